@@ -7,6 +7,14 @@
 //!
 //! `unsafe` is allowed here; each block says which facts make it sound.
 pub mod copy;
+pub mod float;
+pub mod gemm;
+pub mod norm;
+pub mod optim;
+pub mod philox;
 pub mod pointwise;
 pub mod pool;
 pub mod reduce;
+mod simd;
+pub mod softmax;
+pub mod window;

@@ -14,6 +14,7 @@ mod sample;
 
 pub mod pointwise;
 pub mod shape;
+pub mod testing;
 
 pub use apply::Apply;
 pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradCx, Grads, Node, Var};

@@ -29,6 +29,20 @@ impl Entry {
         }
     }
 
+    /// As [`Registry::load`], for a serial form that must be of this op.
+    pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
+        let name = self.name;
+        if v.get("op").and_then(|n| n.as_str()) != Some(name) {
+            return Err(bad(format!("field `op` is not `{name}`")));
+        }
+        let version = v.get("v").and_then(serde_json::Value::as_u64);
+        if version != Some(u64::from(self.version)) {
+            return Err(bad(format!("op `{name}` has version {}, the file says {version:?}", self.version)));
+        }
+        let params = v.get("params").ok_or_else(|| bad(format!("op `{name}` has no field `params`")))?;
+        (self.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
+    }
+
     /// The op's samples.
     pub fn samples(&self) -> Vec<Sample<OpRef>> {
         (self.samples)()
@@ -67,16 +81,14 @@ impl Registry {
     /// Reads the serial form of [`crate::DynIdentity::to_json`]. Errors (Format): a missing field, an unknown op or
     /// version, or parameters that do not fit.
     pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
-        let bad = |what: String| Error::new(ErrorKind::Format, what);
         let name = v.get("op").and_then(|n| n.as_str()).ok_or_else(|| bad("no string field `op`".into()))?;
         let entry = self.entry(name).ok_or_else(|| bad(format!("unknown op `{name}`")))?;
-        let version = v.get("v").and_then(serde_json::Value::as_u64);
-        if version != Some(u64::from(entry.version)) {
-            return Err(bad(format!("op `{name}` has version {}, the file says {version:?}", entry.version)));
-        }
-        let params = v.get("params").ok_or_else(|| bad(format!("op `{name}` has no field `params`")))?;
-        (entry.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
+        entry.load(v)
     }
+}
+
+fn bad(what: String) -> Error {
+    Error::new(ErrorKind::Format, what)
 }
 
 use crate::shape;
