@@ -13,6 +13,7 @@ mod registry;
 mod sample;
 
 pub mod pointwise;
+pub mod reduce;
 pub mod shape;
 pub mod testing;
 

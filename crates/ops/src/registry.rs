@@ -91,7 +91,23 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-use crate::shape;
+use crate::{pointwise, reduce, shape};
 
 /// One line per op.
-static BUILTIN: &[Entry] = &[Entry::of::<shape::Permute>()];
+static BUILTIN: &[Entry] = &[
+    Entry::of::<pointwise::Arange>(),
+    Entry::of::<pointwise::Binary>(),
+    Entry::of::<pointwise::Cast>(),
+    Entry::of::<pointwise::Clamp>(),
+    Entry::of::<pointwise::Compare>(),
+    Entry::of::<pointwise::Fill>(),
+    Entry::of::<pointwise::Unary>(),
+    Entry::of::<pointwise::Where>(),
+    Entry::of::<reduce::ArgReduce>(),
+    Entry::of::<reduce::LogSumExp>(),
+    Entry::of::<reduce::Reduce>(),
+    Entry::of::<reduce::Var>(),
+    Entry::of::<shape::BroadcastTo>(),
+    Entry::of::<shape::Permute>(),
+    Entry::of::<shape::Reshape>(),
+];
