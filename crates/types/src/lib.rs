@@ -1,1 +1,22 @@
-//! placeholder
+//! Remat's vocabulary: dtypes, shapes, layouts, facts, host tensors and the one error type.
+//!
+//! Nothing here owns a device, a thread or an allocation policy; every other crate speaks in these words.
+#![forbid(unsafe_code)]
+
+mod dtype;
+mod error;
+mod fact;
+mod host;
+mod layout;
+mod promote;
+mod shape;
+
+pub use dtype::{DType, Element, Float, Scalar, Storage};
+pub use error::{BudgetShortfall, CallSite, Error, ErrorKind, PinnedBytes, Result};
+pub use fact::{Fact, Facts, VALUE_MAX_ELEMS};
+pub use half::{bf16, f16};
+pub use host::HostTensor;
+pub use layout::{Layout, LayoutIndices};
+pub use promote::promote;
+pub use shape::{Shape, axes_of, axis_of};
+pub use smallvec::{SmallVec, smallvec};

@@ -1,0 +1,21 @@
+//! The one seam through which every operation passes.
+
+use remat_types::{Fact, Result, SmallVec};
+
+use crate::OpRef;
+
+/// Something that takes operations: the eager channel, a graph builder, or the tape above one of them.
+///
+/// Gradient rules and modules are written against this trait, so they run eagerly, record, and trace unchanged.
+pub trait Apply {
+    /// A handle on a value; cloning it is cheap.
+    type Value: Clone;
+
+    /// Applies `op`; facts of the outputs are known when it returns, their data need not be.
+    ///
+    /// A value that comes in as the last handle on it dies here: its storage may become an output's.
+    fn apply(&self, op: OpRef, x: SmallVec<[Self::Value; 4]>) -> Result<SmallVec<[Self::Value; 2]>>;
+
+    /// Dtype, shape and known value.
+    fn fact(&self, v: &Self::Value) -> Fact;
+}

@@ -1,0 +1,216 @@
+//! The two faces of an operator.
+//!
+//! [`Op`] is object-safe and is what the runtime sees; [`OpDef`] adds what needs the concrete type: identity,
+//! persistence and examples. [`OpRef`] is the shared handle in which ops travel; its equality, hash and serial form
+//! come from the derives of the struct, so no cache ever trusts a hash alone and nobody writes equality by hand.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{EvalCx, GradCx, Grads, Sample};
+
+/// What an op asks of an input's layout before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutReq {
+    /// Row-major without gaps; the runtime copies an input that is not.
+    Contiguous,
+    /// Any strides, zero and negative included.
+    Strided,
+}
+
+/// An analytic estimate of an op's work: a prior for its time until that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Floating-point or integer operations; a fused multiply-add counts two.
+    pub flops: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// Every input read once, every output written once, one operation an output element.
+    pub fn bytes(x: &[&Fact], y: &[Fact]) -> Self {
+        let read: usize = x.iter().map(|f| f.bytes()).sum();
+        let written: usize = y.iter().map(Fact::bytes).sum();
+        let flops: usize = y.iter().map(Fact::elems).sum();
+        Cost { flops: flops as u64, bytes: (read + written) as u64 }
+    }
+
+    /// This cost with another operation count.
+    #[must_use]
+    pub fn with_flops(self, flops: u64) -> Self {
+        Cost { flops, ..self }
+    }
+
+    /// A prior in nanoseconds for one core: 20 GFLOP/s, 8 GB/s and 200 ns to start. Only its order of magnitude
+    /// matters, since the first execution replaces it.
+    pub fn prior_ns(&self) -> u64 {
+        200 + self.flops / 20 + self.bytes / 8
+    }
+}
+
+/// The object-safe face of an operator. Every default is the safe answer; `grad` has none.
+pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
+    /// Dtype and shape of each output; the check of all arguments. Pure and quick.
+    fn infer(&self, x: &[&Fact]) -> Result<Facts>;
+
+    /// Computes the outputs, which are allocated, contiguous and uninitialised.
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()>;
+
+    /// The gradient of each input, written with ops; `None` for an input along which the op is not differentiable
+    /// or whose gradient is not needed ([`GradCx::needs`]).
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads>;
+
+    /// Inputs whose value, not only their fact, decides an output's shape.
+    fn host_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+
+    /// The layout in which an input must come.
+    fn layout(&self, _input: usize) -> LayoutReq {
+        LayoutReq::Contiguous
+    }
+
+    /// Pairs (input, output) that may share storage when the input dies here. They have equal dtype and shape.
+    fn overwrite(&self) -> &'static [(usize, usize)] {
+        &[]
+    }
+
+    /// For a metadata-only op: output 0 aliases input 0 under this layout. `None` means that a copy is needed, which
+    /// `eval` makes; [`Op::is_view`] says whether to ask.
+    fn view(&self, _x: &Layout) -> Option<Layout> {
+        None
+    }
+
+    /// Workspace in bytes for a pool of `threads`; a pure function of its arguments, so that a budget can count on it.
+    fn workspace(&self, _x: &[&Fact], _threads: usize) -> usize {
+        0
+    }
+
+    /// Estimated work.
+    fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
+        Cost::bytes(x, y)
+    }
+
+    /// False for an op that must run exactly once: a collective, a user's callback.
+    fn repeatable(&self) -> bool {
+        true
+    }
+}
+
+/// The static face of an operator: identity, persistence, examples.
+pub trait OpDef: Op + Clone + Eq + Hash + Serialize + DeserializeOwned {
+    /// The name in serial forms, reports and errors. It is a contract: it never changes.
+    const NAME: &'static str;
+
+    /// The version of the meaning of the parameters.
+    const VERSION: u32 = 1;
+
+    /// The name shown to people where one struct serves many functions: `add`, `relu`.
+    fn label(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// Examples that the harness runs; between them they cover each parameter, dtype class, tie, kink and error.
+    fn samples() -> Vec<Sample<Self>>;
+}
+
+/// Identity of an op behind `dyn Op`; there is one implementation, for all [`OpDef`].
+pub trait DynIdentity {
+    /// [`OpDef::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`OpDef::label`].
+    fn label(&self) -> &'static str;
+    /// Equality of type and parameters.
+    fn dyn_eq(&self, other: &dyn Op) -> bool;
+    /// Hash of name and parameters.
+    fn dyn_hash(&self, state: &mut dyn Hasher);
+    /// The serial form `{ "op": NAME, "v": VERSION, "params": .. }`.
+    fn to_json(&self) -> Result<serde_json::Value>;
+    /// For a typed downcast.
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<T: OpDef> DynIdentity for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn label(&self) -> &'static str {
+        OpDef::label(self)
+    }
+
+    fn dyn_eq(&self, other: &dyn Op) -> bool {
+        other.as_any().downcast_ref::<T>().is_some_and(|o| o == self)
+    }
+
+    fn dyn_hash(&self, mut state: &mut dyn Hasher) {
+        T::NAME.hash(&mut state);
+        self.hash(&mut state);
+    }
+
+    fn to_json(&self) -> Result<serde_json::Value> {
+        let params = serde_json::to_value(self)
+            .map_err(|e| Error::new(ErrorKind::Format, format!("parameters do not serialise: {e}")).with_op(T::NAME))?;
+        Ok(serde_json::json!({ "op": T::NAME, "v": T::VERSION, "params": params }))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A shared operator.
+#[derive(Clone)]
+pub struct OpRef(Arc<dyn Op>);
+
+impl OpRef {
+    /// Shares `op`.
+    pub fn new(op: impl OpDef) -> Self {
+        OpRef(Arc::new(op))
+    }
+
+    /// The concrete op, if it is a `T`.
+    pub fn downcast<T: OpDef>(&self) -> Option<&T> {
+        self.0.as_any().downcast_ref()
+    }
+
+    /// `infer`, with the op's label put into an error.
+    pub fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        self.0.infer(x).map_err(|e| e.with_op(self.0.label()))
+    }
+}
+
+impl<T: OpDef> From<T> for OpRef {
+    fn from(op: T) -> Self {
+        OpRef::new(op)
+    }
+}
+impl Deref for OpRef {
+    type Target = dyn Op;
+    fn deref(&self) -> &(dyn Op + 'static) {
+        &*self.0
+    }
+}
+impl PartialEq for OpRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.dyn_eq(&*other.0)
+    }
+}
+impl Eq for OpRef {}
+impl Hash for OpRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.dyn_hash(state);
+    }
+}
+impl Debug for OpRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Debug::fmt(&*self.0, f)
+    }
+}

@@ -1,0 +1,85 @@
+//! The list of all ops.
+//!
+//! An explicit static array, so that nothing depends on link order. A host program adds entries of its own with
+//! [`Registry::with`]: custom ops use the same door.
+
+use remat_types::{Error, ErrorKind, Result};
+
+use crate::{OpDef, OpRef, Sample};
+
+/// What the registry knows of one op type.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// [`OpDef::NAME`].
+    pub name: &'static str,
+    /// [`OpDef::VERSION`].
+    pub version: u32,
+    load: fn(&serde_json::Value) -> serde_json::Result<OpRef>,
+    samples: fn() -> Vec<Sample<OpRef>>,
+}
+
+impl Entry {
+    /// The entry of `T`.
+    pub const fn of<T: OpDef>() -> Self {
+        Entry {
+            name: T::NAME,
+            version: T::VERSION,
+            load: |params| Ok(OpRef::new(T::deserialize(params)?)),
+            samples: || T::samples().into_iter().map(|s| s.map(OpRef::new)).collect(),
+        }
+    }
+
+    /// The op's samples.
+    pub fn samples(&self) -> Vec<Sample<OpRef>> {
+        (self.samples)()
+    }
+}
+
+/// A set of ops by name.
+#[derive(Clone)]
+pub struct Registry(Vec<Entry>);
+
+impl Registry {
+    /// The ops of this crate.
+    pub fn builtin() -> Self {
+        Registry(BUILTIN.to_vec())
+    }
+
+    /// Adds an op. Errors: Value if the name is taken.
+    pub fn with<T: OpDef>(mut self) -> Result<Self> {
+        if self.entry(T::NAME).is_some() {
+            return Err(Error::new(ErrorKind::Value, format!("an op named {} is registered already", T::NAME)));
+        }
+        self.0.push(Entry::of::<T>());
+        Ok(self)
+    }
+
+    /// All entries.
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
+    /// The entry of that name.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.0.iter().find(|e| e.name == name)
+    }
+
+    /// Reads the serial form of [`crate::DynIdentity::to_json`]. Errors (Format): a missing field, an unknown op or
+    /// version, or parameters that do not fit.
+    pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
+        let bad = |what: String| Error::new(ErrorKind::Format, what);
+        let name = v.get("op").and_then(|n| n.as_str()).ok_or_else(|| bad("no string field `op`".into()))?;
+        let entry = self.entry(name).ok_or_else(|| bad(format!("unknown op `{name}`")))?;
+        let version = v.get("v").and_then(serde_json::Value::as_u64);
+        if version != Some(u64::from(entry.version)) {
+            return Err(bad(format!("op `{name}` has version {}, the file says {version:?}", entry.version)));
+        }
+        let params = v.get("params").ok_or_else(|| bad(format!("op `{name}` has no field `params`")))?;
+        (entry.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
+    }
+}
+
+use crate::shape;
+
+/// One line per op.
+static BUILTIN: &[Entry] = &[Entry::of::<shape::Permute>()];

@@ -1,0 +1,457 @@
+//! Element types and their Rust counterparts.
+
+use std::fmt;
+
+use bytemuck::{CheckedBitPattern, NoUninit};
+use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of an IEEE 754 binary32.
+    BF16,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+    /// Signed 8-bit integer.
+    I8,
+    /// Signed 16-bit integer.
+    I16,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 64-bit integer.
+    I64,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// One byte that is 0 or 1.
+    Bool,
+}
+
+impl DType {
+    /// Every dtype, in declaration order.
+    pub const ALL: [DType; 13] = [
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::Bool,
+    ];
+
+    /// Size of one element in bytes.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            DType::I8 | DType::U8 | DType::Bool => 1,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+        }
+    }
+
+    /// True for f16, bf16, f32 and f64.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// True for the eight integer types; bool is not one of them.
+    pub const fn is_int(self) -> bool {
+        !self.is_float() && !matches!(self, DType::Bool)
+    }
+
+    /// True for i8, i16, i32 and i64.
+    pub const fn is_signed_int(self) -> bool {
+        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+    }
+
+    /// The lower-case name: `f32`, `bool`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            DType::Bool => "bool",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A Rust type that is the element of a tensor. The set is closed by [`DType`].
+pub trait Element:
+    NoUninit + CheckedBitPattern + Copy + PartialEq + PartialOrd + fmt::Debug + Default + Send + Sync + 'static
+{
+    /// The dtype this type stores.
+    const DTYPE: DType;
+    /// The value as f64; u64 and i64 beyond 2^53 round.
+    fn to_f64(self) -> f64;
+    /// The element nearest to `v`: floats round to nearest even, integers truncate and saturate, bool is `v != 0`.
+    fn from_f64(v: f64) -> Self;
+    /// The value as i64: floats truncate and saturate (NaN is 0), u64 above `i64::MAX` wraps.
+    fn to_i64(self) -> i64;
+    /// The element from an i64: integers wrap, floats round, bool is `v != 0`.
+    fn from_i64(v: i64) -> Self;
+}
+
+macro_rules! element {
+    ($($t:ty, $d:ident;)*) => { $(
+        impl Element for $t {
+            const DTYPE: DType = DType::$d;
+            fn to_f64(self) -> f64 { self as f64 }
+            fn from_f64(v: f64) -> Self { v as $t }
+            fn to_i64(self) -> i64 { self as i64 }
+            fn from_i64(v: i64) -> Self { v as $t }
+        }
+    )* };
+}
+element! { f32, F32; f64, F64; i8, I8; i16, I16; i32, I32; i64, I64; u8, U8; u16, U16; u32, U32; u64, U64; }
+
+macro_rules! element_half {
+    ($($t:ty, $d:ident;)*) => { $(
+        impl Element for $t {
+            const DTYPE: DType = DType::$d;
+            fn to_f64(self) -> f64 { <$t>::to_f64(self) }
+            fn from_f64(v: f64) -> Self { <$t>::from_f64(v) }
+            fn to_i64(self) -> i64 { <$t>::to_f64(self) as i64 }
+            fn from_i64(v: i64) -> Self { <$t>::from_f64(v as f64) }
+        }
+    )* };
+}
+element_half! { f16, F16; bf16, BF16; }
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    fn to_f64(self) -> f64 {
+        f64::from(u8::from(self))
+    }
+    fn from_f64(v: f64) -> Self {
+        v != 0.0
+    }
+    fn to_i64(self) -> i64 {
+        i64::from(self)
+    }
+    fn from_i64(v: i64) -> Self {
+        v != 0
+    }
+}
+
+/// The four floating-point element types.
+pub trait Float: Element {}
+impl Float for f16 {}
+impl Float for bf16 {}
+impl Float for f32 {}
+impl Float for f64 {}
+
+/// Evaluates `$body` with the type `$T` bound to the Rust type of `$dtype`.
+#[macro_export]
+macro_rules! for_dtype {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::F16 => {
+                type $T = $crate::f16;
+                $body
+            }
+            $crate::DType::BF16 => {
+                type $T = $crate::bf16;
+                $body
+            }
+            $crate::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            $crate::DType::I16 => {
+                type $T = i16;
+                $body
+            }
+            $crate::DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::DType::U8 => {
+                type $T = u8;
+                $body
+            }
+            $crate::DType::U16 => {
+                type $T = u16;
+                $body
+            }
+            $crate::DType::U32 => {
+                type $T = u32;
+                $body
+            }
+            $crate::DType::U64 => {
+                type $T = u64;
+                $body
+            }
+            $crate::DType::Bool => {
+                type $T = bool;
+                $body
+            }
+        }
+    };
+}
+
+/// As [`for_dtype!`], with `$T` the type that stores the elements: a bool is stored as a `u8` that is 0 or 1.
+#[macro_export]
+macro_rules! for_storage {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::F16 => {
+                type $T = $crate::f16;
+                $body
+            }
+            $crate::DType::BF16 => {
+                type $T = $crate::bf16;
+                $body
+            }
+            $crate::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            $crate::DType::I16 => {
+                type $T = i16;
+                $body
+            }
+            $crate::DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::DType::U8 => {
+                type $T = u8;
+                $body
+            }
+            $crate::DType::U16 => {
+                type $T = u16;
+                $body
+            }
+            $crate::DType::U32 => {
+                type $T = u32;
+                $body
+            }
+            $crate::DType::U64 => {
+                type $T = u64;
+                $body
+            }
+            $crate::DType::Bool => {
+                type $T = u8;
+                $body
+            }
+        }
+    };
+}
+
+/// As [`for_dtype!`] for the float dtypes; any other dtype evaluates `$other`.
+#[macro_export]
+macro_rules! for_float {
+    ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
+        match $dtype {
+            $crate::DType::F16 => {
+                type $T = $crate::f16;
+                $body
+            }
+            $crate::DType::BF16 => {
+                type $T = $crate::bf16;
+                $body
+            }
+            $crate::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            _ => $other,
+        }
+    };
+}
+
+/// A plain-data type in which elements are stored: each [`Element`] but bool, which is stored as `u8`.
+pub trait Storage: bytemuck::Pod + PartialEq + PartialOrd + fmt::Debug + Default + Send + Sync + 'static {
+    /// True if elements of `dtype` are stored as this type.
+    fn stores(dtype: DType) -> bool;
+}
+macro_rules! storage {
+    ($($t:ty: $($d:ident)|+;)*) => { $(
+        impl Storage for $t {
+            fn stores(dtype: DType) -> bool { matches!(dtype, $(DType::$d)|+) }
+        }
+    )* };
+}
+storage! { f16: F16; bf16: BF16; f32: F32; f64: F64; i8: I8; i16: I16; i32: I32; i64: I64;
+u8: U8 | Bool; u16: U16; u32: U32; u64: U64; }
+
+/// One number of any dtype, kept exactly; equality and hashing are by bits, so that NaN equals itself in caches.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scalar {
+    /// A floating-point number.
+    Float(f64),
+    /// A signed integer, or an unsigned one up to `i64::MAX`.
+    Int(i64),
+    /// An unsigned integer above `i64::MAX`.
+    Uint(u64),
+    /// A truth value.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// The value as f64.
+    pub fn to_f64(self) -> f64 {
+        match self {
+            Scalar::Float(v) => v,
+            Scalar::Int(v) => v as f64,
+            Scalar::Uint(v) => v as f64,
+            Scalar::Bool(v) => f64::from(u8::from(v)),
+        }
+    }
+
+    /// The element of type `T` nearest to this number, with [`Element`]'s conversion rules.
+    pub fn cast<T: Element>(self) -> T {
+        match self {
+            Scalar::Float(v) => T::from_f64(v),
+            Scalar::Int(v) => T::from_i64(v),
+            Scalar::Uint(v) if T::DTYPE.is_float() => T::from_f64(v as f64),
+            Scalar::Uint(v) => T::from_i64(v as i64),
+            Scalar::Bool(v) => T::from_i64(i64::from(v)),
+        }
+    }
+}
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Scalar::Float(a), Scalar::Float(b)) => a.to_bits() == b.to_bits(),
+            (Scalar::Int(a), Scalar::Int(b)) => a == b,
+            (Scalar::Uint(a), Scalar::Uint(b)) => a == b,
+            (Scalar::Bool(a), Scalar::Bool(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+impl Eq for Scalar {}
+impl std::hash::Hash for Scalar {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Scalar::Float(v) => v.to_bits().hash(state),
+            Scalar::Int(v) => v.hash(state),
+            Scalar::Uint(v) => v.hash(state),
+            Scalar::Bool(v) => v.hash(state),
+        }
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(v: f64) -> Self {
+        Scalar::Float(v)
+    }
+}
+impl From<f32> for Scalar {
+    fn from(v: f32) -> Self {
+        Scalar::Float(f64::from(v))
+    }
+}
+impl From<i32> for Scalar {
+    fn from(v: i32) -> Self {
+        Scalar::Int(i64::from(v))
+    }
+}
+impl From<i64> for Scalar {
+    fn from(v: i64) -> Self {
+        Scalar::Int(v)
+    }
+}
+impl From<u64> for Scalar {
+    fn from(v: u64) -> Self {
+        i64::try_from(v).map_or(Scalar::Uint(v), Scalar::Int)
+    }
+}
+impl From<bool> for Scalar {
+    fn from(v: bool) -> Self {
+        Scalar::Bool(v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_agree_with_the_rust_types() {
+        assert_eq!(DType::F16.size_bytes(), size_of::<f16>());
+        assert_eq!(DType::BF16.size_bytes(), size_of::<bf16>());
+        assert_eq!(DType::F64.size_bytes(), size_of::<f64>());
+        assert_eq!(DType::U16.size_bytes(), size_of::<u16>());
+        assert_eq!(DType::Bool.size_bytes(), size_of::<bool>());
+    }
+
+    #[test]
+    fn integers_from_floats_truncate_and_saturate() {
+        assert_eq!(i8::from_f64(-3.9), -3);
+        assert_eq!(u8::from_f64(300.0), 255);
+        assert_eq!(i32::from_f64(f64::NAN), 0);
+        assert_eq!(u8::from_i64(257), 1);
+    }
+
+    #[test]
+    fn a_nan_scalar_equals_itself_and_differs_from_another_kind() {
+        assert_eq!(Scalar::Float(f64::NAN), Scalar::Float(f64::NAN));
+        assert_ne!(Scalar::Float(0.0), Scalar::Float(-0.0));
+        assert_ne!(Scalar::Float(1.0), Scalar::Int(1));
+    }
+}

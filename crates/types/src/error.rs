@@ -1,0 +1,305 @@
+//! The one error type of the workspace.
+//!
+//! `kind` is for programs, the message for people: `[softmax] axis 2 is out of range for rank 2`. The value is one
+//! pointer wide, so a `Result` costs the fast path nothing.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// `std::result::Result` with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for programs to match on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Shapes do not fit each other or the op.
+    Shape,
+    /// A dtype that the op does not take, or two that must agree and do not.
+    DType,
+    /// An axis or a rank out of range, or an axis named twice.
+    Axis,
+    /// An argument outside its domain: a negative stride, a probability of 2.
+    Value,
+    /// An index outside the tensor it indexes.
+    Index,
+    /// A wrong number of inputs or outputs.
+    Arity,
+    /// Tensors of different devices, or a device that cannot do what is asked.
+    Device,
+    /// The memory budget cannot be met; see [`Error::shortfall`].
+    Budget,
+    /// The tensor depends on an operation that failed.
+    Poisoned,
+    /// The device or channel was closed, or the process has forked.
+    Closed,
+    /// The operating system refused a file or memory operation.
+    Io,
+    /// A file or text from outside is not what it claims to be.
+    Format,
+    /// No gradient is defined along this path.
+    NotDifferentiable,
+    /// A value that only exists at run time was asked for where none is known.
+    NoValue,
+    /// A bug in Remat: an invariant did not hold.
+    Internal,
+}
+
+impl ErrorKind {
+    /// A short lower-case name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Shape => "shape",
+            ErrorKind::DType => "dtype",
+            ErrorKind::Axis => "axis",
+            ErrorKind::Value => "value",
+            ErrorKind::Index => "index",
+            ErrorKind::Arity => "arity",
+            ErrorKind::Device => "device",
+            ErrorKind::Budget => "budget",
+            ErrorKind::Poisoned => "poisoned",
+            ErrorKind::Closed => "closed",
+            ErrorKind::Io => "io",
+            ErrorKind::Format => "format",
+            ErrorKind::NotDifferentiable => "not differentiable",
+            ErrorKind::NoValue => "no value",
+            ErrorKind::Internal => "internal",
+        }
+    }
+}
+
+/// The caller's file and line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallSite(&'static Location<'static>);
+
+impl CallSite {
+    /// The place that called the `#[track_caller]` function this is called from.
+    #[track_caller]
+    pub fn here() -> Self {
+        CallSite(Location::caller())
+    }
+
+    /// The source file.
+    pub fn file(&self) -> &'static str {
+        self.0.file()
+    }
+
+    /// The line, from 1.
+    pub fn line(&self) -> u32 {
+        self.0.line()
+    }
+}
+
+impl fmt::Display for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0.file(), self.0.line())
+    }
+}
+impl fmt::Debug for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Bytes that cannot be evicted now, and who holds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedBytes {
+    /// Who pins: `parameters`, `inputs and outputs of conv2d`, `workspace`.
+    pub by: String,
+    /// How many bytes, padding included.
+    pub bytes: usize,
+}
+
+/// Why a budget could not be met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetShortfall {
+    /// The operator that needed memory.
+    pub op: String,
+    /// Bytes it needed at once, workspace and padding included.
+    pub needed_bytes: usize,
+    /// The budget in force.
+    pub budget_bytes: usize,
+    /// Bytes that could not be evicted, by holder, largest first.
+    pub pinned: Vec<PinnedBytes>,
+    /// The smallest budget under which this command would have succeeded: pinned plus needed.
+    pub smallest_feasible_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    op: Option<String>,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    call_site: Option<CallSite>,
+    shortfall: Option<BudgetShortfall>,
+}
+
+/// The error of every fallible function of the workspace. Clones share one allocation.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+impl Error {
+    /// An error of `kind` with a message for people.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error(Arc::new(Inner {
+            kind,
+            op: None,
+            message: message.into(),
+            source: None,
+            call_site: None,
+            shortfall: None,
+        }))
+    }
+
+    /// The contract's error: `shortfall` says what was needed, what is pinned and what would suffice.
+    pub fn budget(shortfall: BudgetShortfall) -> Self {
+        let mut message = format!(
+            "needs {} bytes at once, which do not fit the budget of {} bytes; smallest feasible budget for this \
+             operation: {} bytes",
+            shortfall.needed_bytes, shortfall.budget_bytes, shortfall.smallest_feasible_bytes
+        );
+        for (i, p) in shortfall.pinned.iter().enumerate() {
+            message.push_str(if i == 0 { "; pinned: " } else { ", " });
+            message.push_str(&format!("{} bytes by {}", p.bytes, p.by));
+        }
+        let mut e = Error::new(ErrorKind::Budget, message).with_op(&shortfall.op);
+        e.edit().shortfall = Some(shortfall);
+        e
+    }
+
+    fn edit(&mut self) -> &mut Inner {
+        if Arc::get_mut(&mut self.0).is_none() {
+            let i = &self.0;
+            let copy = Inner {
+                kind: i.kind,
+                op: i.op.clone(),
+                message: i.message.clone(),
+                source: i.source.as_ref().map(|s| s.to_string().into()),
+                call_site: i.call_site,
+                shortfall: i.shortfall.clone(),
+            };
+            self.0 = Arc::new(copy);
+        }
+        Arc::get_mut(&mut self.0).expect("just made unique")
+    }
+
+    /// Names the op, unless a deeper layer named one already.
+    #[must_use]
+    pub fn with_op(mut self, op: &str) -> Self {
+        if self.0.op.is_none() {
+            self.edit().op = Some(op.to_owned());
+        }
+        self
+    }
+
+    /// Names the place in the user's program, unless one is named already.
+    #[must_use]
+    pub fn with_call_site(mut self, site: CallSite) -> Self {
+        if self.0.call_site.is_none() {
+            self.edit().call_site = Some(site);
+        }
+        self
+    }
+
+    /// Attaches the error that caused this one.
+    #[must_use]
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.edit().source = Some(Box::new(source));
+        self
+    }
+
+    /// Puts `context: ` in front of the message.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        let inner = self.edit();
+        inner.message = format!("{context}: {}", inner.message);
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The op that failed, if one did.
+    pub fn op(&self) -> Option<&str> {
+        self.0.op.as_deref()
+    }
+
+    /// The message without the op and the call site.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Where in the user's program the failing operation was asked for.
+    pub fn call_site(&self) -> Option<CallSite> {
+        self.0.call_site
+    }
+
+    /// The figures behind an error of kind [`ErrorKind::Budget`].
+    pub fn shortfall(&self) -> Option<&BudgetShortfall> {
+        self.0.shortfall.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(op) = &self.0.op {
+            write!(f, "[{op}] ")?;
+        }
+        f.write_str(&self.0.message)?;
+        if let Some(site) = self.0.call_site {
+            write!(f, " (at {site})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} error: {self}", self.0.kind.name())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|s| s as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Self {
+        Error::new(ErrorKind::Io, e.to_string()).with_source(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_op_and_call_site() {
+        let e = Error::new(ErrorKind::Axis, "axis 2 is out of range for rank 2").with_op("softmax");
+        assert_eq!(e.to_string(), "[softmax] axis 2 is out of range for rank 2");
+        let e = e.with_call_site(CallSite::here());
+        assert!(e.to_string().contains("error.rs:"), "{e}");
+        assert_eq!(e.clone().with_op("other").op(), Some("softmax"), "the deepest op stays");
+    }
+
+    #[test]
+    fn a_budget_error_carries_its_figures() {
+        let s = BudgetShortfall {
+            op: "conv2d".into(),
+            needed_bytes: 10,
+            budget_bytes: 8,
+            pinned: vec![PinnedBytes { by: "parameters".into(), bytes: 4 }],
+            smallest_feasible_bytes: 14,
+        };
+        let e = Error::budget(s.clone());
+        assert_eq!(e.kind(), ErrorKind::Budget);
+        assert_eq!(e.shortfall(), Some(&s));
+        assert!(e.to_string().contains("4 bytes by parameters"), "{e}");
+    }
+}

@@ -1,0 +1,232 @@
+//! Tensors in ordinary host memory: what goes into a device and what comes out.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytemuck::{cast_slice, cast_slice_mut, checked};
+
+use crate::{DType, Element, Error, ErrorKind, Layout, Result, Shape};
+
+/// A contiguous tensor in host memory. Clones share the bytes; writing to a shared one copies first.
+///
+/// The bytes are kept in words of eight so that a slice of any element type is aligned.
+#[derive(Clone)]
+pub struct HostTensor {
+    dtype: DType,
+    shape: Shape,
+    words: Arc<Vec<u64>>,
+}
+
+impl HostTensor {
+    /// A tensor of zeros (false). Errors: Shape if it is too large to address.
+    pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        let bytes = shape.checked_elems()? * dtype.size_bytes();
+        Ok(HostTensor { dtype, shape, words: Arc::new(vec![0; bytes.div_ceil(8)]) })
+    }
+
+    /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs.
+    pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if shape.checked_elems()? != data.len() {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("{} elements do not fill shape {shape} of {} elements", data.len(), shape.elems()),
+            ));
+        }
+        let mut t = HostTensor::zeros(T::DTYPE, shape)?;
+        t.bytes_mut().copy_from_slice(cast_slice(data));
+        Ok(t)
+    }
+
+    /// A tensor of raw little-endian bytes. Errors: Shape for a wrong length, Format for a bool that is not 0 or 1.
+    pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: &[u8]) -> Result<Self> {
+        let shape = shape.into();
+        let want = shape.checked_elems()? * dtype.size_bytes();
+        if want != bytes.len() {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("{} bytes for shape {shape} of {dtype}, which takes {want}", bytes.len()),
+            ));
+        }
+        if dtype == DType::Bool
+            && let Some(at) = bytes.iter().position(|&b| b > 1)
+        {
+            return Err(Error::new(ErrorKind::Format, format!("byte {at} of a bool tensor is {}", bytes[at])));
+        }
+        let mut t = HostTensor::zeros(dtype, shape)?;
+        t.bytes_mut().copy_from_slice(bytes);
+        Ok(t)
+    }
+
+    /// A rank-0 tensor.
+    pub fn scalar<T: Element>(v: T) -> Self {
+        HostTensor::from_slice(&[v], Shape::scalar()).expect("one element fills the rank-0 shape")
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn elems(&self) -> usize {
+        self.shape.elems()
+    }
+
+    /// The elements' bytes, row-major.
+    pub fn bytes(&self) -> &[u8] {
+        &cast_slice::<u64, u8>(&self.words)[..self.elems() * self.dtype.size_bytes()]
+    }
+
+    /// The elements' bytes, to be changed; copies them first if they are shared. Bools must stay 0 or 1.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let n = self.elems() * self.dtype.size_bytes();
+        &mut cast_slice_mut::<u64, u8>(Arc::make_mut(&mut self.words).as_mut_slice())[..n]
+    }
+
+    /// The elements. Errors: DType if they are of another type.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        self.expect_dtype(T::DTYPE)?;
+        checked::try_cast_slice(self.bytes())
+            .map_err(|e| Error::new(ErrorKind::Format, format!("bytes are no {}: {e}", T::DTYPE)))
+    }
+
+    /// A copy of the elements. Errors: DType if they are of another type.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        Ok(self.as_slice::<T>()?.to_vec())
+    }
+
+    /// The only element. Errors: Shape if there is not exactly one, DType if it is of another type.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        match self.as_slice::<T>()? {
+            [v] => Ok(*v),
+            _ => Err(Error::new(ErrorKind::Shape, format!("shape {} holds not one element", self.shape))),
+        }
+    }
+
+    /// Every element as f64.
+    pub fn to_f64_vec(&self) -> Vec<f64> {
+        fn conv<T: Element>(t: &HostTensor) -> Vec<f64> {
+            t.as_slice::<T>().map(|s| s.iter().map(|v| v.to_f64()).collect()).unwrap_or_default()
+        }
+        crate::for_dtype!(self.dtype, T => conv::<T>(self))
+    }
+
+    /// Every element as i64, with [`Element::to_i64`]'s rules.
+    pub fn to_i64_vec(&self) -> Vec<i64> {
+        fn conv<T: Element>(t: &HostTensor) -> Vec<i64> {
+            t.as_slice::<T>().map(|s| s.iter().map(|v| v.to_i64()).collect()).unwrap_or_default()
+        }
+        crate::for_dtype!(self.dtype, T => conv::<T>(self))
+    }
+
+    /// A tensor of `values` converted to `dtype` with [`Element::from_f64`]. Errors: Shape as `from_slice`.
+    pub fn from_f64_slice(values: &[f64], dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        crate::for_dtype!(dtype, T => {
+            let v: Vec<T> = values.iter().map(|&v| T::from_f64(v)).collect();
+            HostTensor::from_slice(&v, shape)
+        })
+    }
+
+    /// The same bytes under another shape. Errors: Shape if the number of elements differs.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if shape.checked_elems()? != self.elems() {
+            return Err(Error::new(ErrorKind::Shape, format!("shape {} does not reshape to {shape}", self.shape)));
+        }
+        Ok(HostTensor { shape, ..self.clone() })
+    }
+
+    /// The elements that `layout` selects of `bytes`, made contiguous. Errors: Shape if the layout leaves the bytes.
+    pub fn gather(dtype: DType, layout: &Layout, bytes: &[u8]) -> Result<Self> {
+        let size = dtype.size_bytes();
+        if !layout.fits(bytes.len() / size) {
+            return Err(Error::new(ErrorKind::Shape, format!("layout {layout:?} leaves {} bytes", bytes.len())));
+        }
+        let mut t = HostTensor::zeros(dtype, layout.shape().clone())?;
+        if layout.is_contiguous() {
+            let (lo, hi) = layout.span().expect("fits was checked");
+            t.bytes_mut().copy_from_slice(&bytes[lo * size..hi * size]);
+        } else {
+            for (dst, at) in t.bytes_mut().chunks_exact_mut(size).zip(layout.indices()) {
+                dst.copy_from_slice(&bytes[at * size..(at + 1) * size]);
+            }
+        }
+        Ok(t)
+    }
+
+    fn expect_dtype(&self, dtype: DType) -> Result<()> {
+        if self.dtype != dtype {
+            return Err(Error::new(ErrorKind::DType, format!("elements are {}, not {dtype}", self.dtype)));
+        }
+        Ok(())
+    }
+}
+
+impl PartialEq for HostTensor {
+    /// Equal dtype, shape and bytes; so a NaN equals itself and -0 differs from 0.
+    fn eq(&self, other: &Self) -> bool {
+        self.dtype == other.dtype && self.shape == other.shape && self.bytes() == other.bytes()
+    }
+}
+impl Eq for HostTensor {}
+
+impl std::hash::Hash for HostTensor {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.dtype.hash(state);
+        self.shape.hash(state);
+        self.bytes().hash(state);
+    }
+}
+
+impl fmt::Debug for HostTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 16;
+        write!(f, "{}{}", self.dtype, self.shape)?;
+        let all = self.to_f64_vec();
+        if all.len() > SHOWN { write!(f, " {:?}...", &all[..SHOWN]) } else { write!(f, " {all:?}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_to_a_shared_tensor_copies() {
+        let a = HostTensor::from_slice(&[1i32, 2], [2]).expect("fits");
+        let mut b = a.clone();
+        b.bytes_mut()[0] = 9;
+        assert_eq!(a.to_vec::<i32>().expect("i32"), [1, 2]);
+        assert_eq!(b.to_vec::<i32>().expect("i32"), [9, 2]);
+    }
+
+    #[test]
+    fn wrong_sizes_and_types_are_errors() {
+        assert_eq!(HostTensor::from_slice(&[1u8], [2]).expect_err("1 of 2").kind(), ErrorKind::Shape);
+        assert_eq!(HostTensor::scalar(1u8).as_slice::<i8>().expect_err("u8").kind(), ErrorKind::DType);
+        assert_eq!(HostTensor::from_bytes(DType::Bool, [1], &[2]).expect_err("2").kind(), ErrorKind::Format);
+        assert!(HostTensor::zeros(DType::F64, [usize::MAX / 4]).is_err());
+    }
+
+    #[test]
+    fn gather_reads_strided_bytes() {
+        let a = HostTensor::from_slice(&[0i16, 1, 2, 3, 4, 5], [2, 3]).expect("fits");
+        let t = Layout::contiguous([2, 3]).permute(&[1, 0]).expect("permutation");
+        let g = HostTensor::gather(DType::I16, &t, a.bytes()).expect("fits");
+        assert_eq!(g.to_vec::<i16>().expect("i16"), [0, 3, 1, 4, 2, 5]);
+    }
+
+    #[test]
+    fn empty_and_rank_zero_tensors_exist() {
+        assert_eq!(HostTensor::from_slice::<f32>(&[], [0, 3]).expect("empty").bytes().len(), 0);
+        assert_eq!(HostTensor::scalar(true).item::<bool>().expect("one"), true);
+    }
+}
