@@ -262,4 +262,4 @@ fn aligned<T: bytemuck::Pod>(workspace: &mut [u8]) -> &mut [T] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
