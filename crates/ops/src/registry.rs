@@ -82,4 +82,4 @@ impl Registry {
 use crate::shape;
 
 /// One line per op.
-static BUILTIN: &[Entry] = &[Entry::of::<shape::Permute>()];
+static BUILTIN: &[Entry] = &[Entry::of::<shape::Contiguous>(), Entry::of::<shape::Permute>()];

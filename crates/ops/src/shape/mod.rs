@@ -1,7 +1,9 @@
 //! Ops that rearrange elements: most of them are views.
 
+mod contiguous;
 mod permute;
 
+pub use contiguous::Contiguous;
 pub use permute::Permute;
 
 use bytemuck::Pod;
