@@ -14,6 +14,11 @@ const TAIL: &str = "
   cargo xtask test [ARG ...]
       Runs every unit, integration and documentation test: cargo test --workspace --no-fail-fast, with the dev profile
       (checked arithmetic and debug assertions; kernels and dependencies are optimised). ARGs go to cargo test.
+
+  cargo xtask plant-faults [FILE] [--only NAME] [--list] [--jobs N] [--timeout SECONDS]
+      Proves the tests: plants each fault of xtask/faults/*.toml (or of FILE) in a scratch copy of the tree, one at a
+      time, and expects its test to fail. Exits with 1 if a fault survives, does not compile, or no longer fits the
+      code. --jobs goes to cargo's builds. The format is in xtask/faults/README.md.
 ";
 
 /// The whole help text.

@@ -9,6 +9,7 @@
 
 mod cargo;
 mod checks;
+mod faults;
 mod finding;
 mod help;
 mod layers;
@@ -48,6 +49,7 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
         }
         "check" => checks::run(&Repo::here()?, rest),
         "test" => cargo::test(&Repo::here()?, rest),
+        "plant-faults" => faults::run(&Repo::here()?, rest),
         other => Err(format!("unknown command `{other}`; `cargo xtask help` lists the commands")),
     }
 }
