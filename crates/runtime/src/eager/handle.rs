@@ -14,6 +14,13 @@ use crate::device::StreamId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub(crate) u64);
 
+impl TensorId {
+    /// Grows with creation on one device.
+    pub fn order(self) -> u64 {
+        self.0
+    }
+}
+
 pub(crate) struct HandleInner {
     pub(crate) id: TensorId,
     pub(crate) fact: Fact,
