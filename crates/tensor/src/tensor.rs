@@ -177,16 +177,21 @@ impl Tensor {
         }
     }
 
-    /// A new version of this leaf: other data of the same dtype and shape, the same accumulated gradient and hooks.
-    /// Errors: Value if this is no leaf; Shape if dtype or shape differ.
-    pub fn new_version(&self, data: &Tensor) -> Result<Tensor> {
-        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has versions"))?;
-        if !data.handle.fact().same_type(self.handle.fact()) {
-            let (a, b) = (self.handle.fact(), data.handle.fact());
-            let text = format!("a version of {} {} cannot be {} {}", a.dtype, a.shape, b.dtype, b.shape);
+    /// The next version of this leaf: `update` gets the handle, the last one if this was the last tensor on it, and
+    /// returns that of the new data, of the same dtype and shape. The accumulated gradient and the hooks carry over.
+    /// Errors: Value if this is no leaf; Shape if dtype or shape differ; those of `update`.
+    pub fn update_leaf(self, update: impl FnOnce(Handle) -> Result<Handle>) -> Result<Tensor> {
+        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has versions"))?.clone();
+        let old = self.handle.fact().clone();
+        let Tensor { handle, edge } = self;
+        drop(edge);
+        let new = Tensor::from_handle(update(handle)?);
+        if !new.handle.fact().same_type(&old) {
+            let f = new.handle.fact();
+            let text = format!("a version of {} {} cannot be {} {}", old.dtype, old.shape, f.dtype, f.shape);
             return Err(Error::new(ErrorKind::Shape, text));
         }
-        data.as_leaf(leaf.clone())
+        new.as_leaf(leaf)
     }
 
     /// True if gradients flow to or through this tensor.
