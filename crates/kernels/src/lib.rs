@@ -6,4 +6,16 @@
 //! a reduction is split by sizes only, never by who computes it or when.
 //!
 //! `unsafe` is allowed here; each block says which facts make it sound.
+pub mod conv;
+pub mod copy;
+pub mod float;
+pub mod gemm;
+pub mod norm;
+pub mod optim;
+pub mod philox;
+pub mod pointwise;
 pub mod pool;
+pub mod reduce;
+mod simd;
+pub mod softmax;
+pub mod window;

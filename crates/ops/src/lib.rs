@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod args;
 mod backward;
 mod eval;
 mod host;
@@ -12,8 +13,17 @@ mod op;
 mod registry;
 mod sample;
 
+pub mod conv;
+pub mod linalg;
+pub mod loss;
+pub mod norm;
+pub mod optim;
 pub mod pointwise;
+pub mod pooling;
+pub mod random;
+pub mod reduce;
 pub mod shape;
+pub mod testing;
 
 pub use apply::Apply;
 pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradCx, Grads, Node, Var};

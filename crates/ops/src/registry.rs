@@ -29,6 +29,20 @@ impl Entry {
         }
     }
 
+    /// As [`Registry::load`], for a serial form that must be of this op.
+    pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
+        let name = self.name;
+        if v.get("op").and_then(|n| n.as_str()) != Some(name) {
+            return Err(bad(format!("field `op` is not `{name}`")));
+        }
+        let version = v.get("v").and_then(serde_json::Value::as_u64);
+        if version != Some(u64::from(self.version)) {
+            return Err(bad(format!("op `{name}` has version {}, the file says {version:?}", self.version)));
+        }
+        let params = v.get("params").ok_or_else(|| bad(format!("op `{name}` has no field `params`")))?;
+        (self.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
+    }
+
     /// The op's samples.
     pub fn samples(&self) -> Vec<Sample<OpRef>> {
         (self.samples)()
@@ -67,19 +81,60 @@ impl Registry {
     /// Reads the serial form of [`crate::DynIdentity::to_json`]. Errors (Format): a missing field, an unknown op or
     /// version, or parameters that do not fit.
     pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
-        let bad = |what: String| Error::new(ErrorKind::Format, what);
         let name = v.get("op").and_then(|n| n.as_str()).ok_or_else(|| bad("no string field `op`".into()))?;
         let entry = self.entry(name).ok_or_else(|| bad(format!("unknown op `{name}`")))?;
-        let version = v.get("v").and_then(serde_json::Value::as_u64);
-        if version != Some(u64::from(entry.version)) {
-            return Err(bad(format!("op `{name}` has version {}, the file says {version:?}", entry.version)));
-        }
-        let params = v.get("params").ok_or_else(|| bad(format!("op `{name}` has no field `params`")))?;
-        (entry.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
+        entry.load(v)
     }
 }
 
-use crate::shape;
+fn bad(what: String) -> Error {
+    Error::new(ErrorKind::Format, what)
+}
+
+use crate::{conv, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
 
 /// One line per op.
-static BUILTIN: &[Entry] = &[Entry::of::<shape::Contiguous>(), Entry::of::<shape::Permute>()];
+static BUILTIN: &[Entry] = &[
+    Entry::of::<conv::Conv2d>(),
+    Entry::of::<conv::Conv2dInputGrad>(),
+    Entry::of::<conv::Conv2dWeightGrad>(),
+    Entry::of::<linalg::MatMul>(),
+    Entry::of::<loss::CrossEntropy>(),
+    Entry::of::<loss::CrossEntropyGrad>(),
+    Entry::of::<loss::LabelWeight>(),
+    Entry::of::<loss::Softmax>(),
+    Entry::of::<loss::SoftmaxGrad>(),
+    Entry::of::<norm::BatchNorm>(),
+    Entry::of::<norm::BatchNormGrad>(),
+    Entry::of::<norm::BatchNormInfer>(),
+    Entry::of::<norm::LayerNorm>(),
+    Entry::of::<norm::LayerNormGrad>(),
+    Entry::of::<optim::AdamWUpdate>(),
+    Entry::of::<optim::SgdUpdate>(),
+    Entry::of::<pointwise::Arange>(),
+    Entry::of::<pointwise::Binary>(),
+    Entry::of::<pointwise::Cast>(),
+    Entry::of::<pointwise::Clamp>(),
+    Entry::of::<pointwise::Compare>(),
+    Entry::of::<pointwise::Fill>(),
+    Entry::of::<pointwise::Unary>(),
+    Entry::of::<pointwise::Where>(),
+    Entry::of::<pooling::AvgPool2d>(),
+    Entry::of::<pooling::AvgPool2dGrad>(),
+    Entry::of::<pooling::MaxPool2d>(),
+    Entry::of::<pooling::MaxPool2dGrad>(),
+    Entry::of::<pooling::MaxPool2dPick>(),
+    Entry::of::<random::Bernoulli>(),
+    Entry::of::<random::Dropout>(),
+    Entry::of::<random::Normal>(),
+    Entry::of::<random::RandomPermutation>(),
+    Entry::of::<random::Uniform>(),
+    Entry::of::<reduce::ArgReduce>(),
+    Entry::of::<reduce::LogSumExp>(),
+    Entry::of::<reduce::Reduce>(),
+    Entry::of::<reduce::Var>(),
+    Entry::of::<shape::BroadcastTo>(),
+    Entry::of::<shape::Contiguous>(),
+    Entry::of::<shape::Permute>(),
+    Entry::of::<shape::Reshape>(),
+];

@@ -339,14 +339,42 @@ u8: U8 | Bool; u16: U16; u32: U32; u64: U64; }
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scalar {
-    /// A floating-point number.
-    Float(f64),
+    /// A floating-point number. In serial forms NaN and the infinities are text, which JSON has no numbers for.
+    Float(#[serde(with = "any_float")] f64),
     /// A signed integer, or an unsigned one up to `i64::MAX`.
     Int(i64),
     /// An unsigned integer above `i64::MAX`.
     Uint(u64),
     /// A truth value.
     Bool(bool),
+}
+
+/// Serial form of any f64: a number, or its name where it is not finite.
+mod any_float {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Number(f64),
+        Name(String),
+    }
+
+    pub(super) fn serialize<S: Serializer>(v: &f64, s: S) -> Result<S::Ok, S::Error> {
+        if v.is_finite() { s.serialize_f64(*v) } else { s.collect_str(v) }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+        match Form::deserialize(d)? {
+            Form::Number(v) => Ok(v),
+            Form::Name(name) => match name.as_str() {
+                "NaN" => Ok(f64::NAN),
+                "inf" => Ok(f64::INFINITY),
+                "-inf" => Ok(f64::NEG_INFINITY),
+                _ => Err(D::Error::custom(format!("`{name}` is no number"))),
+            },
+        }
+    }
 }
 
 impl Scalar {

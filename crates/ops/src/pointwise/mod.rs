@@ -1,52 +1,73 @@
-//! Pointwise ops: rows of one table.
+//! Pointwise ops: rows of one table per arity, and the few that take parameters.
+//!
+//! [`Unary`], [`Binary`] and [`Compare`] hold the name of a function; what the function is stands in one row of
+//! `unary_table`, `binary_table` or `compare`. Both inputs of a binary op have one dtype; promotion is done above, by
+//! [`Cast`]. All take any strides, broadcast by strides alone, and work in place where shapes agree.
 
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, Storage, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
+mod arange;
+mod binary;
+mod binary_table;
+mod cast;
+mod chain;
+mod clamp;
+mod compare;
+mod fill;
+mod loops;
+mod math;
+mod samples;
+#[cfg(test)]
+mod tests;
+mod unary;
+mod unary_table;
+mod where_op;
 
-use crate::host::arity;
-use crate::sample::t;
-use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
+pub use arange::Arange;
+pub use binary::Binary;
+pub use binary_table::BinaryFn;
+pub use cast::Cast;
+pub(crate) use chain::{Chain, only};
+pub use clamp::Clamp;
+pub use compare::{Compare, CompareFn};
+pub use fill::Fill;
+pub use unary::Unary;
+pub use unary_table::UnaryFn;
+pub use where_op::Where;
 
-/// A binary function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BinaryFn {
-    /// `a + b`.
-    Add,
+use remat_kernels::pointwise::Operand;
+use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape, Storage};
+
+use crate::In;
+
+/// Input `x` as an operand of an output of shape `y`.
+pub(crate) fn operand<'a, T: Storage>(x: &In<'a>, y: &Shape) -> Result<Operand<'a, T>> {
+    if x.is_donated() {
+        return Ok(Operand::Held);
+    }
+    let data = x.storage::<T>()?;
+    if x.shape() == y {
+        return Ok(Operand::new(data, x.layout()));
+    }
+    Ok(Operand::new(data, &x.layout().broadcast_to(y)?))
 }
 
-/// `y = f(a, b)` with broadcasting; both inputs have one dtype.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Binary {
-    /// The function.
-    pub f: BinaryFn,
+/// The broadcast shape of all inputs, checked to be addressable.
+fn broadcast(x: &[&Fact]) -> Result<Shape> {
+    let mut shape = Shape::scalar();
+    for x in x {
+        shape = shape.broadcast(&x.shape)?;
+    }
+    shape.checked_elems()?;
+    Ok(shape)
 }
 
-impl Op for Binary {
-    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
-        arity(x, 2)?;
-        if x[0].dtype != x[1].dtype {
-            return Err(Error::new(ErrorKind::DType, format!("dtypes {} and {} differ", x[0].dtype, x[1].dtype)));
-        }
-        Ok(smallvec![Fact::new(x[0].dtype, x[0].shape.broadcast(&x[1].shape)?)])
+/// Errors (DType) unless `a` and `b` have one dtype.
+fn same_dtype(a: &Fact, b: &Fact) -> Result<()> {
+    if a.dtype != b.dtype {
+        return Err(Error::new(ErrorKind::DType, format!("dtypes {} and {} differ", a.dtype, b.dtype)));
     }
-
-    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        fn go<T: Storage>(cx: &mut EvalCx<'_>) -> Result<()> {
-            let _ = cx.x[0].slice::<T>()?;
-            Ok(())
-        }
-        for_storage!(cx.x[0].dtype(), T => go::<T>(cx))
-    }
-
-    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        Ok(smallvec![cx.dy(0), cx.dy(0)])
-    }
+    Ok(())
 }
 
-impl OpDef for Binary {
-    const NAME: &'static str = "binary";
-    fn samples() -> Vec<Sample<Self>> {
-        vec![Sample::new(Binary { f: BinaryFn::Add }, vec![t(&[1.0f32], [1]), t(&[2.0f32], [1])])]
-    }
+fn not_defined(dtype: DType) -> Error {
+    Error::new(ErrorKind::DType, format!("is not defined for {dtype}"))
 }

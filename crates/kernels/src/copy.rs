@@ -1,0 +1,150 @@
+//! Strided copies: elements that a layout selects, brought into row-major order.
+//!
+//! A [`Walk`] is a layout with axes merged where they step uniformly, so that a permuted, broadcast or sliced tensor is
+//! read in the longest runs it has. Reads start at any row-major position: a copy can be cut by position alone.
+
+use remat_types::{Layout, SmallVec};
+
+use crate::pool::Pool;
+
+/// Elements from which a copy or a pointwise kernel uses more than one thread. Below it, the hand-over to a second
+/// thread (about half a microsecond, more if it sleeps) costs more than the second core gives.
+pub const PARALLEL_MIN_ELEMS: usize = 64 * 1024;
+
+/// Elements of one part of a parallel copy: small enough to even out two cores, large enough to hide the claim.
+pub const PART_ELEMS: usize = 16 * 1024;
+
+/// A layout made ready for reading in row-major order.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    /// (extent, stride) of the merged axes, outermost first; never empty.
+    axes: SmallVec<[(usize, isize); 6]>,
+    offset: usize,
+}
+
+impl Walk {
+    /// Merges the axes of `layout`.
+    pub fn new(layout: &Layout) -> Walk {
+        let mut axes: SmallVec<[(usize, isize); 6]> = SmallVec::new();
+        for (&d, &s) in layout.shape().iter().zip(layout.strides()) {
+            match axes.last_mut() {
+                _ if d == 1 => {}
+                Some((od, os)) if *os == s * d as isize => (*od, *os) = (*od * d, s),
+                _ => axes.push((d, s)),
+            }
+        }
+        if axes.is_empty() {
+            axes.push((1, 1));
+        }
+        Walk { axes, offset: layout.offset() }
+    }
+
+    /// True if every position reads the same element.
+    pub fn is_uniform(&self) -> bool {
+        self.axes.iter().all(|&(d, s)| s == 0 || d == 1)
+    }
+
+    /// Writes the elements at row-major positions `start .. start + out.len()` to `out`.
+    ///
+    /// # Panics
+    /// If the layout leaves `data`; its owner checks `Layout::fits`.
+    pub fn read<T: Copy>(&self, data: &[T], start: usize, out: &mut [T]) {
+        if out.is_empty() {
+            return;
+        }
+        let (&(inner, step), outer) = self.axes.split_last().expect("a walk has an axis");
+        let mut index: SmallVec<[usize; 6]> = SmallVec::from_elem(0, outer.len());
+        let mut at = self.offset as isize;
+        let (mut rest, mut k) = (start / inner, start % inner);
+        for (i, &(d, s)) in outer.iter().enumerate().rev() {
+            index[i] = rest % d;
+            rest /= d;
+            at += index[i] as isize * s;
+        }
+        let mut out = out;
+        loop {
+            let run = (inner - k).min(out.len());
+            let (head, tail) = out.split_at_mut(run);
+            read_run(data, at + k as isize * step, step, head);
+            if tail.is_empty() {
+                return;
+            }
+            (out, k) = (tail, 0);
+            for (i, &(d, s)) in outer.iter().enumerate().rev() {
+                index[i] += 1;
+                at += s;
+                if index[i] < d {
+                    break;
+                }
+                at -= s * d as isize;
+                index[i] = 0;
+            }
+        }
+    }
+}
+
+fn read_run<T: Copy>(data: &[T], at: isize, step: isize, out: &mut [T]) {
+    match step {
+        1 => out.copy_from_slice(&data[at as usize..at as usize + out.len()]),
+        0 => out.fill(data[at as usize]),
+        _ => {
+            let mut at = at;
+            for v in out {
+                *v = data[at as usize];
+                at += step;
+            }
+        }
+    }
+}
+
+/// `y[i]` = the element at row-major position `i` of `layout` in `data`.
+///
+/// # Panics
+/// If the layout leaves `data`.
+pub fn copy<T: Copy + Send + Sync>(pool: &Pool, data: &[T], layout: &Layout, y: &mut [T]) {
+    let walk = Walk::new(layout);
+    if y.len() < PARALLEL_MIN_ELEMS {
+        return walk.read(data, 0, y);
+    }
+    pool.chunks_mut(y, PART_ELEMS, |i, part| walk.read(data, i * PART_ELEMS, part));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(layout: &Layout, data: &[u32], pool: &Pool) {
+        let want: Vec<u32> = layout.indices().map(|i| data[i]).collect();
+        let mut y = vec![0; want.len()];
+        copy(pool, data, layout, &mut y);
+        assert_eq!(y, want, "{layout:?}");
+        let walk = Walk::new(layout);
+        for start in 0..want.len().min(40) {
+            let mut part = vec![0; (want.len() - start).min(7)];
+            walk.read(data, start, &mut part);
+            assert_eq!(part, want[start..start + part.len()], "{layout:?} from {start}");
+        }
+    }
+
+    #[test]
+    fn a_walk_reads_what_the_layout_selects_from_any_position() {
+        let data: Vec<u32> = (0..2 * 3 * 4 * 5).collect();
+        let whole = Layout::contiguous([2, 3, 4, 5]);
+        let pool = Pool::new(2);
+        check(&whole, &data, &pool);
+        check(&whole.permute(&[3, 1, 0, 2]).expect("permutation"), &data, &pool);
+        check(&whole.slice(2, 3, 2, -2).expect("inside"), &data, &pool);
+        check(&whole.slice(0, 1, 0, 1).expect("empty"), &data, &pool);
+        let one = Layout::new([1, 3, 1], &[9, 5, 0], 2).expect("rank 3");
+        check(&one.broadcast_to(&[2, 3, 4].into()).expect("broadcasts"), &data, &pool);
+        check(&Layout::contiguous([]), &data, &pool);
+    }
+
+    #[test]
+    fn a_large_transpose_is_the_same_on_any_number_of_threads() {
+        let data: Vec<u32> = (0..300 * 301).collect();
+        let layout = Layout::contiguous([300, 301]).permute(&[1, 0]).expect("permutation");
+        check(&layout, &data, &Pool::new(1));
+        check(&layout, &data, &Pool::new(3));
+    }
+}

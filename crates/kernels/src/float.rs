@@ -1,0 +1,260 @@
+//! Float elements and the type that kernels compute in: f32 for f16, bf16 and f32, f64 for f64.
+//!
+//! Loops are written over arrays of [`LANES`] accumulators, so that the order of additions is fixed in the source and
+//! the bits are the same for every vector width; [`widest`] lets the compiler use what the processor has.
+
+use remat_types::{DType, Element, Storage, bf16, f16};
+
+/// Accumulators of a reduction along a row: two vectors of eight, enough to hide the latency of an addition.
+pub const LANES: usize = 16;
+
+/// Elements that lanes of f32 add up before the sum moves to f64: bounds the rounding error of long rows.
+const BLOCK_ELEMS: usize = 1024;
+
+/// A type to compute in.
+pub trait Real:
+    Storage
+    + Element
+    + std::ops::Add<Output = Self>
+    + std::ops::Sub<Output = Self>
+    + std::ops::Mul<Output = Self>
+    + std::ops::Div<Output = Self>
+    + std::ops::Neg<Output = Self>
+    + std::ops::AddAssign
+    + std::ops::MulAssign
+{
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// Minus infinity.
+    const NEG_INFINITY: Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// `e^x`; in f32 a polynomial within 2 ulp that compiles to vector code.
+    fn exp(self) -> Self;
+    /// Natural logarithm.
+    fn ln(self) -> Self;
+}
+
+impl Real for f32 {
+    const ZERO: f32 = 0.0;
+    const ONE: f32 = 1.0;
+    const NEG_INFINITY: f32 = f32::NEG_INFINITY;
+    #[inline(always)]
+    fn sqrt(self) -> f32 {
+        f32::sqrt(self)
+    }
+    #[inline(always)]
+    fn exp(self) -> f32 {
+        exp_f32(self)
+    }
+    #[inline(always)]
+    fn ln(self) -> f32 {
+        f32::ln(self)
+    }
+}
+
+impl Real for f64 {
+    const ZERO: f64 = 0.0;
+    const ONE: f64 = 1.0;
+    const NEG_INFINITY: f64 = f64::NEG_INFINITY;
+    #[inline(always)]
+    fn sqrt(self) -> f64 {
+        f64::sqrt(self)
+    }
+    #[inline(always)]
+    fn exp(self) -> f64 {
+        f64::exp(self)
+    }
+    #[inline(always)]
+    fn ln(self) -> f64 {
+        f64::ln(self)
+    }
+}
+
+/// `e^x = 2^n e^r` with `|r| <= ln 2 / 2` and Cephes' polynomial for `e^r` (S. Moshier, expf.c).
+#[inline(always)]
+fn exp_f32(x: f32) -> f32 {
+    /// Adding and subtracting it rounds to an integer: 1.5 * 2^23.
+    const ROUND: f32 = 12_582_912.0;
+    const LN2_HI: f32 = 0.693_359_4;
+    const LN2_LO: f32 = -2.121_944_4e-4;
+    // below the first the result is 0, above the second infinity; NaN passes
+    let x = if x < -104.0 { -104.0 } else { x };
+    let x = if x > 89.0 { 89.0 } else { x };
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = (x - n * LN2_HI) - n * LN2_LO;
+    let mut p = 1.987_569_1e-4;
+    p = p * r + 1.398_199_9e-3;
+    p = p * r + 8.333_452e-3;
+    p = p * r + 4.166_579_6e-2;
+    p = p * r + 1.666_666_5e-1;
+    p = p * r + 5.000_000_1e-1;
+    let y = p * (r * r) + r + 1.0;
+    // 2^n in two factors, since n may leave the exponents of normal numbers
+    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
+    let half = n >> 1;
+    let power = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
+    y * power(half) * power(n.wrapping_sub(half))
+}
+
+/// A float element and its compute type.
+pub trait FloatElement: Storage + Element {
+    /// What kernels compute in.
+    type Real: Real;
+    /// The dtype of [`FloatElement::Real`].
+    const REAL: DType;
+    /// Widens.
+    fn up(self) -> Self::Real;
+    /// Rounds to nearest even.
+    fn down(v: Self::Real) -> Self;
+}
+
+macro_rules! float_element {
+    ($($t:ty, $real:ty, $dtype:ident, |$x:ident| $up:expr, |$v:ident| $down:expr;)*) => { $(
+        impl FloatElement for $t {
+            type Real = $real;
+            const REAL: DType = DType::$dtype;
+            #[inline(always)]
+            fn up(self) -> $real { let $x = self; $up }
+            #[inline(always)]
+            fn down($v: $real) -> Self { $down }
+        }
+    )* };
+}
+float_element! {
+    f32, f32, F32, |x| x, |v| v;
+    f64, f64, F64, |x| x, |v| v;
+    f16, f32, F32, |x| x.to_f32(), |v| f16::from_f32(v);
+    bf16, f32, F32, |x| x.to_f32(), |v| bf16::from_f32(v);
+}
+
+/// Calls `f`, compiled for AVX2 where the processor has it. `f` must be inlined to gain: mark what it calls
+/// `#[inline(always)]`. The bits do not depend on it, since nothing is fused and lanes are fixed in the source.
+#[inline(always)]
+pub(crate) fn widest<R>(f: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2, as just checked.
+        return unsafe { with_avx2(f) };
+    }
+    f()
+}
+
+/// Calls `f`.
+///
+/// # Safety
+/// The processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
+/// The sums over `i` of `f(i)`, `N` at a time, for `i` in `0..n`: lanes of `R` within a block, f64 across blocks.
+#[inline(always)]
+pub(crate) fn sums<R: Real, const N: usize>(n: usize, f: impl Fn(usize) -> [R; N]) -> [f64; N] {
+    let mut total = [0.0f64; N];
+    let mut start = 0;
+    while start < n {
+        let end = (start + BLOCK_ELEMS).min(n);
+        let mut lanes = [[R::ZERO; LANES]; N];
+        let whole = start + (end - start) / LANES * LANES;
+        let mut i = start;
+        while i < whole {
+            for lane in 0..LANES {
+                let v = f(i + lane);
+                for k in 0..N {
+                    lanes[k][lane] += v[k];
+                }
+            }
+            i += LANES;
+        }
+        for (lane, i) in (whole..end).enumerate() {
+            let v = f(i);
+            for k in 0..N {
+                lanes[k][lane] += v[k];
+            }
+        }
+        for k in 0..N {
+            total[k] += fold(&lanes[k]);
+        }
+        start = end;
+    }
+    total
+}
+
+/// The sum of the lanes, pairwise, in f64.
+#[inline(always)]
+fn fold<R: Real>(lanes: &[R; LANES]) -> f64 {
+    let mut wide = [0.0f64; LANES];
+    for (w, l) in wide.iter_mut().zip(lanes) {
+        *w = l.to_f64();
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            wide[i] += wide[i + width];
+        }
+        width /= 2;
+    }
+    wide[0]
+}
+
+/// A mutable slice of which threads take parts that do not overlap.
+pub(crate) struct Disjoint<'a, T> {
+    data: *mut T,
+    len: usize,
+    life: std::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: sharing it lets other threads take `&mut` to disjoint parts (the contract of `part`), which `T: Send` allows.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+
+impl<'a, T> Disjoint<'a, T> {
+    pub(crate) fn new(data: &'a mut [T]) -> Self {
+        Disjoint { data: data.as_mut_ptr(), len: data.len(), life: std::marker::PhantomData }
+    }
+
+    /// Elements `start .. start + len`. Panics if they leave the slice.
+    ///
+    /// # Safety
+    /// No two parts that live at the same time overlap.
+    #[allow(clippy::mut_from_ref, reason = "the slice is borrowed mutably by `self`; parts do not overlap")]
+    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
+        assert!(start <= self.len && len <= self.len - start, "part {start}+{len} of {}", self.len);
+        // SAFETY: within the slice by the assert, and not aliased as the caller says.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_polynomial_exponential_is_within_two_ulp() {
+        let mut worst = 0i64;
+        for i in 0..200_000 {
+            let x = -87.0 + i as f32 * (175.0 / 200_000.0);
+            let want = f64::from(x).exp() as f32;
+            worst = worst.max((i64::from(exp_f32(x).to_bits()) - i64::from(want.to_bits())).abs());
+        }
+        assert!(worst <= 2, "{worst} ulp");
+        assert_eq!(exp_f32(0.0), 1.0);
+        assert_eq!(exp_f32(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp_f32(f32::INFINITY), f32::INFINITY);
+        assert_eq!(exp_f32(-200.0), 0.0);
+        assert!(exp_f32(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn sums_cover_each_element_once() {
+        for n in [0, 1, 15, 16, 17, 1023, 1024, 1025, 3000] {
+            let [s, c] = sums::<f32, 2>(n, |i| [i as f32, 1.0]);
+            assert_eq!((s, c), ((n * n.saturating_sub(1) / 2) as f64, n as f64));
+        }
+    }
+}

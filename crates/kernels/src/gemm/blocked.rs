@@ -1,0 +1,202 @@
+//! The blocked product: C cut into tasks, each task packing its blocks of A and B and running micro-kernels over them.
+//!
+//! A task owns a rectangle of C and all of `k`, so tasks share nothing and no sum crosses threads. `k` is walked in fixed
+//! steps of [`KC`]; the rectangle's place and size do not change the order of an element's additions. So the bits of C
+//! depend on the sizes and the instruction set only, while the rectangles may follow the thread count.
+//!
+//! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
+//! is repeated work, at most a few per cent; in return there is no barrier inside a product.
+
+use super::kernel::{Kernels, MAX_TILE};
+use super::pack::{pack_a, pack_b};
+use super::{GemmElement, View, kernel};
+use crate::pool::{Pool, part_range};
+
+/// Depth of a packed block: a B panel of 16 f32 columns takes 16 KiB, half of a small L1 cache.
+pub(super) const KC: usize = 256;
+/// Bytes of a packed block of A: together with the streams of B and C it stays in a 512 KiB L2 cache.
+const A_BLOCK_BYTES: usize = 160 << 10;
+/// Bytes of a packed block of B: streamed from the last-level cache, and the bulk of a lane's workspace.
+const B_BLOCK_BYTES: usize = 1 << 20;
+/// Multiply-adds below which a second thread costs more than it brings (a wake-up of 50 us is about 2 million).
+const TASK_MIN_MULS: usize = 1 << 17;
+/// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
+const TASKS_PER_THREAD: usize = 3;
+/// Alignment of packed blocks: a cache line.
+pub(super) const ALIGN_BYTES: usize = 64;
+
+/// Sizes of a product and how it is cut. A pure function of the sizes, the thread count and the instruction set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    m: usize,
+    n: usize,
+    k: usize,
+    /// Number of tasks along m and n.
+    grid: [usize; 2],
+    /// Most rows and columns of a packed block.
+    mc: usize,
+    nc: usize,
+    /// Elements of the packed blocks of one lane.
+    a_len: usize,
+    b_len: usize,
+}
+
+impl Plan {
+    pub(super) fn new<T>(kernels: &Kernels<T>, m: usize, n: usize, k: usize, threads: usize) -> Plan {
+        let (mr, nr) = (kernels.mr(), kernels.nr());
+        let size = size_of::<T>();
+        let grid = grid(m, n, k, mr, nr, threads);
+        let kc = k.min(KC);
+        // The largest task: ranges of rows differ by one, ranges of columns by one panel.
+        let task_m = m.div_ceil(grid[0]);
+        let task_n = n.div_ceil(nr).div_ceil(grid[1]) * nr;
+        let mc = (A_BLOCK_BYTES / (KC * size) / mr * mr).min(task_m);
+        let nc = (B_BLOCK_BYTES / (KC * size) / nr * nr).min(task_n);
+        let line = ALIGN_BYTES / size;
+        Plan { m, n, k, grid, mc, nc, a_len: (mc * kc).next_multiple_of(line), b_len: (nc * kc).next_multiple_of(line) }
+    }
+
+    /// Elements of workspace of one lane; a multiple of a cache line.
+    pub(super) fn lane_len(&self) -> usize {
+        self.a_len + self.b_len
+    }
+
+    pub(super) fn tasks(&self) -> usize {
+        self.grid[0] * self.grid[1]
+    }
+}
+
+/// Cuts C into `rows x columns` of tasks: enough for the threads if there is work enough, cutting the longer side first
+/// (a squarer task packs less per product).
+fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
+    let muls = m.saturating_mul(n).saturating_mul(k);
+    let wanted = if threads == 1 { 1 } else { (muls / TASK_MIN_MULS).clamp(1, threads * TASKS_PER_THREAD) };
+    let most = [m.div_ceil(mr), n.div_ceil(nr)];
+    let mut grid = [1, 1];
+    while grid[0] * grid[1] < wanted {
+        let side = [m / grid[0], n / grid[1]];
+        let axis = usize::from(side[1] >= side[0]);
+        let axis = if grid[axis] < most[axis] { axis } else { 1 - axis };
+        if grid[axis] >= most[axis] {
+            break;
+        }
+        grid[axis] += 1;
+    }
+    grid
+}
+
+/// The corner of C, shared by the tasks.
+#[derive(Clone, Copy)]
+struct Corner<T>(*mut T);
+
+// SAFETY: tasks write disjoint rectangles of C, and `T: Send` values may be written by any thread.
+unsafe impl<T: Send> Sync for Corner<T> {}
+
+/// The product by blocks. `workspace` holds one or more lanes of `plan.lane_len()` elements.
+///
+/// # Safety
+/// `a` is readable for `m x k`, `b` for `k x n`; `c` is writable for `m` rows of `n` elements, `ldc` apart, which do not
+/// overlap; the processor has the instruction set of `kernels`.
+pub(super) unsafe fn product<T: GemmElement>(
+    pool: &Pool,
+    kernels: &Kernels<T>,
+    plan: &Plan,
+    a: View<T>,
+    b: View<T>,
+    c: *mut T,
+    ldc: usize,
+    accumulate: bool,
+    workspace: &mut [T],
+) {
+    let corner = Corner(c);
+    let nr = kernels.nr();
+    pool.lanes(plan.tasks(), workspace, plan.lane_len(), |task, lane| {
+        let corner = &corner;
+        // Neighbouring tasks share the columns of B.
+        let rows = part_range(plan.m, plan.grid[0], task % plan.grid[0]);
+        let panels = part_range(plan.n.div_ceil(nr), plan.grid[1], task / plan.grid[0]);
+        let cols = panels.start * nr..(panels.end * nr).min(plan.n);
+        let (a_block, b_block) = lane.split_at_mut(plan.a_len);
+        let task = Task { kernels, plan, ldc, accumulate };
+        // SAFETY: `rows` and `cols` lie within m and n, and no other task has an element of this rectangle.
+        unsafe {
+            task.run(
+                a.shifted(rows.start, 0),
+                b.shifted(0, cols.start),
+                corner.0.add(rows.start * ldc + cols.start),
+                rows.len(),
+                cols.len(),
+                a_block,
+                b_block,
+            );
+        }
+    });
+}
+
+struct Task<'a, T: 'static> {
+    kernels: &'a Kernels<T>,
+    plan: &'a Plan,
+    ldc: usize,
+    accumulate: bool,
+}
+
+impl<T: GemmElement> Task<'_, T> {
+    /// # Safety
+    /// As [`product`], for the `m x n` rectangle at `c`.
+    unsafe fn run(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, a_block: &mut [T], b_block: &mut [T]) {
+        let plan = self.plan;
+        for j in (0..n).step_by(plan.nc) {
+            let nc = plan.nc.min(n - j);
+            for p in (0..plan.k).step_by(KC) {
+                let kc = KC.min(plan.k - p);
+                // SAFETY: the block is within the rectangle and `k`.
+                unsafe { pack_b(b.shifted(p, j), kc, nc, self.kernels.nr(), self.kernels.lanes, b_block) };
+                for i in (0..m).step_by(plan.mc) {
+                    let mc = plan.mc.min(m - i);
+                    // SAFETY: as above; the packed blocks hold `mc x kc` and `kc x nc`.
+                    unsafe {
+                        pack_a(a.shifted(i, p), mc, kc, self.kernels.mr(), a_block);
+                        self.block(a_block, b_block, c.add(i * self.ldc + j), mc, nc, kc, self.accumulate || p > 0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All tiles of a packed `mc x kc` block of A times a packed `kc x nc` block of B.
+    ///
+    /// # Safety
+    /// `c` is writable for `mc` rows of `nc`; the blocks are packed so.
+    unsafe fn block(&self, a: &[T], b: &[T], c: *mut T, mc: usize, nc: usize, kc: usize, accumulate: bool) {
+        let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
+        let panels = mc.div_ceil(self.kernels.mr());
+        for j in (0..nc).step_by(nr) {
+            let valid = nr.min(nc - j);
+            let width = valid.next_multiple_of(lanes);
+            let b_panel = &b[j * kc..][..width * kc];
+            for panel in 0..panels {
+                let rows = part_range(mc, panels, panel);
+                let a_panel = &a[rows.start * kc..rows.end * kc];
+                let tile = self.kernels.tiles[rows.len() - 1][width / lanes - 1];
+                // SAFETY: the panels have `kc * mr` and `kc * width` elements; a full tile lies within C, any other goes
+                // through a buffer and only its valid part is added.
+                unsafe {
+                    let c = c.add(rows.start * self.ldc + j);
+                    if valid == width {
+                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), width, c, self.ldc, accumulate);
+                    } else {
+                        let mut buffer = [T::default(); MAX_TILE];
+                        debug_assert!(rows.len() * width <= kernel::MAX_TILE);
+                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), width, buffer.as_mut_ptr(), width, false);
+                        for i in 0..rows.len() {
+                            let row = std::slice::from_raw_parts_mut(c.add(i * self.ldc), valid);
+                            for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {
+                                *y = if accumulate { T::narrow(T::add(y.widen(), x.widen())) } else { x };
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Micro-kernels: one `mr x nr` tile of C in registers, and the tables that name them per instruction set.
+#![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
+
+use crate::simd::{Isa, Simd, Wide};
+
+/// Rows of the largest tile of any table.
+pub(super) const MAX_MR: usize = 14;
+/// Elements of the largest tile of any table: 14 x 32 floats (AVX-512).
+pub(super) const MAX_TILE: usize = MAX_MR * 32;
+
+/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < kc of a[p * mr + i] * b[p * ldb + j]` for one tile.
+///
+/// The products are added in the order of `p` to a register that starts at zero, and `c` is added last: the result of an
+/// element depends neither on the tile's size nor on the element's place in it.
+///
+/// # Safety
+/// The processor has the table's instruction set. Readable: `kc * mr` elements at `a`, `nr` at `b + p * ldb` for each
+/// `p`. Writable (and readable): `nr` elements at `c + i * ldc` for each row `i`.
+pub(super) type Tile<T> =
+    unsafe fn(kc: usize, a: *const T, b: *const T, ldb: usize, c: *mut T, ldc: usize, accumulate: bool);
+
+/// `y[i] = (accumulate ? y[i] : 0) + sum over p < k of x[p] * b[p * ldb + i]`, for `i < n`: rows of `b` added up.
+///
+/// # Safety
+/// The processor has the table's instruction set. Readable: `k` elements at `x` (`incx` apart), `n` at each
+/// `b + p * ldb`. Writable: `n` at `y`.
+pub(super) type AddRows<T> =
+    unsafe fn(n: usize, k: usize, x: *const T, incx: isize, b: *const T, ldb: isize, y: *mut T, accumulate: bool);
+
+/// `sum over p < k of x[p] * b[p]`, in a fixed order.
+///
+/// # Safety
+/// The processor has the table's instruction set. Readable: `k` elements at `x` and at `b`.
+pub(super) type Dot<T> = unsafe fn(k: usize, x: *const T, b: *const T) -> T;
+
+/// The kernels of one element type for one instruction set.
+pub struct Kernels<T: 'static> {
+    /// Elements in a vector.
+    pub(super) lanes: usize,
+    /// `tiles[mr - 1][nv - 1]` makes a tile of `mr` rows and `nv * lanes` columns.
+    pub(super) tiles: &'static [[Tile<T>; 2]],
+    pub(super) add_rows: AddRows<T>,
+    pub(super) dot: Dot<T>,
+}
+
+impl<T> Kernels<T> {
+    /// Rows of the full tile.
+    pub(super) fn mr(&self) -> usize {
+        self.tiles.len()
+    }
+    /// Columns of the full tile.
+    pub(super) fn nr(&self) -> usize {
+        2 * self.lanes
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
+    kc: usize,
+    mut a: *const V::Elem,
+    mut b: *const V::Elem,
+    ldb: usize,
+    c: *mut V::Elem,
+    ldc: usize,
+    accumulate: bool,
+) {
+    // SAFETY: the caller keeps the contract of `Tile`: all offsets below stay in the elements it lists.
+    unsafe {
+        let zero = V::splat(V::Elem::default());
+        let mut acc = [[zero; NV]; MR];
+        for _ in 0..kc {
+            let mut row = [zero; NV];
+            for j in 0..NV {
+                row[j] = V::load(b.add(j * V::LANES));
+            }
+            for i in 0..MR {
+                let x = V::splat(*a.add(i));
+                for j in 0..NV {
+                    acc[i][j] = x.mul_add(row[j], acc[i][j]);
+                }
+            }
+            a = a.add(MR);
+            // The last step may lead out of the allocation of an unpacked `b`; it is never read from there.
+            b = b.wrapping_add(ldb);
+        }
+        for i in 0..MR {
+            for j in 0..NV {
+                let p = c.add(i * ldc + j * V::LANES);
+                (if accumulate { V::load(p).add(acc[i][j]) } else { acc[i][j] }).store(p);
+            }
+        }
+    }
+}
+
+/// Columns that `add_rows` keeps in registers at a time, in vectors: enough independent chains to hide the latency.
+const ADD_ROWS_VECTORS: usize = 8;
+
+#[inline(always)]
+unsafe fn add_rows_block<V: Simd, const NV: usize>(
+    k: usize,
+    x: *const V::Elem,
+    incx: isize,
+    b: *const V::Elem,
+    ldb: isize,
+    y: *mut V::Elem,
+    accumulate: bool,
+) {
+    // SAFETY: the caller keeps the contract of `AddRows` for `NV * LANES` columns.
+    unsafe {
+        let mut acc = [V::splat(V::Elem::default()); NV];
+        for p in 0..k as isize {
+            let xp = V::splat(*x.offset(p * incx));
+            let row = b.offset(p * ldb);
+            for j in 0..NV {
+                acc[j] = xp.mul_add(V::load(row.add(j * V::LANES)), acc[j]);
+            }
+        }
+        for j in 0..NV {
+            let p = y.add(j * V::LANES);
+            (if accumulate { V::load(p).add(acc[j]) } else { acc[j] }).store(p);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn add_rows<V: Simd>(
+    n: usize,
+    k: usize,
+    x: *const V::Elem,
+    incx: isize,
+    b: *const V::Elem,
+    ldb: isize,
+    y: *mut V::Elem,
+    accumulate: bool,
+) where
+    V::Elem: std::ops::Add<Output = V::Elem> + std::ops::Mul<Output = V::Elem>,
+{
+    // SAFETY: the caller keeps the contract of `AddRows`; each block stays within the first `n` columns.
+    unsafe {
+        let mut j = 0;
+        while j + ADD_ROWS_VECTORS * V::LANES <= n {
+            add_rows_block::<V, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+            j += ADD_ROWS_VECTORS * V::LANES;
+        }
+        while j + V::LANES <= n {
+            add_rows_block::<V, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+            j += V::LANES;
+        }
+        while j < n {
+            // One lane of a splat, so that a tail column rounds as the others do.
+            let mut acc = V::splat(V::Elem::default());
+            for p in 0..k as isize {
+                acc = V::splat(*x.offset(p * incx)).mul_add(V::splat(*b.offset(p * ldb + j as isize)), acc);
+            }
+            let sum = first_lane(acc);
+            *y.add(j) = if accumulate { *y.add(j) + sum } else { sum };
+            j += 1;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn first_lane<V: Simd>(v: V) -> V::Elem {
+    // SAFETY: same contract.
+    unsafe { lanes_of(v)[0] }
+}
+
+/// The lanes of `v`, then defaults.
+#[inline(always)]
+unsafe fn lanes_of<V: Simd>(v: V) -> [V::Elem; MAX_LANES] {
+    let mut out = [V::Elem::default(); MAX_LANES];
+    // SAFETY: no vector has more than `MAX_LANES` lanes; the caller says that the instruction set is there.
+    unsafe { v.store(out.as_mut_ptr()) };
+    out
+}
+
+/// Lanes of the widest vector (f32 in AVX-512).
+const MAX_LANES: usize = 16;
+
+#[inline(always)]
+unsafe fn dot<V: Simd>(k: usize, x: *const V::Elem, b: *const V::Elem) -> V::Elem
+where
+    V::Elem: std::ops::Add<Output = V::Elem> + std::ops::Mul<Output = V::Elem>,
+{
+    const CHAINS: usize = 8;
+    // SAFETY: the caller says that `k` elements are readable at `x` and `b`; every offset is below `k`.
+    unsafe {
+        let zero = V::splat(V::Elem::default());
+        let mut acc = [zero; CHAINS];
+        let mut p = 0;
+        while p + CHAINS * V::LANES <= k {
+            for c in 0..CHAINS {
+                let at = p + c * V::LANES;
+                acc[c] = V::load(x.add(at)).mul_add(V::load(b.add(at)), acc[c]);
+            }
+            p += CHAINS * V::LANES;
+        }
+        while p + V::LANES <= k {
+            acc[0] = V::load(x.add(p)).mul_add(V::load(b.add(p)), acc[0]);
+            p += V::LANES;
+        }
+        let mut all = zero;
+        for c in 0..CHAINS {
+            all = all.add(acc[c]);
+        }
+        let lanes = lanes_of(all);
+        let mut sum = V::Elem::default();
+        for lane in &lanes[..V::LANES] {
+            sum = sum + *lane;
+        }
+        while p < k {
+            sum = sum + *x.add(p) * *b.add(p);
+            p += 1;
+        }
+        sum
+    }
+}
+
+/// Wraps the three kernels in functions compiled for an instruction set.
+macro_rules! compiled_for {
+    ($module:ident $(, $features:literal)?) => {
+        mod $module {
+            use super::Simd;
+            use std::ops::{Add, Mul};
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
+                kc: usize,
+                a: *const V::Elem,
+                b: *const V::Elem,
+                ldb: usize,
+                c: *mut V::Elem,
+                ldc: usize,
+                accumulate: bool,
+            ) {
+                // SAFETY: same contract.
+                unsafe { super::tile::<V, MR, NV>(kc, a, b, ldb, c, ldc, accumulate) }
+            }
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn add_rows<V: Simd>(
+                n: usize,
+                k: usize,
+                x: *const V::Elem,
+                incx: isize,
+                b: *const V::Elem,
+                ldb: isize,
+                y: *mut V::Elem,
+                accumulate: bool,
+            ) where
+                V::Elem: Add<Output = V::Elem> + Mul<Output = V::Elem>,
+            {
+                // SAFETY: same contract.
+                unsafe { super::add_rows::<V>(n, k, x, incx, b, ldb, y, accumulate) }
+            }
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn dot<V: Simd>(k: usize, x: *const V::Elem, b: *const V::Elem) -> V::Elem
+            where
+                V::Elem: Add<Output = V::Elem> + Mul<Output = V::Elem>,
+            {
+                // SAFETY: same contract.
+                unsafe { super::dot::<V>(k, x, b) }
+            }
+        }
+    };
+}
+
+compiled_for!(portable);
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx2, "avx2,fma");
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx512, "avx512f");
+
+/// A table of kernels: the module, the vector type, and the row counts from 1 to the full tile's.
+macro_rules! table {
+    ($module:ident, $vector:ty, [$($mr:literal)*]) => {
+        &Kernels {
+            lanes: <$vector as Simd>::LANES,
+            tiles: &[$([$module::tile::<$vector, $mr, 1>, $module::tile::<$vector, $mr, 2>]),*],
+            add_rows: $module::add_rows::<$vector>,
+            dot: $module::dot::<$vector>,
+        }
+    };
+}
+
+/// The f32 kernels for `isa`.
+pub(super) fn f32_kernels(isa: Isa) -> &'static Kernels<f32> {
+    match isa {
+        Isa::Portable => table!(portable, Wide<f32, 4>, [1 2 3 4 5 6]),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, [1 2 3 4 5 6]),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+    }
+}
+
+/// The f64 kernels for `isa`.
+pub(super) fn f64_kernels(isa: Isa) -> &'static Kernels<f64> {
+    match isa {
+        Isa::Portable => table!(portable, Wide<f64, 2>, [1 2 3 4 5 6]),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, [1 2 3 4 5 6]),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512d, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+    }
+}
+
+/// The portable kernels with the tile of AVX-512, so that its blocking is tested on processors without it.
+#[cfg(test)]
+pub(super) fn f32_kernels_as_wide_as_avx512() -> &'static Kernels<f32> {
+    table!(portable, Wide<f32, 16>, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+}

@@ -1,0 +1,60 @@
+//! The product without packing: tiny sizes, and the element types that have no vector kernels.
+
+use super::{GemmElement, View};
+
+/// Columns that are summed up side by side, on the stack.
+const COLS: usize = 64;
+
+/// Rows `rows` of `C = (accumulate ? C : 0) + A B`; each element is one running sum over `k` in order, then rounded.
+///
+/// # Safety
+/// `a` is readable for the rows and `k` columns, `b` for `k x n`; row `i` of C, at `c + i * ldc`, is writable for `n`
+/// elements and nobody else touches it.
+pub(super) unsafe fn rows<T: GemmElement>(
+    rows: std::ops::Range<usize>,
+    n: usize,
+    k: usize,
+    a: View<T>,
+    b: View<T>,
+    c: *mut T,
+    ldc: usize,
+    accumulate: bool,
+) {
+    for i in rows {
+        for j in (0..n).step_by(COLS) {
+            let width = COLS.min(n - j);
+            // SAFETY: the block lies in row `i`, columns below `n`.
+            unsafe {
+                let y = std::slice::from_raw_parts_mut(c.add(i * ldc + j), width);
+                block(a.shifted(i, 0), b.shifted(0, j), k, y, accumulate);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `a` is readable for one row of `k`, `b` for `k` rows of `y.len()`.
+unsafe fn block<T: GemmElement>(a: View<T>, b: View<T>, k: usize, y: &mut [T], accumulate: bool) {
+    let mut sums = [T::Sum::default(); COLS];
+    let sums = &mut sums[..y.len()];
+    for p in 0..k {
+        // SAFETY: `p < k`.
+        let x = unsafe { *a.at(0, p) }.widen();
+        if b.col_stride == 1 {
+            // SAFETY: `y.len()` elements of row `p` are readable, and contiguous.
+            let row = unsafe { std::slice::from_raw_parts(b.at(p, 0), y.len()) };
+            for (sum, &w) in sums.iter_mut().zip(row) {
+                *sum = T::mul_add(x, w.widen(), *sum);
+            }
+        } else {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: `j < y.len()`.
+                *sum = T::mul_add(x, unsafe { *b.at(p, j) }.widen(), *sum);
+            }
+        }
+    }
+    for (y, &sum) in y.iter_mut().zip(sums.iter()) {
+        // One rounding: the old value joins the wide sum.
+        *y = T::narrow(if accumulate { T::add(y.widen(), sum) } else { sum });
+    }
+}

@@ -1,0 +1,298 @@
+use super::*;
+use crate::simd::Isa;
+use proptest::prelude::*;
+
+/// A small generator, so that a failing case is named by its sizes alone.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    /// In -1..1.
+    pub(crate) fn float(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// How a test stores an operand.
+#[derive(Clone, Copy, Debug)]
+enum Store {
+    Rows,
+    Cols,
+    Reversed,
+    Gaps,
+    BroadcastRow,
+}
+
+const STORES: [Store; 5] = [Store::Rows, Store::Cols, Store::Reversed, Store::Gaps, Store::BroadcastRow];
+
+impl Store {
+    fn view<T>(self, data: &[T], rows: usize, cols: usize) -> MatRef<'_, T> {
+        let (r, c) = (rows as isize, cols as isize);
+        let (offset, row_stride, col_stride) = match self {
+            Store::Rows => (0, c, 1),
+            Store::Cols => (0, 1, r),
+            Store::Reversed => ((rows * cols).saturating_sub(1), -c, -1),
+            Store::Gaps => (3, 2 * c + 5, 2),
+            Store::BroadcastRow => (1, 0, 1),
+        };
+        MatRef { data, offset, row_stride, col_stride }
+    }
+}
+
+fn data<T>(rows: usize, cols: usize, random: &mut Random, make: impl Fn(f64) -> T) -> Vec<T> {
+    (0..rows * (2 * cols + 5) + 8).map(|_| make(random.float())).collect()
+}
+
+fn element<T: Copy>(mat: &MatRef<'_, T>, i: usize, j: usize) -> T {
+    mat.data[(mat.offset as isize + i as isize * mat.row_stride + j as isize * mat.col_stride) as usize]
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Store,
+    b: Store,
+    gap: usize,
+    accumulate: bool,
+}
+
+/// Runs `gemm` and compares with f64 sums within `tolerance` times the sum of magnitudes; returns C.
+fn check<T: GemmElement>(
+    case: Case,
+    threads: usize,
+    make: impl Fn(f64) -> T + Copy,
+    value: impl Fn(T) -> f64,
+    tolerance: f64,
+) -> Vec<T> {
+    let Case { m, n, k, accumulate, .. } = case;
+    let mut random = Random::new((m * 7919 + n * 104_729 + k) as u64);
+    let (a_data, b_data) = (data(m, k, &mut random, make), data(k, n, &mut random, make));
+    let (a, b) = (case.a.view(&a_data, m, k), case.b.view(&b_data, k, n));
+    let ldc = n + case.gap;
+    let old: Vec<T> = (0..m * ldc).map(|_| make(random.float())).collect();
+    let mut c = old.clone();
+    let mut ws = vec![0xff; gemm_workspace_bytes::<T>(m, n, k, threads)];
+    gemm(&Pool::new(threads), m, n, k, a, b, &mut c, ldc, accumulate, &mut ws);
+    for i in 0..m {
+        for j in 0..ldc {
+            let at = i * ldc + j;
+            if j >= n {
+                assert_eq!(value(c[at]), value(old[at]), "the gap between rows changed");
+                continue;
+            }
+            let start = if accumulate { value(old[at]) } else { 0.0 };
+            let terms = (0..k).map(|p| value(element(&a, i, p)) * value(element(&b, p, j)));
+            let (sum, size) = terms.fold((start, start.abs()), |(s, z), x| (s + x, z + x.abs()));
+            let got = value(c[at]);
+            assert!((got - sum).abs() <= tolerance * (size + 1e-30), "{case:?} at ({i}, {j}): {got} for {sum}");
+        }
+    }
+    c
+}
+
+fn bits<T: bytemuck::Pod>(c: &[T]) -> &[u8] {
+    bytemuck::cast_slice(c)
+}
+
+fn any_case(max: usize) -> impl Strategy<Value = Case> {
+    let store = || (0..STORES.len()).prop_map(|i| STORES[i]);
+    let sizes = (0..max, 0..max, 0..max);
+    (sizes, store(), store(), 0usize..3, any::<bool>()).prop_map(|((m, n, k), a, b, gap, accumulate)| Case {
+        m,
+        n,
+        k,
+        a,
+        b,
+        gap,
+        accumulate,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn f32_agrees_with_f64_sums(case in any_case(70)) {
+        check::<f32>(case, 1, |x| x as f32, f64::from, 1e-6);
+    }
+    #[test]
+    fn f64_agrees_with_f64_sums(case in any_case(70)) {
+        check::<f64>(case, 2, |x| x, |x| x, 1e-14);
+    }
+    #[test]
+    fn half_floats_round_once(case in any_case(30)) {
+        check::<half::f16>(case, 2, half::f16::from_f64, half::f16::to_f64, 6e-4);
+        check::<half::bf16>(case, 1, half::bf16::from_f64, half::bf16::to_f64, 5e-3);
+    }
+    #[test]
+    fn small_integers_are_exact(case in any_case(20)) {
+        check::<i32>(case, 2, |x| (x * 100.0) as i32, f64::from, 0.0);
+        check::<u64>(case, 1, |x| (x * 100.0).abs() as u64, |x| x as f64, 0.0);
+    }
+}
+
+const ROWS: Case = Case { m: 0, n: 0, k: 0, a: Store::Rows, b: Store::Rows, gap: 0, accumulate: false };
+
+#[test]
+fn larger_sizes_cross_every_block_boundary() {
+    for (m, n, k) in [(300, 1100, 270), (7, 2100, 520), (513, 33, 257), (200, 200, 1)] {
+        for (a, b) in [(Store::Rows, Store::Rows), (Store::Cols, Store::Cols), (Store::Rows, Store::Cols)] {
+            check::<f32>(Case { m, n, k, a, b, ..ROWS }, 2, |x| x as f32, f64::from, 1e-6);
+        }
+        let case = Case { m, n, k, accumulate: true, gap: 1, ..ROWS };
+        check::<f64>(case, 2, |x| x, |x| x, 1e-14);
+    }
+}
+
+#[test]
+fn rows_and_columns_of_any_stride() {
+    for (m, n) in [(1, 1), (1, 77), (77, 1), (1, 1000), (1000, 1)] {
+        for k in [3, 700, 2500] {
+            for a in STORES {
+                for b in STORES {
+                    let case = Case { m, n, k, a, b, gap: 1, accumulate: k == 700 };
+                    check::<f32>(case, 2, |x| x as f32, f64::from, 1e-6);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_thread_count() {
+    for (m, n, k) in [(200, 300, 600), (16, 5000, 144), (5000, 16, 30), (1, 4000, 900), (3000, 1, 900), (61, 59, 257)] {
+        let case = Case { m, n, k, b: Store::Cols, ..ROWS };
+        let one = check::<f32>(case, 1, |x| x as f32, f64::from, 1e-6);
+        for threads in [2, 3] {
+            let many = check::<f32>(case, threads, |x| x as f32, f64::from, 1e-6);
+            assert_eq!(bits(&one), bits(&many), "{m} x {n} x {k} on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_and_tile_agrees_with_the_plain_loops() {
+    let pool = Pool::new(2);
+    let mut tables: Vec<_> = Isa::all().into_iter().map(kernel::f32_kernels).collect();
+    tables.push(kernel::f32_kernels_as_wide_as_avx512());
+    let mut random = Random::new(1);
+    for kernels in tables {
+        for (m, n, k) in [(29, 95, 300), (14, 32, 16), (13, 17, 9), (150, 1030, 40), (1, 50, 40), (50, 1, 40)] {
+            let a: Vec<f32> = (0..m * k).map(|_| random.float() as f32).collect();
+            let b: Vec<f32> = (0..k * n).map(|_| random.float() as f32).collect();
+            let (a, b) = (MatRef::row_major(&a, k).checked(m, k, "A"), MatRef::row_major(&b, n).checked(k, n, "B"));
+            let (mut c, mut want) = (vec![0f32; m * n], vec![0f32; m * n]);
+            let mut ws = vec![0u8; 6 << 20];
+            // SAFETY: checked views and a C of `m * n`; the table is for this processor.
+            unsafe {
+                product(&pool, 2, Some(kernels), m, n, k, a, b, c.as_mut_ptr(), n, false, &mut ws);
+                plain::rows(0..m, n, k, a, b, want.as_mut_ptr(), n, false);
+            }
+            for (x, y) in c.iter().zip(&want) {
+                assert!((x - y).abs() < 1e-4, "{m} x {n} x {k}: {x} for {y}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_depth_gives_zeros_or_leaves_c() {
+    let mut c = [7f32; 6];
+    let none = MatRef { data: &[], offset: 0, row_stride: 0, col_stride: 0 };
+    gemm(&Pool::new(1), 2, 3, 0, none, none, &mut c, 3, true, &mut []);
+    assert_eq!(c, [7.0; 6]);
+    gemm(&Pool::new(1), 2, 3, 0, none, none, &mut c, 3, false, &mut []);
+    assert_eq!(c, [0.0; 6]);
+}
+
+#[test]
+fn integers_wrap_around() {
+    let (a, b) = ([200u8, 100], [3u8, 2]);
+    let mut c = [1u8];
+    gemm(&Pool::new(1), 1, 1, 2, MatRef::row_major(&a, 2), MatRef::row_major(&b, 1), &mut c, 1, true, &mut []);
+    assert_eq!(c[0], (200 * 3 + 100 * 2 + 1) as u8);
+}
+
+#[test]
+#[should_panic(expected = "A reaches")]
+fn operand_out_of_bounds_is_refused() {
+    let a = [0f32; 5];
+    let mut c = [0f32; 4];
+    gemm(&Pool::new(1), 2, 2, 3, MatRef::row_major(&a, 3), MatRef::row_major(&a, 1), &mut c, 2, false, &mut []);
+}
+
+#[test]
+#[should_panic(expected = "workspace")]
+fn missing_workspace_is_refused() {
+    let a = [0f32; 1024];
+    let mut c = [0f32; 1024];
+    gemm(&Pool::new(1), 32, 32, 32, MatRef::row_major(&a, 32), MatRef::row_major(&a, 32), &mut c, 32, false, &mut []);
+}
+
+#[test]
+fn workspace_is_modest() {
+    for (m, n, k) in [(4096, 4096, 4096), (16, 1 << 20, 64), (1 << 20, 16, 64), (64, 64, 1 << 20)] {
+        for threads in [1, 2, 16] {
+            assert!(gemm_workspace_bytes::<f32>(m, n, k, threads) <= threads * (5 << 18) + 64);
+            assert!(gemm_workspace_bytes::<f64>(m, n, k, threads) <= threads * (5 << 18) + 64);
+        }
+    }
+}
+
+#[test]
+fn batch_gives_the_bits_of_single_products() {
+    for (batch, m, n, k) in [(7, 33, 20, 40), (2, 200, 300, 100), (40, 3, 3, 3), (9, 1, 30, 50), (3, 4, 4, 0)] {
+        let mut random = Random::new(5);
+        let a: Vec<f32> = (0..batch * m * k).map(|_| random.float() as f32).collect();
+        let b: Vec<f32> = (0..k * n).map(|_| random.float() as f32).collect();
+        let mut want = vec![0f32; batch * m * n];
+        let pool = Pool::new(1);
+        let mut ws = vec![0; gemm_workspace_bytes::<f32>(m, n, k, 1)];
+        for t in 0..batch {
+            let a = MatRef { offset: t * m * k, ..MatRef::row_major(&a, k) };
+            let c = &mut want[t * m * n..];
+            gemm(&pool, m, n, k, a, MatRef::row_major(&b, n), c, n, false, &mut ws);
+        }
+        for threads in [1, 2, 3] {
+            let mut c = vec![1f32; batch * m * n];
+            let mut ws = vec![0; batched_workspace_bytes::<f32>(batch, m, n, k, threads)];
+            let a = BatchRef { matrix: MatRef::row_major(&a, k), batch_stride: (m * k) as isize };
+            let b = BatchRef { matrix: MatRef::row_major(&b, n), batch_stride: 0 };
+            batched(&Pool::new(threads), batch, m, n, k, a, b, &mut c, m * n, n, false, &mut ws);
+            assert_eq!(bits(&c), bits(&want), "{batch} x {m} x {n} x {k} on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn agrees_with_the_gemm_crate() {
+    let (m, n, k) = (123, 234, 345);
+    let mut random = Random::new(9);
+    let a: Vec<f32> = (0..m * k).map(|_| random.float() as f32).collect();
+    let b: Vec<f32> = (0..k * n).map(|_| random.float() as f32).collect();
+    let (mut c, mut want) = (vec![0f32; m * n], vec![0f32; m * n]);
+    let pool = Pool::new(2);
+    let mut ws = vec![0; gemm_workspace_bytes::<f32>(m, n, k, 2)];
+    gemm(&pool, m, n, k, MatRef::row_major(&a, k), MatRef::row_major(&b, n), &mut c, n, false, &mut ws);
+    let (n_, k_) = (n as isize, k as isize);
+    let (c_, a_, b_) = (want.as_mut_ptr(), a.as_ptr(), b.as_ptr());
+    let flags = (false, false, false);
+    let none = ::gemm::Parallelism::None;
+    // SAFETY: the pointers and strides describe the three row-major matrices above.
+    unsafe {
+        let (conj_dst, conj_a, conj_b) = flags;
+        ::gemm::gemm(m, n, k, c_, 1, n_, false, a_, 1, k_, b_, 1, n_, 0.0, 1.0, conj_dst, conj_a, conj_b, none);
+    }
+    for (x, y) in c.iter().zip(&want) {
+        assert!((x - y).abs() < 1e-4);
+    }
+}

@@ -1,0 +1,477 @@
+//! Batch and layer normalisation: statistics, forward and fused backward passes.
+//!
+//! A batch-normalised tensor is `[n, c, s]` with `s` the product of the spatial extents. Channels are independent, so
+//! they are what threads share out; a channel's statistics are summed image by image in order, along a row in lanes of
+//! the compute type and across rows in f64, whatever the number of threads. A channel of usual size stays in the L2
+//! cache, so the second and third pass over it do not go to memory.
+//!
+//! Statistics take two passes (mean, then squared deviations, corrected by the sum of deviations), so an input of large
+//! mean loses nothing.
+
+use crate::float::{Disjoint, FloatElement, Real, sums, widest};
+use crate::pool::Pool;
+use remat_types::Element;
+
+/// Sizes of a batch-normalised tensor `[n, c, s]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchDims {
+    /// Images.
+    pub n: usize,
+    /// Channels.
+    pub c: usize,
+    /// Elements of an image in one channel.
+    pub s: usize,
+}
+
+impl BatchDims {
+    /// Elements behind one channel's statistics.
+    pub fn count(&self) -> usize {
+        self.n * self.s
+    }
+
+    fn row(&self, image: usize, channel: usize) -> std::ops::Range<usize> {
+        let start = (image * self.c + channel) * self.s;
+        start..start + self.s
+    }
+}
+
+/// Elements of the whole tensor that are worth a second thread.
+const GRAIN_ELEMS: usize = 4096;
+
+/// Channels that one part takes: as few as give each part enough to do. By sizes only.
+fn channels_per_part(d: BatchDims) -> usize {
+    let least = if d.s == 1 { COLUMNS } else { 1 };
+    (GRAIN_ELEMS / d.count().max(1)).clamp(least, d.c.max(1).max(least))
+}
+
+/// Channels whose columns are walked side by side where a channel has one element per image.
+const COLUMNS: usize = 16;
+
+/// Mean and biased variance of channel `channel`.
+#[inline(always)]
+fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize) -> (f64, f64) {
+    let count = d.count() as f64;
+    let mut sum = 0.0;
+    for i in 0..d.n {
+        let row = &x[d.row(i, channel)];
+        sum += sums::<T::Real, 1>(row.len(), |k| [row[k].up()])[0];
+    }
+    let mean = sum / count;
+    let about = T::Real::from_f64(mean);
+    let (mut first, mut second) = (0.0, 0.0);
+    for i in 0..d.n {
+        let row = &x[d.row(i, channel)];
+        let [a, b] = sums::<T::Real, 2>(row.len(), |k| {
+            let v = row[k].up() - about;
+            [v, v * v]
+        });
+        first += a;
+        second += b;
+    }
+    (mean, (second - first * first / count) / count)
+}
+
+/// As [`channel_statistics`] for the channels of a part of a `[n, c]` tensor, walked row by row.
+#[inline(always)]
+fn column_statistics<T: FloatElement>(x: &[T], d: BatchDims, first: usize, len: usize) -> [(f64, f64); COLUMNS] {
+    let mut mean = [0.0f64; COLUMNS];
+    for i in 0..d.n {
+        let row = &x[i * d.c + first..][..len];
+        for (m, v) in mean.iter_mut().zip(row) {
+            *m += v.to_f64();
+        }
+    }
+    mean.iter_mut().for_each(|m| *m /= d.n as f64);
+    let mut second = [0.0f64; COLUMNS];
+    for i in 0..d.n {
+        let row = &x[i * d.c + first..][..len];
+        for ((s, m), v) in second.iter_mut().zip(&mean).zip(row) {
+            let v = v.to_f64() - m;
+            *s += v * v;
+        }
+    }
+    std::array::from_fn(|k| (mean[k], second[k] / d.n as f64))
+}
+
+/// Calls `f` with ranges of channels, in parallel; a range has at most [`COLUMNS`] channels where `s = 1`.
+fn over_channels(pool: &Pool, d: BatchDims, f: impl Fn(std::ops::Range<usize>) + Sync) {
+    let size = channels_per_part(d);
+    pool.run(d.c.div_ceil(size), &|part| {
+        let (mut start, end) = (part * size, ((part + 1) * size).min(d.c));
+        while start < end {
+            let stop = if d.s == 1 { (start + COLUMNS).min(end) } else { start + 1 };
+            widest(|| f(start..stop));
+            start = stop;
+        }
+    });
+}
+
+/// `y = (x - mean) / sqrt(var + eps) * scale + bias` per channel, with the batch's mean and biased variance.
+///
+/// `x, y: [n, c, s]`; `scale, bias, mean, var: [c]`. The batch has at least one element per channel.
+///
+/// # Panics
+/// If a slice has not the size said.
+pub fn batch_norm<T: FloatElement>(
+    pool: &Pool,
+    d: BatchDims,
+    eps: f64,
+    x: &[T],
+    scale: &[T],
+    bias: &[T],
+    y: &mut [T],
+    mean: &mut [T::Real],
+    var: &mut [T::Real],
+) {
+    assert!(x.len() == d.n * d.c * d.s && y.len() == x.len() && mean.len() == d.c && var.len() == d.c);
+    let (y, mean, var) = (Disjoint::new(y), Disjoint::new(mean), Disjoint::new(var));
+    over_channels(
+        pool,
+        d,
+        #[inline(always)]
+        |channels| {
+            let (first, len) = (channels.start, channels.len());
+            // SAFETY: ranges of channels do not overlap.
+            let (mean, var) = unsafe { (mean.part(first, len), var.part(first, len)) };
+            if d.s == 1 {
+                let found = column_statistics(x, d, first, len);
+                for k in 0..len {
+                    (mean[k], var[k]) = (T::Real::from_f64(found[k].0), T::Real::from_f64(found[k].1));
+                }
+            } else {
+                let found = channel_statistics(x, d, first);
+                (mean[0], var[0]) = (T::Real::from_f64(found.0), T::Real::from_f64(found.1));
+            }
+            // SAFETY: `affine` writes these channels only.
+            unsafe { affine(d, eps, x, scale, bias, &y, mean, var, first) };
+        },
+    );
+}
+
+/// [`batch_norm`] with given mean and variance.
+///
+/// # Panics
+/// If a slice has not the size said there.
+pub fn batch_norm_infer<T: FloatElement>(
+    pool: &Pool,
+    d: BatchDims,
+    eps: f64,
+    x: &[T],
+    scale: &[T],
+    bias: &[T],
+    mean: &[T::Real],
+    var: &[T::Real],
+    y: &mut [T],
+) {
+    assert!(x.len() == d.n * d.c * d.s && y.len() == x.len());
+    let y = Disjoint::new(y);
+    over_channels(
+        pool,
+        d,
+        #[inline(always)]
+        |channels| {
+            // SAFETY: ranges of channels do not overlap, and `affine` writes these channels only.
+            unsafe {
+                affine(d, eps, x, scale, bias, &y, &mean[channels.clone()], &var[channels.clone()], channels.start)
+            };
+        },
+    );
+}
+
+/// The affine map of the channels from `first`, as many as `mean` has.
+///
+/// # Safety
+/// Nobody else touches those channels of `y` meanwhile.
+#[inline(always)]
+unsafe fn affine<T: FloatElement>(
+    d: BatchDims,
+    eps: f64,
+    x: &[T],
+    scale: &[T],
+    bias: &[T],
+    y: &Disjoint<'_, T>,
+    mean: &[T::Real],
+    var: &[T::Real],
+    first: usize,
+) {
+    let len = mean.len();
+    if d.s == 1 {
+        let mut factor = [T::Real::ZERO; COLUMNS];
+        for k in 0..len {
+            factor[k] = slope::<T>(scale[first + k], var[k], eps);
+        }
+        for i in 0..d.n {
+            let at = i * d.c + first;
+            // SAFETY: these elements belong to the channels that the caller owns.
+            let y = unsafe { y.part(at, len) };
+            for k in 0..len {
+                y[k] = T::down((x[at + k].up() - mean[k]) * factor[k] + bias[first + k].up());
+            }
+        }
+        return;
+    }
+    for (k, &m) in mean.iter().enumerate() {
+        let (factor, shift) = (slope::<T>(scale[first + k], var[k], eps), bias[first + k].up());
+        for i in 0..d.n {
+            let row = d.row(i, first + k);
+            // SAFETY: as above.
+            let y = unsafe { y.part(row.start, row.len()) };
+            for (y, x) in y.iter_mut().zip(&x[row]) {
+                *y = T::down((x.up() - m) * factor + shift);
+            }
+        }
+    }
+}
+
+/// `scale / sqrt(var + eps)`.
+#[inline(always)]
+fn slope<T: FloatElement>(scale: T, var: T::Real, eps: f64) -> T::Real {
+    T::Real::from_f64(scale.to_f64() / (var.to_f64() + eps).sqrt())
+}
+
+/// The gradients of [`batch_norm`], with `mean` and `var` as it gave them:
+/// `dbias = sum dy`, `dscale = sum dy (x - mean) / sd`, and
+/// `dx = scale / sd * (dy - dbias / count - (x - mean) / sd * dscale / count)` (Ioffe and Szegedy, ICML 2015).
+///
+/// # Panics
+/// If a slice has not the size said there.
+pub fn batch_norm_grad<T: FloatElement>(
+    pool: &Pool,
+    d: BatchDims,
+    eps: f64,
+    x: &[T],
+    scale: &[T],
+    mean: &[T::Real],
+    var: &[T::Real],
+    dy: &[T],
+    dx: &mut [T],
+    dscale: &mut [T],
+    dbias: &mut [T],
+) {
+    assert!(x.len() == d.n * d.c * d.s && dy.len() == x.len() && dx.len() == x.len());
+    let (dx, dscale, dbias) = (Disjoint::new(dx), Disjoint::new(dscale), Disjoint::new(dbias));
+    let count = d.count() as f64;
+    over_channels(
+        pool,
+        d,
+        #[inline(always)]
+        |channels| {
+            let (first, len) = (channels.start, channels.len());
+            // SAFETY: ranges of channels do not overlap.
+            let (dscale, dbias) = unsafe { (dscale.part(first, len), dbias.part(first, len)) };
+            if d.s == 1 {
+                let mut total = [[0.0f64; 2]; COLUMNS];
+                for i in 0..d.n {
+                    for k in 0..len {
+                        let at = i * d.c + first + k;
+                        let g = dy[at].to_f64();
+                        total[k][0] += g;
+                        total[k][1] += g * (x[at].up() - mean[first + k]).to_f64();
+                    }
+                }
+                let mut terms =
+                    [Terms { about: T::Real::ZERO, a: T::Real::ZERO, b: T::Real::ZERO, c: T::Real::ZERO }; COLUMNS];
+                for k in 0..len {
+                    let c = first + k;
+                    terms[k] = finish(total[k], scale[c], mean[c], var[c], eps, count, &mut dscale[k], &mut dbias[k]);
+                }
+                for i in 0..d.n {
+                    let at = i * d.c + first;
+                    // SAFETY: these elements belong to this range of channels.
+                    let dx = unsafe { dx.part(at, len) };
+                    for k in 0..len {
+                        dx[k] = T::down(terms[k].dx(x[at + k].up(), dy[at + k].up()));
+                    }
+                }
+                return;
+            }
+            let about = mean[first];
+            let mut total = [0.0f64; 2];
+            for i in 0..d.n {
+                let (x, dy) = (&x[d.row(i, first)], &dy[d.row(i, first)]);
+                let [a, b] = sums::<T::Real, 2>(x.len(), |k| {
+                    let g = dy[k].up();
+                    [g, g * (x[k].up() - about)]
+                });
+                total[0] += a;
+                total[1] += b;
+            }
+            let t = finish(total, scale[first], about, var[first], eps, count, &mut dscale[0], &mut dbias[0]);
+            for i in 0..d.n {
+                let row = d.row(i, first);
+                // SAFETY: as above.
+                let dx = unsafe { dx.part(row.start, row.len()) };
+                for ((dx, x), dy) in dx.iter_mut().zip(&x[row.clone()]).zip(&dy[row]) {
+                    *dx = T::down(t.dx(x.up(), dy.up()));
+                }
+            }
+        },
+    );
+}
+
+/// `dx = a dy + b (x - about) + c`.
+#[derive(Clone, Copy)]
+struct Terms<R> {
+    about: R,
+    a: R,
+    b: R,
+    c: R,
+}
+
+impl<R: Real> Terms<R> {
+    #[inline(always)]
+    fn dx(&self, x: R, dy: R) -> R {
+        self.a * dy + (self.b * (x - self.about) + self.c)
+    }
+}
+
+/// The gradients of scale and bias from the sums of `dy` and `dy (x - mean)`, and the terms of `dx`.
+#[inline(always)]
+fn finish<T: FloatElement>(
+    [sum, moment]: [f64; 2],
+    scale: T,
+    mean: T::Real,
+    var: T::Real,
+    eps: f64,
+    count: f64,
+    dscale: &mut T,
+    dbias: &mut T,
+) -> Terms<T::Real> {
+    let inv_sd = 1.0 / (var.to_f64() + eps).sqrt();
+    *dbias = T::from_f64(sum);
+    *dscale = T::from_f64(moment * inv_sd);
+    let a = scale.to_f64() * inv_sd;
+    Terms {
+        about: mean,
+        a: T::Real::from_f64(a),
+        b: T::Real::from_f64(-a * inv_sd * inv_sd * moment / count),
+        c: T::Real::from_f64(-a * sum / count),
+    }
+}
+
+/// Mean of a row and `1 / sqrt(variance + eps)`.
+#[inline(always)]
+fn row_statistics<T: FloatElement>(row: &[T], eps: f64) -> (T::Real, T::Real) {
+    let n = row.len() as f64;
+    let mean = sums::<T::Real, 1>(row.len(), |k| [row[k].up()])[0] / n;
+    let about = T::Real::from_f64(mean);
+    let [first, second] = sums::<T::Real, 2>(row.len(), |k| {
+        let v = row[k].up() - about;
+        [v, v * v]
+    });
+    let var = (second - first * first / n) / n;
+    (about, T::Real::from_f64(1.0 / (var + eps).sqrt()))
+}
+
+/// `y = (x - mean) / sqrt(var + eps) * scale + bias` along each row of `x: [rows, s]`; `scale, bias: [s]`.
+///
+/// # Panics
+/// If a slice has not the size said.
+pub fn layer_norm<T: FloatElement>(pool: &Pool, s: usize, eps: f64, x: &[T], scale: &[T], bias: &[T], y: &mut [T]) {
+    assert!(x.len() == y.len() && scale.len() == s && bias.len() == s);
+    let rows_per_chunk = (GRAIN_ELEMS / s.max(1)).max(1);
+    pool.chunks_mut(y, (rows_per_chunk * s).max(1), |chunk, y| {
+        let x = &x[chunk * rows_per_chunk * s..][..y.len()];
+        widest(
+            #[inline(always)]
+            || {
+                for (x, y) in x.chunks_exact(s).zip(y.chunks_exact_mut(s)) {
+                    let (mean, inv_sd) = row_statistics(x, eps);
+                    for k in 0..s {
+                        y[k] = T::down((x[k].up() - mean) * inv_sd * scale[k].up() + bias[k].up());
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// Blocks of rows whose parts of `dscale` and `dbias` are summed apart: by sizes only, for the same bits on any pool.
+fn grad_blocks(rows: usize) -> usize {
+    /// Rows that are worth a block of their own.
+    const ROWS_MIN: usize = 16;
+    /// Bounds the workspace.
+    const BLOCKS_MAX: usize = 16;
+    (rows / ROWS_MIN).clamp(1, BLOCKS_MAX)
+}
+
+/// Items of compute type that [`layer_norm_grad`] needs.
+pub fn layer_norm_grad_workspace_elems(rows: usize, s: usize) -> usize {
+    grad_blocks(rows) * 2 * s
+}
+
+/// The gradients of [`layer_norm`]; statistics are computed again, since the row is read anyway.
+///
+/// # Panics
+/// If a slice has not the size said there, or the workspace is too small.
+pub fn layer_norm_grad<T: FloatElement>(
+    pool: &Pool,
+    s: usize,
+    eps: f64,
+    x: &[T],
+    scale: &[T],
+    dy: &[T],
+    dx: &mut [T],
+    dscale: &mut [T],
+    dbias: &mut [T],
+    workspace: &mut [T::Real],
+) {
+    assert!(x.len() == dy.len() && dx.len() == x.len() && scale.len() == s && dscale.len() == s && dbias.len() == s);
+    if s == 0 {
+        return;
+    }
+    let rows = x.len() / s;
+    let blocks = grad_blocks(rows);
+    let partial = &mut workspace[..blocks * 2 * s];
+    let dx = Disjoint::new(dx);
+    pool.chunks_mut(partial, 2 * s, |block, partial| {
+        let range = crate::pool::part_range(rows, blocks, block);
+        // SAFETY: blocks of rows do not overlap.
+        let dx = unsafe { dx.part(range.start * s, range.len() * s) };
+        let (x, dy) = (&x[range.start * s..range.end * s], &dy[range.start * s..range.end * s]);
+        partial.fill(T::Real::ZERO);
+        let (dscale, dbias) = partial.split_at_mut(s);
+        widest(
+            #[inline(always)]
+            || {
+                for ((x, dy), dx) in x.chunks_exact(s).zip(dy.chunks_exact(s)).zip(dx.chunks_exact_mut(s)) {
+                    layer_norm_grad_row(eps, x, scale, dy, dx, dscale, dbias);
+                }
+            },
+        );
+    });
+    for k in 0..s {
+        let (mut a, mut b) = (0.0, 0.0);
+        for block in 0..blocks {
+            a += partial[block * 2 * s + k].to_f64();
+            b += partial[block * 2 * s + s + k].to_f64();
+        }
+        dscale[k] = T::from_f64(a);
+        dbias[k] = T::from_f64(b);
+    }
+}
+
+#[inline(always)]
+fn layer_norm_grad_row<T: FloatElement>(
+    eps: f64,
+    x: &[T],
+    scale: &[T],
+    dy: &[T],
+    dx: &mut [T],
+    dscale: &mut [T::Real],
+    dbias: &mut [T::Real],
+) {
+    let s = x.len();
+    let (mean, inv_sd) = row_statistics(x, eps);
+    let [sum, moment] = sums::<T::Real, 2>(s, |k| {
+        let g = dy[k].up() * scale[k].up();
+        [g, g * ((x[k].up() - mean) * inv_sd)]
+    });
+    let (sum, moment) = (T::Real::from_f64(sum / s as f64), T::Real::from_f64(moment / s as f64));
+    for k in 0..s {
+        let (g, hat) = (dy[k].up(), (x[k].up() - mean) * inv_sd);
+        dscale[k] += g * hat;
+        dbias[k] += g;
+        dx[k] = T::down(inv_sd * (g * scale[k].up() - sum - hat * moment));
+    }
+}

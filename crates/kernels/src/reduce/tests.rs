@@ -1,0 +1,101 @@
+use super::*;
+use remat_types::f16;
+
+/// The sum by the definition, in f64.
+fn expected(shape: &[usize], axes: &[usize], x: &[f32]) -> Vec<f64> {
+    let kept: Vec<usize> = (0..shape.len()).filter(|i| !axes.contains(i)).collect();
+    let mut y = vec![0.0; kept.iter().map(|&i| shape[i]).product()];
+    for (at, &v) in x.iter().enumerate() {
+        let (mut rest, mut index) = (at, vec![0; shape.len()]);
+        for i in (0..shape.len()).rev() {
+            index[i] = rest % shape[i];
+            rest /= shape[i];
+        }
+        let out = kept.iter().fold(0, |o, &i| o * shape[i] + index[i]);
+        y[out] += f64::from(v);
+    }
+    y
+}
+
+fn noise(n: usize) -> Vec<f32> {
+    let mut state = 12345u32;
+    (0..n)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32 - 0.4
+        })
+        .collect()
+}
+
+#[test]
+fn every_set_of_axes_sums_right_on_any_number_of_threads() {
+    let shapes: [&[usize]; 6] = [&[3, 4, 5, 6], &[2, 1, 700], &[70_000], &[300, 400], &[40_000, 3], &[8, 33, 17, 19]];
+    for shape in shapes {
+        let x = noise(shape.iter().product());
+        for mask in 0..1usize << shape.len() {
+            let axes: Vec<usize> = (0..shape.len()).filter(|i| mask >> i & 1 == 1).collect();
+            let want = expected(shape, &axes, &x);
+            let plan = Plan::new(shape, &axes);
+            let mut first: Option<Vec<f32>> = None;
+            for threads in [1, 2, 3] {
+                let mut y = vec![f32::NAN; want.len()];
+                reduce(&Pool::new(threads), Sum, &x, &plan, &mut y);
+                for (y, want) in y.iter().zip(&want) {
+                    let close = (f64::from(*y) - want).abs() <= 3e-6 * want.abs().max(1.0);
+                    assert!(close, "{shape:?} over {axes:?}: {y} for {want}");
+                }
+                assert_eq!(*first.get_or_insert_with(|| y.clone()), y, "{shape:?} over {axes:?}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_sum_of_small_numbers_does_not_stall() {
+    let n = 1 << 25;
+    let x = vec![1.0f32; n];
+    let mut y = [0.0];
+    reduce(&Pool::new(2), Sum, &x, &Plan::new(&[n], &[0]), &mut y);
+    assert_eq!(y[0], n as f32);
+    let half = vec![f16::from_f32(1.0); 5000];
+    let mut y = [f16::ZERO; 1];
+    reduce(&Pool::new(1), Sum, &half, &Plan::new(&[5000], &[0]), &mut y);
+    assert_eq!(y[0].to_f32(), 5000.0);
+}
+
+#[test]
+fn extremes_propagate_nan_from_every_position() {
+    for at in 0..40 {
+        let mut x = noise(40);
+        x[at] = f32::NAN;
+        let mut y = [0.0f32];
+        reduce(&Pool::new(1), Max, &x, &Plan::new(&[40], &[0]), &mut y);
+        assert!(y[0].is_nan());
+        reduce(&Pool::new(1), Min, &x, &Plan::new(&[40], &[0]), &mut y);
+        assert!(y[0].is_nan());
+        let mut index = [0i64];
+        arg_extreme(&Pool::new(1), Extreme::Max, &x, 40, 1, &mut index);
+        assert_eq!(index[0], at as i64);
+    }
+}
+
+#[test]
+fn variance_of_numbers_far_from_zero_keeps_its_digits() {
+    let x: Vec<f32> = (0..1000).map(|i| 1e6 + (i % 2) as f32).collect();
+    let plan = Plan::new(&[1000], &[0]);
+    let mut y = [0.0f32];
+    reduce(&Pool::new(1), Mean { n: 1000 }, &x, &plan, &mut y);
+    reduce(&Pool::new(1), Deviation { n: 1000, divisor: 1000.0 }, &x, &plan, &mut y);
+    assert_eq!(y[0], 0.25);
+}
+
+#[test]
+fn the_first_of_equal_extremes_is_named_in_rows_and_columns() {
+    let x = [1i32, 3, 3, 0, 2, 5, 5, 0];
+    let mut y = [0i64; 2];
+    arg_extreme(&Pool::new(1), Extreme::Max, &x, 4, 1, &mut y);
+    assert_eq!(y, [1, 1]);
+    let mut y = [0i64; 4];
+    arg_extreme(&Pool::new(1), Extreme::Min, &x, 2, 4, &mut y);
+    assert_eq!(y, [0, 0, 0, 0]);
+}

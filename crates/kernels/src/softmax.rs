@@ -1,0 +1,267 @@
+//! Softmax, its logarithm, cross-entropy, and their gradients along one axis of `[outer, c, inner]`.
+//!
+//! Every function works on tiles of at most [`TILE`] neighbouring columns of one `outer` slice, or on a row when
+//! `inner = 1`; a column's sums run over `c` in order (rows in fixed lanes), so bits do not depend on threads.
+
+use crate::float::{Disjoint, FloatElement, Real, sums, widest};
+use crate::pool::Pool;
+use remat_types::Element;
+
+/// Columns that are walked side by side: four vectors of f32 that stay in registers or the first cache.
+const TILE: usize = 32;
+
+/// Elements that are worth a part of a pool run; an exponential each.
+const GRAIN_ELEMS: usize = 2048;
+
+/// Sizes of a tensor `[outer, c, inner]` that is normalised along `c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AxisDims {
+    /// Product of the extents before the axis.
+    pub outer: usize,
+    /// Extent of the axis.
+    pub c: usize,
+    /// Product of the extents after it.
+    pub inner: usize,
+}
+
+impl AxisDims {
+    /// The dims of axis `axis` of `shape`.
+    pub fn of(shape: &[usize], axis: usize) -> Self {
+        let product = |d: &[usize]| d.iter().product();
+        AxisDims { outer: product(&shape[..axis]), c: shape[axis], inner: product(&shape[axis + 1..]) }
+    }
+
+    fn elems(&self) -> usize {
+        self.outer * self.c * self.inner
+    }
+}
+
+/// A tile: element `(class, column)` is at `start + class * step + column`, for `width` columns.
+#[derive(Clone, Copy)]
+struct Tile {
+    /// First position among the `outer * inner` columns.
+    column: usize,
+    start: usize,
+    step: usize,
+    width: usize,
+}
+
+/// Calls `f` with tiles that cover all columns, in parallel.
+fn tiles(pool: &Pool, d: AxisDims, f: impl Fn(Tile) + Sync) {
+    if d.elems() == 0 {
+        return;
+    }
+    let per_outer = d.inner.div_ceil(TILE);
+    let count = d.outer * per_outer;
+    let per_part = (GRAIN_ELEMS / (d.c * d.inner.min(TILE))).max(1);
+    pool.run(count.div_ceil(per_part), &|part| {
+        for t in part * per_part..((part + 1) * per_part).min(count) {
+            let (o, first) = (t / per_outer, t % per_outer * TILE);
+            let width = TILE.min(d.inner - first);
+            let start = o * d.c * d.inner + first;
+            let tile = Tile { column: o * d.inner + first, start, step: d.inner, width };
+            widest(|| f(tile));
+        }
+    });
+}
+
+/// Maximum and sum of `exp(x - maximum)` of every column of a tile.
+#[inline(always)]
+fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE], [T::Real; TILE]) {
+    let (mut max, mut sum) = ([T::Real::NEG_INFINITY; TILE], [T::Real::ZERO; TILE]);
+    if t.step == 1 {
+        let row = &x[t.start..t.start + c];
+        let mut m = T::Real::NEG_INFINITY;
+        for v in row {
+            let v = v.up();
+            m = if v > m { v } else { m };
+        }
+        max[0] = m;
+        sum[0] = T::Real::from_f64(sums::<T::Real, 1>(c, |k| [(row[k].up() - m).exp()])[0]);
+        return (max, sum);
+    }
+    for k in 0..c {
+        let row = &x[t.start + k * t.step..][..t.width];
+        for (m, v) in max.iter_mut().zip(row) {
+            let v = v.up();
+            *m = if v > *m { v } else { *m };
+        }
+    }
+    for k in 0..c {
+        let row = &x[t.start + k * t.step..][..t.width];
+        for ((s, m), v) in sum.iter_mut().zip(&max).zip(row) {
+            *s += (v.up() - *m).exp();
+        }
+    }
+    (max, sum)
+}
+
+/// `y = exp(x) / sum exp(x)`, or its logarithm, along `c`.
+///
+/// # Panics
+/// If `x` and `y` have not the size of `d`.
+pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y: &mut [T]) {
+    assert!(x.len() == d.elems() && y.len() == d.elems());
+    let y = Disjoint::new(y);
+    tiles(
+        pool,
+        d,
+        #[inline(always)]
+        |t| {
+            let (max, sum) = max_and_sum(x, d.c, t);
+            let mut last = [T::Real::ZERO; TILE];
+            for (l, s) in last.iter_mut().zip(&sum).take(t.width) {
+                *l = if log { s.ln() } else { T::Real::ONE / *s };
+            }
+            if t.step == 1 {
+                let (m, l) = (max[0], last[0]);
+                // SAFETY: tiles do not overlap; this row is the tile.
+                let y = unsafe { y.part(t.start, d.c) };
+                for (y, x) in y.iter_mut().zip(&x[t.start..t.start + d.c]) {
+                    let v = x.up() - m;
+                    *y = T::down(if log { v - l } else { v.exp() * l });
+                }
+                return;
+            }
+            for k in 0..d.c {
+                let at = t.start + k * t.step;
+                // SAFETY: tiles do not overlap, and these are the tile's columns in row `k`.
+                let y = unsafe { y.part(at, t.width) };
+                for (i, (y, x)) in y.iter_mut().zip(&x[at..at + t.width]).enumerate() {
+                    let v = x.up() - max[i];
+                    *y = T::down(if log { v - last[i] } else { v.exp() * last[i] });
+                }
+            }
+        },
+    );
+}
+
+/// The gradient of [`softmax`] from its output: `dx = y (dy - sum dy y)`, or of the logarithm
+/// `dx = dy - exp(y) sum dy`.
+///
+/// # Panics
+/// If a slice has not the size of `d`.
+pub fn softmax_grad<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, y: &[T], dy: &[T], dx: &mut [T]) {
+    assert!(y.len() == d.elems() && dy.len() == d.elems() && dx.len() == d.elems());
+    let dx = Disjoint::new(dx);
+    let term = |y: T, dy: T, sum: T::Real| match log {
+        true => T::down(dy.up() - y.up().exp() * sum),
+        false => T::down(y.up() * (dy.up() - sum)),
+    };
+    tiles(
+        pool,
+        d,
+        #[inline(always)]
+        |t| {
+            if t.step == 1 {
+                let row = t.start..t.start + d.c;
+                let (y, dy) = (&y[row.clone()], &dy[row]);
+                let [sum] = sums::<T::Real, 1>(d.c, |k| [if log { dy[k].up() } else { dy[k].up() * y[k].up() }]);
+                let sum = T::Real::from_f64(sum);
+                // SAFETY: tiles do not overlap; this row is the tile.
+                let dx = unsafe { dx.part(t.start, d.c) };
+                for k in 0..d.c {
+                    dx[k] = term(y[k], dy[k], sum);
+                }
+                return;
+            }
+            let mut sum = [T::Real::ZERO; TILE];
+            for k in 0..d.c {
+                let at = t.start + k * t.step;
+                for ((s, y), dy) in sum.iter_mut().zip(&y[at..at + t.width]).zip(&dy[at..at + t.width]) {
+                    *s += if log { dy.up() } else { dy.up() * y.up() };
+                }
+            }
+            for k in 0..d.c {
+                let at = t.start + k * t.step;
+                // SAFETY: tiles do not overlap, and these are the tile's columns in row `k`.
+                let dx = unsafe { dx.part(at, t.width) };
+                for i in 0..t.width {
+                    dx[i] = term(y[at + i], dy[at + i], sum[i]);
+                }
+            }
+        },
+    );
+}
+
+/// Cross-entropy of each column of `logits: [outer, c, inner]` with a class and label smoothing `e`:
+/// `loss = (1 - e) (lse - x[label]) + e (lse - mean x)` with `lse = ln sum exp x`; 0 where `label(column)` is `None`.
+///
+/// # Panics
+/// If a slice has not the size of `d` (`loss: [outer * inner]`), or a label is not below `c`.
+pub fn cross_entropy<T: FloatElement>(
+    pool: &Pool,
+    d: AxisDims,
+    smoothing: f64,
+    logits: &[T],
+    label: impl Fn(usize) -> Option<usize> + Sync,
+    loss: &mut [T::Real],
+) {
+    assert!(logits.len() == d.elems() && loss.len() == d.outer * d.inner);
+    let loss = Disjoint::new(loss);
+    tiles(
+        pool,
+        d,
+        #[inline(always)]
+        |t| {
+            let (max, sum) = max_and_sum(logits, d.c, t);
+            // SAFETY: tiles do not overlap.
+            let loss = unsafe { loss.part(t.column, t.width) };
+            for i in 0..t.width {
+                let Some(l) = label(t.column + i) else {
+                    loss[i] = T::Real::ZERO;
+                    continue;
+                };
+                assert!(l < d.c, "label {l} of {} classes", d.c);
+                let at = |k: usize| logits[t.start + k * t.step + i].up() - max[i];
+                let lse = sum[i].ln();
+                let mut v = lse - at(l);
+                if smoothing > 0.0 {
+                    let mean = (0..d.c).map(|k| at(k).to_f64()).sum::<f64>() / d.c as f64;
+                    v = T::Real::from_f64((1.0 - smoothing) * v.to_f64() + smoothing * (lse.to_f64() - mean));
+                }
+                loss[i] = v;
+            }
+        },
+    );
+}
+
+/// The gradient of [`cross_entropy`] times `weight(column)`: `dx = w (softmax x - (1 - e) [k = label] - e / c)`, zero in
+/// columns without a label.
+///
+/// # Panics
+/// If a slice has not the size of `d`, or a label is not below `c`.
+pub fn cross_entropy_grad<T: FloatElement>(
+    pool: &Pool,
+    d: AxisDims,
+    smoothing: f64,
+    logits: &[T],
+    label: impl Fn(usize) -> Option<usize> + Sync,
+    weight: impl Fn(usize) -> T::Real + Sync,
+    dx: &mut [T],
+) {
+    assert!(logits.len() == d.elems() && dx.len() == d.elems());
+    let dx = Disjoint::new(dx);
+    let (hit, miss) = (T::Real::from_f64(1.0 - smoothing), T::Real::from_f64(smoothing / d.c.max(1) as f64));
+    tiles(
+        pool,
+        d,
+        #[inline(always)]
+        |t| {
+            let (max, sum) = max_and_sum(logits, d.c, t);
+            for i in 0..t.width {
+                let label = label(t.column + i);
+                let w = if label.is_some() { weight(t.column + i) } else { T::Real::ZERO };
+                let inverse = T::Real::ONE / sum[i];
+                for k in 0..d.c {
+                    let at = t.start + k * t.step + i;
+                    // SAFETY: tiles do not overlap, and this element is of the tile.
+                    let dx = unsafe { dx.part(at, 1) };
+                    let target = if label == Some(k) { hit + miss } else { miss };
+                    let v = w * ((logits[at].up() - max[i]).exp() * inverse - target);
+                    dx[0] = if label.is_some() { T::down(v) } else { T::down(T::Real::ZERO) };
+                }
+            }
+        },
+    );
+}

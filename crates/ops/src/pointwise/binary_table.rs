@@ -1,0 +1,281 @@
+//! The table of binary functions: one row each with name, scalar form per class of types, values that integers reject,
+//! and gradient rule.
+//!
+//! Rows named `*_grad` are derivatives of unary functions, `dy * h(v)` with `v` the function's input or output; fused,
+//! because a training step runs each of them once per activation. They are differentiable like every other row.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+use remat_types::Result;
+use serde::{Deserialize, Serialize};
+
+use super::chain::Chain;
+use super::loops::{Loops2, loops};
+use super::math::{Int, Real};
+use super::{BinaryFn::*, UnaryFn};
+use crate::Var;
+
+/// How the gradients of a binary function are had. Broadcasting is undone by the op.
+pub(crate) enum Grad2 {
+    /// Piecewise constant in both.
+    None,
+    /// `(a, b, y, dy)` to the gradients.
+    Chain { a: Rule, b: Rule },
+    /// The row is `a h(b)`: `da = f(dy, b)` and `db = dy a h'(b)` with this `h'`, or nothing where `h' = 0`.
+    Linear(Option<fn(Chain<'_, '_>, Var) -> Result<Var>>),
+    /// The same function written with others, whose rules give the gradient.
+    Through(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+}
+
+/// A gradient rule on (a, b, y, dy).
+pub(crate) type Rule = Option<fn(Chain<'_, '_>, [Var; 4]) -> Result<Var>>;
+
+/// Second operands for which an integer function has no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reject {
+    Nothing,
+    Zero,
+    Negative,
+}
+
+/// One function.
+pub(crate) struct Row2 {
+    pub(crate) name: &'static str,
+    pub(crate) loops: Loops2,
+    pub(crate) reject: Reject,
+    pub(crate) grad: Grad2,
+}
+
+macro_rules! rows {
+    ($($(#[$doc:meta])* $f:ident = $name:literal, ($($loops:tt)*), $reject:ident, $grad:expr;)*) => {
+        /// A binary function. Integers wrap; a dtype outside a function's domain is an error of kind DType.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum BinaryFn { $( $(#[$doc])* #[serde(rename = $name)] $f, )* }
+
+        impl BinaryFn {
+            /// Every function, in the order of the table.
+            pub const ALL: &'static [BinaryFn] = &[$($f),*];
+        }
+
+        static ROWS: &[Row2] = &[
+            $( Row2 { name: $name, loops: loops!(Loops2, each2; $($loops)*), reject: Reject::$reject, grad: $grad } ),*
+        ];
+    };
+}
+
+pub(crate) fn row(f: BinaryFn) -> &'static Row2 {
+    &ROWS[f as usize]
+}
+
+/// `sqrt(2/pi)`, of the tanh form of GELU.
+const GELU_TANH_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+/// The cubic coefficient of the tanh form of GELU.
+const GELU_TANH_CUBE: f64 = 0.044715;
+/// `1/sqrt(2 pi)`, the height of the normal density.
+const INV_SQRT_TAU: f64 = 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+
+/// `h'` of a linear row whose `h` is piecewise constant.
+const FLAT: Grad2 = Grad2::Linear(None);
+
+rows! {
+    /// `a + b`.
+    Add = "add", (float |a, b| a + b, int |a, b| a.wrapping_add(b)), Nothing,
+        Grad2::Chain { a: Some(|_, [.., dy]| Ok(dy)), b: Some(|_, [.., dy]| Ok(dy)) };
+    /// `a - b`.
+    Sub = "sub", (float |a, b| a - b, int |a, b| a.wrapping_sub(b)), Nothing,
+        Grad2::Chain { a: Some(|_, [.., dy]| Ok(dy)), b: Some(|c, [.., dy]| c.neg(dy)) };
+    /// `a * b`.
+    Mul = "mul", (float |a, b| a * b, int |a, b| a.wrapping_mul(b)), Nothing,
+        Grad2::Chain { a: Some(|c, [_, b, _, dy]| c.mul(dy, b)), b: Some(|c, [a, _, _, dy]| c.mul(dy, a)) };
+    /// `a / b`. Integers truncate towards zero; a zero divisor is an error of kind Value that names the element of `b`,
+    /// and the least integer over -1 wraps to itself.
+    Div = "div", (float |a, b| a / b, int |a, b| a.wrapping_div(b)), Zero,
+        Grad2::Chain {
+            a: Some(|c, [_, b, _, dy]| c.div(dy, b)),
+            b: Some(|c, [_, b, y, dy]| c.neg(c.div(c.mul(dy, y)?, b)?)),
+        };
+    /// `floor(a / b)`; a zero divisor as in `div`. No gradient.
+    FloorDiv = "floor_div", (float |a, b| (a / b).floor(), int |a, b| a.int_floor_div(b)),
+        Zero, Grad2::None;
+    /// `a - b floor(a / b)`: the remainder with the sign of `b` (Python's `%`); a zero divisor as in `div`, NaN in
+    /// floats.
+    Rem = "rem", (float |a, b| a.floor_rem(b), int |a, b| a.int_floor_rem(b)), Zero,
+        Grad2::Chain {
+            a: Some(|_, [.., dy]| Ok(dy)),
+            b: Some(|c, [a, b, _, dy]| c.neg(c.mul(dy, c.bin(FloorDiv, a, b)?)?)),
+        };
+    /// `a^b`; IEEE's pow in floats, so `x^0 = 1`. Integers wrap, and a negative exponent is an error of kind Value that
+    /// names the element of `b`. Gradients: `da = dy b a^(b-1)`, 0 where `b = 0`; `db = dy a^b ln a`, 0 where `a = 0`
+    /// and `b >= 0`.
+    Pow = "pow", (float |a, b| a.powf(b), int |a, b| a.int_pow(b)), Negative,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(PowSlopeA, a, b)?)),
+            b: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(PowSlopeB, a, b)?)),
+        };
+    /// The larger; NaN if either is. The larger gets the gradient; equal ones get half each.
+    Max = "max", (float |a, b| if a > b || a.is_nan() { a } else { b }, int |a, b| a.max(b), bool |a, b| a | b), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(MaxShare, a, b)?)),
+            b: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(MaxShare, b, a)?)),
+        };
+    /// The smaller; NaN if either is. The gradient as in `max`.
+    Min = "min", (float |a, b| if a < b || a.is_nan() { a } else { b }, int |a, b| a.min(b), bool |a, b| a & b), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(MinShare, a, b)?)),
+            b: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(MinShare, b, a)?)),
+        };
+    /// The angle of the point (x = b, y = a), in radians.
+    Atan2 = "atan2", (float |a, b| a.atan2(b)), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.div(c.mul(dy, b)?, c.add(c.square(a)?, c.square(b)?)?)),
+            b: Some(|c, [a, b, _, dy]| c.neg(c.div(c.mul(dy, a)?, c.add(c.square(a)?, c.square(b)?)?)?)),
+        };
+    /// `ln(e^a + e^b)` without overflow. `da = dy sigmoid(a - b)`, so NaN for equal infinities.
+    LogAddExp = "log_add_exp", (float |a, b| a.log_add_exp(b)), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(a, b)?)?)),
+            b: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(b, a)?)?)),
+        };
+    /// Bitwise and.
+    BitAnd = "bit_and", (int |a, b| a & b), Nothing, Grad2::None;
+    /// Bitwise or.
+    BitOr = "bit_or", (int |a, b| a | b), Nothing, Grad2::None;
+    /// Bitwise exclusive or.
+    BitXor = "bit_xor", (int |a, b| a ^ b), Nothing, Grad2::None;
+    /// `a` shifted left by `b` bits; 0 where `b` is the width or more. A negative shift is an error of kind Value.
+    Shl = "shl", (int |a, b| if b >= T::BITS as T { 0 } else { a << b }), Negative, Grad2::None;
+    /// `a` shifted right by `b` bits, filled with the sign; where `b` is the width or more, only the filling is left. A
+    /// negative shift is an error of kind Value.
+    Shr = "shr", (signed |a, b| a >> b.min(T::BITS as T - 1),
+        unsigned |a, b| if b >= T::BITS as T { 0 } else { a >> b }), Negative, Grad2::None;
+    /// And, of Bool.
+    LogicalAnd = "logical_and", (bool |a, b| a & b), Nothing, Grad2::None;
+    /// Or, of Bool.
+    LogicalOr = "logical_or", (bool |a, b| a | b), Nothing, Grad2::None;
+    /// Exclusive or, of Bool.
+    LogicalXor = "logical_xor", (bool |a, b| a ^ b), Nothing, Grad2::None;
+    /// `a` where `a > 0`, else `a b` (He et al., 2015, arXiv:1502.01852); NaN stays. The derivative at 0 is `b`.
+    Prelu = "prelu", (float |a, b| if a > 0.0 { a } else { a * b }), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(PreluSlope, a, b)?)),
+            b: Some(|c, [a, _, _, dy]| c.mul(dy, c.bin(Min, a, c.constant(0.0, a)?)?)),
+        };
+    /// The share of `a` in the gradient of `max(a, b)`: 1, 1/2 for equal ones, or 0. A lone NaN has all of it.
+    MaxShare = "max_share", (float |a, b| if a == b || (a.is_nan() && b.is_nan()) { 0.5 }
+        else if a > b || a.is_nan() { 1.0 } else { 0.0 }), Nothing, Grad2::None;
+    /// The share of `a` in the gradient of `min(a, b)`.
+    MinShare = "min_share", (float |a, b| if a == b || (a.is_nan() && b.is_nan()) { 0.5 }
+        else if a < b || a.is_nan() { 1.0 } else { 0.0 }), Nothing, Grad2::None;
+    /// The derivative of `a^b` by `a`: `b a^(b-1)`, 0 where `b = 0`.
+    PowSlopeA = "pow_slope_a", (float |a, b| if b == 0.0 { 0.0 } else { b * a.powf(b - 1.0) }), Nothing,
+        Grad2::Through(|c, a, b| c.mul(b, c.bin(Pow, a, c.offset(b, -1.0)?)?));
+    /// The derivative of `a^b` by `b`: `a^b ln a`, 0 where `a = 0` and `b >= 0`.
+    PowSlopeB = "pow_slope_b", (float |a, b| if a == 0.0 && b >= 0.0 { 0.0 } else { a.powf(b) * a.ln() }), Nothing,
+        Grad2::Through(|c, a, b| c.mul(c.bin(Pow, a, b)?, c.un(UnaryFn::Log, a)?));
+    /// The derivative of `prelu(a, b)` by `a`: 1 where `a > 0`, else `b`.
+    PreluSlope = "prelu_slope", (float |a, b| if a > 0.0 { 1.0 } else { b }), Nothing,
+        Grad2::Chain {
+            a: None,
+            b: Some(|c, [a, b, _, dy]| {
+                let one_above = c.bin(PreluSlope, a, c.constant(0.0, b)?)?;
+                c.sub(dy, c.mul(dy, one_above)?)
+            }),
+        };
+    /// `dy` where `y > 0`, else 0.
+    ReluGrad = "relu_grad", (float |dy, y| if y > 0.0 { dy } else { 0.0 }), Nothing, FLAT;
+    /// `dy sign(x)`, 0 where `x = 0`.
+    AbsGrad = "abs_grad", (float |dy, x| if x > 0.0 { dy } else if x < 0.0 { -dy } else { x * 0.0 }), Nothing, FLAT;
+    /// `dy` where `0 < x < 6`, else 0.
+    Relu6Grad = "relu6_grad", (float |dy, x| if x > 0.0 && x < 6.0 { dy } else { 0.0 }), Nothing, FLAT;
+    /// `dy / 6` where `-3 < x < 3`, else 0.
+    HsigmoidGrad = "hsigmoid_grad", (float |dy, x| if x > -3.0 && x < 3.0 { dy / 6.0 } else { 0.0 }), Nothing, FLAT;
+    /// `dy (2x + 3) / 6` where `-3 < x < 3`, `dy` from 3 on, else 0.
+    HswishGrad = "hswish_grad", (float |dy, x| if x <= -3.0 { 0.0 } else if x >= 3.0 { dy }
+        else { dy * (2.0 * x + 3.0) / 6.0 }), Nothing,
+        Grad2::Linear(Some(|c, x| c.bin(HsigmoidGrad, c.constant(2.0, x)?, x)));
+    /// `dy (y + 1)`.
+    Expm1Grad = "expm1_grad", (float |dy, y| dy * (y + 1.0)), Nothing,
+        Grad2::Linear(Some(|c, y| c.constant(1.0, y)));
+    /// `dy / (1 + x)`.
+    Log1pGrad = "log1p_grad", (float |dy, x| dy / (1.0 + x)), Nothing,
+        Grad2::Linear(Some(|c, x| c.neg(c.square(c.un(UnaryFn::Recip, c.offset(x, 1.0)?)?)?)));
+    /// `dy / (2y)`.
+    SqrtGrad = "sqrt_grad", (float |dy, y| dy / (2.0 * y)), Nothing,
+        Grad2::Linear(Some(|c, y| c.scale(c.square(c.un(UnaryFn::Recip, y)?)?, -0.5)));
+    /// `-dy y^3 / 2`.
+    RsqrtGrad = "rsqrt_grad", (float |dy, y| -0.5 * dy * (y * y * y)), Nothing,
+        Grad2::Linear(Some(|c, y| c.scale(c.square(y)?, -1.5)));
+    /// `2 dy x`.
+    SquareGrad = "square_grad", (float |dy, x| 2.0 * dy * x), Nothing, Grad2::Linear(Some(|c, x| c.constant(2.0, x)));
+    /// `-dy y^2`.
+    RecipGrad = "recip_grad", (float |dy, y| -dy * (y * y)), Nothing, Grad2::Linear(Some(|c, y| c.scale(y, -2.0)));
+    /// `dy (1 + y^2)`.
+    TanGrad = "tan_grad", (float |dy, y| dy * (1.0 + y * y)), Nothing, Grad2::Linear(Some(|c, y| c.scale(y, 2.0)));
+    /// `dy / sqrt(1 - x^2)`.
+    AsinGrad = "asin_grad", (float |dy, x| dy / ((1.0 - x) * (1.0 + x)).sqrt()), Nothing,
+        Grad2::Through(|c, dy, x| c.mul(dy, c.un(UnaryFn::Rsqrt, c.offset(c.neg(c.square(x)?)?, 1.0)?)?));
+    /// `dy / (1 + x^2)`.
+    AtanGrad = "atan_grad", (float |dy, x| dy / (1.0 + x * x)), Nothing,
+        Grad2::Through(|c, dy, x| c.div(dy, c.offset(c.square(x)?, 1.0)?));
+    /// `dy (1 - y^2)`.
+    TanhGrad = "tanh_grad", (float |dy, y| dy * (1.0 - y * y)), Nothing, Grad2::Linear(Some(|c, y| c.scale(y, -2.0)));
+    /// `dy / sqrt(x^2 + 1)`.
+    AsinhGrad = "asinh_grad", (float |dy, x| dy / x.hypot(1.0)), Nothing,
+        Grad2::Through(|c, dy, x| c.mul(dy, c.un(UnaryFn::Rsqrt, c.offset(c.square(x)?, 1.0)?)?));
+    /// `dy / sqrt(x^2 - 1)`.
+    AcoshGrad = "acosh_grad", (float |dy, x| dy / ((x - 1.0).sqrt() * (x + 1.0).sqrt())), Nothing,
+        Grad2::Through(|c, dy, x| c.mul(dy, c.un(UnaryFn::Rsqrt, c.offset(c.square(x)?, -1.0)?)?));
+    /// `dy / (1 - x^2)`.
+    AtanhGrad = "atanh_grad", (float |dy, x| dy / ((1.0 - x) * (1.0 + x))), Nothing,
+        Grad2::Through(|c, dy, x| c.div(dy, c.offset(c.neg(c.square(x)?)?, 1.0)?));
+    /// `dy y (1 - y)`.
+    SigmoidGrad = "sigmoid_grad", (float |dy, y| dy * (y * (1.0 - y))), Nothing,
+        Grad2::Linear(Some(|c, y| c.offset(c.scale(y, -2.0)?, 1.0)));
+    /// `dy sigmoid(-x)`.
+    LogsigmoidGrad = "logsigmoid_grad", (float |dy, x| dy * Real::sigmoid(-x)), Nothing,
+        Grad2::Through(|c, dy, x| c.mul(dy, c.un(UnaryFn::Sigmoid, c.neg(x)?)?));
+    /// `dy sigmoid(x)`.
+    SoftplusGrad = "softplus_grad", (float |dy, x| dy * Real::sigmoid(x)), Nothing,
+        Grad2::Through(|c, dy, x| c.mul(dy, c.un(UnaryFn::Sigmoid, x)?));
+    /// `dy s (1 + x (1 - s))` with `s = sigmoid(x)`.
+    SiluGrad = "silu_grad", (float |dy, x| { let s = Real::sigmoid(x); dy * (s * (1.0 + x * (1.0 - s))) }), Nothing,
+        Grad2::Through(|c, dy, x| {
+            let s = c.un(UnaryFn::Sigmoid, x)?;
+            let inner = c.offset(c.sub(x, c.mul(x, s)?)?, 1.0)?;
+            c.mul(dy, c.mul(s, inner)?)
+        });
+    /// `dy (cdf(x) + x pdf(x))` with the normal distribution's functions.
+    GeluGrad = "gelu_grad", (float |dy, x| dy * (x.normal_cdf() + x * x.normal_pdf())), Nothing,
+        // h'(x) = pdf(x) (2 - x^2)
+        Grad2::Linear(Some(|c, x| {
+            let square = c.square(x)?;
+            let pdf = c.scale(c.un(UnaryFn::Exp, c.scale(square, -0.5)?)?, INV_SQRT_TAU)?;
+            c.mul(pdf, c.offset(c.neg(square)?, 2.0)?)
+        }));
+    /// `dy` times the derivative of the tanh form of GELU.
+    GeluTanhGrad = "gelu_tanh_grad", (float |dy, x| {
+            let t = x.gelu_inner().tanh();
+            let slope = GELU_TANH_SCALE as T * (1.0 + 3.0 * GELU_TANH_CUBE as T * x * x);
+            dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+        }), Nothing,
+        Grad2::Through(|c, dy, x| {
+            let square = c.square(x)?;
+            let u = c.mul(x, c.scale(c.offset(c.scale(square, GELU_TANH_CUBE)?, 1.0)?, GELU_TANH_SCALE)?)?;
+            let slope = c.scale(c.offset(c.scale(square, 3.0 * GELU_TANH_CUBE)?, 1.0)?, GELU_TANH_SCALE)?;
+            let t = c.un(UnaryFn::Tanh, u)?;
+            let bell = c.mul(c.mul(x, slope)?, c.offset(c.neg(c.square(t)?)?, 1.0)?)?;
+            c.mul(dy, c.scale(c.offset(c.add(t, bell)?, 1.0)?, 0.5)?)
+        });
+    /// `dy 2/sqrt(pi) e^(-x^2)`.
+    ErfGrad = "erf_grad", (float |dy, x| dy * (FRAC_2_SQRT_PI as T * (-x * x).exp())), Nothing,
+        Grad2::Linear(Some(|c, x| {
+            let bell = c.un(UnaryFn::Exp, c.neg(c.square(x)?)?)?;
+            c.scale(c.mul(x, bell)?, -2.0 * FRAC_2_SQRT_PI)
+        }));
+    /// `dy sqrt(pi)/2 e^(y^2)`.
+    ErfinvGrad = "erfinv_grad", (float |dy, y| dy * ((y * y).exp() / FRAC_2_SQRT_PI as T)), Nothing,
+        Grad2::Linear(Some(|c, y| {
+            let bell = c.un(UnaryFn::Exp, c.square(y)?)?;
+            c.scale(c.mul(y, bell)?, 2.0 / FRAC_2_SQRT_PI)
+        }));
+}

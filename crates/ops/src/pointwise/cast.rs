@@ -1,0 +1,139 @@
+use remat_kernels::pointwise::{Half, Operand, each1, map1};
+use remat_kernels::pool::Pool;
+use remat_types::{DType, Element, ErrorKind, Fact, Facts, Layout, Result, Storage, bf16, f16, for_storage, smallvec};
+use serde::{Deserialize, Serialize};
+
+use super::operand;
+use crate::host::arity;
+use crate::sample::t;
+use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+
+/// `y = x` converted to `dtype`, element by element.
+///
+/// To a float: the nearest, ties to even, infinite on overflow. Float to integer: truncated towards zero, saturated, NaN
+/// gives 0. Integer to integer: wraps. To Bool: `x != 0`, so NaN gives true. From Bool: 0 or 1. The gradient is cast
+/// back where both dtypes are floats.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Cast {
+    /// The dtype of the output.
+    pub dtype: DType,
+}
+
+fn convert<T: Storage + Element, U: Storage + Element>(pool: &Pool, x: &Operand<'_, T>, y: &mut [U]) {
+    if T::DTYPE.is_float() {
+        map1(pool, x, y, &|x: &[T], y: &mut [U]| each1(x, y, |x| U::from_f64(x.to_f64())));
+    } else if T::DTYPE == DType::U64 && U::DTYPE.is_float() {
+        map1(pool, x, y, &|x: &[T], y: &mut [U]| each1(x, y, from_unsigned));
+    } else {
+        map1(pool, x, y, &|x: &[T], y: &mut [U]| each1(x, y, |x| U::from_i64(x.to_i64())));
+    }
+}
+
+/// A u64 as a float. Above `i64::MAX` the value is halved, keeping a sticky last bit so that it rounds once, and doubled.
+fn from_unsigned<T: Element, U: Element>(x: T) -> U {
+    let wide = x.to_i64();
+    if wide >= 0 {
+        return U::from_i64(wide);
+    }
+    let half = ((wide as u64) >> 1) | (wide as u64 & 1);
+    U::from_f64(2.0 * U::from_i64(half as i64).to_f64())
+}
+
+/// f32 to a 16-bit float by the vectorised conversion.
+fn narrow<U: Half>(pool: &Pool, x: &Operand<'_, f32>, y: &mut [U]) {
+    map1(pool, x, y, &|x: &[f32], y: &mut [U]| U::narrow(x, y));
+}
+
+/// A 16-bit float to f32 by the vectorised conversion.
+fn widen<T: Half>(pool: &Pool, x: &Operand<'_, T>, y: &mut [f32]) {
+    map1(pool, x, y, &|x: &[T], y: &mut [f32]| T::widen(x, y));
+}
+
+impl Op for Cast {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        arity(x, 1)?;
+        Ok(smallvec![Fact::new(self.dtype, x[0].shape.clone())])
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        let (x, y, pool) = (&cx.x[0], &mut cx.y[0], cx.pool);
+        let shape = y.shape();
+        match (x.dtype(), self.dtype) {
+            (from, to) if from == to => {
+                for_storage!(from, T => map1(pool, &operand::<T>(x, shape)?, y.slice_mut()?, &|x: &[T], y: &mut [T]| {
+                    y.copy_from_slice(x);
+                }));
+            }
+            (DType::F32, DType::F16) => narrow(pool, &operand(x, shape)?, y.slice_mut::<f16>()?),
+            (DType::F32, DType::BF16) => narrow(pool, &operand(x, shape)?, y.slice_mut::<bf16>()?),
+            (DType::F16, DType::F32) => widen(pool, &operand::<f16>(x, shape)?, y.slice_mut()?),
+            (DType::BF16, DType::F32) => widen(pool, &operand::<bf16>(x, shape)?, y.slice_mut()?),
+            (from, DType::Bool) => for_storage!(from, T => {
+                let zero = T::default();
+                let test = |x: &[T], y: &mut [u8]| each1(x, y, |x| u8::from(x != zero));
+                map1(pool, &operand::<T>(x, shape)?, y.slice_mut()?, &test);
+            }),
+            (from, to) => for_storage!(from, T => for_storage!(to, U => {
+                convert::<T, U>(pool, &operand(x, shape)?, y.slice_mut()?);
+            })),
+        }
+        Ok(())
+    }
+
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
+        let from = cx.fact(cx.x(0)).dtype;
+        Ok(smallvec![match cx.dy(0) {
+            Some(dy) if from == self.dtype => Some(dy),
+            Some(dy) if from.is_float() && self.dtype.is_float() => Some(cx.apply(Cast { dtype: from }, &[dy])?),
+            _ => None,
+        }])
+    }
+
+    fn layout(&self, _input: usize) -> LayoutReq {
+        LayoutReq::Strided
+    }
+
+    fn overwrite(&self) -> &'static [(usize, usize)] {
+        &[]
+    }
+
+    fn view(&self, _x: &Layout) -> Option<Layout> {
+        None
+    }
+}
+
+impl OpDef for Cast {
+    const NAME: &'static str = "cast";
+
+    fn samples() -> Vec<Sample<Self>> {
+        let to = |dtype: DType| Cast { dtype };
+        let why = "the other dtype is no float, or too coarse for central differences";
+        let halves: Vec<f16> = [1.0f32, 65504.0, f32::INFINITY].iter().map(|&v| f16::from_f32(v)).collect();
+        vec![
+            Sample::new(to(DType::F64), vec![t(&[1.5f32, -2.0], [2])]).gives(vec![t(&[1.5f64, -2.0], [2])]),
+            Sample::new(to(DType::F32), vec![t(&[1.5f32], [])]).gives(vec![t(&[1.5f32], [])]).no_grad(why),
+            Sample::new(to(DType::F16), vec![t(&[1.0f32 + 1.0 / 4096.0, 65504.0, 1e6], [3])])
+                .gives(vec![t(&halves, [3])])
+                .no_grad(why),
+            Sample::new(to(DType::F32), vec![t(&halves, [3])])
+                .gives(vec![t(&[1.0f32, 65504.0, f32::INFINITY], [3])])
+                .no_grad(why),
+            Sample::new(to(DType::BF16), vec![t(&[3.0f64, -0.0], [2])])
+                .gives(vec![t(&[bf16::from_f32(3.0), bf16::from_f32(-0.0)], [2])])
+                .no_grad(why),
+            Sample::new(to(DType::I8), vec![t(&[-3.9f32, 300.0, f32::NAN, -1e9], [2, 2])])
+                .gives(vec![t(&[-3i8, 127, 0, -128], [2, 2])])
+                .no_grad(why),
+            Sample::new(to(DType::U8), vec![t(&[-1i32, 257], [2])]).gives(vec![t(&[255u8, 1], [2])]),
+            Sample::new(to(DType::Bool), vec![t(&[0.0f32, -0.0, 0.5, f32::NAN], [4])])
+                .gives(vec![t(&[false, false, true, true], [4])])
+                .no_grad(why),
+            Sample::new(to(DType::Bool), vec![t(&[0u8, 3], [2])]).gives(vec![t(&[false, true], [2])]),
+            Sample::new(to(DType::F32), vec![t(&[true, false], [2])]).gives(vec![t(&[1.0f32, 0.0], [2])]),
+            Sample::new(to(DType::F32), vec![t(&[u64::MAX, 1 << 63, 7], [3])])
+                .gives(vec![t(&[u64::MAX as f32, 9.223_372e18, 7.0], [3])]),
+            Sample::new(to(DType::I64), vec![t::<bool>(&[], [2, 0])]).gives(vec![t::<i64>(&[], [2, 0])]),
+            Sample::new(to(DType::I64), vec![]).fails(ErrorKind::Arity),
+        ]
+    }
+}

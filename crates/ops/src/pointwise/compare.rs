@@ -1,0 +1,121 @@
+use remat_kernels::pointwise::{Map2, each2, map2};
+use remat_types::{DType, Fact, Facts, Result, Storage, for_storage, smallvec};
+use serde::{Deserialize, Serialize};
+
+use super::{broadcast, operand, same_dtype};
+use crate::host::arity;
+use crate::sample::t;
+use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+
+/// A comparison. A NaN is unequal to everything, itself included, and neither less nor greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompareFn {
+    /// `a == b`.
+    Eq,
+    /// `a != b`.
+    Ne,
+    /// `a < b`.
+    Lt,
+    /// `a <= b`.
+    Le,
+    /// `a > b`.
+    Gt,
+    /// `a >= b`.
+    Ge,
+}
+
+impl CompareFn {
+    /// Every comparison.
+    pub const ALL: &'static [CompareFn] =
+        &[CompareFn::Eq, CompareFn::Ne, CompareFn::Lt, CompareFn::Le, CompareFn::Gt, CompareFn::Ge];
+
+    fn loops<T: Storage>(self) -> Map2<T, u8> {
+        match self {
+            CompareFn::Eq => |a, b, y| each2(a, b, y, |a, b| u8::from(a == b)),
+            CompareFn::Ne => |a, b, y| each2(a, b, y, |a, b| u8::from(a != b)),
+            CompareFn::Lt => |a, b, y| each2(a, b, y, |a, b| u8::from(a < b)),
+            CompareFn::Le => |a, b, y| each2(a, b, y, |a, b| u8::from(a <= b)),
+            CompareFn::Gt => |a, b, y| each2(a, b, y, |a, b| u8::from(a > b)),
+            CompareFn::Ge => |a, b, y| each2(a, b, y, |a, b| u8::from(a >= b)),
+        }
+    }
+}
+
+/// `y = a f b` as Bool, element by element with broadcasting; both inputs have one dtype. False is below true.
+///
+/// Errors: DType for two dtypes, Shape where shapes do not broadcast. Not differentiable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Compare {
+    /// The comparison.
+    pub f: CompareFn,
+}
+
+impl Op for Compare {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        arity(x, 2)?;
+        same_dtype(x[0], x[1])?;
+        Ok(smallvec![Fact::new(DType::Bool, broadcast(x)?)])
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        fn go<T: Storage>(f: CompareFn, cx: &mut EvalCx<'_>) -> Result<()> {
+            let y = &mut cx.y[0];
+            let (a, b) = (operand::<T>(&cx.x[0], y.shape())?, operand::<T>(&cx.x[1], y.shape())?);
+            map2(cx.pool, &a, &b, y.slice_mut()?, &f.loops::<T>());
+            Ok(())
+        }
+        for_storage!(cx.x[0].dtype(), T => go::<T>(self.f, cx))
+    }
+
+    fn grad(&self, _cx: &mut GradCx<'_>) -> Result<Grads> {
+        Ok(smallvec![None, None])
+    }
+
+    fn layout(&self, _input: usize) -> LayoutReq {
+        LayoutReq::Strided
+    }
+}
+
+impl OpDef for Compare {
+    const NAME: &'static str = "compare";
+
+    fn label(&self) -> &'static str {
+        match self.f {
+            CompareFn::Eq => "eq",
+            CompareFn::Ne => "ne",
+            CompareFn::Lt => "lt",
+            CompareFn::Le => "le",
+            CompareFn::Gt => "gt",
+            CompareFn::Ge => "ge",
+        }
+    }
+
+    fn samples() -> Vec<Sample<Self>> {
+        let (a, b) = ([1.0f32, 2., 3., f32::NAN], [2.0f32, 2., 2., f32::NAN]);
+        let truth = [
+            (CompareFn::Eq, [false, true, false, false]),
+            (CompareFn::Ne, [true, false, true, true]),
+            (CompareFn::Lt, [true, false, false, false]),
+            (CompareFn::Le, [true, true, false, false]),
+            (CompareFn::Gt, [false, false, true, false]),
+            (CompareFn::Ge, [false, true, true, false]),
+        ];
+        let mut out: Vec<Sample<Self>> = truth
+            .iter()
+            .map(|(f, y)| Sample::new(Compare { f: *f }, vec![t(&a, [4]), t(&b, [4])]).gives(vec![t(y, [4])]))
+            .collect();
+        let lt = Compare { f: CompareFn::Lt };
+        out.push(
+            Sample::new(lt.clone(), vec![t(&[i64::MIN, i64::MAX], [2, 1]), t(&[0i64, 1], [2])])
+                .gives(vec![t(&[true, true, false, false], [2, 2])]),
+        );
+        out.push(Sample::new(lt.clone(), vec![t(&[u64::MAX], []), t(&[1u64], [])]).gives(vec![t(&[false], [])]));
+        out.push(
+            Sample::new(lt.clone(), vec![t(&[false, true], [2]), t(&[true], [])]).gives(vec![t(&[true, false], [2])]),
+        );
+        out.push(Sample::new(lt.clone(), vec![t::<u8>(&[], [0]), t(&[1u8], [])]).gives(vec![t::<bool>(&[], [0])]));
+        out.push(Sample::new(lt, vec![t(&[1u8], []), t(&[1i8], [])]).fails(remat_types::ErrorKind::DType));
+        out.into_iter().map(|s| s.no_grad("piecewise constant")).collect()
+    }
+}

@@ -1,0 +1,164 @@
+//! The loops of one pointwise function, one per type it computes in; the types it has are the function's domain.
+
+use remat_kernels::pointwise::{Map1, Map2, Operand, half_test, half1, half2, map1, map2};
+use remat_kernels::pool::Pool;
+use remat_types::{DType, Storage, bf16, f16};
+
+/// Loops per computing type. F16 and BF16 compute in f32 and round once.
+macro_rules! loops_struct {
+    ($($(#[$doc:meta])* $name:ident, $map:ident, $out:tt;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name {
+            pub(crate) f32: Option<$map<f32, out!($out f32)>>,
+            pub(crate) f64: Option<$map<f64, out!($out f64)>>,
+            pub(crate) i8: Option<$map<i8, out!($out i8)>>,
+            pub(crate) i16: Option<$map<i16, out!($out i16)>>,
+            pub(crate) i32: Option<$map<i32, out!($out i32)>>,
+            pub(crate) i64: Option<$map<i64, out!($out i64)>>,
+            pub(crate) u8: Option<$map<u8, out!($out u8)>>,
+            pub(crate) u16: Option<$map<u16, out!($out u16)>>,
+            pub(crate) u32: Option<$map<u32, out!($out u32)>>,
+            pub(crate) u64: Option<$map<u64, out!($out u64)>>,
+            pub(crate) bool: Option<$map<u8, u8>>,
+        }
+
+        impl $name {
+            pub(crate) const NONE: Self = $name {
+                f32: None, f64: None, i8: None, i16: None, i32: None, i64: None, u8: None, u16: None, u32: None,
+                u64: None, bool: None,
+            };
+
+            /// True if the function is defined on `dtype`.
+            pub(crate) fn has(&self, dtype: DType) -> bool {
+                match dtype {
+                    DType::F16 | DType::BF16 | DType::F32 => self.f32.is_some(),
+                    DType::F64 => self.f64.is_some(),
+                    DType::I8 => self.i8.is_some(),
+                    DType::I16 => self.i16.is_some(),
+                    DType::I32 => self.i32.is_some(),
+                    DType::I64 => self.i64.is_some(),
+                    DType::U8 => self.u8.is_some(),
+                    DType::U16 => self.u16.is_some(),
+                    DType::U32 => self.u32.is_some(),
+                    DType::U64 => self.u64.is_some(),
+                    DType::Bool => self.bool.is_some(),
+                }
+            }
+        }
+    )* };
+}
+macro_rules! out {
+    (same $t:ty) => {
+        $t
+    };
+    (test $t:ty) => {
+        u8
+    };
+}
+loops_struct! {
+    /// `T -> T`.
+    Loops1, Map1, same;
+    /// `T -> bool`.
+    Tests1, Map1, test;
+    /// `(T, T) -> T`.
+    Loops2, Map2, same;
+}
+
+/// Loops of one scalar form for each named class of types: `float` (f32, f64), `signed`, `unsigned`, `bool`.
+macro_rules! loops {
+    ($kind:ident, $each:ident; $($class:ident |$($x:ident),+| $e:expr),+ $(,)?) => {{
+        #[allow(unused_mut)]
+        let mut l = $crate::pointwise::loops::$kind::NONE;
+        $( loops!(@$class l, $each, ($($x),+), $e); )+
+        l
+    }};
+    (@float $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, f32 f64); };
+    (@signed $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, i8 i16 i32 i64); };
+    (@unsigned $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, u8 u16 u32 u64); };
+    (@int $l:ident, $each:ident, $x:tt, $e:expr) => {
+        loops!(@set $l, $each, $x, $e, i8 i16 i32 i64 u8 u16 u32 u64);
+    };
+    (@bool $l:ident, each1, ($x:ident), $e:expr) => {
+        $l.bool = Some(|x, y| remat_kernels::pointwise::each1(x, y, |$x: u8| u8::from($e)));
+    };
+    (@bool $l:ident, each2, ($a:ident, $b:ident), $e:expr) => {
+        $l.bool = Some(|a, b, y| remat_kernels::pointwise::each2(a, b, y, |$a: u8, $b: u8| u8::from($e)));
+    };
+    (@set $l:ident, $each:ident, $x:tt, $e:expr, $($t:ident)+) => { $( loops!(@one $l, $each, $x, $e, $t); )+ };
+    (@one $l:ident, each1, ($x:ident), $e:expr, $t:ident) => {
+        $l.$t = Some(|x, y| remat_kernels::pointwise::each1(x, y, |$x: $t| { #[allow(dead_code)] type T = $t; $e }));
+    };
+    (@one $l:ident, each2, ($a:ident, $b:ident), $e:expr, $t:ident) => {
+        $l.$t = Some(|a, b, y| {
+            remat_kernels::pointwise::each2(a, b, y, |$a: $t, $b: $t| { #[allow(dead_code)] type T = $t; $e })
+        });
+    };
+}
+pub(crate) use loops;
+
+/// A storage type, as the element of pointwise loops.
+pub(crate) trait Lane: Storage {
+    /// `y = f(x)`; false if the loops have none for this type. `dtype` tells Bool from U8.
+    fn run1(pool: &Pool, l: &Loops1, dtype: DType, x: &Operand<'_, Self>, y: &mut [Self]) -> bool;
+    /// As `run1`, for a predicate.
+    fn test1(pool: &Pool, l: &Tests1, dtype: DType, x: &Operand<'_, Self>, y: &mut [u8]) -> bool;
+    /// `y = f(a, b)`; as `run1`.
+    fn run2(
+        pool: &Pool,
+        l: &Loops2,
+        dtype: DType,
+        a: &Operand<'_, Self>,
+        b: &Operand<'_, Self>,
+        y: &mut [Self],
+    ) -> bool;
+}
+
+macro_rules! lane {
+    ($($t:ident, |$l:ident, $d:ident| $pick:expr;)*) => { $(
+        impl Lane for $t {
+            fn run1(pool: &Pool, $l: &Loops1, $d: DType, x: &Operand<'_, Self>, y: &mut [Self]) -> bool {
+                $pick.map(|f| map1(pool, x, y, &f)).is_some()
+            }
+            fn test1(pool: &Pool, $l: &Tests1, $d: DType, x: &Operand<'_, Self>, y: &mut [u8]) -> bool {
+                $pick.map(|f| map1(pool, x, y, &f)).is_some()
+            }
+            fn run2(
+                pool: &Pool, $l: &Loops2, $d: DType, a: &Operand<'_, Self>, b: &Operand<'_, Self>, y: &mut [Self],
+            ) -> bool {
+                $pick.map(|f| map2(pool, a, b, y, &f)).is_some()
+            }
+        }
+    )* };
+}
+lane! {
+    f32, |l, _d| l.f32;
+    f64, |l, _d| l.f64;
+    i8, |l, _d| l.i8;
+    i16, |l, _d| l.i16;
+    i32, |l, _d| l.i32;
+    i64, |l, _d| l.i64;
+    u8, |l, d| if d == DType::Bool { l.bool } else { l.u8 };
+    u16, |l, _d| l.u16;
+    u32, |l, _d| l.u32;
+    u64, |l, _d| l.u64;
+}
+
+macro_rules! half_lane {
+    ($($t:ident)*) => { $(
+        impl Lane for $t {
+            fn run1(pool: &Pool, l: &Loops1, _: DType, x: &Operand<'_, Self>, y: &mut [Self]) -> bool {
+                l.f32.map(|f| map1(pool, x, y, &|x: &[$t], y: &mut [$t]| half1(x, y, f))).is_some()
+            }
+            fn test1(pool: &Pool, l: &Tests1, _: DType, x: &Operand<'_, Self>, y: &mut [u8]) -> bool {
+                l.f32.map(|f| map1(pool, x, y, &|x: &[$t], y: &mut [u8]| half_test(x, y, f))).is_some()
+            }
+            fn run2(
+                pool: &Pool, l: &Loops2, _: DType, a: &Operand<'_, Self>, b: &Operand<'_, Self>, y: &mut [Self],
+            ) -> bool {
+                l.f32.map(|f| map2(pool, a, b, y, &|a: &[$t], b: &[$t], y: &mut [$t]| half2(a, b, y, f))).is_some()
+            }
+        }
+    )* };
+}
+half_lane! { f16 bf16 }

@@ -1,0 +1,227 @@
+//! Scalar functions that std lacks, for f32 and f64.
+
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
+
+/// A float that pointwise functions compute in.
+pub(crate) trait Real: Copy {
+    /// `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`.
+    fn erf(self) -> Self;
+    /// `1 - erf(x)` without cancellation.
+    fn erfc(self) -> Self;
+    /// The `x` with `erf(x) = self`; NaN outside -1 ..= 1.
+    fn erfinv(self) -> Self;
+    /// The `x` with `erfc(x) = self`; NaN outside 0 ..= 2.
+    fn erfcinv(self) -> Self;
+    /// `1 / (1 + exp(-x))`.
+    fn sigmoid(self) -> Self;
+    /// `ln(1 + exp(x))` without overflow.
+    fn softplus(self) -> Self;
+    /// The normal distribution function `(1 + erf(x / sqrt 2)) / 2`.
+    fn normal_cdf(self) -> Self;
+    /// The normal density `exp(-x^2 / 2) / sqrt(2 pi)`.
+    fn normal_pdf(self) -> Self;
+    /// The argument of `tanh` in the tanh form of GELU: `sqrt(2/pi) (x + 0.044715 x^3)`.
+    fn gelu_inner(self) -> Self;
+    /// -1, 0 or 1; NaN stays. Zero keeps its sign.
+    fn sign(self) -> Self;
+    /// `a - b * floor(a / b)`, exactly: the remainder with the sign of `b`; NaN for `b = 0`.
+    fn floor_rem(self, b: Self) -> Self;
+    /// `ln(exp(a) + exp(b))` without overflow; equal infinities give that infinity.
+    fn log_add_exp(self, b: Self) -> Self;
+}
+
+macro_rules! real {
+    ($($t:ident, $erf:path, $erfc:path;)*) => { $(
+        impl Real for $t {
+            #[inline]
+            fn erf(self) -> Self { $erf(self) }
+            #[inline]
+            fn erfc(self) -> Self { $erfc(self) }
+            #[inline]
+            fn erfinv(self) -> Self { erfinv(f64::from(self)) as $t }
+            #[inline]
+            fn erfcinv(self) -> Self { erfcinv(f64::from(self)) as $t }
+            #[inline]
+            fn sigmoid(self) -> Self { 1.0 / (1.0 + (-self).exp()) }
+            #[inline]
+            fn softplus(self) -> Self { self.max(0.0) + (-self.abs()).exp().ln_1p() }
+            #[inline]
+            fn normal_cdf(self) -> Self { 0.5 * Real::erfc(-self * std::$t::consts::FRAC_1_SQRT_2) }
+            #[inline]
+            fn normal_pdf(self) -> Self { (-0.5 * self * self).exp() * (0.5 * std::$t::consts::FRAC_2_SQRT_PI * std::$t::consts::FRAC_1_SQRT_2) }
+            #[inline]
+            fn gelu_inner(self) -> Self {
+                std::$t::consts::FRAC_2_SQRT_PI * std::$t::consts::FRAC_1_SQRT_2 * (self + 0.044715 * self * self * self)
+            }
+            #[inline]
+            fn sign(self) -> Self { if self > 0.0 { 1.0 } else if self < 0.0 { -1.0 } else { self } }
+            #[inline]
+            fn floor_rem(self, b: Self) -> Self {
+                let r = self % b;
+                if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+            }
+            #[inline]
+            fn log_add_exp(self, b: Self) -> Self {
+                if self == b { return self + LN_2 as $t; }
+                if self.is_nan() || b.is_nan() { return self + b; }
+                self.max(b) + (-(self - b).abs()).exp().ln_1p()
+            }
+        }
+    )* };
+}
+real! {
+    f32, libm::erff, libm::erfcf;
+    f64, libm::erf, libm::erfc;
+}
+
+/// Integer functions; the divisor is not 0 and the exponent not negative, which the op has checked.
+pub(crate) trait Int: Copy {
+    /// `floor(a / b)`, wrapping.
+    fn int_floor_div(self, b: Self) -> Self;
+    /// `a - b floor(a / b)`, wrapping.
+    fn int_floor_rem(self, b: Self) -> Self;
+    /// `a^b`, wrapping.
+    fn int_pow(self, b: Self) -> Self;
+}
+
+macro_rules! int {
+    ($($t:ident)*) => { $(
+        impl Int for $t {
+            #[inline]
+            fn int_floor_div(self, b: Self) -> Self {
+                let (q, r) = (self.wrapping_div(b), self.wrapping_rem(b));
+                if r != 0 && (r ^ b) >> (<$t>::BITS - 1) != 0 && <$t>::MIN != 0 { q.wrapping_sub(1) } else { q }
+            }
+            #[inline]
+            fn int_floor_rem(self, b: Self) -> Self {
+                let r = self.wrapping_rem(b);
+                if r != 0 && (r ^ b) >> (<$t>::BITS - 1) != 0 && <$t>::MIN != 0 { r.wrapping_add(b) } else { r }
+            }
+            #[inline]
+            fn int_pow(self, b: Self) -> Self {
+                let (mut base, mut left, mut y) = (self, b, 1);
+                while left > 0 {
+                    if left & 1 == 1 { y = <$t>::wrapping_mul(y, base); }
+                    base = base.wrapping_mul(base);
+                    left >>= 1;
+                }
+                y
+            }
+        }
+    )* };
+}
+int! { i8 i16 i32 i64 u8 u16 u32 u64 }
+
+/// Steps of Halley's iteration from a start that is good to about six digits; each triples the digits.
+const HALLEY_STEPS: usize = 2;
+
+/// Inverse of erf. Start: M. Giles, "Approximating the erfinv function", GPU Computing Gems 2 (2010), single precision
+/// form; then Halley's iteration on libm's erf, and on erfc towards the ends, where 1 - |p| is exact.
+fn erfinv(p: f64) -> f64 {
+    if p.abs() > 0.5 {
+        return erfcinv_upper(1.0 - p.abs()).copysign(p);
+    }
+    let mut x = giles_start(p, -((1.0 - p) * (1.0 + p)).ln());
+    for _ in 0..HALLEY_STEPS {
+        let err = libm::erf(x) - p;
+        x -= err / (FRAC_2_SQRT_PI * (-x * x).exp() + x * err);
+    }
+    x
+}
+
+/// Inverse of erfc; see [`erfinv`].
+fn erfcinv(q: f64) -> f64 {
+    match q {
+        _ if q < 0.5 => erfcinv_upper(q),
+        _ if q > 1.5 => -erfcinv_upper(2.0 - q),
+        _ => erfinv(1.0 - q),
+    }
+}
+
+/// The `x > 0` with `erfc(x) = q`, for `0 <= q < 0.5`.
+fn erfcinv_upper(q: f64) -> f64 {
+    if q <= 0.0 || q.is_nan() {
+        return if q == 0.0 { f64::INFINITY } else { f64::NAN };
+    }
+    let w = -(q * (2.0 - q)).ln();
+    // beyond Giles's range: erfc(x) ~ exp(-x^2) / (x sqrt pi), solved for x with x^2 ~ -ln q inside the logarithm
+    let asymptotic = || (-q.ln() - 0.5 * (-PI * q.ln()).ln()).sqrt();
+    let mut x = if w < 16.0 { giles_start(1.0, w) } else { asymptotic() };
+    for _ in 0..HALLEY_STEPS + 2 {
+        let err = libm::erfc(x) - q;
+        x += err / (FRAC_2_SQRT_PI * (-x * x).exp() - x * err);
+    }
+    x
+}
+
+/// Giles's approximation of `erfinv(p)`, with `w = -ln(1 - p^2)`.
+fn giles_start(p: f64, w: f64) -> f64 {
+    const CENTRE: [f64; 9] = [
+        2.810_226_36e-08,
+        3.432_739_39e-07,
+        -3.523_387_7e-06,
+        -4.391_506_54e-06,
+        0.000_218_580_87,
+        -0.001_253_725_03,
+        -0.004_177_681_64,
+        0.246_640_727,
+        1.501_409_41,
+    ];
+    const TAIL: [f64; 9] = [
+        -0.000_200_214_257,
+        0.000_100_950_558,
+        0.001_349_343_22,
+        -0.003_673_428_44,
+        0.005_739_507_73,
+        -0.007_622_461_3,
+        0.009_438_870_47,
+        1.001_674_06,
+        2.832_976_82,
+    ];
+    let (w, c) = if w < 5.0 { (w - 2.5, CENTRE) } else { (w.sqrt() - 3.0, TAIL) };
+    p * c.iter().fold(0.0, |sum, c| sum * w + c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inverses_undo_erf_and_erfc_over_their_whole_range() {
+        for i in -999..=999 {
+            let p = f64::from(i) / 1000.0;
+            let x = p.erfinv();
+            // erf is flat near the ends: the error in x that one rounding of p allows
+            let slack = 4.0 * f64::EPSILON * (p.abs() / (FRAC_2_SQRT_PI * (-x * x).exp()) + x.abs());
+            let step = (libm::erf(x) - p).abs() / (FRAC_2_SQRT_PI * (-x * x).exp());
+            assert!(step <= slack.max(f64::EPSILON * x.abs()), "erfinv({p}) = {x}, off by {step:e}");
+        }
+        for e in 1..300 {
+            let q = 10f64.powi(-e);
+            let x = q.erfcinv();
+            assert!((libm::erfc(x) / q - 1.0).abs() < 4e-13, "erfcinv({q:e}) = {x}");
+            assert!((f64::from((q as f32).erfcinv()) - x).abs() < 1e-6 * x || q < 1e-37);
+        }
+    }
+
+    #[test]
+    fn known_values_of_the_inverses() {
+        // Wolfram: InverseErf[1/2], InverseErfc[10^-10]
+        assert!((0.5f64.erfinv() - 0.476_936_276_204_469_9).abs() < 2e-16);
+        assert!((1e-10f64.erfcinv() - 4.572_824_967_389_486).abs() < 4e-15);
+        assert_eq!(1.0f64.erfinv(), f64::INFINITY);
+        assert_eq!(2.0f32.erfcinv(), f32::NEG_INFINITY);
+        assert!(1.5f64.erfinv().is_nan() && (-0.1f64).erfcinv().is_nan());
+        assert_eq!(0.0f64.erfinv(), 0.0);
+    }
+
+    #[test]
+    fn log_add_exp_keeps_infinities_and_nan() {
+        let inf = f64::INFINITY;
+        assert_eq!((-inf).log_add_exp(-inf), -inf);
+        assert_eq!(inf.log_add_exp(3.0), inf);
+        assert_eq!((-inf).log_add_exp(3.0), 3.0);
+        assert!(f64::NAN.log_add_exp(1.0).is_nan() && 1.0.log_add_exp(f64::NAN).is_nan());
+        assert!((1000f64.log_add_exp(1000.0) - (1000.0 + LN_2)).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,161 @@
+//! The table of unary functions: one row each with name, scalar form per class of types, and gradient rule.
+
+use remat_types::Result;
+use serde::{Deserialize, Serialize};
+
+use super::chain::Chain;
+use super::loops::{Loops1, Tests1, loops};
+use super::math::Real;
+use super::{BinaryFn, UnaryFn::*};
+use crate::Var;
+
+/// How the gradient of a unary function is had. `dy` has the output's shape, which is the input's.
+pub(crate) enum Grad1 {
+    /// Piecewise constant: no gradient flows.
+    None,
+    /// `dx = f(dy, x)`.
+    FromX(BinaryFn),
+    /// `dx = f(dy, y)`: the input need not be kept.
+    FromY(BinaryFn),
+    /// `dx = rule(dy, x)` with several ops.
+    ChainX(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+    /// `dx = rule(dy, y)` with several ops.
+    ChainY(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+}
+
+/// The scalar form per type.
+pub(crate) enum Form1 {
+    /// The output has the input's dtype.
+    Same(Loops1),
+    /// The output is Bool.
+    Test(Tests1),
+}
+
+/// One function.
+pub(crate) struct Row1 {
+    pub(crate) name: &'static str,
+    pub(crate) form: Form1,
+    pub(crate) grad: Grad1,
+}
+
+macro_rules! rows {
+    ($($(#[$doc:meta])* $f:ident = $name:literal, $form:expr, $grad:expr;)*) => {
+        /// A unary function. Integers wrap; a dtype outside a function's domain is an error of kind DType.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum UnaryFn { $( $(#[$doc])* #[serde(rename = $name)] $f, )* }
+
+        impl UnaryFn {
+            /// Every function, in the order of the table.
+            pub const ALL: &'static [UnaryFn] = &[$($f),*];
+        }
+
+        static ROWS: &[Row1] = &[$( Row1 { name: $name, form: $form, grad: $grad } ),*];
+    };
+}
+macro_rules! same { ($($t:tt)*) => { Form1::Same(loops!(Loops1, each1; $($t)*)) }; }
+macro_rules! test { ($($t:tt)*) => { Form1::Test(loops!(Tests1, each1; $($t)*)) }; }
+
+pub(crate) fn row(f: UnaryFn) -> &'static Row1 {
+    &ROWS[f as usize]
+}
+
+rows! {
+    /// `max(x, 0)`; NaN stays, -0 gives 0. The derivative at 0 is 0.
+    Relu = "relu", same!(float |x| if x <= 0.0 { 0.0 } else { x }, signed |x| x.max(0), unsigned |x| x),
+        Grad1::FromY(BinaryFn::ReluGrad);
+    /// `|x|`; the least integer of its type stays itself. The derivative at 0 is 0.
+    Abs = "abs", same!(float |x| x.abs(), signed |x| x.wrapping_abs(), unsigned |x| x), Grad1::FromX(BinaryFn::AbsGrad);
+    /// `-x`; integers wrap.
+    Neg = "neg", same!(float |x| -x, int |x| x.wrapping_neg()), Grad1::ChainX(|c, dy, _| c.neg(dy));
+    /// `e^x`.
+    Exp = "exp", same!(float |x| x.exp()), Grad1::FromY(BinaryFn::Mul);
+    /// `e^x - 1`, accurate near 0.
+    Expm1 = "expm1", same!(float |x| x.exp_m1()), Grad1::FromY(BinaryFn::Expm1Grad);
+    /// `ln x`: -inf at 0, NaN below.
+    Log = "log", same!(float |x| x.ln()), Grad1::FromX(BinaryFn::Div);
+    /// `ln(1 + x)`, accurate near 0.
+    Log1p = "log1p", same!(float |x| x.ln_1p()), Grad1::FromX(BinaryFn::Log1pGrad);
+    /// `sqrt x`: NaN below 0. The derivative at 0 is infinite.
+    Sqrt = "sqrt", same!(float |x| x.sqrt()), Grad1::FromY(BinaryFn::SqrtGrad);
+    /// `1 / sqrt x`.
+    Rsqrt = "rsqrt", same!(float |x| 1.0 / x.sqrt()), Grad1::FromY(BinaryFn::RsqrtGrad);
+    /// `x * x`.
+    Square = "square", same!(float |x| x * x, int |x| x.wrapping_mul(x)), Grad1::FromX(BinaryFn::SquareGrad);
+    /// `1 / x`.
+    Recip = "recip", same!(float |x| 1.0 / x), Grad1::FromY(BinaryFn::RecipGrad);
+    /// `sin x`, in radians.
+    Sin = "sin", same!(float |x| x.sin()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Cos, x)?));
+    /// `cos x`.
+    Cos = "cos", same!(float |x| x.cos()), Grad1::ChainX(|c, dy, x| c.neg(c.mul(dy, c.un(Sin, x)?)?));
+    /// `tan x`.
+    Tan = "tan", same!(float |x| x.tan()), Grad1::FromY(BinaryFn::TanGrad);
+    /// `arcsin x`: NaN outside -1 ..= 1.
+    Asin = "asin", same!(float |x| x.asin()), Grad1::FromX(BinaryFn::AsinGrad);
+    /// `arccos x`: NaN outside -1 ..= 1.
+    Acos = "acos", same!(float |x| x.acos()), Grad1::ChainX(|c, dy, x| c.neg(c.bin(BinaryFn::AsinGrad, dy, x)?));
+    /// `arctan x`.
+    Atan = "atan", same!(float |x| x.atan()), Grad1::FromX(BinaryFn::AtanGrad);
+    /// `sinh x`.
+    Sinh = "sinh", same!(float |x| x.sinh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Cosh, x)?));
+    /// `cosh x`.
+    Cosh = "cosh", same!(float |x| x.cosh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Sinh, x)?));
+    /// `tanh x`.
+    Tanh = "tanh", same!(float |x| x.tanh()), Grad1::FromY(BinaryFn::TanhGrad);
+    /// `arsinh x`.
+    Asinh = "asinh", same!(float |x| x.asinh()), Grad1::FromX(BinaryFn::AsinhGrad);
+    /// `arcosh x`: NaN below 1.
+    Acosh = "acosh", same!(float |x| x.acosh()), Grad1::FromX(BinaryFn::AcoshGrad);
+    /// `artanh x`: infinite at -1 and 1, NaN outside.
+    Atanh = "atanh", same!(float |x| x.atanh()), Grad1::FromX(BinaryFn::AtanhGrad);
+    /// `1 / (1 + e^-x)`.
+    Sigmoid = "sigmoid", same!(float |x| Real::sigmoid(x)), Grad1::FromY(BinaryFn::SigmoidGrad);
+    /// `ln sigmoid(x) = -ln(1 + e^-x)`, without overflow.
+    Logsigmoid = "logsigmoid", same!(float |x| -Real::softplus(-x)), Grad1::FromX(BinaryFn::LogsigmoidGrad);
+    /// `ln(1 + e^x)`, without overflow.
+    Softplus = "softplus", same!(float |x| Real::softplus(x)), Grad1::FromX(BinaryFn::SoftplusGrad);
+    /// `x sigmoid(x)` (Elfwing et al., 2017, arXiv:1702.03118). NaN at -inf, the limit there being 0.
+    Silu = "silu", same!(float |x| x * Real::sigmoid(x)), Grad1::FromX(BinaryFn::SiluGrad);
+    /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
+    Gelu = "gelu", same!(float |x| x * x.normal_cdf()), Grad1::FromX(BinaryFn::GeluGrad);
+    /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, the tanh form of GELU from the same paper.
+    GeluTanh = "gelu_tanh", same!(float |x| 0.5 * x * (1.0 + x.gelu_inner().tanh())),
+        Grad1::FromX(BinaryFn::GeluTanhGrad);
+    /// The error function.
+    Erf = "erf", same!(float |x| Real::erf(x)), Grad1::FromX(BinaryFn::ErfGrad);
+    /// `1 - erf x`, accurate in the tail.
+    Erfc = "erfc", same!(float |x| Real::erfc(x)), Grad1::ChainX(|c, dy, x| c.neg(c.bin(BinaryFn::ErfGrad, dy, x)?));
+    /// The inverse of erf: infinite at -1 and 1, NaN outside.
+    Erfinv = "erfinv", same!(float |x| x.erfinv()), Grad1::FromY(BinaryFn::ErfinvGrad);
+    /// The inverse of erfc: infinite at 0 and 2, NaN outside.
+    Erfcinv = "erfcinv", same!(float |x| x.erfcinv()),
+        Grad1::ChainY(|c, dy, y| c.neg(c.bin(BinaryFn::ErfinvGrad, dy, y)?));
+    /// The largest integer not above `x`.
+    Floor = "floor", same!(float |x| x.floor(), int |x| x), Grad1::None;
+    /// The smallest integer not below `x`.
+    Ceil = "ceil", same!(float |x| x.ceil(), int |x| x), Grad1::None;
+    /// The nearest integer; halves go away from zero.
+    Round = "round", same!(float |x| x.round(), int |x| x), Grad1::None;
+    /// The integer part, towards zero.
+    Trunc = "trunc", same!(float |x| x.trunc(), int |x| x), Grad1::None;
+    /// -1, 0 or 1; NaN stays, a zero keeps its sign.
+    Sign = "sign", same!(float |x| Real::sign(x), signed |x| x.signum(), unsigned |x| x.min(1)), Grad1::None;
+    /// `min(max(x, 0), 6)`; NaN stays. The derivative at 0 and at 6 is 0.
+    Relu6 = "relu6", same!(float |x| if x <= 0.0 { 0.0 } else if x >= 6.0 { 6.0 } else { x }),
+        Grad1::FromX(BinaryFn::Relu6Grad);
+    /// `min(max(x + 3, 0), 6) / 6`; NaN stays. The derivative at -3 and at 3 is 0.
+    Hsigmoid = "hsigmoid", same!(float |x| if x <= -3.0 { 0.0 } else if x >= 3.0 { 1.0 } else { (x + 3.0) / 6.0 }),
+        Grad1::FromX(BinaryFn::HsigmoidGrad);
+    /// `x hsigmoid(x)` (Howard et al., 2019, arXiv:1905.02244). The derivative at -3 is 0, at 3 it is 1.
+    Hswish = "hswish", same!(float |x| if x <= -3.0 { 0.0 } else if x >= 3.0 { x } else { x * (x + 3.0) / 6.0 }),
+        Grad1::FromX(BinaryFn::HswishGrad);
+    /// True for NaN.
+    IsNan = "is_nan", test!(float |x| u8::from(x.is_nan())), Grad1::None;
+    /// True for either infinity.
+    IsInf = "is_inf", test!(float |x| u8::from(x.is_infinite())), Grad1::None;
+    /// True for neither NaN nor an infinity.
+    IsFinite = "is_finite", test!(float |x| u8::from(x.is_finite())), Grad1::None;
+    /// Not, of Bool.
+    LogicalNot = "logical_not", same!(bool |x| x == 0), Grad1::None;
+    /// The complement of each bit.
+    BitNot = "bit_not", same!(int |x| !x), Grad1::None;
+}

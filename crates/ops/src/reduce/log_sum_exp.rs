@@ -1,0 +1,82 @@
+use remat_kernels::reduce::{Max, Num, Reducer, ShiftedExp};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result, SmallVec, for_float, smallvec};
+use serde::{Deserialize, Serialize};
+
+use super::{not_empty, reduce_op::run, reduced_shape, with_ones};
+use crate::host::arity;
+use crate::pointwise::{Chain, UnaryFn};
+use crate::sample::t;
+use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
+
+/// `y = ln sum exp(x)` over `axes`, of floats: the maximum is taken out first, so nothing overflows.
+///
+/// All `-inf` give `-inf`; `dx = dy exp(x - y)`, so NaN there. Shapes and Axis errors as in
+/// [`Reduce`](crate::reduce::Reduce); DType for other dtypes than floats; Shape for nothing to add.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LogSumExp {
+    /// The reduced axes.
+    pub axes: SmallVec<[usize; 4]>,
+    /// Whether they stay with extent 1.
+    pub keepdims: bool,
+}
+
+impl Op for LogSumExp {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        arity(x, 1)?;
+        if !x[0].dtype.is_float() {
+            return Err(Error::new(ErrorKind::DType, format!("is not defined for {}", x[0].dtype)));
+        }
+        let y = reduced_shape(&x[0].shape, &self.axes, self.keepdims)?;
+        not_empty(&x[0].shape, &self.axes, &y, "log-sum-exp")?;
+        Ok(smallvec![Fact::new(x[0].dtype, y)])
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        fn go<T: Num>(op: &LogSumExp, cx: &mut EvalCx<'_>) -> Result<()>
+        where
+            ShiftedExp: Reducer<T, T>,
+        {
+            run::<T, T>(cx, &op.axes, Max)?;
+            run::<T, T>(cx, &op.axes, ShiftedExp)
+        }
+        let dtype = cx.x[0].dtype();
+        for_float!(dtype, T => go::<T>(self, cx), else Err(Error::new(ErrorKind::DType, format!("not for {dtype}"))))
+    }
+
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
+        let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
+        let (c, x) = (Chain(cx), cx.x(0));
+        let ones = with_ones(&cx.fact(x).shape, &self.axes);
+        let share = c.un(UnaryFn::Exp, c.sub(x, c.reshape(cx.y(0), &ones)?)?)?;
+        Ok(smallvec![Some(c.mul(share, c.reshape(dy, &ones)?)?)])
+    }
+
+    fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
+        let once = Cost::bytes(x, y);
+        Cost { flops: 20 * x.iter().map(|f| f.elems() as u64).sum::<u64>(), bytes: 2 * once.bytes }
+    }
+}
+
+impl OpDef for LogSumExp {
+    const NAME: &'static str = "log_sum_exp";
+
+    fn samples() -> Vec<Sample<Self>> {
+        let op = |axes: &[usize], keepdims| LogSumExp { axes: axes.into(), keepdims };
+        let inf = f32::INFINITY;
+        vec![
+            Sample::new(op(&[1], false), vec![t(&[1.0f64, 2., 3., 0., 0., 0.], [2, 3])])
+                .gives(vec![t(&[3.407_605_964_444_380_3f64, 1.098_612_288_668_109_8], [2])]),
+            Sample::new(op(&[0], true), vec![t(&[1000.0f32, 5.0, 1000.0, -5.0], [2, 2])])
+                .gives(vec![t(&[1000.693_15f32, 5.000_045_4], [1, 2])])
+                .no_grad("the digits of 1000 leave too few for differences"),
+            Sample::new(op(&[0], false), vec![t(&[-inf, -inf, -inf, inf, -inf, 2.0], [2, 3])])
+                .gives(vec![t(&[inf, -inf, 2.0], [3])])
+                .no_grad("infinite"),
+            Sample::new(op(&[0], false), vec![t(&[f32::NAN, 1.0], [2])]).gives(vec![t(&[f32::NAN], [])]).no_grad("NaN"),
+            Sample::new(op(&[1], false), vec![t::<f32>(&[], [0, 2])]).gives(vec![t::<f32>(&[], [0])]),
+            Sample::new(op(&[0], false), vec![t::<f32>(&[], [0])]).fails(ErrorKind::Shape),
+            Sample::new(op(&[0], false), vec![t(&[1u8], [1])]).fails(ErrorKind::DType),
+            Sample::new(op(&[1], false), vec![t(&[1.0f32], [1])]).fails(ErrorKind::Axis),
+        ]
+    }
+}

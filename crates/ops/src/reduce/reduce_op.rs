@@ -1,0 +1,227 @@
+use remat_kernels::reduce::{self, Num, Plan, Reducer};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec, Storage, bf16, f16, for_storage, smallvec};
+use serde::{Deserialize, Serialize};
+
+use super::{not_empty, reduced_elems, reduced_shape, with_ones};
+use crate::host::arity;
+use crate::pointwise::{BinaryFn, Cast, Chain, Compare, CompareFn, UnaryFn, Where};
+use crate::sample::t;
+use crate::shape::BroadcastTo;
+use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
+
+/// What is made of the elements that fall on one output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReduceFn {
+    /// The sum; 0 of nothing. Integers wrap; bools give the count of true as I64.
+    Sum,
+    /// The mean, of floats; NaN of nothing.
+    Mean,
+    /// The product; 1 of nothing. Integers wrap.
+    Prod,
+    /// The largest; NaN if there is one. The gradient is shared equally among equal ones.
+    Max,
+    /// The smallest; as `Max`.
+    Min,
+    /// Whether any is true, of bools; false of nothing.
+    Any,
+    /// Whether all are true, of bools; true of nothing.
+    All,
+    /// The sum of squares; 0 of nothing. Integers wrap.
+    SumSqr,
+}
+
+/// `y[k] = f { x[k, r] : all r }` over the elements `r` of `axes`.
+///
+/// `y` has the axes of `x` without `axes`, or with extent 1 there if `keepdims`. f16, bf16 and f32 are added up in f32
+/// within blocks and in f64 across them, rounded once; the order depends on sizes only. No axes: `f` of single elements.
+///
+/// Errors: Axis for one out of range or named twice; DType outside the domain of `f`; Shape for the max or min of
+/// nothing. The gradient of a product is right where elements are zero; its own gradient is not, there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reduce {
+    /// The function.
+    pub f: ReduceFn,
+    /// The reduced axes.
+    pub axes: SmallVec<[usize; 4]>,
+    /// Whether they stay with extent 1.
+    pub keepdims: bool,
+}
+
+impl ReduceFn {
+    /// The dtype of the output. Errors: DType outside the domain.
+    fn dtype(self, x: DType) -> Result<DType> {
+        let defined = match self {
+            ReduceFn::Sum | ReduceFn::Max | ReduceFn::Min => true,
+            ReduceFn::Mean => x.is_float(),
+            ReduceFn::Prod | ReduceFn::SumSqr => x != DType::Bool,
+            ReduceFn::Any | ReduceFn::All => x == DType::Bool,
+        };
+        if !defined {
+            return Err(Error::new(ErrorKind::DType, format!("is not defined for {x}")));
+        }
+        Ok(if self == ReduceFn::Sum && x == DType::Bool { DType::I64 } else { x })
+    }
+}
+
+/// Runs a reducer from input 0 to output 0.
+pub(super) fn run<T: Storage, U: Storage>(cx: &mut EvalCx<'_>, axes: &[usize], r: impl Reducer<T, U>) -> Result<()> {
+    let plan = Plan::new(cx.x[0].shape(), axes);
+    reduce::reduce(cx.pool, r, cx.x[0].slice()?, &plan, cx.y[0].slice_mut()?);
+    Ok(())
+}
+
+impl Reduce {
+    fn eval_bool(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        match self.f {
+            ReduceFn::Sum => run::<u8, i64>(cx, &self.axes, reduce::Count),
+            ReduceFn::Any | ReduceFn::Max => run::<u8, u8>(cx, &self.axes, reduce::Any),
+            _ => run::<u8, u8>(cx, &self.axes, reduce::All),
+        }
+    }
+
+    fn eval_mean(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        let r = reduce::Mean { n: reduced_elems(cx.x[0].shape(), &self.axes) };
+        match cx.x[0].dtype() {
+            DType::F16 => run::<f16, f16>(cx, &self.axes, r),
+            DType::BF16 => run::<bf16, bf16>(cx, &self.axes, r),
+            DType::F32 => run::<f32, f32>(cx, &self.axes, r),
+            _ => run::<f64, f64>(cx, &self.axes, r),
+        }
+    }
+
+    /// The gradient of a product: `dy` times the product of the others, which division gives only where no element is 0.
+    fn grad_prod(cx: &GradCx<'_>, x: Var, y: Var, dy: Var, axes: &SmallVec<[usize; 4]>) -> Result<Var> {
+        let c = Chain(cx);
+        let is = |f, v: f64, x: Var| cx.apply(Compare { f }, &[x, c.constant(v, x)?]);
+        let is_zero = is(CompareFn::Eq, 0.0, x)?;
+        let nonzero = cx.apply(Where, &[is_zero, c.constant(1.0, x)?, x])?;
+        let keep = |f, v: Var| cx.apply(Reduce { f, axes: axes.clone(), keepdims: true }, &[v]);
+        let zeros = keep(ReduceFn::Sum, cx.apply(Cast { dtype: cx.fact(x).dtype }, &[is_zero])?)?;
+        let others = c.keep_where(is(CompareFn::Eq, 1.0, zeros)?, keep(ReduceFn::Prod, nonzero)?)?;
+        let slope = cx.apply(Where, &[is_zero, others, c.div(y, nonzero)?])?;
+        c.mul(dy, slope)
+    }
+}
+
+impl Op for Reduce {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        arity(x, 1)?;
+        let dtype = self.f.dtype(x[0].dtype)?;
+        let y = reduced_shape(&x[0].shape, &self.axes, self.keepdims)?;
+        if matches!(self.f, ReduceFn::Max | ReduceFn::Min) {
+            not_empty(&x[0].shape, &self.axes, &y, "extreme")?;
+        }
+        Ok(smallvec![Fact::new(dtype, y)])
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        fn go<T: Num>(op: &Reduce, cx: &mut EvalCx<'_>) -> Result<()> {
+            match op.f {
+                ReduceFn::Sum => run::<T, T>(cx, &op.axes, reduce::Sum),
+                ReduceFn::Prod => run::<T, T>(cx, &op.axes, reduce::Prod),
+                ReduceFn::SumSqr => run::<T, T>(cx, &op.axes, reduce::SumSqr),
+                ReduceFn::Max => run::<T, T>(cx, &op.axes, reduce::Max),
+                ReduceFn::Min => run::<T, T>(cx, &op.axes, reduce::Min),
+                ReduceFn::Mean => op.eval_mean(cx),
+                ReduceFn::Any | ReduceFn::All => op.eval_bool(cx),
+            }
+        }
+        if cx.x[0].dtype() == DType::Bool {
+            return self.eval_bool(cx);
+        }
+        for_storage!(cx.x[0].dtype(), T => go::<T>(self, cx))
+    }
+
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
+        let fact = cx.fact(cx.x(0));
+        let Some(dy) = cx.dy(0).filter(|_| fact.dtype.is_float()) else { return Ok(smallvec![None]) };
+        let (c, x, ones) = (Chain(cx), cx.x(0), with_ones(&fact.shape, &self.axes));
+        let dy = c.reshape(dy, &ones)?;
+        let spread = |v: Var| cx.apply(BroadcastTo { shape: fact.shape.clone() }, &[v]);
+        let y = || c.reshape(cx.y(0), &ones);
+        let n = reduced_elems(&fact.shape, &self.axes);
+        Ok(smallvec![Some(match self.f {
+            ReduceFn::Sum => spread(dy)?,
+            ReduceFn::Mean => spread(c.scale(dy, 1.0 / n as f64)?)?,
+            ReduceFn::SumSqr => c.bin(BinaryFn::SquareGrad, dy, x)?,
+            ReduceFn::Prod => Self::grad_prod(cx, x, y()?, dy, &self.axes)?,
+            ReduceFn::Max | ReduceFn::Min => {
+                let chosen = cx.apply(Compare { f: CompareFn::Eq }, &[x, y()?])?;
+                let mask = cx.apply(Cast { dtype: fact.dtype }, &[chosen])?;
+                let ties = Reduce { f: ReduceFn::Sum, axes: self.axes.clone(), keepdims: true };
+                let share = c.un(UnaryFn::Recip, cx.apply(ties, &[mask])?)?;
+                c.keep_where(chosen, spread(c.mul(dy, share)?)?)?
+            }
+            ReduceFn::Any | ReduceFn::All => return Ok(smallvec![None]),
+        })])
+    }
+}
+
+impl OpDef for Reduce {
+    const NAME: &'static str = "reduce";
+
+    fn label(&self) -> &'static str {
+        match self.f {
+            ReduceFn::Sum => "sum",
+            ReduceFn::Mean => "mean",
+            ReduceFn::Prod => "prod",
+            ReduceFn::Max => "max",
+            ReduceFn::Min => "min",
+            ReduceFn::Any => "any",
+            ReduceFn::All => "all",
+            ReduceFn::SumSqr => "sum_sqr",
+        }
+    }
+
+    fn samples() -> Vec<Sample<Self>> {
+        use ReduceFn::*;
+        let op = |f, axes: &[usize], keepdims| Reduce { f, axes: axes.into(), keepdims };
+        let x = || t(&[1.0f32, 2., 3., 4., -5., 6.5], [2, 3]);
+        let cube = || {
+            let v: Vec<f64> = (0..24).map(|i| f64::from(i * i % 17) * 0.25 - 1.5).collect();
+            t(&v, [2, 3, 2, 2])
+        };
+        let inf = f32::INFINITY;
+        let mut out = vec![
+            Sample::new(op(Sum, &[1], false), vec![x()]).gives(vec![t(&[6.0f32, 5.5], [2])]),
+            Sample::new(op(Sum, &[0], true), vec![x()]).gives(vec![t(&[5.0f32, -3., 9.5], [1, 3])]),
+            Sample::new(op(Sum, &[], false), vec![x()]).gives(vec![x()]),
+            Sample::new(op(Sum, &[0, 1], false), vec![x()]).gives(vec![t(&[11.5f32], [])]),
+            Sample::new(op(Sum, &[3, 0, 2], false), vec![cube()]),
+            Sample::new(op(Sum, &[0, 2], true), vec![cube()]),
+            Sample::new(op(Sum, &[0], false), vec![t(&[200u8, 100], [2])]).gives(vec![t(&[44u8], [])]),
+            Sample::new(op(Sum, &[0], false), vec![t(&[true, true, false], [3])]).gives(vec![t(&[2i64], [])]),
+            Sample::new(op(Sum, &[0], false), vec![t::<f32>(&[], [0, 2])]).gives(vec![t(&[0.0f32, 0.0], [2])]),
+            Sample::new(op(Mean, &[1], false), vec![x()]).gives(vec![t(&[2.0f32, 5.5 / 3.0], [2])]),
+            Sample::new(op(Mean, &[0], false), vec![t::<f32>(&[], [0])]).gives(vec![t(&[f32::NAN], [])]),
+            Sample::new(op(Prod, &[1], false), vec![x()]).gives(vec![t(&[6.0f32, -130.0], [2])]),
+            Sample::new(op(Prod, &[0], false), vec![t::<i32>(&[], [0])]).gives(vec![t(&[1i32], [])]),
+            Sample::new(op(Prod, &[1], true), vec![t(&[16i8, 16, 2, -3], [2, 2])]).gives(vec![t(&[0i8, -6], [2, 1])]),
+            Sample::new(op(Max, &[1], false), vec![x()]).gives(vec![t(&[3.0f32, 6.5], [2])]),
+            Sample::new(op(Min, &[0], true), vec![x()]).gives(vec![t(&[1.0f32, -5., 3.], [1, 3])]),
+            Sample::new(op(Max, &[0], false), vec![t(&[f32::NAN, inf, -inf], [3])])
+                .gives(vec![t(&[f32::NAN], [])])
+                .no_grad("NaN"),
+            Sample::new(op(Max, &[1], false), vec![t(&[1i64, i64::MAX, i64::MIN, -7], [2, 2])])
+                .gives(vec![t(&[i64::MAX, -7], [2])]),
+            Sample::new(op(Min, &[0], false), vec![t(&[true, false], [2])]).gives(vec![t(&[false], [])]),
+            Sample::new(op(Max, &[0], false), vec![t::<f32>(&[], [2, 0])]).gives(vec![t::<f32>(&[], [0])]),
+            Sample::new(op(Any, &[1], false), vec![t(&[true, false, false, false], [2, 2])])
+                .gives(vec![t(&[true, false], [2])]),
+            Sample::new(op(All, &[1], true), vec![t(&[true, true, false, true], [2, 2])])
+                .gives(vec![t(&[true, false], [2, 1])]),
+            Sample::new(op(All, &[0], false), vec![t::<bool>(&[], [0])]).gives(vec![t(&[true], [])]),
+            Sample::new(op(SumSqr, &[1], false), vec![x()]).gives(vec![t(&[14.0f32, 83.25], [2])]),
+            Sample::new(op(SumSqr, &[0, 2, 3], false), vec![cube()]),
+        ];
+        out.extend([
+            Sample::new(op(Sum, &[2], false), vec![x()]).fails(ErrorKind::Axis),
+            Sample::new(op(Sum, &[1, 1], false), vec![x()]).fails(ErrorKind::Axis),
+            Sample::new(op(Max, &[1], false), vec![t::<f32>(&[], [2, 0])]).fails(ErrorKind::Shape),
+            Sample::new(op(Mean, &[0], false), vec![t(&[1i32], [1])]).fails(ErrorKind::DType),
+            Sample::new(op(Any, &[0], false), vec![t(&[1u8], [1])]).fails(ErrorKind::DType),
+        ]);
+        out
+    }
+}
