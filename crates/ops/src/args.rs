@@ -44,7 +44,10 @@ pub(crate) fn want_like(f: &Fact, like: &Fact, name: &str) -> Result<()> {
 /// Errors (Axis) unless `f` has `rank` axes.
 pub(crate) fn want_rank(f: &Fact, rank: usize, name: &str) -> Result<()> {
     if f.rank() != rank {
-        return Err(Error::new(ErrorKind::Axis, format!("{name} has shape {}: rank {}, not {rank}", f.shape, f.rank())));
+        return Err(Error::new(
+            ErrorKind::Axis,
+            format!("{name} has shape {}: rank {}, not {rank}", f.shape, f.rank()),
+        ));
     }
     Ok(())
 }

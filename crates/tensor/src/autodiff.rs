@@ -79,10 +79,7 @@ struct Sweep {
 impl Sweep {
     fn add(&mut self, edge: &Edge, g: Tensor) -> Result<()> {
         let id = Arc::as_ptr(&edge.node);
-        let slots = self
-            .cotangents
-            .entry(id)
-            .or_insert_with(|| SmallVec::from_elem(None, edge.node.y_facts.len()));
+        let slots = self.cotangents.entry(id).or_insert_with(|| SmallVec::from_elem(None, edge.node.y_facts.len()));
         let slot = &mut slots[edge.output];
         *slot = Some(match slot.take() {
             None => g,
@@ -99,7 +96,11 @@ impl Sweep {
     }
 
     /// Visits all nodes; `done` gets each leaf's complete gradient, and `wanted` ones that are no leaves are kept.
-    fn run(&mut self, wanted: &FxHashMap<NodeId, usize>, mut done: impl FnMut(&Arc<Node>, Tensor) -> Result<()>) -> Result<()> {
+    fn run(
+        &mut self,
+        wanted: &FxHashMap<NodeId, usize>,
+        mut done: impl FnMut(&Arc<Node>, Tensor) -> Result<()>,
+    ) -> Result<()> {
         while let Some(ByAge(node)) = self.queue.pop() {
             let id = Arc::as_ptr(&node);
             let Some(dy) = self.cotangents.remove(&id) else { continue };
@@ -140,7 +141,8 @@ impl Sweep {
     fn run_op(&self, node: &Arc<Node>, dy: SmallVec<[Option<Tensor>; 2]>) -> Result<Vec<Option<Tensor>>> {
         let NodeKind::Op { key, saved } = &node.kind else { return Ok(Vec::new()) };
         let freed = || {
-            let text = "this part of the graph was freed by an earlier backward; use retain_graph to go through it again";
+            let text =
+                "this part of the graph was freed by an earlier backward; use retain_graph to go through it again";
             Error::new(ErrorKind::NoValue, text).with_op(key.op.label()).with_call_site(node.site)
         };
         let saved: Saved = if self.retain_graph {
@@ -157,11 +159,15 @@ impl Sweep {
         let backward = channel.backward(actual, &node.y_facts)?;
         let at = node.site;
         if self.create_graph {
-            let y = saved.y.into_iter().enumerate().map(|(output, h)| {
-                h.map(|handle| Tensor { handle, edge: Some(Edge { node: node.clone(), output }) })
-            });
+            let y =
+                saved.y.into_iter().enumerate().map(|(output, h)| {
+                    h.map(|handle| Tensor { handle, edge: Some(Edge { node: node.clone(), output }) })
+                });
             let inputs = saved.x.into_iter().chain(y).chain(dy.into_iter().filter(Option::is_some)).collect();
-            return backward.fragment.run(&Recording(at), inputs, &backward.grads).map_err(|e| grad_error(e, &backward));
+            return backward
+                .fragment
+                .run(&Recording(at), inputs, &backward.grads)
+                .map_err(|e| grad_error(e, &backward));
         }
         let x = saved.x.into_iter().map(|t| t.map(|t| t.handle));
         let dy = dy.into_iter().filter(Option::is_some).map(|t| t.map(|t| t.handle));

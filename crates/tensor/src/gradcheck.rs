@@ -23,12 +23,15 @@ const STEP: f64 = 6e-6;
 /// output in which no two elements weigh the same.
 ///
 /// `f` gets f64 tensors of the shapes of `x`. Errors: DType if an input is not f64; those of `f`.
-pub fn gradcheck(device: &Device, x: &[HostTensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<GradCheckReport> {
+pub fn gradcheck(
+    device: &Device,
+    x: &[HostTensor],
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<GradCheckReport> {
     if let Some(t) = x.iter().find(|t| t.dtype() != DType::F64) {
         return Err(Error::new(ErrorKind::DType, format!("gradcheck takes f64 inputs, got {}", t.dtype())));
     }
-    let leaves: Vec<Tensor> =
-        x.iter().map(|t| Tensor::from_host(device, t)?.requires_grad()).collect::<Result<_>>()?;
+    let leaves: Vec<Tensor> = x.iter().map(|t| Tensor::from_host(device, t)?.requires_grad()).collect::<Result<_>>()?;
     let y = f(&leaves)?;
     let weight = |i: usize| 0.5 + ((i as f64 + 1.0) * 0.754_877_666).fract();
     let weights: Vec<f64> = (0..y.elems()).map(weight).collect();

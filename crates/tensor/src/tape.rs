@@ -120,7 +120,9 @@ impl Node {
 /// Applies an op to tensors and records it if a gradient is wanted.
 pub(crate) fn apply(op: OpRef, x: SmallVec<[Tensor; 4]>, site: CallSite) -> Result<SmallVec<[Tensor; 2]>> {
     let Some(first) = x.first() else {
-        return Err(remat_types::Error::new(remat_types::ErrorKind::Arity, "no input names the device").with_op(op.label()));
+        return Err(
+            remat_types::Error::new(remat_types::ErrorKind::Arity, "no input names the device").with_op(op.label())
+        );
     };
     let channel = first.handle.channel();
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {

@@ -107,8 +107,7 @@ impl OpDef for Conv2d {
             Sample::new(op([2, 2], [0, 0], [1, 1], 1), vec![w(&[1, 3, 4, 4]), v(&[2, 3, 1, 1])]),
             Sample::new(op([1, 1], [1, 1], [1, 1], 1), vec![w(&[3, 5, 17, 19]), v(&[18, 5, 3, 3])])
                 .no_grad("the smaller ones check it"),
-            Sample::new(plain(), vec![t::<f32>(&[], [0, 1, 3, 3]), k.clone()])
-                .gives(vec![t::<f32>(&[], [0, 1, 2, 2])]),
+            Sample::new(plain(), vec![t::<f32>(&[], [0, 1, 3, 3]), k.clone()]).gives(vec![t::<f32>(&[], [0, 1, 2, 2])]),
             Sample::new(plain(), vec![x.clone(), v(&[1, 1, 4, 1])]).fails(ErrorKind::Shape),
             Sample::new(plain(), vec![x.clone(), v(&[1, 2, 1, 1])]).fails(ErrorKind::Shape),
             Sample::new(op([1, 1], [0, 0], [1, 1], 2), vec![x.clone(), k.clone()]).fails(ErrorKind::Shape),

@@ -1,5 +1,7 @@
 use remat_kernels::gemm::{BatchRef, GemmElement, MatRef, batched, batched_workspace_bytes};
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, bf16, f16, smallvec};
+use remat_types::{
+    DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, bf16, f16, smallvec,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{checked_fact, not_taken, want_dtype};
@@ -66,18 +68,54 @@ impl Sizes {
 macro_rules! for_gemm {
     ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
         match $dtype {
-            DType::F16 => { type $T = f16; $body }
-            DType::BF16 => { type $T = bf16; $body }
-            DType::F32 => { type $T = f32; $body }
-            DType::F64 => { type $T = f64; $body }
-            DType::I8 => { type $T = i8; $body }
-            DType::I16 => { type $T = i16; $body }
-            DType::I32 => { type $T = i32; $body }
-            DType::I64 => { type $T = i64; $body }
-            DType::U8 => { type $T = u8; $body }
-            DType::U16 => { type $T = u16; $body }
-            DType::U32 => { type $T = u32; $body }
-            DType::U64 => { type $T = u64; $body }
+            DType::F16 => {
+                type $T = f16;
+                $body
+            }
+            DType::BF16 => {
+                type $T = bf16;
+                $body
+            }
+            DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            DType::I16 => {
+                type $T = i16;
+                $body
+            }
+            DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            DType::U8 => {
+                type $T = u8;
+                $body
+            }
+            DType::U16 => {
+                type $T = u16;
+                $body
+            }
+            DType::U32 => {
+                type $T = u32;
+                $body
+            }
+            DType::U64 => {
+                type $T = u64;
+                $body
+            }
             DType::Bool => $other,
         }
     };

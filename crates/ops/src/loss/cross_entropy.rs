@@ -158,11 +158,8 @@ impl Op for CrossEntropy {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None, None]) };
-        let op = CrossEntropyGrad {
-            reduction: self.reduction,
-            smoothing: self.smoothing,
-            ignore_index: self.ignore_index,
-        };
+        let op =
+            CrossEntropyGrad { reduction: self.reduction, smoothing: self.smoothing, ignore_index: self.ignore_index };
         Ok(smallvec![Some(cx.apply(op, &[cx.x(0), cx.x(1), dy])?), None])
     }
 
@@ -257,7 +254,8 @@ impl Op for CrossEntropyGrad {
 impl CrossEntropyGrad {
     fn unit_gradient(&self, cx: &GradCx<'_>, logits: Var, labels: Var, dy: Var) -> Result<Var> {
         let f = cx.fact(dy);
-        let ones = cx.apply(crate::pointwise::Fill { dtype: f.dtype, shape: f.shape, value: Scalar::Float(1.0) }, &[])?;
+        let ones =
+            cx.apply(crate::pointwise::Fill { dtype: f.dtype, shape: f.shape, value: Scalar::Float(1.0) }, &[])?;
         cx.apply(self.clone(), &[logits, labels, ones])
     }
 }
@@ -331,10 +329,8 @@ impl OpDef for CrossEntropy {
                 .gives(vec![t(&[(a + b) / 2.0], [])]),
             Sample::new(op(Mean, 0.0, Some(1)), vec![logits.clone(), labels.clone()]).gives(vec![t(&[a], [])]),
             // smoothing by 0.3: a tenth of every class
-            Sample::new(op(None, 0.3, Some(1)), vec![logits.clone(), labels.clone()]).gives(vec![t(
-                &[0.7 * a - 0.1 * (ln(0.125) + ln(0.25) + ln(0.625)), 0.0],
-                [2],
-            )]),
+            Sample::new(op(None, 0.3, Some(1)), vec![logits.clone(), labels.clone()])
+                .gives(vec![t(&[0.7 * a - 0.1 * (ln(0.125) + ln(0.25) + ln(0.625)), 0.0], [2])]),
             Sample::new(op(Mean, 0.1, Some(-100)), vec![w(&[2, 3, 2]), t(&[0i32, -100, 2, 1], [2, 2])]),
             Sample::new(op(None, 0.0, Option::None), vec![w(&[3, 4]), t(&[3u8, 0, 1], [3])]),
             Sample::new(op(Sum, 0.2, Option::None), vec![w(&[40, 10]), t(&[7i64; 40], [40])])

@@ -282,8 +282,11 @@ impl OpDef for BatchNorm {
                     t(&[1.0f32], [1]),
                 ])
                 .no_grad("f16"),
-            Sample::new(op(0.0), vec![t::<f32>(&[], [3, 0]), channels(&[]), channels(&[])])
-                .gives(vec![t::<f32>(&[], [3, 0]), channels(&[]), channels(&[])]),
+            Sample::new(op(0.0), vec![t::<f32>(&[], [3, 0]), channels(&[]), channels(&[])]).gives(vec![
+                t::<f32>(&[], [3, 0]),
+                channels(&[]),
+                channels(&[]),
+            ]),
             Sample::new(op(0.0), bad(0, t::<f32>(&[], [0, 2, 3]))).fails(ErrorKind::Shape),
             Sample::new(op(0.0), bad(0, t(&[1.0f32; 2], [2]))).fails(ErrorKind::Axis),
             Sample::new(op(0.0), bad(0, t(&[1i32; 8], [2, 2, 2]))).fails(ErrorKind::DType),

@@ -42,11 +42,7 @@ impl Op for AvgPool2d {
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
         let s = cx.fact(cx.x(0)).shape;
-        let op = AvgPool2dGrad {
-            windows: self.windows,
-            count_include_pad: self.count_include_pad,
-            size: [s[2], s[3]],
-        };
+        let op = AvgPool2dGrad { windows: self.windows, count_include_pad: self.count_include_pad, size: [s[2], s[3]] };
         Ok(smallvec![Some(cx.apply(op, &[dy])?)])
     }
 }

@@ -187,9 +187,12 @@ impl OpDef for MaxPool2dGrad {
         let grid = t(&scrambled(5 * 7), [1, 1, 5, 7]);
         vec![
             // a tie: the first maximum gets it all, here and in PyTorch
-            Sample::new(op(PAIRS), vec![t(&[7.0f32, 7., 7., 7., 1., 2., 2., 1.], [2, 1, 2, 2]), t(&[3.0f32, 5.], [2, 1, 1, 1])])
-                .gives(vec![t(&[3.0f32, 0., 0., 0., 0., 5., 0., 0.], [2, 1, 2, 2])])
-                .grad_of(&[1]),
+            Sample::new(
+                op(PAIRS),
+                vec![t(&[7.0f32, 7., 7., 7., 1., 2., 2., 1.], [2, 1, 2, 2]), t(&[3.0f32, 5.], [2, 1, 1, 1])],
+            )
+            .gives(vec![t(&[3.0f32, 0., 0., 0., 0., 5., 0., 0.], [2, 1, 2, 2])])
+            .grad_of(&[1]),
             // overlapping windows add up
             Sample::new(
                 op(Windows::sliding([1, 2], [1, 1], [0, 0])),
@@ -216,9 +219,12 @@ impl OpDef for MaxPool2dPick {
         let u: Vec<f32> = scrambled(35).into_iter().rev().collect();
         let u = t(&u, [1, 1, 5, 7]);
         vec![
-            Sample::new(op(PAIRS), vec![t(&[7.0f32, 7., 1., 1.], [1, 1, 2, 2]), t(&[3.0f32, 5., 6., 8.], [1, 1, 2, 2])])
-                .gives(vec![t(&[3.0f32], [1, 1, 1, 1])])
-                .grad_of(&[1]),
+            Sample::new(
+                op(PAIRS),
+                vec![t(&[7.0f32, 7., 1., 1.], [1, 1, 2, 2]), t(&[3.0f32, 5., 6., 8.], [1, 1, 2, 2])],
+            )
+            .gives(vec![t(&[3.0f32], [1, 1, 1, 1])])
+            .grad_of(&[1]),
             Sample::new(op(overlapping()), vec![grid.clone(), u.clone()]).grad_of(&[1]),
             Sample::new(op(Windows::Adaptive { size: [2, 3] }), vec![grid.clone(), u]).grad_of(&[1]),
             Sample::new(op(PAIRS), vec![grid, t(&scrambled(6), [1, 1, 2, 3])]).fails(ErrorKind::Shape),

@@ -71,9 +71,13 @@ fn sliding(size: usize, kernel: usize, stride: usize, before: usize, after: usiz
         return Err(Error::new(ErrorKind::Value, text));
     }
     // padding is below the kernel, so only the size can be near the largest number
-    let padded = size.checked_add(before).and_then(|s| s.checked_add(after)).filter(|&p| p >= kernel).ok_or_else(|| {
-        Error::new(ErrorKind::Shape, format!("a kernel of {kernel} does not fit {before} + {size} + {after} elements"))
-    })?;
+    let padded =
+        size.checked_add(before).and_then(|s| s.checked_add(after)).filter(|&p| p >= kernel).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Shape,
+                format!("a kernel of {kernel} does not fit {before} + {size} + {after} elements"),
+            )
+        })?;
     let out = (padded - kernel) / stride + 1;
     Ok(Axis { size, out, kind: AxisKind::Sliding { kernel, stride, before, after } })
 }
