@@ -8,8 +8,10 @@ use std::time::Duration;
 
 const THREADS: [usize; 2] = [1, 2];
 
-/// `(name, n, c, size, k, kernel, stride, groups)`; padding keeps the size at stride 1.
-const SHAPES: [(&str, usize, usize, usize, usize, usize, usize, usize); 9] = [
+/// A case: `(name, n, c, size, k, kernel, stride, groups)`; padding keeps the size at stride 1.
+type Shape = (&'static str, usize, usize, usize, usize, usize, usize, usize);
+
+const SHAPES: [Shape; 9] = [
     ("first_1_16_28", 128, 1, 28, 16, 3, 1, 1),
     ("c3_16_16_28", 128, 16, 28, 16, 3, 1, 1),
     ("c3s2_16_32_28", 128, 16, 28, 32, 3, 2, 1),

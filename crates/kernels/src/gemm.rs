@@ -18,7 +18,7 @@ mod batched;
 mod blocked;
 mod element;
 mod kernel;
-mod pack;
+pub(crate) mod pack;
 mod plain;
 mod vector;
 

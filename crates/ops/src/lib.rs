@@ -28,7 +28,7 @@ pub mod testing;
 pub use apply::Apply;
 pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradCx, Grads, Node, Var};
 pub use eval::{EvalCx, In, Out};
-pub use host::{eval_on_host, fold};
+pub use host::{eval_inline, eval_on_host, fold};
 pub use op::{Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef};
 pub use registry::{Entry, Registry};
 pub use sample::{Expect, GradCheck, Sample, Tolerance};

@@ -134,6 +134,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<reduce::Reduce>(),
     Entry::of::<reduce::Var>(),
     Entry::of::<shape::BroadcastTo>(),
+    Entry::of::<shape::Contiguous>(),
     Entry::of::<shape::Permute>(),
     Entry::of::<shape::Reshape>(),
 ];

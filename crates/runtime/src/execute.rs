@@ -2,32 +2,57 @@
 
 use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Out};
-use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
+use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::device::{Buffer, Launch, Region};
+
+/// Inputs and outputs up to these counts cost no allocation.
+const INLINE_INPUTS: usize = 4;
 
 /// Runs a launch on host memory. Errors: the op's, or Internal if ranges overlap that must not.
 pub(crate) fn run_op(region: &mut Region, pool: &Pool, l: &Launch) -> Result<()> {
     check_disjoint(l)?;
-    let mut y: SmallVec<[Out<'_>; 2]> = SmallVec::new();
-    for b in &l.y {
-        // SAFETY: `region` is borrowed exclusively, and `check_disjoint` has shown that outputs overlap neither each
-        // other, nor the workspace, nor any input but the one they took over, of which no slice is made below.
-        let bytes = unsafe { region.bytes_mut(b.at, b.bytes)? };
-        y.push(Out::new(b.dtype, &b.shape, bytes, b.holds));
-    }
-    let mut x: SmallVec<[In<'_>; 4]> = SmallVec::new();
-    for (i, b) in l.x.iter().enumerate() {
-        if l.y.iter().any(|y| y.holds == Some(i)) {
-            x.push(In::donated(b.dtype, &b.layout));
-        } else {
-            // SAFETY: inputs are shared among themselves and disjoint from outputs and workspace, as above.
-            x.push(In::new(b.dtype, &b.layout, unsafe { region.bytes(b.at, b.bytes)? }));
-        }
-    }
-    // SAFETY: the workspace is disjoint from all inputs and outputs, as above.
+    let region = &*region;
+    // SAFETY: `region` came in exclusively borrowed, and the workspace is disjoint from all inputs and outputs by
+    // `check_disjoint`.
     let workspace = unsafe { region.bytes_mut(l.workspace.0, l.workspace.1)? };
-    l.op.eval(&mut EvalCx { x: &x, y: &mut y, workspace, pool }).map_err(|e| e.with_op(l.op.label()))
+    let (few, many);
+    let x = if (1..=INLINE_INPUTS).contains(&l.x.len()) {
+        let mut x = [input(region, l, 0)?; INLINE_INPUTS];
+        for (i, slot) in x.iter_mut().enumerate().take(l.x.len()).skip(1) {
+            *slot = input(region, l, i)?;
+        }
+        few = x;
+        &few[..l.x.len()]
+    } else {
+        many = (0..l.x.len()).map(|i| input(region, l, i)).collect::<Result<Vec<_>>>()?;
+        &many[..]
+    };
+    let result = if l.y.len() == 1 {
+        let mut y = [output(region, l, 0)?];
+        l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+    } else {
+        let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
+        l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+    };
+    result.map_err(|e| e.with_op(l.op.label()))
+}
+
+fn input<'a>(region: &'a Region, l: &'a Launch, i: usize) -> Result<In<'a>> {
+    let b = &l.x[i];
+    if l.y.iter().any(|y| y.holds == Some(i)) {
+        return Ok(In::donated(b.dtype, &b.layout));
+    }
+    // SAFETY: called by `run_op` alone, which holds the region exclusively and has checked that inputs are disjoint
+    // from outputs and workspace; among themselves they are only read.
+    Ok(In::new(b.dtype, &b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
+}
+
+fn output<'a>(region: &'a Region, l: &'a Launch, j: usize) -> Result<Out<'a>> {
+    let b = &l.y[j];
+    // SAFETY: called once per output by `run_op` alone, which has checked that outputs overlap neither each other nor
+    // the workspace nor any input but the one this output took over, of which `input` makes no slice.
+    Ok(Out::new(b.dtype, &b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.holds))
 }
 
 /// Errors (Internal) if an output or the workspace overlaps anything else of the launch, or a layout its storage.
@@ -40,9 +65,7 @@ fn check_disjoint(l: &Launch) -> Result<()> {
         if overlap(r, ws) || l.y[..j].iter().any(|o| overlap(r, (o.at, o.bytes))) {
             bad = Some(format!("output {j}"));
         }
-        if let Some((i, _)) =
-            l.x.iter().enumerate().find(|(i, x)| y.holds != Some(*i) && overlap(r, (x.at, x.bytes)))
-        {
+        if let Some((i, _)) = l.x.iter().enumerate().find(|(i, x)| y.holds != Some(*i) && overlap(r, (x.at, x.bytes))) {
             bad = Some(format!("output {j} and input {i}"));
         }
     }
@@ -52,8 +75,9 @@ fn check_disjoint(l: &Launch) -> Result<()> {
         }
     }
     match bad {
-        Some(what) => Err(Error::new(ErrorKind::Internal, format!("{what} overlaps or leaves its storage"))
-            .with_op(l.op.label())),
+        Some(what) => {
+            Err(Error::new(ErrorKind::Internal, format!("{what} overlaps or leaves its storage")).with_op(l.op.label()))
+        }
         None => Ok(()),
     }
 }

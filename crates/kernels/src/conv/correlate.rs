@@ -12,7 +12,7 @@
 //! An output is one sum in one order, so tasks (images, groups, bands) may follow the thread count.
 
 use super::kernel::ConvKernels;
-use super::plane::{Plane, places_before};
+use super::plane::{Plane, copy_short, places_before};
 use super::{ConvElement, Workspace};
 use crate::pool::{Pool, part_range};
 
@@ -307,7 +307,7 @@ impl<T: ConvElement> Band<'_, T> {
         unsafe {
             let out = dst.add(at);
             if cols.dst_step == 1 {
-                std::ptr::copy_nonoverlapping(row.as_ptr(), out, row.len());
+                copy_short(row, std::slice::from_raw_parts_mut(out, row.len()));
             } else {
                 for (j, &y) in row.iter().enumerate() {
                     *out.add(j * cols.dst_step) = y;

@@ -68,12 +68,44 @@ impl Plane {
         }
         let start = ((begin * stride) as isize + shift) as usize;
         let out = &mut out[begin..end];
-        if stride == 1 {
-            out.copy_from_slice(&src[start..start + out.len()]);
-        } else {
-            for (y, &x) in out.iter_mut().zip(src[start..].iter().step_by(stride)) {
-                *y = x;
+        match stride {
+            1 => copy_short(&src[start..start + out.len()], out),
+            2 => {
+                // Pairs have a known length, so this becomes shuffles; the last element may have no partner.
+                let last = out.len() - 1;
+                for (y, pair) in out[..last].iter_mut().zip(src[start..].chunks_exact(2)) {
+                    *y = pair[0];
+                }
+                out[last] = src[start + 2 * last];
             }
+            _ => {
+                for (y, &x) in out.iter_mut().zip(src[start..].iter().step_by(stride)) {
+                    *y = x;
+                }
+            }
+        }
+    }
+}
+
+/// `to.copy_from_slice(from)` for rows of images: inline moves of fixed length instead of a call per row. The last move
+/// overlaps the one before it.
+#[inline]
+pub(super) fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
+    const STEP: usize = 8;
+    const HALF: usize = STEP / 2;
+    let len = from.len();
+    assert_eq!(len, to.len());
+    if len >= STEP {
+        for (to, from) in to.chunks_exact_mut(STEP).zip(from.chunks_exact(STEP)) {
+            to.copy_from_slice(from);
+        }
+        to[len - STEP..][..STEP].copy_from_slice(&from[len - STEP..][..STEP]);
+    } else if len >= HALF {
+        to[..HALF].copy_from_slice(&from[..HALF]);
+        to[len - HALF..][..HALF].copy_from_slice(&from[len - HALF..][..HALF]);
+    } else {
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to = from;
         }
     }
 }

@@ -11,6 +11,7 @@
 use super::kernel::ConvKernels;
 use super::plane::Plane;
 use super::{Conv2d, ConvElement, Workspace};
+use crate::gemm::pack::transpose_into;
 use crate::pool::{Pool, part_range};
 
 /// Most partial sums over the images: also the number of threads that small weights keep busy without repeated copies.
@@ -270,8 +271,6 @@ impl<T: ConvElement> Job<'_, T> {
         rows: std::ops::Range<usize>,
         out: &mut [T],
     ) -> usize {
-        /// Places at a time, so that the lines of `out` stay in the L1 cache.
-        const STEP: usize = 16;
         let (plan, geom) = (self.plan, self.geom);
         let start = panel * plan.panel;
         let valid = plan.panel.min(plan.group_k - start);
@@ -279,19 +278,10 @@ impl<T: ConvElement> Job<'_, T> {
         let plane = geom.oh * geom.ow;
         let first = (image * geom.k + group * plan.group_k + start) * plane + rows.start * geom.ow;
         let places = rows.len() * geom.ow;
-        let out = &mut out[..places * width];
-        for (block, out) in out.chunks_mut(STEP * width).enumerate() {
-            let steps = out.len() / width;
-            for k in 0..width {
-                if k < valid {
-                    let src = &self.dy[first + k * plane + block * STEP..][..steps];
-                    for (&x, y) in src.iter().zip(out[k..].iter_mut().step_by(width)) {
-                        *y = x;
-                    }
-                } else {
-                    out[k..].iter_mut().step_by(width).for_each(|y| *y = T::default());
-                }
-            }
+        let src = &self.dy[first..][..(valid - 1) * plane + places];
+        // SAFETY: `valid` rows of `places` contiguous elements, a plane apart, lie within `src`.
+        unsafe {
+            transpose_into(src.as_ptr(), plane as isize, 1, valid, places, width, &mut out[..places * width]);
         }
         width
     }

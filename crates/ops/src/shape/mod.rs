@@ -1,10 +1,12 @@
 //! Ops that rearrange elements: most of them are views.
 
 mod broadcast_to;
+mod contiguous;
 mod permute;
 mod reshape;
 
 pub use broadcast_to::BroadcastTo;
+pub use contiguous::Contiguous;
 pub use permute::Permute;
 pub use reshape::Reshape;
 

@@ -28,11 +28,6 @@ impl Region {
         Ok(Region { map: MmapRaw::from(map), usable: 0 })
     }
 
-    /// Bytes of address space.
-    pub(crate) fn len(&self) -> usize {
-        self.map.len()
-    }
-
     /// Makes `0..bytes` usable. Errors: Io beyond the mapped range.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
         if bytes > self.map.len() {

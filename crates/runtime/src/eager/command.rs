@@ -35,35 +35,86 @@ pub(crate) enum Until {
 }
 
 pub(crate) enum Command {
-    Put { id: TensorId, data: HostTensor, kind: Kind, stream: StreamId, site: CallSite },
+    Put {
+        id: TensorId,
+        data: HostTensor,
+        kind: Kind,
+        stream: StreamId,
+        site: CallSite,
+    },
     /// A copy of another device's tensor; the handle keeps it alive.
-    PutFrom { id: TensorId, from: Handle, fact: Fact, stream: StreamId, site: CallSite },
+    PutFrom {
+        id: TensorId,
+        from: Handle,
+        fact: Fact,
+        stream: StreamId,
+        site: CallSite,
+    },
     Apply(Box<Apply>),
     /// The last handle is gone.
-    Delete { id: TensorId },
+    Delete {
+        id: TensorId,
+    },
     /// Free the bytes now if they can be recomputed; the handle stays good.
-    DropValue { id: TensorId },
+    DropValue {
+        id: TensorId,
+    },
     /// The tensor is state: it has no recipe from now on, and counts as `kind`.
-    Commit { id: TensorId, kind: Kind },
+    Commit {
+        id: TensorId,
+        kind: Kind,
+    },
     /// Counts as `kind` in reports.
-    Tag { id: TensorId, kind: Kind },
-    Fetch { id: TensorId, reply: Reply<HostTensor> },
+    Tag {
+        id: TensorId,
+        kind: Kind,
+    },
+    Fetch {
+        id: TensorId,
+        reply: Reply<HostTensor>,
+    },
     /// Wait until the tensor's bytes exist, without reading them.
-    Await { id: TensorId, reply: Reply<()> },
-    Sync { reply: Reply<()> },
+    Await {
+        id: TensorId,
+        reply: Reply<()>,
+    },
+    Sync {
+        reply: Reply<()>,
+    },
     StepMark,
-    SetBudget { bytes: Option<usize>, reply: Reply<()> },
-    Charge { bytes: usize, what: String, reply: Reply<u32> },
-    Uncharge { charge: u32 },
-    Stats { reply: Reply<Stats> },
-    Report { reply: Reply<MemoryReport> },
+    SetBudget {
+        bytes: Option<usize>,
+        reply: Reply<()>,
+    },
+    Charge {
+        bytes: usize,
+        what: String,
+        reply: Reply<u32>,
+    },
+    Uncharge {
+        charge: u32,
+    },
+    Stats {
+        reply: Reply<Stats>,
+    },
+    Report {
+        reply: Reply<MemoryReport>,
+    },
     ResetPeak,
-    EvictAll { reply: Reply<usize> },
+    EvictAll {
+        reply: Reply<usize>,
+    },
     /// Holds the worker until the other side of the channel hangs up; for tests.
-    Pause { until: std::sync::mpsc::Receiver<()> },
+    Pause {
+        until: std::sync::mpsc::Receiver<()>,
+    },
     StartTrace,
-    StopTrace { reply: Reply<Trace> },
-    Close { reply: Reply<()> },
+    StopTrace {
+        reply: Reply<Trace>,
+    },
+    Close {
+        reply: Reply<()>,
+    },
 }
 
 impl Command {

@@ -5,22 +5,35 @@ use std::sync::Arc;
 
 use remat_types::Fact;
 
+use super::channel::Channel;
 use super::command::Command;
-use super::queue::Queue;
+use super::device::Shared;
+use crate::device::StreamId;
 
 /// Names a tensor within its device; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub(crate) u64);
 
+impl TensorId {
+    /// Grows with creation on one device.
+    pub fn order(self) -> u64 {
+        self.0
+    }
+}
+
 pub(crate) struct HandleInner {
     pub(crate) id: TensorId,
     pub(crate) fact: Fact,
-    pub(crate) queue: Arc<Queue>,
+    pub(super) shared: Arc<Shared>,
+    /// True if a command took over the duty to delete the tensor.
+    ended: bool,
 }
 
 impl Drop for HandleInner {
     fn drop(&mut self) {
-        self.queue.push_delete(Command::Delete { id: self.id });
+        if !self.ended {
+            self.shared.queue.push_delete(Command::Delete { id: self.id });
+        }
     }
 }
 
@@ -29,8 +42,25 @@ impl Drop for HandleInner {
 pub struct Handle(pub(crate) Arc<HandleInner>);
 
 impl Handle {
-    pub(crate) fn new(id: TensorId, fact: Fact, queue: Arc<Queue>) -> Self {
-        Handle(Arc::new(HandleInner { id, fact, queue }))
+    pub(super) fn new(id: TensorId, fact: Fact, shared: Arc<Shared>) -> Self {
+        Handle(Arc::new(HandleInner { id, fact, shared, ended: false }))
+    }
+
+    /// Ends the tensor's last handle without a delete, or gives the handle back if there are others. Once this
+    /// succeeds no other thread can get hold of the tensor, not even through the cache of constants.
+    pub(super) fn end(self) -> Result<(), Handle> {
+        match Arc::try_unwrap(self.0) {
+            Ok(mut inner) => {
+                inner.ended = true;
+                Ok(())
+            }
+            Err(shared) => Err(Handle(shared)),
+        }
+    }
+
+    /// A channel to stream 0 of the tensor's device.
+    pub fn channel(&self) -> Channel {
+        Channel { shared: self.0.shared.clone(), stream: StreamId(0) }
     }
 
     /// Dtype, shape and known value; never waits.

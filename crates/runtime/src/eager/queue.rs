@@ -135,7 +135,10 @@ impl Queue {
 }
 
 fn forked() -> Error {
-    Error::new(ErrorKind::Closed, "the process has forked: a device belongs to the process that opened it; open one here")
+    Error::new(
+        ErrorKind::Closed,
+        "the process has forked: a device belongs to the process that opened it; open one here",
+    )
 }
 
 struct Slot<T> {
