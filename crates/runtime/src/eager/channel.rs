@@ -128,7 +128,9 @@ impl Channel {
         }
         let id = self.new_id();
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
-        self.shared.queue.push(Command::PutFrom { id, from: from.clone(), fact: fact.clone(), stream, site })?;
+        let (reply, value) = Reply::new();
+        from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
+        self.shared.queue.push(Command::PutFrom { id, value, fact: fact.clone(), stream, site })?;
         Ok(self.handle(id, fact))
     }
 
@@ -344,6 +346,12 @@ impl Channel {
     /// was not reported yet.
     pub fn close(&self) -> Result<()> {
         self.shared.close()
+    }
+
+    /// Checks the worker's invariants, after everything queued so far; for tests. Errors: Internal.
+    #[doc(hidden)]
+    pub fn verify(&self) -> Result<()> {
+        self.ask(|reply| Command::Verify { reply })
     }
 
     /// Holds the worker until the returned sender is dropped; for tests of what needs no worker.
