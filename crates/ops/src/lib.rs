@@ -12,6 +12,7 @@ mod op;
 mod registry;
 mod sample;
 
+pub mod index;
 pub mod pointwise;
 pub mod reduce;
 pub mod shape;

@@ -91,10 +91,15 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-use crate::{pointwise, reduce, shape};
+use crate::{index, pointwise, reduce, shape};
 
 /// One line per op.
 static BUILTIN: &[Entry] = &[
+    Entry::of::<index::OneHot>(),
+    Entry::of::<index::Take>(),
+    Entry::of::<index::TakeAlong>(),
+    Entry::of::<index::TakeAlongGrad>(),
+    Entry::of::<index::TakeGrad>(),
     Entry::of::<pointwise::Arange>(),
     Entry::of::<pointwise::Binary>(),
     Entry::of::<pointwise::Cast>(),
@@ -108,6 +113,11 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<reduce::Reduce>(),
     Entry::of::<reduce::Var>(),
     Entry::of::<shape::BroadcastTo>(),
+    Entry::of::<shape::Concat>(),
+    Entry::of::<shape::Contiguous>(),
+    Entry::of::<shape::Pad>(),
     Entry::of::<shape::Permute>(),
     Entry::of::<shape::Reshape>(),
+    Entry::of::<shape::Slice>(),
+    Entry::of::<shape::Unslice>(),
 ];
