@@ -14,6 +14,7 @@ mod registry;
 mod sample;
 
 pub mod conv;
+pub mod index;
 pub mod linalg;
 pub mod loss;
 pub mod norm;
