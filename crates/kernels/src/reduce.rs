@@ -307,7 +307,7 @@ fn fold_rows<T: Copy, U, R: Reducer<T, U>>(
 mod arg;
 mod reducers;
 pub use arg::{Extreme, arg_extreme};
-pub use reducers::{All, Any, Count, Deviation, Max, Mean, Min, Num, Prod, ShiftedExp, Sum, SumSqr};
+pub use reducers::{All, Any, Arith, Count, Deviation, Max, Mean, Min, Num, Prod, ShiftedExp, Sum, SumSqr};
 
 #[cfg(test)]
 mod tests;

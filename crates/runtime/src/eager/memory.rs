@@ -100,11 +100,15 @@ impl Worker {
             self.ledger.sub(s.kind, s.label, block.bytes());
             if self.backend.is_asynchronous() {
                 self.hazards.extend(s.touched.iter().map(|&e| (block.start(), block.end(), e)));
-                if self.hazards.len() > HAZARDS_MAX && self.backend.synchronize_all().is_ok() {
+                if self.hazards.len() > HAZARDS_MAX {
+                    self.backend.wait_idle();
                     self.hazards.clear();
                 }
             }
             self.arena.free(block, s.bytes);
+            let s = &mut self.table.storages[id];
+            s.touched.clear();
+            s.written = Event::REACHED;
             if let Some(t) = &mut self.trace {
                 t.memory(self.backend.now_ns(), self.arena.in_use());
             }
@@ -138,12 +142,13 @@ impl Worker {
     /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
     /// Returns where it starts, if the policy chose a place.
     fn make_room(&mut self, bytes: usize, for_whom: StorageId) -> Result<Option<usize>> {
-        if self.budget.is_none() {
-            let capacity = self.arena.capacity() + padded(bytes).max(GROW_BYTES);
-            self.backend.reserve(capacity)?;
-            self.arena.grow(capacity);
-            return Ok(None);
-        }
+        let no_more = match self.budget {
+            None => match self.grow(padded(bytes)) {
+                Ok(()) => return Ok(None),
+                Err(e) => Some(e),
+            },
+            Some(_) => None,
+        };
         let started = std::time::Instant::now();
         let need = padded(bytes);
         let mut choice = choose(self.options.policy, &self.ranges(false), need);
@@ -152,7 +157,7 @@ impl Worker {
         }
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         let Some(choice) = choice else {
-            return Err(self.shortfall(for_whom));
+            return Err(no_more.unwrap_or_else(|| self.shortfall(for_whom)));
         };
         for owner in choice.evict {
             self.evict(Key::from_raw(owner));
@@ -161,6 +166,22 @@ impl Worker {
             self.compact()?;
         }
         Ok(choice.at)
+    }
+
+    /// Extends the arena without a budget so that `need` bytes are free at its end. Errors: the device has no more.
+    fn grow(&mut self, need: usize) -> Result<()> {
+        let old = self.arena.capacity();
+        let generous = old + need.max(GROW_BYTES);
+        let capacity = match self.backend.reserve(generous) {
+            Ok(()) => generous,
+            Err(_) => {
+                let exact = old + need - self.arena.free_tail().min(need);
+                self.backend.reserve(exact)?;
+                exact
+            }
+        };
+        self.arena.grow(capacity);
+        Ok(())
     }
 
     pub(super) fn evict(&mut self, id: StorageId) {
@@ -177,7 +198,7 @@ impl Worker {
 
     /// Moves all blocks together. Moving costs time, never correctness.
     pub(super) fn compact(&mut self) -> Result<()> {
-        self.backend.synchronize_all()?;
+        self.backend.wait_idle();
         self.hazards.clear();
         let mut moves = Vec::new();
         self.arena.compact(|owner, from, to, bytes| moves.push((owner, from, to, bytes)));

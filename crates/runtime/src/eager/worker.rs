@@ -12,12 +12,12 @@ use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command, Until};
 use super::failure::Failure;
-use super::handle::{Handle, TensorId};
+use super::handle::TensorId;
 use super::memory::Ledger;
 use super::queue::Queue;
 use super::run::Call;
 use super::table::{Recipe, Slot, Source, StorageId, Table};
-use crate::arena::{Arena, End};
+use crate::arena::{Arena, End, padded};
 use crate::device::{Backend, Buffer, Event, StreamId};
 use crate::options::DeviceOptions;
 use crate::profile::Trace;
@@ -124,8 +124,9 @@ impl Worker {
                 let result = self.put(&data, kind, stream);
                 self.bind_put(id, result, data.dtype(), data.shape(), site);
             }
-            Command::PutFrom { id, from, fact, stream, site } => {
-                let result = self.put_from(from, stream);
+            Command::PutFrom { id, value, fact, stream, site } => {
+                let value = value.wait().map_err(|e| e.context("copy from another device"));
+                let result = value.and_then(|v| self.put(&v, Kind::Data, stream));
                 self.bind_put(id, result, fact.dtype, &fact.shape, site);
             }
             Command::Apply(a) => self.apply(*a),
@@ -150,6 +151,7 @@ impl Worker {
             }
             Command::Stats { reply } => reply.send(Ok(self.figures())),
             Command::Report { reply } => reply.send(Ok(self.report())),
+            Command::Verify { reply } => reply.send(self.verify()),
             Command::ResetPeak => self.reset_peak(),
             Command::EvictAll { reply } => reply.send(Ok(self.evict_all())),
             Command::Pause { until } => {
@@ -164,6 +166,7 @@ impl Worker {
 
     fn put(&mut self, data: &HostTensor, kind: Kind, stream: StreamId) -> Result<StorageId> {
         self.running = "put";
+        self.still_needed = 0;
         let id = self.new_storage(data.bytes().len(), kind, "put");
         if let Err(e) = self.place(id, End::High) {
             self.table.storages.remove(id);
@@ -186,14 +189,6 @@ impl Worker {
                 Err(e)
             }
         }
-    }
-
-    /// A copy of another device's tensor. Handles are causal, so two devices cannot wait for each other.
-    fn put_from(&mut self, from: Handle, stream: StreamId) -> Result<StorageId> {
-        let (reply, answer) = super::queue::Reply::new();
-        from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
-        let data = answer.wait().map_err(|e| e.context("copy from another device"))?;
-        self.put(&data, Kind::Data, stream)
     }
 
     fn bind_put(&mut self, id: TensorId, storage: Result<StorageId>, dtype: DType, shape: &Shape, site: CallSite) {
@@ -279,7 +274,11 @@ impl Worker {
         }
         self.running = a.op.label();
         self.still_needed = 0;
-        self.pin_inputs(&x)?;
+        if let Err(e) = self.pin_inputs(&x) {
+            let outputs = a.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
+            let extra = outputs + self.scratch_bytes(&a.op, &x);
+            return Err(self.with_recomputation(e, &x, extra).into());
+        }
         let result = self.compute(a, &x);
         self.unpin(&x);
         Ok(result?)
@@ -318,7 +317,9 @@ impl Worker {
         for (&id, hold) in y.iter().zip(&holds) {
             self.table.storages[id].pins = 0;
             if result.is_err() {
-                if let Some(i) = *hold {
+                // An input that can be made again is: a kernel may have failed half-way. A source comes back as it is,
+                // for an op that overwrites refuses its arguments before it writes.
+                if let Some(i) = hold.filter(|i| self.table.storages[x[*i].storage].recipe.is_none()) {
                     self.hand_over(id, x[i].storage);
                 }
                 self.destroy(id);
@@ -346,15 +347,30 @@ impl Worker {
         holds: &[Option<usize>],
         cost_ns: f64,
     ) -> Result<u64> {
-        self.place_outputs(y, holds, cost_ns, &a.op)?;
+        self.place_outputs(y, holds, cost_ns, &a.op, x)?;
         for (&y, hold) in y.iter().zip(holds) {
             if let Some(i) = *hold {
                 self.hand_over(x[i].storage, y);
             }
         }
         // A donated input has no block of its own any more; the launch knows it by `holds`.
-        let call = Call { op: &a.op, x, y, facts: &a.facts, holds, stream: a.stream, scope: &a.scope, again: false };
-        self.run(&call)
+        let call = Call {
+            op: &a.op,
+            x,
+            y,
+            facts: &a.facts,
+            holds,
+            stream: a.stream,
+            scope: &a.scope,
+            site: a.site,
+            again: false,
+        };
+        let ns = self.run(&call)?;
+        if !a.fallback.is_empty() && self.backend.is_asynchronous() {
+            // The old version can only come back if the failure is known before anything else uses the new one.
+            self.backend.synchronize(self.table.storages[y[0]].written)?;
+        }
+        Ok(ns)
     }
 
     fn expected_ns(&self, op: &OpRef, x: &[Source], facts: &Facts) -> f64 {
@@ -384,6 +400,7 @@ impl Worker {
             depth,
             stream: a.stream,
             scope: a.scope.clone(),
+            site: a.site,
         };
         self.table.attach(recipe, y);
     }
@@ -429,7 +446,7 @@ impl Worker {
         let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return };
         let s = [s.clone()];
         self.running = "commit";
-        match self.pin_inputs(&s) {
+        match self.pin_alone(&s) {
             Ok(()) => {
                 self.set_kind(s[0].storage, kind);
                 self.forget(s[0].storage);
@@ -449,11 +466,16 @@ impl Worker {
         }
     }
 
+    /// Pins what a command reads that computes nothing.
+    fn pin_alone(&mut self, s: &[Source]) -> Result<()> {
+        self.still_needed = 0;
+        self.pin_inputs(s).map_err(|e| self.with_recomputation(e, s, 0))
+    }
+
     fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {
         let s = [self.ready(id)?];
         self.running = "fetch";
-        self.still_needed = 0;
-        self.pin_inputs(&s)?;
+        self.pin_alone(&s)?;
         let storage = &self.table.storages[s[0].storage];
         let buffer = Buffer {
             dtype: s[0].dtype,
@@ -469,7 +491,7 @@ impl Worker {
     fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id)?];
         self.running = "wait";
-        self.pin_inputs(&s)?;
+        self.pin_alone(&s)?;
         let event = self.table.storages[s[0].storage].written;
         let result = self.backend.synchronize(event);
         self.unpin(&s);
@@ -489,6 +511,7 @@ impl Worker {
 
     fn charge(&mut self, bytes: usize, what: &str) -> Result<u32> {
         self.running = "staging";
+        self.still_needed = 0;
         let id = self.new_storage(bytes, Kind::Staging, "staging");
         self.table.storages[id].pins = 1;
         match self.place(id, End::High) {
@@ -538,6 +561,18 @@ impl Worker {
             ),
             recomputed,
         }
+    }
+
+    fn verify(&self) -> Result<()> {
+        let blocks = self.table.storages.iter().filter_map(|(_, s)| s.block.as_ref());
+        let held: usize = blocks.map(|b| b.bytes()).sum();
+        let checked = self.table.verify().and_then(|()| self.arena.verify()).and_then(|()| {
+            if held == self.arena.in_use() {
+                return Ok(());
+            }
+            Err(format!("storages hold {held} bytes, the arena counts {}", self.arena.in_use()))
+        });
+        checked.map_err(|text| Error::new(ErrorKind::Internal, text))
     }
 
     fn reset_peak(&mut self) {
