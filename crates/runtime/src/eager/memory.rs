@@ -152,6 +152,9 @@ impl Worker {
         self.look_ahead();
         let started = std::time::Instant::now();
         let need = padded(bytes);
+        if self.release_sources() && self.arena.figures().largest_free >= need {
+            return Ok(None);
+        }
         let mut choice = choose(self.options.policy, &self.ranges(self.spare_wanted), need);
         if choice.is_none() {
             choice = choose(self.options.policy, &self.ranges(false), need);
@@ -231,6 +234,66 @@ impl Worker {
             .collect()
     }
 
+    /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
+    /// keeping those results instead takes no more bytes: else every loss that a program keeps would keep its batch.
+    fn release_sources(&mut self) -> bool {
+        let unnamed: SmallVec<[StorageId; 8]> = (self.arena.segments())
+            .filter_map(|s| Some(Key::from_raw(s.owner?)))
+            .filter(|id| {
+                let s = &self.table.storages[*id];
+                s.recipe.is_none() && s.handles == 0 && s.pins == 0 && s.wanted == 0 && !s.readers.is_empty()
+            })
+            .collect();
+        let mut released = false;
+        for id in unnamed {
+            if self.table.storages.get(id).is_none() {
+                continue;
+            }
+            let bytes = self.table.storages[id].bytes;
+            let Some(kept) = self.results_of(id, bytes) else { continue };
+            released = true;
+            for r in kept {
+                if self.table.storages.get(r).is_some() {
+                    self.forget(r);
+                }
+            }
+        }
+        released
+    }
+
+    /// The resident results that would have to be kept for a source to go, if they are no larger than it and nothing
+    /// evicted depends on it.
+    fn results_of(&self, source: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
+        let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
+        let mut kept: SmallVec<[StorageId; 8]> = SmallVec::new();
+        let mut kept_bytes = 0;
+        seen.push(source);
+        let mut at = 0;
+        while let Some(&id) = seen.get(at) {
+            at += 1;
+            let readers = &self.table.storages[id].readers;
+            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+                if seen.contains(&y) || kept.contains(&y) {
+                    continue;
+                }
+                let s = &self.table.storages[y];
+                let needed = s.handles > 0 || s.pins > 0 || s.wanted > 0;
+                match (s.is_resident(), needed) {
+                    (true, _) => {
+                        kept_bytes += padded(s.bytes);
+                        kept.push(y);
+                    }
+                    (false, true) => return None,
+                    (false, false) => seen.push(y),
+                }
+                if kept_bytes > padded(bytes) || seen.len() > NEIGHBOURHOOD_MAX {
+                    return None;
+                }
+            }
+        }
+        Some(kept)
+    }
+
     /// What losing a storage would cost, given what is evicted already.
     fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
         let s = &self.table.storages[id];
@@ -290,7 +353,8 @@ impl Worker {
         let (mut fixed, mut needed) = (0, padded(wanted.bytes));
         for (_, s) in self.table.storages.iter() {
             let Some(block) = &s.block else { continue };
-            if s.kind == Kind::Workspace {
+            let is_output = s.recipe.is_none() && s.handles == 0 && s.readers.is_empty() && s.kind != Kind::Staging;
+            if is_output || s.kind == Kind::Workspace {
                 needed += block.bytes();
                 continue;
             }
@@ -368,10 +432,11 @@ impl Worker {
 
     /// Notes a use of a storage on an asynchronous device.
     pub(super) fn touch(&mut self, id: StorageId, event: Event) {
-        let s = &mut self.table.storages[id];
-        match s.touched.iter_mut().find(|e| e.stream == event.stream) {
+        let last = |events: &mut SmallVec<[Event; 2]>| match events.iter_mut().find(|e| e.stream == event.stream) {
             Some(e) => *e = event,
-            None => s.touched.push(event),
-        }
+            None => events.push(event),
+        };
+        last(&mut self.table.storages[id].touched);
+        last(&mut self.last_events);
     }
 }

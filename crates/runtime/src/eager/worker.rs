@@ -62,6 +62,9 @@ pub(super) struct Worker {
     unreported: VecDeque<Rc<Failure>>,
     /// The first failure since the last step mark: updates are skipped while it stands.
     step_failure: Option<Rc<Failure>>,
+    /// On asynchronous devices, the last event of each stream, now and at the last step mark.
+    pub(super) last_events: SmallVec<[Event; 2]>,
+    step_marks: SmallVec<[Event; 2]>,
 }
 
 /// Why a command did not run.
@@ -106,6 +109,8 @@ impl Worker {
             queue: None,
             unreported: VecDeque::new(),
             step_failure: None,
+            last_events: SmallVec::new(),
+            step_marks: SmallVec::new(),
         })
     }
 
@@ -180,7 +185,7 @@ impl Worker {
             Command::Fetch { id, reply } => reply.send(self.fetch(id)),
             Command::Await { id, reply } => reply.send(self.wait_value(id)),
             Command::Sync { reply } => reply.send(self.sync()),
-            Command::StepMark => self.step_failure = None,
+            Command::StepMark => self.step_mark(),
             Command::SetBudget { bytes, reply } => reply.send(self.set_budget(bytes)),
             Command::Charge { bytes, what, reply } => reply.send(self.charge(bytes, &what)),
             Command::Uncharge { charge } => {
@@ -306,8 +311,10 @@ impl Worker {
 
     fn try_apply(&mut self, a: &Apply) -> std::result::Result<(), Stop> {
         let x = self.sources(a)?;
-        if let (false, Some(f)) = (a.fallback.is_empty(), &self.step_failure) {
-            return Err(Stop::Inherited(f.clone()));
+        if !a.fallback.is_empty()
+            && let Some(f) = self.failure_of_step()
+        {
+            return Err(Stop::Inherited(f));
         }
         if let [s] = &x[..]
             && let Some(layout) = a.op.view(&s.layout)
@@ -324,6 +331,22 @@ impl Worker {
         let result = self.compute(a, &x);
         self.unpin(&x);
         Ok(result?)
+    }
+
+    /// What failed since the last step mark.
+    fn failure_of_step(&mut self) -> Option<Rc<Failure>> {
+        if self.step_failure.is_none()
+            && let Some(e) = self.backend.failed_after(&self.step_marks)
+        {
+            let text = format!("an operation of this step failed: {e}");
+            self.step_failure = Some(Failure::new(Error::new(ErrorKind::Poisoned, text)));
+        }
+        self.step_failure.clone()
+    }
+
+    fn step_mark(&mut self) {
+        self.step_failure = None;
+        self.step_marks = self.last_events.clone();
     }
 
     fn bind_view(&mut self, a: &Apply, s: &Source, layout: Layout) -> Result<()> {
@@ -405,12 +428,15 @@ impl Worker {
             site: a.site,
             again: false,
         };
-        let ns = self.run(&call)?;
-        if !a.fallback.is_empty() && self.backend.is_asynchronous() {
-            // The old version can only come back if the failure is known before anything else uses the new one.
-            self.backend.synchronize(self.table.storages[y[0]].written)?;
+        if a.fallback.is_empty() || !self.backend.is_asynchronous() {
+            return self.run(&call);
         }
-        Ok(ns)
+        // The old version can only come back if the failure is known before anything else uses the new one.
+        let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table.storages[*y].written).collect();
+        let ns = self.run(&call)?;
+        self.backend.synchronize(self.table.storages[y[0]].written).map(|()| ns).inspect_err(|_| {
+            y.iter().zip(before).for_each(|(y, e)| self.table.storages[*y].written = e);
+        })
     }
 
     fn expected_ns(&self, op: &OpRef, x: &[Source], facts: &Facts) -> f64 {
