@@ -18,7 +18,7 @@ mod batched;
 mod blocked;
 mod element;
 mod kernel;
-mod pack;
+pub(crate) mod pack;
 mod plain;
 mod vector;
 
@@ -262,4 +262,4 @@ fn aligned<T: bytemuck::Pod>(workspace: &mut [u8]) -> &mut [T] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

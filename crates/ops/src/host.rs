@@ -101,7 +101,12 @@ pub fn fold(op: &dyn Op, x: &[&Fact], y: &[Fact]) -> Option<Result<Vec<HostTenso
     }
     let values: Option<Vec<HostTensor>> = x.iter().map(|f| f.value.as_deref().cloned()).collect();
     let values = values?;
-    Some(INLINE.with(|pool| eval_on_host(op, &values, pool)))
+    Some(eval_inline(op, &values))
+}
+
+/// As [`eval_on_host`] on the caller's thread alone.
+pub fn eval_inline(op: &dyn Op, x: &[HostTensor]) -> Result<Vec<HostTensor>> {
+    INLINE.with(|pool| eval_on_host(op, x, pool))
 }
 
 thread_local! {

@@ -91,10 +91,26 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-use crate::{index, pointwise, reduce, shape};
+use crate::{conv, index, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
 
 /// One line per op.
 static BUILTIN: &[Entry] = &[
+    Entry::of::<conv::Conv2d>(),
+    Entry::of::<conv::Conv2dInputGrad>(),
+    Entry::of::<conv::Conv2dWeightGrad>(),
+    Entry::of::<linalg::MatMul>(),
+    Entry::of::<loss::CrossEntropy>(),
+    Entry::of::<loss::CrossEntropyGrad>(),
+    Entry::of::<loss::LabelWeight>(),
+    Entry::of::<loss::Softmax>(),
+    Entry::of::<loss::SoftmaxGrad>(),
+    Entry::of::<norm::BatchNorm>(),
+    Entry::of::<norm::BatchNormGrad>(),
+    Entry::of::<norm::BatchNormInfer>(),
+    Entry::of::<norm::LayerNorm>(),
+    Entry::of::<norm::LayerNormGrad>(),
+    Entry::of::<optim::AdamWUpdate>(),
+    Entry::of::<optim::SgdUpdate>(),
     Entry::of::<index::OneHot>(),
     Entry::of::<index::Take>(),
     Entry::of::<index::TakeAlong>(),
@@ -108,13 +124,23 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<pointwise::Fill>(),
     Entry::of::<pointwise::Unary>(),
     Entry::of::<pointwise::Where>(),
+    Entry::of::<pooling::AvgPool2d>(),
+    Entry::of::<pooling::AvgPool2dGrad>(),
+    Entry::of::<pooling::MaxPool2d>(),
+    Entry::of::<pooling::MaxPool2dGrad>(),
+    Entry::of::<pooling::MaxPool2dPick>(),
+    Entry::of::<random::Bernoulli>(),
+    Entry::of::<random::Dropout>(),
+    Entry::of::<random::Normal>(),
+    Entry::of::<random::RandomPermutation>(),
+    Entry::of::<random::Uniform>(),
     Entry::of::<reduce::ArgReduce>(),
     Entry::of::<reduce::LogSumExp>(),
     Entry::of::<reduce::Reduce>(),
     Entry::of::<reduce::Var>(),
     Entry::of::<shape::BroadcastTo>(),
-    Entry::of::<shape::Concat>(),
     Entry::of::<shape::Contiguous>(),
+    Entry::of::<shape::Concat>(),
     Entry::of::<shape::Pad>(),
     Entry::of::<shape::Permute>(),
     Entry::of::<shape::Reshape>(),

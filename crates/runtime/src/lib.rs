@@ -1,1 +1,23 @@
-//! placeholder
+//! Everything of Remat that owns memory or threads: the arena, devices, the asynchronous eager channel,
+//! rematerialisation, the profiler.
+//!
+//! A [`Device`] is a value: two of them in one process know nothing of each other. Its worker thread owns all state;
+//! channels send it commands.
+
+mod arena;
+mod device;
+mod eager;
+mod execute;
+mod options;
+mod profile;
+mod remat;
+mod report;
+mod slab;
+
+pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
+pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, RaceLog, StreamId};
+pub use eager::{Channel, Charge, Device, Handle, Scope, TensorId};
+pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
+pub use profile::Trace;
+pub use remat::{Candidate, Choice, Range, choose};
+pub use report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};

@@ -1,1 +1,17 @@
-//! placeholder
+//! The user's tensor: methods, operators, and reverse-mode automatic differentiation.
+//!
+//! A [`Tensor`] is a handle on a device's tensor and, while something upstream of it requires a gradient, a node of
+//! the tape. Methods never wait for the device; only reading a value does.
+#![forbid(unsafe_code)]
+
+mod autodiff;
+mod gradcheck;
+mod methods;
+mod tape;
+mod tensor;
+
+pub use autodiff::{custom, grad, grad_with};
+pub use gradcheck::{GradCheckReport, gradcheck};
+pub use methods::IntoOperand;
+pub use tape::{NoGrad, is_recording, no_grad};
+pub use tensor::Tensor;

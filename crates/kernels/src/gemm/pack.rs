@@ -85,8 +85,8 @@ const TRANSPOSE_BLOCK: usize = 16;
 /// `out[p * width + i] = src[i * outer + p * inner]` for `i < valid`, defaults up to `width`.
 ///
 /// # Safety
-/// `src` is readable at those places for `i < valid`, `p < kc`; `out` has `kc * width` elements.
-unsafe fn transpose_into<T: Copy + Default>(
+/// `src` is readable at those places for `i < valid`, `p < kc`.
+pub(crate) unsafe fn transpose_into<T: Copy + Default>(
     src: *const T,
     outer: isize,
     inner: isize,
@@ -96,18 +96,61 @@ unsafe fn transpose_into<T: Copy + Default>(
     out: &mut [T],
 ) {
     assert!(out.len() >= kc * width && valid <= width);
-    let mut p0 = 0;
-    while p0 < kc {
-        let steps = TRANSPOSE_BLOCK.min(kc - p0);
-        for i in 0..width {
-            for p in p0..p0 + steps {
-                // SAFETY: `p < kc` and `i < width`, so the place is within `out` by the assert; `src` as the caller says.
-                unsafe {
-                    *out.get_unchecked_mut(p * width + i) =
-                        if i < valid { *src.offset(i as isize * outer + p as isize * inner) } else { T::default() };
-                }
+    for p in (0..kc).step_by(TRANSPOSE_BLOCK) {
+        let steps = TRANSPOSE_BLOCK.min(kc - p);
+        let src = src.wrapping_offset(p as isize * inner);
+        let out = &mut out[p * width..][..steps * width];
+        let mut i = 0;
+        // SAFETY: rows `i .. i + R` are valid ones and steps `p .. p + steps` lie below `kc`.
+        unsafe {
+            while i + 4 <= valid {
+                rows_into::<T, 4>(src.wrapping_offset(i as isize * outer), outer, inner, i, width, out);
+                i += 4;
+            }
+            while i < valid {
+                rows_into::<T, 1>(src.wrapping_offset(i as isize * outer), outer, inner, i, width, out);
+                i += 1;
             }
         }
-        p0 += steps;
+        if valid < width {
+            out.chunks_exact_mut(width).for_each(|row| row[valid..].fill(T::default()));
+        }
+    }
+}
+
+/// Columns `i .. i + R` of `out` (rows of `width`) from `R` rows of `src`. Where the rows are contiguous, `R x R` squares
+/// go through registers: the compiler turns them into shuffles.
+///
+/// # Safety
+/// `R` rows of `src`, `outer` apart, are readable for `out.len() / width` elements, `inner` apart.
+#[inline(always)]
+unsafe fn rows_into<T: Copy, const R: usize>(
+    src: *const T,
+    outer: isize,
+    inner: isize,
+    i: usize,
+    width: usize,
+    out: &mut [T],
+) {
+    let steps = out.len() / width;
+    let mut p = 0;
+    if inner == 1 {
+        while p + R <= steps {
+            // SAFETY: `R` elements from step `p` on of `R` rows.
+            let rows: [[T; R]; R] = std::array::from_fn(|r| unsafe {
+                src.offset(r as isize * outer + p as isize).cast::<[T; R]>().read_unaligned()
+            });
+            for q in 0..R {
+                let column: [T; R] = std::array::from_fn(|r| rows[r][q]);
+                out[(p + q) * width + i..][..R].copy_from_slice(&column);
+            }
+            p += R;
+        }
+    }
+    while p < steps {
+        // SAFETY: step `p` of `R` rows.
+        let column: [T; R] = std::array::from_fn(|r| unsafe { *src.offset(r as isize * outer + p as isize * inner) });
+        out[p * width + i..][..R].copy_from_slice(&column);
+        p += 1;
     }
 }

@@ -72,6 +72,8 @@ pub(super) fn agrees_with_central_differences(h: &Harness, _: &Entry, s: &Sample
     }
     let x = inputs_in_f64(s).map_err(text)?;
     let dy = cotangents(&h.eval(&s.op, &x).map_err(text)?, 1).map_err(text)?;
+    // without an output element the gradient is zero, and must still have the input's shape
+    let some_output = dy.iter().any(|(_, d)| d.elems() > 0);
     let loss = |x: &[HostTensor]| -> Result<f64> {
         let y = h.eval(&s.op, x)?;
         dy.iter().map(|(j, d)| dot(&y[*j], d)).sum()
@@ -85,7 +87,7 @@ pub(super) fn agrees_with_central_differences(h: &Harness, _: &Entry, s: &Sample
     for (&i, g) in checked.iter().zip(grads) {
         let Some(g) = g else { return Err(format!("input {i} has no gradient; the sample says that it has one")) };
         let largest = compare(&x, i, &tape.value(g), MAX_ELEMS, BOUND, &loss)?;
-        if !(largest > ALIVE) {
+        if some_output && !(largest > ALIVE) {
             return Err(format!("the gradient of input {i} is at most {largest:e}: nothing is tested here"));
         }
     }

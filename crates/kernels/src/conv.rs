@@ -1,0 +1,369 @@
+//! Two-dimensional convolution in NCHW, and its two gradients.
+//!
+//! `y[n, k, oh, ow] = sum over c, r, s of x[n, c, oh * stride + r * dilation - pad, ..] * w[k, c, r, s]`, zeros outside
+//! the image; with groups, output channel `k` sees the input channels of its group only. This is what neural networks
+//! call convolution (mathematically a cross-correlation: the kernel is not flipped).
+//!
+//! * Forward and input gradient are both a *correlation* (module `correlate`): register tiles that read a padded copy of
+//!   a band of the image at one offset per tap. No im2col matrix exists, and a 1x1 kernel is a plain product.
+//! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
+//!   partial sums over the images.
+//! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
+//!
+//! All memory comes from the caller (`*_workspace_bytes`); sums are cut by sizes only, so pools of any size give the same
+//! bits. Rejected: Winograd (other rounding, much workspace), a full im2col matrix (nine times the image in memory).
+
+use crate::gemm::GemmElement;
+use crate::pool::Pool;
+use crate::simd::Isa;
+use correlate::{Axis, Correlation};
+use kernel::ConvKernels;
+use remat_types::{Error, ErrorKind, Result};
+
+mod correlate;
+mod direct;
+mod kernel;
+mod plane;
+mod weight_grad;
+
+/// The sizes of a convolution: `x: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, `y: [n, k, oh, ow]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2d {
+    /// Images.
+    pub n: usize,
+    /// Input channels.
+    pub c: usize,
+    /// Input height.
+    pub h: usize,
+    /// Input width.
+    pub w: usize,
+    /// Output channels.
+    pub k: usize,
+    /// Kernel height.
+    pub r: usize,
+    /// Kernel width.
+    pub s: usize,
+    /// Input places from one output to the next, down and across.
+    pub stride: [usize; 2],
+    /// Zeros on both sides of the image, above/below and left/right.
+    pub pad: [usize; 2],
+    /// Input places from one tap to the next, down and across.
+    pub dilation: [usize; 2],
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+    /// Output height.
+    pub oh: usize,
+    /// Output width.
+    pub ow: usize,
+}
+
+/// Largest padding, stride, dilation or size of an axis: sums of a few of them stay far from overflow.
+const AXIS_MAX: usize = 1 << 24;
+
+impl Conv2d {
+    /// Checks the sizes and computes `oh = (h + 2 pad - dilation (r - 1) - 1) / stride + 1`, and `ow` likewise.
+    ///
+    /// `x` is `[n, c, h, w]`, `weight` is `[k, c / groups, r, s]`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`] for a zero stride, dilation or group count; [`ErrorKind::Shape`] where sizes do not fit: a
+    /// size of zero (other than `n`), channels that the groups do not divide, a kernel larger than the padded image, or
+    /// sizes whose product overflows.
+    pub fn new(
+        x: [usize; 4],
+        weight: [usize; 4],
+        stride: [usize; 2],
+        pad: [usize; 2],
+        dilation: [usize; 2],
+        groups: usize,
+    ) -> Result<Conv2d> {
+        let ([n, c, h, w], [k, group_c, r, s]) = (x, weight);
+        let fail = |kind, message: String| Err(Error::new(kind, message));
+        if groups == 0 || stride.contains(&0) || dilation.contains(&0) {
+            let message = format!("stride {stride:?}, dilation {dilation:?} and groups {groups} must be at least 1");
+            return fail(ErrorKind::Value, message);
+        }
+        if [c, h, w, k, r, s].contains(&0) {
+            return fail(ErrorKind::Shape, format!("x {x:?} and weight {weight:?} have an axis of size 0"));
+        }
+        if group_c.checked_mul(groups) != Some(c) || k % groups != 0 {
+            return fail(ErrorKind::Shape, format!("x {x:?} and weight {weight:?} do not fit {groups} groups"));
+        }
+        let axes = [h, w, r, s, stride[0], stride[1], pad[0], pad[1], dilation[0], dilation[1]];
+        if axes.iter().any(|&size| size > AXIS_MAX) {
+            return fail(ErrorKind::Shape, format!("a size of {axes:?} exceeds {AXIS_MAX}"));
+        }
+        let mut out = [0; 2];
+        for (axis, (size, kernel)) in [(h, r), (w, s)].into_iter().enumerate() {
+            let (padded, reach) = (size + 2 * pad[axis], (kernel - 1) * dilation[axis] + 1);
+            if reach > padded {
+                let message = format!("the kernel reaches over {reach} places, the padded image has {padded}");
+                return fail(ErrorKind::Shape, message);
+            }
+            out[axis] = (padded - reach) / stride[axis] + 1;
+        }
+        let [oh, ow] = out;
+        let all = [[n, c, h, w], [k, group_c, r, s], [n, k, oh, ow]];
+        let elems = |s: [usize; 4]| s.iter().try_fold(1usize, |a, &b| a.checked_mul(b)).filter(|&e| e < 1 << 46);
+        if all.into_iter().any(|shape| elems(shape).is_none()) {
+            return fail(ErrorKind::Shape, format!("the element count of one of {all:?} is too large"));
+        }
+        Ok(Conv2d { n, c, h, w, k, r, s, stride, pad, dilation, groups, oh, ow })
+    }
+
+    /// Elements of `x`.
+    #[must_use]
+    pub fn x_len(&self) -> usize {
+        self.n * self.c * self.h * self.w
+    }
+
+    /// Elements of the weight.
+    #[must_use]
+    pub fn weight_len(&self) -> usize {
+        self.k * (self.c / self.groups) * self.r * self.s
+    }
+
+    /// Elements of `y`.
+    #[must_use]
+    pub fn y_len(&self) -> usize {
+        self.n * self.k * self.oh * self.ow
+    }
+
+    /// Floating-point operations of the forward pass, and of each gradient: two per product, padding included.
+    #[must_use]
+    pub fn flops(&self) -> u64 {
+        2 * self.y_len() as u64 * (self.c / self.groups * self.r * self.s) as u64
+    }
+
+    /// The fields are public, so what `new` established is asserted before it is relied on.
+    fn assert_lengths(&self, x: usize, weight: usize, y: usize) {
+        let Conv2d { n, c, h, w, k, r, s, stride, pad, dilation, groups, .. } = *self;
+        let weight_shape = [k, c / groups.max(1), r, s];
+        let again = Conv2d::new([n, c, h, w], weight_shape, stride, pad, dilation, groups);
+        assert!(again.is_ok_and(|geom| geom == *self), "{self:?} is not what Conv2d::new makes");
+        assert_eq!(x, self.x_len(), "elements of x for {self:?}");
+        assert_eq!(weight, self.weight_len(), "elements of the weight for {self:?}");
+        assert_eq!(y, self.y_len(), "elements of y for {self:?}");
+    }
+
+    /// The forward pass as a correlation.
+    fn forward(&self) -> Correlation {
+        let [rows, cols] = [(self.h, self.oh, self.r), (self.w, self.ow, self.s)];
+        let axis = |i: usize, (src, out, kernel): (usize, usize, usize)| Axis {
+            src,
+            pad: self.pad[i] as isize,
+            stride: self.stride[i],
+            out,
+            dst: out,
+            dst_start: 0,
+            dst_step: 1,
+            kernel,
+            tap_start: 0,
+            tap_step: self.dilation[i] as isize,
+            tap_divisor: 1,
+        };
+        let taps = self.r * self.s;
+        let [src_c, out_c] = [self.c / self.groups, self.k / self.groups];
+        Correlation {
+            n: self.n,
+            groups: self.groups,
+            src_c,
+            out_c,
+            rows: axis(0, rows),
+            cols: axis(1, cols),
+            weight_group: out_c * src_c * taps,
+            weight_out: src_c * taps,
+            weight_src: taps,
+        }
+    }
+
+    /// The input gradient as correlations of `dy`, one per phase of the input under the stride.
+    ///
+    /// Input row `i * stride + phase` gets `dy` row `i + (phase + pad - r * dilation) / stride` for each tap `r` for which
+    /// that is whole.
+    fn input_grad(&self) -> impl Iterator<Item = Correlation> + '_ {
+        let forward = self.forward();
+        let phases = [self.stride[0].min(self.h), self.stride[1].min(self.w)];
+        (0..phases[0] * phases[1]).map(move |phase| Correlation {
+            src_c: forward.out_c,
+            out_c: forward.src_c,
+            rows: self.input_grad_axis(0, (self.h, self.oh, self.r), phase / phases[1]),
+            cols: self.input_grad_axis(1, (self.w, self.ow, self.s), phase % phases[1]),
+            weight_out: forward.weight_src,
+            weight_src: forward.weight_out,
+            ..forward
+        })
+    }
+
+    fn input_grad_axis(&self, i: usize, (size, out, kernel): (usize, usize, usize), phase: usize) -> Axis {
+        let (stride, step) = (self.stride[i], self.dilation[i] as isize);
+        let start = (phase + self.pad[i]) as isize;
+        let is_whole = |at: &isize| at.rem_euclid(stride as isize) == 0;
+        let least = (0..kernel as isize).map(|r| start - r * step).filter(is_whole).min().unwrap_or(0);
+        Axis {
+            src: out,
+            pad: -(least / stride as isize),
+            stride: 1,
+            out: (size - phase).div_ceil(stride),
+            dst: size,
+            dst_start: phase,
+            dst_step: stride,
+            kernel,
+            tap_start: start - least,
+            tap_step: -step,
+            tap_divisor: stride,
+        }
+    }
+}
+
+/// An element type of convolutions: f32, f64, and f16 and bf16 (slow: plain loops that sum in f32).
+pub trait ConvElement: GemmElement {
+    /// The vector kernels for this type, where it has any.
+    #[doc(hidden)]
+    fn conv_kernels() -> Option<&'static ConvKernels<Self>> {
+        None
+    }
+}
+
+impl ConvElement for f32 {
+    fn conv_kernels() -> Option<&'static ConvKernels<f32>> {
+        Some(kernel::f32_kernels(Isa::best()))
+    }
+}
+impl ConvElement for f64 {
+    fn conv_kernels() -> Option<&'static ConvKernels<f64>> {
+        Some(kernel::f64_kernels(Isa::best()))
+    }
+}
+impl ConvElement for half::f16 {}
+impl ConvElement for half::bf16 {}
+
+/// Bytes of workspace that [`forward`] needs: a pure function of its arguments on one machine.
+#[must_use]
+pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
+    T::conv_kernels().map_or(0, |kernels| correlate::workspace_bytes(&geom.forward(), kernels, threads.max(1)))
+}
+
+/// `y = x * weight`, overwriting `y`; see the module and [`Conv2d`] for shapes.
+///
+/// `workspace` has at least [`forward_workspace_bytes`] for `pool.threads()`, of any alignment and content.
+///
+/// # Panics
+/// If `geom` was not made by [`Conv2d::new`], a slice has another length than it says, or the workspace is too small.
+pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T], y: &mut [T], workspace: &mut [u8]) {
+    geom.assert_lengths(x.len(), weight.len(), y.len());
+    match T::conv_kernels() {
+        Some(kernels) => correlate::run(pool, kernels, &geom.forward(), x, weight, y, workspace),
+        None => direct::forward(pool, geom, x, weight, y),
+    }
+}
+
+/// Bytes of workspace that [`input_grad`] needs: a pure function of its arguments on one machine.
+#[must_use]
+pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
+    T::conv_kernels().map_or(0, |kernels| {
+        let phases = geom.input_grad().map(|corr| correlate::workspace_bytes(&corr, kernels, threads.max(1)));
+        phases.max().unwrap_or(0)
+    })
+}
+
+/// The gradient of the input, `dx: [n, c, h, w]` from `dy: [n, k, oh, ow]`, overwriting `dx`.
+///
+/// `dx[n, c, ih, iw] = sum over k, r, s of dy[n, k, oh, ow] * weight[k, c, r, s]` where tap `(r, s)` of output `(oh, ow)`
+/// reads `(ih, iw)`. `workspace` has at least [`input_grad_workspace_bytes`].
+///
+/// # Panics
+/// As [`forward`].
+pub fn input_grad<T: ConvElement>(
+    pool: &Pool,
+    geom: &Conv2d,
+    dy: &[T],
+    weight: &[T],
+    dx: &mut [T],
+    workspace: &mut [u8],
+) {
+    geom.assert_lengths(dx.len(), weight.len(), dy.len());
+    match T::conv_kernels() {
+        Some(kernels) => {
+            geom.input_grad().for_each(|corr| correlate::run(pool, kernels, &corr, dy, weight, dx, workspace));
+        }
+        None => direct::input_grad(pool, geom, dy, weight, dx),
+    }
+}
+
+/// Bytes of workspace that [`weight_grad`] needs: a pure function of its arguments on one machine.
+#[must_use]
+pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
+    T::conv_kernels().map_or(0, |kernels| weight_grad::workspace_bytes(geom, kernels, threads.max(1)))
+}
+
+/// The gradient of the weight, `dw: [k, c / groups, r, s]` from `x` and `dy: [n, k, oh, ow]`, overwriting `dw`.
+///
+/// `dw[k, c, r, s] = sum over n, oh, ow of dy[n, k, oh, ow] * x[n, c, ..]`, in a fixed number of partial sums over the
+/// images that follows from the sizes. `workspace` has at least [`weight_grad_workspace_bytes`].
+///
+/// # Panics
+/// As [`forward`].
+pub fn weight_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], dy: &[T], dw: &mut [T], workspace: &mut [u8]) {
+    geom.assert_lengths(x.len(), dw.len(), dy.len());
+    match T::conv_kernels() {
+        Some(kernels) => weight_grad::run(pool, kernels, geom, x, dy, dw, workspace),
+        None => direct::weight_grad(pool, geom, x, dy, dw),
+    }
+}
+
+/// A caller's workspace, handed out piece by piece, each piece aligned to a cache line.
+struct Workspace<'a> {
+    bytes: &'a mut [u8],
+}
+
+const ALIGN_BYTES: usize = 64;
+
+impl<'a> Workspace<'a> {
+    fn new(bytes: &'a mut [u8]) -> Self {
+        let skip = bytes.as_ptr().align_offset(ALIGN_BYTES).min(bytes.len());
+        Workspace { bytes: &mut bytes[skip..] }
+    }
+
+    /// The next `len` elements.
+    fn take<T: bytemuck::Pod>(&mut self, len: usize) -> &'a mut [T] {
+        let size = (len * size_of::<T>()).next_multiple_of(ALIGN_BYTES);
+        let bytes = std::mem::take(&mut self.bytes);
+        assert!(size <= bytes.len(), "the workspace is too small: {size} bytes needed, {} left", bytes.len());
+        let (piece, rest) = bytes.split_at_mut(size);
+        self.bytes = rest;
+        if len == 0 {
+            // An empty slice may sit at any address; a cast would refuse it.
+            return &mut [];
+        }
+        bytemuck::cast_slice_mut(&mut piece[..len * size_of::<T>()])
+    }
+
+    /// All that is left.
+    fn rest<T: bytemuck::Pod>(self) -> &'a mut [T] {
+        let len = self.bytes.len() / size_of::<T>();
+        if len == 0 {
+            return &mut [];
+        }
+        bytemuck::cast_slice_mut(&mut self.bytes[..len * size_of::<T>()])
+    }
+
+    /// Adds up the bytes for a sequence of pieces.
+    fn sizer() -> Sizer {
+        Sizer(ALIGN_BYTES)
+    }
+}
+
+struct Sizer(usize);
+
+impl Sizer {
+    fn add<T>(&mut self, len: usize) {
+        self.0 += (len * size_of::<T>()).next_multiple_of(ALIGN_BYTES);
+    }
+    fn bytes(&self) -> usize {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

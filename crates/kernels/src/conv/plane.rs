@@ -1,0 +1,116 @@
+//! The padded copy of a band of rows of an image: what the tiles read instead of an im2col matrix.
+
+/// Where a copy comes from and how it is laid out.
+///
+/// In padded coordinates, row `y` is source row `y - pad`. With stride `s`, phase `p` of an axis holds the padded places
+/// `p, p + s, p + 2 s, ..`. The copy is `[channel][row phase][column phase][rows][pitch]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plane {
+    /// Height and width of the source.
+    pub size: [usize; 2],
+    pub pad: [isize; 2],
+    pub stride: [usize; 2],
+    /// Phases that are copied, along rows and columns.
+    pub phases: [usize; 2],
+    /// Rows of each phase.
+    pub rows: usize,
+    /// Elements from one row of a phase to the next.
+    pub pitch: usize,
+}
+
+impl Plane {
+    /// Elements of one phase.
+    pub(super) fn phase_len(&self) -> usize {
+        self.rows * self.pitch
+    }
+
+    /// Elements of one channel.
+    pub(super) fn channel_len(&self) -> usize {
+        self.phases[0] * self.phases[1] * self.phase_len()
+    }
+
+    /// Place of padded row and column `at`, relative to the copy's first row, in a channel of the copy.
+    pub(super) fn place(&self, at: [usize; 2]) -> usize {
+        let phase = at[0] % self.stride[0] * self.phases[1] + at[1] % self.stride[1];
+        phase * self.phase_len() + at[0] / self.stride[0] * self.pitch + at[1] / self.stride[1]
+    }
+
+    /// Copies rows `first ..` of the phases of each channel of `src` (`[channels, height, width]`) to `out`.
+    pub(super) fn copy<T: Copy + Default>(&self, src: &[T], first: usize, out: &mut [T]) {
+        let [height, width] = self.size;
+        let mut rows = out.chunks_exact_mut(self.pitch);
+        for channel in src.chunks_exact(height * width) {
+            for phase_row in 0..self.phases[0] {
+                for phase_col in 0..self.phases[1] {
+                    for i in 0..self.rows {
+                        let row = rows.next().expect("the copy has a row for each channel, phase and row");
+                        let y = ((first + i) * self.stride[0] + phase_row) as isize - self.pad[0];
+                        match usize::try_from(y) {
+                            Ok(y) if y < height => self.copy_row(&channel[y * width..][..width], phase_col, row),
+                            _ => row.fill(T::default()),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every `stride`-th element of a padded row, from `phase` on.
+    fn copy_row<T: Copy + Default>(&self, src: &[T], phase: usize, out: &mut [T]) {
+        let (stride, shift) = (self.stride[1], phase as isize - self.pad[1]);
+        // First place whose source column is not negative, and first whose column is past the end.
+        let begin = places_before(-shift, stride).min(out.len());
+        let end = places_before(src.len() as isize - shift, stride).clamp(begin, out.len());
+        out[..begin].fill(T::default());
+        out[end..].fill(T::default());
+        if begin == end {
+            return;
+        }
+        let start = ((begin * stride) as isize + shift) as usize;
+        let out = &mut out[begin..end];
+        match stride {
+            1 => copy_short(&src[start..start + out.len()], out),
+            2 => {
+                // Pairs have a known length, so this becomes shuffles; the last element may have no partner.
+                let last = out.len() - 1;
+                for (y, pair) in out[..last].iter_mut().zip(src[start..].chunks_exact(2)) {
+                    *y = pair[0];
+                }
+                out[last] = src[start + 2 * last];
+            }
+            _ => {
+                for (y, &x) in out.iter_mut().zip(src[start..].iter().step_by(stride)) {
+                    *y = x;
+                }
+            }
+        }
+    }
+}
+
+/// `to.copy_from_slice(from)` for rows of images: inline moves of fixed length instead of a call per row. The last move
+/// overlaps the one before it.
+#[inline]
+pub(super) fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
+    const STEP: usize = 8;
+    const HALF: usize = STEP / 2;
+    let len = from.len();
+    assert_eq!(len, to.len());
+    if len >= STEP {
+        for (to, from) in to.chunks_exact_mut(STEP).zip(from.chunks_exact(STEP)) {
+            to.copy_from_slice(from);
+        }
+        to[len - STEP..][..STEP].copy_from_slice(&from[len - STEP..][..STEP]);
+    } else if len >= HALF {
+        to[..HALF].copy_from_slice(&from[..HALF]);
+        to[len - HALF..][..HALF].copy_from_slice(&from[len - HALF..][..HALF]);
+    } else {
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to = from;
+        }
+    }
+}
+
+/// Number of places `j` with `j * stride < limit`.
+pub(super) fn places_before(limit: isize, stride: usize) -> usize {
+    usize::try_from(limit).unwrap_or(0).div_ceil(stride)
+}

@@ -1,0 +1,251 @@
+use super::*;
+use crate::gemm::tests::Random;
+use proptest::prelude::*;
+
+/// `[n, groups, c per group, k per group, h, w, r, s]`, strides, pads, dilations.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    sizes: [usize; 8],
+    stride: [usize; 2],
+    pad: [usize; 2],
+    dilation: [usize; 2],
+}
+
+impl Case {
+    fn geom(&self) -> Result<Conv2d> {
+        let [n, g, c, k, h, w, r, s] = self.sizes;
+        Conv2d::new([n, g * c, h, w], [g * k, c, r, s], self.stride, self.pad, self.dilation, g)
+    }
+}
+
+fn plain(sizes: [usize; 8], stride: usize, pad: usize) -> Case {
+    Case { sizes, stride: [stride; 2], pad: [pad; 2], dilation: [1, 1] }
+}
+
+fn values<T>(len: usize, seed: u64, make: impl Fn(f64) -> T) -> Vec<T> {
+    let mut random = Random::new(seed);
+    (0..len).map(|_| make(random.float())).collect()
+}
+
+/// `y`, `dx`, `dw` in f64 by the definition, each with the sum of magnitudes.
+fn reference(geom: &Conv2d, x: &[f64], weight: &[f64], dy: &[f64]) -> [Vec<(f64, f64)>; 3] {
+    let Conv2d { n, c, h, w, k, r, s, stride, pad, dilation, groups, oh, ow } = *geom;
+    let (gc, gk) = (c / groups, k / groups);
+    let mut y = vec![(0.0, 0.0); geom.y_len()];
+    let mut dx = vec![(0.0, 0.0); geom.x_len()];
+    let mut dw = vec![(0.0, 0.0); geom.weight_len()];
+    let add = |slot: &mut (f64, f64), v: f64| *slot = (slot.0 + v, slot.1 + v.abs());
+    for (y_at, y) in y.iter_mut().enumerate() {
+        let (image, m, i, j) = (y_at / (k * oh * ow), y_at / (oh * ow) % k, y_at / ow % oh, y_at % ow);
+        for w_at in 0..gc * r * s {
+            let (ch, t, u) = (w_at / (r * s), w_at / s % r, w_at % s);
+            let row = (i * stride[0] + t * dilation[0]).wrapping_sub(pad[0]);
+            let col = (j * stride[1] + u * dilation[1]).wrapping_sub(pad[1]);
+            if row >= h || col >= w {
+                continue;
+            }
+            let x_at = ((image * c + m / gk * gc + ch) * h + row) * w + col;
+            let w_at = m * gc * r * s + w_at;
+            add(y, x[x_at] * weight[w_at]);
+            add(&mut dx[x_at], dy[y_at] * weight[w_at]);
+            add(&mut dw[w_at], dy[y_at] * x[x_at]);
+        }
+    }
+    assert_eq!(n * c * h * w, x.len());
+    [y, dx, dw]
+}
+
+fn compare<T: Copy>(name: &str, geom: &Conv2d, got: &[T], want: &[(f64, f64)], value: impl Fn(T) -> f64, tol: f64) {
+    for (i, (&got, &(sum, size))) in got.iter().zip(want).enumerate() {
+        let got = value(got);
+        assert!((got - sum).abs() <= tol * (size + 1e-30), "{name}[{i}] of {geom:?}: {got} for {sum}");
+    }
+}
+
+/// All three results on a pool of `threads`, checked against the reference.
+fn check<T: ConvElement>(
+    geom: &Conv2d,
+    threads: usize,
+    make: impl Fn(f64) -> T + Copy,
+    value: impl Fn(T) -> f64 + Copy,
+    tol: f64,
+) -> [Vec<T>; 3] {
+    let (x, weight) = (values(geom.x_len(), 1, make), values(geom.weight_len(), 2, make));
+    let dy = values(geom.y_len(), 3, make);
+    let wide = |v: &[T]| v.iter().map(|&v| value(v)).collect::<Vec<f64>>();
+    let want = reference(geom, &wide(&x), &wide(&weight), &wide(&dy));
+    let got = all_three(geom, threads, &x, &weight, &dy);
+    for (name, (got, want)) in ["y", "dx", "dw"].into_iter().zip(got.iter().zip(&want)) {
+        compare(name, geom, got, want, value, tol);
+    }
+    got
+}
+
+fn all_three<T: ConvElement>(geom: &Conv2d, threads: usize, x: &[T], weight: &[T], dy: &[T]) -> [Vec<T>; 3] {
+    let pool = Pool::new(threads);
+    // Bytes of ones are NaN: whatever a kernel reads but did not write shows.
+    let junk = bytemuck::pod_read_unaligned::<T>(&[0xff; 8][..size_of::<T>()]);
+    let mut out = [geom.y_len(), geom.x_len(), geom.weight_len()].map(|len| vec![junk; len]);
+    let mut ws = vec![0xff; forward_workspace_bytes::<T>(geom, threads)];
+    forward(&pool, geom, x, weight, &mut out[0], &mut ws);
+    let mut ws = vec![0xff; input_grad_workspace_bytes::<T>(geom, threads)];
+    input_grad(&pool, geom, dy, weight, &mut out[1], &mut ws);
+    let mut ws = vec![0xff; weight_grad_workspace_bytes::<T>(geom, threads)];
+    weight_grad(&pool, geom, x, dy, &mut out[2], &mut ws);
+    out
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let sizes = (1usize..3, 1usize..4, 1usize..6, 1usize..10, 1usize..12, 1usize..20, 1usize..5, 1usize..5);
+    let small = || [1usize..4, 1usize..4];
+    (sizes, small(), [0usize..4, 0usize..6], small()).prop_map(|((n, g, c, k, h, w, r, s), stride, pad, dilation)| {
+        Case { sizes: [n, g, c, k, h, w, r, s], stride, pad, dilation }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn random_geometries_agree_with_the_definition(case in any_case()) {
+        if let Ok(geom) = case.geom() {
+            check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
+            check::<f64>(&geom, 2, |x| x, |x| x, 1e-14);
+        }
+    }
+}
+
+#[test]
+fn named_geometries_agree_with_the_definition() {
+    let cases = [
+        plain([3, 1, 16, 16, 28, 28, 3, 3], 1, 1),
+        plain([3, 1, 16, 33, 15, 13, 3, 3], 2, 1),
+        plain([2, 1, 1, 8, 28, 28, 5, 5], 1, 0),
+        plain([2, 1, 20, 9, 14, 14, 1, 1], 1, 0),
+        plain([2, 1, 20, 9, 14, 14, 1, 1], 2, 0),
+        plain([2, 24, 1, 1, 13, 17, 3, 3], 1, 1),
+        plain([2, 24, 1, 2, 13, 17, 3, 3], 2, 1),
+        // the kernel is larger than the image
+        plain([2, 1, 3, 4, 2, 3, 5, 5], 1, 2),
+        // the stride is larger than the kernel: some inputs are read by no output
+        plain([2, 1, 3, 4, 11, 11, 2, 2], 3, 0),
+        // more padding than kernel: the gradient crops
+        plain([1, 1, 2, 3, 5, 5, 2, 2], 1, 3),
+        plain([1, 1, 1, 1, 1, 1, 1, 1], 1, 7),
+        Case { dilation: [2, 3], ..plain([1, 2, 3, 4, 15, 16, 3, 3], 2, 3) },
+        // several bands and several blocks of channels
+        plain([1, 1, 70, 8, 60, 60, 3, 3], 1, 1),
+    ];
+    for case in cases {
+        let geom = case.geom().expect("the sizes fit");
+        check::<f32>(&geom, 2, |x| x as f32, f64::from, 2e-6);
+        check::<f64>(&geom, 1, |x| x, |x| x, 1e-14);
+    }
+}
+
+#[test]
+fn weights_larger_than_a_pass() {
+    // 700 * 9 * 170 floats are 4.3 MB: several passes of packed weights and of partial sums
+    let geom = plain([2, 1, 700, 170, 3, 3, 3, 3], 1, 1).geom().expect("the sizes fit");
+    check::<f32>(&geom, 2, |x| x as f32, f64::from, 2e-6);
+}
+
+#[test]
+fn half_floats_sum_in_f32() {
+    let geom = plain([2, 2, 3, 4, 9, 8, 3, 3], 2, 1).geom().expect("the sizes fit");
+    check::<half::f16>(&geom, 2, half::f16::from_f64, half::f16::to_f64, 6e-4);
+    check::<half::bf16>(&geom, 1, half::bf16::from_f64, half::bf16::to_f64, 5e-3);
+}
+
+#[test]
+fn bits_do_not_depend_on_the_thread_count() {
+    let cases = [
+        plain([20, 1, 16, 16, 28, 28, 3, 3], 1, 1),
+        plain([1, 1, 40, 40, 30, 30, 3, 3], 2, 1),
+        plain([5, 1, 300, 100, 7, 7, 3, 3], 1, 1),
+        plain([3, 32, 1, 1, 20, 20, 3, 3], 1, 1),
+    ];
+    for case in cases {
+        let geom = case.geom().expect("the sizes fit");
+        let make = |x| x as f32;
+        let (x, weight) = (values(geom.x_len(), 1, make), values(geom.weight_len(), 2, make));
+        let dy = values(geom.y_len(), 3, make);
+        let one = all_three(&geom, 1, &x, &weight, &dy);
+        for threads in [2, 3] {
+            let many = all_three(&geom, threads, &x, &weight, &dy);
+            for (one, many) in one.iter().zip(&many) {
+                assert_eq!(bytemuck::cast_slice::<f32, u8>(one), bytemuck::cast_slice::<f32, u8>(many), "{geom:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_agrees_with_the_definition() {
+    let mut tables: Vec<_> = Isa::all().into_iter().map(kernel::f32_kernels).collect();
+    tables.push(kernel::f32_kernels_as_wide_as_avx512());
+    for case in [plain([2, 2, 5, 13, 9, 21, 3, 3], 1, 1), plain([2, 1, 5, 7, 9, 21, 3, 3], 2, 1)] {
+        let geom = case.geom().expect("the sizes fit");
+        let (x, weight) = (values(geom.x_len(), 1, |x| x as f32), values(geom.weight_len(), 2, |x| x as f32));
+        let dy = values(geom.y_len(), 3, |x| x as f32);
+        let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
+        let want = reference(&geom, &wide(&x), &wide(&weight), &wide(&dy));
+        for kernels in &tables {
+            let pool = Pool::new(2);
+            let mut ws = vec![0xff; 8 << 20];
+            let mut out = [geom.y_len(), geom.x_len(), geom.weight_len()].map(|len| vec![f32::NAN; len]);
+            correlate::run(&pool, kernels, &geom.forward(), &x, &weight, &mut out[0], &mut ws);
+            for corr in geom.input_grad() {
+                correlate::run(&pool, kernels, &corr, &dy, &weight, &mut out[1], &mut ws);
+            }
+            weight_grad::run(&pool, kernels, &geom, &x, &dy, &mut out[2], &mut ws);
+            for (got, want) in out.iter().zip(&want) {
+                compare("result", &geom, got, want, f64::from, 2e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_image_gives_a_zero_weight_gradient() {
+    let geom = plain([0, 1, 3, 4, 5, 5, 3, 3], 1, 1).geom().expect("an empty batch is fine");
+    let [y, dx, dw] = all_three::<f32>(&geom, 2, &[], &[1.0; 108], &[]);
+    assert!(y.is_empty() && dx.is_empty());
+    assert_eq!(dw, [0.0; 108]);
+}
+
+#[test]
+fn impossible_sizes_are_refused_by_kind() {
+    let kind = |x, w, stride, pad, dilation, groups| {
+        Conv2d::new(x, w, stride, pad, dilation, groups).expect_err("the sizes do not fit").kind()
+    };
+    let (x, w, one) = ([1, 4, 5, 5], [2, 4, 3, 3], [1, 1]);
+    assert_eq!(kind(x, w, [0, 1], one, one, 1), ErrorKind::Value);
+    assert_eq!(kind(x, w, one, one, [1, 0], 1), ErrorKind::Value);
+    assert_eq!(kind(x, w, one, one, one, 0), ErrorKind::Value);
+    assert_eq!(kind(x, w, one, one, one, 2), ErrorKind::Shape);
+    assert_eq!(kind(x, [2, 4, 6, 3], one, [0, 0], one, 1), ErrorKind::Shape);
+    assert_eq!(kind([1, 4, 0, 5], w, one, one, one, 1), ErrorKind::Shape);
+    assert_eq!(kind([usize::MAX, 4, 5, 5], w, one, one, one, 1), ErrorKind::Shape);
+}
+
+#[test]
+fn workspace_is_modest() {
+    let cases = [
+        plain([128, 1, 16, 16, 28, 28, 3, 3], 1, 1),
+        plain([32, 1, 64, 128, 56, 56, 3, 3], 2, 1),
+        plain([8, 1, 512, 512, 7, 7, 3, 3], 1, 1),
+        plain([8, 1, 3, 64, 224, 224, 7, 7], 2, 3),
+        plain([8, 96, 1, 1, 56, 56, 3, 3], 1, 1),
+    ];
+    for case in cases {
+        let geom = case.geom().expect("the sizes fit");
+        for threads in [1, 2, 16] {
+            let bytes = [
+                forward_workspace_bytes::<f32>(&geom, threads),
+                input_grad_workspace_bytes::<f32>(&geom, threads),
+                weight_grad_workspace_bytes::<f32>(&geom, threads),
+            ];
+            assert!(bytes.iter().all(|&b| b <= threads * (4 << 20)), "{bytes:?} for {threads} threads, {geom:?}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The gradient of the weight: for each output place, the outer product of what the taps read there and of `dy`.
+//!
+//! A tile holds a few (channel, tap) rows by one or two vectors of output channels and runs over the output places of a
+//! band; it reads the padded copy of the image at one offset per row, and `dy` transposed to `[place][channel]`. Tiles
+//! need no tail in the places, so 7 x 7 images waste nothing.
+//!
+//! The images are cut into partial sums ([`partials`]), added in order at the end. Their number and the bands follow from
+//! the sizes alone, since they decide the order of additions. Threads share out (partial sum, unit, block of channels),
+//! where a *unit* is one group's panel of output channels; how these are grouped changes no element's order.
+
+use super::kernel::ConvKernels;
+use super::plane::Plane;
+use super::{Conv2d, ConvElement, Workspace};
+use crate::gemm::pack::transpose_into;
+use crate::pool::{Pool, part_range};
+
+/// Most partial sums over the images: also the number of threads that small weights keep busy without repeated copies.
+const MAX_PARTIALS: usize = 16;
+/// Bytes of all partial sums together; larger weights are taken in several passes, with one sum.
+const PARTIAL_BYTES: usize = 2 << 20;
+/// Output places of a band: its transposed `dy` (16 KiB for 16 channels of f32) stays in the L1 cache.
+const BAND_PLACES: usize = 256;
+/// Bytes of the padded copy of a block of channels.
+const COPY_BYTES: usize = 192 << 10;
+/// Tasks per thread at which channels are no longer cut further.
+const TASKS_PER_THREAD: usize = 2;
+
+struct Plan {
+    /// Channels and output channels of a group.
+    group_c: usize,
+    group_k: usize,
+    /// Taps of a channel, rows of a unit.
+    taps: usize,
+    rows: usize,
+    /// Columns of a full panel, panels of a group.
+    panel: usize,
+    panels: usize,
+    partials: usize,
+    /// Units in one pass.
+    pass: usize,
+    /// Rows of output in a band; bands of an image.
+    band: usize,
+    bands: usize,
+    /// Channels in a task.
+    block: usize,
+    plane: Plane,
+    copy_len: usize,
+    dy_len: usize,
+}
+
+impl Plan {
+    fn new<T>(geom: &Conv2d, kernels: &ConvKernels<T>, threads: usize) -> Plan {
+        let size = size_of::<T>();
+        let [group_c, group_k] = [geom.c / geom.groups, geom.k / geom.groups];
+        let taps = geom.r * geom.s;
+        let rows = group_c * taps;
+        let panel = group_k.next_multiple_of(kernels.lanes).min(2 * kernels.lanes);
+        let panels = group_k.div_ceil(panel);
+        let units = geom.groups * panels;
+        let unit_bytes = rows * panel * size;
+        let partials = (PARTIAL_BYTES / (units * unit_bytes)).clamp(1, MAX_PARTIALS).min(geom.n.max(1));
+        let pass = (PARTIAL_BYTES / (partials * unit_bytes)).clamp(1, units);
+        let band = (BAND_PLACES / geom.ow).clamp(1, geom.oh);
+        let bands = geom.oh.div_ceil(band);
+        let plane = Plane {
+            size: [geom.h, geom.w],
+            pad: geom.pad.map(|pad| pad as isize),
+            stride: [1, 1],
+            phases: [1, 1],
+            rows: (band - 1) * geom.stride[0] + (geom.r - 1) * geom.dilation[0] + 1,
+            pitch: (geom.ow - 1) * geom.stride[1] + (geom.s - 1) * geom.dilation[1] + 1,
+        };
+        let fit = COPY_BYTES / (plane.channel_len() * size);
+        let wanted = (threads * TASKS_PER_THREAD).div_ceil(partials * pass.div_ceil(panels));
+        let block = if threads == 1 { group_c } else { group_c.div_ceil(wanted) };
+        let block = block.min(fit).max(1);
+        Plan {
+            group_c,
+            group_k,
+            taps,
+            rows,
+            panel,
+            panels,
+            partials,
+            pass,
+            band,
+            bands,
+            block,
+            plane,
+            copy_len: block * plane.channel_len(),
+            dy_len: band * geom.ow * panel,
+        }
+    }
+
+    fn unit_len(&self) -> usize {
+        self.rows * self.panel
+    }
+
+    fn lane_len(&self) -> usize {
+        self.copy_len + self.dy_len
+    }
+
+    /// Runs of units of one group, at most, that a pass touches.
+    fn runs(&self) -> usize {
+        self.pass.div_ceil(self.panels) + 1
+    }
+
+    fn blocks(&self) -> usize {
+        self.group_c.div_ceil(self.block)
+    }
+}
+
+pub(super) fn workspace_bytes<T: ConvElement>(geom: &Conv2d, kernels: &ConvKernels<T>, threads: usize) -> usize {
+    let plan = Plan::new(geom, kernels, threads);
+    let lanes = threads.min(plan.partials * plan.runs() * plan.blocks()).max(1);
+    let mut size = Workspace::sizer();
+    size.add::<usize>(plan.rows);
+    size.add::<T>(plan.partials * plan.pass * plan.unit_len());
+    size.add::<T>(lanes * plan.lane_len());
+    size.bytes()
+}
+
+/// The partial sums, shared by tasks that write disjoint rows of units.
+struct Sums<T>(*mut T);
+
+// SAFETY: each task writes rows of its own, and `T: Send` values may be written by any thread.
+unsafe impl<T: Send> Sync for Sums<T> {}
+
+/// Slices have the lengths that `geom` says (the caller checks them).
+pub(super) fn run<T: ConvElement>(
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    geom: &Conv2d,
+    x: &[T],
+    dy: &[T],
+    dw: &mut [T],
+    workspace: &mut [u8],
+) {
+    let plan = Plan::new(geom, kernels, pool.threads());
+    let mut ws = Workspace::new(workspace);
+    let offsets = ws.take::<usize>(plan.rows);
+    let sums = ws.take::<T>(plan.partials * plan.pass * plan.unit_len());
+    let lanes = ws.rest::<T>();
+    for (row, offset) in offsets.iter_mut().enumerate() {
+        let (c, tap) = (row / plan.taps, row % plan.taps);
+        let at = [tap / geom.s * geom.dilation[0], tap % geom.s * geom.dilation[1]];
+        *offset = c * plan.plane.channel_len() + plan.plane.place(at);
+    }
+    let job = Job { geom, plan: &plan, kernels, offsets, x, dy };
+    let units = geom.groups * plan.panels;
+    for first in (0..units).step_by(plan.pass) {
+        let pass = first..(first + plan.pass).min(units);
+        job.add_up(pool, pass.clone(), sums, lanes);
+        job.write(pool, pass, sums, dw);
+    }
+}
+
+struct Job<'a, T: 'static> {
+    geom: &'a Conv2d,
+    plan: &'a Plan,
+    kernels: &'a ConvKernels<T>,
+    /// The distance of each (channel, tap) of a group in the copy.
+    offsets: &'a [usize],
+    x: &'a [T],
+    dy: &'a [T],
+}
+
+impl<T: ConvElement> Job<'_, T> {
+    /// All partial sums of the units of a pass: `[partial][unit][row][panel]`.
+    fn add_up(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &mut [T], lanes: &mut [T]) {
+        let plan = self.plan;
+        let sums = &mut sums[..plan.partials * pass.len() * plan.unit_len()];
+        pool.chunks_mut(sums, plan.unit_len(), |_, unit| unit.fill(T::default()));
+        let first_group = pass.start / plan.panels;
+        let groups = (pass.end - 1) / plan.panels + 1 - first_group;
+        let blocks = plan.blocks();
+        let sums = Sums(sums.as_mut_ptr());
+        pool.lanes(plan.partials * groups * blocks, lanes, plan.lane_len(), |task, lane| {
+            let (partial, group) = (task / blocks / groups, first_group + task / blocks % groups);
+            let start = task % blocks * plan.block;
+            let channels = start..(start + plan.block).min(plan.group_c);
+            let units = pass.start.max(group * plan.panels)..pass.end.min((group + 1) * plan.panels);
+            let sums = &sums;
+            let place = (partial * pass.len() + units.start - pass.start) * plan.unit_len();
+            // SAFETY: the units' sums start at `place`; no other task has these channels of these units of this partial.
+            unsafe { self.task(partial, group, units, channels, sums.0.add(place), lane) }
+        });
+    }
+
+    /// Adds the images of one partial sum, for the rows of `channels` of `units` of a group, to `sums`.
+    ///
+    /// # Safety
+    /// `sums` is writable for the units, and no other thread touches the rows of `channels` in them.
+    unsafe fn task(
+        &self,
+        partial: usize,
+        group: usize,
+        units: std::ops::Range<usize>,
+        channels: std::ops::Range<usize>,
+        sums: *mut T,
+        lane: &mut [T],
+    ) {
+        let (plan, geom) = (self.plan, self.geom);
+        let (copy, dy_band) = lane.split_at_mut(plan.copy_len);
+        let image_len = geom.h * geom.w;
+        for image in part_range(geom.n, plan.partials, partial) {
+            let channel = image * geom.c + group * plan.group_c + channels.start;
+            let src = &self.x[channel * image_len..][..channels.len() * image_len];
+            for band in 0..plan.bands {
+                let rows = band * plan.band..((band + 1) * plan.band).min(geom.oh);
+                plan.plane.copy(
+                    src,
+                    rows.start * geom.stride[0],
+                    &mut copy[..channels.len() * plan.plane.channel_len()],
+                );
+                for (i, unit) in units.clone().enumerate() {
+                    let panel = unit % plan.panels;
+                    let width = self.transpose_dy(image, group, panel, rows.clone(), dy_band);
+                    // SAFETY: unit `i` of those that start at `sums`; the copy and `dy_band` hold this band.
+                    unsafe {
+                        let sums = sums.add(i * plan.unit_len());
+                        self.tiles(channels.clone(), rows.len(), width, copy, dy_band, sums);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All tiles of a band of one unit.
+    ///
+    /// # Safety
+    /// `sums` is writable for a unit's rows of `channels`; `copy` and `dy` hold `height` rows of output.
+    unsafe fn tiles(
+        &self,
+        channels: std::ops::Range<usize>,
+        height: usize,
+        width: usize,
+        copy: &[T],
+        dy: &[T],
+        sums: *mut T,
+    ) {
+        let (plan, geom) = (self.plan, self.geom);
+        let rows = channels.len() * plan.taps;
+        let panels = rows.div_ceil(self.kernels.outer.len());
+        let step = [geom.stride[0] * plan.plane.pitch, geom.stride[1]];
+        for panel in 0..panels {
+            let tile_rows = part_range(rows, panels, panel);
+            let tile = self.kernels.outer[tile_rows.len() - 1][width / self.kernels.lanes - 1];
+            // SAFETY: offsets count from the first channel of a group, the copy from the first of the block, and both
+            // advance alike; the plane is as large as the last place of the last tap. Rows of `sums` are a panel apart.
+            unsafe {
+                tile(
+                    [height, geom.ow],
+                    copy.as_ptr(),
+                    self.offsets[tile_rows.clone()].as_ptr(),
+                    step,
+                    dy.as_ptr(),
+                    sums.add((channels.start * plan.taps + tile_rows.start) * plan.panel),
+                    plan.panel,
+                );
+            }
+        }
+    }
+
+    /// Writes a band of `dy` as `[place][width]`, zeros past the last output channel; returns the width.
+    fn transpose_dy(
+        &self,
+        image: usize,
+        group: usize,
+        panel: usize,
+        rows: std::ops::Range<usize>,
+        out: &mut [T],
+    ) -> usize {
+        let (plan, geom) = (self.plan, self.geom);
+        let start = panel * plan.panel;
+        let valid = plan.panel.min(plan.group_k - start);
+        let width = valid.next_multiple_of(self.kernels.lanes);
+        let plane = geom.oh * geom.ow;
+        let first = (image * geom.k + group * plan.group_k + start) * plane + rows.start * geom.ow;
+        let places = rows.len() * geom.ow;
+        let src = &self.dy[first..][..(valid - 1) * plane + places];
+        // SAFETY: `valid` rows of `places` contiguous elements, a plane apart, lie within `src`.
+        unsafe {
+            transpose_into(src.as_ptr(), plane as isize, 1, valid, places, width, &mut out[..places * width]);
+        }
+        width
+    }
+
+    /// Adds the partial sums in order and writes the units of a pass to `dw`, transposed back.
+    fn write(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &[T], dw: &mut [T]) {
+        let plan = self.plan;
+        let channel = |unit: usize| unit / plan.panels * plan.group_k + unit % plan.panels * plan.panel;
+        let end = channel(pass.end - 1) + plan.panel.min(plan.group_k - (pass.end - 1) % plan.panels * plan.panel);
+        let start = channel(pass.start);
+        let sums = &sums[..plan.partials * pass.len() * plan.unit_len()];
+        pool.chunks_mut(&mut dw[start * plan.rows..end * plan.rows], plan.rows, |i, dw| {
+            let (group, k) = ((start + i) / plan.group_k, (start + i) % plan.group_k);
+            let unit = group * plan.panels + k / plan.panel - pass.start;
+            // The last panel of a group may hold fewer columns, but its rows are as far apart.
+            let at = unit * plan.unit_len() + k % plan.panel;
+            for (row, dw) in dw.iter_mut().enumerate() {
+                let partials = sums[at + row * plan.panel..].iter().step_by(pass.len() * plan.unit_len());
+                let sum = partials.fold(T::Sum::default(), |sum, x| T::add(sum, x.widen()));
+                *dw = T::narrow(sum);
+            }
+        });
+    }
+}

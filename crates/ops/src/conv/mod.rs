@@ -1,0 +1,63 @@
+//! Convolution in two dimensions and its gradients, which are each other's gradients.
+//!
+//! All three are bilinear forms of one kind: with `<a, b>` the sum of products,
+//! `<dy, conv(x, w)> = <input_grad(dy, w), x> = <weight_grad(x, dy), w>`.
+
+mod conv2d;
+mod input_grad;
+mod weight_grad;
+
+pub use conv2d::Conv2d;
+pub use input_grad::Conv2dInputGrad;
+pub use weight_grad::Conv2dWeightGrad;
+
+use remat_kernels::conv::Conv2d as Geometry;
+use remat_types::{Fact, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{want_dtype, want_float, want_rank};
+
+/// How the taps of a convolution lie on its input.
+///
+/// `oh = (h + 2 padding - dilation (r - 1) - 1) / stride + 1`, and `ow` likewise. Zeros outside the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Taps {
+    /// Input places from one output to the next: down, across.
+    pub stride: [usize; 2],
+    /// Zeros on both sides of the input: above and below, left and right.
+    pub padding: [usize; 2],
+    /// Input places from one tap to the next: down, across.
+    pub dilation: [usize; 2],
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+}
+
+impl Taps {
+    /// Stride 1, no padding, no dilation, one group.
+    pub const PLAIN: Taps = Taps { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 };
+
+    /// The geometry for `x: [n, c, h, w]` and `weight: [k, c / groups, r, s]`. Errors: Value, Shape.
+    fn geometry(&self, x: [usize; 4], weight: [usize; 4]) -> Result<Geometry> {
+        Geometry::new(x, weight, self.stride, self.padding, self.dilation, self.groups)
+    }
+}
+
+/// The extents of a tensor of rank 4. Errors: Axis.
+fn extents(f: &Fact, name: &str) -> Result<[usize; 4]> {
+    want_rank(f, 4, name)?;
+    Ok([f.shape[0], f.shape[1], f.shape[2], f.shape[3]])
+}
+
+/// The extents of two float tensors of one dtype and rank 4. Errors: DType, Axis.
+fn two_extents(x: &[&Fact], names: [&str; 2]) -> Result<[[usize; 4]; 2]> {
+    want_float(x[0], names[0])?;
+    want_dtype(x[1], x[0].dtype, names[1])?;
+    Ok([extents(x[0], names[0])?, extents(x[1], names[1])?])
+}
+
+/// Values of both signs without a pattern in step with any axis, for samples.
+fn wave(shape: &[usize], phase: f32) -> remat_types::HostTensor {
+    let n: usize = shape.iter().product();
+    let v: Vec<f32> = (0..n).map(|i| (i as f32 * 1.27 + phase).sin()).collect();
+    crate::sample::t(&v, shape)
+}

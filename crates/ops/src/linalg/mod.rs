@@ -1,0 +1,5 @@
+//! Products of matrices.
+
+mod matmul;
+
+pub use matmul::MatMul;

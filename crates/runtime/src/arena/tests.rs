@@ -1,0 +1,121 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc(usize, bool),
+    Free(usize),
+    Compact,
+    Grow(usize),
+    Shrink(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        5 => (0usize..2000, any::<bool>()).prop_map(|(b, low)| Step::Alloc(b, low)),
+        4 => any::<usize>().prop_map(Step::Free),
+        1 => Just(Step::Compact),
+        1 => (0usize..16384).prop_map(Step::Grow),
+        1 => (0usize..16384).prop_map(Step::Shrink),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// The reference model: one owner per alignment unit.
+struct Model(Vec<Option<Owner>>);
+
+impl Model {
+    /// Length of the smallest free run that holds `units`, if one does.
+    fn best_fit(&self, units: usize) -> Option<usize> {
+        self.0.split(Option::is_some).map(<[_]>::len).filter(|&l| l >= units && l > 0).min()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn the_arena_agrees_with_a_map_of_units(steps in steps()) {
+        let mut arena = Arena::new(8192);
+        let mut model = Model(vec![None; 8192 / ALIGN_BYTES]);
+        let mut held: Vec<(Owner, usize, Block)> = Vec::new();
+        let mut next: Owner = 0;
+        for step in steps {
+            match step {
+                Step::Alloc(bytes, low) => {
+                    next += 1;
+                    let want = padded(bytes) / ALIGN_BYTES;
+                    let end = if low { End::Low } else { End::High };
+                    let fit = model.best_fit(want);
+                    match arena.alloc(bytes, next, end) {
+                        Some(b) if bytes > 0 => {
+                            prop_assert_eq!(b.bytes(), want * ALIGN_BYTES);
+                            let range = b.start() / ALIGN_BYTES..b.end() / ALIGN_BYTES;
+                            prop_assert!(model.0[range.clone()].iter().all(Option::is_none), "overlap");
+                            let left = model.0[..range.start].iter().rev().take_while(|o| o.is_none()).count();
+                            let right = model.0[range.end..].iter().take_while(|o| o.is_none()).count();
+                            prop_assert_eq!(Some(left + want + right), fit, "not the best fit");
+                            prop_assert_eq!(if low { left } else { right }, 0, "not at the end asked for");
+                            model.0[range].fill(Some(next));
+                            held.push((next, bytes, b));
+                        }
+                        Some(b) => prop_assert_eq!(b.bytes(), 0),
+                        None => prop_assert_eq!(fit, None),
+                    }
+                }
+                Step::Free(i) if !held.is_empty() => {
+                    let (_, asked, b) = held.swap_remove(i % held.len());
+                    model.0[b.start() / ALIGN_BYTES..b.end() / ALIGN_BYTES].fill(None);
+                    arena.free(b, asked);
+                }
+                Step::Free(_) => {}
+                Step::Compact => {
+                    let mut moves = Vec::new();
+                    arena.compact(|o, from, to, bytes| moves.push((o, from, to, bytes)));
+                    for (o, from, to, bytes) in moves {
+                        prop_assert!(to < from);
+                        let h = held.iter_mut().find(|h| h.0 == o).expect("a held block moved");
+                        prop_assert_eq!((h.2.start(), h.2.bytes()), (from, bytes));
+                        h.2 = arena.block_at(to).expect("a block lies there");
+                    }
+                    model.0.fill(None);
+                    for (o, _, b) in &held {
+                        model.0[b.start() / ALIGN_BYTES..b.end() / ALIGN_BYTES].fill(Some(*o));
+                    }
+                }
+                Step::Grow(c) => {
+                    arena.grow(c);
+                    model.0.resize(model.0.len().max(c / ALIGN_BYTES), None);
+                }
+                Step::Shrink(c) => {
+                    let to = arena.shrink(c);
+                    let tail = model.0.iter().rev().take_while(|o| o.is_none()).count();
+                    let want = (c / ALIGN_BYTES).max(model.0.len() - tail).min(model.0.len());
+                    prop_assert_eq!(to, want * ALIGN_BYTES);
+                    model.0.truncate(want);
+                }
+            }
+            if let Err(e) = arena.verify() {
+                prop_assert!(false, "{}", e);
+            }
+            let f = arena.figures();
+            prop_assert_eq!(f.padding, held.iter().map(|(_, asked, b)| b.bytes() - asked).sum::<usize>());
+            let largest = model.0.split(Option::is_some).map(<[_]>::len).max().unwrap_or(0);
+            prop_assert_eq!(f.largest_free, largest * ALIGN_BYTES);
+        }
+    }
+}
+
+#[test]
+fn neighbours_and_exact_placement() {
+    let mut a = Arena::new(640);
+    let x = a.alloc(100, 1, End::Low).expect("fits");
+    let y = a.alloc(64, 2, End::High).expect("fits");
+    assert_eq!((x.start(), x.bytes(), y.end()), (0, 128, 640));
+    assert_eq!(a.free_neighbours(&x), (0, 448));
+    assert!(a.alloc_at(64, 64, 3).is_none(), "taken");
+    let z = a.alloc_at(192, 64, 3).expect("free");
+    assert_eq!(a.free_neighbours(&z), (64, 320));
+    assert_eq!(a.figures().padding, 28);
+    assert!(a.alloc(usize::MAX, 4, End::Low).is_none());
+}

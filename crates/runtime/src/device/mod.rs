@@ -1,0 +1,142 @@
+//! What the runtime asks of a device: memory by offset, launches on ordered streams, events between them.
+//!
+//! Nothing above this trait dereferences device memory. Offsets are into the device's one arena, whose bookkeeping
+//! belongs to the worker; a backend only backs it with memory and moves bytes.
+
+mod cpu;
+mod dry;
+mod emulated;
+mod region;
+
+pub(crate) use cpu::Cpu;
+pub(crate) use dry::Dry;
+pub(crate) use emulated::Emulated;
+pub use emulated::{EmulatedOptions, RaceLog};
+pub(crate) use region::Region;
+
+use remat_ops::OpRef;
+use remat_types::{CallSite, DType, HostTensor, Layout, Result, Shape};
+
+/// An ordered queue of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct StreamId(pub u16);
+
+/// A point in a stream's order. It is reached when all that was queued before it has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// The stream it was recorded on.
+    pub stream: StreamId,
+    /// Its position there, from 1; 0 is an event that is always reached.
+    pub seq: u64,
+}
+
+impl Event {
+    /// An event that is reached already.
+    pub const REACHED: Event = Event { stream: StreamId(0), seq: 0 };
+}
+
+/// A tensor's bytes on the device.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Element type.
+    pub dtype: DType,
+    /// Layout of the elements within the storage.
+    pub layout: Layout,
+    /// Offset of the storage in the arena.
+    pub at: usize,
+    /// Bytes of the storage.
+    pub bytes: usize,
+}
+
+/// An output's bytes on the device; contiguous.
+#[derive(Clone, Debug)]
+pub struct OutBuffer {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+    /// Offset of the storage in the arena.
+    pub at: usize,
+    /// Bytes of the storage.
+    pub bytes: usize,
+    /// The input whose storage this output took.
+    pub holds: Option<usize>,
+}
+
+/// One kernel call. Outputs and workspace overlap nothing else, but for `holds`.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// What to compute.
+    pub op: OpRef,
+    /// Where it is queued.
+    pub stream: StreamId,
+    /// Inputs, in order.
+    pub x: remat_types::SmallVec<[Buffer; 4]>,
+    /// Outputs, in order.
+    pub y: remat_types::SmallVec<[OutBuffer; 2]>,
+    /// Offset and bytes of the workspace.
+    pub workspace: (usize, usize),
+    /// Events of the writes that made the inputs; if one of them failed, so does this launch.
+    pub after: remat_types::SmallVec<[Event; 4]>,
+    /// Where the user's program asked for it, for errors.
+    pub site: CallSite,
+}
+
+/// A device. Calls come from one thread, the worker that owns it.
+pub trait Backend: Send {
+    /// A name for reports: `cpu`.
+    fn name(&self) -> &str;
+
+    /// Number of streams.
+    fn streams(&self) -> usize {
+        1
+    }
+
+    /// True if launches return before they have run; false lets the worker skip all event bookkeeping.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
+    /// True if nothing is computed: a value cannot be read back.
+    fn is_dry(&self) -> bool {
+        false
+    }
+
+    /// Threads a kernel may use; decides workspaces.
+    fn threads(&self) -> usize;
+
+    /// Makes offsets `0..bytes` usable. Errors: Io or Budget if the device has not that much.
+    fn reserve(&mut self, bytes: usize) -> Result<()>;
+
+    /// Tells that offsets `from..to` hold nothing any more, so that their pages can go back to the system.
+    fn release(&mut self, from: usize, to: usize);
+
+    /// Queues a kernel. A synchronous device has run it on return, and errors are the kernel's.
+    fn launch(&mut self, launch: &Launch) -> Result<Event>;
+
+    /// Queues a copy of host bytes to offset `at`.
+    fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event>;
+
+    /// Waits for `after` and copies a tensor's elements out. Errors as [`Backend::synchronize`].
+    fn download(&mut self, x: &Buffer, after: Event) -> Result<HostTensor>;
+
+    /// Moves bytes within the device after everything queued so far; ranges may overlap. Has run on return.
+    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()>;
+
+    /// What is queued on `stream` from now on runs after `event`.
+    fn wait(&mut self, stream: StreamId, event: Event);
+
+    /// Waits until `event` is reached. Errors: what failed there, the first time, and Poisoned after that.
+    fn synchronize(&mut self, event: Event) -> Result<()>;
+
+    /// Waits for all streams. Errors: the first failure that no call has reported yet.
+    fn synchronize_all(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits for all streams and leaves failures to be reported by others: for whoever moves memory.
+    fn wait_idle(&mut self) {}
+
+    /// Nanoseconds on the device's clock.
+    fn now_ns(&self) -> u64;
+}

@@ -1,0 +1,383 @@
+//! The caller's side: inference, handles, commands.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+
+use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold};
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Shape, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::command::{Apply, Command, Until};
+use super::device::{Charge, Device, Shared};
+use super::handle::{Handle, HandleInner, TensorId};
+use super::queue::Reply;
+use crate::device::StreamId;
+use crate::options::AsyncLevel;
+use crate::profile::{Lane, Span, Trace};
+use crate::report::{Kind, MemoryReport, Stats};
+
+/// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.
+const CONSTANT_MAX_BYTES: usize = 64;
+
+/// Entries after which dead ones are swept from the cache of constants.
+const CONSTANTS_SWEEP: usize = 256;
+
+/// Small constants that were put before.
+#[derive(Default)]
+pub(super) struct Constants(FxHashMap<HostTensor, Weak<HandleInner>>);
+
+/// A caller's way to a stream of a device. Clones are cheap, and any number of threads may use them.
+#[derive(Clone)]
+pub struct Channel {
+    pub(super) shared: Arc<Shared>,
+    pub(super) stream: StreamId,
+}
+
+thread_local! {
+    /// Names of the scopes this thread is in, each with its parents: `block1.conv`.
+    static SCOPES: RefCell<Vec<Arc<str>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A named part of a program, for reports and traces; ends when dropped.
+pub struct Scope(std::marker::PhantomData<*const ()>);
+
+impl Scope {
+    /// Enters a scope within the thread's current one.
+    pub fn enter(name: &str) -> Scope {
+        SCOPES.with_borrow_mut(|s| {
+            let full = s.last().map_or_else(|| name.to_owned(), |p| format!("{p}.{name}"));
+            s.push(full.into());
+        });
+        Scope(std::marker::PhantomData)
+    }
+
+    /// The full name of the thread's current scope.
+    pub fn current() -> Option<Arc<str>> {
+        SCOPES.with_borrow(|s| s.last().cloned())
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        SCOPES.with_borrow_mut(|s| s.pop());
+    }
+}
+
+impl Channel {
+    /// The device.
+    pub fn device(&self) -> Device {
+        Device(self.shared.clone())
+    }
+
+    fn new_id(&self) -> TensorId {
+        TensorId(self.shared.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn handle(&self, id: TensorId, fact: Fact) -> Handle {
+        Handle::new(id, fact, self.shared.clone())
+    }
+
+    fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+        let (reply, answer) = Reply::new();
+        self.shared.queue.push(command(reply))?;
+        answer.wait()
+    }
+
+    fn own(&self, h: &Handle) -> Result<()> {
+        if Arc::ptr_eq(&h.0.shared, &self.shared) {
+            return Ok(());
+        }
+        let text = format!("the tensor belongs to another device than {}; copy it there first", self.shared.name);
+        Err(Error::new(ErrorKind::Device, text))
+    }
+
+    /// Copies a host tensor to the device. Small ones are shared with earlier equal ones. Errors: Closed.
+    #[track_caller]
+    pub fn put(&self, data: &HostTensor) -> Result<Handle> {
+        if data.bytes().len() > CONSTANT_MAX_BYTES {
+            return self.put_as(data, Kind::Data);
+        }
+        let mut constants = self.shared.constants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(h) = constants.0.get(data).and_then(Weak::upgrade) {
+            self.shared.queue.check_open()?;
+            return Ok(Handle(h));
+        }
+        let h = self.put_as(data, Kind::Data)?;
+        if constants.0.len() >= CONSTANTS_SWEEP {
+            constants.0.retain(|_, h| h.strong_count() > 0);
+        }
+        constants.0.insert(data.clone(), Arc::downgrade(&h.0));
+        Ok(h)
+    }
+
+    /// As [`Channel::put`], never shared, and counted as `kind`.
+    #[track_caller]
+    pub fn put_as(&self, data: &HostTensor, kind: Kind) -> Result<Handle> {
+        let id = self.new_id();
+        let command = Command::Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
+        self.shared.queue.push(command)?;
+        Ok(self.handle(id, Fact::of(data)))
+    }
+
+    /// Copies a tensor of another device (or of this one) to this device. Errors: Closed.
+    #[track_caller]
+    pub fn copy_from(&self, from: &Handle) -> Result<Handle> {
+        if self.own(from).is_ok() {
+            return Ok(from.clone());
+        }
+        let id = self.new_id();
+        let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
+        let (reply, value) = Reply::new();
+        from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
+        self.shared.queue.push(Command::PutFrom { id, value, fact: fact.clone(), stream, site })?;
+        Ok(self.handle(id, fact))
+    }
+
+    /// Applies an op. Handles that come in by value and are the last on their tensor end here: their storage may
+    /// become an output's.
+    ///
+    /// Errors: what inference finds; Device for a tensor of another device; Closed; and with less than full
+    /// asynchrony the op's own errors.
+    #[track_caller]
+    pub fn apply(&self, op: impl Into<OpRef>, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
+        self.apply_at(op.into(), x, SmallVec::new(), CallSite::here())
+    }
+
+    /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. If it fails,
+    /// or anything failed since the last [`Channel::step_mark`], the output is the old version: nothing is lost.
+    #[track_caller]
+    pub fn update(
+        &self,
+        op: impl Into<OpRef>,
+        x: SmallVec<[Handle; 4]>,
+        replaces: &[Option<u8>],
+    ) -> Result<SmallVec<[Handle; 2]>> {
+        self.apply_at(op.into(), x, SmallVec::from_slice(replaces), CallSite::here())
+    }
+
+    /// As [`Channel::apply`], for a given place in the user's program.
+    pub fn apply_at(
+        &self,
+        op: OpRef,
+        x: SmallVec<[Handle; 4]>,
+        fallback: SmallVec<[Option<u8>; 2]>,
+        site: CallSite,
+    ) -> Result<SmallVec<[Handle; 2]>> {
+        let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
+        let refs: SmallVec<[&Fact; 4]> = x.iter().map(Handle::fact).collect();
+        let facts = op.infer(&refs).map_err(|e| e.with_call_site(site))?;
+        for h in &x {
+            self.own(h).map_err(|e| e.with_op(op.label()).with_call_site(site))?;
+        }
+        if let Some(i) = op.host_inputs().iter().find(|i| refs.get(**i).is_none_or(|f| f.value.is_none())) {
+            let text = format!("the value of input {i} decides the shape and must be known on the host");
+            return Err(Error::new(ErrorKind::NoValue, text).with_op(op.label()).with_call_site(site));
+        }
+        if self.shared.options.host_compute
+            && fallback.is_empty()
+            && let Some(values) = fold(&*op, &refs, &facts)
+        {
+            let values = values.map_err(|e| e.with_call_site(site))?;
+            return values.iter().map(|v| self.put_as(v, Kind::Data)).collect();
+        }
+        drop(refs);
+        let y = self.enqueue(op.clone(), x, facts, fallback, site)?;
+        if let Some(started) = started {
+            let since = |t: std::time::Instant| t.duration_since(self.shared.opened).as_nanos() as u64;
+            let span = Span {
+                lane: Lane::Dispatch,
+                name: op.label(),
+                scope: Scope::current(),
+                start_ns: since(started),
+                duration_ns: started.elapsed().as_nanos() as u64,
+                bytes: 0,
+            };
+            self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner).span(span);
+        }
+        Ok(y)
+    }
+
+    fn enqueue(
+        &self,
+        op: OpRef,
+        x: SmallVec<[Handle; 4]>,
+        facts: Facts,
+        fallback: SmallVec<[Option<u8>; 2]>,
+        site: CallSite,
+    ) -> Result<SmallVec<[Handle; 2]>> {
+        let ids: SmallVec<[TensorId; 2]> = facts.iter().map(|_| self.new_id()).collect();
+        let handles = ids.iter().zip(&facts).map(|(id, f)| self.handle(*id, f.clone())).collect();
+        let until = match self.shared.options.async_level {
+            AsyncLevel::Sync => Some(Until::Finished),
+            AsyncLevel::Launched => Some(Until::Launched),
+            AsyncLevel::Full => None,
+        };
+        let (done, answer) = until.map_or((None, None), |u| {
+            let (reply, answer) = Reply::new();
+            (Some((reply, u)), Some(answer))
+        });
+        // Handles that live on are let go only after the command is queued: their delete must come behind it.
+        let mut living: SmallVec<[Handle; 4]> = SmallVec::new();
+        let x = x.into_iter().map(|h| (h.id(), h.end().map_err(|h| living.push(h)).is_ok())).collect();
+        let scope = Scope::current();
+        let command = Apply { op, x, y: ids, facts, fallback, stream: self.stream, site, scope, done };
+        self.shared.queue.push(Command::Apply(Box::new(command)))?;
+        drop(living);
+        if let Some(answer) = answer {
+            answer.wait()?;
+        }
+        Ok(handles)
+    }
+
+    /// The backward graph for `key`, built at its first use on this device. `y` are the facts of the forward outputs.
+    pub fn backward(&self, key: BackwardKey, y: &[Fact]) -> Result<Arc<Backward>> {
+        self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).get(key, y)
+    }
+
+    /// The forward values that a tape keeps for `key`; see [`remat_ops::BackwardCache::saves`].
+    pub fn saves(&self, key: &BackwardKey, y: &[Fact]) -> Result<Arc<SaveMask>> {
+        self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).saves(key, y)
+    }
+
+    /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads
+    /// may wait. Errors: what made the tensor fail, once; Poisoned after that; Budget if it cannot be brought back.
+    pub fn value(&self, h: &Handle) -> Result<HostTensor> {
+        self.own(h)?;
+        if let Some(v) = &h.fact().value {
+            return Ok((**v).clone());
+        }
+        self.ask(|reply| Command::Fetch { id: h.id(), reply })
+    }
+
+    /// Waits until the tensor's bytes exist. Errors as [`Channel::value`].
+    pub fn wait(&self, h: &Handle) -> Result<()> {
+        self.own(h)?;
+        self.ask(|reply| Command::Await { id: h.id(), reply })
+    }
+
+    /// Extents; never waits.
+    pub fn shape<'h>(&self, h: &'h Handle) -> &'h Shape {
+        &h.fact().shape
+    }
+
+    /// Element type; never waits.
+    pub fn dtype(&self, h: &Handle) -> DType {
+        h.fact().dtype
+    }
+
+    /// Frees the tensor's bytes now if they can be recomputed; the handle stays good.
+    pub fn drop_value(&self, h: &Handle) -> Result<()> {
+        self.own(h)?;
+        self.shared.queue.push(Command::DropValue { id: h.id() })
+    }
+
+    /// Declares the tensor to be state: from now on it counts as `kind` and is kept, not recomputed, so that nothing
+    /// that made it needs to be remembered.
+    pub fn commit(&self, h: &Handle, kind: Kind) -> Result<()> {
+        self.own(h)?;
+        self.shared.queue.push(Command::Commit { id: h.id(), kind })
+    }
+
+    /// Counts the tensor as `kind` in reports.
+    pub fn tag(&self, h: &Handle, kind: Kind) -> Result<()> {
+        self.own(h)?;
+        self.shared.queue.push(Command::Tag { id: h.id(), kind })
+    }
+
+    /// Waits until everything queued so far has run. Errors: the first failure that was not reported yet.
+    pub fn sync(&self) -> Result<()> {
+        self.ask(|reply| Command::Sync { reply })
+    }
+
+    /// Ends a step: a failure before this mark no longer holds back updates after it.
+    pub fn step_mark(&self) -> Result<()> {
+        self.shared.queue.push(Command::StepMark)
+    }
+
+    /// Changes the budget. Errors (Budget) if what cannot be evicted exceeds it; the old one then stays in force.
+    pub fn set_budget(&self, bytes: Option<usize>) -> Result<()> {
+        self.ask(|reply| Command::SetBudget { bytes, reply })
+    }
+
+    /// Charges host bytes against the budget while the result lives. Errors: Budget.
+    pub fn charge(&self, bytes: usize, what: &str) -> Result<Charge> {
+        let charge = self.ask(|reply| Command::Charge { bytes, what: what.to_owned(), reply })?;
+        Ok(Charge { queue: self.shared.queue.clone(), charge, bytes })
+    }
+
+    /// The device's counters, after everything queued so far.
+    pub fn stats(&self) -> Result<Stats> {
+        self.ask(|reply| Command::Stats { reply })
+    }
+
+    /// Where the bytes and the milliseconds went, after everything queued so far.
+    pub fn report(&self) -> Result<MemoryReport> {
+        self.ask(|reply| Command::Report { reply })
+    }
+
+    /// Starts the counters and the peak anew.
+    pub fn reset_peak(&self) -> Result<()> {
+        self.shared.queue.push(Command::ResetPeak)
+    }
+
+    /// Evicts all that can be recomputed, and returns how many storages that were.
+    pub fn evict_all(&self) -> Result<usize> {
+        self.ask(|reply| Command::EvictAll { reply })
+    }
+
+    /// Starts recording a trace.
+    pub fn start_trace(&self) -> Result<()> {
+        *self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner) = Trace::default();
+        self.shared.tracing.store(true, Ordering::Relaxed);
+        self.shared.queue.push(Command::StartTrace)
+    }
+
+    /// Ends the recording, after everything queued so far.
+    pub fn stop_trace(&self) -> Result<Trace> {
+        self.shared.tracing.store(false, Ordering::Relaxed);
+        let mut trace = self.ask(|reply| Command::StopTrace { reply })?;
+        let dispatch = std::mem::take(&mut *self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner));
+        trace.append(dispatch);
+        Ok(trace)
+    }
+
+    /// Runs what is queued, then ends the worker. Later use is an error of kind Closed. Errors: the first failure that
+    /// was not reported yet.
+    pub fn close(&self) -> Result<()> {
+        self.shared.close()
+    }
+
+    /// Checks the worker's invariants, after everything queued so far; for tests. Errors: Internal.
+    #[doc(hidden)]
+    pub fn verify(&self) -> Result<()> {
+        self.ask(|reply| Command::Verify { reply })
+    }
+
+    /// Holds the worker until the returned sender is dropped; for tests of what needs no worker.
+    #[doc(hidden)]
+    pub fn pause(&self) -> Result<std::sync::mpsc::Sender<()>> {
+        let (hold, until) = std::sync::mpsc::channel();
+        self.shared.queue.push(Command::Pause { until })?;
+        Ok(hold)
+    }
+}
+
+impl ApplySeam for Channel {
+    type Value = Handle;
+
+    #[track_caller]
+    fn apply(&self, op: OpRef, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
+        self.apply_at(op, x, SmallVec::new(), CallSite::here())
+    }
+
+    fn fact(&self, v: &Handle) -> Fact {
+        v.fact().clone()
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Channel({}, stream {})", self.shared.name, self.stream.0)
+    }
+}

@@ -1,0 +1,161 @@
+//! What callers ask of the worker.
+
+use std::sync::Arc;
+
+use remat_ops::OpRef;
+use remat_types::{CallSite, Fact, Facts, HostTensor, Result, SmallVec};
+
+use super::handle::TensorId;
+use super::queue::{Answer, Reply};
+use crate::device::StreamId;
+use crate::profile::Trace;
+use crate::report::{Kind, MemoryReport, Stats};
+
+/// One application of an op.
+pub(crate) struct Apply {
+    pub(crate) op: OpRef,
+    /// The inputs, and whether the caller's last handle on each went with this command.
+    pub(crate) x: SmallVec<[(TensorId, bool); 4]>,
+    pub(crate) y: SmallVec<[TensorId; 2]>,
+    pub(crate) facts: Facts,
+    /// For an update, the input that each output falls back to if it fails; else empty.
+    pub(crate) fallback: SmallVec<[Option<u8>; 2]>,
+    pub(crate) stream: StreamId,
+    pub(crate) site: CallSite,
+    pub(crate) scope: Option<Arc<str>>,
+    /// Set when the caller waits for the launch (or the run) of this command.
+    pub(crate) done: Option<(Reply<()>, Until)>,
+}
+
+/// How long a caller of `apply` waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    Launched,
+    Finished,
+}
+
+pub(crate) enum Command {
+    Put {
+        id: TensorId,
+        data: HostTensor,
+        kind: Kind,
+        stream: StreamId,
+        site: CallSite,
+    },
+    /// A copy of another device's tensor, whose value was asked for before this command was queued: so two devices
+    /// that copy from each other never wait in a circle.
+    PutFrom {
+        id: TensorId,
+        value: Answer<HostTensor>,
+        fact: Fact,
+        stream: StreamId,
+        site: CallSite,
+    },
+    Apply(Box<Apply>),
+    /// The last handle is gone.
+    Delete {
+        id: TensorId,
+    },
+    /// Free the bytes now if they can be recomputed; the handle stays good.
+    DropValue {
+        id: TensorId,
+    },
+    /// The tensor is state: it has no recipe from now on, and counts as `kind`.
+    Commit {
+        id: TensorId,
+        kind: Kind,
+    },
+    /// Counts as `kind` in reports.
+    Tag {
+        id: TensorId,
+        kind: Kind,
+    },
+    Fetch {
+        id: TensorId,
+        reply: Reply<HostTensor>,
+    },
+    /// Wait until the tensor's bytes exist, without reading them.
+    Await {
+        id: TensorId,
+        reply: Reply<()>,
+    },
+    Sync {
+        reply: Reply<()>,
+    },
+    StepMark,
+    SetBudget {
+        bytes: Option<usize>,
+        reply: Reply<()>,
+    },
+    Charge {
+        bytes: usize,
+        what: String,
+        reply: Reply<u32>,
+    },
+    Uncharge {
+        charge: u32,
+    },
+    Stats {
+        reply: Reply<Stats>,
+    },
+    Report {
+        reply: Reply<MemoryReport>,
+    },
+    /// Check the invariants; for tests.
+    Verify {
+        reply: Reply<()>,
+    },
+    ResetPeak,
+    EvictAll {
+        reply: Reply<usize>,
+    },
+    /// Holds the worker until the other side of the channel hangs up; for tests.
+    Pause {
+        until: std::sync::mpsc::Receiver<()>,
+    },
+    StartTrace,
+    StopTrace {
+        reply: Reply<Trace>,
+    },
+    Close {
+        reply: Reply<()>,
+    },
+}
+
+impl Command {
+    /// Answers whoever waits for this command, without running it.
+    pub(crate) fn refuse(self, e: impl Fn() -> remat_types::Error) {
+        fn no<T>(reply: Reply<T>, e: impl Fn() -> remat_types::Error) {
+            reply.send(Result::<T>::Err(e()));
+        }
+        match self {
+            Command::Apply(a) => {
+                if let Some((reply, _)) = a.done {
+                    no(reply, e);
+                }
+            }
+            Command::Fetch { reply, .. } => no(reply, e),
+            Command::Await { reply, .. }
+            | Command::Sync { reply }
+            | Command::Verify { reply }
+            | Command::SetBudget { reply, .. }
+            | Command::Close { reply } => no(reply, e),
+            Command::Charge { reply, .. } => no(reply, e),
+            Command::Stats { reply } => no(reply, e),
+            Command::Report { reply } => no(reply, e),
+            Command::EvictAll { reply } => no(reply, e),
+            Command::StopTrace { reply } => no(reply, e),
+            Command::Put { .. }
+            | Command::PutFrom { .. }
+            | Command::Delete { .. }
+            | Command::DropValue { .. }
+            | Command::Commit { .. }
+            | Command::Tag { .. }
+            | Command::StepMark
+            | Command::Uncharge { .. }
+            | Command::ResetPeak
+            | Command::Pause { .. }
+            | Command::StartTrace => {}
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A device as a value.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use remat_types::{Error, ErrorKind, Result};
+
+use super::channel::Channel;
+use super::command::Command;
+use super::queue::{Queue, Reply};
+use super::worker;
+use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, StreamId};
+use crate::options::DeviceOptions;
+
+/// The parts of a device that its channels share.
+pub(super) struct Shared {
+    pub(super) queue: Arc<Queue>,
+    pub(super) next_id: AtomicU64,
+    pub(super) options: DeviceOptions,
+    pub(super) name: String,
+    pub(super) streams: usize,
+    pub(super) is_dry: bool,
+    pub(super) constants: Mutex<super::channel::Constants>,
+    pub(super) backward: Mutex<remat_ops::BackwardCache>,
+    pub(super) tracing: std::sync::atomic::AtomicBool,
+    pub(super) dispatch_trace: Mutex<crate::profile::Trace>,
+    pub(super) opened: std::time::Instant,
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Shared {
+    /// Drains the queue, ends the worker and waits for it. The second call does nothing.
+    pub(super) fn close(&self) -> Result<()> {
+        let Some(thread) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        let (reply, answer) = Reply::new();
+        let result = match self.queue.push(Command::Close { reply }) {
+            Ok(()) => answer.wait(),
+            Err(e) => Err(e),
+        };
+        if self.queue.check_open().is_err_and(|e| e.message().contains("forked")) {
+            // The thread does not exist in this process.
+            std::mem::forget(thread);
+            return result;
+        }
+        thread.join().map_err(|_| Error::new(ErrorKind::Internal, "the device's worker panicked"))?;
+        result
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // An error that nobody fetched ends with the device.
+        let _ = self.close();
+    }
+}
+
+/// A device: an arena, ordered streams and the worker that runs them. Clones share it; when the last clone, channel
+/// and handle is gone it drains its queue and joins its worker.
+#[derive(Clone)]
+pub struct Device(pub(super) Arc<Shared>);
+
+impl Device {
+    /// The CPU. Errors: Value for an option outside its domain, Io if the address range cannot be mapped.
+    pub fn cpu(options: DeviceOptions) -> Result<Device> {
+        options.check()?;
+        let address_bytes = options.budget_bytes.unwrap_or(0).max(physical_bytes());
+        let backend = Cpu::new(address_bytes, options.threads)?;
+        Device::with_backend(Box::new(backend), options)
+    }
+
+    /// A device that computes nothing: programs run on it over facts alone, and its figures tell their memory.
+    pub fn dry(options: DeviceOptions) -> Result<Device> {
+        options.check()?;
+        let threads = options.threads;
+        Device::with_backend(Box::new(Dry::new(threads)), options)
+    }
+
+    /// A device for tests that runs asynchronously, on several streams, and checks the order of its work.
+    pub fn emulated(emulated: EmulatedOptions, options: DeviceOptions) -> Result<Device> {
+        options.check()?;
+        Device::with_backend(Box::new(Emulated::new(emulated)?), options)
+    }
+
+    /// A device with a backend of the caller's.
+    pub fn with_backend(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Device> {
+        options.check()?;
+        let queue = Arc::new(Queue::new(options.queue_capacity));
+        let (name, streams, is_dry) = (backend.name().to_owned(), backend.streams(), backend.is_dry());
+        let thread = worker::spawn(backend, options.clone(), queue.clone())?;
+        Ok(Device(Arc::new(Shared {
+            queue,
+            next_id: AtomicU64::new(1),
+            options,
+            name,
+            streams,
+            is_dry,
+            constants: Mutex::default(),
+            backward: Mutex::default(),
+            tracing: false.into(),
+            dispatch_trace: Mutex::default(),
+            opened: std::time::Instant::now(),
+            worker: Mutex::new(Some(thread)),
+        })))
+    }
+
+    /// A channel to stream 0.
+    pub fn channel(&self) -> Channel {
+        Channel { shared: self.0.clone(), stream: StreamId(0) }
+    }
+
+    /// A channel to a stream. Errors (Device) if there is no such stream.
+    pub fn stream(&self, stream: u16) -> Result<Channel> {
+        if usize::from(stream) >= self.0.streams {
+            let text = format!("stream {stream} of device {}, which has {}", self.0.name, self.0.streams);
+            return Err(Error::new(ErrorKind::Device, text));
+        }
+        Ok(Channel { shared: self.0.clone(), stream: StreamId(stream) })
+    }
+
+    /// The name for reports.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The options it was opened with.
+    pub fn options(&self) -> &DeviceOptions {
+        &self.0.options
+    }
+
+    /// True if values cannot be read from it.
+    pub fn is_dry(&self) -> bool {
+        self.0.is_dry
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl Eq for Device {}
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({})", self.0.name)
+    }
+}
+
+/// Host bytes that count against a device's budget while this value lives: staging buffers of a data loader.
+///
+/// The arena sets the bytes aside without touching them, so the process's resident set counts the host buffer once.
+pub struct Charge {
+    pub(super) queue: Arc<Queue>,
+    pub(super) charge: u32,
+    pub(super) bytes: usize,
+}
+
+impl Charge {
+    /// Bytes charged.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.queue.push_delete(Command::Uncharge { charge: self.charge });
+    }
+}
+
+/// The machine's memory: the most a device without a budget can address.
+fn physical_bytes() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    const FALLBACK_BYTES: usize = 8 << 30;
+    match (usize::try_from(pages), usize::try_from(size)) {
+        (Ok(p), Ok(s)) if p > 0 && s > 0 => p.saturating_mul(s),
+        _ => FALLBACK_BYTES,
+    }
+}

@@ -1,0 +1,86 @@
+//! A handle on a tensor of a device.
+
+use std::fmt;
+use std::sync::Arc;
+
+use remat_types::Fact;
+
+use super::channel::Channel;
+use super::command::Command;
+use super::device::Shared;
+use crate::device::StreamId;
+
+/// Names a tensor within its device; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TensorId(pub(crate) u64);
+
+impl TensorId {
+    /// Grows with creation on one device.
+    pub fn order(self) -> u64 {
+        self.0
+    }
+}
+
+pub(crate) struct HandleInner {
+    pub(crate) id: TensorId,
+    pub(crate) fact: Fact,
+    pub(super) shared: Arc<Shared>,
+    /// True if a command took over the duty to delete the tensor.
+    ended: bool,
+}
+
+impl Drop for HandleInner {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.shared.queue.push_delete(Command::Delete { id: self.id });
+        }
+    }
+}
+
+/// A reference to a tensor. Clones refer to the same tensor; when the last one is dropped, its bytes are freed.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Arc<HandleInner>);
+
+impl Handle {
+    pub(super) fn new(id: TensorId, fact: Fact, shared: Arc<Shared>) -> Self {
+        Handle(Arc::new(HandleInner { id, fact, shared, ended: false }))
+    }
+
+    /// Ends the tensor's last handle without a delete, or gives the handle back if there are others. Once this
+    /// succeeds no other thread can get hold of the tensor, not even through the cache of constants.
+    pub(super) fn end(self) -> Result<(), Handle> {
+        match Arc::try_unwrap(self.0) {
+            Ok(mut inner) => {
+                inner.ended = true;
+                Ok(())
+            }
+            Err(shared) => Err(Handle(shared)),
+        }
+    }
+
+    /// A channel to stream 0 of the tensor's device.
+    pub fn channel(&self) -> Channel {
+        Channel { shared: self.0.shared.clone(), stream: StreamId(0) }
+    }
+
+    /// Dtype, shape and known value; never waits.
+    pub fn fact(&self) -> &Fact {
+        &self.0.fact
+    }
+
+    /// The tensor's name.
+    pub fn id(&self) -> TensorId {
+        self.0.id
+    }
+
+    /// True if no other handle refers to the tensor.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({}, {}{})", self.0.id.0, self.0.fact.dtype, self.0.fact.shape)
+    }
+}

@@ -1,0 +1,372 @@
+//! Placing and freeing storages: the online policy's executive part.
+//!
+//! Every block of the arena belongs to a storage of the table, scratch and staging included, so that a compaction can
+//! move all of them: nothing holds an address across commands, and within one, addresses are read at the launch.
+
+use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::table::{Storage, StorageId};
+use super::worker::Worker;
+use crate::arena::{End, padded};
+use crate::device::{Event, StreamId};
+use crate::profile::{Lane, Span};
+use crate::remat::{Candidate, Range, choose};
+use crate::report::Kind;
+use crate::slab::Key;
+
+/// Without a budget the address range grows by at least this much.
+const GROW_BYTES: usize = 32 << 20;
+
+/// Below this time per MiB a result counts as cheap to recompute and is placed at the low end.
+const CHEAP_NS_PER_MIB: f64 = 1.0e6;
+
+/// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
+const NEIGHBOURHOOD_MAX: usize = 64;
+
+/// Freed ranges with uses in flight that are remembered before the device is waited for.
+const HAZARDS_MAX: usize = 512;
+
+/// Live and peak bytes by kind and by op.
+#[derive(Default)]
+pub(super) struct Ledger {
+    now: Holders,
+    pub(super) at_peak: Holders,
+    snapshot_of: usize,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Holders {
+    pub(super) by_kind: [usize; Kind::ALL.len()],
+    pub(super) by_op: FxHashMap<&'static str, usize>,
+}
+
+impl Ledger {
+    fn add(&mut self, kind: Kind, label: &'static str, bytes: usize) {
+        self.now.by_kind[kind as usize] += bytes;
+        *self.now.by_op.entry(label).or_default() += bytes;
+    }
+
+    fn sub(&mut self, kind: Kind, label: &'static str, bytes: usize) {
+        self.now.by_kind[kind as usize] -= bytes;
+        if let Some(b) = self.now.by_op.get_mut(label) {
+            *b -= bytes;
+        }
+    }
+
+    /// Call before bytes are freed: copies the holders if this is a new peak.
+    pub(super) fn note_peak(&mut self, in_use: usize) {
+        if in_use > self.snapshot_of {
+            self.snapshot_of = in_use;
+            self.at_peak = self.now.clone();
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.snapshot_of = 0;
+    }
+}
+
+impl Worker {
+    /// Gives a storage bytes, evicting others if the budget asks for it. Errors: Budget.
+    pub(super) fn place(&mut self, id: StorageId, end: End) -> Result<()> {
+        let bytes = self.table.storages[id].bytes;
+        let block = match self.arena.alloc(bytes, id.raw(), end) {
+            Some(b) => b,
+            None => {
+                let window = self.make_room(bytes, id)?;
+                match window.and_then(|at| self.arena.alloc_at(at, bytes, id.raw())) {
+                    Some(b) => b,
+                    None => self.arena.alloc(bytes, id.raw(), end).ok_or_else(|| {
+                        Error::new(ErrorKind::Internal, format!("no room for {bytes} bytes was made"))
+                    })?,
+                }
+            }
+        };
+        let s = &self.table.storages[id];
+        self.ledger.add(s.kind, s.label, block.bytes());
+        self.table.set_block(id, block);
+        if let Some(t) = &mut self.trace {
+            t.memory(self.backend.now_ns(), self.arena.in_use());
+        }
+        Ok(())
+    }
+
+    /// Frees a storage's bytes; it stays in the table.
+    pub(super) fn unplace(&mut self, id: StorageId) {
+        self.ledger.note_peak(self.arena.in_use());
+        if let Some(block) = self.table.take_block(id) {
+            let s = &self.table.storages[id];
+            self.ledger.sub(s.kind, s.label, block.bytes());
+            if self.backend.is_asynchronous() {
+                self.hazards.extend(s.touched.iter().map(|&e| (block.start(), block.end(), e)));
+                if self.hazards.len() > HAZARDS_MAX {
+                    self.backend.wait_idle();
+                    self.hazards.clear();
+                }
+            }
+            self.arena.free(block, s.bytes);
+            let s = &mut self.table.storages[id];
+            s.touched.clear();
+            s.written = Event::REACHED;
+            if let Some(t) = &mut self.trace {
+                t.memory(self.backend.now_ns(), self.arena.in_use());
+            }
+        }
+    }
+
+    /// Changes what a storage counts as.
+    pub(super) fn set_kind(&mut self, id: StorageId, kind: Kind) {
+        let s = &mut self.table.storages[id];
+        if let Some(b) = &s.block {
+            self.ledger.sub(s.kind, s.label, b.bytes());
+            self.ledger.add(kind, s.label, b.bytes());
+        }
+        s.kind = kind;
+    }
+
+    /// Moves a block from one storage to another of the same size.
+    pub(super) fn hand_over(&mut self, from: StorageId, to: StorageId) {
+        if let Some(block) = self.table.take_block(from) {
+            let (f, t) = (&self.table.storages[from], &self.table.storages[to]);
+            self.ledger.sub(f.kind, f.label, block.bytes());
+            self.ledger.add(t.kind, t.label, block.bytes());
+            let (written, touched) = (f.written, f.touched.clone());
+            self.arena.set_owner(&block, to.raw());
+            self.table.set_block(to, block);
+            let t = &mut self.table.storages[to];
+            (t.written, t.touched) = (written, touched);
+        }
+    }
+
+    /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
+    /// Returns where it starts, if the policy chose a place.
+    fn make_room(&mut self, bytes: usize, for_whom: StorageId) -> Result<Option<usize>> {
+        let no_more = match self.budget {
+            None => match self.grow(padded(bytes)) {
+                Ok(()) => return Ok(None),
+                Err(e) => Some(e),
+            },
+            Some(_) => None,
+        };
+        let started = std::time::Instant::now();
+        let need = padded(bytes);
+        let mut choice = choose(self.options.policy, &self.ranges(false), need);
+        if choice.is_none() {
+            choice = choose(self.options.policy, &self.ranges(true), need);
+        }
+        self.stats.policy_ns += started.elapsed().as_nanos() as u64;
+        let Some(choice) = choice else {
+            return Err(no_more.unwrap_or_else(|| self.shortfall(for_whom)));
+        };
+        for owner in choice.evict {
+            self.evict(Key::from_raw(owner));
+        }
+        if choice.at.is_none() {
+            self.compact()?;
+        }
+        Ok(choice.at)
+    }
+
+    /// Extends the arena without a budget so that `need` bytes are free at its end. Errors: the device has no more.
+    fn grow(&mut self, need: usize) -> Result<()> {
+        let old = self.arena.capacity();
+        let generous = old + need.max(GROW_BYTES);
+        let capacity = match self.backend.reserve(generous) {
+            Ok(()) => generous,
+            Err(_) => {
+                let exact = old + need - self.arena.free_tail().min(need);
+                self.backend.reserve(exact)?;
+                exact
+            }
+        };
+        self.arena.grow(capacity);
+        Ok(())
+    }
+
+    pub(super) fn evict(&mut self, id: StorageId) {
+        let s = &self.table.storages[id];
+        let (bytes, label) = (s.block.as_ref().map_or(0, |b| b.bytes()), s.label);
+        self.stats.evictions += 1;
+        self.stats.evicted_bytes += bytes as u64;
+        if let Some(t) = &mut self.trace {
+            let start_ns = self.backend.now_ns();
+            t.span(Span { lane: Lane::Memory, name: label, scope: None, start_ns, duration_ns: 0, bytes });
+        }
+        self.unplace(id);
+    }
+
+    /// Moves all blocks together. Moving costs time, never correctness.
+    pub(super) fn compact(&mut self) -> Result<()> {
+        self.backend.wait_idle();
+        self.hazards.clear();
+        let mut moves = Vec::new();
+        self.arena.compact(|owner, from, to, bytes| moves.push((owner, from, to, bytes)));
+        self.stats.compactions += 1;
+        for (owner, from, to, bytes) in moves {
+            self.backend.shift(from, to, bytes)?;
+            self.table.storages[Key::from_raw(owner)].block = self.arena.block_at(to);
+            self.stats.compacted_bytes += bytes as u64;
+        }
+        Ok(())
+    }
+
+    /// The address order as a policy sees it. `desperate` also offers what a recomputation in progress would like to
+    /// keep.
+    fn ranges(&mut self, desperate: bool) -> Vec<Range> {
+        let now = self.backend.now_ns();
+        let segments: Vec<_> = self.arena.segments().collect();
+        segments
+            .into_iter()
+            .map(|segment| {
+                let candidate = segment.owner.and_then(|o| {
+                    let id = Key::from_raw(o);
+                    let s = &self.table.storages[id];
+                    let offered = s.is_evictable() && (desperate || s.wanted == 0);
+                    offered.then(|| self.candidate(id, now)).flatten()
+                });
+                Range { segment, candidate }
+            })
+            .collect()
+    }
+
+    /// What losing a storage would cost, given what is evicted already.
+    fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
+        let s = &self.table.storages[id];
+        let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
+        let own = s.recipe?.0;
+        let own_ns = self.table.recipes[own].cost_ns;
+        let ancestors_ns = self.neighbourhood(id, true) - own_ns;
+        let descendants_ns = self.neighbourhood(id, false);
+        Some(Candidate { own_ns, ancestors_ns, descendants_ns, stale_ns })
+    }
+
+    /// Sum of the costs of the recipes that would have to run: upwards, this storage's own and those of its evicted
+    /// ancestors; downwards, those of its evicted descendants that something still needs.
+    fn neighbourhood(&mut self, id: StorageId, up: bool) -> f64 {
+        self.visit_epoch += 1;
+        let (mut cost, mut seen) = (0.0, 0);
+        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
+        stack.push(id);
+        while let Some(id) = stack.pop() {
+            let s = &self.table.storages[id];
+            let recipes: SmallVec<[_; 4]> = if up { s.recipe.iter().map(|r| r.0).collect() } else { s.readers.clone() };
+            for r in recipes {
+                let at = r.raw() as usize;
+                if self.visited.len() <= at {
+                    self.visited.resize(at + 1, 0);
+                }
+                if self.visited[at] == self.visit_epoch || seen >= NEIGHBOURHOOD_MAX {
+                    continue;
+                }
+                let recipe = &self.table.recipes[r];
+                let evicted = |s: &StorageId| !self.table.storages[*s].is_resident();
+                if up {
+                    stack.extend(recipe.x.iter().map(|x| x.storage).filter(evicted));
+                } else {
+                    let below: SmallVec<[StorageId; 2]> = recipe.y.iter().flatten().copied().filter(evicted).collect();
+                    if below.is_empty() {
+                        continue;
+                    }
+                    stack.extend(below);
+                }
+                self.visited[at] = self.visit_epoch;
+                seen += 1;
+                cost += recipe.cost_ns;
+            }
+        }
+        cost
+    }
+
+    /// The contract's error: what `id` needed, and who holds the rest.
+    pub(super) fn shortfall(&self, id: StorageId) -> Error {
+        let wanted = &self.table.storages[id];
+        let mut by: FxHashMap<String, usize> = FxHashMap::default();
+        let (mut fixed, mut needed) = (0, padded(wanted.bytes));
+        for (_, s) in self.table.storages.iter() {
+            let Some(block) = &s.block else { continue };
+            if s.kind == Kind::Workspace {
+                needed += block.bytes();
+                continue;
+            }
+            let who = match (s.recipe.is_some(), s.pins > 0) {
+                (false, _) => s.kind.name().to_owned(),
+                (true, true) => format!("inputs and outputs of {}", self.running),
+                (true, false) => continue,
+            };
+            fixed += block.bytes();
+            *by.entry(who).or_default() += block.bytes();
+        }
+        needed += self.still_needed;
+        let mut pinned: Vec<PinnedBytes> = by.into_iter().map(|(by, bytes)| PinnedBytes { by, bytes }).collect();
+        pinned.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.by.cmp(&b.by)));
+        Error::budget(BudgetShortfall {
+            op: self.running.to_owned(),
+            needed_bytes: needed,
+            budget_bytes: self.budget.unwrap_or(usize::MAX),
+            pinned,
+            smallest_feasible_bytes: (fixed + needed).max(self.stats.least_budget_bytes),
+        })
+    }
+
+    /// Where a result is placed: what is cheap to make again at the low end, everything else at the high end.
+    pub(super) fn end_for(cost_ns: f64, bytes: usize) -> End {
+        let mib = bytes as f64 / (1 << 20) as f64;
+        if cost_ns <= CHEAP_NS_PER_MIB * mib { End::Low } else { End::High }
+    }
+
+    /// Changes the budget. Errors (Budget): what cannot be evicted exceeds it; the old budget stays in force.
+    pub(super) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
+        let Some(bytes) = budget else {
+            self.budget = None;
+            return Ok(());
+        };
+        if bytes >= self.arena.capacity() {
+            self.backend.reserve(bytes)?;
+            self.arena.grow(bytes);
+            self.budget = Some(bytes);
+            return Ok(());
+        }
+        let over = self.arena.in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
+        if over > 0 {
+            let free: usize = self.arena.capacity() - self.arena.in_use();
+            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(true), free + over) else {
+                let id = self.table.storages.insert(Storage::new(0, Kind::Workspace, "set_budget"));
+                let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
+                let e = self.shortfall(id);
+                (self.budget, self.running) = (old, running);
+                self.table.storages.remove(id);
+                return Err(e);
+            };
+            for owner in choice.evict {
+                self.evict(Key::from_raw(owner));
+            }
+        }
+        self.compact()?;
+        let old = self.arena.capacity();
+        let capacity = self.arena.shrink(bytes);
+        self.backend.release(capacity, old);
+        self.budget = Some(bytes);
+        Ok(())
+    }
+
+    /// On asynchronous devices: makes `stream` wait for uses, on other streams, of the range that `id` was given.
+    pub(super) fn wait_for_range(&mut self, id: StorageId, stream: StreamId) {
+        let Some(block) = &self.table.storages[id].block else { return };
+        let (start, end) = (block.start(), block.end());
+        for &(from, to, event) in &self.hazards {
+            if from < end && start < to && event.stream != stream {
+                self.backend.wait(stream, event);
+            }
+        }
+    }
+
+    /// Notes a use of a storage on an asynchronous device.
+    pub(super) fn touch(&mut self, id: StorageId, event: Event) {
+        let s = &mut self.table.storages[id];
+        match s.touched.iter_mut().find(|e| e.stream == event.stream) {
+            Some(e) => *e = event,
+            None => s.touched.push(event),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The asynchronous eager runtime.
+//!
+//! A caller's thread infers, makes handles and queues commands ([`channel`](Channel)); the worker thread owns the
+//! table of tensors and storages, the arena and the device, and runs the commands in order. Handles answer for dtype
+//! and shape alone. Only a fetch waits, and only for its tensor.
+
+mod channel;
+mod command;
+mod device;
+mod failure;
+mod handle;
+mod memory;
+mod queue;
+mod replay;
+mod run;
+mod table;
+mod update;
+mod worker;
+
+pub use channel::{Channel, Scope};
+pub use device::{Charge, Device};
+pub use handle::{Handle, TensorId};
+
+#[cfg(test)]
+mod tests;

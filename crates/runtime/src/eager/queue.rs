@@ -1,0 +1,219 @@
+//! The bounded queue between callers and the worker, and the replies that come back.
+//!
+//! Producers append to one vector under a mutex; the worker takes the whole vector at once, so the two sides meet
+//! once a batch, not once a command. An idle worker spins shortly before it parks: waking a parked thread costs the
+//! caller tens of microseconds. Deletes never wait for room, so that dropping a handle cannot block.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use remat_types::{Error, ErrorKind, Result};
+
+use super::command::Command;
+
+/// How long an idle worker, or a waiter for a reply, spins before it parks.
+const SPIN: Duration = Duration::from_micros(50);
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves its data consistent at each point where it could unwind.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Inner {
+    commands: VecDeque<Command>,
+    worker_parked: bool,
+    producers_parked: usize,
+    closed: Option<String>,
+}
+
+pub(crate) struct Queue {
+    inner: Mutex<Inner>,
+    capacity: usize,
+    /// Mirrors `commands.len()`, so that the worker can spin without the lock.
+    len: AtomicUsize,
+    for_worker: Condvar,
+    for_producers: Condvar,
+    fork_generation: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Queue {
+            inner: Mutex::new(Inner {
+                commands: VecDeque::with_capacity(capacity.min(1024)),
+                worker_parked: false,
+                producers_parked: 0,
+                closed: None,
+            }),
+            capacity,
+            len: AtomicUsize::new(0),
+            for_worker: Condvar::new(),
+            for_producers: Condvar::new(),
+            fork_generation: fork::generation(),
+        }
+    }
+
+    /// Appends a command; waits while the queue is full. Errors: Closed after close, or in a forked child.
+    pub(crate) fn push(&self, command: Command) -> Result<()> {
+        if self.fork_generation != fork::generation() {
+            return Err(forked());
+        }
+        let mut q = lock(&self.inner);
+        while q.commands.len() >= self.capacity && q.closed.is_none() {
+            q.producers_parked += 1;
+            q = self.for_producers.wait(q).unwrap_or_else(PoisonError::into_inner);
+            q.producers_parked -= 1;
+        }
+        if let Some(why) = &q.closed {
+            return Err(Error::new(ErrorKind::Closed, why.clone()));
+        }
+        self.append(q, command);
+        Ok(())
+    }
+
+    /// Appends a delete without waiting for room; ignored after close and in a forked child.
+    pub(crate) fn push_delete(&self, command: Command) {
+        if self.fork_generation == fork::generation() {
+            let q = lock(&self.inner);
+            if q.closed.is_none() {
+                self.append(q, command);
+            }
+        }
+    }
+
+    fn append(&self, mut q: MutexGuard<'_, Inner>, command: Command) {
+        q.commands.push_back(command);
+        self.len.store(q.commands.len(), Ordering::Release);
+        let wake = std::mem::take(&mut q.worker_parked);
+        drop(q);
+        if wake {
+            self.for_worker.notify_one();
+        }
+    }
+
+    /// Takes all commands, waiting for at least one; `batch` must be empty. After close the rest is handed out once.
+    pub(crate) fn take(&self, batch: &mut VecDeque<Command>) {
+        let spin_until = Instant::now() + SPIN;
+        while self.len.load(Ordering::Acquire) == 0 && Instant::now() < spin_until {
+            std::hint::spin_loop();
+        }
+        let mut q = lock(&self.inner);
+        while q.commands.is_empty() {
+            q.worker_parked = true;
+            q = self.for_worker.wait(q).unwrap_or_else(PoisonError::into_inner);
+            q.worker_parked = false;
+        }
+        std::mem::swap(&mut q.commands, batch);
+        self.len.store(0, Ordering::Release);
+        if q.producers_parked > 0 {
+            self.for_producers.notify_all();
+        }
+    }
+
+    /// Refuses commands from now on and returns those that still wait.
+    pub(crate) fn close(&self, why: &str) -> VecDeque<Command> {
+        let mut q = lock(&self.inner);
+        q.closed.get_or_insert_with(|| why.to_owned());
+        self.len.store(0, Ordering::Release);
+        let rest = std::mem::take(&mut q.commands);
+        self.for_producers.notify_all();
+        rest
+    }
+
+    /// Errors (Closed) after close or in a forked child.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.fork_generation != fork::generation() {
+            return Err(forked());
+        }
+        match &lock(&self.inner).closed {
+            Some(why) => Err(Error::new(ErrorKind::Closed, why.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn forked() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "the process has forked: a device belongs to the process that opened it; open one here",
+    )
+}
+
+struct Slot<T> {
+    value: Mutex<Option<Result<T>>>,
+    ready: AtomicBool,
+    changed: Condvar,
+}
+
+/// The worker's end of an answer. Dropping it unsent answers with an error, so that no waiter hangs.
+pub(crate) struct Reply<T>(Option<Arc<Slot<T>>>);
+
+/// The caller's end of an answer.
+pub(crate) struct Answer<T>(Arc<Slot<T>>);
+
+impl<T> Reply<T> {
+    pub(crate) fn new() -> (Reply<T>, Answer<T>) {
+        let slot = Arc::new(Slot { value: Mutex::new(None), ready: AtomicBool::new(false), changed: Condvar::new() });
+        (Reply(Some(slot.clone())), Answer(slot))
+    }
+
+    pub(crate) fn send(mut self, value: Result<T>) {
+        if let Some(slot) = self.0.take() {
+            Self::fill(&slot, value);
+        }
+    }
+
+    fn fill(slot: &Slot<T>, value: Result<T>) {
+        *lock(&slot.value) = Some(value);
+        slot.ready.store(true, Ordering::Release);
+        slot.changed.notify_all();
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            Self::fill(&slot, Err(Error::new(ErrorKind::Closed, "the device was closed before it answered")));
+        }
+    }
+}
+
+impl<T> Answer<T> {
+    /// Waits for the answer.
+    pub(crate) fn wait(self) -> Result<T> {
+        let spin_until = Instant::now() + SPIN;
+        while !self.0.ready.load(Ordering::Acquire) && Instant::now() < spin_until {
+            std::hint::spin_loop();
+        }
+        let mut v = lock(&self.0.value);
+        loop {
+            match v.take() {
+                Some(value) => return value,
+                None => v = self.0.changed.wait(v).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// Counts forks of this process: a worker thread does not survive one, so its channels must not be used after it.
+mod fork {
+    use std::sync::Once;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static GENERATION: AtomicUsize = AtomicUsize::new(0);
+    static INSTALL: Once = Once::new();
+
+    extern "C" fn in_child() {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn generation() -> usize {
+        INSTALL.call_once(|| {
+            // SAFETY: the handler only increments an atomic, which is safe in a forked child.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        });
+        GENERATION.load(Ordering::Relaxed)
+    }
+}

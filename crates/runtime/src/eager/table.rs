@@ -1,0 +1,232 @@
+//! What the worker knows: tensors, the storages that hold their bytes, and the recipes that can make them again.
+//!
+//! The unit of memory is the storage: views share one. A storage with a recipe is evictable; one without is a *source*
+//! (data, committed state) and stays while a handle or a recipe needs it. References point from value to input only:
+//! a recipe holds its inputs, a storage merely names the recipes that read it, so that an in-place update finds them.
+//!
+//! Invariants: a recipe lives while any of its outputs does; `readers` of a storage lists each living recipe that has
+//! it as an input, once; a storage with neither handles nor readers is gone; `fixed_bytes` is what resident sources
+//! hold.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use remat_ops::OpRef;
+use remat_types::{CallSite, DType, Facts, Layout, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::failure::Failure;
+use super::handle::TensorId;
+use crate::arena::Block;
+use crate::device::{Event, StreamId};
+use crate::report::Kind;
+use crate::slab::{Key, Slab};
+
+pub(super) type StorageId = Key<Storage>;
+pub(super) type RecipeId = Key<Recipe>;
+
+/// A view of a storage.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) storage: StorageId,
+    pub(super) layout: Layout,
+    pub(super) dtype: DType,
+}
+
+pub(super) enum Slot {
+    Ready(Source),
+    Failed(Rc<Failure>),
+}
+
+pub(super) struct Storage {
+    pub(super) bytes: usize,
+    /// `None` while evicted.
+    pub(super) block: Option<Block>,
+    /// The recipe and which of its outputs this is.
+    pub(super) recipe: Option<(RecipeId, usize)>,
+    pub(super) readers: SmallVec<[RecipeId; 4]>,
+    /// Tensors that are views of this storage.
+    pub(super) handles: u32,
+    /// Must stay: a running op uses it.
+    pub(super) pins: u32,
+    /// Should stay: a recomputation in progress will need it.
+    pub(super) wanted: u32,
+    pub(super) kind: Kind,
+    /// The op that made it.
+    pub(super) label: &'static str,
+    pub(super) last_use_ns: u64,
+    pub(super) written: Event,
+    /// On asynchronous devices, the last use on each stream.
+    pub(super) touched: SmallVec<[Event; 2]>,
+}
+
+impl Storage {
+    pub(super) fn new(bytes: usize, kind: Kind, label: &'static str) -> Self {
+        Storage {
+            bytes,
+            block: None,
+            recipe: None,
+            readers: SmallVec::new(),
+            handles: 0,
+            pins: 0,
+            wanted: 0,
+            kind,
+            label,
+            last_use_ns: 0,
+            written: Event::REACHED,
+            touched: SmallVec::new(),
+        }
+    }
+
+    pub(super) fn is_resident(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// Nothing holds its bytes in place and they can be made again.
+    pub(super) fn is_evictable(&self) -> bool {
+        self.block.is_some() && self.recipe.is_some() && self.pins == 0
+    }
+}
+
+pub(super) struct Recipe {
+    pub(super) op: OpRef,
+    pub(super) x: SmallVec<[Source; 4]>,
+    /// `None` for an output that no longer exists.
+    pub(super) y: SmallVec<[Option<StorageId>; 2]>,
+    pub(super) facts: Facts,
+    /// Measured time of one run.
+    pub(super) cost_ns: f64,
+    /// Longest chain of recipes down to sources.
+    pub(super) depth: u32,
+    pub(super) stream: StreamId,
+    pub(super) scope: Option<Arc<str>>,
+    pub(super) site: CallSite,
+}
+
+pub(super) struct Table {
+    pub(super) tensors: FxHashMap<TensorId, Slot>,
+    pub(super) storages: Slab<Storage>,
+    pub(super) recipes: Slab<Recipe>,
+    /// Bytes of resident storages without a recipe, padding included.
+    pub(super) fixed_bytes: usize,
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Table { tensors: FxHashMap::default(), storages: Slab::new(), recipes: Slab::new(), fixed_bytes: 0 }
+    }
+
+    /// Puts a block under a storage.
+    pub(super) fn set_block(&mut self, id: StorageId, block: Block) {
+        let s = &mut self.storages[id];
+        if s.recipe.is_none() {
+            self.fixed_bytes += block.bytes();
+        }
+        s.block = Some(block);
+    }
+
+    /// Takes the block from under a storage.
+    pub(super) fn take_block(&mut self, id: StorageId) -> Option<Block> {
+        let s = &mut self.storages[id];
+        let block = s.block.take()?;
+        if s.recipe.is_none() {
+            self.fixed_bytes -= block.bytes();
+        }
+        Some(block)
+    }
+
+    /// Registers how `y` were made. Storages without a recipe yet get this one.
+    pub(super) fn attach(&mut self, recipe: Recipe, y: &[StorageId]) {
+        let x: SmallVec<[StorageId; 4]> = recipe.x.iter().map(|s| s.storage).collect();
+        let id = self.recipes.insert(recipe);
+        for (k, &y) in y.iter().enumerate() {
+            let s = &mut self.storages[y];
+            s.recipe = Some((id, k));
+            self.fixed_bytes -= s.block.as_ref().map_or(0, Block::bytes);
+        }
+        for x in x {
+            let readers = &mut self.storages[x].readers;
+            if !readers.contains(&id) {
+                readers.push(id);
+            }
+        }
+    }
+
+    /// Makes a storage a source. Returns storages that nothing needs any more; the caller destroys them.
+    #[must_use]
+    pub(super) fn detach(&mut self, id: StorageId) -> SmallVec<[StorageId; 4]> {
+        let s = &mut self.storages[id];
+        let Some((recipe, k)) = s.recipe.take() else { return SmallVec::new() };
+        self.fixed_bytes += s.block.as_ref().map_or(0, Block::bytes);
+        let r = &mut self.recipes[recipe];
+        r.y[k] = None;
+        if r.y.iter().any(Option::is_some) {
+            return SmallVec::new();
+        }
+        let mut orphans = SmallVec::new();
+        if let Some(r) = self.recipes.remove(recipe) {
+            for x in r.x {
+                let Some(s) = self.storages.get(x.storage) else { continue };
+                if !s.readers.contains(&recipe) {
+                    continue;
+                }
+                let s = &mut self.storages[x.storage];
+                s.readers.retain(|r| *r != recipe);
+                if s.readers.is_empty() && s.handles == 0 && s.pins == 0 && s.wanted == 0 {
+                    orphans.push(x.storage);
+                }
+            }
+        }
+        orphans
+    }
+
+    /// Longest chain of recipes below any of `x`.
+    pub(super) fn depth(&self, x: &[Source]) -> u32 {
+        let of = |s: &Source| self.storages[s.storage].recipe.map_or(0, |(r, _)| self.recipes[r].depth);
+        x.iter().map(of).max().unwrap_or(0)
+    }
+
+    pub(super) fn is_resident(&self, id: StorageId) -> bool {
+        self.storages[id].is_resident()
+    }
+
+    /// Checks the invariants of the module's note; for tests.
+    pub(super) fn verify(&self) -> Result<(), String> {
+        let mut fixed = 0;
+        for (id, s) in self.storages.iter() {
+            fixed += if s.recipe.is_none() { s.block.as_ref().map_or(0, Block::bytes) } else { 0 };
+            if s.wanted > 0 || (s.pins > 0 && s.kind != Kind::Staging) {
+                return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label));
+            }
+            if s.handles == 0 && s.is_resident() && s.recipe.is_some() {
+                return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label));
+            }
+            if s.handles == 0 && s.readers.is_empty() && s.pins == 0 {
+                return Err(format!("{id:?} ({}) is needed by nothing", s.label));
+            }
+            if s.recipe.is_none() && !s.is_resident() && s.handles > 0 {
+                return Err(format!("{id:?} ({}) can neither be read nor made", s.label));
+            }
+            for r in &s.readers {
+                let ok = self.recipes.get(*r).is_some_and(|r| r.x.iter().any(|x| x.storage == id));
+                if !ok {
+                    return Err(format!("{id:?} lists {r:?}, which does not read it"));
+                }
+            }
+        }
+        for (id, r) in self.recipes.iter() {
+            let made =
+                r.y.iter()
+                    .enumerate()
+                    .any(|(k, y)| y.and_then(|y| self.storages.get(y)).is_some_and(|s| s.recipe == Some((id, k))));
+            let read = r.x.iter().all(|x| self.storages.get(x.storage).is_some_and(|s| s.readers.contains(&id)));
+            if !made || !read {
+                return Err(format!("recipe {id:?} of {} is not linked both ways", r.op.label()));
+            }
+        }
+        if fixed != self.fixed_bytes {
+            return Err(format!("fixed bytes {} recount to {fixed}", self.fixed_bytes));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! In-place updates as versions.
+//!
+//! An output may take the storage of an input that dies. If the input is a source that recipes still read, the old
+//! version is about to disappear: whatever is evicted and reachable only through it is brought back first, and what
+//! is resident forgets its recipe. Where a copy is cheaper, or bringing things back does not fit the budget, the old
+//! version simply stays until its readers are gone and the output gets storage of its own (copy on write).
+
+use remat_types::{Fact, Layout, SmallVec};
+
+use super::command::Apply;
+use super::table::{Source, StorageId};
+use super::worker::Worker;
+
+impl Worker {
+    /// For each output, the dying input whose storage it takes.
+    pub(super) fn donations(&mut self, a: &Apply, x: &[Source]) -> SmallVec<[Option<usize>; 2]> {
+        let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::from_elem(None, a.y.len());
+        for &(i, j) in a.op.overwrite() {
+            if i < x.len() && j < holds.len() && holds[j].is_none() && self.may_take(a, x, i, &a.facts[j]) {
+                holds[j] = Some(i);
+            }
+        }
+        holds
+    }
+
+    fn may_take(&mut self, a: &Apply, x: &[Source], i: usize, fact: &Fact) -> bool {
+        let src = &x[i];
+        let s = &self.table.storages[src.storage];
+        let sole =
+            a.x[i].1 && s.handles == 1 && s.pins == 1 && x.iter().filter(|o| o.storage == src.storage).count() == 1;
+        let whole =
+            src.layout == Layout::contiguous(fact.shape.clone()) && src.dtype == fact.dtype && s.bytes == fact.bytes();
+        if !(sole && whole && s.bytes > 0) {
+            return false;
+        }
+        s.recipe.is_some() || s.readers.is_empty() || self.retire_version(src.storage)
+    }
+
+    /// Makes every reader of a source independent of it. False if the old version had better stay.
+    fn retire_version(&mut self, old: StorageId) -> bool {
+        let (mut evicted, mut resident) = (SmallVec::<[StorageId; 8]>::new(), SmallVec::<[StorageId; 8]>::new());
+        let mut stack: SmallVec<[StorageId; 8]> = SmallVec::new();
+        let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::default();
+        stack.push(old);
+        while let Some(id) = stack.pop() {
+            let readers = self.table.storages[id].readers.clone();
+            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+                if !seen.insert(y) {
+                    continue;
+                }
+                let s = &self.table.storages[y];
+                match (s.is_resident(), s.handles > 0) {
+                    (true, _) => resident.push(y),
+                    (false, true) => evicted.push(y),
+                    (false, false) => stack.push(y),
+                }
+            }
+        }
+        if !evicted.is_empty() && self.arena.figures().largest_free >= self.table.storages[old].bytes {
+            // A copy costs one pass over the bytes; anything evicted costs at least its own kernel.
+            return false;
+        }
+        // First what is resident: bringing back the rest might evict it, and its recipe is about to lose an input.
+        for id in resident {
+            if self.table.storages.get(id).is_some() {
+                self.forget(id);
+            }
+        }
+        for &id in &evicted {
+            let whole = Source { storage: id, layout: Layout::contiguous([0]), dtype: remat_types::DType::U8 };
+            if self.pin_inputs(std::slice::from_ref(&whole)).is_err() {
+                return false;
+            }
+            self.forget(id);
+            self.unpin(std::slice::from_ref(&whole));
+        }
+        self.table.storages[old].readers.is_empty()
+    }
+}

@@ -1,0 +1,83 @@
+//! Typed options of a device, with their defaults.
+
+use remat_types::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+/// How far a caller runs ahead of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AsyncLevel {
+    /// `apply` returns when the op has run; its error is the call's error.
+    Sync,
+    /// `apply` returns when the op has its memory and is queued on the device: budget errors are the call's errors.
+    Launched,
+    /// `apply` returns at once; errors are reported at the next fetch or sync.
+    #[default]
+    Full,
+}
+
+/// Which rule chooses what to evict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyKind {
+    /// The cheapest contiguous window (Coop, NeurIPS 2023) with DTR's neighbourhood cost.
+    #[default]
+    Window,
+    /// One storage at a time, least cost / (bytes x staleness) (DTR, ICLR 2021, section 4.1).
+    Dtr,
+    /// One storage at a time by MegEngine's formula, kept for comparison.
+    Upstream,
+}
+
+/// Options of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Bytes the device may ever use; `None` for as much as the machine has. Default: `None`.
+    pub budget_bytes: Option<usize>,
+    /// Compute threads, the worker included; at least 1. Default: the number of cores.
+    pub threads: usize,
+    /// Commands that may wait before a caller is held back. Default: 1024.
+    pub queue_capacity: usize,
+    /// Default: [`AsyncLevel::Full`].
+    pub async_level: AsyncLevel,
+    /// Compute small integer values that the host knows on the host. Default: true.
+    pub host_compute: bool,
+    /// Keep recipes without a budget too, so that `drop_value` and a later budget can use them. Default: false.
+    pub always_record: bool,
+    /// Default: [`PolicyKind::Window`].
+    pub policy: PolicyKind,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        DeviceOptions {
+            budget_bytes: None,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            queue_capacity: 1024,
+            async_level: AsyncLevel::Full,
+            host_compute: true,
+            always_record: false,
+            policy: PolicyKind::Window,
+        }
+    }
+}
+
+impl DeviceOptions {
+    /// The defaults with a budget.
+    pub fn with_budget(bytes: usize) -> Self {
+        DeviceOptions { budget_bytes: Some(bytes), ..Self::default() }
+    }
+
+    /// Errors (Value) if an option is outside its domain.
+    pub fn check(&self) -> Result<()> {
+        const MAX_THREADS: usize = 1024;
+        if self.threads == 0 || self.threads > MAX_THREADS {
+            let text = format!("threads is {}, must be 1 to {MAX_THREADS}", self.threads);
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        if self.queue_capacity == 0 {
+            return Err(Error::new(ErrorKind::Value, "queue_capacity is 0, must be at least 1"));
+        }
+        Ok(())
+    }
+}

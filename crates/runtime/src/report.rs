@@ -1,0 +1,137 @@
+//! Figures for people and programs: where the bytes were at the peak, what was evicted and recomputed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::arena::ArenaFigures;
+
+/// What a tensor's bytes are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Trained state of a model, and its buffers.
+    Parameter,
+    /// Gradient of a parameter.
+    Gradient,
+    /// State of an optimiser.
+    OptimizerState,
+    /// Any other result of an op.
+    Activation,
+    /// Scratch memory of a running op.
+    Workspace,
+    /// What the user put on the device.
+    Data,
+    /// Host buffers that are charged against the budget.
+    Staging,
+}
+
+impl Kind {
+    /// Every kind, in declaration order.
+    pub const ALL: [Kind; 7] = [
+        Kind::Parameter,
+        Kind::Gradient,
+        Kind::OptimizerState,
+        Kind::Activation,
+        Kind::Workspace,
+        Kind::Data,
+        Kind::Staging,
+    ];
+
+    /// A plural for reports: `parameters`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Parameter => "parameters",
+            Kind::Gradient => "gradients",
+            Kind::OptimizerState => "optimiser state",
+            Kind::Activation => "activations",
+            Kind::Workspace => "workspace",
+            Kind::Data => "data",
+            Kind::Staging => "staging",
+        }
+    }
+}
+
+/// Bytes by holder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HolderBytes {
+    /// An op or a kind.
+    pub name: String,
+    /// Bytes, padding included.
+    pub bytes: usize,
+}
+
+/// Recomputation of one op.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpRecompute {
+    /// The op.
+    pub op: String,
+    /// How often it ran again.
+    pub count: u64,
+    /// Time that took.
+    pub time_ns: u64,
+}
+
+/// Counters of a device since it was opened or [`reset`](crate::Channel::reset_peak).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// The budget in force.
+    pub budget_bytes: Option<usize>,
+    /// Allocated now.
+    pub in_use_bytes: usize,
+    /// Most that was ever allocated at once.
+    pub peak_bytes: usize,
+    /// Address range that the arena may use now.
+    pub reserved_bytes: usize,
+    /// Largest free range.
+    pub largest_free_bytes: usize,
+    /// Allocated but not asked for.
+    pub padding_bytes: usize,
+    /// Tensors with a live handle.
+    pub tensors: usize,
+    /// Storages in the table, evicted ones included.
+    pub storages: usize,
+    /// Recipes in the table.
+    pub recipes: usize,
+    /// Ops that ran for the first time.
+    pub executed_ops: u64,
+    /// Time they took.
+    pub executed_ns: u64,
+    /// Ops that ran again.
+    pub recomputed_ops: u64,
+    /// Time they took.
+    pub recomputed_ns: u64,
+    /// Storages evicted for room.
+    pub evictions: u64,
+    /// Bytes evicted for room.
+    pub evicted_bytes: u64,
+    /// Time spent on choosing what to evict.
+    pub policy_ns: u64,
+    /// Times all blocks were moved together.
+    pub compactions: u64,
+    /// Bytes they moved.
+    pub compacted_bytes: u64,
+    /// The most that any one command pinned and needed at once: no smaller budget can run it.
+    pub least_budget_bytes: usize,
+}
+
+impl Stats {
+    pub(crate) fn set_arena(&mut self, f: ArenaFigures) {
+        self.in_use_bytes = f.in_use;
+        self.peak_bytes = f.peak;
+        self.reserved_bytes = f.capacity;
+        self.largest_free_bytes = f.largest_free;
+        self.padding_bytes = f.padding;
+    }
+}
+
+/// Where the bytes and the milliseconds went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// The counters.
+    pub stats: Stats,
+    /// Bytes at the peak by kind, largest first.
+    pub peak_by_kind: Vec<HolderBytes>,
+    /// Bytes at the peak by the op that made them, largest first.
+    pub peak_by_op: Vec<HolderBytes>,
+    /// What was recomputed, most time first.
+    pub recomputed: Vec<OpRecompute>,
+}

@@ -1,0 +1,38 @@
+//! Rust's operators. They are fallible like the methods: `(&a + &b)? * 2.0`.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use remat_ops::pointwise::BinaryFn;
+use remat_types::Result;
+
+use super::IntoOperand;
+use crate::Tensor;
+
+macro_rules! operators {
+    ($($op:ident, $method:ident;)*) => { $(
+        impl<B: IntoOperand> $op<B> for &Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, b: B) -> Result<Tensor> { self.binary(BinaryFn::$op, b) }
+        }
+        impl<B: IntoOperand> $op<B> for Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, b: B) -> Result<Tensor> { self.binary(BinaryFn::$op, b) }
+        }
+        impl $op<&Tensor> for f64 {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, b: &Tensor) -> Result<Tensor> { self.operand(b)?.binary(BinaryFn::$op, b) }
+        }
+    )* };
+}
+operators! { Add, add; Sub, sub; Mul, mul; Div, div; }
+
+impl Neg for &Tensor {
+    type Output = Result<Tensor>;
+    #[track_caller]
+    fn neg(self) -> Result<Tensor> {
+        Tensor::neg(self)
+    }
+}

@@ -1,0 +1,262 @@
+//! The tensor handle itself: creation, reading, autodiff state.
+
+use std::fmt;
+use std::sync::Arc;
+
+use remat_ops::OpRef;
+use remat_runtime::{Channel, Device, Handle, Kind};
+use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
+
+use crate::autodiff;
+use crate::tape::{self, Edge, Leaf, Node, NodeKind, lock};
+
+/// An n-dimensional array on a device. Cloning is cheap and refers to the same data; data never changes under a
+/// tensor, updates make a new version.
+#[derive(Clone)]
+pub struct Tensor {
+    pub(crate) handle: Handle,
+    pub(crate) edge: Option<Edge>,
+}
+
+impl Tensor {
+    /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs; Closed.
+    #[track_caller]
+    pub fn new<T: Element>(device: &Device, data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_host(device, &HostTensor::from_slice(data, shape)?)
+    }
+
+    /// A copy of a host tensor. Errors: Closed.
+    #[track_caller]
+    pub fn from_host(device: &Device, data: &HostTensor) -> Result<Tensor> {
+        Ok(Tensor::from_handle(device.channel().put(data)?))
+    }
+
+    /// A tensor of rank 0.
+    #[track_caller]
+    pub fn scalar<T: Element>(device: &Device, value: T) -> Result<Tensor> {
+        Tensor::from_host(device, &HostTensor::scalar(value))
+    }
+
+    /// A tensor of a runtime handle, without history.
+    pub fn from_handle(handle: Handle) -> Tensor {
+        Tensor { handle, edge: None }
+    }
+
+    /// The runtime handle.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The runtime handle, taken out: the last one on a tensor lets an op reuse its storage.
+    pub fn into_handle(self) -> Handle {
+        self.handle
+    }
+
+    /// A channel to the tensor's device.
+    pub fn channel(&self) -> Channel {
+        self.handle.channel()
+    }
+
+    /// The tensor's device.
+    pub fn device(&self) -> Device {
+        self.handle.channel().device()
+    }
+
+    /// Extents; never waits.
+    pub fn shape(&self) -> &Shape {
+        &self.handle.fact().shape
+    }
+
+    /// Extents as a slice; never waits.
+    pub fn dims(&self) -> &[usize] {
+        self.handle.fact().shape.dims()
+    }
+
+    /// The extents, if there are `N` axes. Errors (Shape) otherwise.
+    pub fn dims_n<const N: usize>(&self) -> Result<[usize; N]> {
+        self.dims()
+            .try_into()
+            .map_err(|_| Error::new(ErrorKind::Shape, format!("expected rank {N}, got shape {}", self.shape())))
+    }
+
+    /// Number of axes; never waits.
+    pub fn rank(&self) -> usize {
+        self.shape().rank()
+    }
+
+    /// Number of elements; never waits.
+    pub fn elems(&self) -> usize {
+        self.shape().elems()
+    }
+
+    /// Element type; never waits.
+    pub fn dtype(&self) -> DType {
+        self.handle.fact().dtype
+    }
+
+    /// The value on the host; waits for this tensor only. Errors: what made it fail; see [`Channel::value`].
+    pub fn to_host(&self) -> Result<HostTensor> {
+        self.channel().value(&self.handle)
+    }
+
+    /// The elements in row-major order; waits. Errors: DType if they are of another type; as [`Tensor::to_host`].
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.to_host()?.to_vec()
+    }
+
+    /// The only element; waits. Errors: Shape if there is not exactly one; as [`Tensor::to_vec`].
+    pub fn item<T: Element>(&self) -> Result<T> {
+        self.to_host()?.item()
+    }
+
+    /// A copy on another device; the same tensor if it is there already. History is kept if the device is the same.
+    #[track_caller]
+    pub fn to_device(&self, device: &Device) -> Result<Tensor> {
+        if *device == self.device() {
+            return Ok(self.clone());
+        }
+        Ok(Tensor::from_handle(device.channel().copy_from(&self.handle)?))
+    }
+
+    /// Frees the bytes now if they can be recomputed; the tensor stays good.
+    pub fn drop_value(&self) -> Result<()> {
+        self.channel().drop_value(&self.handle)
+    }
+
+    /// Counts the bytes as `kind` in memory reports.
+    pub fn tag(&self, kind: Kind) -> Result<()> {
+        self.channel().tag(&self.handle, kind)
+    }
+
+    /// Applies an op to tensors, recording it where a gradient is wanted. Every method goes through here.
+    ///
+    /// Errors: what inference finds, Arity without inputs.
+    #[track_caller]
+    pub fn apply(op: impl Into<OpRef>, x: &[&Tensor]) -> Result<SmallVec<[Tensor; 2]>> {
+        tape::apply(op.into(), x.iter().map(|t| (*t).clone()).collect(), CallSite::here())
+    }
+
+    /// As [`Tensor::apply`] for an op with one output.
+    #[track_caller]
+    pub fn apply1(op: impl Into<OpRef>, x: &[&Tensor]) -> Result<Tensor> {
+        let mut y = tape::apply(op.into(), x.iter().map(|t| (*t).clone()).collect(), CallSite::here())?;
+        Ok(y.swap_remove(0))
+    }
+
+    /// As [`Tensor::apply1`], taking the inputs: one that dies here may give its storage to the output.
+    #[track_caller]
+    pub fn apply_owned(op: impl Into<OpRef>, x: impl IntoIterator<Item = Tensor>) -> Result<Tensor> {
+        let mut y = tape::apply(op.into(), x.into_iter().collect(), CallSite::here())?;
+        Ok(y.swap_remove(0))
+    }
+
+    /// The same data without history.
+    pub fn detach(&self) -> Tensor {
+        Tensor::from_handle(self.handle.clone())
+    }
+
+    /// The same data as a new leaf: [`Tensor::backward`] accumulates its gradient. Errors (DType) for other than
+    /// floats.
+    pub fn requires_grad(&self) -> Result<Tensor> {
+        self.as_leaf(Arc::default())
+    }
+
+    fn as_leaf(&self, leaf: Arc<Leaf>) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            let text = format!("only float tensors can require a gradient, this one is {}", self.dtype());
+            return Err(Error::new(ErrorKind::DType, text));
+        }
+        let node = Node::leaf(self.handle.id().order(), self.handle.fact().clone(), leaf);
+        Ok(Tensor { handle: self.handle.clone(), edge: Some(Edge { node, output: 0 }) })
+    }
+
+    fn leaf(&self) -> Option<&Arc<Leaf>> {
+        match &self.edge.as_ref()?.node.kind {
+            NodeKind::Leaf(l) => Some(l),
+            _ => None,
+        }
+    }
+
+    /// The next version of this leaf: `update` gets the handle, the last one if this was the last tensor on it, and
+    /// returns that of the new data, of the same dtype and shape. The accumulated gradient and the hooks carry over.
+    /// Errors: Value if this is no leaf; Shape if dtype or shape differ; those of `update`.
+    pub fn update_leaf(self, update: impl FnOnce(Handle) -> Result<Handle>) -> Result<Tensor> {
+        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has versions"))?.clone();
+        let old = self.handle.fact().clone();
+        let Tensor { handle, edge } = self;
+        drop(edge);
+        let new = Tensor::from_handle(update(handle)?);
+        if !new.handle.fact().same_type(&old) {
+            let f = new.handle.fact();
+            let text = format!("a version of {} {} cannot be {} {}", old.dtype, old.shape, f.dtype, f.shape);
+            return Err(Error::new(ErrorKind::Shape, text));
+        }
+        new.as_leaf(leaf)
+    }
+
+    /// True if gradients flow to or through this tensor.
+    pub fn is_tracked(&self) -> bool {
+        self.edge.is_some()
+    }
+
+    /// True if [`Tensor::backward`] accumulates a gradient here.
+    pub fn is_leaf(&self) -> bool {
+        self.leaf().is_some()
+    }
+
+    /// The gradient accumulated so far.
+    pub fn grad(&self) -> Option<Tensor> {
+        lock(&self.leaf()?.grad).clone()
+    }
+
+    /// Takes the accumulated gradient out.
+    pub fn take_grad(&self) -> Option<Tensor> {
+        lock(&self.leaf()?.grad).take()
+    }
+
+    /// Replaces the accumulated gradient. Errors: Value if this is no leaf.
+    pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
+        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has a gradient"))?;
+        *lock(&leaf.grad) = grad;
+        Ok(())
+    }
+
+    /// Calls `hook` with this leaf's gradient as soon as it is complete in a backward pass, before accumulation.
+    /// Errors: Value if this is no leaf. An error of the hook ends the pass.
+    pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<()> {
+        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"))?;
+        lock(&leaf.hooks).push(Box::new(hook));
+        Ok(())
+    }
+
+    /// Accumulates the gradient of the sum of this tensor into every leaf it depends on, and frees what the pass
+    /// used. Errors: NotDifferentiable if nothing requires a gradient; those of the ops.
+    #[track_caller]
+    pub fn backward(&self) -> Result<()> {
+        autodiff::backward(self, None, false, CallSite::here())
+    }
+
+    /// As [`Tensor::backward`] with a cotangent of this tensor's dtype and shape; with `retain_graph` the pass can be
+    /// made again.
+    #[track_caller]
+    pub fn backward_with(&self, dy: Option<&Tensor>, retain_graph: bool) -> Result<()> {
+        autodiff::backward(self, dy, retain_graph, CallSite::here())
+    }
+}
+
+impl fmt::Debug for Tensor {
+    /// Dtype and shape; never waits for a value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({}{})", self.dtype(), self.shape())
+    }
+}
+
+impl fmt::Display for Tensor {
+    /// The value; waits for it. An error is shown in its place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_host() {
+            Ok(v) => fmt::Debug::fmt(&v, f),
+            Err(e) => write!(f, "{self:?}: {e}"),
+        }
+    }
+}

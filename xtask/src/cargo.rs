@@ -1,0 +1,63 @@
+//! Running cargo on the workspace.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::finding::Finding;
+use crate::repo::Repo;
+
+/// A cargo command in `dir`, by the cargo that runs us.
+pub(crate) fn cargo(dir: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(dir);
+    command
+}
+
+/// Runs every test; cargo's own closing lines are the last thing printed.
+pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
+    succeeds(cargo(repo.root()).args(["test", "--workspace", "--no-fail-fast"]).args(rest))
+}
+
+/// `cargo fmt --check` on every crate.
+pub(crate) fn check_format(repo: &Repo) -> Result<Vec<Finding>, String> {
+    needs_component(repo, "fmt", "rustfmt")?;
+    let passed = succeeds(cargo(repo.root()).args(["fmt", "--all", "--", "--check"]))?;
+    Ok(verdict(passed, "some files are not formatted (shown above); run `cargo fmt --all`"))
+}
+
+/// `cargo clippy` on every target, warnings refused.
+pub(crate) fn check_clippy(repo: &Repo) -> Result<Vec<Finding>, String> {
+    needs_component(repo, "clippy", "clippy")?;
+    let arguments = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let passed = succeeds(cargo(repo.root()).args(arguments))?;
+    Ok(verdict(passed, "clippy or the compiler complains above; mend each place it names"))
+}
+
+/// `cargo doc`, warnings refused, so that links in doc comments lead somewhere.
+pub(crate) fn check_docs(repo: &Repo) -> Result<Vec<Finding>, String> {
+    let mut command = cargo(repo.root());
+    command.args(["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    let passed = succeeds(&mut command)?;
+    Ok(verdict(passed, "rustdoc complains above; mend the doc comments it names"))
+}
+
+fn succeeds(command: &mut Command) -> Result<bool, String> {
+    let status = command.status().map_err(|e| format!("cannot run cargo: {e}"))?;
+    Ok(status.success())
+}
+
+fn needs_component(repo: &Repo, subcommand: &str, component: &str) -> Result<(), String> {
+    let output = cargo(repo.root()).args([subcommand, "--version"]).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => Err(format!(
+            "`cargo {subcommand}` is missing; install it with `rustup component add {component}` \
+             (or your distribution's package of that name)"
+        )),
+    }
+}
+
+/// The tool has already printed each place; this only says what to do.
+fn verdict(passed: bool, message: &str) -> Vec<Finding> {
+    if passed { Vec::new() } else { vec![Finding::error(Path::new("workspace"), 0, message)] }
+}

@@ -1,0 +1,61 @@
+//! Every outside dependency is named once, in the root manifest, with a comment right above it that says why.
+
+use std::path::Path;
+
+use crate::finding::Finding;
+use crate::manifest::Manifest;
+use crate::repo::Repo;
+
+/// Reads the root manifest for reasons, and every crate's for dependencies that go around it.
+pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
+    let root = Path::new("Cargo.toml");
+    let text = repo.read(root)?;
+    let manifest = Manifest::parse(&text).map_err(|e| format!("Cargo.toml: {e}"))?;
+    let lines: Vec<&str> = text.lines().collect();
+    let mut findings = Vec::new();
+    for dependency in manifest.workspace_dependencies.iter().filter(|d| !d.is_path) {
+        let above = dependency.line.checked_sub(2).and_then(|i| lines.get(i)).unwrap_or(&"").trim();
+        if above.trim_start_matches('#').trim().is_empty() || !above.starts_with('#') {
+            let message = format!("say in a `#` comment right above why `{}` is needed", dependency.key);
+            findings.push(Finding::error(root, dependency.line, message));
+        }
+    }
+    for path in crate_manifests(repo)? {
+        let manifest = Manifest::parse(&repo.read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+        for dependency in manifest.dependencies.iter().filter(|d| !d.inherits) {
+            let message = format!(
+                "write `{0}.workspace = true` and give `{0}` its version and reason in the root Cargo.toml",
+                dependency.key
+            );
+            findings.push(Finding::error(&path, dependency.line, message));
+        }
+    }
+    Ok(findings)
+}
+
+fn crate_manifests(repo: &Repo) -> Result<Vec<std::path::PathBuf>, String> {
+    let mut paths: Vec<_> = repo.crates()?.iter().map(|c| c.manifest_path()).collect();
+    paths.push("xtask/Cargo.toml".into());
+    paths.retain(|p| repo.has(p));
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Scratch, places};
+
+    #[test]
+    fn each_entry_needs_its_own_reason() {
+        let text = "[workspace.dependencies]\nremat = { path = \"crates/remat\" }\n# why\na = \"1\"\nb = \"1\"\n#\nc = \"1\"\n";
+        let found = check(&Scratch::new(&[("Cargo.toml", text)])).unwrap();
+        assert_eq!(places(&found), ["Cargo.toml:5", "Cargo.toml:7"]);
+    }
+
+    #[test]
+    fn a_crate_may_not_go_around_the_root() {
+        let krate = "[package]\nname = \"remat-ops\"\n[dependencies]\na = \"1\"\nb.workspace = true";
+        let repo = Scratch::new(&[("Cargo.toml", ""), ("crates/ops/Cargo.toml", krate)]);
+        assert_eq!(places(&check(&repo).unwrap()), ["crates/ops/Cargo.toml:4"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! `cargo xtask plant-faults`: a test suite is judged by the faults it catches.
+//!
+//! Each fault is a small wrong change to one file and the test that must notice. It is planted in a scratch copy of the
+//! tree, never in the checkout, so an interrupted run leaves nothing behind. A fault counts as caught only if the test
+//! passes without it, the code with it still compiles, and a test then reports failure: a compile error proves nothing
+//! about the tests, and neither does a test that fails anyway.
+//!
+//! One copy and one build folder serve all faults, one after the other, and are kept between runs, so only the changed
+//! crate and what depends on it is built again. Rejected: a copy per fault in parallel (each builds everything).
+
+mod run;
+mod scratch;
+mod spec;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::repo::Repo;
+use run::Runner;
+use scratch::Tree;
+use spec::Fault;
+use table::Row;
+
+/// Where the faults are.
+const FOLDER: &str = "xtask/faults";
+/// A test that takes longer hangs: the slowest suite takes a tenth of this.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The command line of `plant-faults`.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    source: PathBuf,
+    only: Option<String>,
+    list: bool,
+    jobs: Option<usize>,
+    timeout: Duration,
+}
+
+/// Plants the faults; false if any was not caught.
+pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
+    let options = parse(args)?;
+    let mut faults = spec::load(repo, &options.source)?;
+    if let Some(only) = &options.only {
+        faults.retain(|f| &f.name == only);
+        if faults.is_empty() {
+            return Err(format!("there is no fault `{only}`; `cargo xtask plant-faults --list` names them"));
+        }
+    }
+    if faults.is_empty() {
+        println!("no faults in {}; {FOLDER}/README.md says how to add one", options.source.display());
+        return Ok(true);
+    }
+    if options.list {
+        print!("{}", table::listing(&faults));
+        return Ok(true);
+    }
+    let rows = plant_all(repo, &faults, &options, &build_folder(repo))?;
+    print!("{}", table::results(&rows));
+    Ok(rows.iter().all(|r| r.verdict.is_caught()))
+}
+
+fn plant_all(repo: &Repo, faults: &[Fault], options: &Options, folder: &Path) -> Result<Vec<Row>, String> {
+    let tree = Tree::sync(repo, &folder.join("tree"))?;
+    let mut runner = Runner::new(tree, folder, options.jobs, options.timeout);
+    let mut rows = Vec::new();
+    for (i, fault) in faults.iter().enumerate() {
+        eprintln!("[{}/{}] {}", i + 1, faults.len(), fault.name);
+        rows.push(runner.plant(fault)?);
+    }
+    Ok(rows)
+}
+
+/// `faults` in cargo's target folder, which git ignores.
+fn build_folder(repo: &Repo) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    repo.root().join(target).join("faults")
+}
+
+fn parse(args: &[String]) -> Result<Options, String> {
+    let mut options = Options { source: PathBuf::from(FOLDER), only: None, list: false, jobs: None, timeout: TIMEOUT };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().cloned().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--list" => options.list = true,
+            "--only" => options.only = Some(value()?),
+            "--jobs" => options.jobs = Some(positive(arg, &value()?)?),
+            "--timeout" => options.timeout = Duration::from_secs(positive(arg, &value()?)? as u64),
+            flag if flag.starts_with('-') => {
+                return Err(format!("unknown option `{flag}`; `cargo xtask help` lists the options"));
+            }
+            file => options.source = PathBuf::from(file),
+        }
+    }
+    Ok(options)
+}
+
+fn positive(option: &str, text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(format!("{option} needs a whole number above 0, not `{text}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Building and testing the scratch copy.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cargo::cargo;
+use crate::faults::scratch::Tree;
+use crate::faults::spec::Fault;
+use crate::faults::table::{Row, Verdict};
+
+const POLL: Duration = Duration::from_millis(50);
+
+/// Plants faults in one tree, one after the other.
+pub(crate) struct Runner {
+    tree: Tree,
+    /// Holds `build` and `logs`.
+    folder: PathBuf,
+    jobs: Option<usize>,
+    /// Of one test run; a build may take what it takes.
+    timeout: Duration,
+    /// What each test command says without a fault; `None` is a pass.
+    baselines: BTreeMap<Vec<String>, Option<Verdict>>,
+}
+
+/// How a cargo command ended.
+enum Ended {
+    Done(ExitStatus),
+    TimedOut,
+}
+
+impl Runner {
+    pub(crate) fn new(tree: Tree, folder: &Path, jobs: Option<usize>, timeout: Duration) -> Self {
+        Self { tree, folder: folder.to_path_buf(), jobs, timeout, baselines: BTreeMap::new() }
+    }
+
+    /// Plants one fault, runs its test, and restores the file.
+    pub(crate) fn plant(&mut self, fault: &Fault) -> Result<Row, String> {
+        let start = Instant::now();
+        let verdict = self.judge(fault)?;
+        Ok(Row { fault: fault.clone(), verdict, took: start.elapsed() })
+    }
+
+    fn judge(&mut self, fault: &Fault) -> Result<Verdict, String> {
+        // before the baseline, because it costs nothing
+        if let Err(why) = self.tree.plant(fault)? {
+            return Ok(Verdict::Stale(why));
+        }
+        if let Some(verdict) = self.baseline(&fault.test)? {
+            return Ok(verdict);
+        }
+        let planted = match self.tree.plant(fault)? {
+            Ok(planted) => planted,
+            Err(why) => return Ok(Verdict::Stale(why)),
+        };
+        let verdict = self.test(&fault.test, &log_name(&fault.name))?;
+        drop(planted);
+        Ok(verdict)
+    }
+
+    /// Runs a test command without a fault, once: it must pass, and run something, for its failure to mean anything.
+    fn baseline(&mut self, test: &[String]) -> Result<Option<Verdict>, String> {
+        if let Some(known) = self.baselines.get(test) {
+            return Ok(known.clone());
+        }
+        let name = format!("baseline-{}", self.baselines.len());
+        let problem = match self.test(test, &name)? {
+            Verdict::Survived => None,
+            Verdict::Caught => Some(Verdict::BadTest("it fails without the fault".into())),
+            Verdict::DoesNotCompile(log) => {
+                Some(Verdict::BadTest(format!("without the fault it does not compile, or cargo refuses it; see {log}")))
+            }
+            other => Some(other),
+        };
+        self.baselines.insert(test.to_vec(), problem.clone());
+        Ok(problem)
+    }
+
+    /// Builds, then runs, and reads the outcome. `Survived` is a pass.
+    fn test(&self, test: &[String], name: &str) -> Result<Verdict, String> {
+        let build_log = self.log_path(name, "build")?;
+        let mut build = vec!["--no-run".to_string()];
+        build.extend_from_slice(test);
+        match self.cargo_test(&build, &build_log, Duration::MAX)? {
+            Ended::Done(status) if status.success() => {}
+            Ended::Done(_) => return Ok(Verdict::DoesNotCompile(build_log.display().to_string())),
+            Ended::TimedOut => return Ok(Verdict::TimedOut),
+        }
+        let test_log = self.log_path(name, "test")?;
+        match self.cargo_test(test, &test_log, self.timeout)? {
+            Ended::Done(status) => {
+                let printed = fs::read(&test_log).map_err(|e| format!("{}: {e}", test_log.display()))?;
+                Ok(read_outcome(status.success(), &String::from_utf8_lossy(&printed), &test_log))
+            }
+            Ended::TimedOut => Ok(Verdict::TimedOut),
+        }
+    }
+
+    fn log_path(&self, name: &str, stage: &str) -> Result<PathBuf, String> {
+        let folder = self.folder.join("logs");
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(folder.join(format!("{name}-{stage}.log")))
+    }
+
+    fn cargo_test(&self, arguments: &[String], log: &Path, limit: Duration) -> Result<Ended, String> {
+        let io = |e: std::io::Error| format!("{}: {e}", log.display());
+        let out = File::create(log).map_err(io)?;
+        let mut command = cargo(self.tree.root());
+        command.arg("test").args(arguments).env("CARGO_TARGET_DIR", self.folder.join("build"));
+        command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "0");
+        if let Some(jobs) = self.jobs {
+            command.env("CARGO_BUILD_JOBS", jobs.to_string());
+        }
+        command.stdin(Stdio::null()).stderr(out.try_clone().map_err(io)?).stdout(out);
+        wait(own_group(&mut command).spawn().map_err(|e| format!("cannot run cargo: {e}"))?, limit)
+    }
+}
+
+/// Reads what a test run printed. Only a test that reports failure has caught anything.
+fn read_outcome(success: bool, printed: &str, log: &Path) -> Verdict {
+    let ran = printed.lines().filter_map(|l| l.strip_prefix("running ")?.split(' ').next()?.parse::<u64>().ok());
+    if ran.sum::<u64>() == 0 {
+        return Verdict::BadTest("its filter matches no test".into());
+    }
+    // documentation tests compile only when they run
+    if printed.contains("Couldn't compile the test") {
+        return Verdict::DoesNotCompile(log.display().to_string());
+    }
+    match (success, printed.contains("test result: FAILED")) {
+        (true, _) => Verdict::Survived,
+        (false, true) => Verdict::Caught,
+        (false, false) => Verdict::Crashed(log.display().to_string()),
+    }
+}
+
+/// A file name for a fault's name.
+fn log_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect()
+}
+
+/// Gives the command a process group, so that a hanging test dies with the cargo that started it.
+fn own_group(command: &mut Command) -> &mut Command {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    command
+}
+
+fn wait(mut child: Child, limit: Duration) -> Result<Ended, String> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(|e| format!("cannot wait for cargo: {e}"))? {
+            return Ok(Ended::Done(status));
+        }
+        if start.elapsed() > limit {
+            kill_group(&mut child);
+            return Ok(Ended::TimedOut);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Ends the process group that `own_group` made for this child.
+fn kill_group(child: &mut Child) {
+    if cfg!(unix) {
+        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}

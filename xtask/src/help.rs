@@ -1,0 +1,40 @@
+//! What `cargo xtask help` prints.
+
+use crate::checks::CHECKS;
+
+const HEAD: &str = "\
+Checks and chores of the Remat repository.
+
+  cargo xtask check [NAME ...]
+      Runs every check below, or those named. All of them run before it exits, so that one run tells all; it exits
+      with 1 if any failed. `warning:` lines fail nothing.
+";
+
+const TAIL: &str = "
+  cargo xtask test [ARG ...]
+      Runs every unit, integration and documentation test: cargo test --workspace --no-fail-fast, with the dev profile
+      (checked arithmetic and debug assertions; kernels and dependencies are optimised). ARGs go to cargo test.
+
+  cargo xtask plant-faults [FILE] [--only NAME] [--list] [--jobs N] [--timeout SECONDS]
+      Proves the tests: plants each fault of xtask/faults/*.toml (or of FILE) in a scratch copy of the tree, one at a
+      time, and expects its test to fail. Exits with 1 if a fault survives, does not compile, or no longer fits the
+      code. --jobs goes to cargo's builds. The format is in xtask/faults/README.md.
+";
+
+/// The whole help text.
+pub(crate) fn text() -> String {
+    let width = CHECKS.iter().map(|c| c.name.len()).max().unwrap_or(0);
+    let rows: String = CHECKS.iter().map(|c| format!("      {:width$}  {}\n", c.name, c.teaches)).collect();
+    format!("{HEAD}\n{rows}{TAIL}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_every_check() {
+        let text = text();
+        assert!(CHECKS.iter().all(|c| text.contains(c.name) && text.contains(c.teaches)));
+    }
+}

@@ -1,0 +1,94 @@
+//! The designed order of the crates, whole, including those not written yet.
+//!
+//! A crate may use what its row names and whatever those rows reach. The check reads manifests only: what a manifest
+//! does not name, code cannot use.
+
+/// One crate of the design.
+pub(crate) struct Layer {
+    /// Folder under `crates/`.
+    pub(crate) role: &'static str,
+    /// The crates directly to its left.
+    pub(crate) uses: &'static [&'static str],
+    /// Set for a part of one other crate: only that crate may use it, and using that crate does not reach it.
+    pub(crate) private_to: Option<&'static str>,
+    /// Unsafe code may live here; everywhere else crate roots forbid it.
+    pub(crate) may_be_unsafe: bool,
+    /// Other programs link it, so it must not panic on what they pass: no `unwrap()`.
+    pub(crate) is_library: bool,
+}
+
+const fn library(role: &'static str, uses: &'static [&'static str]) -> Layer {
+    Layer { role, uses, private_to: None, may_be_unsafe: false, is_library: true }
+}
+
+const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> Layer {
+    Layer { may_be_unsafe: true, ..library(role, uses) }
+}
+
+/// `types <- kernels <- ops <- graph <- runtime <- tensor <- nn <- remat; graph <- onnx; {onnx, runtime} <- lite;
+/// {remat, lite} <- {cli, python}`, and `derive` inside `nn`.
+pub(crate) const LAYERS: &[Layer] = &[
+    library("types", &[]),
+    unsafe_library("kernels", &["types"]),
+    library("ops", &["kernels"]),
+    library("graph", &["ops"]),
+    unsafe_library("runtime", &["graph"]),
+    library("tensor", &["runtime"]),
+    Layer { private_to: Some("nn"), is_library: false, ..library("derive", &[]) },
+    library("nn", &["tensor"]),
+    library("remat", &["nn"]),
+    library("onnx", &["graph"]),
+    unsafe_library("lite", &["onnx", "runtime"]),
+    Layer { is_library: false, ..library("cli", &["remat", "lite"]) },
+    Layer { is_library: false, ..unsafe_library("python", &["remat", "lite"]) },
+];
+
+/// The row of a role.
+pub(crate) fn layer(role: &str) -> Option<&'static Layer> {
+    LAYERS.iter().find(|l| l.role == role)
+}
+
+/// The role of a package of this workspace: `remat-ops` is `ops`, `remat` is itself; `None` for outside packages.
+pub(crate) fn role_of_package(package: &str) -> Option<&str> {
+    if package == "remat" { Some(package) } else { package.strip_prefix("remat-") }
+}
+
+/// The package of a role.
+pub(crate) fn package_of_role(role: &str) -> String {
+    if role == "remat" { role.to_string() } else { format!("remat-{role}") }
+}
+
+/// True if crate `from` may use crate `to`.
+pub(crate) fn may_use(from: &str, to: &str) -> bool {
+    match layer(to).and_then(|l| l.private_to) {
+        Some(owner) => from == owner,
+        None => layer(from).is_some_and(|l| l.uses.iter().any(|&left| left == to || may_use(left, to))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_only_use_rows_above_them() {
+        for (i, row) in LAYERS.iter().enumerate() {
+            for used in row.uses {
+                assert!(LAYERS[..i].iter().any(|l| l.role == *used), "{} uses {used}", row.role);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_is_transitive_and_never_points_right() {
+        assert!(may_use("nn", "types") && may_use("cli", "onnx") && may_use("lite", "kernels"));
+        assert!(!may_use("types", "kernels") && !may_use("onnx", "runtime") && !may_use("remat", "lite"));
+        assert!(!may_use("ops", "ops") && !may_use("nn", "unknown"));
+    }
+
+    #[test]
+    fn derive_belongs_to_nn_alone() {
+        assert!(may_use("nn", "derive"));
+        assert!(!may_use("remat", "derive") && !may_use("types", "derive") && !may_use("derive", "types"));
+    }
+}

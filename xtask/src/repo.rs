@@ -1,0 +1,168 @@
+//! The files of the repository, as the checks see them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::manifest::Manifest;
+use crate::modules;
+use crate::rust_source::Source;
+
+/// A checkout. All paths that leave it are relative to `root`.
+pub(crate) struct Repo {
+    root: PathBuf,
+}
+
+/// A crate of the workspace: a folder of `crates/`.
+pub(crate) struct Crate {
+    /// The folder's name, which is the crate's role: `types`, `kernels`.
+    pub(crate) role: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) manifest: Manifest,
+}
+
+impl Crate {
+    /// Path of the manifest.
+    pub(crate) fn manifest_path(&self) -> PathBuf {
+        self.dir.join("Cargo.toml")
+    }
+}
+
+/// A Rust file with its masked text.
+pub(crate) struct RustFile {
+    pub(crate) path: PathBuf,
+    pub(crate) source: Source,
+    /// The whole file is test code, by its folder or by the `#[cfg(test)]` of its `mod` line.
+    pub(crate) is_test: bool,
+}
+
+impl RustFile {
+    /// True where `offset` lies in test code.
+    pub(crate) fn is_test_at(&self, offset: usize) -> bool {
+        self.is_test || self.source.is_test_at(offset)
+    }
+}
+
+impl Repo {
+    /// The repository that this xtask was built from.
+    pub(crate) fn here() -> Result<Self, String> {
+        let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = xtask.parent().ok_or("xtask has no parent folder")?;
+        Ok(Self::at(root))
+    }
+
+    /// A repository at `root`.
+    pub(crate) fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Reads a text file.
+    pub(crate) fn read(&self, path: &Path) -> Result<String, String> {
+        fs::read_to_string(self.root.join(path)).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// True if `path` exists, as a file or a folder.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// Every file that git tracks or would add, sorted; without git, every file outside `target` and hidden folders.
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>, String> {
+        let mut files = if self.root.join(".git").exists() { self.git_files()? } else { walk(&self.root, &self.root)? };
+        // git still lists a file that was deleted and not yet committed
+        files.retain(|f| self.root.join(f).is_file());
+        files.sort();
+        files.dedup();
+        Ok(files)
+    }
+
+    fn git_files(&self) -> Result<Vec<PathBuf>, String> {
+        let output = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&self.root)
+            .output()
+            .map_err(|e| format!("cannot run git: {e}; install git"))?;
+        if !output.status.success() {
+            return Err(format!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        let names = String::from_utf8(output.stdout).map_err(|e| format!("a file name is not UTF-8: {e}"))?;
+        Ok(names.split('\0').filter(|n| !n.is_empty()).map(PathBuf::from).collect())
+    }
+
+    /// The crates under `crates/`, sorted by role.
+    pub(crate) fn crates(&self) -> Result<Vec<Crate>, String> {
+        let mut crates = Vec::new();
+        for path in self.files()? {
+            let parts: Vec<_> = path.iter().filter_map(|p| p.to_str()).collect();
+            if let ["crates", role, "Cargo.toml"] = parts[..] {
+                let manifest = Manifest::parse(&self.read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+                let dir = PathBuf::from("crates").join(role);
+                crates.push(Crate { role: role.to_string(), dir, manifest });
+            }
+        }
+        Ok(crates)
+    }
+
+    /// Every Rust file, masked, with its test flag.
+    pub(crate) fn rust_files(&self) -> Result<Vec<RustFile>, String> {
+        let mut test_modules = BTreeSet::new();
+        for krate in self.crates()? {
+            test_modules.extend(modules::reachable(self, &krate)?.into_iter().filter(|m| m.is_test).map(|m| m.path));
+        }
+        let mut files = Vec::new();
+        for path in self.files()? {
+            if path.extension().is_some_and(|e| e == "rs") {
+                let in_tests = path.parent().is_some_and(|p| p.iter().any(|part| part == "tests"));
+                let is_test = in_tests || test_modules.contains(&path);
+                files.push(RustFile { source: Source::new(self.read(&path)?), path, is_test });
+            }
+        }
+        Ok(files)
+    }
+}
+
+fn walk(root: &Path, dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))? {
+        let path = entry.map_err(|e| format!("{}: {e}", dir.display()))?.path();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            if name != "target" && (!name.starts_with('.') || name == ".ci") {
+                found.extend(walk(root, &path)?);
+            }
+        } else if let Ok(relative) = path.strip_prefix(root) {
+            found.push(relative.to_path_buf());
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn without_git_hidden_and_target_folders_are_left_out() {
+        let repo = Scratch::new(&[("a.md", ""), ("target/b.md", ""), (".hidden/c.md", ""), (".ci/run", "")]);
+        assert_eq!(repo.files().unwrap(), [PathBuf::from(".ci/run"), PathBuf::from("a.md")]);
+    }
+
+    #[test]
+    fn a_file_declared_under_cfg_test_is_test_code() {
+        let repo = Scratch::new(&[
+            ("crates/ops/Cargo.toml", "[package]\nname = \"remat-ops\""),
+            ("crates/ops/src/lib.rs", "mod a;\n#[cfg(test)]\nmod b;"),
+            ("crates/ops/src/a.rs", ""),
+            ("crates/ops/src/b.rs", ""),
+            ("crates/ops/tests/c.rs", ""),
+        ]);
+        let tests: Vec<_> = repo.rust_files().unwrap().into_iter().filter(|f| f.is_test).map(|f| f.path).collect();
+        assert_eq!(tests, [PathBuf::from("crates/ops/src/b.rs"), PathBuf::from("crates/ops/tests/c.rs")]);
+    }
+}
