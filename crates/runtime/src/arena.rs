@@ -232,6 +232,14 @@ impl Arena {
         }
     }
 
+    /// Bytes of the free range at the end.
+    pub fn free_tail(&self) -> usize {
+        match self.segments.last_key_value() {
+            Some((_, &(bytes, None))) => bytes,
+            _ => 0,
+        }
+    }
+
     /// Size of the address range.
     pub fn capacity(&self) -> usize {
         self.capacity

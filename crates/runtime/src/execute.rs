@@ -1,5 +1,7 @@
 //! The one door from the runtime to the kernels: slices are made from offsets here, and nowhere else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
@@ -10,10 +12,12 @@ use crate::device::{Buffer, Launch, Region};
 const INLINE_INPUTS: usize = 4;
 
 /// Runs a launch on host memory. Errors: the op's, or Internal if ranges overlap that must not.
-pub(crate) fn run_op(region: &mut Region, pool: &Pool, l: &Launch) -> Result<()> {
+///
+/// # Safety
+/// Until this returns nobody else writes the launch's inputs, or reads or writes its outputs and workspace.
+pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch) -> Result<()> {
     check_disjoint(l)?;
-    let region = &*region;
-    // SAFETY: `region` came in exclusively borrowed, and the workspace is disjoint from all inputs and outputs by
+    // SAFETY: nobody else uses the workspace by the caller's promise, and it is disjoint from all inputs and outputs by
     // `check_disjoint`.
     let workspace = unsafe { region.bytes_mut(l.workspace.0, l.workspace.1)? };
     let (few, many);
@@ -28,13 +32,17 @@ pub(crate) fn run_op(region: &mut Region, pool: &Pool, l: &Launch) -> Result<()>
         many = (0..l.x.len()).map(|i| input(region, l, i)).collect::<Result<Vec<_>>>()?;
         &many[..]
     };
-    let result = if l.y.len() == 1 {
-        let mut y = [output(region, l, 0)?];
-        l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
-    } else {
-        let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
-        l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
-    };
+    // A kernel that panics is a bug, but it must not take the device and every waiter with it.
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        if l.y.len() == 1 {
+            let mut y = [output(region, l, 0)?];
+            l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+        } else {
+            let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
+            l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+        }
+    }));
+    let result = caught.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the kernel panicked")));
     result.map_err(|e| e.with_op(l.op.label()))
 }
 
@@ -43,8 +51,8 @@ fn input<'a>(region: &'a Region, l: &'a Launch, i: usize) -> Result<In<'a>> {
     if l.y.iter().any(|y| y.holds == Some(i)) {
         return Ok(In::donated(b.dtype, &b.layout));
     }
-    // SAFETY: called by `run_op` alone, which holds the region exclusively and has checked that inputs are disjoint
-    // from outputs and workspace; among themselves they are only read.
+    // SAFETY: called by `run_op` alone, whose caller promises that nobody writes inputs, and which has checked that they
+    // are disjoint from outputs and workspace; among themselves they are only read.
     Ok(In::new(b.dtype, &b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
 }
 
@@ -65,12 +73,15 @@ fn check_disjoint(l: &Launch) -> Result<()> {
         if overlap(r, ws) || l.y[..j].iter().any(|o| overlap(r, (o.at, o.bytes))) {
             bad = Some(format!("output {j}"));
         }
-        if let Some((i, _)) = l.x.iter().enumerate().find(|(i, x)| y.holds != Some(*i) && overlap(r, (x.at, x.bytes))) {
-            bad = Some(format!("output {j} and input {i}"));
-        }
     }
     for (i, x) in l.x.iter().enumerate() {
-        if overlap((x.at, x.bytes), ws) || !x.layout.fits(x.bytes / x.dtype.size_bytes()) {
+        if !x.layout.fits(x.bytes / x.dtype.size_bytes()) {
+            bad = Some(format!("input {i}"));
+        }
+        // No slice is made of an input whose storage an output took.
+        let r = (x.at, x.bytes);
+        let donated = l.y.iter().any(|y| y.holds == Some(i));
+        if !donated && (overlap(r, ws) || l.y.iter().any(|y| overlap(r, (y.at, y.bytes)))) {
             bad = Some(format!("input {i}"));
         }
     }
@@ -83,23 +94,32 @@ fn check_disjoint(l: &Launch) -> Result<()> {
 }
 
 /// Copies host bytes to offset `at`.
-pub(crate) fn upload(region: &mut Region, at: usize, data: &HostTensor) -> Result<()> {
+///
+/// # Safety
+/// Until this returns nobody else reads or writes the range.
+pub(crate) unsafe fn upload(region: &Region, at: usize, data: &HostTensor) -> Result<()> {
     let bytes = data.bytes();
-    // SAFETY: `region` is borrowed exclusively, so no other slice of it is alive.
+    // SAFETY: exclusive by the caller's promise.
     unsafe { region.bytes_mut(at, bytes.len())? }.copy_from_slice(bytes);
     Ok(())
 }
 
 /// Copies a tensor's elements out.
-pub(crate) fn download(region: &Region, x: &Buffer) -> Result<HostTensor> {
-    // SAFETY: the worker that owns the region runs nothing else meanwhile, so no mutable slice is alive.
+///
+/// # Safety
+/// Until this returns nobody writes the tensor's storage.
+pub(crate) unsafe fn download(region: &Region, x: &Buffer) -> Result<HostTensor> {
+    // SAFETY: nobody writes the range by the caller's promise.
     HostTensor::gather(x.dtype, &x.layout, unsafe { region.bytes(x.at, x.bytes)? })
 }
 
 /// Moves bytes; ranges may overlap.
-pub(crate) fn shift(region: &mut Region, from: usize, to: usize, bytes: usize) -> Result<()> {
+///
+/// # Safety
+/// Until this returns nobody else reads or writes anything from the lower to the upper range's end.
+pub(crate) unsafe fn shift(region: &Region, from: usize, to: usize, bytes: usize) -> Result<()> {
     let (lo, hi) = (from.min(to), from.max(to) + bytes);
-    // SAFETY: `region` is borrowed exclusively, so no other slice of it is alive.
+    // SAFETY: exclusive by the caller's promise.
     let all = unsafe { region.bytes_mut(lo, hi - lo)? };
     all.copy_within(from - lo..from - lo + bytes, to - lo);
     Ok(())

@@ -15,7 +15,7 @@ mod report;
 mod slab;
 
 pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
-pub use device::{Backend, Buffer, Event, Launch, OutBuffer, StreamId};
+pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, RaceLog, StreamId};
 pub use eager::{Channel, Charge, Device, Handle, Scope, TensorId};
 pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
 pub use profile::Trace;

@@ -5,14 +5,17 @@
 
 mod cpu;
 mod dry;
+mod emulated;
 mod region;
 
 pub(crate) use cpu::Cpu;
 pub(crate) use dry::Dry;
+pub(crate) use emulated::Emulated;
+pub use emulated::{EmulatedOptions, RaceLog};
 pub(crate) use region::Region;
 
 use remat_ops::OpRef;
-use remat_types::{DType, HostTensor, Layout, Result, Shape};
+use remat_types::{CallSite, DType, Error, HostTensor, Layout, Result, Shape};
 
 /// An ordered queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -75,6 +78,8 @@ pub struct Launch {
     pub workspace: (usize, usize),
     /// Events of the writes that made the inputs; if one of them failed, so does this launch.
     pub after: remat_types::SmallVec<[Event; 4]>,
+    /// Where the user's program asked for it, for errors.
+    pub site: CallSite,
 }
 
 /// A device. Calls come from one thread, the worker that owns it.
@@ -112,7 +117,7 @@ pub trait Backend: Send {
     /// Queues a copy of host bytes to offset `at`.
     fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event>;
 
-    /// Waits for `after` and copies a tensor's elements out.
+    /// Waits for `after` and copies a tensor's elements out. Errors as [`Backend::synchronize`].
     fn download(&mut self, x: &Buffer, after: Event) -> Result<HostTensor>;
 
     /// Moves bytes within the device after everything queued so far; ranges may overlap. Has run on return.
@@ -121,19 +126,23 @@ pub trait Backend: Send {
     /// What is queued on `stream` from now on runs after `event`.
     fn wait(&mut self, stream: StreamId, event: Event);
 
-    /// Waits until `event` is reached. Errors: what failed there.
+    /// Waits until `event` is reached. Errors: what failed there, the first time, and Poisoned after that.
     fn synchronize(&mut self, event: Event) -> Result<()>;
 
-    /// Waits for all streams.
+    /// Waits for all streams. Errors: the first failure that no call has reported yet.
     fn synchronize_all(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Nanoseconds on the device's clock.
-    fn now_ns(&self) -> u64;
-
-    /// How long the launch behind `event` ran, if the device knows it by now.
-    fn elapsed_ns(&self, _event: Event) -> Option<u64> {
+    /// Waits for all streams; what failed of the work queued after `marks`, without reporting it. There is at most one
+    /// mark a stream, and a stream without one counts as a whole.
+    fn failed_after(&mut self, _marks: &[Event]) -> Option<Error> {
         None
     }
+
+    /// Waits for all streams and leaves failures to be reported by others: for whoever moves memory.
+    fn wait_idle(&mut self) {}
+
+    /// Nanoseconds on the device's clock.
+    fn now_ns(&self) -> u64;
 }

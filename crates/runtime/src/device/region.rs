@@ -4,6 +4,7 @@
 //! cost memory only after they are first written, and [`Region::release`] gives them back.
 
 use std::slice;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use remat_types::{Error, ErrorKind, Result};
@@ -11,7 +12,8 @@ use remat_types::{Error, ErrorKind, Result};
 /// See the module's note.
 pub(crate) struct Region {
     map: MmapRaw,
-    usable: usize,
+    /// Offsets below this may be used; it never shrinks.
+    usable: AtomicUsize,
 }
 
 /// From this size on a range asks for huge pages: one of them is 2 MiB, smaller ranges would only be rounded up.
@@ -25,29 +27,32 @@ impl Region {
             .no_reserve_swap()
             .map_anon()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot map {bytes} bytes: {e}")))?;
-        Ok(Region { map: MmapRaw::from(map), usable: 0 })
+        Ok(Region { map: MmapRaw::from(map), usable: AtomicUsize::new(0) })
     }
 
     /// Makes `0..bytes` usable. Errors: Io beyond the mapped range.
-    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
         if bytes > self.map.len() {
             let text = format!("{bytes} bytes asked of a device that has {}", self.map.len());
             return Err(Error::new(ErrorKind::Io, text));
         }
-        if bytes > self.usable && bytes >= HUGE_PAGE_MIN_BYTES {
+        if bytes > self.usable.load(Ordering::Relaxed) && bytes >= HUGE_PAGE_MIN_BYTES {
             // Advice may be refused (no huge pages); it changes speed only.
             let _ = self.map.advise_range(Advice::HugePage, 0, bytes);
         }
-        self.usable = self.usable.max(bytes);
+        self.usable.fetch_max(bytes, Ordering::Relaxed);
         Ok(())
     }
 
     /// Gives the whole pages within `from..to` back to the system; their content becomes zero.
-    pub(crate) fn release(&mut self, from: usize, to: usize) {
+    ///
+    /// # Safety
+    /// No slice of a range that overlaps `from..to` may be alive.
+    pub(crate) unsafe fn release(&self, from: usize, to: usize) {
         const PAGE: usize = 4096;
         let (from, to) = (from.div_ceil(PAGE) * PAGE, to.min(self.map.len()) / PAGE * PAGE);
         if from < to {
-            // SAFETY: DontNeed zeroes anonymous private pages; `&mut self` proves that no slice of them is alive.
+            // SAFETY: DontNeed zeroes anonymous private pages, which is a write; the caller promises that no slice sees it.
             let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to - from) };
         }
     }
@@ -75,8 +80,9 @@ impl Region {
     }
 
     fn check(&self, at: usize, bytes: usize) -> Result<()> {
-        if at.checked_add(bytes).is_none_or(|end| end > self.usable) {
-            let text = format!("bytes {at}..+{bytes} lie outside the {} usable ones", self.usable);
+        let usable = self.usable.load(Ordering::Relaxed);
+        if at.checked_add(bytes).is_none_or(|end| end > usable) {
+            let text = format!("bytes {at}..+{bytes} lie outside the {usable} usable ones");
             return Err(Error::new(ErrorKind::Internal, text));
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, fold};
+use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold};
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
@@ -128,7 +128,9 @@ impl Channel {
         }
         let id = self.new_id();
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
-        self.shared.queue.push(Command::PutFrom { id, from: from.clone(), fact: fact.clone(), stream, site })?;
+        let (reply, value) = Reply::new();
+        from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
+        self.shared.queue.push(Command::PutFrom { id, value, fact: fact.clone(), stream, site })?;
         Ok(self.handle(id, fact))
     }
 
@@ -231,6 +233,11 @@ impl Channel {
     /// The backward graph for `key`, built at its first use on this device. `y` are the facts of the forward outputs.
     pub fn backward(&self, key: BackwardKey, y: &[Fact]) -> Result<Arc<Backward>> {
         self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).get(key, y)
+    }
+
+    /// The forward values that a tape keeps for `key`; see [`remat_ops::BackwardCache::saves`].
+    pub fn saves(&self, key: &BackwardKey, y: &[Fact]) -> Result<Arc<SaveMask>> {
+        self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).saves(key, y)
     }
 
     /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads
@@ -339,6 +346,12 @@ impl Channel {
     /// was not reported yet.
     pub fn close(&self) -> Result<()> {
         self.shared.close()
+    }
+
+    /// Checks the worker's invariants, after everything queued so far; for tests. Errors: Internal.
+    #[doc(hidden)]
+    pub fn verify(&self) -> Result<()> {
+        self.ask(|reply| Command::Verify { reply })
     }
 
     /// Holds the worker until the returned sender is dropped; for tests of what needs no worker.

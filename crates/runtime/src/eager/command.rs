@@ -5,8 +5,8 @@ use std::sync::Arc;
 use remat_ops::OpRef;
 use remat_types::{CallSite, Fact, Facts, HostTensor, Result, SmallVec};
 
-use super::handle::{Handle, TensorId};
-use super::queue::Reply;
+use super::handle::TensorId;
+use super::queue::{Answer, Reply};
 use crate::device::StreamId;
 use crate::profile::Trace;
 use crate::report::{Kind, MemoryReport, Stats};
@@ -42,10 +42,11 @@ pub(crate) enum Command {
         stream: StreamId,
         site: CallSite,
     },
-    /// A copy of another device's tensor; the handle keeps it alive.
+    /// A copy of another device's tensor, whose value was asked for before this command was queued: so two devices
+    /// that copy from each other never wait in a circle.
     PutFrom {
         id: TensorId,
-        from: Handle,
+        value: Answer<HostTensor>,
         fact: Fact,
         stream: StreamId,
         site: CallSite,
@@ -100,6 +101,10 @@ pub(crate) enum Command {
     Report {
         reply: Reply<MemoryReport>,
     },
+    /// Check the invariants; for tests.
+    Verify {
+        reply: Reply<()>,
+    },
     ResetPeak,
     EvictAll {
         reply: Reply<usize>,
@@ -132,6 +137,7 @@ impl Command {
             Command::Fetch { reply, .. } => no(reply, e),
             Command::Await { reply, .. }
             | Command::Sync { reply }
+            | Command::Verify { reply }
             | Command::SetBudget { reply, .. }
             | Command::Close { reply } => no(reply, e),
             Command::Charge { reply, .. } => no(reply, e),

@@ -10,7 +10,7 @@ use super::channel::Channel;
 use super::command::Command;
 use super::queue::{Queue, Reply};
 use super::worker;
-use crate::device::{Backend, Cpu, Dry, StreamId};
+use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, StreamId};
 use crate::options::DeviceOptions;
 
 /// The parts of a device that its channels share.
@@ -74,6 +74,12 @@ impl Device {
         options.check()?;
         let threads = options.threads;
         Device::with_backend(Box::new(Dry::new(threads)), options)
+    }
+
+    /// A device for tests that runs asynchronously, on several streams, and checks the order of its work.
+    pub fn emulated(emulated: EmulatedOptions, options: DeviceOptions) -> Result<Device> {
+        options.check()?;
+        Device::with_backend(Box::new(Emulated::new(emulated)?), options)
     }
 
     /// A device with a backend of the caller's.

@@ -13,12 +13,14 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(error: Error) -> Rc<Self> {
-        Rc::new(Failure { error, reported: Cell::new(false) })
+        // A poisoned input's own error has been told already.
+        let reported = Cell::new(error.kind() == ErrorKind::Poisoned);
+        Rc::new(Failure { error, reported })
     }
 
     /// The error itself the first time, and after that one of kind Poisoned that names it.
     pub(crate) fn report(&self) -> Error {
-        if !self.reported.replace(true) {
+        if !self.reported.replace(true) || self.error.kind() == ErrorKind::Poisoned {
             return self.error.clone();
         }
         let e = Error::new(ErrorKind::Poisoned, format!("depends on an operation that failed: {}", self.error));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use remat_ops::{LayoutReq, OpRef};
-use remat_types::{Fact, Facts, Layout, Result, SmallVec};
+use remat_types::{CallSite, Error, Fact, Facts, Layout, Result, SmallVec};
 
 use super::table::{RecipeId, Source, Storage, StorageId};
 use super::worker::Worker;
@@ -25,6 +25,7 @@ pub(super) struct Call<'a> {
     pub(super) holds: &'a [Option<usize>],
     pub(super) stream: StreamId,
     pub(super) scope: &'a Option<Arc<str>>,
+    pub(super) site: CallSite,
     /// True for a recomputation.
     pub(super) again: bool,
 }
@@ -43,6 +44,7 @@ impl Worker {
         holds: &[Option<usize>],
         cost_ns: f64,
         op: &OpRef,
+        x: &[Source],
     ) -> Result<()> {
         self.running = op.label();
         let takes = |j: usize| holds.get(j).is_some_and(Option::is_some);
@@ -51,15 +53,35 @@ impl Worker {
                 continue;
             }
             let bytes = self.table.storages[id].bytes;
-            let rest = y.iter().enumerate().skip(j + 1).filter(|(k, _)| !takes(*k));
-            self.still_needed = rest.map(|(_, s)| padded(self.table.storages[*s].bytes)).sum();
             if let Err(e) = self.place(id, Self::end_for(cost_ns, bytes)) {
+                let rest = y.iter().enumerate().skip(j + 1).filter(|(k, _)| !takes(*k));
+                let rest: usize = rest.map(|(_, s)| padded(self.table.storages[*s].bytes)).sum();
+                let e = self.needing(e, id, rest + self.scratch_bytes(op, x));
                 (0..j).filter(|k| !takes(*k)).for_each(|k| self.unplace(y[k]));
                 return Err(e);
             }
         }
-        self.still_needed = 0;
         Ok(())
+    }
+
+    /// The scratch memory of a call, as [`Worker::run`] will place it.
+    pub(super) fn scratch_bytes(&self, op: &OpRef, x: &[Source]) -> usize {
+        let facts: SmallVec<[Fact; 4]> = x.iter().map(|s| Fact::new(s.dtype, s.layout.shape().clone())).collect();
+        let refs: SmallVec<[&Fact; 4]> = facts.iter().collect();
+        let copied = |i: usize| op.layout(i) == LayoutReq::Contiguous && !x[i].layout.is_contiguous();
+        let copies: usize = (0..x.len()).filter(|i| copied(*i)).map(|i| padded(facts[i].bytes())).sum();
+        copies + padded(op.workspace(&refs, self.backend.threads()))
+    }
+
+    /// A budget error of placing `id`, told that so many more bytes were to come.
+    fn needing(&mut self, e: Error, id: StorageId, more: usize) -> Error {
+        if e.shortfall().is_none() {
+            return e;
+        }
+        self.still_needed = more;
+        let e = self.shortfall(id);
+        self.still_needed = 0;
+        e
     }
 
     /// Runs a call and returns its time in nanoseconds. Errors: Budget for scratch memory, or the kernel's.
@@ -91,7 +113,9 @@ impl Worker {
         self.launch(call, &x, workspace)?;
         let end_ns = self.backend.now_ns();
         self.now_ns = end_ns;
-        let ns = end_ns - start_ns;
+        // An asynchronous launch has only been queued: what that took says nothing of its cost.
+        let queued = self.backend.is_asynchronous();
+        let ns = if queued { call.op.cost(&refs, call.facts).prior_ns() } else { end_ns - start_ns };
         self.count(call, start_ns, ns);
         Ok(ns)
     }
@@ -100,7 +124,11 @@ impl Worker {
         let id = self.new_storage(bytes, Kind::Workspace, call.op.label());
         self.table.storages[id].pins = 1;
         scratch.push(id);
-        self.place(id, crate::arena::End::Low)?;
+        if let Err(e) = self.place(id, crate::arena::End::Low) {
+            let placed: usize = scratch.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();
+            let more = self.scratch_bytes(call.op, call.x).saturating_sub(placed);
+            return Err(self.needing(e, id, more));
+        }
         Ok(id)
     }
 
@@ -148,6 +176,7 @@ impl Worker {
             } else {
                 SmallVec::new()
             },
+            site: call.site,
         };
         if !self.backend.is_asynchronous() {
             self.backend.launch(&launch)?;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use remat_ops::OpRef;
-use remat_types::{DType, Facts, Layout, SmallVec};
+use remat_types::{CallSite, DType, Facts, Layout, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::failure::Failure;
@@ -47,6 +47,8 @@ pub(super) struct Storage {
     pub(super) readers: SmallVec<[RecipeId; 4]>,
     /// Tensors that are views of this storage.
     pub(super) handles: u32,
+    /// Those tensors.
+    pub(super) tensors: SmallVec<[TensorId; 2]>,
     /// Must stay: a running op uses it.
     pub(super) pins: u32,
     /// Should stay: a recomputation in progress will need it.
@@ -68,6 +70,7 @@ impl Storage {
             recipe: None,
             readers: SmallVec::new(),
             handles: 0,
+            tensors: SmallVec::new(),
             pins: 0,
             wanted: 0,
             kind,
@@ -100,6 +103,7 @@ pub(super) struct Recipe {
     pub(super) depth: u32,
     pub(super) stream: StreamId,
     pub(super) scope: Option<Arc<str>>,
+    pub(super) site: CallSite,
 }
 
 pub(super) struct Table {
@@ -190,11 +194,16 @@ impl Table {
     }
 
     /// Checks the invariants of the module's note; for tests.
-    #[cfg(test)]
     pub(super) fn verify(&self) -> Result<(), String> {
         let mut fixed = 0;
         for (id, s) in self.storages.iter() {
             fixed += if s.recipe.is_none() { s.block.as_ref().map_or(0, Block::bytes) } else { 0 };
+            if s.wanted > 0 || (s.pins > 0 && s.kind != Kind::Staging) {
+                return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label));
+            }
+            if s.handles == 0 && s.is_resident() && s.recipe.is_some() {
+                return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label));
+            }
             if s.handles == 0 && s.readers.is_empty() && s.pins == 0 {
                 return Err(format!("{id:?} ({}) is needed by nothing", s.label));
             }

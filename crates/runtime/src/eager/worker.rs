@@ -12,12 +12,13 @@ use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command, Until};
 use super::failure::Failure;
-use super::handle::{Handle, TensorId};
+use super::future::Future;
+use super::handle::TensorId;
 use super::memory::Ledger;
 use super::queue::Queue;
 use super::run::Call;
 use super::table::{Recipe, Slot, Source, StorageId, Table};
-use crate::arena::{Arena, End};
+use crate::arena::{Arena, End, padded};
 use crate::device::{Backend, Buffer, Event, StreamId};
 use crate::options::DeviceOptions;
 use crate::profile::Trace;
@@ -51,9 +52,19 @@ pub(super) struct Worker {
     pub(super) visit_epoch: u64,
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
+    pub(super) future: Future,
+    /// True while a recomputation makes no progress unless what it wants is spared.
+    pub(super) spare_wanted: bool,
+    /// Commands taken from the queue and not yet run.
+    pending: VecDeque<Command>,
+    /// None when commands are stepped by hand.
+    queue: Option<Arc<Queue>>,
     unreported: VecDeque<Rc<Failure>>,
     /// The first failure since the last step mark: updates are skipped while it stands.
     step_failure: Option<Rc<Failure>>,
+    /// On asynchronous devices, the last event of each stream, now and at the last step mark.
+    pub(super) last_events: SmallVec<[Event; 2]>,
+    step_marks: SmallVec<[Event; 2]>,
 }
 
 /// Why a command did not run.
@@ -92,28 +103,61 @@ impl Worker {
             visit_epoch: 0,
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
+            future: Future::default(),
+            spare_wanted: false,
+            pending: VecDeque::new(),
+            queue: None,
             unreported: VecDeque::new(),
             step_failure: None,
+            last_events: SmallVec::new(),
+            step_marks: SmallVec::new(),
         })
     }
 
     /// Runs commands until the queue is closed.
-    pub(super) fn serve(mut self, queue: &Queue) {
-        let mut batch = VecDeque::new();
+    pub(super) fn serve(mut self, queue: &Arc<Queue>) {
+        self.queue = Some(queue.clone());
         loop {
-            queue.take(&mut batch);
-            while let Some(command) = batch.pop_front() {
+            self.take_batch(queue);
+            while let Some(command) = self.pending.pop_front() {
                 if let Command::Close { reply } = command {
                     let rest = queue.close("the device was closed");
                     let closed = || Error::new(ErrorKind::Closed, "the device was closed");
-                    batch.drain(..).chain(rest).for_each(|c| c.refuse(closed));
+                    self.pending.drain(..).chain(rest).for_each(|c| c.refuse(closed));
                     let result = self.sync();
                     drop(self);
                     reply.send(result);
                     return;
                 }
+                let before = self.now_ns;
                 self.step(command);
+                self.future.advance(self.now_ns.saturating_sub(before));
             }
+        }
+    }
+
+    /// Waits for commands and notes what they will use.
+    fn take_batch(&mut self, queue: &Queue) {
+        queue.take(&mut self.pending);
+        self.note(0);
+    }
+
+    /// Takes more of the queue in, so that a policy sees further; never more than the queue may hold.
+    pub(super) fn look_ahead(&mut self) {
+        let Some(queue) = self.queue.clone() else { return };
+        let known = self.pending.len();
+        if known < self.options.queue_capacity {
+            queue.try_take(&mut self.pending);
+            self.note(known);
+        }
+    }
+
+    fn note(&mut self, from: usize) {
+        if self.budget.is_none() {
+            self.future.clear();
+        }
+        for c in self.pending.range(from..) {
+            self.future.note(c, self.budget.is_some());
         }
     }
 
@@ -124,8 +168,9 @@ impl Worker {
                 let result = self.put(&data, kind, stream);
                 self.bind_put(id, result, data.dtype(), data.shape(), site);
             }
-            Command::PutFrom { id, from, fact, stream, site } => {
-                let result = self.put_from(from, stream);
+            Command::PutFrom { id, value, fact, stream, site } => {
+                let value = value.wait().map_err(|e| e.context("copy from another device"));
+                let result = value.and_then(|v| self.put(&v, Kind::Data, stream));
                 self.bind_put(id, result, fact.dtype, &fact.shape, site);
             }
             Command::Apply(a) => self.apply(*a),
@@ -140,7 +185,7 @@ impl Worker {
             Command::Fetch { id, reply } => reply.send(self.fetch(id)),
             Command::Await { id, reply } => reply.send(self.wait_value(id)),
             Command::Sync { reply } => reply.send(self.sync()),
-            Command::StepMark => self.step_failure = None,
+            Command::StepMark => self.step_mark(),
             Command::SetBudget { bytes, reply } => reply.send(self.set_budget(bytes)),
             Command::Charge { bytes, what, reply } => reply.send(self.charge(bytes, &what)),
             Command::Uncharge { charge } => {
@@ -150,6 +195,7 @@ impl Worker {
             }
             Command::Stats { reply } => reply.send(Ok(self.figures())),
             Command::Report { reply } => reply.send(Ok(self.report())),
+            Command::Verify { reply } => reply.send(self.verify()),
             Command::ResetPeak => self.reset_peak(),
             Command::EvictAll { reply } => reply.send(Ok(self.evict_all())),
             Command::Pause { until } => {
@@ -164,6 +210,7 @@ impl Worker {
 
     fn put(&mut self, data: &HostTensor, kind: Kind, stream: StreamId) -> Result<StorageId> {
         self.running = "put";
+        self.still_needed = 0;
         let id = self.new_storage(data.bytes().len(), kind, "put");
         if let Err(e) = self.place(id, End::High) {
             self.table.storages.remove(id);
@@ -188,22 +235,21 @@ impl Worker {
         }
     }
 
-    /// A copy of another device's tensor. Handles are causal, so two devices cannot wait for each other.
-    fn put_from(&mut self, from: Handle, stream: StreamId) -> Result<StorageId> {
-        let (reply, answer) = super::queue::Reply::new();
-        from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
-        let data = answer.wait().map_err(|e| e.context("copy from another device"))?;
-        self.put(&data, Kind::Data, stream)
-    }
-
     fn bind_put(&mut self, id: TensorId, storage: Result<StorageId>, dtype: DType, shape: &Shape, site: CallSite) {
         let slot = match storage {
-            Ok(storage) => {
-                self.table.storages[storage].handles += 1;
-                Slot::Ready(Source { storage, layout: Layout::contiguous(shape.clone()), dtype })
-            }
+            Ok(storage) => Slot::Ready(Source { storage, layout: Layout::contiguous(shape.clone()), dtype }),
             Err(e) => Slot::Failed(self.record_failure(e.with_op("put").with_call_site(site))),
         };
+        self.bind(id, slot);
+    }
+
+    /// Gives a tensor its storage, or its failure.
+    fn bind(&mut self, id: TensorId, slot: Slot) {
+        if let Slot::Ready(s) = &slot {
+            let storage = &mut self.table.storages[s.storage];
+            storage.handles += 1;
+            storage.tensors.push(id);
+        }
         self.table.tensors.insert(id, slot);
     }
 
@@ -245,15 +291,11 @@ impl Worker {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensors.get(&a.x[i as usize].0));
             let slot = match old {
-                Some(Slot::Ready(s)) => {
-                    let s = s.clone();
-                    self.table.storages[s.storage].handles += 1;
-                    Slot::Ready(s)
-                }
+                Some(Slot::Ready(s)) => Slot::Ready(s.clone()),
                 Some(Slot::Failed(f)) => Slot::Failed(f.clone()),
                 None => Slot::Failed(failure.clone()),
             };
-            self.table.tensors.insert(y, slot);
+            self.bind(y, slot);
         }
     }
 
@@ -269,8 +311,10 @@ impl Worker {
 
     fn try_apply(&mut self, a: &Apply) -> std::result::Result<(), Stop> {
         let x = self.sources(a)?;
-        if let (false, Some(f)) = (a.fallback.is_empty(), &self.step_failure) {
-            return Err(Stop::Inherited(f.clone()));
+        if !a.fallback.is_empty()
+            && let Some(f) = self.failure_of_step()
+        {
+            return Err(Stop::Inherited(f));
         }
         if let [s] = &x[..]
             && let Some(layout) = a.op.view(&s.layout)
@@ -279,10 +323,30 @@ impl Worker {
         }
         self.running = a.op.label();
         self.still_needed = 0;
-        self.pin_inputs(&x)?;
+        if let Err(e) = self.pin_inputs(&x) {
+            let outputs = a.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
+            let extra = outputs + self.scratch_bytes(&a.op, &x);
+            return Err(self.with_recomputation(e, &x, extra).into());
+        }
         let result = self.compute(a, &x);
         self.unpin(&x);
         Ok(result?)
+    }
+
+    /// What failed since the last step mark.
+    fn failure_of_step(&mut self) -> Option<Rc<Failure>> {
+        if self.step_failure.is_none()
+            && let Some(e) = self.backend.failed_after(&self.step_marks)
+        {
+            let text = format!("an operation of this step failed: {e}");
+            self.step_failure = Some(Failure::new(Error::new(ErrorKind::Poisoned, text)));
+        }
+        self.step_failure.clone()
+    }
+
+    fn step_mark(&mut self) {
+        self.step_failure = None;
+        self.step_marks = self.last_events.clone();
     }
 
     fn bind_view(&mut self, a: &Apply, s: &Source, layout: Layout) -> Result<()> {
@@ -290,8 +354,7 @@ impl Worker {
         if !layout.fits(elems) || *layout.shape() != a.facts[0].shape || a.facts[0].dtype != s.dtype {
             return Err(Error::new(ErrorKind::Internal, format!("view {layout:?} leaves its storage of {elems}")));
         }
-        self.table.storages[s.storage].handles += 1;
-        self.table.tensors.insert(a.y[0], Slot::Ready(Source { layout, ..s.clone() }));
+        self.bind(a.y[0], Slot::Ready(Source { layout, ..s.clone() }));
         Ok(())
     }
 
@@ -318,7 +381,9 @@ impl Worker {
         for (&id, hold) in y.iter().zip(&holds) {
             self.table.storages[id].pins = 0;
             if result.is_err() {
-                if let Some(i) = *hold {
+                // An input that can be made again is: a kernel may have failed half-way. A source comes back as it is,
+                // for an op that overwrites refuses its arguments before it writes.
+                if let Some(i) = hold.filter(|i| self.table.storages[x[*i].storage].recipe.is_none()) {
                     self.hand_over(id, x[i].storage);
                 }
                 self.destroy(id);
@@ -327,10 +392,9 @@ impl Worker {
         let ns = result?;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
             let s = &mut self.table.storages[id];
-            s.handles = 1;
             s.last_use_ns = self.now_ns;
             let layout = Layout::contiguous(f.shape.clone());
-            self.table.tensors.insert(tensor, Slot::Ready(Source { storage: id, layout, dtype: f.dtype }));
+            self.bind(tensor, Slot::Ready(Source { storage: id, layout, dtype: f.dtype }));
         }
         if recording {
             self.record(a, x, &y, ns, from_source);
@@ -346,15 +410,33 @@ impl Worker {
         holds: &[Option<usize>],
         cost_ns: f64,
     ) -> Result<u64> {
-        self.place_outputs(y, holds, cost_ns, &a.op)?;
+        self.place_outputs(y, holds, cost_ns, &a.op, x)?;
         for (&y, hold) in y.iter().zip(holds) {
             if let Some(i) = *hold {
                 self.hand_over(x[i].storage, y);
             }
         }
         // A donated input has no block of its own any more; the launch knows it by `holds`.
-        let call = Call { op: &a.op, x, y, facts: &a.facts, holds, stream: a.stream, scope: &a.scope, again: false };
-        self.run(&call)
+        let call = Call {
+            op: &a.op,
+            x,
+            y,
+            facts: &a.facts,
+            holds,
+            stream: a.stream,
+            scope: &a.scope,
+            site: a.site,
+            again: false,
+        };
+        if a.fallback.is_empty() || !self.backend.is_asynchronous() {
+            return self.run(&call);
+        }
+        // The old version can only come back if the failure is known before anything else uses the new one.
+        let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table.storages[*y].written).collect();
+        let ns = self.run(&call)?;
+        self.backend.synchronize(self.table.storages[y[0]].written).map(|()| ns).inspect_err(|_| {
+            y.iter().zip(before).for_each(|(y, e)| self.table.storages[*y].written = e);
+        })
     }
 
     fn expected_ns(&self, op: &OpRef, x: &[Source], facts: &Facts) -> f64 {
@@ -384,6 +466,7 @@ impl Worker {
             depth,
             stream: a.stream,
             scope: a.scope.clone(),
+            site: a.site,
         };
         self.table.attach(recipe, y);
     }
@@ -392,6 +475,8 @@ impl Worker {
         if let Some(Slot::Ready(s)) = self.table.tensors.remove(&id) {
             let storage = &mut self.table.storages[s.storage];
             storage.handles -= 1;
+            storage.tensors.retain(|t| *t != id);
+            self.future.forget(id);
             if storage.handles == 0 {
                 self.settle(s.storage);
             }
@@ -429,7 +514,7 @@ impl Worker {
         let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return };
         let s = [s.clone()];
         self.running = "commit";
-        match self.pin_inputs(&s) {
+        match self.pin_alone(&s) {
             Ok(()) => {
                 self.set_kind(s[0].storage, kind);
                 self.forget(s[0].storage);
@@ -449,11 +534,16 @@ impl Worker {
         }
     }
 
+    /// Pins what a command reads that computes nothing.
+    fn pin_alone(&mut self, s: &[Source]) -> Result<()> {
+        self.still_needed = 0;
+        self.pin_inputs(s).map_err(|e| self.with_recomputation(e, s, 0))
+    }
+
     fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {
         let s = [self.ready(id)?];
         self.running = "fetch";
-        self.still_needed = 0;
-        self.pin_inputs(&s)?;
+        self.pin_alone(&s)?;
         let storage = &self.table.storages[s[0].storage];
         let buffer = Buffer {
             dtype: s[0].dtype,
@@ -469,7 +559,7 @@ impl Worker {
     fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id)?];
         self.running = "wait";
-        self.pin_inputs(&s)?;
+        self.pin_alone(&s)?;
         let event = self.table.storages[s[0].storage].written;
         let result = self.backend.synchronize(event);
         self.unpin(&s);
@@ -489,6 +579,7 @@ impl Worker {
 
     fn charge(&mut self, bytes: usize, what: &str) -> Result<u32> {
         self.running = "staging";
+        self.still_needed = 0;
         let id = self.new_storage(bytes, Kind::Staging, "staging");
         self.table.storages[id].pins = 1;
         match self.place(id, End::High) {
@@ -538,6 +629,18 @@ impl Worker {
             ),
             recomputed,
         }
+    }
+
+    fn verify(&self) -> Result<()> {
+        let blocks = self.table.storages.iter().filter_map(|(_, s)| s.block.as_ref());
+        let held: usize = blocks.map(|b| b.bytes()).sum();
+        let checked = self.table.verify().and_then(|()| self.arena.verify()).and_then(|()| {
+            if held == self.arena.in_use() {
+                return Ok(());
+            }
+            Err(format!("storages hold {held} bytes, the arena counts {}", self.arena.in_use()))
+        });
+        checked.map_err(|text| Error::new(ErrorKind::Internal, text))
     }
 
     fn reset_peak(&mut self) {

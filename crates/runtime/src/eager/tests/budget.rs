@@ -1,0 +1,205 @@
+//! The budget as a contract.
+
+use remat_types::{ErrorKind, HostTensor, smallvec};
+
+use super::ops::{Mode, Probe};
+use super::{add, apply1, budget, cpu, exp, matmul, put, ramp, recording, tanh, value};
+use crate::eager::{Channel, Handle};
+use crate::report::Kind;
+use crate::{DeviceOptions, PolicyKind};
+
+const UNIT: usize = 4096;
+
+fn unit(c: &Channel) -> Handle {
+    put(c, &ramp(UNIT / 4))
+}
+
+/// A chain of `n` results that all stay alive.
+fn chain(c: &Channel, n: usize) -> Vec<Handle> {
+    let mut all = vec![unit(c)];
+    for i in 0..n {
+        let x = all[i].clone();
+        all.push(if i % 2 == 0 { tanh(c, &x) } else { exp(c, &x) });
+    }
+    all
+}
+
+#[test]
+fn the_peak_stays_within_any_budget_and_values_do_not_change() {
+    let free = cpu(recording());
+    let all = chain(&free, 20);
+    let want: Vec<_> = all.iter().map(|h| value(&free, h)).collect();
+    assert_eq!(free.stats().expect("open").peak_bytes, 21 * UNIT);
+    for policy in [PolicyKind::Window, PolicyKind::Dtr, PolicyKind::Upstream] {
+        for units in [3, 4, 7, 20] {
+            let c = cpu(DeviceOptions { policy, ..budget(units * UNIT) });
+            let all = chain(&c, 20);
+            for (h, want) in all.iter().zip(&want).rev() {
+                assert_eq!(&value(&c, h), want);
+            }
+            let s = c.stats().expect("open");
+            assert!(s.peak_bytes <= units * UNIT && s.recomputed_ops > 0, "{policy:?} {units} {s:?}");
+            assert_eq!(s.least_budget_bytes, 3 * UNIT);
+            c.verify().expect("consistent");
+        }
+    }
+}
+
+#[test]
+fn an_infeasible_budget_names_op_bytes_and_holders_and_the_least_that_works() {
+    let run = |bytes: usize| {
+        let c = cpu(budget(bytes));
+        let w = c.put_as(&ramp(UNIT / 4), Kind::Parameter).expect("open");
+        let x = tanh(&c, &w);
+        let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
+        (c.value(&y), c.value(&w))
+    };
+    let (y, w) = run(3 * UNIT);
+    let e = y.expect_err("parameter, input, output and workspace are four units");
+    assert_eq!((e.kind(), e.op()), (ErrorKind::Budget, Some("probe")));
+    assert!(e.call_site().is_some());
+    let s = e.shortfall().expect("figures").clone();
+    assert_eq!((s.needed_bytes, s.budget_bytes, s.smallest_feasible_bytes), (2 * UNIT, 3 * UNIT, 4 * UNIT));
+    let pinned: Vec<_> = s.pinned.iter().map(|p| (p.by.as_str(), p.bytes)).collect();
+    assert_eq!(pinned, [("inputs and outputs of probe", UNIT), ("parameters", UNIT)]);
+    assert_eq!(w.expect("intact").to_vec::<f32>().expect("f32").len(), UNIT / 4);
+    run(4 * UNIT).0.expect("the smallest feasible budget works");
+    run(4 * UNIT - 64).0.expect_err("and nothing below it");
+}
+
+#[test]
+fn recomputation_that_does_not_fit_says_what_would() {
+    // d = a + c with b = exp a, c = tanh b: bringing c back takes b and c beside the pinned a.
+    let run = |bytes: usize| {
+        let c = cpu(budget(bytes));
+        let x = unit(&c);
+        let a = tanh(&c, &x);
+        let big = apply1(&c, remat_ops::shape::Reshape { shape: [1, UNIT / 4].into() }, [exp(&c, &a)]);
+        let wide = apply1(&c, remat_ops::shape::BroadcastTo { shape: [3, UNIT / 4].into() }, [big.clone()]);
+        let wide = tanh(&c, &wide);
+        drop(big);
+        let r = remat_ops::reduce::Reduce { f: remat_ops::reduce::ReduceFn::Sum, axes: smallvec![0], keepdims: false };
+        let s = apply1(&c, r, [wide.clone()]);
+        drop(wide);
+        c.sync()?;
+        c.evict_all()?;
+        let y = add(&c, &a, &s);
+        c.value(&y)
+    };
+    let mut bytes = 5 * UNIT;
+    let mut told = Vec::new();
+    while let Err(e) = run(bytes) {
+        let least = e.shortfall().unwrap_or_else(|| panic!("not a budget error: {e}")).smallest_feasible_bytes;
+        assert!(least > bytes, "{e}");
+        told.push(least);
+        bytes = least;
+    }
+    assert!(told.len() <= 2, "{told:?}");
+    assert!(run(bytes - 64).is_err(), "{bytes} is not the least: {told:?}");
+}
+
+#[test]
+fn set_budget_goes_down_and_up() {
+    let c = cpu(recording());
+    let all = chain(&c, 10);
+    let want: Vec<_> = all.iter().map(|h| value(&c, h)).collect();
+    let e = c.set_budget(Some(UNIT / 2)).expect_err("the data alone is more");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    assert_eq!(c.stats().expect("open").budget_bytes, None, "the old budget stays in force");
+    c.set_budget(Some(3 * UNIT)).expect("feasible");
+    c.reset_peak().expect("open");
+    for (h, want) in all.iter().zip(&want) {
+        assert_eq!(&value(&c, h), want);
+    }
+    let s = c.stats().expect("open");
+    assert!(s.peak_bytes <= 3 * UNIT && s.reserved_bytes <= 3 * UNIT, "{s:?}");
+    c.set_budget(Some(100 * UNIT)).expect("larger");
+    let more = tanh(&c, &all[10]);
+    c.set_budget(None).expect("always");
+    assert_eq!(value(&c, &more).len(), UNIT / 4);
+    c.verify().expect("consistent");
+}
+
+#[test]
+fn host_bytes_are_charged_while_the_charge_lives() {
+    let c = cpu(budget(4 * UNIT));
+    let x = unit(&c);
+    let charge = c.charge(2 * UNIT, "loader").expect("fits");
+    assert_eq!(charge.bytes(), 2 * UNIT);
+    let e = c.charge(2 * UNIT, "loader").err().expect("does not fit");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    assert!(e.message().contains("loader"), "{e}");
+    let report = c.report().expect("open");
+    assert!(report.peak_by_kind.iter().any(|h| h.name == "staging" && h.bytes == 2 * UNIT), "{report:?}");
+    drop(charge);
+    let _again = c.charge(3 * UNIT, "loader").expect("fits now");
+    assert_eq!(value(&c, &x).len(), UNIT / 4);
+    c.verify().expect("consistent");
+}
+
+#[test]
+fn committed_tensors_are_kept_and_forget_how_they_were_made() {
+    let c = cpu(recording());
+    let x = unit(&c);
+    let y = exp(&c, &x);
+    drop(x);
+    assert_eq!(c.stats().expect("open").storages, 2, "the data may be needed again");
+    c.drop_value(&y).expect("open");
+    c.commit(&y, Kind::OptimizerState).expect("open");
+    let s = c.stats().expect("open");
+    assert_eq!((s.storages, s.recipes, s.recomputed_ops), (1, 0, 1));
+    c.drop_value(&y).expect("open");
+    assert_eq!(value(&c, &y).len(), UNIT / 4);
+    c.reset_peak().expect("open");
+    let report = c.report().expect("open");
+    assert!(report.peak_by_kind.iter().any(|h| h.name == "optimiser state"), "{report:?}");
+    c.verify().expect("consistent");
+}
+
+#[test]
+fn a_device_without_a_budget_that_is_full_evicts_what_it_can() {
+    let options = crate::EmulatedOptions { memory_bytes: 6 * UNIT, max_delay_us: 0, ..Default::default() };
+    let d = crate::Device::emulated(options, recording()).expect("opens");
+    let c = d.channel();
+    let all = chain(&c, 20);
+    assert_eq!(value(&c, &all[20]).len(), UNIT / 4);
+    assert!(c.stats().expect("open").evictions > 0);
+    let e = c.value(&put(&c, &ramp(10 * UNIT))).expect_err("more than there is");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+}
+
+#[test]
+fn kept_losses_do_not_keep_their_batches() {
+    let c = cpu(budget(8 * UNIT));
+    let sum = remat_ops::reduce::Reduce { f: remat_ops::reduce::ReduceFn::Sum, axes: smallvec![0], keepdims: false };
+    let losses: Vec<Handle> = (0..50)
+        .map(|_| {
+            let batch = unit(&c);
+            apply1(&c, sum.clone(), [tanh(&c, &batch)])
+        })
+        .collect();
+    let first = value(&c, &losses[0]);
+    assert!(losses.iter().all(|l| value(&c, l) == first));
+    c.verify().expect("consistent");
+}
+
+#[test]
+fn matrix_products_keep_their_bits_under_a_budget() {
+    let run = |c: &Channel| {
+        let square = |seed: usize| {
+            let v: Vec<f32> = (0..64 * 64).map(|i| ((i * 31 + seed) % 101) as f32 * 0.01 - 0.5).collect();
+            put(c, &HostTensor::from_slice(&v, [64, 64]).expect("fits"))
+        };
+        let (w, mut x) = (square(3), square(7));
+        let mut kept = Vec::new();
+        for _ in 0..8 {
+            x = tanh(c, &matmul(c, &x, &w));
+            kept.push(x.clone());
+        }
+        kept.iter().rev().map(|h| value(c, h)).collect::<Vec<_>>()
+    };
+    let c = cpu(recording());
+    let want = run(&c);
+    let least = c.stats().expect("open").least_budget_bytes;
+    assert_eq!(run(&cpu(budget(least + 3 * 16384))), want);
+}

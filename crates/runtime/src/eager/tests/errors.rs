@@ -1,0 +1,129 @@
+//! Errors: reported once, with the op and the place; nothing is lost.
+
+use remat_types::{ErrorKind, SmallVec, smallvec};
+
+use super::ops::{Mode, Probe};
+use super::{add, apply1, budget, cpu, exp, put, ramp, recording, tanh, value};
+use crate::eager::{Channel, Device};
+use crate::report::Kind;
+use crate::{DeviceOptions, EmulatedOptions};
+
+fn devices() -> Vec<Channel> {
+    let emulated = Device::emulated(EmulatedOptions::default(), recording()).expect("opens");
+    vec![cpu(recording()), cpu(DeviceOptions { threads: 1, ..DeviceOptions::default() }), emulated.channel()]
+}
+
+#[test]
+fn an_error_is_reported_once_with_its_op_and_place_and_then_as_poisoned() {
+    for c in devices() {
+        let x = put(&c, &ramp(8));
+        let line = line!() + 1;
+        let bad = apply1(&c, Probe(Mode::Fail), [x.clone()]);
+        let below = tanh(&c, &add(&c, &bad, &x));
+        let fine = tanh(&c, &x);
+        let e = c.value(&below).expect_err("an ancestor failed");
+        assert_eq!((e.kind(), e.op()), (ErrorKind::Index, Some("probe")), "{e}");
+        let site = e.call_site().expect("the place is known");
+        assert!(site.file().ends_with("errors.rs") && site.line() == line, "{site}");
+        for h in [&below, &bad] {
+            let e = c.value(h).expect_err("still failed");
+            assert_eq!(e.kind(), ErrorKind::Poisoned, "{c:?}");
+            assert!(e.message().contains("planted failure"), "{e}");
+        }
+        assert_eq!(value(&c, &fine).len(), 8, "unrelated tensors are fine");
+        c.sync().expect("it was reported");
+        assert_eq!(value(&c, &add(&c, &fine, &x)).len(), 8, "and the channel goes on");
+        c.verify().expect("consistent");
+    }
+}
+
+#[test]
+fn sync_reports_what_no_fetch_has() {
+    for c in devices() {
+        let x = put(&c, &ramp(8));
+        let bad = apply1(&c, Probe(Mode::Fail), [x.clone()]);
+        let e = c.sync().expect_err("it failed");
+        assert_eq!((e.kind(), e.op()), (ErrorKind::Index, Some("probe")));
+        assert!(e.call_site().is_some());
+        c.sync().expect("once");
+        assert_eq!(c.value(&bad).expect_err("still failed").kind(), ErrorKind::Poisoned);
+    }
+}
+
+#[test]
+fn inference_errors_are_the_callers_and_carry_its_line() {
+    let c = cpu(recording());
+    let (a, b) = (put(&c, &ramp(8)), put(&c, &ramp(9)));
+    let line = line!() + 1;
+    let e = super::try1(&c, remat_ops::pointwise::Binary { f: remat_ops::pointwise::BinaryFn::Add }, [a, b])
+        .expect_err("8 and 9 do not broadcast");
+    assert_eq!((e.kind(), e.op()), (ErrorKind::Shape, Some("add")));
+    assert_eq!(e.call_site().expect("known").line(), line);
+    c.sync().expect("nothing ran");
+}
+
+#[test]
+fn a_panicking_kernel_answers_every_waiter() {
+    let c = cpu(recording());
+    let x = put(&c, &ramp(8));
+    let bad = apply1(&c, Probe(Mode::Panic), [x.clone()]);
+    let e = c.value(&bad).expect_err("the kernel panicked");
+    assert_eq!(e.kind(), ErrorKind::Internal, "{e}");
+    assert_eq!(value(&c, &x).len(), 8, "other tensors survive");
+}
+
+#[test]
+fn a_failed_update_keeps_the_old_version() {
+    for c in devices() {
+        let w = put(&c, &ramp(64));
+        c.commit(&w, Kind::Parameter).expect("open");
+        let g = exp(&c, &w);
+        let old = value(&c, &w);
+        let new = c.update(Probe(Mode::FailInPlace), smallvec![w, g.clone()], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!(value(&c, &new), old, "{c:?}: nothing is lost");
+        assert_eq!(c.sync().expect_err("and the failure is told").kind(), ErrorKind::Index);
+        c.step_mark().expect("open");
+        let newer = c.update(Probe(Mode::Increment), smallvec![new], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!(value(&c, &newer)[0], old[0] + 1.0, "training goes on");
+        drop((newer, g));
+        c.verify().expect("consistent");
+        assert_eq!(c.stats().expect("open").storages, 0);
+    }
+}
+
+#[test]
+fn updates_are_skipped_from_a_failure_to_the_next_step_mark() {
+    for c in devices() {
+        let (w, v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
+        let old = value(&c, &v);
+        let bad = apply1(&c, Probe(Mode::Fail), [w.clone()]);
+        let w1 = c
+            .update(super::ops::Probe(Mode::Increment), SmallVec::from_iter([bad.clone()]), &[Some(0)])
+            .expect("queued")
+            .remove(0);
+        let v1 = c.update(Probe(Mode::Increment), smallvec![v], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!(value(&c, &v1), old, "{c:?}: half a step is no step");
+        assert!(c.value(&w1).is_err(), "it replaced a tensor that had failed itself");
+        c.step_mark().expect("open");
+        let v2 = c.update(Probe(Mode::Increment), smallvec![v1], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!(value(&c, &v2)[0], old[0] + 1.0);
+    }
+}
+
+#[test]
+fn an_update_that_the_budget_refuses_keeps_the_old_version() {
+    let c = cpu(budget(4 * 4096));
+    let w = c.put_as(&ramp(1024), Kind::Parameter).expect("open");
+    let kept = w.clone();
+    let staged = c.charge(2 * 4096, "loader").expect("fits");
+    // Not in place, for `kept` lives: the output takes the last page and the workspace finds none.
+    let new = c.update(Probe(Mode::Workspace), smallvec![w], &[Some(0)]).expect("queued").remove(0);
+    assert_eq!(value(&c, &new), value(&c, &kept));
+    let e = c.sync().expect_err("the budget is too small");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    drop(staged);
+    c.step_mark().expect("open");
+    let new = c.update(Probe(Mode::Workspace), smallvec![new], &[Some(0)]).expect("queued").remove(0);
+    assert_eq!(value(&c, &new)[0], value(&c, &kept)[0] + 1.0, "with another budget it goes on");
+    c.verify().expect("consistent");
+}

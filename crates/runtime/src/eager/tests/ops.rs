@@ -1,0 +1,73 @@
+//! Ops that only tests need.
+
+use remat_ops::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use serde::{Deserialize, Serialize};
+
+/// How a [`Probe`] behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) enum Mode {
+    /// Fails when it runs.
+    Fail,
+    /// Panics when it runs.
+    Panic,
+    /// `y = x + 1`, in place where it may.
+    Increment,
+    /// `(x + 1, x + 2)`.
+    Two,
+    /// `y = x + 1` with a workspace as large as `x`, which it fills with garbage.
+    Workspace,
+    /// `y = x + 1`, and must not run twice.
+    Once,
+    /// In place where it may; fails when it runs, before it writes.
+    FailInPlace,
+}
+
+/// An f32 op with one input (and, for `FailInPlace`, any number of others).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Probe(pub(super) Mode);
+
+impl Op for Probe {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        let y = Fact::new(x[0].dtype, x[0].shape.clone());
+        Ok(if self.0 == Mode::Two { smallvec![y.clone(), y] } else { smallvec![y] })
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        match self.0 {
+            Mode::Fail | Mode::FailInPlace => return Err(Error::new(ErrorKind::Index, "planted failure")),
+            Mode::Panic => panic!("planted panic"),
+            Mode::Two => {
+                cx.output_from::<f32>(0, 1)?.iter_mut().for_each(|v| *v += 2.0);
+            }
+            Mode::Workspace => cx.workspace.fill(0xAA),
+            Mode::Increment | Mode::Once => {}
+        }
+        cx.output_from::<f32>(0, 0)?.iter_mut().for_each(|v| *v += 1.0);
+        Ok(())
+    }
+
+    fn grad(&self, _cx: &mut GradCx<'_>) -> Result<Grads> {
+        Ok(smallvec![None])
+    }
+
+    fn overwrite(&self) -> &'static [(usize, usize)] {
+        if matches!(self.0, Mode::Increment | Mode::FailInPlace) { &[(0, 0)] } else { &[] }
+    }
+
+    fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {
+        if self.0 == Mode::Workspace { x[0].bytes() } else { 0 }
+    }
+
+    fn repeatable(&self) -> bool {
+        self.0 != Mode::Once
+    }
+}
+
+impl OpDef for Probe {
+    const NAME: &'static str = "probe";
+
+    fn samples() -> Vec<Sample<Self>> {
+        Vec::new()
+    }
+}
