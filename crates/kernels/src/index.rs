@@ -6,7 +6,7 @@
 //! A scatter-add is cut by destination, never by source: each part walks all indices in order and adds what falls on its
 //! rows. So every destination gets its terms in the order of the sources, on any number of threads.
 
-use crate::copy::PARALLEL_MIN_ELEMS;
+use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::pool::Pool;
 use crate::reduce::{Arith, Num};
 
@@ -99,15 +99,6 @@ impl Indices<'_> {
     }
 }
 
-/// Calls `f(i, chunk)` for chunks of `len`, in parallel where `y` is large.
-fn chunks<T: Send>(pool: &Pool, y: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-    if y.len() >= PARALLEL_MIN_ELEMS {
-        pool.chunks_mut(y, len, f);
-    } else {
-        y.chunks_mut(len).enumerate().for_each(|(i, y)| f(i, y));
-    }
-}
-
 /// Rows of `inner` elements that one part of a parallel loop has.
 fn rows_per_part(inner: usize) -> usize {
     (crate::copy::PART_ELEMS / inner).max(1)
@@ -129,8 +120,8 @@ pub fn take<T: Copy + Send + Sync>(
     if y.is_empty() {
         return Ok(());
     }
-    let rows = rows_per_part(inner);
-    chunks(pool, y, rows * inner, |part, y| {
+    let (rows, parallel) = (rows_per_part(inner), y.len() >= PARALLEL_MIN_ELEMS);
+    chunks(pool, parallel, y, rows * inner, |part, y| {
         for (k, row) in y.chunks_mut(inner).enumerate() {
             let (o, m) = ((part * rows + k) / index.len(), (part * rows + k) % index.len());
             let from = (o * n + index.at(m)) * inner;
@@ -162,10 +153,11 @@ pub fn take_grad<T: Num>(
         return Ok(());
     }
     // each part reads all indices of its batch, so parts are no smaller than an eighth of one
+    let parallel = y.len() >= PARALLEL_MIN_ELEMS;
     let rows = n.div_ceil(8).max(rows_per_part(inner)).min(n);
     for (o, y) in y.chunks_mut(n * inner).enumerate() {
         let dy = &dy[o * index.len() * inner..(o + 1) * index.len() * inner];
-        chunks(pool, y, rows * inner, |part, y| {
+        chunks(pool, parallel, y, rows * inner, |part, y| {
             for (m, dy) in dy.chunks_exact(inner).enumerate() {
                 let Some(row) = index.at(m).checked_sub(part * rows) else { continue };
                 if let Some(y) = y.get_mut(row * inner..(row + 1) * inner) {
@@ -199,8 +191,8 @@ pub fn take_along<T: Copy + Send + Sync>(
     if y.is_empty() {
         return Ok(());
     }
-    let rows = rows_per_part(inner);
-    chunks(pool, y, rows * inner, |part, y| {
+    let (rows, parallel) = (rows_per_part(inner), y.len() >= PARALLEL_MIN_ELEMS);
+    chunks(pool, parallel, y, rows * inner, |part, y| {
         for (k, row) in y.chunks_mut(inner).enumerate() {
             let r = part * rows + k;
             let base = r / m * n * inner;
@@ -231,10 +223,12 @@ pub fn take_along_grad<T: Num>(
     if y.is_empty() || index.is_empty() {
         return Ok(());
     }
-    chunks(pool, y, n * inner, |o, y| {
-        for at in o * m * inner..(o + 1) * m * inner {
-            let to = index.at(at) * inner + at % inner;
-            y[to] = plus(y[to], dy[at]);
+    let parallel = y.len() >= PARALLEL_MIN_ELEMS;
+    chunks(pool, parallel, y, n * inner, |o, y| {
+        let base = o * m * inner;
+        for (k, &d) in dy[base..base + m * inner].iter().enumerate() {
+            let to = index.at(base + k) * inner + k % inner;
+            y[to] = plus(y[to], d);
         }
     });
     Ok(())

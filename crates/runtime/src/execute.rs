@@ -1,5 +1,7 @@
 //! The one door from the runtime to the kernels: slices are made from offsets here, and nowhere else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
@@ -30,13 +32,17 @@ pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch) -> Result<
         many = (0..l.x.len()).map(|i| input(region, l, i)).collect::<Result<Vec<_>>>()?;
         &many[..]
     };
-    let result = if l.y.len() == 1 {
-        let mut y = [output(region, l, 0)?];
-        l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
-    } else {
-        let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
-        l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
-    };
+    // A kernel that panics is a bug, but it must not take the device and every waiter with it.
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        if l.y.len() == 1 {
+            let mut y = [output(region, l, 0)?];
+            l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+        } else {
+            let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
+            l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+        }
+    }));
+    let result = caught.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the kernel panicked")));
     result.map_err(|e| e.with_op(l.op.label()))
 }
 

@@ -150,8 +150,7 @@ impl Common {
             }
             s.running.push(access.clone());
         }
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "a kernel panicked")));
+        let result = f();
         let mut s = lock(&self.state);
         if let Some(i) = s.running.iter().position(|o| *o == access) {
             s.running.swap_remove(i);
@@ -403,6 +402,14 @@ impl Backend for Emulated {
             Some(fault) => Err(s.report(fault)),
             None => Ok(()),
         }
+    }
+
+    fn failed_after(&mut self, marks: &[Event]) -> Option<Error> {
+        self.wait_idle();
+        let s = lock(&self.common.state);
+        let since = |e: &Event| marks.iter().all(|m| m.stream != e.stream || m.seq < e.seq);
+        let first = s.failed.iter().filter(|(e, _)| since(e)).min_by_key(|(_, fault)| **fault)?;
+        Some(s.faults[*first.1].error.clone())
     }
 
     fn wait_idle(&mut self) {

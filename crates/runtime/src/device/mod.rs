@@ -15,7 +15,7 @@ pub use emulated::{EmulatedOptions, RaceLog};
 pub(crate) use region::Region;
 
 use remat_ops::OpRef;
-use remat_types::{CallSite, DType, HostTensor, Layout, Result, Shape};
+use remat_types::{CallSite, DType, Error, HostTensor, Layout, Result, Shape};
 
 /// An ordered queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -132,6 +132,12 @@ pub trait Backend: Send {
     /// Waits for all streams. Errors: the first failure that no call has reported yet.
     fn synchronize_all(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// Waits for all streams; what failed of the work queued after `marks`, without reporting it. There is at most one
+    /// mark a stream, and a stream without one counts as a whole.
+    fn failed_after(&mut self, _marks: &[Event]) -> Option<Error> {
+        None
     }
 
     /// Waits for all streams and leaves failures to be reported by others: for whoever moves memory.

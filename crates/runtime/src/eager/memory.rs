@@ -22,7 +22,7 @@ const GROW_BYTES: usize = 32 << 20;
 const CHEAP_NS_PER_MIB: f64 = 1.0e6;
 
 /// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
-const NEIGHBOURHOOD_MAX: usize = 64;
+const NEIGHBOURHOOD_MAX: usize = 256;
 
 /// Freed ranges with uses in flight that are remembered before the device is waited for.
 const HAZARDS_MAX: usize = 512;
@@ -149,11 +149,15 @@ impl Worker {
             },
             Some(_) => None,
         };
+        self.look_ahead();
         let started = std::time::Instant::now();
         let need = padded(bytes);
-        let mut choice = choose(self.options.policy, &self.ranges(false), need);
+        if self.release_sources() && self.arena.figures().largest_free >= need {
+            return Ok(None);
+        }
+        let mut choice = choose(self.options.policy, &self.ranges(self.spare_wanted), need);
         if choice.is_none() {
-            choice = choose(self.options.policy, &self.ranges(true), need);
+            choice = choose(self.options.policy, &self.ranges(false), need);
         }
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         let Some(choice) = choice else {
@@ -211,9 +215,9 @@ impl Worker {
         Ok(())
     }
 
-    /// The address order as a policy sees it. `desperate` also offers what a recomputation in progress would like to
-    /// keep.
-    fn ranges(&mut self, desperate: bool) -> Vec<Range> {
+    /// The address order as a policy sees it. With `spare_wanted` it does not offer what a recomputation in progress
+    /// would like to keep.
+    fn ranges(&mut self, spare_wanted: bool) -> Vec<Range> {
         let now = self.backend.now_ns();
         let segments: Vec<_> = self.arena.segments().collect();
         segments
@@ -222,7 +226,7 @@ impl Worker {
                 let candidate = segment.owner.and_then(|o| {
                     let id = Key::from_raw(o);
                     let s = &self.table.storages[id];
-                    let offered = s.is_evictable() && (desperate || s.wanted == 0);
+                    let offered = s.is_evictable() && (!spare_wanted || s.wanted == 0);
                     offered.then(|| self.candidate(id, now)).flatten()
                 });
                 Range { segment, candidate }
@@ -230,15 +234,79 @@ impl Worker {
             .collect()
     }
 
+    /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
+    /// keeping those results instead takes no more bytes: else every loss that a program keeps would keep its batch.
+    fn release_sources(&mut self) -> bool {
+        let unnamed: SmallVec<[StorageId; 8]> = (self.arena.segments())
+            .filter_map(|s| Some(Key::from_raw(s.owner?)))
+            .filter(|id| {
+                let s = &self.table.storages[*id];
+                s.recipe.is_none() && s.handles == 0 && s.pins == 0 && s.wanted == 0 && !s.readers.is_empty()
+            })
+            .collect();
+        let mut released = false;
+        for id in unnamed {
+            if self.table.storages.get(id).is_none() {
+                continue;
+            }
+            let bytes = self.table.storages[id].bytes;
+            let Some(kept) = self.results_of(id, bytes) else { continue };
+            released = true;
+            for r in kept {
+                if self.table.storages.get(r).is_some() {
+                    self.forget(r);
+                }
+            }
+        }
+        released
+    }
+
+    /// The resident results that would have to be kept for a source to go, if they are no larger than it and nothing
+    /// evicted depends on it.
+    fn results_of(&self, source: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
+        let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
+        let mut kept: SmallVec<[StorageId; 8]> = SmallVec::new();
+        let mut kept_bytes = 0;
+        seen.push(source);
+        let mut at = 0;
+        while let Some(&id) = seen.get(at) {
+            at += 1;
+            let readers = &self.table.storages[id].readers;
+            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+                if seen.contains(&y) || kept.contains(&y) {
+                    continue;
+                }
+                let s = &self.table.storages[y];
+                let needed = s.handles > 0 || s.pins > 0 || s.wanted > 0;
+                match (s.is_resident(), needed) {
+                    (true, _) => {
+                        kept_bytes += padded(s.bytes);
+                        kept.push(y);
+                    }
+                    (false, true) => return None,
+                    (false, false) => seen.push(y),
+                }
+                if kept_bytes > padded(bytes) || seen.len() > NEIGHBOURHOOD_MAX {
+                    return None;
+                }
+            }
+        }
+        Some(kept)
+    }
+
     /// What losing a storage would cost, given what is evicted already.
     fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
         let s = &self.table.storages[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
+        let until = s.tensors.iter().filter_map(|t| self.future.until_use_ns(*t)).reduce(f64::min);
+        // What a recomputation in progress wants is used next of all.
+        let until = if s.wanted > 0 { Some(0.0) } else { until };
+        let idle_ns = until.unwrap_or_else(|| self.future.queued_ns() + stale_ns).min(self.future.horizon_ns());
         let own = s.recipe?.0;
         let own_ns = self.table.recipes[own].cost_ns;
         let ancestors_ns = self.neighbourhood(id, true) - own_ns;
         let descendants_ns = self.neighbourhood(id, false);
-        Some(Candidate { own_ns, ancestors_ns, descendants_ns, stale_ns })
+        Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
     }
 
     /// Sum of the costs of the recipes that would have to run: upwards, this storage's own and those of its evicted
@@ -285,7 +353,8 @@ impl Worker {
         let (mut fixed, mut needed) = (0, padded(wanted.bytes));
         for (_, s) in self.table.storages.iter() {
             let Some(block) = &s.block else { continue };
-            if s.kind == Kind::Workspace {
+            let is_output = s.recipe.is_none() && s.handles == 0 && s.readers.is_empty() && s.kind != Kind::Staging;
+            if is_output || s.kind == Kind::Workspace {
                 needed += block.bytes();
                 continue;
             }
@@ -330,7 +399,7 @@ impl Worker {
         let over = self.arena.in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
         if over > 0 {
             let free: usize = self.arena.capacity() - self.arena.in_use();
-            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(true), free + over) else {
+            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(false), free + over) else {
                 let id = self.table.storages.insert(Storage::new(0, Kind::Workspace, "set_budget"));
                 let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
                 let e = self.shortfall(id);
@@ -363,10 +432,11 @@ impl Worker {
 
     /// Notes a use of a storage on an asynchronous device.
     pub(super) fn touch(&mut self, id: StorageId, event: Event) {
-        let s = &mut self.table.storages[id];
-        match s.touched.iter_mut().find(|e| e.stream == event.stream) {
+        let last = |events: &mut SmallVec<[Event; 2]>| match events.iter_mut().find(|e| e.stream == event.stream) {
             Some(e) => *e = event,
-            None => s.touched.push(event),
-        }
+            None => events.push(event),
+        };
+        last(&mut self.table.storages[id].touched);
+        last(&mut self.last_events);
     }
 }

@@ -64,6 +64,8 @@ impl Worker {
         let mut stack: Vec<RecipeId> = vec![self.producer(root)?];
         self.want(stack[0], 1);
         let mut runs_left = RUNS_PER_RECIPE * self.table.recipes.len() as u64 + 64;
+        // At first a policy weighs what is wanted like everything else: sparing it may cost something dearer.
+        let spare_below = runs_left - runs_left / RUNS_PER_RECIPE;
         let result = loop {
             let Some(&recipe) = stack.last() else { break Ok(()) };
             let x = &self.table.recipes[recipe].x;
@@ -80,6 +82,7 @@ impl Worker {
                 }
                 None => {
                     runs_left -= 1;
+                    self.spare_wanted = runs_left < spare_below;
                     if let Err(e) = self.rerun(recipe) {
                         break Err(e);
                     }
@@ -88,6 +91,7 @@ impl Worker {
                 }
             }
         };
+        self.spare_wanted = false;
         while let Some(recipe) = stack.pop() {
             self.want(recipe, -1);
         }

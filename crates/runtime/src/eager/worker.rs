@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command, Until};
 use super::failure::Failure;
+use super::future::Future;
 use super::handle::TensorId;
 use super::memory::Ledger;
 use super::queue::Queue;
@@ -51,9 +52,19 @@ pub(super) struct Worker {
     pub(super) visit_epoch: u64,
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
+    pub(super) future: Future,
+    /// True while a recomputation makes no progress unless what it wants is spared.
+    pub(super) spare_wanted: bool,
+    /// Commands taken from the queue and not yet run.
+    pending: VecDeque<Command>,
+    /// None when commands are stepped by hand.
+    queue: Option<Arc<Queue>>,
     unreported: VecDeque<Rc<Failure>>,
     /// The first failure since the last step mark: updates are skipped while it stands.
     step_failure: Option<Rc<Failure>>,
+    /// On asynchronous devices, the last event of each stream, now and at the last step mark.
+    pub(super) last_events: SmallVec<[Event; 2]>,
+    step_marks: SmallVec<[Event; 2]>,
 }
 
 /// Why a command did not run.
@@ -92,28 +103,61 @@ impl Worker {
             visit_epoch: 0,
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
+            future: Future::default(),
+            spare_wanted: false,
+            pending: VecDeque::new(),
+            queue: None,
             unreported: VecDeque::new(),
             step_failure: None,
+            last_events: SmallVec::new(),
+            step_marks: SmallVec::new(),
         })
     }
 
     /// Runs commands until the queue is closed.
-    pub(super) fn serve(mut self, queue: &Queue) {
-        let mut batch = VecDeque::new();
+    pub(super) fn serve(mut self, queue: &Arc<Queue>) {
+        self.queue = Some(queue.clone());
         loop {
-            queue.take(&mut batch);
-            while let Some(command) = batch.pop_front() {
+            self.take_batch(queue);
+            while let Some(command) = self.pending.pop_front() {
                 if let Command::Close { reply } = command {
                     let rest = queue.close("the device was closed");
                     let closed = || Error::new(ErrorKind::Closed, "the device was closed");
-                    batch.drain(..).chain(rest).for_each(|c| c.refuse(closed));
+                    self.pending.drain(..).chain(rest).for_each(|c| c.refuse(closed));
                     let result = self.sync();
                     drop(self);
                     reply.send(result);
                     return;
                 }
+                let before = self.now_ns;
                 self.step(command);
+                self.future.advance(self.now_ns.saturating_sub(before));
             }
+        }
+    }
+
+    /// Waits for commands and notes what they will use.
+    fn take_batch(&mut self, queue: &Queue) {
+        queue.take(&mut self.pending);
+        self.note(0);
+    }
+
+    /// Takes more of the queue in, so that a policy sees further; never more than the queue may hold.
+    pub(super) fn look_ahead(&mut self) {
+        let Some(queue) = self.queue.clone() else { return };
+        let known = self.pending.len();
+        if known < self.options.queue_capacity {
+            queue.try_take(&mut self.pending);
+            self.note(known);
+        }
+    }
+
+    fn note(&mut self, from: usize) {
+        if self.budget.is_none() {
+            self.future.clear();
+        }
+        for c in self.pending.range(from..) {
+            self.future.note(c, self.budget.is_some());
         }
     }
 
@@ -141,7 +185,7 @@ impl Worker {
             Command::Fetch { id, reply } => reply.send(self.fetch(id)),
             Command::Await { id, reply } => reply.send(self.wait_value(id)),
             Command::Sync { reply } => reply.send(self.sync()),
-            Command::StepMark => self.step_failure = None,
+            Command::StepMark => self.step_mark(),
             Command::SetBudget { bytes, reply } => reply.send(self.set_budget(bytes)),
             Command::Charge { bytes, what, reply } => reply.send(self.charge(bytes, &what)),
             Command::Uncharge { charge } => {
@@ -193,12 +237,19 @@ impl Worker {
 
     fn bind_put(&mut self, id: TensorId, storage: Result<StorageId>, dtype: DType, shape: &Shape, site: CallSite) {
         let slot = match storage {
-            Ok(storage) => {
-                self.table.storages[storage].handles += 1;
-                Slot::Ready(Source { storage, layout: Layout::contiguous(shape.clone()), dtype })
-            }
+            Ok(storage) => Slot::Ready(Source { storage, layout: Layout::contiguous(shape.clone()), dtype }),
             Err(e) => Slot::Failed(self.record_failure(e.with_op("put").with_call_site(site))),
         };
+        self.bind(id, slot);
+    }
+
+    /// Gives a tensor its storage, or its failure.
+    fn bind(&mut self, id: TensorId, slot: Slot) {
+        if let Slot::Ready(s) = &slot {
+            let storage = &mut self.table.storages[s.storage];
+            storage.handles += 1;
+            storage.tensors.push(id);
+        }
         self.table.tensors.insert(id, slot);
     }
 
@@ -240,15 +291,11 @@ impl Worker {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensors.get(&a.x[i as usize].0));
             let slot = match old {
-                Some(Slot::Ready(s)) => {
-                    let s = s.clone();
-                    self.table.storages[s.storage].handles += 1;
-                    Slot::Ready(s)
-                }
+                Some(Slot::Ready(s)) => Slot::Ready(s.clone()),
                 Some(Slot::Failed(f)) => Slot::Failed(f.clone()),
                 None => Slot::Failed(failure.clone()),
             };
-            self.table.tensors.insert(y, slot);
+            self.bind(y, slot);
         }
     }
 
@@ -264,8 +311,10 @@ impl Worker {
 
     fn try_apply(&mut self, a: &Apply) -> std::result::Result<(), Stop> {
         let x = self.sources(a)?;
-        if let (false, Some(f)) = (a.fallback.is_empty(), &self.step_failure) {
-            return Err(Stop::Inherited(f.clone()));
+        if !a.fallback.is_empty()
+            && let Some(f) = self.failure_of_step()
+        {
+            return Err(Stop::Inherited(f));
         }
         if let [s] = &x[..]
             && let Some(layout) = a.op.view(&s.layout)
@@ -284,13 +333,28 @@ impl Worker {
         Ok(result?)
     }
 
+    /// What failed since the last step mark.
+    fn failure_of_step(&mut self) -> Option<Rc<Failure>> {
+        if self.step_failure.is_none()
+            && let Some(e) = self.backend.failed_after(&self.step_marks)
+        {
+            let text = format!("an operation of this step failed: {e}");
+            self.step_failure = Some(Failure::new(Error::new(ErrorKind::Poisoned, text)));
+        }
+        self.step_failure.clone()
+    }
+
+    fn step_mark(&mut self) {
+        self.step_failure = None;
+        self.step_marks = self.last_events.clone();
+    }
+
     fn bind_view(&mut self, a: &Apply, s: &Source, layout: Layout) -> Result<()> {
         let elems = self.table.storages[s.storage].bytes / s.dtype.size_bytes();
         if !layout.fits(elems) || *layout.shape() != a.facts[0].shape || a.facts[0].dtype != s.dtype {
             return Err(Error::new(ErrorKind::Internal, format!("view {layout:?} leaves its storage of {elems}")));
         }
-        self.table.storages[s.storage].handles += 1;
-        self.table.tensors.insert(a.y[0], Slot::Ready(Source { layout, ..s.clone() }));
+        self.bind(a.y[0], Slot::Ready(Source { layout, ..s.clone() }));
         Ok(())
     }
 
@@ -328,10 +392,9 @@ impl Worker {
         let ns = result?;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
             let s = &mut self.table.storages[id];
-            s.handles = 1;
             s.last_use_ns = self.now_ns;
             let layout = Layout::contiguous(f.shape.clone());
-            self.table.tensors.insert(tensor, Slot::Ready(Source { storage: id, layout, dtype: f.dtype }));
+            self.bind(tensor, Slot::Ready(Source { storage: id, layout, dtype: f.dtype }));
         }
         if recording {
             self.record(a, x, &y, ns, from_source);
@@ -365,12 +428,15 @@ impl Worker {
             site: a.site,
             again: false,
         };
-        let ns = self.run(&call)?;
-        if !a.fallback.is_empty() && self.backend.is_asynchronous() {
-            // The old version can only come back if the failure is known before anything else uses the new one.
-            self.backend.synchronize(self.table.storages[y[0]].written)?;
+        if a.fallback.is_empty() || !self.backend.is_asynchronous() {
+            return self.run(&call);
         }
-        Ok(ns)
+        // The old version can only come back if the failure is known before anything else uses the new one.
+        let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table.storages[*y].written).collect();
+        let ns = self.run(&call)?;
+        self.backend.synchronize(self.table.storages[y[0]].written).map(|()| ns).inspect_err(|_| {
+            y.iter().zip(before).for_each(|(y, e)| self.table.storages[*y].written = e);
+        })
     }
 
     fn expected_ns(&self, op: &OpRef, x: &[Source], facts: &Facts) -> f64 {
@@ -409,6 +475,8 @@ impl Worker {
         if let Some(Slot::Ready(s)) = self.table.tensors.remove(&id) {
             let storage = &mut self.table.storages[s.storage];
             storage.handles -= 1;
+            storage.tensors.retain(|t| *t != id);
+            self.future.forget(id);
             if storage.handles == 0 {
                 self.settle(s.storage);
             }

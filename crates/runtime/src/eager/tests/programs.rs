@@ -1,1 +1,308 @@
+//! Random programs give the same bits under any budget, on any number of streams, from any number of threads.
+//!
+//! A seed makes a program. It runs on the CPU without a budget, which gives the values and the peak; then under budgets
+//! from the peak down to the least that any of its ops needs, by every policy; then on the emulated device. An
+//! infeasible budget must say what would suffice, and what it says must lead to a budget that does.
 
+use remat_ops::OpRef;
+use remat_ops::linalg::MatMul;
+use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
+use remat_ops::random::Uniform;
+use remat_ops::reduce::{Reduce, ReduceFn};
+use remat_ops::shape::{BroadcastTo, Permute, Reshape};
+use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar, Shape, SmallVec, smallvec};
+
+use super::ops::{Mode, Probe};
+use crate::eager::{Channel, Device, Handle};
+use crate::report::Kind;
+use crate::{DeviceOptions, EmulatedOptions, PolicyKind};
+
+/// Programs in a run of the test; `REMAT_PROGRAM_CASES` multiplies it.
+const CASES: u64 = 40;
+
+/// Instructions of one thread of a program.
+const LENGTH: usize = 70;
+
+/// Seeds that failed once, run before all others.
+const FAILED_ONCE: &str = include_str!("failed_seeds.txt");
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(HostTensor, Kind),
+    /// Inputs by slot; true if the handle goes with the call.
+    Apply(OpRef, SmallVec<[(usize, bool); 4]>),
+    /// Replaces the slot.
+    Update(OpRef, usize, bool),
+    Drop(usize),
+    DropValue(usize),
+    Commit(usize),
+    Fetch(usize),
+    Mark,
+}
+
+/// One thread's instructions. Slots are numbered in the order in which `Put` and `Apply` make them.
+#[derive(Clone, Debug, Default)]
+struct Program {
+    steps: Vec<Step>,
+    shapes: Vec<Option<Shape>>,
+}
+
+impl Program {
+    fn new(rng: &mut Rng) -> Program {
+        let mut p = Program::default();
+        for _ in 0..3 {
+            p.put(rng);
+        }
+        for _ in 0..LENGTH {
+            p.instruction(rng);
+        }
+        for s in 0..p.shapes.len() {
+            if p.shapes[s].is_some() && rng.below(2) == 0 {
+                p.steps.push(Step::Fetch(s));
+            }
+        }
+        p
+    }
+
+    fn put(&mut self, rng: &mut Rng) {
+        let shape: Shape = rng.pick(&[[16, 16], [32, 16], [16, 32], [1, 16]]).into();
+        let v: Vec<f32> = (0..shape.elems()).map(|_| (rng.below(2001) as f32 - 1000.0) / 1000.0).collect();
+        let t = HostTensor::from_slice(&v, shape.clone()).expect("fits");
+        self.steps.push(Step::Put(t, rng.pick(&[Kind::Data, Kind::Parameter])));
+        self.shapes.push(Some(shape));
+    }
+
+    fn live(&self, rng: &mut Rng, want: impl Fn(&Shape) -> bool) -> Option<usize> {
+        let all: Vec<usize> = (0..self.shapes.len()).filter(|s| self.shapes[*s].as_ref().is_some_and(&want)).collect();
+        (!all.is_empty()).then(|| all[rng.below(all.len())])
+    }
+
+    fn apply(&mut self, rng: &mut Rng, op: impl Into<OpRef>, x: &[usize], y: &[Shape]) {
+        let x: SmallVec<[(usize, bool); 4]> = (x.iter().enumerate())
+            .map(|(i, &s)| (s, rng.below(3) == 0 && !x[i + 1..].contains(&s) && !x[..i].contains(&s)))
+            .collect();
+        for &(s, dies) in &x {
+            if dies {
+                self.shapes[s] = None;
+            }
+        }
+        self.steps.push(Step::Apply(op.into(), x));
+        self.shapes.extend(y.iter().cloned().map(Some));
+    }
+
+    fn instruction(&mut self, rng: &mut Rng) {
+        let Some(a) = self.live(rng, |_| true) else { return self.put(rng) };
+        let Some(sa) = self.shapes[a].clone() else { return };
+        match rng.below(24) {
+            0 => self.put(rng),
+            1..=3 => {
+                let f = rng.pick(&[UnaryFn::Tanh, UnaryFn::Exp, UnaryFn::Neg, UnaryFn::Sqrt]);
+                self.apply(rng, Unary { f }, &[a], &[sa]);
+            }
+            4..=7 => {
+                if let Some(b) = self.live(rng, |b| sa.broadcast(b).is_ok()) {
+                    let y = sa.broadcast(self.shapes[b].as_ref().unwrap_or(&sa)).expect("just checked");
+                    let f = rng.pick(&[BinaryFn::Add, BinaryFn::Mul, BinaryFn::Sub]);
+                    self.apply(rng, Binary { f }, &[a, b], &[y]);
+                }
+            }
+            8..=10 => {
+                if let Some(b) = self.live(rng, |b| sa.rank() == 2 && b.rank() == 2 && b[0] == sa[1]) {
+                    let n = self.shapes[b].as_ref().map_or(0, |b| b[1]);
+                    self.apply(rng, MatMul {}, &[a, b], &[[sa[0], n].into()]);
+                }
+            }
+            11 => {
+                let axis = rng.below(sa.rank());
+                let f = rng.pick(&[ReduceFn::Sum, ReduceFn::Max, ReduceFn::Mean]);
+                let mut y = sa;
+                y.dims_mut()[axis] = 1;
+                self.apply(rng, Reduce { f, axes: smallvec![axis], keepdims: true }, &[a], &[y]);
+            }
+            12 if sa.rank() == 2 => {
+                let y = [sa[1], sa[0]].into();
+                self.apply(rng, Permute { order: smallvec![1, 0] }, &[a], &[y]);
+            }
+            13 => {
+                let y: Shape = [sa.elems() / 16, 16].into();
+                if y.elems() == sa.elems() {
+                    self.apply(rng, Reshape { shape: y.clone() }, &[a], &[y]);
+                }
+            }
+            14 if sa.rank() == 2 && sa[0] == 1 => {
+                let y: Shape = [16, sa[1]].into();
+                self.apply(rng, BroadcastTo { shape: y.clone() }, &[a], &[y]);
+            }
+            15 => {
+                let mode = rng.pick_mode();
+                self.apply(rng, Probe(mode), &[a], &[sa]);
+            }
+            16 => self.apply(rng, Probe(Mode::Two), &[a], &[sa.clone(), sa]),
+            17 => {
+                let key = HostTensor::from_slice(&[rng.next(), rng.next()], [2]).expect("fits");
+                self.steps.push(Step::Put(key, Kind::Data));
+                let slot = self.shapes.len();
+                self.shapes.push(None);
+                let (lo, hi) = (Scalar::Float(-1.0), Scalar::Float(1.0));
+                let op = Uniform { dtype: DType::F32, shape: [16, 16].into(), lo, hi };
+                self.steps.push(Step::Apply(op.into(), smallvec![(slot, true)]));
+                self.shapes.push(Some([16, 16].into()));
+            }
+            18 | 19 => self.steps.push(Step::Update(Probe(rng.pick_mode()).into(), a, rng.below(2) == 0)),
+            20 => {
+                self.steps.push(Step::Drop(a));
+                self.shapes[a] = None;
+            }
+            21 => self.steps.push(Step::DropValue(a)),
+            22 => self.steps.push(if rng.below(4) == 0 { Step::Commit(a) } else { Step::Mark }),
+            _ => self.steps.push(Step::Fetch(a)),
+        }
+    }
+
+    /// Runs on `channels`, one step here, one there.
+    fn run(&self, channels: &[Channel], seed: u64) -> Result<Vec<HostTensor>> {
+        let mut rng = Rng(seed);
+        let mut slots: Vec<Option<Handle>> = Vec::new();
+        let mut fetched = Vec::new();
+        let named = |slots: &[Option<Handle>], s: usize| slots[s].clone().expect("the program names living slots");
+        for step in &self.steps {
+            let c = &channels[rng.below(channels.len())];
+            match step {
+                Step::Put(t, kind) => slots.push(Some(c.put_as(t, *kind)?)),
+                Step::Apply(op, x) => {
+                    let x = x.iter().map(|&(s, dies)| {
+                        let h = if dies { slots[s].take() } else { slots[s].clone() };
+                        h.expect("the program names living slots")
+                    });
+                    let x: SmallVec<[Handle; 4]> = x.collect();
+                    slots.extend(c.apply(op.clone(), x)?.into_iter().map(Some));
+                }
+                Step::Update(op, s, donate) => {
+                    let x = if *donate { slots[*s].take() } else { slots[*s].clone() };
+                    let x = x.expect("the program names living slots");
+                    slots[*s] = c.update(op.clone(), smallvec![x], &[Some(0)])?.pop();
+                }
+                Step::Drop(s) => slots[*s] = None,
+                Step::DropValue(s) => c.drop_value(&named(&slots, *s))?,
+                Step::Commit(s) => c.commit(&named(&slots, *s), Kind::Parameter)?,
+                Step::Fetch(s) => fetched.push(c.value(&named(&slots, *s))?),
+                Step::Mark => c.step_mark()?,
+            }
+        }
+        // What failed in an update left the old version behind and no error at a fetch.
+        channels[0].sync()?;
+        Ok(fetched)
+    }
+}
+
+impl Rng {
+    fn pick_mode(&mut self) -> Mode {
+        self.pick(&[Mode::Increment, Mode::Workspace, Mode::Once])
+    }
+}
+
+/// The outcome of a run: the values, or the first error; and the device's figures.
+fn run(d: &Device, streams: u16, programs: &[Program], seed: u64) -> (Result<Vec<Vec<HostTensor>>>, crate::Stats) {
+    let channels: Vec<Channel> = (0..streams).map(|s| d.stream(s).expect("exists")).collect();
+    let results: Vec<Result<Vec<HostTensor>>> = std::thread::scope(|s| {
+        let threads: Vec<_> = (programs.iter().enumerate())
+            .map(|(i, p)| {
+                let channels = &channels;
+                s.spawn(move || p.run(channels, seed + i as u64))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+    });
+    channels[0].verify().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    let stats = channels[0].stats().expect("open");
+    assert_eq!((stats.tensors, stats.storages, stats.in_use_bytes), (0, 0, 0), "seed {seed}: left behind {stats:?}");
+    // The error that says most comes first: others may only be poisoned by it.
+    let (bad, good): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_err);
+    let first = bad.into_iter().filter_map(Result::err).min_by_key(|e| e.shortfall().is_none());
+    (first.map_or_else(|| Ok(good.into_iter().flatten().collect()), Err), stats)
+}
+
+/// Runs under ever larger budgets, as the errors say, until one suffices.
+fn run_to_success(seed: u64, budget: usize, peak: usize, mut attempt: impl FnMut(usize) -> Option<Error>) {
+    let mut bytes = budget;
+    for _ in 0..24 {
+        let Some(e) = attempt(bytes) else { return };
+        let Some(s) = e.shortfall() else { panic!("seed {seed}, budget {bytes}: {e:?}") };
+        assert!(s.smallest_feasible_bytes > bytes, "seed {seed}, budget {bytes}: {e:?}");
+        bytes = s.smallest_feasible_bytes;
+    }
+    panic!("seed {seed}: from {budget} on no budget up to {bytes} was enough, peak {peak}");
+}
+
+fn check(seed: u64) {
+    let mut rng = Rng(seed);
+    let threads = rng.pick(&[1, 1, 3]);
+    let programs: Vec<Program> = (0..threads).map(|_| Program::new(&mut rng)).collect();
+    let free = DeviceOptions { always_record: true, threads: 1, ..DeviceOptions::default() };
+    let cpu = Device::cpu(free.clone()).expect("opens");
+    let (want, stats) = run(&cpu, 1, &programs, seed);
+    let want = want.unwrap_or_else(|e| panic!("seed {seed} without a budget: {e:?}"));
+    let (peak, least) = (stats.peak_bytes, stats.least_budget_bytes);
+    let compare = |what: &str, bytes: usize, got: (Result<Vec<Vec<HostTensor>>>, crate::Stats)| {
+        assert!(got.1.peak_bytes <= bytes, "seed {seed}, {what}, budget {bytes}: peak {}", got.1.peak_bytes);
+        match got.0 {
+            Ok(values) => assert!(values == want, "seed {seed}, {what}, budget {bytes}: values differ"),
+            Err(e) => {
+                let typed = matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned);
+                assert!(typed && bytes < peak * threads, "seed {seed}, {what}, budget {bytes} of {peak}: {e:?}");
+                return Some(e);
+            }
+        }
+        None
+    };
+    let plain = Device::cpu(DeviceOptions { always_record: false, ..free.clone() }).expect("opens");
+    assert!(compare("unrecorded", usize::MAX, run(&plain, 1, &programs, seed)).is_none());
+    for (i, percent) in [100, 75, 50, 25, 0].into_iter().enumerate() {
+        let budget = (least + peak.saturating_sub(least) * percent / 100).next_multiple_of(64);
+        let policy = [PolicyKind::Window, PolicyKind::Dtr, PolicyKind::Upstream][(seed as usize + i) % 3];
+        run_to_success(seed, budget, peak, |bytes| {
+            let options = DeviceOptions { budget_bytes: Some(bytes), policy, always_record: false, ..free.clone() };
+            let d = Device::cpu(options).expect("opens");
+            compare("cpu", bytes, run(&d, 1, &programs, seed))
+        });
+        let streams = rng.pick(&[1, 2, 4]);
+        let delay = rng.pick(&[0, 0, 20, 60]);
+        run_to_success(seed, budget, peak, |bytes| {
+            let options = DeviceOptions { budget_bytes: Some(bytes), policy, always_record: false, ..free.clone() };
+            let emulated = EmulatedOptions { streams, seed, max_delay_us: delay, ..Default::default() };
+            let log = emulated.log.clone();
+            let d = Device::emulated(emulated, options).expect("opens");
+            let failed = compare("emulated", bytes, run(&d, streams, &programs, seed));
+            assert_eq!(log.races(), Vec::<String>::new(), "seed {seed}");
+            failed
+        });
+    }
+}
+
+#[test]
+fn random_programs_give_the_same_bits_on_every_device_under_every_budget() {
+    let times = std::env::var("REMAT_PROGRAM_CASES").ok().and_then(|v| v.parse::<u64>().ok()).unwrap_or(1);
+    let known = FAILED_ONCE.lines().filter(|l| !l.starts_with('#')).filter_map(|l| l.trim().parse().ok());
+    known.chain(0..CASES * times).for_each(check);
+}
