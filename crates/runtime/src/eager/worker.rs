@@ -260,6 +260,7 @@ impl Worker {
             Err(e) => Slot::Failed(self.record_failure(e.with_op("put").with_call_site(site))),
         };
         self.bind(id, slot);
+        self.record_put(id);
     }
 
     /// Gives a tensor its storage, or its failure.
@@ -270,7 +271,6 @@ impl Worker {
             storage.tensors.push(id);
         }
         self.table.tensors.insert(id, slot);
-        self.record_put(id);
     }
 
     fn record_failure(&mut self, e: Error) -> Rc<Failure> {
