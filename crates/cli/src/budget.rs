@@ -13,7 +13,8 @@ pub(crate) enum MemoryBudget {
 }
 
 /// Shown with every error, so that the next try is right.
-const FORMS: &str = "give bytes (`64MiB`, `0.5GB`, `1048576`), a share of the peak without a budget (`50%`), or `unlimited`";
+const FORMS: &str =
+    "give bytes (`64MiB`, `0.5GB`, `1048576`), a share of the peak without a budget (`50%`), or `unlimited`";
 
 const UNITS: [(&str, f64); 9] = [
     ("TiB", 1024.0 * 1024.0 * 1024.0 * 1024.0),

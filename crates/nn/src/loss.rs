@@ -1,5 +1,6 @@
 //! Losses. Labels are integers; other targets have the prediction's dtype and shape.
 
+use remat_ops::index::TakeAlong;
 use remat_ops::loss::Reduction;
 use remat_runtime::Scope;
 use remat_tensor::Tensor;
@@ -45,6 +46,20 @@ pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<T
     let _scope = Scope::enter("bce_with_logits");
     same(x, y)?;
     reduce(x.softplus()?.sub(x.mul(y)?)?, reduction)
+}
+
+/// `-x[label]`, the negative log-likelihood of labels, of logarithms of probabilities `x: [n, c, ..]`; `labels: [n, ..]`.
+///
+/// Errors: Axis for an `x` without axis 1, Shape for labels that do not fit, DType for labels that are no integers; at run
+/// time, Index for a label that is no class.
+pub fn nll(x: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let _scope = Scope::enter("nll");
+    if x.rank() < 2 {
+        let text = format!("x has shape {}: no axis of classes", x.shape());
+        return Err(Error::new(ErrorKind::Axis, text));
+    }
+    let of_label = Tensor::apply1(TakeAlong { axis: 1 }, &[x, &labels.unsqueeze(1)?])?;
+    reduce(of_label.squeeze(&[1])?.neg()?, reduction)
 }
 
 fn same(x: &Tensor, y: &Tensor) -> Result<()> {

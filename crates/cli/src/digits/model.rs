@@ -28,10 +28,7 @@ impl ConvNorm {
             weight_init: Init::KaimingNormal(Gain::Relu, Fan::Out),
             ..Conv2dOptions::default()
         };
-        Ok(ConvNorm {
-            conv: Conv2d::with(cx, inputs, outputs, kernel, options)?,
-            norm: BatchNorm2d::new(cx, outputs)?,
-        })
+        Ok(ConvNorm { conv: Conv2d::with(cx, inputs, outputs, kernel, options)?, norm: BatchNorm2d::new(cx, outputs)? })
     }
 }
 
@@ -90,7 +87,8 @@ impl DigitsNet {
             blocks.push(Block::new(cx, channels, outputs, stride)?);
             channels = outputs;
         }
-        let net = DigitsNet { stem, blocks, pool: AdaptiveAvgPool2d::new(1), head: Linear::new(cx, channels, CLASSES)? };
+        let net =
+            DigitsNet { stem, blocks, pool: AdaptiveAvgPool2d::new(1), head: Linear::new(cx, channels, CLASSES)? };
         net.name_scopes("net");
         Ok(net)
     }

@@ -121,8 +121,7 @@ impl Session {
             schedule: Some(self.schedule.clone()),
             rng: None,
             loader: Some(self.loader.position()),
-            user: serde_json::to_value(self.settings)
-                .map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?,
+            user: serde_json::to_value(self.settings).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?,
         };
         Checkpoint::save(dir, &self.net, Some(&self.optimizer), &train)
     }

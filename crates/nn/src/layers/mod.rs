@@ -3,6 +3,7 @@
 mod activation;
 mod conv;
 mod dropout;
+mod embedding;
 
 mod linear;
 mod norm;
@@ -13,6 +14,7 @@ mod sequential;
 pub use activation::{Gelu, Identity, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
 pub use conv::{Conv2d, Conv2dOptions};
 pub use dropout::Dropout;
+pub use embedding::Embedding;
 
 pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm};
