@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn sums_cover_each_element_once() {
-        for n in [0, 1, 15, 16, 17, 1023, 1024, 1025, 3000] {
+        for n in [0usize, 1, 15, 16, 17, 1023, 1024, 1025, 3000] {
             let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
             let want = (n * n.saturating_sub(1) / 2) as f64;
             assert_eq!(sum(&x, |v| v), want);

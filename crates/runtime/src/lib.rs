@@ -19,5 +19,5 @@ pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, Rac
 pub use eager::{Channel, Charge, Device, Handle, Scope, TensorId};
 pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
 pub use profile::Trace;
-pub use remat::{Candidate, Choice, Range, choose};
+pub use remat::{Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate};
 pub use report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};

@@ -91,7 +91,7 @@ fn tanh_f32(x: f32) -> f32 {
     const POLYNOMIAL_BELOW: f32 = 0.625;
     let z = x * x;
     let mut p = -5.704_988_7e-3;
-    p = p * z + 2.063_908_9e-2;
+    p = p * z + 2.063_908_8e-2;
     p = p * z - 5.373_971_6e-2;
     p = p * z + 1.333_144_2e-1;
     p = p * z - 3.333_328e-1;

@@ -15,6 +15,7 @@ use super::queue::Reply;
 use crate::device::StreamId;
 use crate::options::AsyncLevel;
 use crate::profile::{Lane, Span, Trace};
+use crate::remat::CommandStream;
 use crate::report::{Kind, MemoryReport, Stats};
 
 /// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.
@@ -340,6 +341,16 @@ impl Channel {
         let dispatch = std::mem::take(&mut *self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner));
         trace.append(dispatch);
         Ok(trace)
+    }
+
+    /// Starts recording the command stream for [`simulate`](crate::simulate), with what is on the device now as data.
+    pub fn start_recording(&self) -> Result<()> {
+        self.shared.queue.push(Command::StartRecording)
+    }
+
+    /// Ends the recording, after everything queued so far.
+    pub fn stop_recording(&self) -> Result<CommandStream> {
+        self.ask(|reply| Command::StopRecording { reply })
     }
 
     /// Runs what is queued, then ends the worker. Later use is an error of kind Closed. Errors: the first failure that

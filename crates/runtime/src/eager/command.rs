@@ -9,6 +9,7 @@ use super::handle::TensorId;
 use super::queue::{Answer, Reply};
 use crate::device::StreamId;
 use crate::profile::Trace;
+use crate::remat::CommandStream;
 use crate::report::{Kind, MemoryReport, Stats};
 
 /// One application of an op.
@@ -117,6 +118,10 @@ pub(crate) enum Command {
     StopTrace {
         reply: Reply<Trace>,
     },
+    StartRecording,
+    StopRecording {
+        reply: Reply<CommandStream>,
+    },
     Close {
         reply: Reply<()>,
     },
@@ -145,6 +150,7 @@ impl Command {
             Command::Report { reply } => no(reply, e),
             Command::EvictAll { reply } => no(reply, e),
             Command::StopTrace { reply } => no(reply, e),
+            Command::StopRecording { reply } => no(reply, e),
             Command::Put { .. }
             | Command::PutFrom { .. }
             | Command::Delete { .. }
@@ -155,7 +161,8 @@ impl Command {
             | Command::Uncharge { .. }
             | Command::ResetPeak
             | Command::Pause { .. }
-            | Command::StartTrace => {}
+            | Command::StartTrace
+            | Command::StartRecording => {}
         }
     }
 }

@@ -155,10 +155,7 @@ impl Worker {
         if self.release_sources() && self.arena.figures().largest_free >= need {
             return Ok(None);
         }
-        let mut choice = choose(self.options.policy, &self.ranges(self.spare_wanted), need);
-        if choice.is_none() {
-            choice = choose(self.options.policy, &self.ranges(false), need);
-        }
+        let choice = choose(self.options.policy, &self.ranges(), need);
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         let Some(choice) = choice else {
             return Err(no_more.unwrap_or_else(|| self.shortfall(for_whom)));
@@ -215,9 +212,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The address order as a policy sees it. With `spare_wanted` it does not offer what a recomputation in progress
-    /// would like to keep.
-    fn ranges(&mut self, spare_wanted: bool) -> Vec<Range> {
+    /// The address order as a policy sees it.
+    fn ranges(&mut self) -> Vec<Range> {
         let now = self.backend.now_ns();
         let segments: Vec<_> = self.arena.segments().collect();
         segments
@@ -226,8 +222,7 @@ impl Worker {
                 let candidate = segment.owner.and_then(|o| {
                     let id = Key::from_raw(o);
                     let s = &self.table.storages[id];
-                    let offered = s.is_evictable() && (!spare_wanted || s.wanted == 0);
-                    offered.then(|| self.candidate(id, now)).flatten()
+                    s.is_evictable().then(|| self.candidate(id, now)).flatten()
                 });
                 Range { segment, candidate }
             })
@@ -399,7 +394,7 @@ impl Worker {
         let over = self.arena.in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
         if over > 0 {
             let free: usize = self.arena.capacity() - self.arena.in_use();
-            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(false), free + over) else {
+            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(), free + over) else {
                 let id = self.table.storages.insert(Storage::new(0, Kind::Workspace, "set_budget"));
                 let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
                 let e = self.shortfall(id);

@@ -12,8 +12,10 @@ mod future;
 mod handle;
 mod memory;
 mod queue;
+mod record;
 mod replay;
 mod run;
+mod simulated;
 mod table;
 mod update;
 mod worker;
@@ -21,6 +23,7 @@ mod worker;
 pub use channel::{Channel, Scope};
 pub use device::{Charge, Device};
 pub use handle::{Handle, TensorId};
+pub(crate) use simulated::Simulated;
 
 #[cfg(test)]
 mod tests;

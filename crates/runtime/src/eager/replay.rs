@@ -1,9 +1,10 @@
 //! Bringing evicted storages back: producers run again, on an explicit stack, through the same `run` as the first
 //! time.
 //!
-//! What the running command needs is pinned. What a recomputation further up will need is only *wanted*: a policy
-//! spares it, but takes it before it gives up, and the frame that wanted it then makes it again. So depth costs stack
-//! entries, not budget; a bound on the number of runs ends the rare case in which two inputs keep evicting each other.
+//! What the running command needs is pinned, and so is what a frame of the stack had made for itself: so no two inputs
+//! can keep evicting each other. What a frame will need and found there is only *wanted*: a policy counts it as used
+//! next of all, but may take it where everything else is dearer, and the frame then has it made again. So depth costs
+//! stack entries, not budget.
 
 use remat_types::{BudgetShortfall, Error, ErrorKind, Result, SmallVec};
 use rustc_hash::FxHashMap;
@@ -14,8 +15,12 @@ use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
 
-/// Runs allowed to bring one storage back, per recipe in the table, before the budget counts as infeasible.
-const RUNS_PER_RECIPE: u64 = 8;
+/// A recipe that waits for its inputs.
+struct Frame {
+    recipe: RecipeId,
+    /// Inputs that were made for it.
+    held: SmallVec<[StorageId; 4]>,
+}
 
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
@@ -23,7 +28,10 @@ impl Worker {
         for s in x {
             self.table.storages[s.storage].pins += 1;
         }
-        let missing = |w: &Worker| x.iter().map(|s| s.storage).find(|s| !w.table.is_resident(*s));
+        let missing = |w: &Worker| {
+            let missing = x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s));
+            missing.max_by_key(|s| w.table.depth_of(*s))
+        };
         while let Some(id) = missing(self) {
             if let Err(e) = self.recompute(id) {
                 self.unpin(x);
@@ -61,41 +69,54 @@ impl Worker {
 
     /// Makes one evicted storage resident. It is pinned by the caller.
     fn recompute(&mut self, root: StorageId) -> Result<()> {
-        let mut stack: Vec<RecipeId> = vec![self.producer(root)?];
-        self.want(stack[0], 1);
-        let mut runs_left = RUNS_PER_RECIPE * self.table.recipes.len() as u64 + 64;
-        // At first a policy weighs what is wanted like everything else: sparing it may cost something dearer.
-        let spare_below = runs_left - runs_left / RUNS_PER_RECIPE;
-        let result = loop {
-            let Some(&recipe) = stack.last() else { break Ok(()) };
-            let x = &self.table.recipes[recipe].x;
-            match x.iter().map(|s| s.storage).find(|s| !self.table.is_resident(*s)) {
-                Some(missing) => match self.producer(missing) {
-                    Ok(p) => {
-                        stack.push(p);
-                        self.want(p, 1);
-                    }
-                    Err(e) => break Err(e),
-                },
-                None if runs_left == 0 => {
-                    break Err(self.shortfall(root).context("inputs keep evicting each other"));
+        let mut stack: Vec<Frame> = Vec::new();
+        let mut result = self.descend(&mut stack, root);
+        while let (Ok(()), Some(frame)) = (&result, stack.last_mut()) {
+            let x = &self.table.recipes[frame.recipe].x;
+            // What a frame made is held: every input is made at most once a frame, so this ends.
+            let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));
+            // The deepest first: while it is made, the others need not be held.
+            result = match missing.max_by_key(|s| self.table.depth_of(*s)) {
+                Some(missing) => {
+                    frame.held.push(missing);
+                    self.table.storages[missing].pins += 1;
+                    self.descend(&mut stack, missing)
                 }
                 None => {
-                    runs_left -= 1;
-                    self.spare_wanted = runs_left < spare_below;
-                    if let Err(e) = self.rerun(recipe) {
-                        break Err(e);
-                    }
-                    stack.pop();
-                    self.want(recipe, -1);
+                    let recipe = frame.recipe;
+                    let done = self.rerun(recipe);
+                    self.ascend(&mut stack);
+                    done
                 }
-            }
-        };
-        self.spare_wanted = false;
-        while let Some(recipe) = stack.pop() {
-            self.want(recipe, -1);
+            };
+        }
+        while !stack.is_empty() {
+            self.ascend(&mut stack);
         }
         result
+    }
+
+    /// Pushes the producer of a missing storage.
+    fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> Result<()> {
+        let s = &self.table.storages[missing];
+        let Some((recipe, _)) = s.recipe else {
+            let text = format!("a storage made by {} has neither bytes nor a recipe", s.label);
+            return Err(Error::new(ErrorKind::Internal, text));
+        };
+        stack.push(Frame { recipe, held: SmallVec::new() });
+        self.want(recipe, 1);
+        Ok(())
+    }
+
+    /// Pops a frame that has run or failed.
+    fn ascend(&mut self, stack: &mut Vec<Frame>) {
+        if let Some(frame) = stack.pop() {
+            for &s in &frame.held {
+                self.table.storages[s].pins -= 1;
+            }
+            // Settles what was held, too: it is among the inputs.
+            self.want(frame.recipe, -1);
+        }
     }
 
     /// A budget error of bringing back `x`, told what that and `extra` bytes beside it take altogether.
@@ -112,56 +133,69 @@ impl Worker {
         }
     }
 
-    /// Bytes beside sources that suffice to bring back the evicted ones of `x` one after the other, depth first, and
-    /// then to use them all beside `extra` bytes.
+    /// Bytes beside sources that suffice to bring back the evicted ones of `x`, deepest first, and then to use them all
+    /// beside `extra` bytes.
     ///
-    /// With `X` the bytes of all inputs: `D = max(X + extra, max over missing inputs i of X - x_i + D(producer of i))`.
+    /// With `X` the bytes of all inputs, `x_1, x_2, ..` the missing ones in the order in which they are made, and `H` the
+    /// resident ones if they are pinned meanwhile: `D = max(X + extra, max over i of H + x_1 + .. + x_(i-1) + D(producer
+    /// of x_i))`.
     fn bytes_to_make(&self, x: &[Source], extra: usize) -> usize {
         let mut known: FxHashMap<RecipeId, usize> = FxHashMap::default();
-        let mut stack: Vec<RecipeId> = self.missing_producers(x).map(|(_, r)| r).collect();
+        let mut stack: Vec<RecipeId> = self.missing_producers(x).into_iter().map(|(_, r)| r).collect();
         while let Some(&id) = stack.last() {
             let r = &self.table.recipes[id];
-            let unknown: SmallVec<[RecipeId; 4]> =
-                self.missing_producers(&r.x).map(|(_, p)| p).filter(|p| !known.contains_key(p)).collect();
+            let mut unknown = self.missing_producers(&r.x);
+            unknown.retain(|(_, p)| !known.contains_key(p));
             if unknown.is_empty() {
                 let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
-                known.insert(id, self.depth_first_bytes(&r.x, outputs + self.scratch_bytes(&r.op, &r.x), &known));
+                let extra = outputs + self.scratch_bytes(&r.op, &r.x);
+                known.insert(id, self.depth_first_bytes(&r.x, extra, false, &known));
                 stack.pop();
             } else {
-                stack.extend(unknown);
+                stack.extend(unknown.into_iter().map(|(_, p)| p));
             }
         }
-        self.depth_first_bytes(x, extra, &known)
+        self.depth_first_bytes(x, extra, true, &known)
     }
 
-    fn depth_first_bytes(&self, x: &[Source], extra: usize, known: &FxHashMap<RecipeId, usize>) -> usize {
-        let mut seen: SmallVec<[StorageId; 4]> = SmallVec::new();
-        let mut all = 0;
+    fn depth_first_bytes(
+        &self,
+        x: &[Source],
+        extra: usize,
+        pins_resident: bool,
+        known: &FxHashMap<RecipeId, usize>,
+    ) -> usize {
+        let bytes = |s: StorageId| padded(self.table.storages[s].bytes);
+        let mut distinct: SmallVec<[StorageId; 4]> = SmallVec::new();
+        for s in x {
+            if self.table.storages[s.storage].recipe.is_some() && !distinct.contains(&s.storage) {
+                distinct.push(s.storage);
+            }
+        }
+        let all: usize = distinct.iter().map(|s| bytes(*s)).sum();
+        let resident = distinct.iter().filter(|s| self.table.is_resident(**s)).map(|s| bytes(*s)).sum();
+        let mut held = if pins_resident { resident } else { 0 };
+        let mut most = all + extra;
+        for (s, r) in self.missing_producers(x) {
+            most = most.max(held + known.get(&r).copied().unwrap_or(0));
+            held += bytes(s);
+        }
+        most
+    }
+
+    /// The missing ones of `x` with their producers, in the order in which they are made.
+    fn missing_producers(&self, x: &[Source]) -> SmallVec<[(StorageId, RecipeId); 4]> {
+        let mut missing: SmallVec<[(StorageId, RecipeId); 4]> = SmallVec::new();
         for s in x {
             let storage = &self.table.storages[s.storage];
-            if storage.recipe.is_some() && !seen.contains(&s.storage) {
-                seen.push(s.storage);
-                all += padded(storage.bytes);
+            if let Some((recipe, _)) = storage.recipe.filter(|_| !storage.is_resident())
+                && missing.iter().all(|m| m.0 != s.storage)
+            {
+                missing.push((s.storage, recipe));
             }
         }
-        let bytes = |s: StorageId| padded(self.table.storages[s].bytes);
-        let below = self.missing_producers(x).filter_map(|(s, r)| Some(all - bytes(s) + known.get(&r)?)).max();
-        (all + extra).max(below.unwrap_or(0))
-    }
-
-    fn missing_producers<'a>(&'a self, x: &'a [Source]) -> impl Iterator<Item = (StorageId, RecipeId)> + 'a {
-        x.iter().filter_map(|s| {
-            let storage = &self.table.storages[s.storage];
-            let recipe = storage.recipe.filter(|_| !storage.is_resident())?;
-            Some((s.storage, recipe.0))
-        })
-    }
-
-    fn producer(&self, id: StorageId) -> Result<RecipeId> {
-        let s = &self.table.storages[id];
-        s.recipe.map(|r| r.0).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, format!("a storage made by {} has neither bytes nor a recipe", s.label))
-        })
+        missing.sort_by_key(|(s, _)| std::cmp::Reverse(self.table.depth_of(*s)));
+        missing
     }
 
     /// Marks the inputs of a recipe as wanted, or takes the mark back.
@@ -199,7 +233,9 @@ impl Worker {
         let call = Call { op: &op, x: &x, y: &y, facts: &facts, holds: &[], stream, scope: &scope, site, again: true };
         let result = self.place_outputs(&y, &[], cost_ns, &op, &x).and_then(|()| self.run(&call));
         for &s in &y {
-            self.table.storages[s].pins -= 1;
+            let s = &mut self.table.storages[s];
+            s.pins -= 1;
+            s.last_use_ns = self.now_ns;
         }
         if result.is_err() {
             // What was placed but not computed must not be read.

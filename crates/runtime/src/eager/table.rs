@@ -185,8 +185,12 @@ impl Table {
 
     /// Longest chain of recipes below any of `x`.
     pub(super) fn depth(&self, x: &[Source]) -> u32 {
-        let of = |s: &Source| self.storages[s.storage].recipe.map_or(0, |(r, _)| self.recipes[r].depth);
-        x.iter().map(of).max().unwrap_or(0)
+        x.iter().map(|s| self.depth_of(s.storage)).max().unwrap_or(0)
+    }
+
+    /// Longest chain of recipes that ends in a storage.
+    pub(super) fn depth_of(&self, id: StorageId) -> u32 {
+        self.storages[id].recipe.map_or(0, |(r, _)| self.recipes[r].depth)
     }
 
     pub(super) fn is_resident(&self, id: StorageId) -> bool {

@@ -22,6 +22,7 @@ use crate::arena::{Arena, End, padded};
 use crate::device::{Backend, Buffer, Event, StreamId};
 use crate::options::DeviceOptions;
 use crate::profile::Trace;
+use crate::remat::CommandStream;
 use crate::report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};
 use crate::slab::Key;
 
@@ -42,6 +43,9 @@ pub(super) struct Worker {
     pub(super) stats: Stats,
     pub(super) recomputed: FxHashMap<&'static str, (u64, u64)>,
     pub(super) trace: Option<Trace>,
+    pub(super) recording: Option<CommandStream>,
+    /// Time of the last op that ran for the first time.
+    pub(super) last_run_ns: u64,
     /// Freed ranges that work in flight may still use: (start, end, last use).
     pub(super) hazards: Vec<(usize, usize, Event)>,
     /// The op being run, for errors.
@@ -53,8 +57,6 @@ pub(super) struct Worker {
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
     pub(super) future: Future,
-    /// True while a recomputation makes no progress unless what it wants is spared.
-    pub(super) spare_wanted: bool,
     /// Commands taken from the queue and not yet run.
     pending: VecDeque<Command>,
     /// None when commands are stepped by hand.
@@ -96,6 +98,8 @@ impl Worker {
             stats: Stats::default(),
             recomputed: FxHashMap::default(),
             trace: None,
+            recording: None,
+            last_run_ns: 0,
             hazards: Vec::new(),
             running: "",
             still_needed: 0,
@@ -104,7 +108,6 @@ impl Worker {
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
             future: Future::default(),
-            spare_wanted: false,
             pending: VecDeque::new(),
             queue: None,
             unreported: VecDeque::new(),
@@ -163,6 +166,9 @@ impl Worker {
 
     /// Runs one command.
     pub(super) fn step(&mut self, command: Command) {
+        if self.recording.is_some() {
+            self.record_command(&command);
+        }
         match command {
             Command::Put { id, data, kind, stream, site } => {
                 let result = self.put(&data, kind, stream);
@@ -204,14 +210,27 @@ impl Worker {
             }
             Command::StartTrace => self.trace = Some(Trace { budget: self.budget, ..Trace::default() }),
             Command::StopTrace { reply } => reply.send(Ok(self.trace.take().unwrap_or_default())),
+            Command::StartRecording => self.start_recording(),
+            Command::StopRecording { reply } => reply.send(Ok(self.recording.take().unwrap_or_default())),
             Command::Close { reply } => reply.send(Ok(())),
         }
     }
 
     fn put(&mut self, data: &HostTensor, kind: Kind, stream: StreamId) -> Result<StorageId> {
+        self.put_bytes(data.bytes().len(), kind, stream, |w, stream, at| w.backend.upload(stream, at, data))
+    }
+
+    /// A new source of `bytes`, which `upload` fills.
+    pub(super) fn put_bytes(
+        &mut self,
+        bytes: usize,
+        kind: Kind,
+        stream: StreamId,
+        upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
+    ) -> Result<StorageId> {
         self.running = "put";
         self.still_needed = 0;
-        let id = self.new_storage(data.bytes().len(), kind, "put");
+        let id = self.new_storage(bytes, kind, "put");
         if let Err(e) = self.place(id, End::High) {
             self.table.storages.remove(id);
             return Err(e);
@@ -220,7 +239,7 @@ impl Worker {
             self.wait_for_range(id, stream);
         }
         let at = self.table.storages[id].block.as_ref().map_or(0, |b| b.start());
-        match self.backend.upload(stream, at, data) {
+        match upload(self, stream, at) {
             Ok(event) => {
                 self.table.storages[id].written = event;
                 if self.backend.is_asynchronous() {
@@ -251,6 +270,7 @@ impl Worker {
             storage.tensors.push(id);
         }
         self.table.tensors.insert(id, slot);
+        self.record_put(id);
     }
 
     fn record_failure(&mut self, e: Error) -> Rc<Failure> {
@@ -265,7 +285,10 @@ impl Worker {
         let done = a.done.take();
         let outcome = self.try_apply(&a);
         let reply = match outcome {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.record_apply(&a);
+                Ok(())
+            }
             Err(stop) => {
                 let failure = match stop {
                     Stop::Own(e) => self.record_failure(e.with_op(a.op.label()).with_call_site(a.site)),
@@ -299,7 +322,7 @@ impl Worker {
         }
     }
 
-    fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Source; 4]>, Stop> {
+    pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Source; 4]>, Stop> {
         a.x.iter()
             .map(|(id, _)| match self.table.tensors.get(id) {
                 Some(Slot::Ready(s)) => Ok(s.clone()),
@@ -390,6 +413,7 @@ impl Worker {
             }
         }
         let ns = result?;
+        self.last_run_ns = ns;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
             let s = &mut self.table.storages[id];
             s.last_use_ns = self.now_ns;
@@ -598,7 +622,7 @@ impl Worker {
         all.len()
     }
 
-    fn figures(&mut self) -> Stats {
+    pub(super) fn figures(&mut self) -> Stats {
         self.ledger.note_peak(self.arena.in_use());
         self.stats.set_arena(self.arena.figures());
         self.stats.budget_bytes = self.budget;

@@ -1,5 +1,10 @@
 //! What to evict: pure functions of the address order and of costs, tested without memory or threads.
 
 mod policy;
+mod simulate;
+mod stream;
 
 pub use policy::{Candidate, Choice, Range, choose};
+pub(crate) use simulate::Recorded;
+pub use simulate::{Simulation, simulate};
+pub use stream::{CommandStream, StreamCommand};

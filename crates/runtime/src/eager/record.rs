@@ -1,0 +1,86 @@
+//! Recording of the command stream, for the simulator.
+
+use remat_types::Layout;
+use rustc_hash::FxHashMap;
+
+use super::command::{Apply, Command};
+use super::handle::TensorId;
+use super::table::{Slot, StorageId};
+use super::worker::Worker;
+use crate::remat::{CommandStream, StreamCommand};
+
+impl Worker {
+    /// Starts a recording with what is there already.
+    pub(super) fn start_recording(&mut self) {
+        let mut ids: Vec<TensorId> = self.table.tensors.keys().copied().collect();
+        ids.sort_unstable();
+        let mut first: FxHashMap<StorageId, u64> = FxHashMap::default();
+        let mut stream = CommandStream::default();
+        for id in ids {
+            let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { continue };
+            let storage = &self.table.storages[s.storage];
+            stream.commands.push(match first.get(&s.storage) {
+                Some(&x) => StreamCommand::View { x: (x, false), y: id.0 },
+                None => StreamCommand::Put { id: id.0, bytes: storage.bytes, kind: storage.kind },
+            });
+            first.entry(s.storage).or_insert(id.0);
+        }
+        self.recording = Some(stream);
+    }
+
+    pub(super) fn record_command(&mut self, c: &Command) {
+        let Some(stream) = &mut self.recording else { return };
+        stream.commands.push(match c {
+            Command::Delete { id } if matches!(self.table.tensors.get(id), Some(Slot::Ready(_))) => {
+                StreamCommand::Delete { id: id.0 }
+            }
+            Command::DropValue { id } => StreamCommand::DropValue { id: id.0 },
+            Command::Commit { id, kind } => StreamCommand::Commit { id: id.0, kind: *kind },
+            Command::Fetch { id, .. } | Command::Await { id, .. } => StreamCommand::Fetch { id: id.0 },
+            Command::StepMark => StreamCommand::StepMark,
+            _ => return,
+        });
+    }
+
+    pub(super) fn record_put(&mut self, id: TensorId) {
+        let (Some(stream), Some(Slot::Ready(s))) = (&mut self.recording, self.table.tensors.get(&id)) else { return };
+        let storage = &self.table.storages[s.storage];
+        stream.commands.push(StreamCommand::Put { id: id.0, bytes: storage.bytes, kind: storage.kind });
+    }
+
+    /// Records an application that succeeded, before its dying inputs are deleted.
+    pub(super) fn record_apply(&mut self, a: &Apply) {
+        if self.recording.is_none() {
+            return;
+        }
+        let Ok(x) = self.sources(a) else { return };
+        let of = |id: &TensorId| match self.table.tensors.get(id) {
+            Some(Slot::Ready(s)) => Some(s.storage),
+            _ => None,
+        };
+        let command = if let ([s], [y]) = (&x[..], &a.y[..])
+            && of(y) == Some(s.storage)
+        {
+            StreamCommand::View { x: (a.x[0].0.0, a.x[0].1), y: y.0 }
+        } else {
+            let whole = |&&(i, j): &&(usize, usize)| {
+                let f = &a.facts[j];
+                x[i].layout == Layout::contiguous(f.shape.clone())
+                    && x[i].dtype == f.dtype
+                    && self.table.storages[x[i].storage].bytes == f.bytes()
+            };
+            StreamCommand::Apply {
+                op: a.op.label().to_owned(),
+                x: a.x.iter().map(|&(id, dies)| (id.0, dies)).collect(),
+                y: a.y.iter().zip(&a.facts).map(|(id, f)| (id.0, f.bytes())).collect(),
+                overwrite: a.op.overwrite().iter().filter(whole).copied().collect(),
+                scratch_bytes: self.scratch_bytes(&a.op, &x),
+                repeatable: a.op.repeatable(),
+                cost_ns: self.last_run_ns,
+            }
+        };
+        if let Some(stream) = &mut self.recording {
+            stream.commands.push(command);
+        }
+    }
+}

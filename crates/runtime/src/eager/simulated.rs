@@ -1,0 +1,94 @@
+//! The worker without a thread: a recording drives it one command at a time.
+
+use remat_ops::OpRef;
+use remat_types::{CallSite, DType, Error, ErrorKind, Facts, Layout, Result, SmallVec};
+
+use super::command::{Apply, Command, Until};
+use super::handle::TensorId;
+use super::queue::Reply;
+use super::table::{Slot, Source};
+use super::worker::Worker;
+use crate::device::{Backend, StreamId};
+use crate::options::DeviceOptions;
+use crate::report::{Kind, Stats};
+
+/// See the module's note.
+pub(crate) struct Simulated(Worker);
+
+impl Simulated {
+    pub(crate) fn new(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Self> {
+        Worker::new(backend, options).map(Simulated)
+    }
+
+    fn source(&self, id: u64) -> Result<&Source> {
+        match self.0.table.tensors.get(&TensorId(id)) {
+            Some(Slot::Ready(s)) => Ok(s),
+            Some(Slot::Failed(f)) => Err(f.report()),
+            None => Err(Error::new(ErrorKind::Format, format!("tensor {id} does not exist"))),
+        }
+    }
+
+    fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+        let (reply, answer) = Reply::new();
+        self.0.step(command(reply));
+        answer.wait()
+    }
+
+    /// Bytes of a tensor's storage.
+    pub(crate) fn bytes(&self, id: u64) -> Result<usize> {
+        Ok(self.0.table.storages[self.source(id)?.storage].bytes)
+    }
+
+    pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
+        let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(crate::device::Event::REACHED))?;
+        self.0.table.storages[storage].handles += 1;
+        let source = Source { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
+        self.0.table.tensors.insert(TensorId(id), Slot::Ready(source));
+        Ok(())
+    }
+
+    pub(crate) fn apply(&mut self, op: OpRef, x: &[(u64, bool)], y: SmallVec<[u64; 2]>, facts: Facts) -> Result<()> {
+        x.iter().try_for_each(|(id, _)| self.source(*id).map(|_| ()))?;
+        let (reply, answer) = Reply::new();
+        self.0.step(Command::Apply(Box::new(Apply {
+            op,
+            x: x.iter().map(|&(id, dies)| (TensorId(id), dies)).collect(),
+            y: y.into_iter().map(TensorId).collect(),
+            facts,
+            fallback: SmallVec::new(),
+            stream: StreamId(0),
+            site: CallSite::here(),
+            scope: None,
+            done: Some((reply, Until::Launched)),
+        })));
+        answer.wait()
+    }
+
+    pub(crate) fn delete(&mut self, id: u64) -> Result<()> {
+        self.source(id)?;
+        self.0.step(Command::Delete { id: TensorId(id) });
+        Ok(())
+    }
+
+    pub(crate) fn drop_value(&mut self, id: u64) -> Result<()> {
+        self.source(id)?;
+        self.0.step(Command::DropValue { id: TensorId(id) });
+        Ok(())
+    }
+
+    pub(crate) fn commit(&mut self, id: u64, kind: Kind) -> Result<()> {
+        self.source(id)?;
+        self.0.step(Command::Commit { id: TensorId(id), kind });
+        self.ask(|reply| Command::Sync { reply })
+    }
+
+    pub(crate) fn wait(&mut self, id: u64) -> Result<()> {
+        self.source(id)?;
+        self.ask(|reply| Command::Await { id: TensorId(id), reply })
+    }
+
+    /// The counters, and the virtual clock.
+    pub(crate) fn figures(&mut self) -> (Stats, u64) {
+        (self.0.figures(), self.0.backend.now_ns())
+    }
+}

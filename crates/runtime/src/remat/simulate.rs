@@ -1,0 +1,155 @@
+//! What a policy would do with a recorded program under a budget.
+//!
+//! The simulator is the runtime itself: the worker steps through the commands on the caller's thread, over the dry
+//! device, whose clock advances by the recorded times. No memory is touched and no thread started, and there is no second
+//! model of the runtime that could disagree with it.
+
+use remat_ops::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
+use serde::{Deserialize, Serialize};
+
+use super::stream::{CommandStream, StreamCommand};
+use crate::device::Dry;
+use crate::eager::Simulated as Worker;
+use crate::options::{DeviceOptions, PolicyKind};
+
+/// What a replay cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Simulation {
+    /// Time of all ops, recomputation and moves of blocks included, on the virtual clock.
+    pub time_ns: u64,
+    /// Time of ops that ran again.
+    pub recomputed_ns: u64,
+    /// How many that were.
+    pub recomputed_ops: u64,
+    /// Storages that were evicted.
+    pub evictions: u64,
+    /// Bytes that compactions moved.
+    pub compacted_bytes: u64,
+    /// The most bytes that were allocated at once.
+    pub peak_bytes: usize,
+    /// The most that any one op pinned and needed at once.
+    pub least_budget_bytes: usize,
+}
+
+/// Replays a stream with a policy under a budget. Errors: Budget if it is infeasible; Format if the stream names a tensor
+/// that does not exist.
+pub fn simulate(stream: &CommandStream, policy: PolicyKind, budget_bytes: Option<usize>) -> Result<Simulation> {
+    let options = DeviceOptions {
+        budget_bytes,
+        policy,
+        threads: 1,
+        always_record: true,
+        host_compute: false,
+        ..DeviceOptions::default()
+    };
+    let mut worker = Worker::new(Box::new(Dry::new(1)), options)?;
+    for (at, c) in stream.commands.iter().enumerate() {
+        step(&mut worker, c).map_err(|e| e.context(format!("command {at}")))?;
+    }
+    let (stats, time_ns) = worker.figures();
+    Ok(Simulation {
+        time_ns,
+        recomputed_ns: stats.recomputed_ns,
+        recomputed_ops: stats.recomputed_ops,
+        evictions: stats.evictions,
+        compacted_bytes: stats.compacted_bytes,
+        peak_bytes: stats.peak_bytes,
+        least_budget_bytes: stats.least_budget_bytes,
+    })
+}
+
+fn step(w: &mut Worker, c: &StreamCommand) -> Result<()> {
+    match c {
+        StreamCommand::Put { id, bytes, kind } => w.put(*id, *bytes, *kind),
+        StreamCommand::Apply { op, x, y, overwrite, scratch_bytes, repeatable, cost_ns } => {
+            let facts: Facts = y.iter().map(|(_, bytes)| Fact::new(DType::U8, [*bytes])).collect();
+            let op = Recorded {
+                op: op.clone(),
+                y_bytes: y.iter().map(|y| y.1).collect(),
+                overwrite: overwrite.clone(),
+                scratch_bytes: *scratch_bytes,
+                repeatable: *repeatable,
+                cost_ns: *cost_ns,
+                is_view: false,
+            };
+            w.apply(op.into(), x, y.iter().map(|y| y.0).collect(), facts)
+        }
+        StreamCommand::View { x, y } => {
+            let bytes = w.bytes(x.0)?;
+            let op = Recorded { y_bytes: vec![bytes], is_view: true, ..Recorded::default() };
+            w.apply(op.into(), &[*x], SmallVec::from_iter([*y]), Facts::from_iter([Fact::new(DType::U8, [bytes])]))
+        }
+        StreamCommand::Delete { id } => w.delete(*id),
+        StreamCommand::DropValue { id } => w.drop_value(*id),
+        StreamCommand::Commit { id, kind } => w.commit(*id, *kind),
+        StreamCommand::Fetch { id } => w.wait(*id),
+        StreamCommand::StepMark => Ok(()),
+    }
+}
+
+/// An op of a recording: it has bytes and a time, and computes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Recorded {
+    op: String,
+    y_bytes: Vec<usize>,
+    overwrite: Vec<(usize, usize)>,
+    scratch_bytes: usize,
+    repeatable: bool,
+    pub(crate) cost_ns: u64,
+    is_view: bool,
+}
+
+/// Overwriting pairs of ops come as static slices; these are the patterns that ops have. A recording with any other
+/// replays without sharing, which costs memory and never correctness.
+const OVERWRITES: [&[(usize, usize)]; 8] = [
+    &[(0, 0)],
+    &[(1, 0)],
+    &[(2, 0)],
+    &[(0, 0), (1, 0)],
+    &[(1, 0), (2, 0)],
+    &[(0, 0), (2, 1)],
+    &[(0, 0), (2, 1), (3, 2)],
+    &[(0, 0), (2, 1), (3, 2), (4, 3)],
+];
+
+impl Op for Recorded {
+    fn infer(&self, _x: &[&Fact]) -> Result<Facts> {
+        Ok(self.y_bytes.iter().map(|bytes| Fact::new(DType::U8, [*bytes])).collect())
+    }
+
+    fn eval(&self, _cx: &mut EvalCx<'_>) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, "a recorded op computes nothing"))
+    }
+
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
+        Ok((0..cx.x_count()).map(|_| None).collect())
+    }
+
+    fn overwrite(&self) -> &'static [(usize, usize)] {
+        OVERWRITES.into_iter().find(|o| *o == self.overwrite).unwrap_or(&[])
+    }
+
+    fn view(&self, x: &Layout) -> Option<Layout> {
+        self.is_view.then(|| x.clone())
+    }
+
+    fn workspace(&self, _x: &[&Fact], _threads: usize) -> usize {
+        self.scratch_bytes
+    }
+
+    fn repeatable(&self) -> bool {
+        self.repeatable
+    }
+}
+
+impl OpDef for Recorded {
+    const NAME: &'static str = "recorded";
+
+    fn samples() -> Vec<Sample<Self>> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! A command stream as data: what a program asked of the worker, without values.
+
+use remat_types::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::report::Kind;
+
+/// One command. Tensors are numbers that are never used twice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamCommand {
+    /// Data came from the host, or was there when the recording began.
+    Put {
+        /// The tensor.
+        id: u64,
+        /// Its bytes.
+        bytes: usize,
+        /// What it counts as.
+        kind: Kind,
+    },
+    /// An op ran.
+    Apply {
+        /// Its label.
+        op: String,
+        /// Inputs, and whether the last handle on each went with the command.
+        x: Vec<(u64, bool)>,
+        /// Outputs with their bytes.
+        y: Vec<(u64, usize)>,
+        /// Pairs (input, output) that may share storage.
+        overwrite: Vec<(usize, usize)>,
+        /// Scratch memory: workspace and copies of strided inputs.
+        scratch_bytes: usize,
+        /// False if it must not run again.
+        repeatable: bool,
+        /// Time of the run.
+        cost_ns: u64,
+    },
+    /// A tensor that shares another's storage.
+    View {
+        /// The other, and whether the last handle on it went with the command.
+        x: (u64, bool),
+        /// The view.
+        y: u64,
+    },
+    /// The last handle went.
+    Delete {
+        /// The tensor.
+        id: u64,
+    },
+    /// The user asked for the bytes to be freed.
+    DropValue {
+        /// The tensor.
+        id: u64,
+    },
+    /// The tensor became state.
+    Commit {
+        /// The tensor.
+        id: u64,
+        /// What it counts as.
+        kind: Kind,
+    },
+    /// The value was read.
+    Fetch {
+        /// The tensor.
+        id: u64,
+    },
+    /// A step ended.
+    StepMark,
+}
+
+/// A recording of what the worker was asked, made by [`Channel::start_recording`](crate::Channel::start_recording).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandStream {
+    /// The commands, in order.
+    pub commands: Vec<StreamCommand>,
+}
+
+impl CommandStream {
+    /// Reads the JSON form. Errors: Format.
+    pub fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|e| Error::new(ErrorKind::Format, format!("no command stream: {e}")))
+    }
+
+    /// The JSON form. Errors: Format, which only a lack of memory can cause.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))
+    }
+
+    /// Time of all ops, each once.
+    pub fn compute_ns(&self) -> u64 {
+        let cost = |c: &StreamCommand| if let StreamCommand::Apply { cost_ns, .. } = c { *cost_ns } else { 0 };
+        self.commands.iter().map(cost).sum()
+    }
+}
