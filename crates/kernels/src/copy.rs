@@ -3,6 +3,8 @@
 //! A [`Walk`] is a layout with axes merged where they step uniformly, so that a permuted, broadcast or sliced tensor is
 //! read in the longest runs it has. Reads start at any row-major position: a copy can be cut by position alone.
 
+use std::ops::Range;
+
 use remat_types::{Layout, SmallVec};
 
 use crate::pool::Pool;
@@ -49,7 +51,20 @@ impl Walk {
     /// # Panics
     /// If the layout leaves `data`; its owner checks `Layout::fits`.
     pub fn read<T: Copy>(&self, data: &[T], start: usize, out: &mut [T]) {
-        if out.is_empty() {
+        self.runs(start, out.len(), |at, step, range| read_run(data, at, step, &mut out[range]));
+    }
+
+    /// Writes `x` to the elements at row-major positions `start .. start + x.len()`, which are all different.
+    ///
+    /// # Panics
+    /// If the layout leaves `data`.
+    pub fn write<T: Copy>(&self, data: &mut [T], start: usize, x: &[T]) {
+        self.runs(start, x.len(), |at, step, range| write_run(data, at, step, &x[range]));
+    }
+
+    /// Calls `f(first element, step, positions from start)` for the runs of `len` positions from `start` on.
+    fn runs(&self, start: usize, len: usize, mut f: impl FnMut(isize, isize, Range<usize>)) {
+        if len == 0 {
             return;
         }
         let (&(inner, step), outer) = self.axes.split_last().expect("a walk has an axis");
@@ -61,15 +76,15 @@ impl Walk {
             rest /= d;
             at += index[i] as isize * s;
         }
-        let mut out = out;
+        let mut done = 0;
         loop {
-            let run = (inner - k).min(out.len());
-            let (head, tail) = out.split_at_mut(run);
-            read_run(data, at + k as isize * step, step, head);
-            if tail.is_empty() {
+            let run = (inner - k).min(len - done);
+            f(at + k as isize * step, step, done..done + run);
+            done += run;
+            if done == len {
                 return;
             }
-            (out, k) = (tail, 0);
+            k = 0;
             for (i, &(d, s)) in outer.iter().enumerate().rev() {
                 index[i] += 1;
                 at += s;
@@ -97,16 +112,107 @@ fn read_run<T: Copy>(data: &[T], at: isize, step: isize, out: &mut [T]) {
     }
 }
 
+fn write_run<T: Copy>(data: &mut [T], at: isize, step: isize, x: &[T]) {
+    if step == 1 {
+        data[at as usize..at as usize + x.len()].copy_from_slice(x);
+        return;
+    }
+    let mut at = at;
+    for v in x {
+        data[at as usize] = *v;
+        at += step;
+    }
+}
+
+/// The element of `y` that `layout` selects at row-major position `i` becomes `x[i]`; the others stay.
+///
+/// On one thread: the targets of two parts may interleave, and a plain copy keeps the memory busy by itself.
+///
+/// # Panics
+/// If the layout leaves `y`, or has another number of elements than `x`.
+pub fn scatter<T: Copy>(x: &[T], layout: &Layout, y: &mut [T]) {
+    assert_eq!(x.len(), layout.elems(), "one element for each target");
+    Walk::new(layout).write(y, 0, x);
+}
+
 /// `y[i]` = the element at row-major position `i` of `layout` in `data`.
 ///
 /// # Panics
 /// If the layout leaves `data`.
 pub fn copy<T: Copy + Send + Sync>(pool: &Pool, data: &[T], layout: &Layout, y: &mut [T]) {
     let walk = Walk::new(layout);
-    if y.len() < PARALLEL_MIN_ELEMS {
-        return walk.read(data, 0, y);
+    if let Some(transpose) = Transpose::of(&walk) {
+        return transpose.copy(pool, data, &walk, y);
     }
-    pool.chunks_mut(y, PART_ELEMS, |i, part| walk.read(data, i * PART_ELEMS, part));
+    let parallel = y.len() >= PARALLEL_MIN_ELEMS;
+    chunks(pool, parallel, y, PART_ELEMS, |i, part| walk.read(data, i * PART_ELEMS, part));
+}
+
+/// Calls `f(i, chunk)` for the chunks of `y`, in parallel if asked for.
+pub(crate) fn chunks<U: Send>(
+    pool: &Pool,
+    parallel: bool,
+    y: &mut [U],
+    len: usize,
+    f: impl Fn(usize, &mut [U]) + Sync,
+) {
+    if parallel {
+        pool.chunks_mut(y, len, f);
+    } else {
+        y.chunks_mut(len).enumerate().for_each(|(i, y)| f(i, y));
+    }
+}
+
+/// Rows and columns of a tile: 32 cache lines on either side stay in the L1 cache while each is used whole.
+const TILE: usize = 32;
+
+/// The two innermost merged axes of a walk that reads down columns: neighbours in memory are a row apart in the copy.
+struct Transpose {
+    rows: usize,
+    columns: usize,
+    column_step: isize,
+}
+
+impl Transpose {
+    fn of(walk: &Walk) -> Option<Transpose> {
+        match walk.axes[..] {
+            [.., (rows, 1), (columns, column_step)] if column_step.unsigned_abs() > 1 && rows > 1 => {
+                Some(Transpose { rows, columns, column_step })
+            }
+            _ => None,
+        }
+    }
+
+    /// Copies matrix by matrix, in bands of [`TILE`] rows, tile by tile.
+    fn copy<T: Copy + Send + Sync>(&self, pool: &Pool, data: &[T], walk: &Walk, y: &mut [T]) {
+        let matrix = self.rows * self.columns;
+        if matrix == 0 {
+            return;
+        }
+        let parallel = y.len() >= PARALLEL_MIN_ELEMS;
+        let many = y.len() / matrix >= 4;
+        chunks(pool, parallel && many, y, matrix, |i, y| {
+            let mut base = 0;
+            walk.runs(i * matrix, 1, |at, _, _| base = at);
+            chunks(pool, parallel && !many, y, TILE * self.columns, |band, y| {
+                self.copy_band(data, base + (band * TILE) as isize, y);
+            });
+        });
+    }
+
+    /// Copies rows of which the first begins at element `base`.
+    fn copy_band<T: Copy>(&self, data: &[T], base: isize, y: &mut [T]) {
+        let rows = y.len() / self.columns;
+        for first in (0..self.columns).step_by(TILE) {
+            for column in first..(first + TILE).min(self.columns) {
+                let at = (base + column as isize * self.column_step) as usize;
+                let x = &data[at..at + rows];
+                for (row, &v) in x.iter().enumerate() {
+                    y[row * self.columns + column] = v;
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -138,6 +244,28 @@ mod tests {
         let one = Layout::new([1, 3, 1], &[9, 5, 0], 2).expect("rank 3");
         check(&one.broadcast_to(&[2, 3, 4].into()).expect("broadcasts"), &data, &pool);
         check(&Layout::contiguous([]), &data, &pool);
+    }
+
+    #[test]
+    fn scatter_undoes_what_copy_selects() {
+        let layout = Layout::contiguous([4, 5]).slice(0, 3, 2, -2).expect("inside").slice(1, 1, 3, 1).expect("inside");
+        let x: Vec<u32> = (1..=6).collect();
+        let mut y = vec![0; 20];
+        scatter(&x, &layout, &mut y);
+        let mut back = vec![0; 6];
+        copy(&Pool::new(1), &y, &layout, &mut back);
+        assert_eq!(back, x);
+        assert_eq!(y.iter().filter(|v| **v != 0).count(), 6);
+    }
+
+    #[test]
+    fn transposes_in_a_batch_are_copied_right() {
+        for (n, r, c) in [(5, 70, 65), (2, 33, 31), (1, 3, 200)] {
+            let data: Vec<u32> = (0..(n * r * c) as u32).collect();
+            let layout = Layout::contiguous([n, c, r]).permute(&[0, 2, 1]).expect("permutation");
+            check(&layout, &data, &Pool::new(2));
+            check(&layout.slice(2, c - 1, c, -1).expect("inside"), &data, &Pool::new(2));
+        }
     }
 
     #[test]

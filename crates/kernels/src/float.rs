@@ -2,6 +2,7 @@
 //!
 //! Loops are written over arrays of [`LANES`] accumulators, so that the order of additions is fixed in the source and
 //! the bits are the same for every vector width; [`widest`] lets the compiler use what the processor has.
+#![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use remat_types::{DType, Element, Storage, bf16, f16};
 
@@ -91,7 +92,7 @@ fn exp_f32(x: f32) -> f32 {
     p = p * r + 8.333_452e-3;
     p = p * r + 4.166_579_6e-2;
     p = p * r + 1.666_666_5e-1;
-    p = p * r + 5.000_000_1e-1;
+    p = p * r + 0.5;
     let y = p * (r * r) + r + 1.0;
     // 2^n in two factors, since n may leave the exponents of normal numbers
     let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
@@ -153,37 +154,87 @@ unsafe fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The sums over `i` of `f(i)`, `N` at a time, for `i` in `0..n`: lanes of `R` within a block, f64 across blocks.
+/// The sum of `f(x[i], y[i])`: lanes of `R` within a block, f64 across blocks.
 #[inline(always)]
-pub(crate) fn sums<R: Real, const N: usize>(n: usize, f: impl Fn(usize) -> [R; N]) -> [f64; N] {
-    let mut total = [0.0f64; N];
-    let mut start = 0;
-    while start < n {
-        let end = (start + BLOCK_ELEMS).min(n);
-        let mut lanes = [[R::ZERO; LANES]; N];
-        let whole = start + (end - start) / LANES * LANES;
-        let mut i = start;
-        while i < whole {
+pub(crate) fn sum2<T: FloatElement>(x: &[T], y: &[T], f: impl Fn(T, T) -> T::Real) -> f64 {
+    let mut total = 0.0;
+    for (x, y) in x.chunks(BLOCK_ELEMS).zip(y.chunks(BLOCK_ELEMS)) {
+        let mut lanes = [T::Real::ZERO; LANES];
+        let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+        for (x, y) in x.iter().zip(y) {
             for lane in 0..LANES {
-                let v = f(i + lane);
-                for k in 0..N {
-                    lanes[k][lane] += v[k];
-                }
-            }
-            i += LANES;
-        }
-        for (lane, i) in (whole..end).enumerate() {
-            let v = f(i);
-            for k in 0..N {
-                lanes[k][lane] += v[k];
+                lanes[lane] += f(x[lane], y[lane]);
             }
         }
-        for k in 0..N {
-            total[k] += fold(&lanes[k]);
+        for (lane, (x, y)) in x_rest.iter().zip(y_rest).enumerate() {
+            lanes[lane] += f(*x, *y);
         }
-        start = end;
+        total += fold(&lanes);
     }
     total
+}
+
+/// The sum of `f(x[i])`.
+#[inline(always)]
+pub(crate) fn sum<T: FloatElement>(x: &[T], f: impl Fn(T) -> T::Real) -> f64 {
+    sum2(x, x, |x, _| f(x))
+}
+
+/// The sums of `a` and of `a b`, with `a` and `b` functions of `(x[i], y[i], z[i])`.
+///
+/// Each loop below does one thing to all lanes, which is what compiles to vector code in every profile.
+#[inline(always)]
+pub(crate) fn moments3<T: FloatElement>(
+    x: &[T],
+    y: &[T],
+    z: &[T],
+    a: impl Fn(T, T, T) -> T::Real,
+    b: impl Fn(T, T, T) -> T::Real,
+) -> [f64; 2] {
+    let mut total = [0.0f64; 2];
+    for ((x, y), z) in x.chunks(BLOCK_ELEMS).zip(y.chunks(BLOCK_ELEMS)).zip(z.chunks(BLOCK_ELEMS)) {
+        let (mut first, mut second) = ([T::Real::ZERO; LANES], [T::Real::ZERO; LANES]);
+        let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+        let (z, z_rest) = z.as_chunks::<LANES>();
+        for ((x, y), z) in x.iter().zip(y).zip(z) {
+            let (mut u, mut v) = ([T::Real::ZERO; LANES], [T::Real::ZERO; LANES]);
+            for lane in 0..LANES {
+                u[lane] = a(x[lane], y[lane], z[lane]);
+            }
+            for lane in 0..LANES {
+                v[lane] = b(x[lane], y[lane], z[lane]);
+            }
+            for lane in 0..LANES {
+                first[lane] += u[lane];
+            }
+            for lane in 0..LANES {
+                second[lane] += u[lane] * v[lane];
+            }
+        }
+        for (lane, ((x, y), z)) in x_rest.iter().zip(y_rest).zip(z_rest).enumerate() {
+            let u = a(*x, *y, *z);
+            first[lane] += u;
+            second[lane] += u * b(*x, *y, *z);
+        }
+        total[0] += fold(&first);
+        total[1] += fold(&second);
+    }
+    total
+}
+
+/// The largest element; NaN is passed over, and nothing gives minus infinity.
+#[inline(always)]
+pub(crate) fn largest<T: FloatElement>(x: &[T]) -> T::Real {
+    let larger = |a: T::Real, b: T::Real| if a > b { a } else { b };
+    let mut lanes = [T::Real::NEG_INFINITY; LANES];
+    let (whole, rest) = x.as_chunks::<LANES>();
+    for x in whole {
+        for lane in 0..LANES {
+            lanes[lane] = larger(x[lane].up(), lanes[lane]);
+        }
+    }
+    let most = lanes.into_iter().fold(T::Real::NEG_INFINITY, |m, v| larger(v, m));
+    rest.iter().fold(most, |m, v| larger(v.up(), m))
 }
 
 /// The sum of the lanes, pairwise, in f64.
@@ -252,9 +303,13 @@ mod tests {
 
     #[test]
     fn sums_cover_each_element_once() {
-        for n in [0, 1, 15, 16, 17, 1023, 1024, 1025, 3000] {
-            let [s, c] = sums::<f32, 2>(n, |i| [i as f32, 1.0]);
-            assert_eq!((s, c), ((n * n.saturating_sub(1) / 2) as f64, n as f64));
+        for n in [0usize, 1, 15, 16, 17, 1023, 1024, 1025, 3000] {
+            let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let want = (n * n.saturating_sub(1) / 2) as f64;
+            assert_eq!(sum(&x, |v| v), want);
+            assert_eq!(sum2(&x, &x, |v, w| v + w), 2.0 * want);
+            assert_eq!(moments3(&x, &x, &x, |u, v, w| u + v + w, |_, _, _| 2.0), [3.0 * want, 6.0 * want]);
+            assert_eq!(largest(&x), if n == 0 { f32::NEG_INFINITY } else { (n - 1) as f32 });
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod conv;
 pub mod copy;
 pub mod float;
 pub mod gemm;
+pub mod index;
 pub mod norm;
 pub mod optim;
 pub mod philox;

@@ -7,8 +7,9 @@
 //!
 //! Statistics take two passes (mean, then squared deviations, corrected by the sum of deviations), so an input of large
 //! mean loses nothing.
+#![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, sums, widest};
+use crate::float::{Disjoint, FloatElement, Real, moments3, sum, widest};
 use crate::pool::Pool;
 use remat_types::Element;
 
@@ -29,6 +30,7 @@ impl BatchDims {
         self.n * self.s
     }
 
+    #[inline(always)]
     fn row(&self, image: usize, channel: usize) -> std::ops::Range<usize> {
         let start = (image * self.c + channel) * self.s;
         start..start + self.s
@@ -51,20 +53,17 @@ const COLUMNS: usize = 16;
 #[inline(always)]
 fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize) -> (f64, f64) {
     let count = d.count() as f64;
-    let mut sum = 0.0;
+    let mut total = 0.0;
     for i in 0..d.n {
         let row = &x[d.row(i, channel)];
-        sum += sums::<T::Real, 1>(row.len(), |k| [row[k].up()])[0];
+        total += sum(row, T::up);
     }
-    let mean = sum / count;
+    let mean = total / count;
     let about = T::Real::from_f64(mean);
     let (mut first, mut second) = (0.0, 0.0);
     for i in 0..d.n {
         let row = &x[d.row(i, channel)];
-        let [a, b] = sums::<T::Real, 2>(row.len(), |k| {
-            let v = row[k].up() - about;
-            [v, v * v]
-        });
+        let [a, b] = moments3(row, row, row, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
         first += a;
         second += b;
     }
@@ -100,7 +99,10 @@ fn over_channels(pool: &Pool, d: BatchDims, f: impl Fn(std::ops::Range<usize>) +
         let (mut start, end) = (part * size, ((part + 1) * size).min(d.c));
         while start < end {
             let stop = if d.s == 1 { (start + COLUMNS).min(end) } else { start + 1 };
-            widest(|| f(start..stop));
+            widest(
+                #[inline(always)]
+                || f(start..stop),
+            );
             start = stop;
         }
     });
@@ -289,10 +291,7 @@ pub fn batch_norm_grad<T: FloatElement>(
             let mut total = [0.0f64; 2];
             for i in 0..d.n {
                 let (x, dy) = (&x[d.row(i, first)], &dy[d.row(i, first)]);
-                let [a, b] = sums::<T::Real, 2>(x.len(), |k| {
-                    let g = dy[k].up();
-                    [g, g * (x[k].up() - about)]
-                });
+                let [a, b] = moments3(x, dy, dy, |_, g, _| g.up(), |x, _, _| x.up() - about);
                 total[0] += a;
                 total[1] += b;
             }
@@ -353,12 +352,9 @@ fn finish<T: FloatElement>(
 #[inline(always)]
 fn row_statistics<T: FloatElement>(row: &[T], eps: f64) -> (T::Real, T::Real) {
     let n = row.len() as f64;
-    let mean = sums::<T::Real, 1>(row.len(), |k| [row[k].up()])[0] / n;
+    let mean = sum(row, T::up) / n;
     let about = T::Real::from_f64(mean);
-    let [first, second] = sums::<T::Real, 2>(row.len(), |k| {
-        let v = row[k].up() - about;
-        [v, v * v]
-    });
+    let [first, second] = moments3(row, row, row, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
     let var = (second - first * first / n) / n;
     (about, T::Real::from_f64(1.0 / (var + eps).sqrt()))
 }
@@ -377,8 +373,8 @@ pub fn layer_norm<T: FloatElement>(pool: &Pool, s: usize, eps: f64, x: &[T], sca
             || {
                 for (x, y) in x.chunks_exact(s).zip(y.chunks_exact_mut(s)) {
                     let (mean, inv_sd) = row_statistics(x, eps);
-                    for k in 0..s {
-                        y[k] = T::down((x[k].up() - mean) * inv_sd * scale[k].up() + bias[k].up());
+                    for (((y, x), scale), bias) in y.iter_mut().zip(x).zip(scale).zip(bias) {
+                        *y = T::down((x.up() - mean) * inv_sd * scale.up() + bias.up());
                     }
                 }
             },
@@ -462,11 +458,10 @@ fn layer_norm_grad_row<T: FloatElement>(
     dbias: &mut [T::Real],
 ) {
     let s = x.len();
+    let (scale, dy, dx) = (&scale[..s], &dy[..s], &mut dx[..s]);
+    let (dscale, dbias) = (&mut dscale[..s], &mut dbias[..s]);
     let (mean, inv_sd) = row_statistics(x, eps);
-    let [sum, moment] = sums::<T::Real, 2>(s, |k| {
-        let g = dy[k].up() * scale[k].up();
-        [g, g * ((x[k].up() - mean) * inv_sd)]
-    });
+    let [sum, moment] = moments3(x, dy, scale, |_, g, scale| g.up() * scale.up(), |x, _, _| (x.up() - mean) * inv_sd);
     let (sum, moment) = (T::Real::from_f64(sum / s as f64), T::Real::from_f64(moment / s as f64));
     for k in 0..s {
         let (g, hat) = (dy[k].up(), (x[k].up() - mean) * inv_sd);

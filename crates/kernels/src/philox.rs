@@ -63,7 +63,7 @@ fn blocks<T: Send>(pool: &Pool, s: Stream, y: &mut [T], per_block: usize, f: imp
     });
 }
 
-/// `(w + 1/2) / 2^53`-like numbers in `[0, 1)`: 24 bits of a word for f32.
+/// 24 bits of a word, in `[0, 1)`.
 fn unit_f32(word: u32) -> f64 {
     f64::from(word >> 8) * (1.0 / f64::from(1u32 << 24))
 }
@@ -138,14 +138,12 @@ pub fn dropout<T: FloatElement>(pool: &Pool, s: Stream, p: f64, y: &mut [T]) {
 
 /// A random order of `0..y.len()`: Fisher and Yates' shuffle, its draws from the stream. On one thread.
 pub fn permutation(s: Stream, y: &mut [i64]) {
-    for i in 0..y.len() {
-        y[i] = i as i64;
-    }
+    y.iter_mut().enumerate().for_each(|(i, y)| *y = i as i64);
     for i in (1..y.len()).rev() {
         let w = s.block(i as u64);
         let r = u64::from(w[0]) << 32 | u64::from(w[1]);
         // a multiple of 64 random bits: biased by less than 2^-64 times the length
-        let j = (u128::from(r) * (i as u128 + 1) >> 64) as usize;
+        let j = ((u128::from(r) * (i as u128 + 1)) >> 64) as usize;
         y.swap(i, j);
     }
 }

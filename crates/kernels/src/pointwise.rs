@@ -13,6 +13,7 @@ use half::slice::HalfFloatSliceExt;
 use remat_types::{Layout, bf16, f16};
 
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, Walk};
+use crate::float::widest;
 use crate::pool::Pool;
 
 /// Elements of a block: three f32 operands of 12 KiB lie in an L1 cache of 32 KiB.
@@ -26,20 +27,27 @@ pub type Map1<T, U> = fn(&[T], &mut [U]);
 /// `y[i] = f(a[i], b[i])` on slices of equal length.
 pub type Map2<T, U> = fn(&[T], &[T], &mut [U]);
 
+/// A binary function on a block, which may have captured something.
+type Block2<'f, T, U> = dyn Fn(&[T], &[T], &mut [U]) + Sync + 'f;
+
 /// The loop of a unary scalar function; to be wrapped in a [`Map1`].
 #[inline(always)]
 pub fn each1<T: Copy, U>(x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = f(x);
-    }
+    widest(move || {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = f(x);
+        }
+    });
 }
 
 /// The loop of a binary scalar function; to be wrapped in a [`Map2`].
 #[inline(always)]
 pub fn each2<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) -> U) {
-    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
-        *y = f(a, b);
-    }
+    widest(move || {
+        for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+            *y = f(a, b);
+        }
+    });
 }
 
 /// Where the elements of an operand are.
@@ -138,14 +146,14 @@ pub fn map2<T: Pod + Sync, U: Pod + Send>(
     a: &Operand<'_, T>,
     b: &Operand<'_, T>,
     y: &mut [U],
-    f: &(dyn Fn(&[T], &[T], &mut [U]) + Sync),
+    f: &Block2<'_, T, U>,
 ) {
     fn run<T: Pod, U: Pod, const B: usize>(
         start: usize,
         a: &Operand<'_, T>,
         b: &Operand<'_, T>,
         y: &mut [U],
-        f: &(dyn Fn(&[T], &[T], &mut [U]) + Sync),
+        f: &Block2<'_, T, U>,
     ) {
         let (mut a, mut b) = (Reader::<T, B>::new(a), Reader::<T, B>::new(b));
         for (i, y) in y.chunks_mut(B).enumerate() {

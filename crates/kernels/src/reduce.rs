@@ -12,24 +12,27 @@
 //! fold is cut into at most [`MAX_PARTS`] parts, whose totals are merged in order. All cuts depend on sizes only, so the
 //! bits of the result do not depend on the threads. Partial totals live on the stack.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use remat_types::SmallVec;
 
-use crate::copy::PARALLEL_MIN_ELEMS;
+use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
+use crate::float::widest;
 use crate::pool::Pool;
 
 /// Elements of one block of a run.
 pub const BLOCK: usize = 256;
 /// Independent accumulators within a block: four SSE or two AVX vectors of f32, enough to hide an add's latency.
 pub const LANES: usize = 16;
-/// Outputs folded at once in columns: 1 KiB of f32 from each row.
-pub const COLUMNS: usize = 256;
+/// Outputs folded at once in columns: 2 KiB of f32 from each row.
+pub const COLUMNS: usize = 512;
 /// Rows of one block of columns.
 pub const ROWS: usize = 32;
 /// Most parts of one fold.
 pub const MAX_PARTS: usize = 64;
-/// Totals that column parts hold on the stack: 16 parts of full width.
-const PART_TOTALS: usize = 16 * COLUMNS;
+/// Totals that column parts hold on the stack: 8 parts of full width.
+const PART_TOTALS: usize = 8 * COLUMNS;
 /// Elements of a part, unless [`MAX_PARTS`] makes it larger.
 const PART_ELEMS: usize = 64 * 1024;
 /// Outputs of runs that one task of the pool computes at least, in elements.
@@ -120,15 +123,6 @@ fn part_len(n: usize, width: usize, max_parts: usize) -> usize {
     (PART_ELEMS / width.max(1)).max(n.div_ceil(max_parts)).max(1)
 }
 
-/// Calls `f(i, chunk)` for the chunks of `y`, in parallel if asked for.
-fn chunks<U: Send>(pool: &Pool, parallel: bool, y: &mut [U], len: usize, f: impl Fn(usize, &mut [U]) + Sync) {
-    if parallel {
-        pool.chunks_mut(y, len, f);
-    } else {
-        y.chunks_mut(len).enumerate().for_each(|(i, y)| f(i, y));
-    }
-}
-
 /// Reduces `x` by `r` into `y`, which has one element per index over the kept axes.
 ///
 /// # Panics
@@ -172,12 +166,14 @@ fn runs<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
         let (from, to) = (part * len, ((part + 1) * len).min(pieces));
         let mut total = r.total();
         if outer == 1 {
-            fold_run(r, &x[at + from..at + to], p, &mut total);
+            widest(|| fold_run(r, &x[at + from..at + to], p, &mut total));
         } else {
-            for i in from..to {
-                let at = at + offset(&plan.reduced, i);
-                fold_run(r, &x[at..at + run], p, &mut total);
-            }
+            widest(|| {
+                for i in from..to {
+                    let at = at + offset(&plan.reduced, i);
+                    fold_run(r, &x[at..at + run], p, &mut total);
+                }
+            });
         }
         total
     };
@@ -200,7 +196,7 @@ fn runs<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
 }
 
 /// Adds a contiguous run to `total`, block by block.
-#[inline]
+#[inline(always)]
 fn fold_run<T: Copy, U, R: Reducer<T, U>>(r: R, x: &[T], p: R::Param, total: &mut R::Total) {
     for block in x.chunks(BLOCK) {
         if block.len() < LANES {
@@ -243,24 +239,29 @@ fn columns<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
         let base = offset(&plan.kept, i);
         let wide = width >= 4 * COLUMNS;
         chunks(pool, parallel && wide, y, COLUMNS, |j, y| {
-            let at = base + j * COLUMNS;
+            let (at, w) = (base + j * COLUMNS, y.len());
+            // rows without gaps are folded several at a time where they are short, as one long row
+            let adjacent = matches!(plan.reduced[..], [(_, stride)] if stride == w);
+            let together = if adjacent { (COLUMNS / w).min(rows) } else { 1 };
             let mut p = [r.param(y[0]); COLUMNS];
-            p.iter_mut().zip(y.iter()).for_each(|(p, y)| *p = r.param(*y));
-            let p = &p[..y.len()];
-            let len = part_len(rows, y.len(), (PART_TOTALS / y.len()).min(MAX_PARTS));
+            for p in p.chunks_exact_mut(w).take(together) {
+                p.iter_mut().zip(y.iter()).for_each(|(p, y)| *p = r.param(*y));
+            }
+            let p = &p[..together * w];
+            let len = part_len(rows, w, (PART_TOTALS / w).min(MAX_PARTS));
             let parts = rows.div_ceil(len);
             let fold = |part: usize, totals: &mut [R::Total]| {
                 let to = ((part + 1) * len).min(rows);
-                fold_rows(r, x, |row| at + offset(&plan.reduced, row), part * len..to, p, totals);
+                widest(|| fold_rows(r, x, |row| at + offset(&plan.reduced, row), part * len..to, p, totals));
             };
             if parts == 1 {
                 let mut totals = [r.total(); COLUMNS];
-                fold(0, &mut totals[..y.len()]);
+                fold(0, &mut totals[..w]);
                 finish(r, y, &totals, p);
                 return;
             }
             let mut totals = [r.total(); PART_TOTALS];
-            let (w, totals) = (y.len(), &mut totals[..parts * y.len()]);
+            let totals = &mut totals[..parts * w];
             chunks(pool, parallel, totals, w, fold);
             let (first, rest) = totals.split_at_mut(w);
             for part in rest.chunks(w) {
@@ -277,37 +278,43 @@ fn finish<T, U: Copy, R: Reducer<T, U>>(r: R, y: &mut [U], totals: &[R::Total], 
     }
 }
 
-/// Adds `rows` of as many columns as `totals` has to it, block by block; `at(row)` is where a row starts.
+/// Adds `rows` of as many columns as `totals` has to it, block by block; `at(row)` is where a row starts. As many rows as
+/// `p` has parameters for are folded together; they lie one after the other.
+#[inline(always)]
 fn fold_rows<T: Copy, U, R: Reducer<T, U>>(
     r: R,
     x: &[T],
     at: impl Fn(usize) -> usize,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     p: &[R::Param],
     totals: &mut [R::Total],
 ) {
-    let width = totals.len();
+    let (width, together) = (totals.len(), p.len() / totals.len());
     let mut lanes = [r.lane(); COLUMNS];
-    let lanes = &mut lanes[..width];
     let mut row = rows.start;
     while row < rows.end {
-        let block_end = (row + ROWS).min(rows.end);
+        let whole = ((rows.end - row) / together).min(ROWS);
+        // rows that do not fill a long one are folded by themselves
+        let (count, step) = if whole == 0 { (rows.end - row, 1) } else { (whole, together) };
+        let lanes = &mut lanes[..step * width];
         lanes.fill(r.lane());
-        for row in row..block_end {
-            let at = at(row);
-            for ((lane, &x), &p) in lanes.iter_mut().zip(&x[at..at + width]).zip(p) {
+        for i in 0..count {
+            let at = at(row + i * step);
+            for ((lane, &x), &p) in lanes.iter_mut().zip(&x[at..at + step * width]).zip(p) {
                 *lane = r.step(*lane, x, p);
             }
         }
-        totals.iter_mut().zip(&*lanes).for_each(|(t, &lane)| *t = r.add(*t, lane));
-        row = block_end;
+        for lanes in lanes.chunks_exact(width) {
+            totals.iter_mut().zip(lanes).for_each(|(t, &lane)| *t = r.add(*t, lane));
+        }
+        row += count * step;
     }
 }
 
 mod arg;
 mod reducers;
 pub use arg::{Extreme, arg_extreme};
-pub use reducers::{All, Any, Count, Deviation, Max, Mean, Min, Num, Prod, ShiftedExp, Sum, SumSqr};
+pub use reducers::{All, Any, Arith, Count, Deviation, Max, Mean, Min, Num, Prod, ShiftedExp, Sum, SumSqr};
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,9 @@
 //!
 //! Every function works on tiles of at most [`TILE`] neighbouring columns of one `outer` slice, or on a row when
 //! `inner = 1`; a column's sums run over `c` in order (rows in fixed lanes), so bits do not depend on threads.
+#![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, sums, widest};
+use crate::float::{Disjoint, FloatElement, Real, largest, sum2, widest};
 use crate::pool::Pool;
 use remat_types::Element;
 
@@ -60,9 +61,21 @@ fn tiles(pool: &Pool, d: AxisDims, f: impl Fn(Tile) + Sync) {
             let width = TILE.min(d.inner - first);
             let start = o * d.c * d.inner + first;
             let tile = Tile { column: o * d.inner + first, start, step: d.inner, width };
-            widest(|| f(tile));
+            widest(
+                #[inline(always)]
+                || f(tile),
+            );
         }
     });
+}
+
+/// Calls `f(i, row[i])`; a whole tile takes a loop of fixed length, which compiles to vector code.
+#[inline(always)]
+fn each_column<T: FloatElement>(row: &[T], mut f: impl FnMut(usize, T)) {
+    match <&[T; TILE]>::try_from(row) {
+        Ok(row) => (0..TILE).for_each(|i| f(i, row[i])),
+        Err(_) => row.iter().enumerate().for_each(|(i, v)| f(i, *v)),
+    }
 }
 
 /// Maximum and sum of `exp(x - maximum)` of every column of a tile.
@@ -71,27 +84,18 @@ fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE],
     let (mut max, mut sum) = ([T::Real::NEG_INFINITY; TILE], [T::Real::ZERO; TILE]);
     if t.step == 1 {
         let row = &x[t.start..t.start + c];
-        let mut m = T::Real::NEG_INFINITY;
-        for v in row {
-            let v = v.up();
-            m = if v > m { v } else { m };
-        }
+        let m = largest(row);
         max[0] = m;
-        sum[0] = T::Real::from_f64(sums::<T::Real, 1>(c, |k| [(row[k].up() - m).exp()])[0]);
+        sum[0] = T::Real::from_f64(crate::float::sum(row, |v| (v.up() - m).exp()));
         return (max, sum);
     }
     for k in 0..c {
         let row = &x[t.start + k * t.step..][..t.width];
-        for (m, v) in max.iter_mut().zip(row) {
-            let v = v.up();
-            *m = if v > *m { v } else { *m };
-        }
+        each_column(row, |i, v| max[i] = if v.up() > max[i] { v.up() } else { max[i] });
     }
     for k in 0..c {
         let row = &x[t.start + k * t.step..][..t.width];
-        for ((s, m), v) in sum.iter_mut().zip(&max).zip(row) {
-            *s += (v.up() - *m).exp();
-        }
+        each_column(row, |i, v| sum[i] += (v.up() - max[i]).exp());
     }
     (max, sum)
 }
@@ -127,10 +131,10 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
                 let at = t.start + k * t.step;
                 // SAFETY: tiles do not overlap, and these are the tile's columns in row `k`.
                 let y = unsafe { y.part(at, t.width) };
-                for (i, (y, x)) in y.iter_mut().zip(&x[at..at + t.width]).enumerate() {
+                each_column(&x[at..at + t.width], |i, x| {
                     let v = x.up() - max[i];
-                    *y = T::down(if log { v - last[i] } else { v.exp() * last[i] });
-                }
+                    y[i] = T::down(if log { v - last[i] } else { v.exp() * last[i] });
+                });
             }
         },
     );
@@ -156,7 +160,7 @@ pub fn softmax_grad<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, y: &[T
             if t.step == 1 {
                 let row = t.start..t.start + d.c;
                 let (y, dy) = (&y[row.clone()], &dy[row]);
-                let [sum] = sums::<T::Real, 1>(d.c, |k| [if log { dy[k].up() } else { dy[k].up() * y[k].up() }]);
+                let sum = sum2(y, dy, |y, dy| if log { dy.up() } else { dy.up() * y.up() });
                 let sum = T::Real::from_f64(sum);
                 // SAFETY: tiles do not overlap; this row is the tile.
                 let dx = unsafe { dx.part(t.start, d.c) };

@@ -80,7 +80,10 @@ fn planes<T: Send>(pool: &Pool, y: &mut [T], plane_elems: usize, per_part: usize
     }
     pool.chunks_mut(y, plane_elems * per_part, |part, y| {
         for (i, y) in y.chunks_exact_mut(plane_elems).enumerate() {
-            widest(|| f(part * per_part + i, y));
+            widest(
+                #[inline(always)]
+                || f(part * per_part + i, y),
+            );
         }
     });
 }
@@ -166,6 +169,24 @@ fn is_halving(a: Axis) -> bool {
     a.kind == AxisKind::Sliding { kernel: 2, stride: 2, before: 0, after: 0 }
 }
 
+/// [`max_pool_grad`] of two rows cut into windows of two by two.
+#[inline(always)]
+fn halving_grad<T: Maximum>(x: &[T], dx: &mut [T], dy: &[T]) {
+    let zero = T::default();
+    let (a, b) = x.split_at(x.len() / 2);
+    let (da, db) = dx.split_at_mut(x.len() / 2);
+    let ((a, _), (b, _)) = (a.as_chunks::<2>(), b.as_chunks::<2>());
+    let ((da, _), (db, _)) = (da.as_chunks_mut::<2>(), db.as_chunks_mut::<2>());
+    for ((((a, b), da), db), &dy) in a.iter().zip(b).zip(da).zip(db).zip(dy) {
+        let (right_a, right_b) = (a[1].beats(a[0]), b[1].beats(b[0]));
+        let top = if right_a { a[1] } else { a[0] };
+        let bottom = if right_b { b[1] } else { b[0] };
+        let (above, below) = if bottom.beats(top) { (zero, dy) } else { (dy, zero) };
+        *da = if right_a { [zero, above] } else { [above, zero] };
+        *db = if right_b { [zero, below] } else { [below, zero] };
+    }
+}
+
 /// `dx = sum over windows whose first maximum is here of dy`.
 ///
 /// # Panics
@@ -181,6 +202,12 @@ pub fn max_pool_grad<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
         |p, dx| {
             let (x, dy) = (&x[p * size..(p + 1) * size], &dy[p * out..(p + 1) * out]);
             dx.fill(T::default());
+            if is_halving(h) && is_halving(w) {
+                for (i, dy) in dy.chunks_exact(w.out).enumerate() {
+                    halving_grad(&x[2 * i * w.size..][..2 * w.size], &mut dx[2 * i * w.size..][..2 * w.size], dy);
+                }
+                return;
+            }
             for i in 0..h.out {
                 let rows = h.window(i);
                 for j in 0..w.out {
@@ -224,6 +251,15 @@ fn divisor(h: Axis, w: Axis, i: usize, j: usize, count_pad: bool) -> usize {
     (bottom - top) * (right - left)
 }
 
+/// The sum of a row, or of a window as wide as the plane.
+#[inline(always)]
+fn row_sum<T: FloatElement>(row: &[T]) -> f64 {
+    if row.len() < crate::float::LANES {
+        return row.iter().map(|v| v.to_f64()).sum();
+    }
+    crate::float::sum(row, T::up)
+}
+
 /// The average of every window of every plane; 0 for a window that is all padding.
 ///
 /// # Panics
@@ -242,11 +278,11 @@ pub fn avg_pool<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool,
                 let (top, bottom) = h.window(i);
                 for j in 0..w.out {
                     let (left, right) = w.window(j);
-                    let mut sum = 0.0f64;
-                    for r in top..bottom {
-                        let row = &x[r * w.size + left..r * w.size + right];
-                        sum += crate::float::sums::<T::Real, 1>(row.len(), |k| [row[k].up()])[0];
-                    }
+                    let sum = if left == 0 && right == w.size {
+                        row_sum(&x[top * w.size..bottom * w.size])
+                    } else {
+                        (top..bottom).map(|r| row_sum(&x[r * w.size + left..r * w.size + right])).sum()
+                    };
                     let n = divisor(h, w, i, j, count_pad);
                     y[i * w.out + j] = T::from_f64(if n == 0 { 0.0 } else { sum / n as f64 });
                 }

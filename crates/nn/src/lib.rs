@@ -1,1 +1,36 @@
-//! placeholder
+//! Modules, losses, optimisers, schedules, data loading, checkpoints.
+//!
+//! A network is a struct whose fields are layers or [`Parameter`]s; `#[derive(Module)]` writes its traversal, and so its
+//! named state. All of its parameters, gradients and optimiser state live in the device's arena, under the device's
+//! budget; an update is an in-place op that happens as a whole or not at all.
+#![forbid(unsafe_code)]
+
+mod cells;
+mod checkpoint;
+mod data;
+mod init;
+mod layers;
+pub mod loss;
+mod module;
+mod optim;
+mod parameter;
+mod rng;
+mod schedule;
+mod state;
+mod update;
+mod visit;
+
+pub use cells::{Label, Mode, RngCell};
+pub use checkpoint::{Checkpoint, FILE_NAME, OptimizerState, TrainState};
+pub use data::{DataLoader, Dataset, LoaderOptions, LoaderPosition, TensorDataset};
+pub use init::{Fan, Gain, Init, InitCx};
+pub use layers::*;
+pub use module::{Layer, Module};
+pub use optim::*;
+pub use parameter::{Parameter, Role};
+pub use remat_derive::Module;
+pub use rng::Rng;
+pub use schedule::Schedule;
+pub use state::LoadReport;
+pub use update::{Arg, update};
+pub use visit::{Visit, Visitor, Walk};

@@ -9,10 +9,10 @@ def r(x): return float(x)
 U={
 'Relu':(lambda x:x if x>0 else 0,[-1.5,0.25,2.0]),
 'Abs':(abs,[-1.5,0.25,2.0]),'Neg':(lambda x:-x,[-1.5,0.25]),
-'Exp':(exp,[-1.5,0.25,2.0]),'Expm1':(expm1,[-1.5,1e-3,2.0]),'Log':(log,[0.25,1.5,8.0]),'Log1p':(log1p,[-0.5,1e-3,2.0]),
-'Sqrt':(sqrt,[0.25,2.0]),'Rsqrt':(lambda x:1/sqrt(x),[0.25,2.0]),'Square':(lambda x:x*x,[-1.5,0.25]),'Recip':(lambda x:1/x,[-1.5,0.25]),
+'Exp':(exp,[-1.5,0.25,2.0]),'Expm1':(expm1,[-1.5,1e-3,2.0]),'Log':(log,[0.25,1.5,8.0]),'Log1p':(log1p,[-0.25,1e-3,2.0]),
+'Sqrt':(sqrt,[0.25,3.0]),'Rsqrt':(lambda x:1/sqrt(x),[0.25,3.0]),'Square':(lambda x:x*x,[-1.5,0.25]),'Recip':(lambda x:1/x,[-1.5,0.25]),
 'Sin':(sin,[-1.5,0.25,2.0]),'Cos':(cos,[-1.5,0.25,2.0]),'Tan':(tan,[-1.25,0.25,2.0]),'Asin':(asin,[-0.75,0.25]),'Acos':(acos,[-0.75,0.25]),'Atan':(atan,[-1.5,0.25]),
-'Sinh':(sinh,[-1.5,0.25]),'Cosh':(cosh,[-1.5,0.25]),'Tanh':(tanh,[-1.5,0.25,2.0]),'Asinh':(asinh,[-1.5,0.25]),'Acosh':(acosh,[1.25,4.0]),'Atanh':(atanh,[-0.75,0.25]),
+'Sinh':(sinh,[-1.5,0.25]),'Cosh':(cosh,[-1.5,0.25]),'Tanh':(tanh,[-1.5,0.25,2.0]),'Asinh':(asinh,[-1.5,0.25]),'Acosh':(acosh,[1.5,4.0]),'Atanh':(atanh,[-0.75,0.25]),
 'Sigmoid':(lambda x:1/(1+exp(-x)),[-1.5,0.25,2.0]),'Logsigmoid':(lambda x:-log1p(exp(-x)),[-1.5,0.25,2.0]),'Softplus':(lambda x:log1p(exp(x)),[-1.5,0.25,2.0]),
 'Silu':(lambda x:x/(1+exp(-x)),[-1.5,0.25,2.0]),'Gelu':(lambda x:x*(1+erf(x/sqrt(2)))/2,[-1.5,0.25,2.0]),
 'GeluTanh':(lambda x:x*(1+tanh(sqrt(2/pi)*(x+mpf('0.044715')*x**3)))/2,[-1.5,0.25,2.0]),

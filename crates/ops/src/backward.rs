@@ -314,9 +314,21 @@ impl std::hash::Hash for BackwardKey {
     }
 }
 
+/// Which forward values some backward graph of an op reads, whichever outputs turn out to have a cotangent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaveMask {
+    /// Forward inputs.
+    pub x: SmallVec<[bool; 4]>,
+    /// Forward outputs.
+    pub y: SmallVec<[bool; 2]>,
+}
+
 /// Backward graphs that were built; a value its owner holds, not process-wide.
 #[derive(Default)]
-pub struct BackwardCache(FxHashMap<BackwardKey, Arc<Backward>>);
+pub struct BackwardCache {
+    graphs: FxHashMap<BackwardKey, Arc<Backward>>,
+    masks: FxHashMap<BackwardKey, Arc<SaveMask>>,
+}
 
 /// Entries after which the cache is emptied: a bound for programs whose shapes never repeat.
 const CACHE_MAX_ENTRIES: usize = 4096;
@@ -324,24 +336,57 @@ const CACHE_MAX_ENTRIES: usize = 4096;
 impl BackwardCache {
     /// The backward graph for `key`, built at first use. `y` are the facts of the forward outputs.
     pub fn get(&mut self, key: BackwardKey, y: &[Fact]) -> Result<Arc<Backward>> {
-        if let Some(b) = self.0.get(&key) {
+        if let Some(b) = self.graphs.get(&key) {
             return Ok(b.clone());
         }
         let b = Arc::new(Backward::build(&key, y)?);
-        if self.0.len() >= CACHE_MAX_ENTRIES {
-            self.0.clear();
+        if self.graphs.len() >= CACHE_MAX_ENTRIES {
+            self.graphs.clear();
         }
-        self.0.insert(key, b.clone());
+        self.graphs.insert(key, b.clone());
         Ok(b)
+    }
+
+    /// What the tape keeps for `key`, whose `has_dy` says which outputs may have a cotangent: one rule may read
+    /// different values for different cotangents, and which exist is known only in the backward pass.
+    pub fn saves(&mut self, key: &BackwardKey, y: &[Fact]) -> Result<Arc<SaveMask>> {
+        if let Some(m) = self.masks.get(key) {
+            return Ok(m.clone());
+        }
+        let mut mask = SaveMask { x: SmallVec::from_elem(false, key.x.len()), y: SmallVec::from_elem(false, y.len()) };
+        for has_dy in subsets(&key.has_dy) {
+            let b = self.get(BackwardKey { has_dy, ..key.clone() }, y)?;
+            mask.x.iter_mut().zip(&b.saves_x).for_each(|(m, s)| *m |= s);
+            mask.y.iter_mut().zip(&b.saves_y).for_each(|(m, s)| *m |= s);
+        }
+        let mask = Arc::new(mask);
+        if self.masks.len() >= CACHE_MAX_ENTRIES {
+            self.masks.clear();
+        }
+        self.masks.insert(key.clone(), mask.clone());
+        Ok(mask)
     }
 
     /// Number of graphs held.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.graphs.len()
     }
 
     /// True if no graph is held.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.graphs.is_empty()
     }
+}
+
+/// The non-empty subsets of the outputs that may have a cotangent; for more than four, all of them and each alone.
+fn subsets(may: &[bool]) -> Vec<SmallVec<[bool; 2]>> {
+    const ALL_SUBSETS_MAX: usize = 4;
+    let outputs: Vec<usize> = (0..may.len()).filter(|j| may[*j]).collect();
+    let of = |chosen: &dyn Fn(usize) -> bool| -> SmallVec<[bool; 2]> {
+        (0..may.len()).map(|j| outputs.iter().position(|o| *o == j).is_some_and(chosen)).collect()
+    };
+    if outputs.len() <= ALL_SUBSETS_MAX {
+        return (1..1usize << outputs.len()).map(|bits| of(&|k| bits >> k & 1 == 1)).collect();
+    }
+    std::iter::once(of(&|_| true)).chain((0..outputs.len()).map(|one| of(&|k| k == one))).collect()
 }

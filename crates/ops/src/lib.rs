@@ -14,6 +14,7 @@ mod registry;
 mod sample;
 
 pub mod conv;
+pub mod index;
 pub mod linalg;
 pub mod loss;
 pub mod norm;
@@ -26,7 +27,7 @@ pub mod shape;
 pub mod testing;
 
 pub use apply::Apply;
-pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradCx, Grads, Node, Var};
+pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradCx, Grads, Node, SaveMask, Var};
 pub use eval::{EvalCx, In, Out};
 pub use host::{eval_inline, eval_on_host, fold};
 pub use op::{Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef};

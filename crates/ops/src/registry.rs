@@ -91,7 +91,7 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-use crate::{conv, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
+use crate::{conv, index, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
 
 /// One line per op.
 static BUILTIN: &[Entry] = &[
@@ -111,6 +111,11 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<norm::LayerNormGrad>(),
     Entry::of::<optim::AdamWUpdate>(),
     Entry::of::<optim::SgdUpdate>(),
+    Entry::of::<index::OneHot>(),
+    Entry::of::<index::Take>(),
+    Entry::of::<index::TakeAlong>(),
+    Entry::of::<index::TakeAlongGrad>(),
+    Entry::of::<index::TakeGrad>(),
     Entry::of::<pointwise::Arange>(),
     Entry::of::<pointwise::Binary>(),
     Entry::of::<pointwise::Cast>(),
@@ -135,6 +140,10 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<reduce::Var>(),
     Entry::of::<shape::BroadcastTo>(),
     Entry::of::<shape::Contiguous>(),
+    Entry::of::<shape::Concat>(),
+    Entry::of::<shape::Pad>(),
     Entry::of::<shape::Permute>(),
     Entry::of::<shape::Reshape>(),
+    Entry::of::<shape::Slice>(),
+    Entry::of::<shape::Unslice>(),
 ];

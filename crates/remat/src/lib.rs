@@ -1,1 +1,110 @@
-//! placeholder
+//! Remat: a deep-learning framework in which a memory budget is a contract.
+//!
+//! This crate is the only one a program names. [`prelude`] brings in what most programs use; the layers below are here
+//! under their own names: [`types`], [`ops`], [`runtime`], [`tensor`], [`nn`]. The book in the repository's `docs`
+//! folder explains them one after the other; this page is the short tour.
+//!
+//! # Devices and tensors
+//!
+//! A [`Device`] is a value: an arena of bytes, a worker thread, compute threads. It is opened with options, of which the
+//! budget is one. A [`Tensor`] is a cheap handle on data of one device. Methods and operators are fallible and return at
+//! once; reading a value waits for that value.
+//!
+//! ```
+//! use remat::prelude::*;
+//!
+//! # fn main() -> Result<()> {
+//! let device = Device::cpu(DeviceOptions::with_budget(1 << 20))?;
+//! let x = Tensor::new(&device, &[1.0f32, -2.0, 3.0, -4.0], [2, 2])?;
+//! let w = Tensor::ones(&device, [2, 3], DType::F32)?;
+//! let y = x.matmul(&w)?.relu()?;
+//! assert_eq!(y.dims(), [2, 3]); // known at once
+//! assert_eq!(y.to_vec::<f32>()?, [0.0; 6]); // waits
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Gradients
+//!
+//! ```
+//! # use remat::prelude::*;
+//! # fn main() -> Result<()> {
+//! # let device = Device::cpu(DeviceOptions::default())?;
+//! let x = Tensor::new(&device, &[1.0f64, 2.0, 3.0], [3])?.requires_grad()?;
+//! let y = x.square()?.sum()?;
+//! y.backward()?;
+//! let dx = x.grad().expect("y depends on x");
+//! assert_eq!(dx.to_vec::<f64>()?, [2.0, 4.0, 6.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Budgets
+//!
+//! Everything a program puts on a device lives in its arena, and the arena never grows past the budget. What does not
+//! fit is made again when it is needed; what cannot be made to fit is an error with figures.
+//!
+//! ```
+//! # use remat::prelude::*;
+//! # fn main() -> Result<()> {
+//! let device = Device::cpu(DeviceOptions::with_budget(64 << 10))?;
+//! let big = Tensor::zeros(&device, [1 << 20], DType::F32)?;
+//! let error = big.to_vec::<f32>().expect_err("4 MiB in 64 KiB");
+//! assert_eq!(error.kind(), ErrorKind::Budget);
+//! let shortfall = error.shortfall().expect("an error of kind Budget has figures");
+//! assert!(shortfall.smallest_feasible_bytes >= 4 << 20);
+//!
+//! // The device goes on.
+//! assert_eq!(Tensor::scalar(&device, 2.0f32)?.square()?.item::<f32>()?, 4.0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Networks
+//!
+//! ```
+//! # use remat::prelude::*;
+//! # fn main() -> Result<()> {
+//! # let device = Device::cpu(DeviceOptions::default())?;
+//! #[derive(Module)]
+//! struct Net {
+//!     hidden: nn::Linear,
+//!     head: nn::Linear,
+//! }
+//!
+//! impl Layer for Net {
+//!     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+//!         self.head.forward(&self.hidden.forward(x)?.relu()?)
+//!     }
+//! }
+//!
+//! let mut cx = nn::InitCx::new(&device, 7);
+//! let net = Net { hidden: nn::Linear::new(&mut cx, 4, 8)?, head: nn::Linear::new(&mut cx, 8, 2)? };
+//! let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
+//! assert_eq!(names, ["hidden.weight", "hidden.bias", "head.weight", "head.bias"]);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+pub use remat_nn as nn;
+pub use remat_ops as ops;
+pub use remat_runtime as runtime;
+pub use remat_tensor as tensor;
+pub use remat_types as types;
+
+pub use remat_runtime::{AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, Scope, Stats};
+pub use remat_tensor::{GradCheckReport, IntoOperand, Tensor, custom, grad, grad_with, gradcheck, no_grad};
+pub use remat_types::{DType, Error, ErrorKind, HostTensor, Shape, bf16, f16};
+
+#[cfg(doctest)]
+mod book;
+
+/// `std::result::Result` whose error is [`Error`] unless said otherwise, so that importing it hides nothing.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What most programs use: `use remat::prelude::*`.
+pub mod prelude {
+    pub use crate::nn::{self, Layer, Module, Optimizer};
+    pub use crate::{DType, Device, DeviceOptions, Error, ErrorKind, HostTensor, Kind, Result, Shape, Tensor, no_grad};
+}

@@ -144,11 +144,11 @@ pub(crate) fn apply(op: OpRef, x: SmallVec<[Tensor; 4]>, site: CallSite) -> Resu
     if !differentiable.contains(&true) {
         return Ok(y.into_iter().map(Tensor::from_handle).collect());
     }
-    let backward = channel.backward(key.clone(), &y_facts).map_err(|e| e.with_call_site(site))?;
+    let keep = channel.saves(&key, &y_facts).map_err(|e| e.with_call_site(site))?;
     let edges = x.iter().map(|t| t.edge.clone()).collect();
     let saved = Saved {
-        x: x.into_iter().zip(&backward.saves_x).map(|(t, save)| save.then_some(t)).collect(),
-        y: y.iter().zip(&backward.saves_y).map(|(h, save)| save.then(|| h.clone())).collect(),
+        x: x.into_iter().zip(&keep.x).map(|(t, save)| save.then_some(t)).collect(),
+        y: y.iter().zip(&keep.y).map(|(h, save)| save.then(|| h.clone())).collect(),
     };
     let seq = y.first().map_or(0, |h| h.id().order());
     let kind = NodeKind::Op { key: Box::new(key), saved: Mutex::new(Some(saved)) };

@@ -83,7 +83,7 @@ impl Layout {
     /// `None` if the range leaves the numbers that can be addressed, or starts below zero.
     pub fn span(&self) -> Option<(usize, usize)> {
         let (mut lo, mut hi) = (isize::try_from(self.offset).ok()?, isize::try_from(self.offset).ok()?);
-        if self.shape.iter().any(|&d| d == 0) {
+        if self.shape.contains(&0) {
             return Some((self.offset, self.offset));
         }
         for (&d, &s) in self.shape.iter().zip(&self.strides) {

@@ -8,6 +8,7 @@ mod error;
 mod fact;
 mod host;
 mod layout;
+mod npy;
 mod promote;
 mod shape;
 
@@ -17,6 +18,7 @@ pub use fact::{Fact, Facts, VALUE_MAX_ELEMS};
 pub use half::{bf16, f16};
 pub use host::HostTensor;
 pub use layout::{Layout, LayoutIndices};
+pub use npy::{read_npy, read_npz, write_npy, write_npz};
 pub use promote::promote;
 pub use shape::{Shape, axes_of, axis_of};
 pub use smallvec::{SmallVec, smallvec};

@@ -2,8 +2,9 @@
 
 use bytemuck::Pod;
 
-use super::{COLUMNS, chunks};
-use crate::copy::PARALLEL_MIN_ELEMS;
+use super::{COLUMNS, LANES};
+use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, chunks};
+use crate::float::widest;
 use crate::pool::Pool;
 
 /// Which element is looked for.
@@ -46,9 +47,21 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
         return;
     }
     // a NaN, and it alone, differs from itself; it beats all but another NaN
-    let is_nan = |v: T| v.partial_cmp(&v).is_none();
-    let better = |new: T, old: T| beats(new, old) || (is_nan(new) && !is_nan(old));
+    #[allow(clippy::eq_op, reason = "the test for NaN of any type")]
+    let is_nan = |v: T| v != v;
+    let better = |new: T, old: T| beats(new, old) | (is_nan(new) & !is_nan(old));
     let parallel = x.len() >= PARALLEL_MIN_ELEMS;
+    if inner == 1 {
+        let rows = (PART_ELEMS / n).max(1);
+        chunks(pool, parallel, y, rows, |part, y| {
+            for (x, y) in x[part * rows * n..].chunks_exact(n).zip(y) {
+                let best = widest(|| extreme_of(x, &beats));
+                let is_best = |v: &T| *v == best || (is_nan(*v) && is_nan(best));
+                *y = x.iter().position(is_best).unwrap_or(0) as i64;
+            }
+        });
+        return;
+    }
     chunks(pool, parallel, y, inner, |o, y| {
         let base = o * n * inner;
         for (j, y) in y.chunks_mut(COLUMNS).enumerate() {
@@ -67,4 +80,26 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
             }
         }
     });
+}
+
+/// An element of a row that no other beats, in independent lanes; a NaN if there is one.
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "the test for NaN of any type")]
+fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool) -> T {
+    let pick = |a: T, b: T| {
+        let picked = if beats(b, a) { b } else { a };
+        if b == b { picked } else { b }
+    };
+    let rows = x.chunks_exact(LANES);
+    let mut best = rows.remainder().iter().fold(x[0], |a, &b| pick(a, b));
+    let mut lanes = [x[0]; LANES];
+    for row in rows {
+        for (lane, &v) in lanes.iter_mut().zip(row) {
+            *lane = pick(*lane, v);
+        }
+    }
+    for lane in lanes {
+        best = pick(best, lane);
+    }
+    best
 }

@@ -194,6 +194,7 @@ impl<T: Num> Reducer<T, T> for Prod {
     type Lane = T::Wide;
     type Total = T::Wide;
     no_param!(T);
+    #[inline(always)]
     fn lane(&self) -> T::Wide {
         T::Wide::ONE
     }
@@ -201,15 +202,19 @@ impl<T: Num> Reducer<T, T> for Prod {
     fn step(&self, lane: T::Wide, x: T, (): ()) -> T::Wide {
         lane.times(T::widen(x.lane()))
     }
+    #[inline(always)]
     fn join(&self, a: T::Wide, b: T::Wide) -> T::Wide {
         a.times(b)
     }
+    #[inline(always)]
     fn total(&self) -> T::Wide {
         T::Wide::ONE
     }
+    #[inline(always)]
     fn add(&self, total: T::Wide, lane: T::Wide) -> T::Wide {
         total.times(lane)
     }
+    #[inline(always)]
     fn merge(&self, a: T::Wide, b: T::Wide) -> T::Wide {
         a.times(b)
     }
@@ -228,30 +233,37 @@ macro_rules! pick {
             type Lane = $elem;
             type Total = $elem;
             no_param!($elem);
+            #[inline(always)]
             fn lane(&self) -> $elem { $first }
             #[inline(always)]
             fn step(&self, $a: $elem, $b: $elem, (): ()) -> $elem { $pick }
+            #[inline(always)]
             fn join(&self, $a: $elem, $b: $elem) -> $elem { $pick }
+            #[inline(always)]
             fn total(&self) -> $elem { $first }
+            #[inline(always)]
             fn add(&self, $a: $elem, $b: $elem) -> $elem { $pick }
+            #[inline(always)]
             fn merge(&self, $a: $elem, $b: $elem) -> $elem { $pick }
             fn finish(&self, total: $elem, (): ()) -> $elem { total }
         }
     };
 }
-// NaN is the one value that differs from itself
+// two choices without a branch each: one that is compiled to the processor's maximum, one for NaN
 pick! {
     /// The largest; NaN if there is one; the least value of the type of nothing.
-    Max<T: Num> for T, T::from_f64(f64::NEG_INFINITY), |a, b| if b > a || !eq(b, b) { b } else { a }
+    Max<T: Num> for T, T::from_f64(f64::NEG_INFINITY), |a, b| propagate(b, if b > a { b } else { a })
 }
 pick! {
     /// The smallest; NaN if there is one; the greatest value of the type of nothing.
-    Min<T: Num> for T, T::from_f64(f64::INFINITY), |a, b| if b < a || !eq(b, b) { b } else { a }
+    Min<T: Num> for T, T::from_f64(f64::INFINITY), |a, b| propagate(b, if b < a { b } else { a })
 }
 
+/// `b` if it is a NaN, the one value that differs from itself; else `picked`.
 #[inline(always)]
-fn eq<T: PartialEq>(a: T, b: T) -> bool {
-    a == b
+#[allow(clippy::eq_op, reason = "the test for NaN of any type")]
+fn propagate<T: PartialEq>(b: T, picked: T) -> T {
+    if b == b { picked } else { b }
 }
 
 macro_rules! logic {
@@ -263,12 +275,17 @@ macro_rules! logic {
             type Lane = u8;
             type Total = u8;
             no_param!(u8);
+            #[inline(always)]
             fn lane(&self) -> u8 { $first }
             #[inline(always)]
             fn step(&self, a: u8, b: u8, (): ()) -> u8 { a $op b }
+            #[inline(always)]
             fn join(&self, a: u8, b: u8) -> u8 { a $op b }
+            #[inline(always)]
             fn total(&self) -> u8 { $first }
+            #[inline(always)]
             fn add(&self, a: u8, b: u8) -> u8 { a $op b }
+            #[inline(always)]
             fn merge(&self, a: u8, b: u8) -> u8 { a $op b }
             fn finish(&self, total: u8, (): ()) -> u8 { total }
         }
@@ -300,6 +317,7 @@ impl<T: Num<Wide = f64>> Reducer<T, T> for Deviation {
     fn param(&self, y: T) -> f64 {
         y.to_f64()
     }
+    #[inline(always)]
     fn lane(&self) -> (f64, f64) {
         (0.0, 0.0)
     }
@@ -308,15 +326,19 @@ impl<T: Num<Wide = f64>> Reducer<T, T> for Deviation {
         let d = T::widen(x.lane()) - m;
         (lane.0 + d, lane.1 + d * d)
     }
+    #[inline(always)]
     fn join(&self, a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
         (a.0 + b.0, a.1 + b.1)
     }
+    #[inline(always)]
     fn total(&self) -> (f64, f64) {
         (0.0, 0.0)
     }
+    #[inline(always)]
     fn add(&self, a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
         (a.0 + b.0, a.1 + b.1)
     }
+    #[inline(always)]
     fn merge(&self, a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
         (a.0 + b.0, a.1 + b.1)
     }
@@ -340,7 +362,7 @@ macro_rules! shifted_exp {
             }
             #[inline(always)]
             fn step(&self, lane: $lane, x: $t, m: $lane) -> $lane {
-                lane + (x.lane() - m).exp()
+                lane + crate::float::Real::exp(x.lane() - m)
             }
             fn finish(&self, total: f64, m: $lane) -> $t {
                 $t::narrow(f64::from(m) + total.ln())

@@ -26,7 +26,7 @@ pub struct LayerNorm {
 }
 
 /// The normalised extents of `x`. Errors as [`LayerNorm`].
-fn inner<'a>(axes: usize, eps: Scalar, x: &'a Fact) -> Result<&'a [usize]> {
+fn inner(axes: usize, eps: Scalar, x: &Fact) -> Result<&[usize]> {
     epsilon(eps)?;
     want_float(x, "x")?;
     if axes == 0 || axes > x.rank() {

@@ -254,7 +254,7 @@ rows! {
         }));
     /// `dy` times the derivative of the tanh form of GELU.
     GeluTanhGrad = "gelu_tanh_grad", (float |dy, x| {
-            let t = x.gelu_inner().tanh();
+            let t = x.gelu_inner().fast_tanh();
             let slope = GELU_TANH_SCALE as T * (1.0 + 3.0 * GELU_TANH_CUBE as T * x * x);
             dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
         }), Nothing,
@@ -267,13 +267,13 @@ rows! {
             c.mul(dy, c.scale(c.offset(c.add(t, bell)?, 1.0)?, 0.5)?)
         });
     /// `dy 2/sqrt(pi) e^(-x^2)`.
-    ErfGrad = "erf_grad", (float |dy, x| dy * (FRAC_2_SQRT_PI as T * (-x * x).exp())), Nothing,
+    ErfGrad = "erf_grad", (float |dy, x| dy * (FRAC_2_SQRT_PI as T * (-x * x).fast_exp())), Nothing,
         Grad2::Linear(Some(|c, x| {
             let bell = c.un(UnaryFn::Exp, c.neg(c.square(x)?)?)?;
             c.scale(c.mul(x, bell)?, -2.0 * FRAC_2_SQRT_PI)
         }));
     /// `dy sqrt(pi)/2 e^(y^2)`.
-    ErfinvGrad = "erfinv_grad", (float |dy, y| dy * ((y * y).exp() / FRAC_2_SQRT_PI as T)), Nothing,
+    ErfinvGrad = "erfinv_grad", (float |dy, y| dy * ((y * y).fast_exp() / FRAC_2_SQRT_PI as T)), Nothing,
         Grad2::Linear(Some(|c, y| {
             let bell = c.un(UnaryFn::Exp, c.square(y)?)?;
             c.scale(c.mul(y, bell)?, 2.0 / FRAC_2_SQRT_PI)

@@ -68,7 +68,7 @@ rows! {
     /// `-x`; integers wrap.
     Neg = "neg", same!(float |x| -x, int |x| x.wrapping_neg()), Grad1::ChainX(|c, dy, _| c.neg(dy));
     /// `e^x`.
-    Exp = "exp", same!(float |x| x.exp()), Grad1::FromY(BinaryFn::Mul);
+    Exp = "exp", same!(float |x| x.fast_exp()), Grad1::FromY(BinaryFn::Mul);
     /// `e^x - 1`, accurate near 0.
     Expm1 = "expm1", same!(float |x| x.exp_m1()), Grad1::FromY(BinaryFn::Expm1Grad);
     /// `ln x`: -inf at 0, NaN below.
@@ -100,7 +100,7 @@ rows! {
     /// `cosh x`.
     Cosh = "cosh", same!(float |x| x.cosh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Sinh, x)?));
     /// `tanh x`.
-    Tanh = "tanh", same!(float |x| x.tanh()), Grad1::FromY(BinaryFn::TanhGrad);
+    Tanh = "tanh", same!(float |x| x.fast_tanh()), Grad1::FromY(BinaryFn::TanhGrad);
     /// `arsinh x`.
     Asinh = "asinh", same!(float |x| x.asinh()), Grad1::FromX(BinaryFn::AsinhGrad);
     /// `arcosh x`: NaN below 1.
@@ -118,7 +118,7 @@ rows! {
     /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
     Gelu = "gelu", same!(float |x| x * x.normal_cdf()), Grad1::FromX(BinaryFn::GeluGrad);
     /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, the tanh form of GELU from the same paper.
-    GeluTanh = "gelu_tanh", same!(float |x| 0.5 * x * (1.0 + x.gelu_inner().tanh())),
+    GeluTanh = "gelu_tanh", same!(float |x| 0.5 * x * (1.0 + x.gelu_inner().fast_tanh())),
         Grad1::FromX(BinaryFn::GeluTanhGrad);
     /// The error function.
     Erf = "erf", same!(float |x| Real::erf(x)), Grad1::FromX(BinaryFn::ErfGrad);
@@ -140,7 +140,7 @@ rows! {
     /// -1, 0 or 1; NaN stays, a zero keeps its sign.
     Sign = "sign", same!(float |x| Real::sign(x), signed |x| x.signum(), unsigned |x| x.min(1)), Grad1::None;
     /// `min(max(x, 0), 6)`; NaN stays. The derivative at 0 and at 6 is 0.
-    Relu6 = "relu6", same!(float |x| if x <= 0.0 { 0.0 } else if x >= 6.0 { 6.0 } else { x }),
+    Relu6 = "relu6", same!(float |x| x.clamp(0.0, 6.0)),
         Grad1::FromX(BinaryFn::Relu6Grad);
     /// `min(max(x + 3, 0), 6) / 6`; NaN stays. The derivative at -3 and at 3 is 0.
     Hsigmoid = "hsigmoid", same!(float |x| if x <= -3.0 { 0.0 } else if x >= 3.0 { 1.0 } else { (x + 3.0) / 6.0 }),

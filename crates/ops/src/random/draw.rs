@@ -183,6 +183,9 @@ fn zero_key() -> remat_types::HostTensor {
 /// That block: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
 const FIRST: [u32; 4] = [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8];
 
+/// The first five words of key `0x5_0000_0007`, stream `0xb_0000_0003`.
+const OTHER: [u32; 5] = [0xe24d_4adf, 0x1ab1_cbce, 0x0a06_14d0, 0x9e17_1138, 0xe2fa_3239];
+
 impl OpDef for Uniform {
     const NAME: &'static str = "uniform";
 
@@ -205,6 +208,11 @@ impl OpDef for Uniform {
                 .gives(vec![t(&[4.0 * unit[0] - 2.0, 4.0 * unit[1] - 2.0, 4.0 * unit[2] - 2.0], [3])])
                 .no_grad(WHY),
             Sample::new(op(DType::F64, &[1], 0.0, 1.0), vec![zero_key()]).gives(vec![t(&[wide], [1])]).no_grad(WHY),
+            // another key and stream, two blocks: by an independent implementation
+            Sample::new(op(DType::F32, &[5], 0.0, 1.0), vec![t(&[0x5_0000_0007u64, 0xb_0000_0003], [2])])
+                .gives(vec![t(&OTHER.map(|w| (w >> 8) as f32 / 16_777_216.0), [5])])
+                .within(Tolerance::Exact)
+                .no_grad(WHY),
             Sample::new(op(DType::F32, &[3, 5000], 0.0, 1.0), vec![key.clone()]).no_grad(WHY),
             Sample::new(op(DType::F16, &[5], 0.0, 1.0), vec![key.clone()]).no_grad(WHY),
             Sample::new(op(DType::F32, &[0], 0.0, 1.0), vec![key.clone()]).gives(vec![t::<f32>(&[], [0])]).no_grad(WHY),

@@ -65,9 +65,9 @@ impl OpDef for LogSumExp {
         let inf = f32::INFINITY;
         vec![
             Sample::new(op(&[1], false), vec![t(&[1.0f64, 2., 3., 0., 0., 0.], [2, 3])])
-                .gives(vec![t(&[3.407_605_964_444_380_3f64, 1.098_612_288_668_109_8], [2])]),
+                .gives(vec![t(&[3.407_605_964_444_38f64, 1.098_612_288_668_11], [2])]),
             Sample::new(op(&[0], true), vec![t(&[1000.0f32, 5.0, 1000.0, -5.0], [2, 2])])
-                .gives(vec![t(&[1000.693_15f32, 5.000_045_4], [1, 2])])
+                .gives(vec![t(&[1_000.693_1f32, 5.000_045_3], [1, 2])])
                 .no_grad("the digits of 1000 leave too few for differences"),
             Sample::new(op(&[0], false), vec![t(&[-inf, -inf, -inf, inf, -inf, 2.0], [2, 3])])
                 .gives(vec![t(&[inf, -inf, 2.0], [3])])

@@ -1,14 +1,22 @@
 //! Ops that rearrange elements: most of them are views.
 
 mod broadcast_to;
+mod concat;
 mod contiguous;
+mod pad;
 mod permute;
 mod reshape;
+mod slice;
+mod unslice;
 
 pub use broadcast_to::BroadcastTo;
+pub use concat::Concat;
 pub use contiguous::Contiguous;
+pub use pad::Pad;
 pub use permute::Permute;
 pub use reshape::Reshape;
+pub use slice::Slice;
+pub use unslice::Unslice;
 
 use remat_kernels::copy;
 use remat_types::{Layout, Result, for_storage};

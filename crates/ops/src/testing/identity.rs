@@ -41,7 +41,7 @@ pub(super) fn every_parameter_counts(_: &Harness, entry: &Entry, s: &Sample<OpRe
             Value::Bool(b) => *b = !*b,
             Value::Number(n) => match n.as_i64() {
                 Some(i) => *leaf = Value::from(i + 1),
-                None => *leaf = Value::from(n.as_f64().unwrap_or(0.0) * 0.5 + 0.125),
+                None => *leaf = Value::from(n.as_f64().unwrap_or(0.0) + 1.0),
             },
             _ => continue,
         }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, fold};
+use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold};
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
@@ -234,6 +234,11 @@ impl Channel {
     /// The backward graph for `key`, built at its first use on this device. `y` are the facts of the forward outputs.
     pub fn backward(&self, key: BackwardKey, y: &[Fact]) -> Result<Arc<Backward>> {
         self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).get(key, y)
+    }
+
+    /// The forward values that a tape keeps for `key`; see [`remat_ops::BackwardCache::saves`].
+    pub fn saves(&self, key: &BackwardKey, y: &[Fact]) -> Result<Arc<SaveMask>> {
+        self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).saves(key, y)
     }
 
     /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads

@@ -22,7 +22,7 @@ const GROW_BYTES: usize = 32 << 20;
 const CHEAP_NS_PER_MIB: f64 = 1.0e6;
 
 /// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
-const NEIGHBOURHOOD_MAX: usize = 64;
+const NEIGHBOURHOOD_MAX: usize = 256;
 
 /// Freed ranges with uses in flight that are remembered before the device is waited for.
 const HAZARDS_MAX: usize = 512;
@@ -165,15 +165,13 @@ impl Worker {
             },
             Some(_) => None,
         };
+        self.look_ahead();
         let started = std::time::Instant::now();
         let need = padded(bytes);
         if self.release_sources() && self.arena.figures().largest_free >= need {
             return Ok(None);
         }
-        let mut choice = choose(self.options.policy, &self.ranges(false), need);
-        if choice.is_none() {
-            choice = choose(self.options.policy, &self.ranges(true), need);
-        }
+        let choice = choose(self.options.policy, &self.ranges(), need);
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         let Some(choice) = choice else {
             return Err(no_more.unwrap_or_else(|| self.shortfall(for_whom)));
@@ -230,9 +228,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The address order as a policy sees it. `desperate` also offers what a recomputation in progress would like to
-    /// keep.
-    fn ranges(&mut self, desperate: bool) -> Vec<Range> {
+    /// The address order as a policy sees it.
+    fn ranges(&mut self) -> Vec<Range> {
         let now = self.backend.now_ns();
         let segments: Vec<_> = self.arena.segments().collect();
         segments
@@ -241,8 +238,7 @@ impl Worker {
                 let candidate = segment.owner.and_then(|o| {
                     let id = Key::from_raw(o);
                     let s = &self.table.storages[id];
-                    let offered = s.is_evictable() && (desperate || s.wanted == 0);
-                    offered.then(|| self.candidate(id, now)).flatten()
+                    s.is_evictable().then(|| self.candidate(id, now)).flatten()
                 });
                 Range { segment, candidate }
             })
@@ -313,11 +309,15 @@ impl Worker {
     fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
         let s = &self.table.storages[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
+        let until = s.tensors.iter().filter_map(|t| self.future.until_use_ns(*t)).reduce(f64::min);
+        // What a recomputation in progress wants is used next of all.
+        let until = if s.wanted > 0 { Some(0.0) } else { until };
+        let idle_ns = until.unwrap_or_else(|| self.future.queued_ns() + stale_ns).min(self.future.horizon_ns());
         let own = s.recipe?.0;
         let own_ns = self.table.recipes[own].cost_ns;
         let ancestors_ns = self.neighbourhood(id, true) - own_ns;
         let descendants_ns = self.neighbourhood(id, false);
-        Some(Candidate { own_ns, ancestors_ns, descendants_ns, stale_ns })
+        Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
     }
 
     /// Sum of the costs of the recipes that would have to run: upwards, this storage's own and those of its evicted
@@ -410,7 +410,7 @@ impl Worker {
         let over = self.arena.in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
         if over > 0 {
             let free: usize = self.arena.capacity() - self.arena.in_use();
-            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(true), free + over) else {
+            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(), free + over) else {
                 let id = self.table.storages.insert(Storage::new(0, Kind::Workspace, "set_budget"));
                 let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
                 let e = self.shortfall(id);

@@ -8,6 +8,7 @@ mod channel;
 mod command;
 mod device;
 mod failure;
+mod future;
 mod handle;
 mod memory;
 mod queue;

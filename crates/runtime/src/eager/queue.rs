@@ -112,6 +112,19 @@ impl Queue {
         }
     }
 
+    /// Appends what waits to `batch`, without waiting.
+    pub(crate) fn try_take(&self, batch: &mut VecDeque<Command>) {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut q = lock(&self.inner);
+        batch.append(&mut q.commands);
+        self.len.store(0, Ordering::Release);
+        if q.producers_parked > 0 {
+            self.for_producers.notify_all();
+        }
+    }
+
     /// Refuses commands from now on and returns those that still wait.
     pub(crate) fn close(&self, why: &str) -> VecDeque<Command> {
         let mut q = lock(&self.inner);

@@ -2,8 +2,9 @@
 //! time.
 //!
 //! What the running command needs is pinned, and so is what a frame of the stack had made for itself: so no two inputs
-//! can keep evicting each other. What a frame will need and found there is only *wanted*: a policy spares it, but takes
-//! it before it gives up, and the frame then has it made again. So depth costs stack entries, not budget.
+//! can keep evicting each other. What a frame will need and found there is only *wanted*: a policy counts it as used
+//! next of all, but may take it where everything else is dearer, and the frame then has it made again. So depth costs
+//! stack entries, not budget.
 
 use remat_types::{BudgetShortfall, Error, ErrorKind, Result, SmallVec};
 use rustc_hash::FxHashMap;

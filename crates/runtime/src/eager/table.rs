@@ -47,6 +47,8 @@ pub(super) struct Storage {
     pub(super) readers: SmallVec<[RecipeId; 4]>,
     /// Tensors that are views of this storage.
     pub(super) handles: u32,
+    /// Those tensors.
+    pub(super) tensors: SmallVec<[TensorId; 2]>,
     /// Must stay: a running op uses it.
     pub(super) pins: u32,
     /// Should stay: a recomputation in progress will need it.
@@ -68,6 +70,7 @@ impl Storage {
             recipe: None,
             readers: SmallVec::new(),
             handles: 0,
+            tensors: SmallVec::new(),
             pins: 0,
             wanted: 0,
             kind,

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command, Until};
 use super::failure::Failure;
+use super::future::Future;
 use super::handle::TensorId;
 use super::memory::Ledger;
 use super::queue::Queue;
@@ -55,6 +56,11 @@ pub(super) struct Worker {
     pub(super) visit_epoch: u64,
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
+    pub(super) future: Future,
+    /// Commands taken from the queue and not yet run.
+    pending: VecDeque<Command>,
+    /// None when commands are stepped by hand.
+    queue: Option<Arc<Queue>>,
     unreported: VecDeque<Rc<Failure>>,
     /// The first failure since the last step mark: updates are skipped while it stands.
     step_failure: Option<Rc<Failure>>,
@@ -101,6 +107,9 @@ impl Worker {
             visit_epoch: 0,
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
+            future: Future::default(),
+            pending: VecDeque::new(),
+            queue: None,
             unreported: VecDeque::new(),
             step_failure: None,
             last_events: SmallVec::new(),
@@ -109,22 +118,49 @@ impl Worker {
     }
 
     /// Runs commands until the queue is closed.
-    pub(super) fn serve(mut self, queue: &Queue) {
-        let mut batch = VecDeque::new();
+    pub(super) fn serve(mut self, queue: &Arc<Queue>) {
+        self.queue = Some(queue.clone());
         loop {
-            queue.take(&mut batch);
-            while let Some(command) = batch.pop_front() {
+            self.take_batch(queue);
+            while let Some(command) = self.pending.pop_front() {
                 if let Command::Close { reply } = command {
                     let rest = queue.close("the device was closed");
                     let closed = || Error::new(ErrorKind::Closed, "the device was closed");
-                    batch.drain(..).chain(rest).for_each(|c| c.refuse(closed));
+                    self.pending.drain(..).chain(rest).for_each(|c| c.refuse(closed));
                     let result = self.sync();
                     drop(self);
                     reply.send(result);
                     return;
                 }
+                let before = self.now_ns;
                 self.step(command);
+                self.future.advance(self.now_ns.saturating_sub(before));
             }
+        }
+    }
+
+    /// Waits for commands and notes what they will use.
+    fn take_batch(&mut self, queue: &Queue) {
+        queue.take(&mut self.pending);
+        self.note(0);
+    }
+
+    /// Takes more of the queue in, so that a policy sees further; never more than the queue may hold.
+    pub(super) fn look_ahead(&mut self) {
+        let Some(queue) = self.queue.clone() else { return };
+        let known = self.pending.len();
+        if known < self.options.queue_capacity {
+            queue.try_take(&mut self.pending);
+            self.note(known);
+        }
+    }
+
+    fn note(&mut self, from: usize) {
+        if self.budget.is_none() {
+            self.future.clear();
+        }
+        for c in self.pending.range(from..) {
+            self.future.note(c, self.budget.is_some());
         }
     }
 
@@ -220,12 +256,19 @@ impl Worker {
 
     fn bind_put(&mut self, id: TensorId, storage: Result<StorageId>, dtype: DType, shape: &Shape, site: CallSite) {
         let slot = match storage {
-            Ok(storage) => {
-                self.table.storages[storage].handles += 1;
-                Slot::Ready(Source { storage, layout: Layout::contiguous(shape.clone()), dtype })
-            }
+            Ok(storage) => Slot::Ready(Source { storage, layout: Layout::contiguous(shape.clone()), dtype }),
             Err(e) => Slot::Failed(self.record_failure(e.with_op("put").with_call_site(site))),
         };
+        self.bind(id, slot);
+    }
+
+    /// Gives a tensor its storage, or its failure.
+    fn bind(&mut self, id: TensorId, slot: Slot) {
+        if let Slot::Ready(s) = &slot {
+            let storage = &mut self.table.storages[s.storage];
+            storage.handles += 1;
+            storage.tensors.push(id);
+        }
         self.table.tensors.insert(id, slot);
         self.record_put(id);
     }
@@ -271,15 +314,11 @@ impl Worker {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensors.get(&a.x[i as usize].0));
             let slot = match old {
-                Some(Slot::Ready(s)) => {
-                    let s = s.clone();
-                    self.table.storages[s.storage].handles += 1;
-                    Slot::Ready(s)
-                }
+                Some(Slot::Ready(s)) => Slot::Ready(s.clone()),
                 Some(Slot::Failed(f)) => Slot::Failed(f.clone()),
                 None => Slot::Failed(failure.clone()),
             };
-            self.table.tensors.insert(y, slot);
+            self.bind(y, slot);
         }
     }
 
@@ -338,8 +377,7 @@ impl Worker {
         if !layout.fits(elems) || *layout.shape() != a.facts[0].shape || a.facts[0].dtype != s.dtype {
             return Err(Error::new(ErrorKind::Internal, format!("view {layout:?} leaves its storage of {elems}")));
         }
-        self.table.storages[s.storage].handles += 1;
-        self.table.tensors.insert(a.y[0], Slot::Ready(Source { layout, ..s.clone() }));
+        self.bind(a.y[0], Slot::Ready(Source { layout, ..s.clone() }));
         Ok(())
     }
 
@@ -378,10 +416,9 @@ impl Worker {
         self.last_run_ns = ns;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
             let s = &mut self.table.storages[id];
-            s.handles = 1;
             s.last_use_ns = self.now_ns;
             let layout = Layout::contiguous(f.shape.clone());
-            self.table.tensors.insert(tensor, Slot::Ready(Source { storage: id, layout, dtype: f.dtype }));
+            self.bind(tensor, Slot::Ready(Source { storage: id, layout, dtype: f.dtype }));
         }
         if recording {
             self.record(a, x, &y, ns, from_source);
@@ -462,6 +499,8 @@ impl Worker {
         if let Some(Slot::Ready(s)) = self.table.tensors.remove(&id) {
             let storage = &mut self.table.storages[s.storage];
             storage.handles -= 1;
+            storage.tensors.retain(|t| *t != id);
+            self.future.forget(id);
             if storage.handles == 0 {
                 self.settle(s.storage);
             }

@@ -16,8 +16,8 @@ pub struct Candidate {
     pub ancestors_ns: f64,
     /// Time to run the producers of its evicted descendants, which would have to wait for it.
     pub descendants_ns: f64,
-    /// Time since it was last used.
-    pub stale_ns: f64,
+    /// Time until it is used next where that is known, and else the time since it was last used.
+    pub idle_ns: f64,
 }
 
 /// A segment of the address order with what a policy knows of it.
@@ -38,21 +38,21 @@ pub struct Choice {
     pub at: Option<usize>,
 }
 
-/// Keeps ratios finite for storages used this instant.
-const STALE_FLOOR_NS: f64 = 1e3;
+/// Keeps ratios finite for storages used this instant or the next.
+const IDLE_FLOOR_NS: f64 = 1e3;
 
 /// Cost of losing a storage of `bytes`, by `kind`'s formula; less is evicted first.
 fn score(kind: PolicyKind, c: &Candidate, bytes: usize, free_around: usize) -> f64 {
-    let stale = c.stale_ns.max(STALE_FLOOR_NS);
+    let idle = c.idle_ns.max(IDLE_FLOOR_NS);
     match kind {
         // The window weighs bytes by what it covers, so its members' costs carry no size of their own.
-        PolicyKind::Window => (c.own_ns + c.ancestors_ns + c.descendants_ns) / stale,
+        PolicyKind::Window => (c.own_ns + c.ancestors_ns + c.descendants_ns) / idle,
         // DTR equation h = (c0 + e*) / (m * s).
-        PolicyKind::Dtr => (c.own_ns + c.ancestors_ns + c.descendants_ns) / (bytes as f64 * stale),
+        PolicyKind::Dtr => (c.own_ns + c.ancestors_ns + c.descendants_ns) / (bytes as f64 * idle),
         // MegEngine: (neighbour cost + 1e-3) / (MiB with free neighbours x (seconds + 1e-3)); own cost is not in it.
         PolicyKind::Upstream => {
             let mib = (bytes + free_around) as f64 / (1 << 20) as f64;
-            (c.ancestors_ns * 1e-9 + 1e-3) / (mib * (c.stale_ns * 1e-9 + 1e-3))
+            (c.ancestors_ns * 1e-9 + 1e-3) / (mib * (c.idle_ns * 1e-9 + 1e-3))
         }
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn range(start: usize, bytes: usize, owner: Option<Owner>, cost: Option<f64>) -> Range {
-        let candidate = cost.map(|own_ns| Candidate { own_ns, ancestors_ns: 0.0, descendants_ns: 0.0, stale_ns: 1e6 });
+        let candidate = cost.map(|own_ns| Candidate { own_ns, ancestors_ns: 0.0, descendants_ns: 0.0, idle_ns: 1e6 });
         Range { segment: Segment { start, bytes, owner }, candidate }
     }
 
@@ -219,7 +219,7 @@ mod tests {
         let mut r = [range(0, 64, Some(1), Some(10.0)), range(64, 640, Some(2), Some(10.0))];
         assert_eq!(choose(PolicyKind::Dtr, &r, 64).expect("possible").evict, [2]);
         if let Some(c) = r[0].candidate.as_mut() {
-            c.stale_ns = 1e9;
+            c.idle_ns = 1e9;
         }
         assert_eq!(choose(PolicyKind::Dtr, &r, 64).expect("possible").evict, [1]);
     }

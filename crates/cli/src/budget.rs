@@ -1,0 +1,89 @@
+//! `--memory-budget`.
+
+use std::str::FromStr;
+
+/// What the user allows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum MemoryBudget {
+    /// So many bytes.
+    Bytes(usize),
+    /// This share of the peak of the run without a budget.
+    Share(f64),
+    Unlimited,
+}
+
+/// Shown with every error, so that the next try is right.
+const FORMS: &str =
+    "give bytes (`64MiB`, `0.5GB`, `1048576`), a share of the peak without a budget (`50%`), or `unlimited`";
+
+const UNITS: [(&str, f64); 9] = [
+    ("TiB", 1024.0 * 1024.0 * 1024.0 * 1024.0),
+    ("GiB", 1024.0 * 1024.0 * 1024.0),
+    ("MiB", 1024.0 * 1024.0),
+    ("KiB", 1024.0),
+    ("TB", 1e12),
+    ("GB", 1e9),
+    ("MB", 1e6),
+    ("kB", 1e3),
+    ("B", 1.0),
+];
+
+impl FromStr for MemoryBudget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("unlimited") {
+            return Ok(MemoryBudget::Unlimited);
+        }
+        let number = |digits: &str| {
+            let v = digits.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
+            v.ok_or_else(|| format!("`{}` is not a number above 0; {FORMS}", digits.trim()))
+        };
+        if let Some(share) = text.strip_suffix('%') {
+            return Ok(MemoryBudget::Share(number(share)? / 100.0));
+        }
+        let lower = text.to_ascii_lowercase();
+        let unit = UNITS.iter().find(|(u, _)| lower.ends_with(&u.to_ascii_lowercase()));
+        let (digits, scale) = unit.map_or((text, 1.0), |(u, s)| (&text[..text.len() - u.len()], *s));
+        let bytes = number(digits)? * scale;
+        if bytes < 1.0 || bytes > isize::MAX as f64 {
+            return Err(format!("`{text}` is not a size that memory can have; {FORMS}"));
+        }
+        Ok(MemoryBudget::Bytes(bytes as usize))
+    }
+}
+
+impl MemoryBudget {
+    /// The budget in bytes, given the peak without one; `peak` runs only if it is needed.
+    pub(crate) fn bytes<E>(self, peak: impl FnOnce() -> Result<usize, E>) -> Result<Option<usize>, E> {
+        Ok(match self {
+            MemoryBudget::Unlimited => None,
+            MemoryBudget::Bytes(b) => Some(b),
+            MemoryBudget::Share(s) => Some((peak()? as f64 * s) as usize),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_read() {
+        let parse = |t: &str| t.parse::<MemoryBudget>().expect("valid");
+        assert_eq!(parse("64MiB"), MemoryBudget::Bytes(64 << 20));
+        assert_eq!(parse("0.5 gb"), MemoryBudget::Bytes(500_000_000));
+        assert_eq!(parse("1048576"), MemoryBudget::Bytes(1 << 20));
+        assert_eq!(parse("50%"), MemoryBudget::Share(0.5));
+        assert_eq!(parse("Unlimited"), MemoryBudget::Unlimited);
+    }
+
+    #[test]
+    fn wrong_values_say_what_is_right() {
+        for text in ["", "lots", "-1MiB", "0", "nan%", "12XB", "1e40TB", "MiB", "5\u{b5}B"] {
+            let e = text.parse::<MemoryBudget>().expect_err(text);
+            assert!(e.contains("64MiB") && e.contains("unlimited"), "{text}: {e}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The digits that ship with the repository; see `crates/cli/data/README.md` for their source and format.
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+
+use flate2::read::GzDecoder;
+use remat::nn::Dataset;
+use remat::types::{Error, ErrorKind, HostTensor, Result};
+
+static PACKED: &[u8] = include_bytes!("../../data/digits.bin.gz");
+
+const MAGIC: &[u8; 8] = b"RMDIGITS";
+const HEADER_BYTES: usize = 28;
+/// Mean and standard deviation of the training pixels, from the data's README.
+const MEAN: f32 = 0.1311;
+const STD: f32 = 0.3087;
+/// No data set that this format is meant for is larger; a wrong header asks for no more than this.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// One part of the data: training or test.
+#[derive(Clone)]
+pub(crate) struct Digits {
+    /// The whole unpacked file, shared between the parts.
+    file: Arc<Vec<u8>>,
+    /// Where this part's labels and pixels lie in it.
+    labels: Range<usize>,
+    pixels: Range<usize>,
+    rows: usize,
+    cols: usize,
+}
+
+/// The training and the test digits. Errors (Format) if the file is not what it claims.
+pub(crate) fn load() -> Result<(Digits, Digits)> {
+    parse(PACKED)
+}
+
+fn parse(packed: &[u8]) -> Result<(Digits, Digits)> {
+    let bad = |what: &str| Error::new(ErrorKind::Format, format!("digits: {what}"));
+    let mut all = Vec::new();
+    GzDecoder::new(packed).take(MAX_BYTES).read_to_end(&mut all).map_err(|e| bad(&e.to_string()))?;
+    if all.len() < HEADER_BYTES || &all[..8] != MAGIC {
+        return Err(bad("no header"));
+    }
+    let word = |i: usize| {
+        let at = 8 + 4 * i;
+        u32::from_le_bytes([all[at], all[at + 1], all[at + 2], all[at + 3]]) as usize
+    };
+    let (version, train, test, rows, cols) = (word(0), word(1), word(2), word(3), word(4));
+    if version != 1 {
+        return Err(bad(&format!("version {version}, expected 1")));
+    }
+    let pixels = rows.checked_mul(cols).and_then(|p| p.checked_add(1)?.checked_mul(train.checked_add(test)?));
+    if pixels.and_then(|p| p.checked_add(HEADER_BYTES)) != Some(all.len()) {
+        return Err(bad("the header's sizes disagree with the length"));
+    }
+    let images_at = HEADER_BYTES + train + test;
+    if let Some(l) = all[HEADER_BYTES..images_at].iter().find(|l| **l > 9) {
+        return Err(bad(&format!("label {l}")));
+    }
+    let file = Arc::new(all);
+    let part = |from: usize, to: usize| Digits {
+        file: file.clone(),
+        labels: HEADER_BYTES + from..HEADER_BYTES + to,
+        pixels: images_at + from * rows * cols..images_at + to * rows * cols,
+        rows,
+        cols,
+    };
+    Ok((part(0, train), part(train, train + test)))
+}
+
+impl Digits {
+    fn labels(&self) -> &[u8] {
+        &self.file[self.labels.clone()]
+    }
+
+    fn pixels(&self) -> &[u8] {
+        &self.file[self.pixels.clone()]
+    }
+}
+
+impl Dataset for Digits {
+    fn len(&self) -> usize {
+        self.labels().len()
+    }
+
+    /// Images `[n, 1, rows, cols]`, normalised, and labels `[n]` as i64.
+    fn batch(&self, indices: &[usize]) -> Result<Vec<HostTensor>> {
+        let size = self.rows * self.cols;
+        let mut images = Vec::with_capacity(indices.len() * size);
+        let mut labels = Vec::with_capacity(indices.len());
+        for &i in indices {
+            images.extend(self.pixels()[i * size..(i + 1) * size].iter().map(|&p| (f32::from(p) / 255.0 - MEAN) / STD));
+            labels.push(i64::from(self.labels()[i]));
+        }
+        Ok(vec![
+            HostTensor::from_slice(&images, [indices.len(), 1, self.rows, self.cols])?,
+            HostTensor::from_slice(&labels, [indices.len()])?,
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_split_is_fixed() {
+        let (train, test) = load().expect("ships with the repository");
+        assert_eq!((train.len(), test.len()), (9000, 1000));
+        for digit in 0..10 {
+            assert_eq!(test.labels().iter().filter(|l| **l == digit).count(), 100, "digit {digit}");
+        }
+        let batch = train.batch(&[0, 8999]).expect("in range");
+        assert_eq!(batch[0].shape().dims(), [2, 1, 28, 28]);
+        assert_eq!(batch[1].to_vec::<i64>().expect("i64").len(), 2);
+    }
+
+    #[test]
+    fn damaged_files_are_errors() {
+        assert_eq!(parse(b"nothing").err().map(|e| e.kind()), Some(ErrorKind::Format));
+        assert_eq!(parse(&PACKED[..PACKED.len() / 2]).err().map(|e| e.kind()), Some(ErrorKind::Format));
+    }
+}

@@ -1,0 +1,55 @@
+//! The memory report and errors as people read them.
+
+use remat::runtime::MemoryReport;
+use remat::types::Error;
+
+use crate::sizes::show;
+
+/// Holders listed by name; the rest are summed up.
+const HOLDERS_SHOWN: usize = 8;
+
+/// Prints where the bytes and the milliseconds went.
+pub(crate) fn print(r: &MemoryReport, smallest_feasible: Option<usize>) {
+    let s = &r.stats;
+    let budget = s.budget_bytes.map_or_else(|| "unlimited".to_owned(), show);
+    println!("\nMemory report");
+    println!("  budget {budget}, peak {}, reserved {}", show(s.peak_bytes), show(s.reserved_bytes));
+    print_holders("at the peak, by kind", &r.peak_by_kind, s.peak_bytes);
+    print_holders("at the peak, by op", &r.peak_by_op, s.peak_bytes);
+    let compacted = if s.compactions == 0 { String::new() } else { format!(", {} compactions", s.compactions) };
+    println!("  evictions {} ({}){compacted}", s.evictions, show(s.evicted_bytes as usize));
+    let total = s.executed_ns + s.recomputed_ns;
+    let share = if total == 0 { 0.0 } else { 100.0 * s.recomputed_ns as f64 / total as f64 };
+    println!("  recomputed {} ops of {}, {share:.1} % of the compute time", s.recomputed_ops, s.executed_ops);
+    for op in r.recomputed.iter().take(HOLDERS_SHOWN) {
+        println!("    {:24} {:>8} times {:>10.1} ms", op.op, op.count, op.time_ns as f64 / 1e6);
+    }
+    if let Some(bytes) = smallest_feasible {
+        println!("  smallest feasible budget: {} (by dry runs)", show(bytes));
+    }
+}
+
+fn print_holders(title: &str, holders: &[remat::runtime::HolderBytes], peak: usize) {
+    println!("  {title}:");
+    let share = |bytes: usize| 100.0 * bytes as f64 / peak.max(1) as f64;
+    for h in holders.iter().take(HOLDERS_SHOWN) {
+        println!("    {:24} {:>12} {:>5.1} %", h.name, show(h.bytes), share(h.bytes));
+    }
+    let rest: usize = holders.iter().skip(HOLDERS_SHOWN).map(|h| h.bytes).sum();
+    if rest > 0 {
+        println!("    {:24} {:>12} {:>5.1} %", "others", show(rest), share(rest));
+    }
+}
+
+/// Prints an error; one of the budget with its figures.
+pub(crate) fn print_error(e: &Error) {
+    eprintln!("error: {e}");
+    let Some(s) = e.shortfall() else { return };
+    eprintln!("  operation: {}", s.op);
+    eprintln!("  needed at once: {}", show(s.needed_bytes));
+    eprintln!("  budget: {}", show(s.budget_bytes));
+    for p in &s.pinned {
+        eprintln!("  pinned: {} by {}", show(p.bytes), p.by);
+    }
+    eprintln!("  smallest feasible budget for this operation: {}", show(s.smallest_feasible_bytes));
+}

@@ -1,0 +1,276 @@
+//! Gathering by index, and the scatter-add that is its gradient.
+//!
+//! Indices are read through [`Indices`], whatever their type, so that there is one loop per element type. Each is checked
+//! before anything is written: a bad one is told by position and value.
+//!
+//! A scatter-add is cut by destination, never by source: each part walks all indices in order and adds what falls on its
+//! rows. So every destination gets its terms in the order of the sources, on any number of threads.
+
+use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
+use crate::pool::Pool;
+use crate::reduce::{Arith, Num};
+
+/// Contiguous indices of any integer type.
+#[derive(Clone, Copy, Debug)]
+pub enum Indices<'a> {
+    /// i8.
+    I8(&'a [i8]),
+    /// i16.
+    I16(&'a [i16]),
+    /// i32.
+    I32(&'a [i32]),
+    /// i64.
+    I64(&'a [i64]),
+    /// u8.
+    U8(&'a [u8]),
+    /// u16.
+    U16(&'a [u16]),
+    /// u32.
+    U32(&'a [u32]),
+    /// u64.
+    U64(&'a [u64]),
+}
+
+/// An index that is negative or not below the extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadIndex {
+    /// Position in row-major order.
+    pub position: usize,
+    /// The index.
+    pub value: i128,
+}
+
+impl Indices<'_> {
+    /// The number of indices.
+    pub fn len(&self) -> usize {
+        match self {
+            Indices::I8(x) => x.len(),
+            Indices::I16(x) => x.len(),
+            Indices::I32(x) => x.len(),
+            Indices::I64(x) => x.len(),
+            Indices::U8(x) => x.len(),
+            Indices::U16(x) => x.len(),
+            Indices::U32(x) => x.len(),
+            Indices::U64(x) => x.len(),
+        }
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The `i`-th index.
+    pub fn value(&self, i: usize) -> i128 {
+        match self {
+            Indices::I8(x) => x[i].into(),
+            Indices::I16(x) => x[i].into(),
+            Indices::I32(x) => x[i].into(),
+            Indices::I64(x) => x[i].into(),
+            Indices::U8(x) => x[i].into(),
+            Indices::U16(x) => x[i].into(),
+            Indices::U32(x) => x[i].into(),
+            Indices::U64(x) => x[i].into(),
+        }
+    }
+
+    /// The `i`-th index, which [`Indices::check`] has found good.
+    #[inline]
+    fn at(&self, i: usize) -> usize {
+        match self {
+            Indices::I8(x) => x[i] as usize,
+            Indices::I16(x) => x[i] as usize,
+            Indices::I32(x) => x[i] as usize,
+            Indices::I64(x) => x[i] as usize,
+            Indices::U8(x) => x[i].into(),
+            Indices::U16(x) => x[i].into(),
+            Indices::U32(x) => x[i] as usize,
+            Indices::U64(x) => x[i] as usize,
+        }
+    }
+
+    /// Finds the first index that is not in `0..extent`.
+    pub fn check(&self, extent: usize) -> Result<(), BadIndex> {
+        let good = |v: &i128| usize::try_from(*v).is_ok_and(|v| v < extent);
+        match (0..self.len()).find(|&i| !good(&self.value(i))) {
+            None => Ok(()),
+            Some(position) => Err(BadIndex { position, value: self.value(position) }),
+        }
+    }
+}
+
+/// Rows of `inner` elements that one part of a parallel loop has.
+fn rows_per_part(inner: usize) -> usize {
+    (crate::copy::PART_ELEMS / inner).max(1)
+}
+
+/// `y[o, m, i] = x[o, index[m], i]` for `x: [outer, n, inner]`. Errors: the first bad index.
+///
+/// # Panics
+/// If `x` or `y` is too short.
+pub fn take<T: Copy + Send + Sync>(
+    pool: &Pool,
+    x: &[T],
+    n: usize,
+    inner: usize,
+    index: Indices<'_>,
+    y: &mut [T],
+) -> Result<(), BadIndex> {
+    index.check(n)?;
+    if y.is_empty() {
+        return Ok(());
+    }
+    let (rows, parallel) = (rows_per_part(inner), y.len() >= PARALLEL_MIN_ELEMS);
+    chunks(pool, parallel, y, rows * inner, |part, y| {
+        for (k, row) in y.chunks_mut(inner).enumerate() {
+            let (o, m) = ((part * rows + k) / index.len(), (part * rows + k) % index.len());
+            let from = (o * n + index.at(m)) * inner;
+            if inner == 1 {
+                row[0] = x[from];
+            } else {
+                row.copy_from_slice(&x[from..from + inner]);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// `y[o, n, i] = sum of dy[o, m, i] over all m with index[m] = n`, added in the order of `m`. Errors: the first bad index.
+///
+/// # Panics
+/// If `dy` is too short.
+pub fn take_grad<T: Num>(
+    pool: &Pool,
+    dy: &[T],
+    n: usize,
+    inner: usize,
+    index: Indices<'_>,
+    y: &mut [T],
+) -> Result<(), BadIndex> {
+    index.check(n)?;
+    y.fill(T::default());
+    if y.is_empty() || index.is_empty() {
+        return Ok(());
+    }
+    // each part reads all indices of its batch, so parts are no smaller than an eighth of one
+    let parallel = y.len() >= PARALLEL_MIN_ELEMS;
+    let rows = n.div_ceil(8).max(rows_per_part(inner)).min(n);
+    for (o, y) in y.chunks_mut(n * inner).enumerate() {
+        let dy = &dy[o * index.len() * inner..(o + 1) * index.len() * inner];
+        chunks(pool, parallel, y, rows * inner, |part, y| {
+            for (m, dy) in dy.chunks_exact(inner).enumerate() {
+                let Some(row) = index.at(m).checked_sub(part * rows) else { continue };
+                if let Some(y) = y.get_mut(row * inner..(row + 1) * inner) {
+                    y.iter_mut().zip(dy).for_each(|(y, d)| *y = plus(*y, *d));
+                }
+            }
+        });
+    }
+    Ok(())
+}
+
+fn plus<T: Num>(a: T, b: T) -> T {
+    T::narrow(T::widen(a.lane().plus(b.lane())))
+}
+
+/// `y[o, m, i] = x[o, index[o, m, i], i]` for `x: [outer, n, inner]` and `index`, `y`: `[outer, m, inner]`. Errors: the
+/// first bad index.
+///
+/// # Panics
+/// If `x` or `y` is too short.
+pub fn take_along<T: Copy + Send + Sync>(
+    pool: &Pool,
+    x: &[T],
+    n: usize,
+    m: usize,
+    inner: usize,
+    index: Indices<'_>,
+    y: &mut [T],
+) -> Result<(), BadIndex> {
+    index.check(n)?;
+    if y.is_empty() {
+        return Ok(());
+    }
+    let (rows, parallel) = (rows_per_part(inner), y.len() >= PARALLEL_MIN_ELEMS);
+    chunks(pool, parallel, y, rows * inner, |part, y| {
+        for (k, row) in y.chunks_mut(inner).enumerate() {
+            let r = part * rows + k;
+            let base = r / m * n * inner;
+            for (i, y) in row.iter_mut().enumerate() {
+                *y = x[base + index.at(r * inner + i) * inner + i];
+            }
+        }
+    });
+    Ok(())
+}
+
+/// `y[o, n, i] = sum of dy[o, m, i] over all m with index[o, m, i] = n`, added in the order of `m`. Errors: the first bad
+/// index.
+///
+/// # Panics
+/// If `dy` is too short.
+pub fn take_along_grad<T: Num>(
+    pool: &Pool,
+    dy: &[T],
+    n: usize,
+    m: usize,
+    inner: usize,
+    index: Indices<'_>,
+    y: &mut [T],
+) -> Result<(), BadIndex> {
+    index.check(n)?;
+    y.fill(T::default());
+    if y.is_empty() || index.is_empty() {
+        return Ok(());
+    }
+    let parallel = y.len() >= PARALLEL_MIN_ELEMS;
+    chunks(pool, parallel, y, n * inner, |o, y| {
+        let base = o * m * inner;
+        for (k, &d) in dy[base..base + m * inner].iter().enumerate() {
+            let to = index.at(base + k) * inner + k % inner;
+            y[to] = plus(y[to], d);
+        }
+    });
+    Ok(())
+}
+
+/// `y[m, k]` = `one` where `k = index[m]`, else the default; `y: [index.len(), depth]`. Errors: the first bad index.
+pub fn one_hot<T: Copy + Default>(index: Indices<'_>, depth: usize, one: T, y: &mut [T]) -> Result<(), BadIndex> {
+    index.check(depth)?;
+    y.fill(T::default());
+    for (m, row) in y.chunks_mut(depth.max(1)).enumerate() {
+        row[index.at(m)] = one;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scatter_add_has_the_same_bits_on_any_number_of_threads() {
+        let (m, n, inner) = (5000, 700, 100);
+        let index: Vec<u32> = (0..m).map(|i| i * i % 697).collect();
+        let dy: Vec<f32> = (0..m as usize * inner).map(|i| 1.0 / (1 + i % 1013) as f32).collect();
+        let run = |threads| {
+            let mut y = vec![f32::NAN; n * inner];
+            take_grad(&Pool::new(threads), &dy, n, inner, Indices::U32(&index), &mut y).expect("in range");
+            y
+        };
+        let one = run(1);
+        assert_eq!(one, run(3));
+        let total: f64 = one.iter().map(|v| f64::from(*v)).sum();
+        let want: f64 = dy.iter().map(|v| f64::from(*v)).sum();
+        assert!((total - want).abs() < 1e-4 * want);
+    }
+
+    #[test]
+    fn a_bad_index_is_told_by_position_and_value() {
+        let mut y = [0.0f32; 2];
+        let e = take(&Pool::new(1), &[1.0, 2.0], 2, 1, Indices::I32(&[1, -1]), &mut y);
+        assert_eq!(e, Err(BadIndex { position: 1, value: -1 }));
+        let e = take(&Pool::new(1), &[1.0, 2.0], 2, 1, Indices::U64(&[u64::MAX, 1]), &mut y);
+        assert_eq!(e, Err(BadIndex { position: 0, value: u64::MAX.into() }));
+    }
+}

@@ -1,0 +1,109 @@
+//! Checkpoints: everything that a training run needs to go on bit for bit, in one file.
+//!
+//! A checkpoint is `checkpoint.safetensors` in a directory. Parameters and buffers are tensors `model.<name>`, the
+//! optimiser's state `optimizer.<name>`; all else is JSON under the key `remat` of the file's `__metadata__`, with a
+//! version. Writing streams one tensor at a time to a file beside, which then replaces the old one: a reader sees the old
+//! checkpoint or the new one, whatever happens. Reading trusts nothing: sizes are checked against the file before anything
+//! is allocated for them, and the whole of it is checked before anything of the model changes.
+
+mod format;
+mod read;
+mod write;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use remat_types::{HostTensor, Result};
+use serde::Serialize;
+
+use crate::state;
+use crate::{LoaderPosition, Module, Optimizer, Rng, Schedule};
+
+/// The file's name within its directory.
+pub const FILE_NAME: &str = "checkpoint.safetensors";
+
+/// What a training run is beside tensors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TrainState {
+    /// Steps done.
+    pub step: u64,
+    /// Epochs done.
+    pub epoch: u64,
+    /// The learning rate's schedule.
+    pub schedule: Option<Schedule>,
+    /// The run's own generator.
+    pub rng: Option<Rng>,
+    /// The batch that comes next.
+    pub loader: Option<LoaderPosition>,
+    /// Anything else.
+    pub user: serde_json::Value,
+}
+
+/// A checkpoint that was read.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The run.
+    pub train: TrainState,
+    /// Parameters and buffers by name.
+    pub model: BTreeMap<String, HostTensor>,
+    /// The model's sources of random keys by name.
+    pub rngs: BTreeMap<String, Rng>,
+    /// The optimiser's options and state, if there was one.
+    pub optimizer: Option<OptimizerState>,
+}
+
+/// What a checkpoint holds of an optimiser.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptimizerState {
+    /// As [`Optimizer::options`] gave them.
+    pub options: serde_json::Value,
+    /// State by name.
+    pub state: BTreeMap<String, HostTensor>,
+}
+
+impl Checkpoint {
+    /// Writes a checkpoint of a run into `dir`, which is made if it is not there, and replaces the one there was.
+    ///
+    /// Errors: Io; what made a tensor fail; Value if two parameters have one name. The old checkpoint then stays.
+    pub fn save(
+        dir: impl AsRef<Path>,
+        model: &dyn Module,
+        optimizer: Option<&dyn Optimizer>,
+        train: &TrainState,
+    ) -> Result<()> {
+        write::write(dir.as_ref(), model, optimizer, train)
+    }
+
+    /// Reads the checkpoint in `dir`. Errors: Io; Format, naming the tensor or field, for a file that is none.
+    pub fn load(dir: impl AsRef<Path>) -> Result<Checkpoint> {
+        read::read(&dir.as_ref().join(FILE_NAME))
+    }
+
+    /// Puts model and optimiser into the state of the checkpoint. Both must have exactly the names, shapes and dtypes
+    /// that were saved.
+    ///
+    /// Errors, after which nothing has changed: Value, naming all that does not fit; Budget if old and new state do not
+    /// fit together; Format or Value for options of another optimiser.
+    pub fn restore(&self, model: &dyn Module, optimizer: Option<&mut dyn Optimizer>) -> Result<()> {
+        let model_state = state::stage(&model.named_state(), &self.model, true).map_err(|e| e.context("model"))?;
+        if let Some(optimizer) = optimizer {
+            let none = OptimizerState { options: serde_json::Value::Null, state: BTreeMap::new() };
+            let saved = self.optimizer.as_ref().unwrap_or(&none);
+            let before = optimizer.options()?;
+            // options first: they decide which state there is
+            optimizer.load_options(&saved.options).map_err(|e| e.context("optimizer"))?;
+            let staged = state::stage(&optimizer.named_state(), &saved.state, true).map_err(|e| e.context("optimizer"));
+            let staged = match staged {
+                Ok(s) => s,
+                Err(e) => {
+                    optimizer.load_options(&before)?;
+                    return Err(e);
+                }
+            };
+            staged.apply()?;
+        }
+        model_state.apply()?;
+        model.load_rng_states(&self.rngs);
+        Ok(())
+    }
+}

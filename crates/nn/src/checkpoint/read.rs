@@ -1,0 +1,70 @@
+//! Reading, of files that may be anything.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use remat_types::{Error, HostTensor, Result};
+use safetensors::SafeTensors;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::format::{KEY, MODEL, OPTIMIZER, VERSION, bad, from_file};
+use super::{Checkpoint, OptimizerState, TrainState};
+
+pub(super) fn read(path: &Path) -> Result<Checkpoint> {
+    let bytes = fs::read(path).map_err(|e| Error::from(e).context(path.display()))?;
+    parse(&bytes).map_err(|e| e.context(path.display()))
+}
+
+/// Errors: Format, naming the tensor or the field.
+fn parse(bytes: &[u8]) -> Result<Checkpoint> {
+    // checks the header's length, offsets against shapes and dtypes, and that the tensors fill the file
+    let (header, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| bad(format!("no safetensors file: {e}")))?;
+    let meta = metadata.metadata().as_ref().and_then(|m| m.get(KEY));
+    let meta = meta.ok_or_else(|| bad(format!("`__metadata__` has no `{KEY}`: not a checkpoint of Remat")))?;
+    let meta: Map<String, Value> = serde_json::from_str(meta).map_err(|e| bad(format!("`{KEY}`: {e}")))?;
+    let version: u64 = field(&meta, "", "version")?;
+    if version != VERSION {
+        return Err(bad(format!("`version` is {version}, this program reads {VERSION}")));
+    }
+    let data = &bytes[size_of::<u64>() + header..];
+    let (mut model, mut state) = (BTreeMap::new(), BTreeMap::new());
+    for (name, info) in metadata.tensors() {
+        let dtype = from_file(info.dtype).ok_or_else(|| bad(format!("tensor `{name}`: no dtype {}", info.dtype)))?;
+        let (from, to) = info.data_offsets;
+        let data = data.get(from..to).ok_or_else(|| bad(format!("tensor `{name}` leaves the file")))?;
+        let value = HostTensor::from_bytes(dtype, &info.shape, data)
+            .map_err(|e| bad(format!("tensor `{name}`: {}", e.message())))?;
+        if let Some(name) = name.strip_prefix(MODEL) {
+            model.insert(name.to_owned(), value);
+        } else if let Some(name) = name.strip_prefix(OPTIMIZER) {
+            state.insert(name.to_owned(), value);
+        } else {
+            return Err(bad(format!("tensor `{name}` is neither of the model nor of the optimiser")));
+        }
+    }
+    let optimizer = match meta.get("optimizer") {
+        Some(options) => Some(OptimizerState { options: options.clone(), state }),
+        None if state.is_empty() => None,
+        None => return Err(bad("state of an optimiser without the field `optimizer`")),
+    };
+    Ok(Checkpoint { train: train(&field(&meta, "", "train")?)?, model, rngs: field(&meta, "", "rngs")?, optimizer })
+}
+
+fn train(m: &Map<String, Value>) -> Result<TrainState> {
+    Ok(TrainState {
+        step: field(m, "train.", "step")?,
+        epoch: field(m, "train.", "epoch")?,
+        schedule: field(m, "train.", "schedule")?,
+        rng: field(m, "train.", "rng")?,
+        loader: field(m, "train.", "loader")?,
+        user: field(m, "train.", "user")?,
+    })
+}
+
+/// Errors: Format, naming the field, if it is missing or of another type.
+fn field<T: DeserializeOwned>(m: &Map<String, Value>, path: &str, name: &str) -> Result<T> {
+    let value = m.get(name).ok_or_else(|| bad(format!("field `{path}{name}` is missing")))?;
+    serde_json::from_value(value.clone()).map_err(|e| bad(format!("field `{path}{name}`: {e}")))
+}

@@ -1,0 +1,8 @@
+//! Data: datasets, and a loader that prepares batches ahead on threads of its own.
+
+mod dataset;
+mod loader;
+mod prefetch;
+
+pub use dataset::{Dataset, TensorDataset};
+pub use loader::{DataLoader, LoaderOptions, LoaderPosition};

@@ -1,0 +1,143 @@
+use remat_ops::pointwise::{Binary, BinaryFn};
+use remat_tensor::{Tensor, no_grad};
+use remat_types::{DType, Error, ErrorKind, Result, Shape};
+
+use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Parameter, update};
+
+/// How a [`BatchNorm`] is made. The defaults are PyTorch's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchNormOptions {
+    /// Added to the variance. Default: 1e-5.
+    pub eps: f64,
+    /// Weight of a batch in the running statistics. Default: 0.1.
+    pub momentum: f64,
+}
+
+impl Default for BatchNormOptions {
+    fn default() -> Self {
+        BatchNormOptions { eps: 1e-5, momentum: 0.1 }
+    }
+}
+
+/// `y = (x - mean) / sqrt(var + eps) weight + bias`, per channel (axis 1), over the batch and `D` axes of space.
+///
+/// `x: [n, c, ..]` of rank `2 + D` (for `D = 1` also `[n, c]`); `weight, bias, running_mean, running_var: [c]`, the
+/// latter two in f32 (f64 for f64). While training, `mean` and `var` (biased) are the batch's, and
+/// `running = (1 - momentum) running + momentum batch`, with the unbiased variance; else they are the running ones. A
+/// batch of one element a channel leaves the running variance as it is. A step that fails after this layer has still
+/// moved the running statistics.
+///
+/// Errors: Axis for another rank, Shape for another number of channels, or an empty batch while training.
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct BatchNorm<const D: usize> {
+    #[module(flatten)]
+    label: Label,
+    /// `[c]`, begins as ones.
+    pub weight: Parameter,
+    /// `[c]`, begins as zeros.
+    pub bias: Parameter,
+    /// `[c]`, begins as zeros.
+    pub running_mean: Parameter,
+    /// `[c]`, begins as ones.
+    pub running_var: Parameter,
+    mode: Mode,
+    #[module(skip)]
+    options: BatchNormOptions,
+}
+
+/// [`BatchNorm`] of `[n, c]` and `[n, c, l]`.
+pub type BatchNorm1d = BatchNorm<1>;
+/// [`BatchNorm`] of `[n, c, h, w]`.
+pub type BatchNorm2d = BatchNorm<2>;
+/// [`BatchNorm`] of `[n, c, d, h, w]`.
+pub type BatchNorm3d = BatchNorm<3>;
+
+impl<const D: usize> BatchNorm<D> {
+    /// For `channels` channels. Errors: Budget if it does not fit.
+    pub fn new(cx: &mut InitCx, channels: usize) -> Result<Self> {
+        BatchNorm::with(cx, channels, BatchNormOptions::default())
+    }
+
+    /// As [`BatchNorm::new`] with options. Errors: also Value for a momentum outside 0 ..= 1.
+    pub fn with(cx: &mut InitCx, channels: usize, options: BatchNormOptions) -> Result<Self> {
+        if !(0.0..=1.0).contains(&options.momentum) {
+            let text = format!("the momentum is {}, must be 0 to 1", options.momentum);
+            return Err(Error::new(ErrorKind::Value, text).with_op("batch_norm"));
+        }
+        let real = if cx.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        Ok(BatchNorm {
+            label: Label::new("batch_norm"),
+            weight: cx.parameter([channels], Init::Ones)?,
+            bias: cx.parameter([channels], Init::Zeros)?,
+            running_mean: cx.buffer([channels], real, Init::Zeros)?,
+            running_var: cx.buffer([channels], real, Init::Ones)?,
+            mode: Mode::default(),
+            options,
+        })
+    }
+
+    /// `running += momentum (batch - running)`: one in-place op, so that a failure cannot leave it half done.
+    fn track(&self, running: &Parameter, batch: Tensor) -> Result<()> {
+        let change = batch.sub(running.get()?)?.mul(self.options.momentum)?;
+        update(Binary { f: BinaryFn::Add }, vec![Arg::State(running), Arg::Value(change)])
+    }
+}
+
+impl<const D: usize> Layer for BatchNorm<D> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        if x.rank() != 2 + D && !(D == 1 && x.rank() == 2) {
+            let text = format!("x has shape {}: its rank must be {}", x.shape(), 2 + D);
+            return Err(Error::new(ErrorKind::Axis, text).with_op("batch_norm"));
+        }
+        let (weight, bias, eps) = (self.weight.get()?, self.bias.get()?, self.options.eps);
+        if !self.mode.is_training() {
+            return x.batch_norm_with(&weight, &bias, &self.running_mean.get()?, &self.running_var.get()?, eps);
+        }
+        let (y, mean, var) = x.batch_norm(&weight, &bias, eps)?;
+        let _quiet = no_grad();
+        self.track(&self.running_mean, mean.detach())?;
+        let count = x.elems() / x.dims()[1].max(1);
+        if count > 1 {
+            self.track(&self.running_var, var.detach().mul(count as f64 / (count - 1) as f64)?)?;
+        }
+        Ok(y)
+    }
+}
+
+/// `y = (x - mean) / sqrt(var + eps) weight + bias` over the last axes of `x`, whose extents are given.
+///
+/// `x, y: [.., s..]`, `weight, bias: [s..]`; biased variance. Errors: Axis if `x` has fewer axes, Shape for other extents.
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct LayerNorm {
+    #[module(flatten)]
+    label: Label,
+    /// `[s..]`, begins as ones.
+    pub weight: Parameter,
+    /// `[s..]`, begins as zeros.
+    pub bias: Parameter,
+    eps: f64,
+}
+
+impl LayerNorm {
+    /// Over the last axes, of extents `shape`, with an eps of 1e-5. Errors: Budget if it does not fit.
+    pub fn new(cx: &mut InitCx, shape: impl Into<Shape>) -> Result<Self> {
+        LayerNorm::with(cx, shape, 1e-5)
+    }
+
+    /// As [`LayerNorm::new`] with another `eps`.
+    pub fn with(cx: &mut InitCx, shape: impl Into<Shape>, eps: f64) -> Result<Self> {
+        let shape = shape.into();
+        let (weight, bias) = (cx.parameter(&shape, Init::Ones)?, cx.parameter(&shape, Init::Zeros)?);
+        Ok(LayerNorm { label: Label::new("layer_norm"), weight, bias, eps })
+    }
+}
+
+impl Layer for LayerNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        x.layer_norm(&self.weight.get()?, &self.bias.get()?, self.weight.shape().rank(), self.eps)
+    }
+}

@@ -1,0 +1,97 @@
+use remat_ops::pooling::Windows;
+use remat_runtime::Scope;
+use remat_tensor::Tensor;
+use remat_types::Result;
+
+use super::Pair;
+use crate::{Layer, Module};
+
+/// The largest of each window: `x: [n, c, h, w]` to `[n, c, oh, ow]`, see [`remat_ops::pooling::MaxPool2d`].
+///
+/// Errors: Axis for another rank; Value for a kernel or stride of 0, or padding not less than the kernel; Shape if no
+/// window fits.
+#[derive(Clone, Copy, Debug, Module)]
+#[module(crate = crate)]
+pub struct MaxPool2d {
+    windows: Windows,
+}
+
+impl MaxPool2d {
+    /// Windows side by side without padding.
+    pub fn new(kernel: impl Into<Pair>) -> Self {
+        let Pair(kernel) = kernel.into();
+        MaxPool2d { windows: Windows::sliding(kernel, kernel, [0, 0]) }
+    }
+
+    /// Any windows.
+    pub fn with(kernel: impl Into<Pair>, stride: impl Into<Pair>, padding: impl Into<Pair>) -> Self {
+        MaxPool2d { windows: Windows::sliding(kernel.into().0, stride.into().0, padding.into().0) }
+    }
+}
+
+impl Layer for MaxPool2d {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter("max_pool2d");
+        x.max_pool2d(self.windows)
+    }
+}
+
+/// The mean of each window: `x: [n, c, h, w]` to `[n, c, oh, ow]`, see [`remat_ops::pooling::AvgPool2d`].
+///
+/// Errors: as [`MaxPool2d`], and DType for an `x` that is no float.
+#[derive(Clone, Copy, Debug, Module)]
+#[module(crate = crate)]
+pub struct AvgPool2d {
+    windows: Windows,
+    count_include_pad: bool,
+}
+
+impl AvgPool2d {
+    /// Windows side by side without padding.
+    pub fn new(kernel: impl Into<Pair>) -> Self {
+        let Pair(kernel) = kernel.into();
+        AvgPool2d { windows: Windows::sliding(kernel, kernel, [0, 0]), count_include_pad: true }
+    }
+
+    /// Any windows; zeros of the padding count if `count_include_pad`, which is PyTorch's default.
+    pub fn with(
+        kernel: impl Into<Pair>,
+        stride: impl Into<Pair>,
+        padding: impl Into<Pair>,
+        count_include_pad: bool,
+    ) -> Self {
+        let windows = Windows::sliding(kernel.into().0, stride.into().0, padding.into().0);
+        AvgPool2d { windows, count_include_pad }
+    }
+}
+
+impl Layer for AvgPool2d {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter("avg_pool2d");
+        x.avg_pool2d(self.windows, self.count_include_pad)
+    }
+}
+
+/// The mean of each of `size` windows that cover the input: `x: [n, c, h, w]` to `[n, c, size..]`.
+///
+/// Window `o` of an axis is `floor(o h / size) .. ceil((o + 1) h / size)`. Errors: Axis for another rank, Shape for an
+/// empty input, DType for an `x` that is no float.
+#[derive(Clone, Copy, Debug, Module)]
+#[module(crate = crate)]
+pub struct AdaptiveAvgPool2d {
+    windows: Windows,
+}
+
+impl AdaptiveAvgPool2d {
+    /// To an output of `size`.
+    pub fn new(size: impl Into<Pair>) -> Self {
+        AdaptiveAvgPool2d { windows: Windows::Adaptive { size: size.into().0 } }
+    }
+}
+
+impl Layer for AdaptiveAvgPool2d {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter("adaptive_avg_pool2d");
+        x.avg_pool2d(self.windows, false)
+    }
+}

@@ -1,0 +1,27 @@
+use remat_runtime::Scope;
+use remat_tensor::Tensor;
+use remat_types::Result;
+
+use crate::{Layer, Module};
+
+/// Merges the axes from `first` on: `[n, c, h, w]` to `[n, c h w]` for `first = 1`. Errors: Axis.
+#[derive(Clone, Copy, Debug, Module)]
+#[module(crate = crate)]
+pub struct Flatten {
+    /// The first axis that is merged.
+    pub first: usize,
+}
+
+impl Default for Flatten {
+    /// From axis 1, which keeps the batch.
+    fn default() -> Self {
+        Flatten { first: 1 }
+    }
+}
+
+impl Layer for Flatten {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter("flatten");
+        x.flatten_from(self.first)
+    }
+}

@@ -1,0 +1,83 @@
+//! Losses. Labels are integers; other targets have the prediction's dtype and shape.
+
+use remat_ops::index::TakeAlong;
+use remat_ops::loss::Reduction;
+use remat_runtime::Scope;
+use remat_tensor::Tensor;
+use remat_types::{Error, ErrorKind, Result};
+
+/// The mean over the batch of `-ln softmax(logits)[label]`; `logits: [n, c, ..]`, `labels: [n, ..]`, rank 0 out.
+///
+/// Errors: DType, Axis and Shape for inputs that do not fit; at run time, Index for a label that is no class.
+pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    cross_entropy_with(logits, labels, Reduction::Mean, 0.0, None)
+}
+
+/// As [`cross_entropy`], with label smoothing `e` (`-(1 - e) ln p[label] - e / c sum_k ln p[k]`) and a label that does
+/// not count. Errors: also Value for a smoothing outside 0 ..= 1.
+pub fn cross_entropy_with(
+    logits: &Tensor,
+    labels: &Tensor,
+    reduction: Reduction,
+    smoothing: f64,
+    ignore_index: Option<i64>,
+) -> Result<Tensor> {
+    let _scope = Scope::enter("cross_entropy");
+    logits.cross_entropy_with(labels, reduction, smoothing, ignore_index)
+}
+
+/// `(x - y)^2`. Errors: Shape, DType if `y` is not like `x`.
+pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let _scope = Scope::enter("mse");
+    same(x, y)?;
+    reduce(x.sub(y)?.square()?, reduction)
+}
+
+/// `|x - y|`; its derivative at 0 is 0. Errors: Shape, DType if `y` is not like `x`.
+pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let _scope = Scope::enter("l1");
+    same(x, y)?;
+    reduce(x.sub(y)?.abs()?, reduction)
+}
+
+/// Binary cross-entropy of `p = sigmoid(x)` with targets in 0 ..= 1: `-y ln p - (1 - y) ln(1 - p)`, computed as
+/// `softplus(x) - x y` without overflow. Errors: Shape, DType if `y` is not like `x`.
+pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let _scope = Scope::enter("bce_with_logits");
+    same(x, y)?;
+    reduce(x.softplus()?.sub(x.mul(y)?)?, reduction)
+}
+
+/// `-x[label]`, the negative log-likelihood of labels, of logarithms of probabilities `x: [n, c, ..]`; `labels: [n, ..]`.
+///
+/// Errors: Axis for an `x` without axis 1, Shape for labels that do not fit, DType for labels that are no integers; at run
+/// time, Index for a label that is no class.
+pub fn nll(x: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let _scope = Scope::enter("nll");
+    if x.rank() < 2 {
+        let text = format!("x has shape {}: no axis of classes", x.shape());
+        return Err(Error::new(ErrorKind::Axis, text));
+    }
+    let of_label = Tensor::apply1(TakeAlong { axis: 1 }, &[x, &labels.unsqueeze(1)?])?;
+    reduce(of_label.squeeze(&[1])?.neg()?, reduction)
+}
+
+fn same(x: &Tensor, y: &Tensor) -> Result<()> {
+    if x.shape() != y.shape() {
+        let text = format!("the prediction has shape {}, the target {}", x.shape(), y.shape());
+        return Err(Error::new(ErrorKind::Shape, text));
+    }
+    if x.dtype() != y.dtype() {
+        let text = format!("the prediction is {}, the target {}; cast the target", x.dtype(), y.dtype());
+        return Err(Error::new(ErrorKind::DType, text));
+    }
+    Ok(())
+}
+
+fn reduce(each: Tensor, reduction: Reduction) -> Result<Tensor> {
+    match reduction {
+        Reduction::None => Ok(each),
+        Reduction::Sum => each.sum(),
+        Reduction::Mean => each.mean(),
+    }
+}

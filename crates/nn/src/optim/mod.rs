@@ -1,0 +1,77 @@
+//! Optimisers: what a step does with accumulated gradients.
+//!
+//! A step is one fused op a parameter, in place, whose learning rate is a tensor, so that a schedule makes no new ops.
+//! It happens as a whole or not at all: gradients are made resident before the first parameter moves, and when anything
+//! failed since the last step's end (a budget too small, a label out of range), every parameter and all state keep their
+//! old version; also the step counts of Adam, which live on the device for that reason.
+
+mod adamw;
+mod clip;
+mod groups;
+mod sgd;
+
+pub use adamw::{AdamW, AdamWOptions};
+pub use clip::{clip_grad_norm, clip_grad_value};
+pub use sgd::{Sgd, SgdOptions};
+
+use std::collections::BTreeMap;
+
+use remat_types::{HostTensor, Result};
+
+use crate::Parameter;
+use crate::state::{self, LoadReport};
+
+/// An optimiser over named parameters in groups with options of their own.
+pub trait Optimizer: Send {
+    /// Moves every parameter that has a gradient, consumes the gradients, and ends the step
+    /// ([`Channel::step_mark`](remat_runtime::Channel::step_mark)).
+    ///
+    /// Errors, after which nothing has moved: Value for options outside their domain; Budget for state that a change of
+    /// options calls for; those of the device, if it does not run ahead. A device that runs ahead reports what failed in
+    /// the step at the next read (the loss): nothing has moved then either.
+    fn step(&mut self) -> Result<()>;
+
+    /// The parameters with their names, group by group.
+    fn named_parameters(&self) -> Vec<(String, Parameter)>;
+
+    /// The state on the device with its names: `fc.weight.momentum_buffer`.
+    fn named_state(&self) -> Vec<(String, Parameter)>;
+
+    /// The learning rate of the first group.
+    fn lr(&self) -> f64;
+
+    /// Sets the learning rate of every group.
+    fn set_lr(&mut self, lr: f64);
+
+    /// The options of every group, for a checkpoint. Errors: Format.
+    fn options(&self) -> Result<serde_json::Value>;
+
+    /// Restores what [`Optimizer::options`] gave. Errors: Format if it is of another optimiser, Value for another number
+    /// of groups; nothing has changed then.
+    fn load_options(&mut self, options: &serde_json::Value) -> Result<()>;
+
+    /// Drops every accumulated gradient.
+    fn zero_grad(&self) {
+        self.named_parameters().iter().for_each(|(_, p)| drop(p.take_grad()));
+    }
+
+    /// Gives a step up after an error: drops the gradients and ends the step, so that the failure does not hold back the
+    /// next one. Errors: Closed.
+    fn skip_step(&self) -> Result<()> {
+        self.zero_grad();
+        match self.named_parameters().first() {
+            Some((_, p)) => p.device().channel().step_mark(),
+            None => Ok(()),
+        }
+    }
+
+    /// The state on the host. Errors: what made it fail.
+    fn state_dict(&self) -> Result<BTreeMap<String, HostTensor>> {
+        state::read(&self.named_state())
+    }
+
+    /// Replaces the state, as [`Module::load_state_dict`](crate::Module::load_state_dict) does.
+    fn load_state_dict(&mut self, state: &BTreeMap<String, HostTensor>, strict: bool) -> Result<LoadReport> {
+        state::stage(&self.named_state(), state, strict)?.apply()
+    }
+}

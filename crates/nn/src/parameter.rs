@@ -1,0 +1,219 @@
+//! A named piece of a model's state.
+//!
+//! A [`Parameter`] owns the current version of a tensor. Tensors are values: an update makes a new version, and since the
+//! parameter takes its tensor out of the slot for that, it is the last owner and the kernel writes in place; whoever
+//! still holds the old version keeps it, and the update is a copy. Names are not stored here: they are the path on which
+//! a traversal ([`Visit`](crate::Visit)) reaches the parameter, so one parameter may be shared by two modules.
+//!
+//! Every version is committed: it counts as state in memory reports, and is kept, never recomputed.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use remat_runtime::{Device, Kind};
+use remat_tensor::Tensor;
+use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
+
+/// What a parameter is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Trained by gradients.
+    Trained,
+    /// State of a module without a gradient: running statistics.
+    Buffer,
+    /// State of an optimiser.
+    Optimizer,
+}
+
+impl Role {
+    /// How its bytes count in memory reports.
+    pub fn kind(self) -> Kind {
+        match self {
+            Role::Trained | Role::Buffer => Kind::Parameter,
+            Role::Optimizer => Kind::OptimizerState,
+        }
+    }
+}
+
+struct Inner {
+    role: Role,
+    fact: Fact,
+    device: Device,
+    frozen: AtomicBool,
+    /// Empty only within an update, under the lock, and after a device was closed in the middle of one.
+    slot: Mutex<Option<Tensor>>,
+}
+
+/// A handle on a piece of state; clones refer to the same one. Dtype, shape and device never change.
+#[derive(Clone)]
+pub struct Parameter(Arc<Inner>);
+
+impl Parameter {
+    /// A trained parameter that begins as `value`, whose history is dropped. Waits until the value exists.
+    ///
+    /// Errors: DType for a dtype that is no float; what made `value` fail; Budget if it does not fit.
+    pub fn new(value: Tensor) -> Result<Parameter> {
+        Parameter::with_role(value, Role::Trained)
+    }
+
+    /// A buffer that begins as `value`. Errors as [`Parameter::new`], for any dtype.
+    pub fn buffer(value: Tensor) -> Result<Parameter> {
+        Parameter::with_role(value, Role::Buffer)
+    }
+
+    /// A parameter of any role. Errors as [`Parameter::new`].
+    pub fn with_role(value: Tensor, role: Role) -> Result<Parameter> {
+        let (device, fact) = (value.device(), Fact::new(value.dtype(), value.shape()));
+        let channel = value.channel();
+        let value = match role {
+            Role::Trained => value.requires_grad()?,
+            Role::Buffer | Role::Optimizer => value.detach(),
+        };
+        channel.commit(value.handle(), role.kind())?;
+        channel.wait(value.handle())?;
+        let (frozen, slot) = (AtomicBool::new(false), Mutex::new(Some(value)));
+        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot })))
+    }
+
+    /// A parameter with the value of a host tensor. Errors as [`Parameter::new`].
+    pub fn from_host(device: &Device, value: &HostTensor, role: Role) -> Result<Parameter> {
+        Parameter::with_role(Tensor::from_handle(device.channel().put_as(value, role.kind())?), role)
+    }
+
+    /// The present value: a leaf if this is a trained parameter that is not frozen.
+    ///
+    /// Errors: Closed if the device was closed in the middle of an update.
+    pub fn get(&self) -> Result<Tensor> {
+        let slot = self.lock();
+        let value = slot.as_ref().ok_or_else(lost)?;
+        Ok(if self.is_frozen() { value.detach() } else { value.clone() })
+    }
+
+    /// Replaces the value; the accumulated gradient and its hooks stay.
+    ///
+    /// Errors: Shape for another dtype or shape, Device for a tensor of another device, Closed.
+    pub fn set(&self, value: &Tensor) -> Result<()> {
+        self.check(value)?;
+        let mut slot = self.lock();
+        value.channel().commit(value.handle(), self.0.role.kind())?;
+        let old = slot.take().ok_or_else(lost)?;
+        let new = value.handle().clone();
+        // what `update_leaf` could refuse was checked above
+        *slot = Some(if old.is_leaf() { old.update_leaf(|_| Ok(new))? } else { Tensor::from_handle(new) });
+        Ok(())
+    }
+
+    /// Replaces the value by that of a host tensor. Errors as [`Parameter::set`].
+    pub fn set_host(&self, value: &HostTensor) -> Result<()> {
+        self.set(&Tensor::from_handle(self.0.device.channel().put_as(value, self.0.role.kind())?))
+    }
+
+    /// The value on the host; waits for it. Errors as [`Tensor::to_host`] and [`Parameter::get`].
+    pub fn to_host(&self) -> Result<HostTensor> {
+        self.get()?.to_host()
+    }
+
+    /// The gradient accumulated so far.
+    pub fn grad(&self) -> Option<Tensor> {
+        self.lock().as_ref()?.grad()
+    }
+
+    /// Takes the accumulated gradient out.
+    pub fn take_grad(&self) -> Option<Tensor> {
+        self.lock().as_ref()?.take_grad()
+    }
+
+    /// Replaces the accumulated gradient. Errors: Value if this is no trained parameter; Shape for a gradient of
+    /// another dtype or shape; Closed.
+    pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
+        if let Some(g) = &grad {
+            self.check(g)?;
+        }
+        self.lock().as_ref().ok_or_else(lost)?.set_grad(grad)
+    }
+
+    /// Calls `hook` with the gradient whenever a backward pass has completed it; see [`Tensor::on_grad`].
+    pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<()> {
+        self.lock().as_ref().ok_or_else(lost)?.on_grad(hook)
+    }
+
+    /// Stops (or resumes) training: a frozen parameter's value requires no gradient.
+    pub fn set_frozen(&self, frozen: bool) {
+        self.0.frozen.store(frozen, Ordering::Relaxed);
+    }
+
+    /// True if [`Parameter::set_frozen`] stopped its training.
+    pub fn is_frozen(&self) -> bool {
+        self.0.frozen.load(Ordering::Relaxed)
+    }
+
+    /// What it is for.
+    pub fn role(&self) -> Role {
+        self.0.role
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &Shape {
+        &self.0.fact.shape
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.0.fact.dtype
+    }
+
+    /// Number of elements.
+    pub fn elems(&self) -> usize {
+        self.0.fact.elems()
+    }
+
+    /// The device it lives on.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// True if both are handles on the same piece of state.
+    pub fn is_same(&self, other: &Parameter) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Equal for handles on the same piece of state, and for no others that are alive.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    pub(crate) fn fact(&self) -> &Fact {
+        &self.0.fact
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
+        self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Errors (Shape, Device) unless `value` could be a version of this.
+    pub(crate) fn check(&self, value: &Tensor) -> Result<()> {
+        let own = &self.0.fact;
+        if value.dtype() != own.dtype || *value.shape() != own.shape {
+            let text =
+                format!("the parameter is {} {}, the tensor {} {}", own.dtype, own.shape, value.dtype(), value.shape());
+            return Err(Error::new(ErrorKind::Shape, text));
+        }
+        if value.device() != self.0.device {
+            return Err(Error::new(ErrorKind::Device, "the tensor is on another device than the parameter"));
+        }
+        Ok(())
+    }
+}
+
+/// The state was with a device when that closed.
+pub(crate) fn lost() -> Error {
+    Error::new(ErrorKind::Closed, "the device was closed while the parameter was being updated")
+}
+
+impl fmt::Debug for Parameter {
+    /// Role, dtype and shape; never waits for a value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Parameter({:?}, {}{})", self.0.role, self.0.fact.dtype, self.0.fact.shape)
+    }
+}

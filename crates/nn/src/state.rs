@@ -1,0 +1,96 @@
+//! Named state: read it to the host, and replace all of it or nothing.
+
+use std::collections::BTreeMap;
+
+use remat_tensor::Tensor;
+use remat_types::{Error, ErrorKind, HostTensor, Result};
+
+use crate::Parameter;
+
+/// What a loading that was not strict left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Names of the module that the loaded state lacks.
+    pub missing: Vec<String>,
+    /// Names of the loaded state that the module lacks.
+    pub unexpected: Vec<String>,
+}
+
+/// New values that are on the device and fit, next to the parameters that will take them.
+pub(crate) struct Staged {
+    values: Vec<(Parameter, Tensor)>,
+    report: LoadReport,
+}
+
+impl Staged {
+    /// Lets the parameters take their new values.
+    pub(crate) fn apply(self) -> Result<LoadReport> {
+        for (p, value) in &self.values {
+            p.set(value)?;
+        }
+        Ok(self.report)
+    }
+}
+
+/// The entries by name. Errors: Value if two have one name.
+fn by_name(entries: &[(String, Parameter)]) -> Result<BTreeMap<&str, &Parameter>> {
+    let mut all = BTreeMap::new();
+    for (name, p) in entries {
+        if all.insert(name.as_str(), p).is_some() {
+            return Err(Error::new(ErrorKind::Value, format!("two parameters are called `{name}`")));
+        }
+    }
+    Ok(all)
+}
+
+/// The values on the host. Errors: Value if two have one name; what made a value fail.
+pub(crate) fn read(entries: &[(String, Parameter)]) -> Result<BTreeMap<String, HostTensor>> {
+    let read = |(name, p): (&str, &Parameter)| Ok((name.to_owned(), p.to_host().map_err(|e| e.context(name))?));
+    by_name(entries)?.into_iter().map(read).collect()
+}
+
+/// Checks `state` against the entries and brings it to the device. Errors: Value, naming everything that does not fit;
+/// Budget if the old and the new values do not fit together.
+pub(crate) fn stage(
+    entries: &[(String, Parameter)],
+    state: &BTreeMap<String, HostTensor>,
+    strict: bool,
+) -> Result<Staged> {
+    let own = by_name(entries)?;
+    let missing = own.keys().filter(|n| !state.contains_key(**n)).map(|n| (*n).to_owned()).collect();
+    let unexpected = state.keys().filter(|n| !own.contains_key(n.as_str())).cloned().collect();
+    let report = LoadReport { missing, unexpected };
+    let mut wrong = Vec::new();
+    let mut pairs = Vec::new();
+    for (&name, p) in &own {
+        match state.get(name) {
+            Some(t) if t.dtype() == p.dtype() && t.shape() == p.shape() => pairs.push((*p, t)),
+            Some(t) => {
+                wrong.push(format!("{name} is {} {}, not {} {}", t.dtype(), t.shape(), p.dtype(), p.shape()));
+            }
+            None => {}
+        }
+    }
+    let mut faults = Vec::new();
+    if strict && !report.missing.is_empty() {
+        faults.push(format!("missing: {}", report.missing.join(", ")));
+    }
+    if strict && !report.unexpected.is_empty() {
+        faults.push(format!("unexpected: {}", report.unexpected.join(", ")));
+    }
+    if !wrong.is_empty() {
+        faults.push(format!("of another dtype or shape: {}", wrong.join(", ")));
+    }
+    if !faults.is_empty() {
+        let text = format!("the state does not fit the module; {}", faults.join("; "));
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    let put = |(p, t): (&Parameter, &HostTensor)| {
+        Ok((p.clone(), Tensor::from_handle(p.device().channel().put_as(t, p.role().kind())?)))
+    };
+    let values: Vec<(Parameter, Tensor)> = pairs.into_iter().map(put).collect::<Result<_>>()?;
+    for (p, value) in &values {
+        p.device().channel().wait(value.handle()).map_err(|e| e.context("while loading state"))?;
+    }
+    Ok(Staged { values, report })
+}

@@ -1,0 +1,146 @@
+//! Traversal of a module's state, under dotted names.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::{Label, Mode, Parameter, RngCell};
+
+/// Receives what a traversal meets, each under its dotted name; `block.0.weight`. Every method does nothing by default.
+pub trait Visitor {
+    /// A parameter or buffer.
+    fn parameter(&mut self, _name: &str, _p: &Parameter) {}
+    /// A mode cell.
+    fn mode(&mut self, _name: &str, _m: &Mode) {}
+    /// A source of random keys.
+    fn rng(&mut self, _name: &str, _r: &RngCell) {}
+    /// The label of the module called `name`.
+    fn label(&mut self, _name: &str, _l: &Label) {}
+}
+
+/// A traversal under way: a visitor and the name of the place it is at.
+pub struct Walk<'v> {
+    visitor: &'v mut dyn Visitor,
+    path: String,
+}
+
+impl<'v> Walk<'v> {
+    /// A traversal that begins at a place called `name`, which may be empty.
+    pub fn new(visitor: &'v mut dyn Visitor, name: &str) -> Self {
+        Walk { visitor, path: name.to_owned() }
+    }
+
+    /// Visits a part of the present place.
+    pub fn field<T: Visit + ?Sized>(&mut self, name: &str, part: &T) {
+        let len = self.path.len();
+        if len > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        part.visit(self);
+        self.path.truncate(len);
+    }
+}
+
+/// Something that a traversal may go through. `#[derive(Module)]` implements it for networks.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be visited for parameters",
+    label = "this field's type does not implement `Visit`",
+    note = "derive `Module` for it, or mark the field `#[module(skip)]` if it holds no state"
+)]
+pub trait Visit {
+    /// Hands all state to the walk's visitor.
+    fn visit(&self, at: &mut Walk<'_>);
+}
+
+impl Visit for Parameter {
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visitor.parameter(&at.path, self);
+    }
+}
+impl Visit for Mode {
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visitor.mode(&at.path, self);
+    }
+}
+impl Visit for RngCell {
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visitor.rng(&at.path, self);
+    }
+}
+impl Visit for Label {
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visitor.label(&at.path, self);
+    }
+}
+
+macro_rules! stateless {
+    ($($t:ty),* $(,)?) => { $(
+        impl Visit for $t {
+            fn visit(&self, _at: &mut Walk<'_>) {}
+        }
+    )* };
+}
+stateless! {
+    (), bool, char, f32, f64, i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, str, String, &'static str,
+    remat_types::Shape, remat_types::DType, remat_types::Scalar, remat_types::HostTensor, remat_runtime::Device,
+    remat_ops::conv::Taps, remat_ops::pooling::Windows, remat_ops::loss::Reduction,
+}
+
+impl<T: ?Sized> Visit for PhantomData<T> {
+    fn visit(&self, _at: &mut Walk<'_>) {}
+}
+impl<T: Visit + ?Sized> Visit for Box<T> {
+    fn visit(&self, at: &mut Walk<'_>) {
+        (**self).visit(at);
+    }
+}
+impl<T: Visit + ?Sized> Visit for Arc<T> {
+    fn visit(&self, at: &mut Walk<'_>) {
+        (**self).visit(at);
+    }
+}
+impl<T: Visit> Visit for Option<T> {
+    fn visit(&self, at: &mut Walk<'_>) {
+        if let Some(part) = self {
+            part.visit(at);
+        }
+    }
+}
+impl<T: Visit> Visit for [T] {
+    /// Parts are named by their index.
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.iter().enumerate().for_each(|(i, part)| at.field(&i.to_string(), part));
+    }
+}
+impl<T: Visit, const N: usize> Visit for [T; N] {
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.as_slice().visit(at);
+    }
+}
+impl<T: Visit> Visit for Vec<T> {
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.as_slice().visit(at);
+    }
+}
+impl<T: Visit> Visit for BTreeMap<String, T> {
+    /// Parts are named by their keys.
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.iter().for_each(|(name, part)| at.field(name, part));
+    }
+}
+
+macro_rules! tuples {
+    ($(($($t:ident $i:tt),+))*) => { $(
+        impl<$($t: Visit),+> Visit for ($($t,)+) {
+            /// Parts are named by their index.
+            fn visit(&self, at: &mut Walk<'_>) {
+                $( at.field(stringify!($i), &self.$i); )+
+            }
+        }
+    )* };
+}
+tuples! {
+    (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) (A 0, B 1, C 2, D 3, E 4) (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6) (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+}

@@ -1,0 +1,224 @@
+//! Layers against values worked out by hand.
+
+use remat_nn::*;
+use remat_ops::loss::Reduction;
+use remat_tensor::Tensor;
+use remat_types::{DType, ErrorKind};
+
+use crate::support::{F32, FLOATS, assert_close, cpu, set, state, tensor, values};
+
+#[test]
+fn linear_multiplies_by_the_transposed_weight() {
+    let d = cpu();
+    let l = Linear::new(&mut InitCx::new(&d, 1), 2, 3).expect("fits");
+    set(&l.weight, &[1., 2., 3., 4., 5., 6.]);
+    set(l.bias.as_ref().expect("bias"), &[0.5, 0., -0.5]);
+    let x = tensor(&d, &[1., 1., 2., -1.], [2, 2]);
+    assert_eq!(values(&l.forward(&x).expect("fits")), [3.5, 7., 10.5, 0.5, 2., 3.5]);
+    let row = tensor(&d, &[1., 1.], [2]);
+    assert_eq!(values(&l.forward(&row).expect("one row")), [3.5, 7., 10.5]);
+    assert_eq!(l.forward(&tensor(&d, &[1.0; 8], [2, 2, 2])).expect("batched").dims(), [2, 2, 3]);
+    assert_eq!(l.forward(&tensor(&d, &[1.0; 3], [1, 3])).expect_err("3").kind(), ErrorKind::Shape);
+    assert_eq!(l.forward(&Tensor::scalar(&d, 1.0f32).expect("fits")).expect_err("rank 0").kind(), ErrorKind::Axis);
+}
+
+#[test]
+fn conv2d_correlates_and_adds_a_bias_per_channel() {
+    let d = cpu();
+    let o = Conv2dOptions { stride: 2.into(), padding: 1.into(), ..Conv2dOptions::default() };
+    let c = Conv2d::with(&mut InitCx::new(&d, 1), 1, 2, 2, o).expect("fits");
+    set(&c.weight, &[1., 2., 3., 4., 0., 0., 0., 1.]);
+    set(c.bias.as_ref().expect("bias"), &[0., 10.]);
+    let x = tensor(&d, &[1., 2., 3., 4., 5., 6., 7., 8., 9.], [1, 1, 3, 3]);
+    // windows over the padded 5x5: [0 0;0 1] [0 0;2 3] [0 4;0 7] [5 6;8 9]
+    let want = [4., 18., 36., 77., 11., 13., 17., 19.];
+    let y = c.forward(&x).expect("fits");
+    assert_eq!(y.dims(), [1, 2, 2, 2]);
+    assert_eq!(values(&y), want);
+    let bad = Conv2dOptions { groups: 2, ..Conv2dOptions::default() };
+    let e = Conv2d::with(&mut InitCx::new(&d, 1), 3, 2, 2, bad).err().expect("2 does not divide 3");
+    assert_eq!(e.kind(), ErrorKind::Value);
+}
+
+#[test]
+fn conv2d_dilates_and_groups() {
+    let d = cpu();
+    let o = Conv2dOptions { dilation: Pair([1, 2]), groups: 2, bias: false, ..Conv2dOptions::default() };
+    let c = Conv2d::with(&mut InitCx::new(&d, 1), 2, 2, [1, 2], o).expect("fits");
+    set(&c.weight, &[1., 10., 100., 1000.]);
+    let x = tensor(&d, &[1., 2., 3., 4., 5., 6.], [1, 2, 1, 3]);
+    assert_eq!(values(&c.forward(&x).expect("fits")), [31., 6400.]);
+}
+
+#[test]
+fn batch_norm_tracks_like_pytorch() {
+    let d = cpu();
+    let bn = BatchNorm2d::new(&mut InitCx::new(&d, 1), 2).expect("fits");
+    set(&bn.weight, &[1., 2.]);
+    set(&bn.bias, &[0., 1.]);
+    // channel means 2 and 0, biased variances 1 and 4, unbiased 4/3 and 16/3
+    let x = tensor(&d, &[1., 3., -2., 2., 1., 3., 2., -2.], [2, 2, 1, 2]);
+    let y = bn.forward(&x).expect("fits");
+    // Loose: eps 1e-5 is in the values, which were worked out without it
+    assert_close(&values(&y), &[-1., 1., -1., 3., -1., 1., 3., -1.], 1e-5);
+    assert_close(&state(&bn.running_mean), &[0.2, 0.], F32);
+    assert_close(&state(&bn.running_var), &[0.9 + 0.1 * 4. / 3., 0.9 + 0.1 * 16. / 3.], F32);
+    bn.forward(&x).expect("fits");
+    assert_close(&state(&bn.running_mean), &[0.38, 0.], F32);
+    bn.eval();
+    let (mean, var) = (state(&bn.running_mean), state(&bn.running_var));
+    let y = values(&bn.forward(&x).expect("fits"));
+    let want = |x: f64, c: usize| (x - mean[c]) / (var[c] + 1e-5).sqrt() * [1., 2.][c] + [0., 1.][c];
+    assert_close(
+        &y,
+        &[want(1., 0), want(3., 0), want(-2., 1), want(2., 1), want(1., 0), want(3., 0), want(2., 1), want(-2., 1)],
+        F32,
+    );
+    assert_eq!(state(&bn.running_mean), mean, "evaluation tracks nothing");
+}
+
+#[test]
+fn batch_norm_of_one_dimension_takes_two_ranks_and_no_other() {
+    let d = cpu();
+    let bn = BatchNorm1d::new(&mut InitCx::new(&d, 1), 1).expect("fits");
+    assert_close(&values(&bn.forward(&tensor(&d, &[1., 3.], [2, 1])).expect("[n, c]")), &[-1., 1.], 1e-5);
+    assert_close(&values(&bn.forward(&tensor(&d, &[1., 3.], [1, 1, 2])).expect("[n, c, l]")), &[-1., 1.], 1e-5);
+    assert_eq!(bn.forward(&tensor(&d, &[1.], [1, 1, 1, 1])).expect_err("rank 4").kind(), ErrorKind::Axis);
+    let var = state(&bn.running_var);
+    bn.forward(&tensor(&d, &[5.], [1, 1])).expect("one element");
+    assert_eq!(state(&bn.running_var), var, "one element has no unbiased variance");
+}
+
+#[test]
+fn running_statistics_of_half_floats_are_kept_in_f32() {
+    for dtype in FLOATS {
+        let d = cpu();
+        let bn = BatchNorm1d::new(&mut InitCx::new(&d, 1).with_dtype(dtype), 1).expect("fits");
+        let x = Tensor::new(&d, &[1.0f32, 3.], [2, 1]).expect("fits").cast(dtype).expect("float");
+        let y = bn.forward(&x).expect("fits");
+        assert_eq!(y.dtype(), dtype);
+        assert_eq!(bn.running_mean.dtype(), if dtype == DType::F64 { DType::F64 } else { DType::F32 });
+        assert_close(&state(&bn.running_mean), &[0.2], F32);
+    }
+}
+
+#[test]
+fn layer_norm_normalises_the_last_axes() {
+    let d = cpu();
+    let ln = LayerNorm::with(&mut InitCx::new(&d, 1), [2], 0.0).expect("fits");
+    set(&ln.weight, &[2., 3.]);
+    set(&ln.bias, &[1., 0.]);
+    let y = ln.forward(&tensor(&d, &[1., 3., 10., 6.], [2, 2])).expect("fits");
+    assert_close(&values(&y), &[-1., 3., 3., -3.], F32);
+    assert_eq!(ln.forward(&tensor(&d, &[1.; 3], [3])).expect_err("3").kind(), ErrorKind::Shape);
+}
+
+#[test]
+fn embedding_takes_rows_and_adds_up_their_gradients() {
+    let d = cpu();
+    let e = Embedding::new(&mut InitCx::new(&d, 1), 3, 2).expect("fits");
+    set(&e.weight, &[1., 2., 3., 4., 5., 6.]);
+    let i = Tensor::new(&d, &[2i64, 0, 2], [3]).expect("fits");
+    let y = e.forward(&i).expect("rows");
+    assert_eq!((y.dims(), values(&y)), (&[3, 2][..], vec![5., 6., 1., 2., 5., 6.]));
+    y.sum().expect("float").backward().expect("tracked");
+    assert_eq!(values(&e.weight.grad().expect("a gradient")), [1., 1., 0., 0., 2., 2.]);
+    let bad = e.forward(&Tensor::new(&d, &[3i64; 20], [20]).expect("fits")).expect("found on the device");
+    assert_eq!(bad.to_host().expect_err("no such row").kind(), ErrorKind::Index);
+}
+
+#[test]
+fn dropout_drops_by_its_key_and_only_while_training() {
+    let d = cpu();
+    let layer = Dropout::new(0.25, &mut Rng::new(3)).expect("a probability");
+    let x = Tensor::ones(&d, [40_000], DType::F32).expect("fits");
+    let (a, b) = (values(&layer.forward(&x).expect("float")), values(&layer.forward(&x).expect("float")));
+    assert_ne!(a, b, "each pass has its own key");
+    assert!(a.iter().all(|v| *v == 0.0 || (*v - 4.0 / 3.0).abs() < 1e-6));
+    let dropped = a.iter().filter(|v| **v == 0.0).count() as f64 / 40_000.0;
+    // five standard errors
+    assert!((dropped - 0.25).abs() < 0.011, "{dropped}");
+    let key = Rng::new(9).next_key(&d).expect("open");
+    let with = |k| values(&layer.forward_with(&x, k).expect("float"));
+    assert_eq!(with(&key), with(&key));
+    layer.eval();
+    assert_eq!(values(&layer.forward(&x).expect("float")), vec![1.0; 40_000]);
+    assert!(Dropout::new(1.5, &mut Rng::new(1)).is_err());
+}
+
+#[test]
+fn pools_take_windows() {
+    let d = cpu();
+    let x = tensor(&d, &[1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15., 16.], [1, 1, 4, 4]);
+    let of = |l: &dyn Layer| values(&l.forward(&x).expect("fits"));
+    assert_eq!(of(&MaxPool2d::new(2)), [6., 8., 14., 16.]);
+    assert_eq!(of(&MaxPool2d::with(3, 2, 1)), [6., 8., 14., 16.]);
+    assert_eq!(of(&AvgPool2d::new(2)), [3.5, 5.5, 11.5, 13.5]);
+    assert_eq!(of(&AvgPool2d::with(2, 3, 1, true)), [0.25, 1.75, 5.5, 13.5]);
+    assert_eq!(of(&AvgPool2d::with(2, 3, 1, false)), [1., 3.5, 11., 13.5]);
+    assert_eq!(of(&AdaptiveAvgPool2d::new(1)), [8.5]);
+    // rows 0..2, 1..3, 2..4 of 4 for 3 windows
+    assert_eq!(of(&AdaptiveAvgPool2d::new([3, 1])), [4.5, 8.5, 12.5]);
+    assert_eq!(Flatten::default().forward(&x).expect("fits").dims(), [1, 16]);
+    assert_eq!(Flatten { first: 3 }.forward(&x).expect("fits").dims(), [1, 1, 4, 4]);
+    assert_eq!(Flatten { first: 5 }.forward(&x).expect_err("rank 4").kind(), ErrorKind::Axis);
+}
+
+#[test]
+fn activations_are_their_formulas() {
+    let d = cpu();
+    let v = [-2.0f64, -0.5, 0.0, 1.0, 3.0];
+    let x = Tensor::new(&d, &v, [5]).expect("fits");
+    let of = |l: &dyn Layer| values(&l.forward(&x).expect("float"));
+    let all = |f: fn(f64) -> f64| v.map(f);
+    assert_close(&of(&Relu), &all(|x| x.max(0.0)), 0.0);
+    assert_close(&of(&Identity), &v, 0.0);
+    assert_close(&of(&Tanh), &all(f64::tanh), 1e-14);
+    assert_close(&of(&Sigmoid), &all(|x| 1.0 / (1.0 + (-x).exp())), 1e-14);
+    assert_close(&of(&Silu), &all(|x| x / (1.0 + (-x).exp())), 1e-14);
+    assert_close(&of(&LeakyRelu::default()), &all(|x| if x > 0.0 { x } else { 0.01 * x }), 1e-15);
+    // x Phi(x), with Phi from tables
+    let phi = [0.022_750_131_948_179_2, 0.308_537_538_725_986_9, 0.5, 0.841_344_746_068_542_9, 0.998_650_101_968_369_9];
+    let want: Vec<f64> = v.iter().zip(phi).map(|(x, p)| x * p).collect();
+    assert_close(&of(&Gelu), &want, 1e-12);
+    let sum: f64 = v.iter().map(|x| x.exp()).sum();
+    assert_close(&of(&Softmax { axis: -1 }), &v.map(|x| x.exp() / sum), 1e-14);
+    assert_close(&of(&LogSoftmax { axis: 0 }), &v.map(|x| x - sum.ln()), 1e-14);
+}
+
+#[test]
+fn a_sequential_names_the_layer_that_fails() {
+    let d = cpu();
+    let cx = &mut InitCx::new(&d, 1);
+    let s = Sequential::new().then(Relu).then(Linear::new(cx, 3, 2).expect("fits"));
+    let e = s.forward(&tensor(&d, &[1., 2.], [1, 2])).expect_err("2 is not 3");
+    assert!(e.message().starts_with("layer 1: "), "{e}");
+    assert_eq!((s.len(), s.is_empty(), s.iter().count()), (2, false, 2));
+}
+
+#[test]
+fn losses_are_their_formulas() {
+    let d = cpu();
+    let x = Tensor::new(&d, &[0.0f64, 2.0f64.ln(), 5.0f64.ln(), 2.0f64.ln(), 0.0, 0.0], [2, 3]).expect("fits");
+    let labels = Tensor::new(&d, &[2i64, 1], [2]).expect("fits");
+    let (a, b) = (-(0.625f64.ln()), -(0.25f64.ln()));
+    let close = |t: Tensor, want: &[f64]| assert_close(&values(&t), want, 1e-14);
+    close(loss::cross_entropy(&x, &labels).expect("fits"), &[(a + b) / 2.0]);
+    let logs = x.log_softmax(1).expect("axis 1");
+    close(loss::nll(&logs, &labels, Reduction::Mean).expect("fits"), &[(a + b) / 2.0]);
+    close(loss::nll(&logs, &labels, Reduction::None).expect("fits"), &[a, b]);
+    let with = loss::cross_entropy_with(&x, &labels, Reduction::Sum, 0.3, Some(1)).expect("fits");
+    close(with, &[0.7 * a - 0.1 * (0.125f64.ln() + 0.25f64.ln() + 0.625f64.ln())]);
+    let (p, t) =
+        (Tensor::new(&d, &[1.0f64, -2.0], [2]).expect("fits"), Tensor::new(&d, &[0.0f64, 1.0], [2]).expect("fits"));
+    close(loss::mse(&p, &t, Reduction::Mean).expect("alike"), &[5.0]);
+    close(loss::l1(&p, &t, Reduction::Sum).expect("alike"), &[4.0]);
+    let s = |x: f64| 1.0 / (1.0 + (-x).exp());
+    close(loss::bce_with_logits(&p, &t, Reduction::None).expect("alike"), &[-(1.0 - s(1.0)).ln(), -s(-2.0).ln()]);
+    assert_eq!(loss::mse(&p, &x, Reduction::Mean).expect_err("shapes").kind(), ErrorKind::Shape);
+    let single = t.cast(DType::F32).expect("float");
+    assert_eq!(loss::mse(&p, &single, Reduction::Mean).expect_err("dtypes").kind(), ErrorKind::DType);
+    let huge = Tensor::new(&d, &[1e4f32, -1e4], [2]).expect("fits");
+    let y = Tensor::new(&d, &[1.0f32, 0.0], [2]).expect("fits");
+    assert_eq!(values(&loss::bce_with_logits(&huge, &y, Reduction::Sum).expect("alike")), [0.0]);
+}

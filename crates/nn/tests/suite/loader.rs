@@ -1,0 +1,181 @@
+//! The loader: order, resumption, failures, threads, charges.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use remat_nn::{DataLoader, Dataset, LoaderOptions, LoaderPosition, TensorDataset};
+use remat_runtime::{Device, DeviceOptions, Kind};
+use remat_types::{Error, ErrorKind, HostTensor, Result};
+
+use crate::support::cpu;
+
+/// Example `i` is the number `i`.
+fn numbers(n: usize) -> TensorDataset {
+    let v: Vec<i64> = (0..n as i64).collect();
+    TensorDataset::new(vec![HostTensor::from_slice(&v, [n]).expect("fits")]).expect("one part")
+}
+
+fn options(workers: usize) -> LoaderOptions {
+    LoaderOptions { batch_size: 4, shuffle: Some(3), workers, ..LoaderOptions::default() }
+}
+
+fn epoch(l: &mut DataLoader) -> Vec<Vec<i64>> {
+    let mut all = Vec::new();
+    while let Some(b) = l.next_host_batch().expect("no failure") {
+        all.push(b[0].to_vec().expect("i64"));
+    }
+    all
+}
+
+#[test]
+fn the_order_is_one_of_seed_and_epoch_alone() {
+    let d = cpu();
+    let run = |workers, prefetch| {
+        let o = LoaderOptions { prefetch, ..options(workers) };
+        let mut l = DataLoader::new(&d, numbers(23), o).expect("valid");
+        (0..3).map(|_| epoch(&mut l)).collect::<Vec<_>>()
+    };
+    let want = run(0, 0);
+    for (workers, prefetch) in [(1, 1), (1, 3), (2, 2), (4, 8), (8, 3)] {
+        assert_eq!(run(workers, prefetch), want, "{workers} workers, {prefetch} ahead");
+    }
+    for e in &want {
+        let all: BTreeSet<i64> = e.iter().flatten().copied().collect();
+        assert_eq!((all.len(), e.len(), e[5].len()), (23, 6, 3));
+    }
+    assert_ne!(want[0], want[1], "epochs differ");
+    let other = LoaderOptions { shuffle: Some(4), ..options(0) };
+    assert_ne!(epoch(&mut DataLoader::new(&d, numbers(23), other).expect("valid")), want[0], "seeds differ");
+}
+
+#[test]
+fn without_shuffling_the_dataset_gives_the_order() {
+    let o = LoaderOptions { shuffle: None, drop_last: true, ..options(2) };
+    let mut l = DataLoader::new(&cpu(), numbers(10), o).expect("valid");
+    assert_eq!((l.batches(), epoch(&mut l)), (2, vec![vec![0, 1, 2, 3], vec![4, 5, 6, 7]]));
+    let mut none = DataLoader::new(&cpu(), numbers(0), options(2)).expect("valid");
+    assert!(epoch(&mut none).is_empty());
+}
+
+#[test]
+fn a_saved_position_continues() {
+    let d = cpu();
+    let new = || DataLoader::new(&d, numbers(23), options(2)).expect("valid");
+    let mut whole = new();
+    let first = epoch(&mut whole);
+    let second = epoch(&mut whole);
+    let mut a = new();
+    epoch(&mut a);
+    (0..2).for_each(|_| drop(a.next_host_batch().expect("no failure")));
+    let at = a.position();
+    assert_eq!(at, LoaderPosition { epoch: 1, batch: 2 });
+    let mut b = new();
+    b.set_position(at).expect("within the epoch");
+    assert_eq!(epoch(&mut b), second[2..]);
+    b.set_position(LoaderPosition { epoch: 0, batch: 0 }).expect("within the epoch");
+    assert_eq!(epoch(&mut b), first);
+    assert_eq!(b.set_position(LoaderPosition { epoch: 0, batch: 7 }).expect_err("of 6").kind(), ErrorKind::Value);
+}
+
+/// Fails or panics at one example, until it was asked for so often.
+struct Fragile {
+    inner: TensorDataset,
+    at: usize,
+    panics: bool,
+    failures_left: AtomicUsize,
+}
+
+impl Dataset for Fragile {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn batch(&self, indices: &[usize]) -> Result<Vec<HostTensor>> {
+        let fails = indices.contains(&self.at)
+            && self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+        if fails && self.panics {
+            panic!("example {} is gone", self.at);
+        }
+        if fails {
+            return Err(Error::new(ErrorKind::Io, "the disk is gone"));
+        }
+        self.inner.batch(indices)
+    }
+}
+
+#[test]
+fn failures_and_panics_come_out_in_their_turn_and_can_be_tried_again() {
+    for workers in [0, 1, 3] {
+        for panics in [false, true] {
+            let data = Fragile { inner: numbers(23), at: 9, panics, failures_left: AtomicUsize::new(1) };
+            let o = LoaderOptions { shuffle: None, ..options(workers) };
+            let mut l = DataLoader::new(&cpu(), data, o).expect("valid");
+            for want in 0..2 {
+                assert_eq!(l.next_host_batch().expect("good").expect("more")[0].to_i64_vec()[0], 4 * want);
+            }
+            let e = l.next_host_batch().expect_err("example 9");
+            assert_eq!(e.kind(), if panics { ErrorKind::Value } else { ErrorKind::Io });
+            assert!(e.message().contains("batch 2") && e.message().contains("gone"), "{e}");
+            assert_eq!(l.position().batch, 2);
+            assert_eq!(epoch(&mut l).len(), 4, "the rest, with the failed batch tried again");
+        }
+    }
+}
+
+/// Counts itself, so that a test sees when the last thread let go of it.
+struct Slow {
+    inner: TensorDataset,
+    _alive: Arc<()>,
+}
+
+impl Dataset for Slow {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn batch(&self, indices: &[usize]) -> Result<Vec<HostTensor>> {
+        std::thread::sleep(Duration::from_millis(5));
+        self.inner.batch(indices)
+    }
+}
+
+#[test]
+fn dropping_a_loader_in_an_epoch_ends_its_threads() {
+    let alive = Arc::new(());
+    let mut l =
+        DataLoader::new(&cpu(), Slow { inner: numbers(4000), _alive: alive.clone() }, options(3)).expect("valid");
+    l.next_host_batch().expect("no failure");
+    assert_eq!(Arc::strong_count(&alive), 2);
+    drop(l);
+    assert_eq!(Arc::strong_count(&alive), 1, "a thread still holds the dataset");
+}
+
+#[test]
+fn prefetched_bytes_count_against_the_budget() {
+    let d = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(1 << 20) }).expect("a CPU");
+    let rows = |n: usize| {
+        let t = HostTensor::zeros(remat_types::DType::F32, [n, 1024]).expect("small");
+        TensorDataset::new(vec![t]).expect("one part")
+    };
+    let o = LoaderOptions { batch_size: 16, prefetch: 4, workers: 2, ..LoaderOptions::default() };
+    let mut l = DataLoader::new(&d, rows(128), o).expect("valid");
+    while l.next_batch().expect("fits").is_some() {}
+    let report = d.channel().report().expect("open");
+    let staging = report.peak_by_kind.iter().find(|h| h.name == Kind::Staging.name()).expect("charged").bytes;
+    // four places of 64 KiB; the peak may come before all are taken
+    assert!((1..=4).any(|n| staging == n * (64 << 10)), "{report:?}");
+    d.channel().sync().expect("no failure");
+    assert!(d.channel().stats().expect("open").in_use_bytes < 64 << 10, "charges end with the epoch");
+    let o = LoaderOptions { batch_size: 512, ..o };
+    let mut l = DataLoader::new(&d, rows(512), o).expect("valid");
+    assert_eq!(l.next_batch().expect_err("2 MiB").kind(), ErrorKind::Budget);
+}
+
+#[test]
+fn senseless_options_are_refused() {
+    let kind = |o| DataLoader::new(&cpu(), numbers(3), o).err().expect("refused").kind();
+    assert_eq!(kind(LoaderOptions { batch_size: 0, ..options(1) }), ErrorKind::Value);
+    assert_eq!(kind(LoaderOptions { prefetch: 0, ..options(1) }), ErrorKind::Value);
+}

@@ -1,0 +1,12 @@
+//! The crate as its users see it; one binary, so that it links once.
+
+mod checkpoint;
+mod derive;
+mod gradients;
+mod init;
+mod layers;
+mod loader;
+mod optim;
+mod parameters;
+mod support;
+mod training;

@@ -1,0 +1,249 @@
+//! Optimisers against loops over f64 on the host, and clipping.
+
+use remat_nn::{
+    AdamW, AdamWOptions, Optimizer, Parameter, Role, Schedule, Sgd, SgdOptions, clip_grad_norm, clip_grad_value,
+};
+use remat_runtime::{Device, DeviceOptions};
+use remat_tensor::Tensor;
+use remat_types::{DType, ErrorKind, HostTensor};
+
+use crate::support::{assert_close, cpu, host, state, values, wave};
+
+const N: usize = 7;
+/// Steps; enough for momentum and bias correction to show.
+const STEPS: usize = 12;
+/// Accuracy of f64 arithmetic over that many steps; the learning rate enters as f32 on both sides.
+const F64: f64 = 1e-13;
+
+fn start() -> Vec<f64> {
+    wave(N, 0.0)
+}
+
+fn gradient(step: usize) -> Vec<f64> {
+    wave(N, step as f64 + 1.0)
+}
+
+fn parameter(d: &Device, name: &str) -> (String, Parameter) {
+    let v = HostTensor::from_slice(&start(), [N]).expect("fits");
+    (name.to_owned(), Parameter::from_host(d, &v, Role::Trained).expect("fits"))
+}
+
+/// Lets `o` take [`STEPS`] steps with given gradients, and gives where that leads.
+fn run(d: &Device, p: &Parameter, o: &mut dyn Optimizer) -> Vec<f64> {
+    for i in 0..STEPS {
+        p.set_grad(Some(Tensor::new(d, &gradient(i), [N]).expect("fits"))).expect("same shape");
+        o.step().expect("valid");
+        assert!(p.grad().is_none(), "a step consumes the gradient");
+    }
+    state(p)
+}
+
+fn sgd_on_host(o: SgdOptions) -> Vec<f64> {
+    let (mut p, mut b) = (start(), vec![0.0; N]);
+    let lr = f64::from(o.lr as f32);
+    for i in 0..STEPS {
+        for (k, g) in gradient(i).into_iter().enumerate() {
+            let g = g + o.weight_decay * p[k];
+            b[k] = o.momentum * b[k] + (1.0 - o.dampening) * g;
+            let by = match (o.momentum == 0.0, o.nesterov) {
+                (true, _) => g,
+                (_, true) => g + o.momentum * b[k],
+                _ => b[k],
+            };
+            p[k] -= lr * by;
+        }
+    }
+    p
+}
+
+#[test]
+fn sgd_is_its_formula() {
+    let plain = SgdOptions { lr: 0.1, ..SgdOptions::default() };
+    let momentum = SgdOptions { momentum: 0.9, ..plain };
+    let all = [
+        plain,
+        SgdOptions { weight_decay: 0.2, ..plain },
+        momentum,
+        SgdOptions { weight_decay: 5e-4, ..momentum },
+        SgdOptions { nesterov: true, ..momentum },
+        SgdOptions { nesterov: true, weight_decay: 0.1, ..momentum },
+        SgdOptions { dampening: 0.4, ..momentum },
+    ];
+    for o in all {
+        let d = cpu();
+        let p = parameter(&d, "p");
+        let mut sgd = Sgd::new(vec![p.clone()], o).expect("valid");
+        assert_close(&run(&d, &p.1, &mut sgd), &sgd_on_host(o), F64);
+    }
+}
+
+fn adam_on_host(o: AdamWOptions) -> Vec<f64> {
+    let (mut p, mut m, mut v) = (start(), vec![0.0; N], vec![0.0; N]);
+    let lr = f64::from(o.lr as f32);
+    for i in 0..STEPS {
+        let t = i as i32 + 1;
+        for (k, g) in gradient(i).into_iter().enumerate() {
+            let g = if o.decoupled { g } else { g + o.weight_decay * p[k] };
+            if o.decoupled {
+                p[k] *= 1.0 - lr * o.weight_decay;
+            }
+            m[k] = o.beta1 * m[k] + (1.0 - o.beta1) * g;
+            v[k] = o.beta2 * v[k] + (1.0 - o.beta2) * g * g;
+            let (mh, vh) = (m[k] / (1.0 - o.beta1.powi(t)), v[k] / (1.0 - o.beta2.powi(t)));
+            p[k] -= lr * mh / (vh.sqrt() + o.eps);
+        }
+    }
+    p
+}
+
+#[test]
+fn adam_and_adamw_are_their_formulas() {
+    let w = AdamWOptions { lr: 0.05, ..AdamWOptions::default() };
+    let all = [
+        w,
+        AdamWOptions { beta1: 0.5, beta2: 0.9, eps: 1e-3, weight_decay: 0.3, ..w },
+        AdamWOptions { lr: 0.05, ..AdamWOptions::adam() },
+        AdamWOptions { lr: 0.05, weight_decay: 0.3, ..AdamWOptions::adam() },
+    ];
+    for o in all {
+        let d = cpu();
+        let p = parameter(&d, "p");
+        let mut adam = AdamW::new(vec![p.clone()], o).expect("valid");
+        assert_close(&run(&d, &p.1, &mut adam), &adam_on_host(o), F64);
+    }
+}
+
+#[test]
+fn a_parameter_without_a_gradient_stays_and_does_not_count_the_step() {
+    let d = cpu();
+    let (a, b) = (parameter(&d, "a"), parameter(&d, "b"));
+    let mut adam = AdamW::new(vec![a.clone(), b.clone()], AdamWOptions::default()).expect("valid");
+    run(&d, &a.1, &mut adam);
+    assert_eq!(state(&b.1), start());
+    let s = adam.state_dict().expect("values");
+    let step = |n: &str| s[n].item::<i64>().expect("one");
+    assert_eq!((step("a.step"), step("b.step")), (STEPS as i64, 0));
+    assert_eq!(s.len(), 6);
+}
+
+#[test]
+fn groups_have_options_of_their_own() {
+    let d = cpu();
+    let (a, b) = (parameter(&d, "a"), parameter(&d, "b"));
+    let (slow, fast) = (
+        SgdOptions { lr: 0.01, ..SgdOptions::default() },
+        SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() },
+    );
+    let mut sgd = Sgd::new(vec![a.clone()], slow).expect("valid");
+    sgd.add_group(vec![b.clone()], fast).expect("valid");
+    for i in 0..STEPS {
+        for p in [&a.1, &b.1] {
+            p.set_grad(Some(Tensor::new(&d, &gradient(i), [N]).expect("fits"))).expect("same shape");
+        }
+        sgd.step().expect("valid");
+    }
+    assert_close(&state(&a.1), &sgd_on_host(slow), F64);
+    assert_close(&state(&b.1), &sgd_on_host(fast), F64);
+    assert_eq!(sgd.state_dict().expect("values").keys().collect::<Vec<_>>(), ["b.momentum_buffer"]);
+    sgd.set_lr(0.5);
+    assert!(sgd.groups_mut().all(|o| o.lr == 0.5));
+    assert_eq!(sgd.lr(), 0.5);
+}
+
+#[test]
+fn a_schedule_drives_the_rate() {
+    let d = cpu();
+    let p = parameter(&d, "p");
+    let mut sgd = Sgd::new(vec![p.clone()], SgdOptions::default()).expect("valid");
+    let schedule = Schedule::Cosine { lr: 0.5, min: 0.0, steps: 10 }.after_warmup(3);
+    let mut want = start();
+    for i in 0..STEPS {
+        sgd.set_lr(schedule.at(i as u64));
+        p.1.set_grad(Some(Tensor::new(&d, &gradient(i), [N]).expect("fits"))).expect("same shape");
+        sgd.step().expect("valid");
+        want.iter_mut().zip(gradient(i)).for_each(|(w, g)| *w -= f64::from(schedule.at(i as u64) as f32) * g);
+    }
+    assert_close(&state(&p.1), &want, F64);
+}
+
+#[test]
+fn state_and_options_survive_a_round_trip() {
+    let d = cpu();
+    let p = parameter(&d, "p");
+    let o = AdamWOptions { lr: 0.05, ..AdamWOptions::default() };
+    let mut a = AdamW::new(vec![p.clone()], o).expect("valid");
+    run(&d, &p.1, &mut a);
+    let mut b = AdamW::new(vec![p], AdamWOptions::default()).expect("valid");
+    b.load_state_dict(&a.state_dict().expect("values"), true).expect("fits");
+    b.load_options(&a.options().expect("json")).expect("fits");
+    assert_eq!(b.state_dict().expect("values"), a.state_dict().expect("values"));
+    assert_eq!(b.lr(), 0.05);
+    let sgd = Sgd::new(vec![], SgdOptions::default()).expect("valid");
+    assert_eq!(b.load_options(&sgd.options().expect("json")).expect_err("sgd's").kind(), ErrorKind::Format);
+}
+
+#[test]
+fn options_outside_their_domain_are_refused() {
+    let d = cpu();
+    let kind = |o: SgdOptions| Sgd::new(vec![parameter(&d, "p")], o).err().expect("refused").kind();
+    let base = SgdOptions::default();
+    assert_eq!(kind(SgdOptions { lr: -1.0, ..base }), ErrorKind::Value);
+    assert_eq!(kind(SgdOptions { lr: f64::NAN, ..base }), ErrorKind::Value);
+    assert_eq!(kind(SgdOptions { momentum: -0.1, ..base }), ErrorKind::Value);
+    assert_eq!(kind(SgdOptions { nesterov: true, ..base }), ErrorKind::Value);
+    let bad = AdamWOptions { beta1: 1.0, ..AdamWOptions::default() };
+    assert_eq!(AdamW::new(vec![], bad).err().expect("refused").kind(), ErrorKind::Value);
+    let p = parameter(&d, "p");
+    let twice = vec![p.clone(), ("q".to_owned(), p.1)];
+    assert_eq!(Sgd::new(twice, base).err().expect("refused").kind(), ErrorKind::Value);
+    let two = vec![parameter(&d, "p"), parameter(&d, "p")];
+    assert_eq!(Sgd::new(two, base).err().expect("refused").kind(), ErrorKind::Value);
+    let apart = vec![parameter(&d, "p"), parameter(&cpu(), "q")];
+    assert_eq!(Sgd::new(apart, base).err().expect("refused").kind(), ErrorKind::Device);
+}
+
+#[test]
+fn state_that_does_not_fit_is_the_constructors_error() {
+    let d = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(100 << 10) }).expect("a CPU");
+    let big = HostTensor::zeros(DType::F32, [16 << 10]).expect("small");
+    let p = ("p".to_owned(), Parameter::from_host(&d, &big, Role::Trained).expect("64 of 100 KiB"));
+    let e = AdamW::new(vec![p.clone()], AdamWOptions::default()).err().expect("three times 64 KiB");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    d.channel().set_budget(Some(300 << 10)).expect("grows");
+    AdamW::new(vec![p], AdamWOptions::default()).expect("fits now");
+}
+
+#[test]
+fn clipping_by_norm_scales_all_gradients_alike() {
+    let d = cpu();
+    let p: Vec<Parameter> =
+        (0..2).map(|_| Parameter::from_host(&d, &host(&[0.0, 0.0], [2]), Role::Trained).expect("fits")).collect();
+    let grads = || {
+        for (p, g) in p.iter().zip([[3.0f32, 0.0], [0.0, 4.0]]) {
+            p.set_grad(Some(Tensor::new(&d, &g, [2]).expect("fits"))).expect("same shape");
+        }
+    };
+    let all = || p.iter().flat_map(|p| values(&p.grad().expect("kept"))).collect::<Vec<f64>>();
+    grads();
+    assert_eq!(values(&clip_grad_norm(&p, 1.0).expect("two gradients")), [5.0]);
+    assert_close(&all(), &[0.6, 0.0, 0.0, 0.8], 1e-6);
+    grads();
+    clip_grad_norm(&p, 100.0).expect("two gradients");
+    assert_eq!(all(), [3.0, 0.0, 0.0, 4.0], "short enough already");
+    clip_grad_value(&p, 3.5).expect("a limit");
+    assert_eq!(all(), [3.0, 0.0, 0.0, 3.5]);
+    assert_eq!(clip_grad_norm(&p, -1.0).expect_err("negative").kind(), ErrorKind::Value);
+    assert_eq!(clip_grad_norm(&[], 1.0).expect_err("none").kind(), ErrorKind::Value);
+}
+
+#[test]
+fn half_precision_norms_do_not_overflow() {
+    let d = cpu();
+    let p = Parameter::new(Tensor::zeros(&d, [1000], DType::F16).expect("fits")).expect("fits");
+    p.set_grad(Some(Tensor::full(&d, [1000], DType::F16, 1000.0).expect("fits"))).expect("same shape");
+    // the squares' sum is 1e9, beyond f16's 65504
+    let norm = clip_grad_norm(std::slice::from_ref(&p), 1.0).expect("a gradient");
+    assert_close(&values(&norm), &[1e9f64.sqrt()], 1e-6);
+    // f16 keeps eleven bits
+    assert_close(&values(&p.grad().expect("kept"))[..1], &[1e-3f64.sqrt()], 5e-4);
+}

@@ -1,0 +1,22 @@
+//! The README and the chapters of the book, so that their examples are compiled and run as documentation tests.
+
+macro_rules! pages {
+    ($($name:ident = $path:literal;)*) => { $(
+        #[doc = include_str!($path)]
+        struct $name;
+    )* };
+}
+
+pages! {
+    Readme = "../../../README.md";
+    GettingStarted = "../../../docs/src/getting-started.md";
+    Tensors = "../../../docs/src/tensors.md";
+    Budgets = "../../../docs/src/budgets.md";
+    Autodiff = "../../../docs/src/autodiff.md";
+    Training = "../../../docs/src/training.md";
+    CommandLine = "../../../docs/src/command-line.md";
+    Operators = "../../../docs/src/operators.md";
+    Devices = "../../../docs/src/devices.md";
+    Numerics = "../../../docs/src/numerics.md";
+    Memory = "../../../docs/src/memory.md";
+}
