@@ -14,7 +14,7 @@ fn ranges(count: usize) -> (Vec<Range>, usize) {
                 own_ns: 1e4 + (i * 31 % 97) as f64 * 1e3,
                 ancestors_ns: (i % 5) as f64 * 2e4,
                 descendants_ns: (i % 3) as f64 * 1e4,
-                stale_ns: 1e6 + (count - i) as f64 * 1e3,
+                idle_ns: 1e6 + (count - i) as f64 * 1e3,
             });
             at += bytes;
             Range { segment: Segment { start: at - bytes, bytes, owner }, candidate }

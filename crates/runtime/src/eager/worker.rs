@@ -260,17 +260,17 @@ impl Worker {
             Err(e) => Slot::Failed(self.record_failure(e.with_op("put").with_call_site(site))),
         };
         self.bind(id, slot);
+        self.record_put(id);
     }
 
     /// Gives a tensor its storage, or its failure.
-    fn bind(&mut self, id: TensorId, slot: Slot) {
+    pub(super) fn bind(&mut self, id: TensorId, slot: Slot) {
         if let Slot::Ready(s) = &slot {
             let storage = &mut self.table.storages[s.storage];
             storage.handles += 1;
             storage.tensors.push(id);
         }
         self.table.tensors.insert(id, slot);
-        self.record_put(id);
     }
 
     fn record_failure(&mut self, e: Error) -> Rc<Failure> {
