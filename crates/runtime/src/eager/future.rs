@@ -35,17 +35,19 @@ pub(super) struct Future {
 impl Future {
     /// Notes a queued command. Every command is noted once, in order; its uses only if `with_uses`.
     pub(super) fn note(&mut self, command: &Command, with_uses: bool) {
-        self.end += 1;
-        if !with_uses {
-            return;
-        }
-        let at = self.end;
         let ids: SmallVec<[TensorId; 4]> = match command {
             Command::Apply(a) => a.x.iter().map(|x| x.0).collect(),
             Command::Fetch { id, .. } | Command::Await { id, .. } => std::iter::once(*id).collect(),
-            _ => return,
+            _ => SmallVec::new(),
         };
-        for id in ids {
+        self.note_uses(if with_uses { &ids } else { &[] });
+    }
+
+    /// Notes a queued command by the tensors that it uses.
+    pub(super) fn note_uses(&mut self, ids: &[TensorId]) {
+        self.end += 1;
+        let at = self.end;
+        for &id in ids {
             let uses = self.uses.entry(id).or_default();
             if uses.back() != Some(&at) {
                 uses.push_back(at);

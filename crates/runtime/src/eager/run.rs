@@ -99,18 +99,20 @@ impl Worker {
     fn run_with(&mut self, call: &Call<'_>, scratch: &mut SmallVec<[StorageId; 2]>) -> Result<u64> {
         let facts: SmallVec<[Fact; 4]> = call.x.iter().map(|s| Fact::new(s.dtype, s.layout.shape().clone())).collect();
         let refs: SmallVec<[&Fact; 4]> = facts.iter().collect();
-        let mut x: SmallVec<[Source; 4]> = SmallVec::from(call.x);
-        for (i, s) in x.iter_mut().enumerate() {
-            if call.op.layout(i) == LayoutReq::Contiguous && !s.layout.is_contiguous() {
-                *s = self.make_contiguous(s, call, scratch)?;
+        let mut copied: Option<SmallVec<[Source; 4]>> = None;
+        for (i, s) in call.x.iter().enumerate() {
+            if !s.layout.is_contiguous() && call.op.layout(i) == LayoutReq::Contiguous {
+                let copy = self.make_contiguous(s, call, scratch)?;
+                copied.get_or_insert_with(|| SmallVec::from(call.x))[i] = copy;
             }
         }
+        let x = copied.as_deref().unwrap_or(call.x);
         self.running = call.op.label();
         let workspace_bytes = call.op.workspace(&refs, self.backend.threads());
         let workspace = if workspace_bytes == 0 { None } else { Some(self.scratch(workspace_bytes, call, scratch)?) };
         self.note_least_budget(call.x, call.y);
         let start_ns = self.backend.now_ns();
-        self.launch(call, &x, workspace)?;
+        self.launch(call, x, workspace)?;
         let end_ns = self.backend.now_ns();
         self.now_ns = end_ns;
         // An asynchronous launch has only been queued: what that took says nothing of its cost.

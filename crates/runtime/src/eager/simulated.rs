@@ -28,6 +28,20 @@ impl Simulated {
         }
     }
 
+    /// Tells the worker of a command to come, by the tensors that it uses.
+    pub(crate) fn foresee(&mut self, uses: &[u64]) {
+        let ids: SmallVec<[TensorId; 4]> = uses.iter().map(|id| TensorId(*id)).collect();
+        self.0.future.note_uses(&ids);
+    }
+
+    /// Runs one foreseen command.
+    pub(crate) fn advance<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let before = self.0.backend.now_ns();
+        let result = run(self);
+        self.0.future.advance(self.0.backend.now_ns() - before);
+        result
+    }
+
     fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let (reply, answer) = Reply::new();
         self.0.step(command(reply));
@@ -41,9 +55,8 @@ impl Simulated {
 
     pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
         let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(crate::device::Event::REACHED))?;
-        self.0.table.storages[storage].handles += 1;
         let source = Source { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
-        self.0.table.tensors.insert(TensorId(id), Slot::Ready(source));
+        self.0.bind(TensorId(id), Slot::Ready(source));
         Ok(())
     }
 

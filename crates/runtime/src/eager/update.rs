@@ -28,9 +28,12 @@ impl Worker {
         let s = &self.table.storages[src.storage];
         let sole =
             a.x[i].1 && s.handles == 1 && s.pins == 1 && x.iter().filter(|o| o.storage == src.storage).count() == 1;
+        if !sole {
+            return false;
+        }
         let whole =
             src.layout == Layout::contiguous(fact.shape.clone()) && src.dtype == fact.dtype && s.bytes == fact.bytes();
-        if !(sole && whole && s.bytes > 0) {
+        if !(whole && s.bytes > 0) {
             return false;
         }
         s.recipe.is_some() || s.readers.is_empty() || self.retire_version(src.storage)

@@ -264,7 +264,7 @@ impl Worker {
     }
 
     /// Gives a tensor its storage, or its failure.
-    fn bind(&mut self, id: TensorId, slot: Slot) {
+    pub(super) fn bind(&mut self, id: TensorId, slot: Slot) {
         if let Slot::Ready(s) = &slot {
             let storage = &mut self.table.storages[s.storage];
             storage.handles += 1;
@@ -645,11 +645,15 @@ impl Worker {
             .map(|(op, &(count, time_ns))| OpRecompute { op: (*op).to_owned(), count, time_ns })
             .collect();
         recomputed.sort_by(|a, b| b.time_ns.cmp(&a.time_ns).then_with(|| a.op.cmp(&b.op)));
+        let mut by_op: FxHashMap<&'static str, usize> = FxHashMap::default();
+        for (op, bytes) in &peak.by_op {
+            *by_op.entry(op.0).or_default() += bytes;
+        }
         MemoryReport {
             stats,
             peak_by_kind: sorted(by_kind.map(|(k, bytes)| HolderBytes { name: k.name().to_owned(), bytes }).collect()),
             peak_by_op: sorted(
-                peak.by_op.iter().map(|(op, &bytes)| HolderBytes { name: (*op).to_owned(), bytes }).collect(),
+                by_op.into_iter().map(|(op, bytes)| HolderBytes { name: op.to_owned(), bytes }).collect(),
             ),
             recomputed,
         }

@@ -43,9 +43,16 @@ pub fn simulate(stream: &CommandStream, policy: PolicyKind, budget_bytes: Option
         host_compute: false,
         ..DeviceOptions::default()
     };
+    let ahead = options.queue_capacity;
     let mut worker = Worker::new(Box::new(Dry::new(1)), options)?;
+    let mut foreseen = 0;
     for (at, c) in stream.commands.iter().enumerate() {
-        step(&mut worker, c).map_err(|e| e.context(format!("command {at}")))?;
+        // The caller runs as far ahead as the queue lets it.
+        for c in stream.commands.iter().take(at + ahead).skip(foreseen) {
+            worker.foresee(&c.uses());
+        }
+        foreseen = foreseen.max(stream.commands.len().min(at + ahead));
+        worker.advance(|w| step(w, c)).map_err(|e| e.context(format!("command {at}")))?;
     }
     let (stats, time_ns) = worker.figures();
     Ok(Simulation {
