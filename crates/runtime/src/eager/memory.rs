@@ -24,6 +24,9 @@ const CHEAP_NS_PER_MIB: f64 = 1.0e6;
 /// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
 const NEIGHBOURHOOD_MAX: usize = 256;
 
+/// Keeps a storage used this instant comparable.
+const STALE_FLOOR_NS: f64 = 1e3;
+
 /// Freed ranges with uses in flight that are remembered before the device is waited for.
 const HAZARDS_MAX: usize = 512;
 
@@ -312,7 +315,10 @@ impl Worker {
         let until = s.tensors.iter().filter_map(|t| self.future.until_use_ns(*t)).reduce(f64::min);
         // What a recomputation in progress wants is used next of all.
         let until = if s.wanted > 0 { Some(0.0) } else { until };
-        let idle_ns = until.unwrap_or_else(|| self.future.queued_ns() + stale_ns).min(self.future.horizon_ns());
+        let ahead_ns = until.unwrap_or_else(|| self.future.queued_ns() + stale_ns).min(self.future.horizon_ns());
+        // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
+        // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
+        let idle_ns = (ahead_ns * stale_ns.max(STALE_FLOOR_NS)).sqrt();
         let own = s.recipe?.0;
         let own_ns = self.table.recipes[own].cost_ns;
         let ancestors_ns = self.neighbourhood(id, true) - own_ns;
