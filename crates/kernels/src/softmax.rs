@@ -1,6 +1,6 @@
 //! Softmax, its logarithm, cross-entropy, and their gradients along one axis of `[outer, c, inner]`.
 //!
-//! Every function works on tiles of at most [`TILE`] neighbouring columns of one `outer` slice, or on a row when
+//! Every function works on tiles of at most `TILE` neighbouring columns of one `outer` slice, or on a row when
 //! `inner = 1`; a column's sums run over `c` in order (rows in fixed lanes), so bits do not depend on threads.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 

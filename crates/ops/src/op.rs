@@ -83,7 +83,7 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     }
 
     /// For a metadata-only op: output 0 aliases input 0 under this layout. `None` means that a copy is needed, which
-    /// `eval` makes; [`Op::is_view`] says whether to ask.
+    /// `eval` makes.
     fn view(&self, _x: &Layout) -> Option<Layout> {
         None
     }

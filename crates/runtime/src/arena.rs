@@ -282,7 +282,7 @@ impl Arena {
     }
 
     /// The block that starts at `start` after a compaction moved it there.
-    pub(crate) fn block_at(&self, start: usize) -> Option<Block> {
+    pub fn block_at(&self, start: usize) -> Option<Block> {
         self.segments.get(&start).filter(|s| s.1.is_some()).map(|s| Block { start, bytes: s.0 })
     }
 

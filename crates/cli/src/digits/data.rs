@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::read::GzDecoder;
 use remat::nn::Dataset;
@@ -28,11 +29,24 @@ pub(crate) struct Digits {
     pixels: Range<usize>,
     rows: usize,
     cols: usize,
+    /// Shift each image by a few pixels that are a function of this epoch and the image.
+    shifts: Option<Arc<AtomicU64>>,
 }
+
+/// Training images move by up to this many pixels each way: the network sees another image in every epoch.
+const SHIFT_PIXELS: i64 = 2;
 
 /// The training and the test digits. Errors (Format) if the file is not what it claims.
 pub(crate) fn load() -> Result<(Digits, Digits)> {
     parse(PACKED)
+}
+
+/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
+fn mixed(v: u64) -> u64 {
+    let v = v.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let v = (v ^ (v >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let v = (v ^ (v >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    v ^ (v >> 31)
 }
 
 fn parse(packed: &[u8]) -> Result<(Digits, Digits)> {
@@ -65,11 +79,41 @@ fn parse(packed: &[u8]) -> Result<(Digits, Digits)> {
         pixels: images_at + from * rows * cols..images_at + to * rows * cols,
         rows,
         cols,
+        shifts: None,
     };
     Ok((part(0, train), part(train, train + test)))
 }
 
 impl Digits {
+    /// The same digits, shifted anew in each epoch; the caller stores the epoch in the value that comes back.
+    pub(crate) fn shifted(&self) -> (Digits, Arc<AtomicU64>) {
+        let epoch = Arc::new(AtomicU64::new(0));
+        (Digits { shifts: Some(epoch.clone()), ..self.clone() }, epoch)
+    }
+
+    /// Rows and columns that image `i` moves by.
+    fn shift_of(&self, i: usize) -> (i64, i64) {
+        let Some(epoch) = &self.shifts else { return (0, 0) };
+        let r = mixed(epoch.load(Ordering::Relaxed) << 32 | i as u64);
+        let span = 2 * SHIFT_PIXELS as u64 + 1;
+        ((r % span) as i64 - SHIFT_PIXELS, (r / span % span) as i64 - SHIFT_PIXELS)
+    }
+
+    /// Appends image `i`, normalised.
+    fn push_image(&self, i: usize, to: &mut Vec<f32>) {
+        let (rows, cols) = (self.rows as i64, self.cols as i64);
+        let image = &self.pixels()[i * self.rows * self.cols..(i + 1) * self.rows * self.cols];
+        let (down, right) = self.shift_of(i);
+        for row in 0..rows {
+            for col in 0..cols {
+                let (r, c) = (row - down, col - right);
+                let inside = (0..rows).contains(&r) && (0..cols).contains(&c);
+                let p = if inside { image[(r * cols + c) as usize] } else { 0 };
+                to.push((f32::from(p) / 255.0 - MEAN) / STD);
+            }
+        }
+    }
+
     fn labels(&self) -> &[u8] {
         &self.file[self.labels.clone()]
     }
@@ -90,7 +134,7 @@ impl Dataset for Digits {
         let mut images = Vec::with_capacity(indices.len() * size);
         let mut labels = Vec::with_capacity(indices.len());
         for &i in indices {
-            images.extend(self.pixels()[i * size..(i + 1) * size].iter().map(|&p| (f32::from(p) / 255.0 - MEAN) / STD));
+            self.push_image(i, &mut images);
             labels.push(i64::from(self.labels()[i]));
         }
         Ok(vec![
@@ -114,6 +158,22 @@ mod tests {
         let batch = train.batch(&[0, 8999]).expect("in range");
         assert_eq!(batch[0].shape().dims(), [2, 1, 28, 28]);
         assert_eq!(batch[1].to_vec::<i64>().expect("i64").len(), 2);
+    }
+
+    #[test]
+    fn shifts_change_with_the_epoch_and_lose_no_ink_of_a_centred_digit() {
+        let (train, _) = load().expect("ships with the repository");
+        let (shifted, epoch) = train.shifted();
+        let image = |d: &Digits| d.batch(&[5]).expect("in range")[0].clone();
+        let first = image(&shifted);
+        assert_eq!(first, image(&shifted), "a function of epoch and image");
+        let others = (1..10).filter(|e| {
+            epoch.store(*e, Ordering::Relaxed);
+            image(&shifted) != first
+        });
+        assert!(others.count() >= 7);
+        let ink = |t: &HostTensor| t.to_f64_vec().iter().sum::<f64>();
+        assert!((ink(&first) - ink(&image(&train))).abs() < 1e-2, "MNIST digits keep a margin of four pixels");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A training run: model, optimiser, data, and the loop over them. The dry run uses the very same steps.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use remat::nn::{
@@ -69,6 +71,8 @@ pub(crate) struct Session {
     optimizer: Sgd,
     schedule: Schedule,
     loader: DataLoader,
+    /// The epoch whose shifts the training images have.
+    shifts: Arc<AtomicU64>,
     test: Digits,
     settings: Settings,
     step: u64,
@@ -92,13 +96,14 @@ impl Session {
             drop_last: true,
             ..LoaderOptions::default()
         };
-        let loader = DataLoader::new(device, data.0.clone(), loader_options)?;
+        let (train, shifts) = data.0.shifted();
+        let loader = DataLoader::new(device, train, loader_options)?;
         let steps = loader.batches() as u64 * settings.epochs;
         let warmup = (steps as f64 * WARMUP) as u64;
         let cosine = Schedule::Cosine { lr: settings.learning_rate, min: 0.0, steps: steps - warmup };
         let (device, test) = (device.clone(), data.1.clone());
         let schedule = cosine.after_warmup(warmup);
-        Ok(Session { device, net, optimizer, schedule, loader, test, settings: *settings, step: 0 })
+        Ok(Session { device, net, optimizer, schedule, loader, shifts, test, settings: *settings, step: 0 })
     }
 
     pub(crate) fn steps_per_epoch(&self) -> u64 {
@@ -186,6 +191,8 @@ impl Session {
     /// The rest of an epoch. False if it was left early.
     fn epoch(&mut self, out: &mut Outcome, progress: &Progress, enough: &dyn Fn(&Session) -> bool) -> Result<bool> {
         let epoch = self.loader.position().epoch;
+        // Before the first batch: the loader's threads live for one epoch.
+        self.shifts.store(epoch, Ordering::Relaxed);
         let started = Instant::now();
         let (mut seen, mut right, mut loss_sum, mut batches) = (0usize, 0f64, 0f64, 0u64);
         loop {

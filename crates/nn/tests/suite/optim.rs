@@ -3,7 +3,7 @@
 use remat_nn::{
     AdamW, AdamWOptions, Optimizer, Parameter, Role, Schedule, Sgd, SgdOptions, clip_grad_norm, clip_grad_value,
 };
-use remat_runtime::{Device, DeviceOptions};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions};
 use remat_tensor::Tensor;
 use remat_types::{DType, ErrorKind, HostTensor};
 
@@ -211,6 +211,42 @@ fn state_that_does_not_fit_is_the_constructors_error() {
     assert_eq!(e.kind(), ErrorKind::Budget);
     d.channel().set_budget(Some(300 << 10)).expect("grows");
     AdamW::new(vec![p], AdamWOptions::default()).expect("fits now");
+}
+
+/// A gradient of 4 numbers that was made from 1 MiB, which a budget set later does not hold again.
+fn out_of_reach(d: &Device) -> Tensor {
+    let wide = Tensor::full(d, [256 << 10], DType::F32, 0.5).expect("fits");
+    let g = wide.exp().expect("float").sum().expect("float").broadcast_to([4]).expect("fits");
+    let g = g.mul(1.0).expect("float");
+    d.channel().wait(g.handle()).expect("computed");
+    drop(wide);
+    d.channel().evict_all().expect("open");
+    g
+}
+
+#[test]
+fn a_gradient_that_cannot_be_brought_back_moves_no_parameter() {
+    for async_level in [AsyncLevel::Full, AsyncLevel::Sync] {
+        let o = DeviceOptions { threads: 1, async_level, ..DeviceOptions::with_budget(8 << 20) };
+        let d = Device::cpu(o).expect("a CPU");
+        let p: Vec<(String, Parameter)> = ["a", "b"]
+            .map(|n| (n.to_owned(), Parameter::from_host(&d, &host(&[1.0; 4], [4]), Role::Trained).expect("fits")))
+            .into();
+        let o = SgdOptions { lr: 1.0, momentum: 0.5, ..SgdOptions::default() };
+        let mut sgd = Sgd::new(p.clone(), o).expect("valid");
+        let good = || Some(Tensor::new(&d, &[1.0f32, 2.0, 3.0, 4.0], [4]).expect("fits"));
+        p[0].1.set_grad(good()).expect("same shape");
+        p[1].1.set_grad(Some(out_of_reach(&d))).expect("same shape");
+        d.channel().set_budget(Some(100 << 10)).expect("holds the state");
+        assert_eq!(sgd.step().is_ok(), async_level == AsyncLevel::Full);
+        let _ = d.channel().sync();
+        assert_eq!(state(&p[0].1), [1.0; 4], "{async_level:?}: half a step was taken");
+        assert_eq!(state(&p[1].1), [1.0; 4], "{async_level:?}");
+        assert!(sgd.state_dict().expect("intact").values().all(|b| b.to_f64_vec() == [0.0; 4]));
+        p.iter().for_each(|(_, p)| p.set_grad(good()).expect("same shape"));
+        sgd.step().expect("the failed step has ended");
+        assert_eq!(state(&p[1].1), [0.0, -1.0, -2.0, -3.0], "{async_level:?}");
+    }
 }
 
 #[test]

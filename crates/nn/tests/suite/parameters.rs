@@ -44,6 +44,22 @@ fn a_sole_owner_is_updated_in_place() {
 }
 
 #[test]
+fn a_version_made_by_copy_is_state_without_a_recipe() {
+    let d = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(1 << 20) }).expect("a CPU");
+    let p =
+        Parameter::from_host(&d, &HostTensor::zeros(DType::F32, [1000]).expect("small"), Role::Trained).expect("fits");
+    let channel = d.channel();
+    for _ in 0..3 {
+        let old = p.get().expect("open");
+        update(add(), vec![Arg::State(&p), Arg::Value(Tensor::scalar(&d, 1.0f32).expect("fits"))]).expect("fits");
+        drop(old);
+    }
+    assert_eq!(channel.evict_all().expect("open"), 0, "state is kept, not recomputed");
+    assert_eq!(channel.stats().expect("open").recipes, 0);
+    assert_eq!(state(&p)[0], 3.0);
+}
+
+#[test]
 fn gradients_outlive_a_new_version() {
     let d = cpu();
     let p = Parameter::from_host(&d, &host(&[3.0], [1]), Role::Trained).expect("fits");

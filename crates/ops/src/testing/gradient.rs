@@ -122,6 +122,9 @@ fn first_gradients(
     Ok(tape.gradients(&roots, &wrt)?.into_iter().map(|g| g.map(|g| tape.value(g))).collect())
 }
 
+/// Values and their cotangents on a tape.
+type Roots = Vec<(TapeVar, TapeVar)>;
+
 /// The loss of the second order: a random projection of the first gradients, as a function of inputs and cotangents.
 struct FirstGradient<'a> {
     op: &'a OpRef,
@@ -132,7 +135,7 @@ struct FirstGradient<'a> {
 
 impl FirstGradient<'_> {
     /// Puts inputs and cotangents on the tape; gives them and the projected gradients as roots.
-    fn on<'t>(&self, tape: &HostTape<'t>, z: &[HostTensor]) -> Result<(Vec<TapeVar>, Vec<(TapeVar, TapeVar)>)> {
+    fn on<'t>(&self, tape: &HostTape<'t>, z: &[HostTensor]) -> Result<(Vec<TapeVar>, Roots)> {
         let vars: Vec<TapeVar> = z.iter().map(|t| tape.leaf(t.clone())).collect();
         let y = tape.apply(self.op.clone(), SmallVec::from_slice(&vars[..self.inputs]))?;
         let roots: Vec<_> = self.outputs.iter().zip(&vars[self.inputs..]).map(|(&j, d)| (y[j], *d)).collect();
