@@ -8,11 +8,19 @@ use smallvec::SmallVec;
 use crate::{Error, ErrorKind, Result, Shape};
 
 /// Shape, strides and offset of a tensor within its storage.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
     strides: SmallVec<[isize; 4]>,
     offset: usize,
+}
+
+impl Clone for Layout {
+    #[inline]
+    fn clone(&self) -> Self {
+        // As for shapes: one copy of plain words.
+        Layout { shape: self.shape.clone(), strides: SmallVec::from_slice(&self.strides), offset: self.offset }
+    }
 }
 
 impl Layout {

@@ -9,8 +9,16 @@ use smallvec::SmallVec;
 use crate::{Error, ErrorKind, Result};
 
 /// The extent of each axis, outermost first. A shape of rank 0 holds one element.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(SmallVec<[usize; 4]>);
+
+impl Clone for Shape {
+    #[inline]
+    fn clone(&self) -> Self {
+        // One copy of plain words: SmallVec's own clone goes element by element, and shapes are cloned for every op.
+        Shape(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl Shape {
     /// The rank-0 shape.

@@ -82,6 +82,21 @@ pub struct Launch {
     pub site: CallSite,
 }
 
+impl Launch {
+    /// A launch of `op` on nothing yet.
+    pub(crate) fn empty(op: &OpRef, site: CallSite) -> Self {
+        Launch {
+            op: op.clone(),
+            stream: StreamId(0),
+            x: Default::default(),
+            y: Default::default(),
+            workspace: (0, 0),
+            after: Default::default(),
+            site,
+        }
+    }
+}
+
 /// A device. Calls come from one thread, the worker that owns it.
 pub trait Backend: Send {
     /// A name for reports: `cpu`.

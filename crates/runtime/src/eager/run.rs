@@ -151,39 +151,52 @@ impl Worker {
     }
 
     fn launch(&mut self, call: &Call<'_>, x: &[Source], workspace: Option<StorageId>) -> Result<()> {
-        let at = |w: &Worker, id: StorageId| w.table.storages[id].block.as_ref().map_or(0, |b| b.start());
-        let launch = Launch {
-            op: call.op.clone(),
-            stream: call.stream,
-            x: x.iter()
-                .map(|s| Buffer {
-                    dtype: s.dtype,
-                    layout: s.layout.clone(),
-                    at: at(self, s.storage),
-                    bytes: self.table.storages[s.storage].bytes,
-                })
-                .collect(),
-            y: (call.y.iter().zip(call.facts).enumerate())
-                .map(|(j, (&id, f))| OutBuffer {
-                    dtype: f.dtype,
-                    shape: f.shape.clone(),
-                    at: at(self, id),
-                    bytes: self.table.storages[id].bytes,
-                    holds: call.holds.get(j).copied().flatten(),
-                })
-                .collect(),
-            workspace: workspace.map_or((0, 0), |w| (at(self, w), self.table.storages[w].bytes)),
-            after: if self.backend.is_asynchronous() {
-                x.iter().map(|s| self.table.storages[s.storage].written).collect()
-            } else {
-                SmallVec::new()
-            },
-            site: call.site,
+        let mut launch = self.spare_launch.take().unwrap_or_else(|| Box::new(Launch::empty(call.op, call.site)));
+        self.describe(&mut launch, call, x, workspace);
+        let result = if self.backend.is_asynchronous() {
+            self.launch_ordered(&launch, call, x, workspace)
+        } else {
+            self.backend.launch(&launch).map(|_| ())
         };
-        if !self.backend.is_asynchronous() {
-            self.backend.launch(&launch)?;
-            return Ok(());
+        self.spare_launch = Some(launch);
+        result
+    }
+
+    /// Fills in a launch: one value serves all, for it is larger than what most ops compute.
+    fn describe(&self, launch: &mut Launch, call: &Call<'_>, x: &[Source], workspace: Option<StorageId>) {
+        let place = |id: StorageId| {
+            let s = &self.table.storages[id];
+            (s.block.as_ref().map_or(0, |b| b.start()), s.bytes)
+        };
+        launch.op.clone_from(call.op);
+        launch.stream = call.stream;
+        launch.site = call.site;
+        launch.workspace = workspace.map_or((0, 0), place);
+        launch.x.clear();
+        for s in x {
+            let (at, bytes) = place(s.storage);
+            launch.x.push(Buffer { dtype: s.dtype, layout: s.layout.clone(), at, bytes });
         }
+        launch.y.clear();
+        for (j, (&id, f)) in call.y.iter().zip(call.facts).enumerate() {
+            let (at, bytes) = place(id);
+            let holds = call.holds.get(j).copied().flatten();
+            launch.y.push(OutBuffer { dtype: f.dtype, shape: f.shape.clone(), at, bytes, holds });
+        }
+        launch.after.clear();
+        if self.backend.is_asynchronous() {
+            launch.after.extend(x.iter().map(|s| self.table.storages[s.storage].written));
+        }
+    }
+
+    /// Launches on an asynchronous device, after whatever the launch depends on in other streams.
+    fn launch_ordered(
+        &mut self,
+        launch: &Launch,
+        call: &Call<'_>,
+        x: &[Source],
+        workspace: Option<StorageId>,
+    ) -> Result<()> {
         for &id in call.y.iter().chain(workspace.iter()) {
             self.wait_for_range(id, call.stream);
         }
@@ -195,7 +208,7 @@ impl Worker {
         for &e in launch.after.iter().filter(|e| e.stream != call.stream) {
             self.backend.wait(call.stream, e);
         }
-        let event = self.backend.launch(&launch)?;
+        let event = self.backend.launch(launch)?;
         for s in x {
             self.touch(s.storage, event);
         }

@@ -19,7 +19,7 @@ use super::queue::Queue;
 use super::run::Call;
 use super::table::{Recipe, Slot, Source, StorageId, Table};
 use crate::arena::{Arena, End, padded};
-use crate::device::{Backend, Buffer, Event, StreamId};
+use crate::device::{Backend, Buffer, Event, Launch, StreamId};
 use crate::options::DeviceOptions;
 use crate::profile::Trace;
 use crate::remat::CommandStream;
@@ -56,6 +56,7 @@ pub(super) struct Worker {
     pub(super) visit_epoch: u64,
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
+    pub(super) spare_launch: Option<Box<Launch>>,
     pub(super) future: Future,
     /// Commands taken from the queue and not yet run.
     pending: VecDeque<Command>,
@@ -107,6 +108,7 @@ impl Worker {
             visit_epoch: 0,
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
+            spare_launch: None,
             future: Future::default(),
             pending: VecDeque::new(),
             queue: None,
@@ -179,7 +181,7 @@ impl Worker {
                 let result = value.and_then(|v| self.put(&v, Kind::Data, stream));
                 self.bind_put(id, result, fact.dtype, &fact.shape, site);
             }
-            Command::Apply(a) => self.apply(*a),
+            Command::Apply(a) => self.apply(a),
             Command::Delete { id } => self.delete(id),
             Command::DropValue { id } => self.drop_value(id),
             Command::Commit { id, kind } => self.commit(id, kind),
@@ -281,7 +283,7 @@ impl Worker {
         f
     }
 
-    fn apply(&mut self, mut a: Apply) {
+    fn apply(&mut self, mut a: Box<Apply>) {
         let done = a.done.take();
         let outcome = self.try_apply(&a);
         let reply = match outcome {
@@ -323,13 +325,15 @@ impl Worker {
     }
 
     pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Source; 4]>, Stop> {
-        a.x.iter()
-            .map(|(id, _)| match self.table.tensors.get(id) {
-                Some(Slot::Ready(s)) => Ok(s.clone()),
-                Some(Slot::Failed(f)) => Err(Stop::Inherited(f.clone())),
-                None => Err(Error::new(ErrorKind::Internal, "an input was deleted before its use").into()),
-            })
-            .collect()
+        let mut x = SmallVec::with_capacity(a.x.len());
+        for (id, _) in &a.x {
+            match self.table.tensors.get(id) {
+                Some(Slot::Ready(s)) => x.push(s.clone()),
+                Some(Slot::Failed(f)) => return Err(Stop::Inherited(f.clone())),
+                None => return Err(Error::new(ErrorKind::Internal, "an input was deleted before its use").into()),
+            }
+        }
+        Ok(x)
     }
 
     fn try_apply(&mut self, a: &Apply) -> std::result::Result<(), Stop> {

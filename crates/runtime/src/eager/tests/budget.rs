@@ -203,3 +203,23 @@ fn matrix_products_keep_their_bits_under_a_budget() {
     let least = c.stats().expect("open").least_budget_bytes;
     assert_eq!(run(&cpu(budget(least + 3 * 16384))), want);
 }
+
+#[test]
+fn a_recording_replays_with_the_peak_of_the_run() {
+    let c = cpu(recording());
+    let before = unit(&c);
+    c.start_recording().expect("open");
+    let mut all = chain(&c, 12);
+    let x = apply1(&c, Probe(Mode::Workspace), [before.clone()]);
+    let t = apply1(&c, remat_ops::shape::Reshape { shape: [UNIT / 8, 2].into() }, [x.clone()]);
+    drop(x);
+    all.push(apply1(&c, Probe(Mode::Increment), [t]));
+    value(&c, &all[3]);
+    c.drop_value(&all[5]).expect("open");
+    drop(all.split_off(6));
+    let stream = c.stop_recording().expect("open");
+    let free = crate::simulate(&stream, PolicyKind::Window, None).expect("feasible");
+    assert_eq!(free.peak_bytes, c.stats().expect("open").peak_bytes);
+    let tight = crate::simulate(&stream, PolicyKind::Window, Some(5 * UNIT)).expect("feasible");
+    assert!(tight.peak_bytes <= 5 * UNIT && tight.recomputed_ops > 0, "{tight:?}");
+}
