@@ -20,6 +20,7 @@
 
 pub mod arena;
 pub mod check;
+pub mod generate;
 mod json;
 pub mod lifetime;
 pub mod problem;
