@@ -1,3 +1,4 @@
+#![allow(dead_code)]
 //! Remat's planner: what to compute, recompute and free when, and at which offset every storage lies.
 #![forbid(unsafe_code)]
 

@@ -24,4 +24,5 @@ pub mod generate;
 mod json;
 pub mod lifetime;
 pub mod problem;
+pub mod remat;
 pub mod schedule;
