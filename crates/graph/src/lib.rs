@@ -1,4 +1,6 @@
-//! Remat's computing graph: the static form of a program, and the planner of its memory.
+//! Remat's computing graph, and the planner of its memory: what to compute, recompute and free when, and at which
+//! offset every storage lies.
 #![forbid(unsafe_code)]
 
 pub mod ir;
+pub mod plan;

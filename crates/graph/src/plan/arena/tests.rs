@@ -1,0 +1,70 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn lifetimes(intervals: Vec<Interval>) -> Lifetimes {
+    let steps = intervals.iter().map(|i| i.end + 1).max().unwrap_or(1);
+    let live = |t: usize| intervals.iter().filter(move |i| i.start <= t && t <= i.end).map(|i| i.bytes).sum();
+    Lifetimes { load: (0..steps).map(live).collect(), intervals }
+}
+
+fn interval(start: usize, length: usize, bytes: u64) -> Interval {
+    Interval { storage: None, start, end: start + length, bytes }
+}
+
+fn verify(l: &Lifetimes, layout: &Layout) {
+    let end = |i: usize| layout.offsets[i] + l.intervals[i].bytes;
+    for (i, a) in l.intervals.iter().enumerate() {
+        assert!(end(i) <= layout.arena_bytes);
+        for (j, b) in l.intervals.iter().enumerate().skip(i + 1) {
+            let meet = a.start <= b.end && b.start <= a.end && a.bytes > 0 && b.bytes > 0;
+            assert!(!meet || end(i) <= layout.offsets[j] || end(j) <= layout.offsets[i], "{a:?} and {b:?} overlap");
+        }
+    }
+    assert!(layout.arena_bytes >= layout.lower_bound);
+}
+
+#[test]
+fn nothing_needs_no_arena() {
+    assert_eq!(assign(&lifetimes(vec![]), Effort::default()).arena_bytes, 0);
+    assert_eq!(assign(&lifetimes(vec![interval(0, 3, 0)]), Effort::default()).arena_bytes, 0);
+}
+
+#[test]
+fn improvement_lowers_what_the_first_orders_leave() {
+    let mut seed = 7u64;
+    let mut next = |n: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % n
+    };
+    let (mut first, mut improved, mut bound) = (0, 0, 0);
+    for _ in 0..30 {
+        let l = lifetimes((0..60).map(|_| interval(next(40) as usize, next(12) as usize, 1 + next(90))).collect());
+        first += assign(&l, Effort { placements: 10, ..Effort::default() }).arena_bytes;
+        let layout = assign(&l, Effort { placements: 400, ..Effort::default() });
+        verify(&l, &layout);
+        improved += layout.arena_bytes;
+        bound += layout.lower_bound;
+    }
+    assert!(improved < first && (improved - bound) * 2 < first - bound, "{bound} {improved} {first}");
+}
+
+#[test]
+fn nested_lifetimes_reach_the_lower_bound() {
+    let l = lifetimes((0..500).map(|i| interval(i, 2 * (500 - i), 1 + (i as u64 * 37) % 101)).collect());
+    let layout = assign(&l, Effort::default());
+    verify(&l, &layout);
+    assert_eq!(layout.arena_bytes, layout.lower_bound);
+}
+
+proptest! {
+    #[test]
+    fn no_two_intervals_overlap(
+        rows in prop::collection::vec((0usize..60, 0usize..30, 0u64..20), 0..80), placements in 1usize..60,
+    ) {
+        let l = lifetimes(rows.into_iter().map(|(s, n, b)| interval(s, n, b * 8)).collect());
+        let layout = assign(&l, Effort { placements, ..Effort::default() });
+        verify(&l, &layout);
+        prop_assert!(layout.offsets.iter().all(|o| o % 8 == 0));
+    }
+}

@@ -1,0 +1,242 @@
+//! The problem as the search sees it.
+//!
+//! Given storages are a constant. Operators that only continue what another one made (a view, a write over a value that
+//! nobody else reads) are fused with it into one *unit*: no schedule gains from running them apart. What remains is
+//! simple: a storage is what one unit makes.
+//!
+//! Storages whose versions could not be fused are *fixed*: they and what writes them are made once. Whoever reads an
+//! overwritten version may be repeated until its writer runs; these writers are the unit's `deadlines`.
+
+use crate::plan::lifetime::lifetimes;
+use crate::plan::problem::{OutputKind, Problem};
+
+/// Operators that always run together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unit {
+    pub(crate) time_ns: u64,
+    /// Storages that it reads or continues, made by other units.
+    pub(crate) inputs: Vec<u32>,
+    /// Storages that it makes.
+    pub(crate) outputs: Vec<u32>,
+    pub(crate) workspace: u64,
+    pub(crate) is_repeatable: bool,
+    /// Units that must not have run.
+    pub(crate) deadlines: Vec<u32>,
+    /// Operators of the problem, in order.
+    pub(crate) parts: Vec<usize>,
+}
+
+/// A storage that is not given.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) bytes: u64,
+    pub(crate) producer: u32,
+    /// Index into the problem's storages.
+    pub(crate) storage: usize,
+    pub(crate) is_output: bool,
+    /// Units that read it.
+    pub(crate) readers: Vec<u32>,
+}
+
+/// Units and storages; both in the order of the run without a budget.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) units: Vec<Unit>,
+    pub(crate) storages: Vec<Made>,
+    pub(crate) given_bytes: u64,
+}
+
+impl Model {
+    pub(crate) fn new(p: &Problem) -> Model {
+        let fused = Fusion::new(p, true).model(p);
+        // The fusion's rules are local; this is their proof for the whole order.
+        let base: Vec<u32> = (0..fused.units.len() as u32).collect();
+        if lifetimes(p, &fused.expand(&base)).is_ok() { fused } else { Fusion::new(p, false).model(p) }
+    }
+
+    /// The operators of a sequence of units.
+    pub(crate) fn expand(&self, sequence: &[u32]) -> Vec<usize> {
+        sequence.iter().flat_map(|&u| self.units[u as usize].parts.iter().copied()).collect()
+    }
+
+    pub(crate) fn base_time_ns(&self) -> u64 {
+        self.units.iter().map(|u| u.time_ns).sum()
+    }
+
+    /// Bytes that the unit holds while it runs, given ones included.
+    pub(crate) fn needs(&self, unit: u32) -> u64 {
+        let u = &self.units[unit as usize];
+        let held = u.inputs.iter().chain(&u.outputs).map(|&s| self.storages[s as usize].bytes).sum::<u64>();
+        self.given_bytes + held + u.workspace
+    }
+}
+
+/// Which operators are fused into which.
+struct Fusion {
+    /// For each operator, the operator whose unit it is in.
+    leader: Vec<usize>,
+    /// For each leader, its place in the order.
+    place: Vec<usize>,
+    /// For each storage that is not given, whether its versions are apart.
+    is_fixed: Vec<bool>,
+}
+
+impl Fusion {
+    fn new(p: &Problem, may_fuse: bool) -> Fusion {
+        let n = p.ops().len();
+        let mut f = Fusion { leader: (0..n).collect(), place: (0..n).collect(), is_fixed: vec![false; p.storages().len()] };
+        let readers = readers(p);
+        for (s, storage) in p.storages().iter().enumerate() {
+            let Some(root) = storage.producer else { continue };
+            for k in 1..storage.values.len() {
+                let op = p.values()[storage.values[k]].producer.expect("a later value has a producer");
+                if f.leader[op] == f.leader[root] {
+                    continue;
+                }
+                if !(may_fuse && f.can_join(p, &readers, s, k, op) && f.join(p, &readers, f.leader[root], op)) {
+                    f.is_fixed[s] = true;
+                    break;
+                }
+            }
+        }
+        f
+    }
+
+    /// True if nothing but the unit and `op` cares whether value `k` of storage `s` is there at once.
+    fn can_join(&self, p: &Problem, readers: &[Vec<usize>], s: usize, k: usize, op: usize) -> bool {
+        let storage = &p.storages()[s];
+        let leader = self.leader[storage.producer.expect("not given")];
+        let kind = |v: usize| p.ops()[op].outputs.iter().find(|o| o.0 == v).map(|o| o.1);
+        if self.leader[op] != op {
+            return false;
+        }
+        if kind(storage.values[k]) == Some(OutputKind::Alias) {
+            return p.ops()[op].outputs.iter().all(|&(v, _)| p.values()[v].storage == s);
+        }
+        let inside = |r: &usize| *r == op || self.leader[*r] == leader;
+        storage.values[..k].iter().all(|&v| readers[v].iter().all(inside) && !p.outputs().contains(&v))
+    }
+
+    /// Fuses `op` into the unit of `leader` if an order allows it.
+    fn join(&mut self, p: &Problem, readers: &[Vec<usize>], leader: usize, op: usize) -> bool {
+        let place = self.place[leader];
+        let is_ready = |v: &usize| match p.values()[*v].producer {
+            None => true,
+            Some(q) => self.leader[q] == leader || self.place[self.leader[q]] < place,
+        };
+        if !p.ops()[op].inputs.iter().all(is_ready) && !self.delay(p, readers, leader, op) {
+            return false;
+        }
+        self.leader[op] = leader;
+        true
+    }
+
+    /// Moves the unit to the place of `op`, if nothing in between reads what it makes or overwrites what it reads.
+    fn delay(&mut self, p: &Problem, readers: &[Vec<usize>], leader: usize, op: usize) -> bool {
+        let (from, to) = (self.place[leader], self.place[op]);
+        let between = |q: usize| q != op && self.leader[q] != leader && (from..=to).contains(&self.place[self.leader[q]]);
+        let parts: Vec<usize> = (0..p.ops().len()).filter(|&q| self.leader[q] == leader).collect();
+        let made = parts.iter().flat_map(|&q| p.ops()[q].outputs.iter().map(|o| o.0));
+        let reads: Vec<usize> =
+            parts.iter().flat_map(|&q| p.ops()[q].inputs.iter().map(|&v| p.values()[v].storage)).collect();
+        let is_overwritten = (0..p.ops().len()).filter(|&q| between(q)).any(|q| {
+            p.ops()[q].outputs.iter().any(|&(v, k)| k == OutputKind::Writes && reads.contains(&p.values()[v].storage))
+        });
+        if is_overwritten || made.into_iter().any(|v| readers[v].iter().any(|&r| between(r))) {
+            return false;
+        }
+        self.place[leader] = to;
+        true
+    }
+
+    fn model(&self, p: &Problem) -> Model {
+        let mut leaders: Vec<usize> = (0..p.ops().len()).filter(|&o| self.leader[o] == o).collect();
+        leaders.sort_by_key(|&o| (self.place[o], o));
+        let mut unit_of = vec![0u32; p.ops().len()];
+        for (u, &leader) in leaders.iter().enumerate() {
+            unit_of[leader] = u as u32;
+        }
+        let unit_of: Vec<u32> = (0..p.ops().len()).map(|o| unit_of[self.leader[o]]).collect();
+        let (storages, index) = made(p, &unit_of);
+        let mut units = vec![Unit { is_repeatable: true, ..Unit::default() }; leaders.len()];
+        for (o, &u) in unit_of.iter().enumerate() {
+            self.add_part(p, o, &mut units[u as usize], &index, &unit_of);
+        }
+        let mut m = Model { units, storages, given_bytes: p.given_bytes() };
+        for (u, unit) in m.units.iter().enumerate() {
+            unit.inputs.iter().for_each(|&s| m.storages[s as usize].readers.push(u as u32));
+        }
+        m
+    }
+
+    fn add_part(&self, p: &Problem, o: usize, unit: &mut Unit, index: &[Option<u32>], unit_of: &[u32]) {
+        let op = &p.ops()[o];
+        unit.parts.push(o);
+        unit.time_ns += op.time_ns;
+        unit.workspace = unit.workspace.max(op.workspace);
+        unit.is_repeatable &= op.repeatable;
+        for &v in &op.inputs {
+            let s = p.values()[v].storage;
+            let is_own = p.storages()[s].producer.is_some_and(|q| unit_of[q] == unit_of[o]);
+            if let (false, Some(s)) = (is_own, index[s]) {
+                push_new(&mut unit.inputs, s);
+            }
+            if let Some(writer) = self.overwriter(p, v).filter(|&w| unit_of[w] != unit_of[o]) {
+                push_new(&mut unit.deadlines, unit_of[writer]);
+            }
+        }
+        for &(v, kind) in &op.outputs {
+            let s = p.values()[v].storage;
+            match (kind, index[s]) {
+                (OutputKind::Own, Some(made)) => {
+                    unit.outputs.push(made);
+                    unit.is_repeatable &= !self.is_fixed[s];
+                }
+                (OutputKind::Writes, _) => {
+                    let is_given = p.storages()[s].producer.is_none();
+                    unit.is_repeatable &= !(is_given || self.is_fixed[s]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The operator that makes value `v` unreadable.
+    fn overwriter(&self, p: &Problem, v: usize) -> Option<usize> {
+        let values = &p.storages()[p.values()[v].storage].values;
+        let later = values.iter().skip_while(|&&x| x != v).skip(1);
+        let writers = later.filter_map(|&x| {
+            let q = p.values()[x].producer?;
+            p.ops()[q].outputs.contains(&(x, OutputKind::Writes)).then_some(q)
+        });
+        writers.min()
+    }
+}
+
+fn push_new(list: &mut Vec<u32>, item: u32) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+/// For each value, the operators that read it.
+fn readers(p: &Problem) -> Vec<Vec<usize>> {
+    let mut readers = vec![Vec::new(); p.values().len()];
+    for (o, op) in p.ops().iter().enumerate() {
+        op.inputs.iter().for_each(|&v| readers[v].push(o));
+    }
+    readers
+}
+
+/// Storages that are not given, and for each of the problem's the index among them.
+fn made(p: &Problem, unit_of: &[u32]) -> (Vec<Made>, Vec<Option<u32>>) {
+    let (mut list, mut index) = (Vec::new(), vec![None; p.storages().len()]);
+    for (s, storage) in p.storages().iter().enumerate() {
+        let Some(producer) = storage.producer else { continue };
+        index[s] = Some(list.len() as u32);
+        let is_output = p.outputs().iter().any(|&v| p.values()[v].storage == s);
+        let (bytes, producer) = (storage.padded, unit_of[producer]);
+        list.push(Made { bytes, producer, storage: s, is_output, readers: Vec::new() });
+    }
+    (list, index)
+}

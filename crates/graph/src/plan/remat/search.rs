@@ -1,0 +1,98 @@
+//! The anytime search: ruin a part of the best sequence and repair it, again and again.
+
+use std::time::Instant;
+
+use super::model::Model;
+use super::repair::{Style, is_repeat, relax, repair};
+use super::state::{Rng, State};
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// No work begins after it.
+    pub(crate) until: Instant,
+    /// Rounds of ruin and repair.
+    pub(crate) rounds: usize,
+}
+
+/// The search's position.
+pub(crate) struct Climb<'m> {
+    m: &'m Model,
+    budget: u64,
+    rng: Rng,
+    now: State,
+    pub(crate) best: State,
+}
+
+/// How much longer than the best a sequence may be and still be walked on from, at first.
+const WARMTH: f64 = 0.01;
+
+impl<'m> Climb<'m> {
+    /// Begins at a state that fits.
+    pub(crate) fn new(m: &'m Model, budget: u64, start: State, seed: u64) -> Climb<'m> {
+        Climb { m, budget, rng: Rng(seed), best: start.clone(), now: start }
+    }
+
+    /// Rounds until the limit, or until `enough_ns` is reached.
+    pub(crate) fn run(&mut self, limit: Limit, enough_ns: u64) -> usize {
+        let begin = Instant::now();
+        let total = limit.until.saturating_duration_since(begin).as_secs_f64().max(1e-9);
+        for round in 0..limit.rounds {
+            let by_time = begin.elapsed().as_secs_f64() / total;
+            if self.best.time_ns <= enough_ns || by_time >= 1.0 {
+                return round;
+            }
+            // A search by rounds alone must not depend on the clock.
+            let progress = if limit.rounds == usize::MAX { by_time } else { round as f64 / limit.rounds as f64 };
+            self.round(WARMTH * (1.0 - progress));
+        }
+        limit.rounds
+    }
+
+    fn round(&mut self, warmth: f64) {
+        let mut state = self.now.clone();
+        if !self.ruin(&mut state) {
+            return;
+        }
+        let added = self.best.time_ns - self.m.base_time_ns();
+        let slack = (added as f64 * warmth * 4.0) as u64;
+        let longest = self.now.time_ns.min(self.best.time_ns + slack);
+        // A repair that is longer by one average move may still be relaxed to less.
+        let allowed = longest + added / 16 + 1;
+        let reach = [0.0, 0.5, 1.0][self.rng.below(3)];
+        let noise = [0.0, 0.3, 1.0][self.rng.below(3)];
+        if repair(self.m, &mut state, self.budget, Style { reach, noise }, allowed, &mut self.rng).is_err() {
+            return;
+        }
+        relax(self.m, &mut state, self.budget);
+        if state.time_ns <= self.best.time_ns + (slack as f64 * self.rng.unit()) as u64 {
+            if state.time_ns < self.best.time_ns {
+                self.best = state.clone();
+            }
+            self.now = state;
+        }
+    }
+
+    /// Removes some repeated executions; false if there are none.
+    fn ruin(&mut self, state: &mut State) -> bool {
+        let repeats: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(state, s)).collect();
+        if repeats.is_empty() {
+            return false;
+        }
+        let most = (repeats.len() / 4).clamp(1, 24);
+        let count = 1 + self.rng.below(most);
+        let mut gone: Vec<u32> = if self.rng.below(2) == 0 {
+            let from = self.rng.below(repeats.len());
+            repeats[from..(from + count).min(repeats.len())].to_vec()
+        } else {
+            (0..count).map(|_| repeats[self.rng.below(repeats.len())]).collect()
+        };
+        gone.sort_unstable();
+        gone.dedup();
+        for &step in gone.iter().rev() {
+            state.sequence.remove(step as usize);
+        }
+        state.evaluate(self.m);
+        true
+    }
+}
