@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod autodiff;
+mod compile;
 mod gradcheck;
 mod methods;
 mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
+pub use compile::{Compiled, StateCell, compile, see_cell};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::IntoOperand;
 pub use tape::{NoGrad, is_recording, no_grad};

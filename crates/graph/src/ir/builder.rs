@@ -187,7 +187,8 @@ impl Builder {
         self.len() == 0
     }
 
-    pub(crate) fn fact_of(&self, v: ValueId) -> Result<Fact> {
+    /// The fact of a value. Errors (Format) for a value of another graph.
+    pub fn fact_of(&self, v: ValueId) -> Result<Fact> {
         let b = self.0.borrow();
         b.parts.values.get(v.index()).map(|v| v.fact.clone()).ok_or_else(|| bad(format!("no value %{}", v.0)))
     }

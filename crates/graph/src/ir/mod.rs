@@ -160,13 +160,13 @@ impl Graph {
     }
 
     /// Ids of all values, in order of definition.
-    pub fn value_ids(&self) -> impl Iterator<Item = ValueId> + use<> {
-        (0..self.values.len() as u32).map(ValueId)
+    pub fn value_ids(&self) -> impl DoubleEndedIterator<Item = ValueId> + ExactSizeIterator + use<> {
+        (0..self.values.len()).map(|i| ValueId(i as u32))
     }
 
     /// Ids of all nodes, in order.
-    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..self.nodes.len() as u32).map(NodeId)
+    pub fn node_ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
+        (0..self.nodes.len()).map(|i| NodeId(i as u32))
     }
 
     /// The value with this id.

@@ -29,6 +29,21 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
+    /// The lifetimes of these intervals, all within `steps`.
+    pub fn of(intervals: Vec<Interval>, steps: usize) -> Lifetimes {
+        let mut change = vec![0i128; steps + 1];
+        for i in &intervals {
+            change[i.start] += i128::from(i.bytes);
+            change[i.end + 1] -= i128::from(i.bytes);
+        }
+        let mut now = 0;
+        let load = change[..steps].iter().map(|d| {
+            now += d;
+            now as u64
+        });
+        Lifetimes { load: load.collect(), intervals }
+    }
+
     /// The largest load: no arena of this sequence is smaller.
     pub fn peak(&self) -> u64 {
         self.load.iter().copied().max().unwrap_or(0)
@@ -58,17 +73,7 @@ pub fn lifetimes(p: &Problem, sequence: &[usize]) -> Result<Lifetimes, Unreadabl
     }
     let last = sequence.len().max(1) - 1;
     w.close(last);
-    let mut load = vec![0i128; last + 2];
-    for i in &w.intervals {
-        load[i.start] += i128::from(i.bytes);
-        load[i.end + 1] -= i128::from(i.bytes);
-    }
-    let mut now = 0;
-    let load = load[..=last].iter().map(|d| {
-        now += d;
-        now as u64
-    });
-    Ok(Lifetimes { load: load.collect(), intervals: w.intervals })
+    Ok(Lifetimes::of(w.intervals, last + 1))
 }
 
 /// State of a walk over a sequence. A value can be read if it was made from the present content of its storage.

@@ -12,6 +12,7 @@ use super::command::{Apply, Command, Until};
 use super::device::{Charge, Device, Shared};
 use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
+use super::trace;
 use crate::device::StreamId;
 use crate::options::AsyncLevel;
 use crate::profile::{Lane, Span, Trace};
@@ -79,6 +80,11 @@ impl Channel {
         Handle::new(id, fact, self.shared.clone())
     }
 
+    /// A handle of a trace on this device.
+    pub(super) fn traced_handle(&self, fact: Fact) -> Handle {
+        Handle::traced(self.new_id(), fact, self.shared.clone())
+    }
+
     fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let (reply, answer) = Reply::new();
         self.shared.queue.push(command(reply))?;
@@ -87,7 +93,7 @@ impl Channel {
 
     fn own(&self, h: &Handle) -> Result<()> {
         if Arc::ptr_eq(&h.0.shared, &self.shared) {
-            return Ok(());
+            return if h.is_traced() && !trace::is_tracing() { Err(outlived()) } else { Ok(()) };
         }
         let text = format!("the tensor belongs to another device than {}; copy it there first", self.shared.name);
         Err(Error::new(ErrorKind::Device, text))
@@ -96,7 +102,7 @@ impl Channel {
     /// Copies a host tensor to the device. Small ones are shared with earlier equal ones. Errors: Closed.
     #[track_caller]
     pub fn put(&self, data: &HostTensor) -> Result<Handle> {
-        if data.bytes().len() > CONSTANT_MAX_BYTES {
+        if data.bytes().len() > CONSTANT_MAX_BYTES || trace::is_tracing() {
             return self.put_as(data, Kind::Data);
         }
         let mut constants = self.shared.constants.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,6 +121,9 @@ impl Channel {
     /// As [`Channel::put`], never shared, and counted as `kind`.
     #[track_caller]
     pub fn put_as(&self, data: &HostTensor, kind: Kind) -> Result<Handle> {
+        if trace::is_tracing() {
+            return trace::put(self, data);
+        }
         let id = self.new_id();
         let command = Command::Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
         self.shared.queue.push(command)?;
@@ -124,8 +133,12 @@ impl Channel {
     /// Copies a tensor of another device (or of this one) to this device. Errors: Closed.
     #[track_caller]
     pub fn copy_from(&self, from: &Handle) -> Result<Handle> {
-        if self.own(from).is_ok() {
+        if Arc::ptr_eq(&from.0.shared, &self.shared) {
             return Ok(from.clone());
+        }
+        if trace::is_tracing() {
+            let text = "a compiled function works on one device: copy tensors there before it is called";
+            return Err(Error::new(ErrorKind::Device, text));
         }
         let id = self.new_id();
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
@@ -152,7 +165,7 @@ impl Channel {
         &self,
         op: impl Into<OpRef>,
         x: SmallVec<[Handle; 4]>,
-        replaces: &[Option<u8>],
+        replaces: &[Option<u16>],
     ) -> Result<SmallVec<[Handle; 2]>> {
         self.apply_at(op.into(), x, SmallVec::from_slice(replaces), CallSite::here())
     }
@@ -162,9 +175,12 @@ impl Channel {
         &self,
         op: OpRef,
         x: SmallVec<[Handle; 4]>,
-        fallback: SmallVec<[Option<u8>; 2]>,
+        fallback: SmallVec<[Option<u16>; 2]>,
         site: CallSite,
     ) -> Result<SmallVec<[Handle; 2]>> {
+        if trace::is_tracing() {
+            return trace::apply(self, op, &x, site);
+        }
         let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
         let refs: SmallVec<[&Fact; 4]> = x.iter().map(Handle::fact).collect();
         let facts = op.infer(&refs).map_err(|e| e.with_call_site(site))?;
@@ -204,7 +220,7 @@ impl Channel {
         op: OpRef,
         x: SmallVec<[Handle; 4]>,
         facts: Facts,
-        fallback: SmallVec<[Option<u8>; 2]>,
+        fallback: SmallVec<[Option<u16>; 2]>,
         site: CallSite,
     ) -> Result<SmallVec<[Handle; 2]>> {
         let ids: SmallVec<[TensorId; 2]> = facts.iter().map(|_| self.new_id()).collect();
@@ -243,16 +259,20 @@ impl Channel {
 
     /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads
     /// may wait. Errors: what made the tensor fail, once; Poisoned after that; Budget if it cannot be brought back.
+    #[track_caller]
     pub fn value(&self, h: &Handle) -> Result<HostTensor> {
-        self.own(h)?;
         if let Some(v) = &h.fact().value {
             return Ok((**v).clone());
         }
+        trace::no_value(h).map_err(|e| e.with_call_site(CallSite::here()))?;
+        self.own(h)?;
         self.ask(|reply| Command::Fetch { id: h.id(), reply })
     }
 
     /// Waits until the tensor's bytes exist. Errors as [`Channel::value`].
+    #[track_caller]
     pub fn wait(&self, h: &Handle) -> Result<()> {
+        trace::no_value(h).map_err(|e| e.with_call_site(CallSite::here()))?;
         self.own(h)?;
         self.ask(|reply| Command::Await { id: h.id(), reply })
     }
@@ -270,6 +290,9 @@ impl Channel {
     /// Frees the tensor's bytes now if they can be recomputed; the handle stays good.
     pub fn drop_value(&self, h: &Handle) -> Result<()> {
         self.own(h)?;
+        if h.is_traced() {
+            return Ok(());
+        }
         self.shared.queue.push(Command::DropValue { id: h.id() })
     }
 
@@ -277,12 +300,18 @@ impl Channel {
     /// that made it needs to be remembered.
     pub fn commit(&self, h: &Handle, kind: Kind) -> Result<()> {
         self.own(h)?;
+        if h.is_traced() {
+            return Ok(());
+        }
         self.shared.queue.push(Command::Commit { id: h.id(), kind })
     }
 
     /// Counts the tensor as `kind` in reports.
     pub fn tag(&self, h: &Handle, kind: Kind) -> Result<()> {
         self.own(h)?;
+        if h.is_traced() {
+            return Ok(());
+        }
         self.shared.queue.push(Command::Tag { id: h.id(), kind })
     }
 
@@ -293,6 +322,9 @@ impl Channel {
 
     /// Ends a step: a failure before this mark no longer holds back updates after it.
     pub fn step_mark(&self) -> Result<()> {
+        if trace::is_tracing() {
+            return trace::mark_step();
+        }
         self.shared.queue.push(Command::StepMark)
     }
 
@@ -372,6 +404,12 @@ impl Channel {
         self.shared.queue.push(Command::Pause { until })?;
         Ok(hold)
     }
+}
+
+/// A tensor of a trace came out of it.
+fn outlived() -> Error {
+    let text = "a tensor of a compiled function was used outside of it; return it from the function instead";
+    Error::new(ErrorKind::Value, text)
 }
 
 impl ApplySeam for Channel {

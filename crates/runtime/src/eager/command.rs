@@ -20,7 +20,7 @@ pub(crate) struct Apply {
     pub(crate) y: SmallVec<[TensorId; 2]>,
     pub(crate) facts: Facts,
     /// For an update, the input that each output falls back to if it fails; else empty.
-    pub(crate) fallback: SmallVec<[Option<u8>; 2]>,
+    pub(crate) fallback: SmallVec<[Option<u16>; 2]>,
     pub(crate) stream: StreamId,
     pub(crate) site: CallSite,
     pub(crate) scope: Option<Arc<str>>,

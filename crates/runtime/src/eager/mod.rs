@@ -17,6 +17,7 @@ mod replay;
 mod run;
 mod simulated;
 mod table;
+pub(crate) mod trace;
 mod update;
 mod worker;
 
