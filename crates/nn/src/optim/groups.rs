@@ -126,7 +126,10 @@ impl<R: Rule> Grouped<R> {
         let rule = *lock(&g.rule);
         rule.check()?;
         let shared = g.rule.clone();
-        tracing::guard(move || *lock(&shared) == rule.with_lr(lock(&shared).lr()));
+        tracing::guard(move || {
+            let now = *lock(&shared);
+            now == rule.with_lr(now.lr())
+        });
         for (slot, grad) in g.slots.iter().zip(grads) {
             let Some(grad) = grad else { continue };
             let shared = g.rule.clone();

@@ -264,7 +264,8 @@ impl Channel {
         if let Some(v) = &h.fact().value {
             return Ok((**v).clone());
         }
-        trace::no_value(h).map_err(|e| e.with_call_site(CallSite::here()))?;
+        let site = CallSite::here();
+        trace::no_value(h).map_err(|e| e.with_call_site(site))?;
         self.own(h)?;
         self.ask(|reply| Command::Fetch { id: h.id(), reply })
     }
@@ -272,7 +273,8 @@ impl Channel {
     /// Waits until the tensor's bytes exist. Errors as [`Channel::value`].
     #[track_caller]
     pub fn wait(&self, h: &Handle) -> Result<()> {
-        trace::no_value(h).map_err(|e| e.with_call_site(CallSite::here()))?;
+        let site = CallSite::here();
+        trace::no_value(h).map_err(|e| e.with_call_site(site))?;
         self.own(h)?;
         self.ask(|reply| Command::Await { id: h.id(), reply })
     }
