@@ -217,7 +217,8 @@ fn a_failing_run_leaves_every_state_as_it_was() {
         let e = f.call(&[&x, &wrong]).and_then(|y| y[0].item::<f32>()).expect_err("label 7 of 3");
         assert!(e.to_string().contains("7"), "{e}");
         assert_eq!(net.bits(), before, "{level:?}");
-        f.call(&[&x, &labels]).expect("runs")[0].item::<f32>().expect("training goes on");
+        let y = f.call(&[&x, &labels]).and_then(|y| y[0].item::<f32>());
+        assert!(y.is_ok(), "training goes on, {level:?}: {y:?}");
         assert_ne!(net.bits(), before);
     }
 }

@@ -17,6 +17,7 @@ pub(super) fn build(graph: Arc<Graph>, threads: usize) -> Result<Executable> {
     let mut b = Build::new(&graph, threads);
     b.place_given();
     b.find_last_updates();
+    b.find_last_reads();
     b.place_outputs();
     for n in graph.node_ids() {
         b.node(n)?;
@@ -52,6 +53,8 @@ struct Build<'g> {
     updates: Vec<(usize, usize)>,
     /// For each node the (input, output) pairs that write a state in place.
     in_place: Vec<SmallVec<[(usize, usize); 2]>>,
+    /// For each value, the last node that reads its storage or a view of it; `None` if the run gives it back.
+    last_read: Vec<Option<NodeId>>,
     /// The output of the run into which a value is computed.
     into: Vec<Option<usize>>,
     steps: Vec<Draft>,
@@ -79,6 +82,7 @@ impl<'g> Build<'g> {
             y: Facts::new(),
             updates: Vec::new(),
             in_place: vec![SmallVec::new(); graph.nodes().len()],
+            last_read: vec![None; graph.values().len()],
             into: vec![None; graph.values().len()],
             steps: Vec::new(),
             contiguous: OpRef::new(Contiguous),
@@ -148,6 +152,35 @@ impl<'g> Build<'g> {
             n.x.iter().for_each(|v| read_later[whole[v.index()].index()] = true);
             self.in_place[id.index()] = pairs;
         }
+    }
+
+    fn find_last_reads(&mut self) {
+        let g = self.graph;
+        let whole = self.viewed();
+        let mut last: Vec<Option<NodeId>> = vec![None; whole.len()];
+        for id in g.node_ids() {
+            g.node(id).x.iter().for_each(|v| last[whole[v.index()].index()] = Some(id));
+        }
+        let results = g.outputs().iter().map(|o| o.value).chain(g.states().iter().filter_map(|s| s.next));
+        results.for_each(|v| last[whole[v.index()].index()] = None);
+        self.last_read = whole.iter().map(|w| last[w.index()]).collect();
+    }
+
+    /// The input whose temporary dies with this node, so that output `j` may take it over.
+    fn dying(&self, id: NodeId, j: usize, x: &[(Root, usize, Fact, Layout)], taken: &[Option<usize>]) -> Option<usize> {
+        let n = self.graph.node(id);
+        let bytes = self.graph.fact(n.y[j]).bytes();
+        let fits = |i: usize| {
+            let (root, size, _, layout) = &x[i];
+            matches!(root, Root::Temp(_))
+                && self.graph.fact(n.x[i]).same_type(self.graph.fact(n.y[j]))
+                && self.last_read[n.x[i].index()] == Some(id)
+                && *size == bytes
+                && layout.is_contiguous()
+                && !taken.contains(&Some(i))
+                && x.iter().filter(|o| o.0 == *root).count() == 1
+        };
+        n.op.overwrite().iter().find(|(i, to)| *to == j && fits(*i)).map(|p| p.0)
     }
 
     /// For each value, the one in whose storage it lies.
@@ -237,9 +270,13 @@ impl<'g> Build<'g> {
         let workspace = if bytes == 0 { None } else { Some(self.temp(bytes)) };
         x.iter().for_each(|x| self.touch(x.0));
         let mut y: SmallVec<[(Root, Fact, Option<usize>); 2]> = SmallVec::new();
+        let mut taken: SmallVec<[Option<usize>; 2]> = SmallVec::new();
         for (j, v) in n.y.iter().enumerate() {
             let fact = Self::plain(g.fact(*v));
-            let in_place = self.in_place[id.index()].iter().find(|p| p.1 == j).map(|p| p.0);
+            let update = self.in_place[id.index()].iter().find(|p| p.1 == j).map(|p| p.0);
+            let reuse = || self.into[v.index()].is_none().then(|| self.dying(id, j, &x, &taken)).flatten();
+            let in_place = update.or_else(reuse);
+            taken.push(in_place);
             let root = match (in_place, self.into[v.index()]) {
                 (Some(i), _) => x[i].0,
                 (None, Some(out)) => Root::Given(Place::Output(out)),
