@@ -405,7 +405,7 @@ impl<'g> Build<'g> {
 
 /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
 /// within the workspace.
-fn check(s: &Step, arena_bytes: usize) -> Result<()> {
+pub(super) fn check(s: &Step, arena_bytes: usize) -> Result<()> {
     let bad =
         |what: String| Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(s.op.label()));
     let overlap = |a: (Place, usize), b: (Place, usize)| match (a.0, b.0) {
