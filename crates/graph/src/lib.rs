@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod ir;
+pub mod passes;
 #[allow(dead_code, reason = "the planner that uses these parts is not merged yet")]
 pub mod plan;

@@ -9,6 +9,7 @@
 //! run.
 
 mod builder;
+mod evaluate;
 mod parse;
 mod patch;
 mod picture;
@@ -28,6 +29,7 @@ use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec
 use rustc_hash::FxHashMap;
 
 pub use builder::Builder;
+pub use evaluate::Values;
 pub use patch::{Patch, PatchNode, PatchValue};
 pub use reach::Reach;
 
