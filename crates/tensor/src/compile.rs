@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use remat_graph::ir::Graph;
+use remat_graph::passes::{PassCx, PassOptions, optimize};
+use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
 use remat_runtime::{AsyncLevel, Channel, Device, Executable, Handle, Kind};
@@ -106,10 +108,18 @@ struct Entry {
 /// Compiled forms that are kept; the one used longest ago goes first.
 const MAX_ENTRIES: usize = 16;
 
+/// How a function is compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompileOptions {
+    /// What passes may do to the graph.
+    pub passes: PassOptions,
+}
+
 /// A function of tensors, compiled; see [`compile`].
 pub struct Compiled<F> {
     device: Device,
     f: F,
+    options: CompileOptions,
     /// The one used last stands last.
     entries: Vec<Entry>,
     traces: usize,
@@ -136,7 +146,16 @@ pub struct Compiled<F> {
 /// # }
 /// ```
 pub fn compile<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(device: &Device, f: F) -> Compiled<F> {
-    Compiled { device: device.clone(), f, entries: Vec::new(), traces: 0 }
+    compile_with(device, CompileOptions::default(), f)
+}
+
+/// [`compile`] with options.
+pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
+    device: &Device,
+    options: CompileOptions,
+    f: F,
+) -> Compiled<F> {
+    Compiled { device: device.clone(), f, options, entries: Vec::new(), traces: 0 }
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -236,7 +255,9 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             }
         };
         let outputs = graph.outputs().len();
-        let executable = Arc::new(Executable::new(Arc::new(graph), self.device.options().threads)?);
+        let threads = self.device.options().threads;
+        let (graph, _) = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?;
+        let executable = Arc::new(Executable::new(Arc::new(graph), threads)?);
         let op = OpRef::from_shared(executable.clone());
         let states: Vec<State> = captured.into_iter().map(state).collect();
         let address = |i: &usize| match &states[*i] {
