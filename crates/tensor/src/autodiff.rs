@@ -7,7 +7,7 @@
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
 
-use remat_ops::{Apply, Backward, OpRef, pointwise::Binary, pointwise::BinaryFn};
+use remat_ops::{Apply, OpRef, pointwise::Binary, pointwise::BinaryFn};
 use remat_runtime::{Channel, Handle, Kind};
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,14 +15,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::Tensor;
 use crate::tape::{self, Edge, Node, NodeKind, Saved, lock};
 
-/// The seam at which gradients of gradients are recorded.
-struct Recording(CallSite);
+/// The seam at which gradients of gradients are recorded; errors carry the forward call's place.
+struct Recording(Channel, CallSite);
 
 impl Apply for Recording {
     type Value = Tensor;
 
     fn apply(&self, op: OpRef, x: SmallVec<[Tensor; 4]>) -> Result<SmallVec<[Tensor; 2]>> {
-        tape::apply(op, x, self.0)
+        tape::apply_on(&self.0, op, x, self.1)
     }
 
     fn fact(&self, v: &Tensor) -> Fact {
@@ -164,21 +164,19 @@ impl Sweep {
                     h.map(|handle| Tensor { handle, edge: Some(Edge { node: node.clone(), output }) })
                 });
             let inputs = saved.x.into_iter().chain(y).chain(dy.into_iter().filter(Option::is_some)).collect();
-            return backward
-                .fragment
-                .run(&Recording(at), inputs, &backward.grads)
-                .map_err(|e| grad_error(e, &backward));
+            let grads = backward.fragment.run(&Recording(channel, at), inputs, &backward.grads);
+            return grads.map_err(in_backward);
         }
         let x = saved.x.into_iter().map(|t| t.map(|t| t.handle));
         let dy = dy.into_iter().filter(Option::is_some).map(|t| t.map(|t| t.handle));
         let inputs = x.chain(saved.y).chain(dy).collect();
         let grads = backward.fragment.run(&Plain(channel, at), inputs, &backward.grads);
-        let grads = grads.map_err(|e| grad_error(e, &backward))?;
+        let grads = grads.map_err(in_backward)?;
         Ok(grads.into_iter().map(|g| g.map(Tensor::from_handle)).collect())
     }
 }
 
-fn grad_error(e: Error, _of: &Backward) -> Error {
+fn in_backward(e: Error) -> Error {
     e.context("in the backward pass")
 }
 

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_ops::{BackwardKey, OpRef};
-use remat_runtime::Handle;
-use remat_types::{CallSite, Fact, Result, SmallVec};
+use remat_runtime::{Channel, Handle};
+use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 
 use crate::Tensor;
 
@@ -117,14 +117,23 @@ impl Node {
     }
 }
 
-/// Applies an op to tensors and records it if a gradient is wanted.
+/// Applies an op to tensors, whose first names the device, and records it if a gradient is wanted.
 pub(crate) fn apply(op: OpRef, x: SmallVec<[Tensor; 4]>, site: CallSite) -> Result<SmallVec<[Tensor; 2]>> {
     let Some(first) = x.first() else {
-        return Err(
-            remat_types::Error::new(remat_types::ErrorKind::Arity, "no input names the device").with_op(op.label())
-        );
+        let e = Error::new(ErrorKind::Arity, "no input names the device; use the device's channel");
+        return Err(e.with_op(op.label()).with_call_site(site));
     };
     let channel = first.handle.channel();
+    apply_on(&channel, op, x, site)
+}
+
+/// As [`apply`], on the channel's device: with it, ops without inputs can run too.
+pub(crate) fn apply_on(
+    channel: &Channel,
+    op: OpRef,
+    x: SmallVec<[Tensor; 4]>,
+    site: CallSite,
+) -> Result<SmallVec<[Tensor; 2]>> {
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {
         let x: SmallVec<[Handle; 4]> = x.into_iter().map(|t| t.handle).collect();
         let y = channel.apply_at(op, x, SmallVec::new(), site)?;
