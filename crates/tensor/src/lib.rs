@@ -7,6 +7,7 @@
 mod autodiff;
 mod gradcheck;
 mod methods;
+mod site;
 mod tape;
 mod tensor;
 

@@ -9,6 +9,7 @@ use remat_ops::random::Dropout;
 use remat_types::{Error, ErrorKind, Result, axis_of};
 
 use crate::Tensor;
+use crate::site::At;
 
 impl Tensor {
     /// The matrix product, batched over leading axes with broadcasting: `[.., m, k] x [.., k, n] -> [.., m, n]`.
@@ -68,13 +69,13 @@ impl Tensor {
     /// `e^x / sum e^x` along `axis`. Errors: Axis.
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Result<Tensor> {
-        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank())?, log: false }, &[self])
+        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).at("softmax")?, log: false }, &[self])
     }
 
     /// `ln softmax(x)` along `axis`. Errors: Axis.
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
-        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank())?, log: true }, &[self])
+        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).at("softmax")?, log: true }, &[self])
     }
 
     /// The mean cross-entropy of `softmax` of these logits `[n, c, ..]` with class labels `[n, ..]`. A label that is

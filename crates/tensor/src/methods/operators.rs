@@ -7,6 +7,7 @@ use remat_types::Result;
 
 use super::IntoOperand;
 use crate::Tensor;
+use crate::site::At;
 
 macro_rules! operators {
     ($($op:ident, $method:ident;)*) => { $(
@@ -23,7 +24,7 @@ macro_rules! operators {
         impl $op<&Tensor> for f64 {
             type Output = Result<Tensor>;
             #[track_caller]
-            fn $method(self, b: &Tensor) -> Result<Tensor> { self.operand(b)?.binary(BinaryFn::$op, b) }
+            fn $method(self, b: &Tensor) -> Result<Tensor> { self.operand(b).at(stringify!($method))?.binary(BinaryFn::$op, b) }
         }
     )* };
 }

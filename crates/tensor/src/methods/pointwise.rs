@@ -1,8 +1,10 @@
 //! Element by element.
 
+use remat_ops::OpDef;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn, Unary, UnaryFn, Where};
 use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Result, Scalar, Shape, SmallVec, for_dtype, promote};
 
+use crate::site::At;
 use crate::{Tensor, tape};
 
 /// The right side of a binary method: a tensor, or a number, which takes the tensor's dtype.
@@ -250,8 +252,9 @@ macro_rules! compare_methods {
             /// As bools; shapes broadcast, dtypes are promoted. Errors: Shape.
             #[track_caller]
             pub fn $name(&self, b: impl IntoOperand) -> Result<Tensor> {
-                let x = promoted(self.clone(), b.operand(self)?)?;
-                Tensor::apply_owned(Compare { f: CompareFn::$f }, x)
+                let op = Compare { f: CompareFn::$f };
+                let x = promoted(self.clone(), b.operand(self).at(OpDef::label(&op))?)?;
+                Tensor::apply_owned(op, x)
             }
         )* }
     };
@@ -275,8 +278,9 @@ compare_methods! {
 impl Tensor {
     #[track_caller]
     pub(crate) fn binary(&self, f: BinaryFn, b: impl IntoOperand) -> Result<Tensor> {
-        let x = promoted(self.clone(), b.operand(self)?)?;
-        let mut y = tape::apply(Binary { f }.into(), x, CallSite::here())?;
+        let op = Binary { f };
+        let x = promoted(self.clone(), b.operand(self).at(OpDef::label(&op))?)?;
+        let mut y = tape::apply(op.into(), x, CallSite::here())?;
         Ok(y.swap_remove(0))
     }
 

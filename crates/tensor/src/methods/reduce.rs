@@ -1,9 +1,11 @@
 //! Over axes. Axes may count from the end; no axes means all of them.
 
+use remat_ops::OpDef;
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Var};
 use remat_types::{Result, SmallVec, axes_of, axis_of};
 
 use crate::Tensor;
+use crate::site::At;
 
 macro_rules! reduce_methods {
     ($($(#[$doc:meta])* $all:ident, $over:ident => $f:ident;)*) => {
@@ -45,38 +47,41 @@ reduce_methods! {
 }
 
 impl Tensor {
-    fn axes(&self, axes: &[isize]) -> Result<SmallVec<[usize; 4]>> {
-        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()) }
+    #[track_caller]
+    fn axes(&self, axes: &[isize], op: &str) -> Result<SmallVec<[usize; 4]>> {
+        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()).at(op) }
     }
 
     #[track_caller]
     fn reduce(&self, f: ReduceFn, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-        Tensor::apply1(Reduce { f, axes: self.axes(axes)?, keepdims }, &[self])
+        let mut op = Reduce { f, axes: SmallVec::new(), keepdims };
+        op.axes = self.axes(axes, OpDef::label(&op))?;
+        Tensor::apply1(op, &[self])
     }
 
     /// `ln sum e^x` over `axes` without overflow. Errors: Axis, DType.
     #[track_caller]
     pub fn log_sum_exp(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-        Tensor::apply1(LogSumExp { axes: self.axes(axes)?, keepdims }, &[self])
+        Tensor::apply1(LogSumExp { axes: self.axes(axes, "log_sum_exp")?, keepdims }, &[self])
     }
 
     /// The variance over `axes`, with the sum of squares divided by the count less `correction`. Errors: Axis, DType.
     #[track_caller]
     pub fn var(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
-        Tensor::apply1(Var { axes: self.axes(axes)?, keepdims, correction }, &[self])
+        Tensor::apply1(Var { axes: self.axes(axes, "var")?, keepdims, correction }, &[self])
     }
 
     /// Index of the first largest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
     #[track_caller]
     pub fn argmax(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank())?;
+        let axis = axis_of(axis, self.rank()).at("argmax")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmax, axis, keepdims }, &[self])
     }
 
     /// Index of the first smallest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
     #[track_caller]
     pub fn argmin(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank())?;
+        let axis = axis_of(axis, self.rank()).at("argmin")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims }, &[self])
     }
 }
