@@ -109,6 +109,12 @@ fn the_order_of_a_pass_is_that_of_the_graph_whatever_tensors_a_function_returns(
     let c = through(&y).mul(7.0).expect("fits");
     a.add(&b).and_then(|s| s.add(&c)).and_then(|s| s.backward()).expect("differentiable");
     assert_close(&grad_of(&x), &[2.0 + 15.0 + 7.0]);
+    // what is behind such a result must wait for it, though it is younger
+    let x = leaf(&d, &[7.0]);
+    let h = x.mul(2.0).expect("fits");
+    let y = h.mul(5.0).and_then(|a| a.add(through(&h).mul(3.0)?)).expect("fits");
+    y.backward().expect("differentiable");
+    assert_close(&grad_of(&x), &[2.0 * (5.0 + 3.0)]);
 }
 
 #[test]
