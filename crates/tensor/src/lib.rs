@@ -13,6 +13,6 @@ mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
 pub use gradcheck::{GradCheckReport, gradcheck};
-pub use methods::IntoOperand;
+pub use methods::{IntoOperand, Span};
 pub use tape::{NoGrad, is_recording, no_grad};
 pub use tensor::Tensor;

@@ -1,4 +1,5 @@
-//! Rust's operators. They are fallible like the methods: `(&a + &b)? * 2.0`.
+//! Rust's operators. They are fallible like the methods: `(&a + &b)? * 2.0`. A tensor that goes in by value may die in the
+//! operation and give its storage to the result.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -14,17 +15,29 @@ macro_rules! operators {
         impl<B: IntoOperand> $op<B> for &Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
-            fn $method(self, b: B) -> Result<Tensor> { self.binary(BinaryFn::$op, b) }
+            fn $method(self, b: B) -> Result<Tensor> { self.clone().binary(BinaryFn::$op, b) }
         }
         impl<B: IntoOperand> $op<B> for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, b: B) -> Result<Tensor> { self.binary(BinaryFn::$op, b) }
         }
-        impl $op<&Tensor> for f64 {
+        operators! { $op, $method: f64, f32, i64, i32 }
+    )* };
+    ($op:ident, $method:ident: $($number:ty),*) => { $(
+        impl $op<&Tensor> for $number {
             type Output = Result<Tensor>;
             #[track_caller]
-            fn $method(self, b: &Tensor) -> Result<Tensor> { self.operand(b).at(stringify!($method))?.binary(BinaryFn::$op, b) }
+            fn $method(self, b: &Tensor) -> Result<Tensor> {
+                self.operand(b).at(stringify!($method))?.binary(BinaryFn::$op, b)
+            }
+        }
+        impl $op<Tensor> for $number {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, b: Tensor) -> Result<Tensor> {
+                self.operand(&b).at(stringify!($method))?.binary(BinaryFn::$op, b)
+            }
         }
     )* };
 }
@@ -35,5 +48,12 @@ impl Neg for &Tensor {
     #[track_caller]
     fn neg(self) -> Result<Tensor> {
         Tensor::neg(self)
+    }
+}
+impl Neg for Tensor {
+    type Output = Result<Tensor>;
+    #[track_caller]
+    fn neg(self) -> Result<Tensor> {
+        Tensor::neg(&self)
     }
 }
