@@ -1,5 +1,7 @@
 //! Rust's operators. They are fallible like the methods: `(&a + &b)? * 2.0`. A tensor that goes in by value may die in the
 //! operation and give its storage to the result.
+//!
+//! On the left stand f64 and i64 alone, so that literals need no suffix: with a second float type `2.0 * &x` is ambiguous.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -22,7 +24,7 @@ macro_rules! operators {
             #[track_caller]
             fn $method(self, b: B) -> Result<Tensor> { self.binary(BinaryFn::$op, b) }
         }
-        operators! { $op, $method: f64, f32, i64, i32 }
+        operators! { $op, $method: f64, i64 }
     )* };
     ($op:ident, $method:ident: $($number:ty),*) => { $(
         impl $op<&Tensor> for $number {

@@ -6,6 +6,7 @@ mod errors;
 mod gradcheck;
 mod gradients;
 mod hooks;
+mod methods;
 mod passes;
 mod samples;
 mod support;
