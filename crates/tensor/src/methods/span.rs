@@ -5,7 +5,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToIncl
 use remat_types::{Error, ErrorKind, Result};
 
 /// A range of an axis, made from Rust's ranges: `1..3`, `..-1`, `2..`, `..`, `0..=4`. Bounds count from the end if
-/// negative, and are cut to the extent.
+/// negative, and are cut to the extent. A pair `(1, -1)` says the same as `1..-1`, which Clippy takes for an empty range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Span {
     /// The first element; `None` for where the axis begins, or ends if the step is negative.
@@ -46,6 +46,11 @@ impl From<RangeFull> for Span {
 impl From<Range<isize>> for Span {
     fn from(r: Range<isize>) -> Span {
         Span { start: Some(r.start), end: Some(r.end) }
+    }
+}
+impl From<(isize, isize)> for Span {
+    fn from((start, end): (isize, isize)) -> Span {
+        Span::from(start..end)
     }
 }
 impl From<RangeFrom<isize>> for Span {
@@ -110,8 +115,9 @@ mod tests {
 
     #[test]
     fn inclusive_ranges_end_behind_their_last_element() {
+        assert_eq!(Span::from((1, -1)), Span { start: Some(1), end: Some(-1) });
         assert_eq!(Span::from(0..=1), Span::from(0..2));
-        assert_eq!(Span::from(0..=-1), Span::from(0..));
+        assert_eq!(Span::from(RangeInclusive::new(0, -1)), Span::from(0..));
         assert_eq!(Span::from(..=-2), Span::from(..-1));
         assert_eq!(Span::from(..=isize::MAX), Span::from(..));
     }
