@@ -7,11 +7,12 @@
 mod autodiff;
 mod gradcheck;
 mod methods;
+mod site;
 mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
 pub use gradcheck::{GradCheckReport, gradcheck};
-pub use methods::IntoOperand;
+pub use methods::{IntoOperand, Span};
 pub use tape::{NoGrad, is_recording, no_grad};
 pub use tensor::Tensor;
