@@ -15,7 +15,7 @@ const INLINE_INPUTS: usize = 4;
 ///
 /// # Safety
 /// Until this returns nobody else writes the launch's inputs, or reads or writes its outputs and workspace.
-pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch) -> Result<()> {
+pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Result<()> {
     check_disjoint(l)?;
     // SAFETY: nobody else uses the workspace by the caller's promise, and it is disjoint from all inputs and outputs by
     // `check_disjoint`.
@@ -46,25 +46,25 @@ pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch) -> Result<
     result.map_err(|e| e.with_op(l.op.label()))
 }
 
-fn input<'a>(region: &'a Region, l: &'a Launch, i: usize) -> Result<In<'a>> {
+fn input<'a>(region: &'a Region, l: &'a Launch<'_>, i: usize) -> Result<In<'a>> {
     let b = &l.x[i];
     if l.y.iter().any(|y| y.holds == Some(i)) {
-        return Ok(In::donated(b.dtype, &b.layout));
+        return Ok(In::donated(b.dtype, b.layout));
     }
     // SAFETY: called by `run_op` alone, whose caller promises that nobody writes inputs, and which has checked that they
     // are disjoint from outputs and workspace; among themselves they are only read.
-    Ok(In::new(b.dtype, &b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
+    Ok(In::new(b.dtype, b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
 }
 
-fn output<'a>(region: &'a Region, l: &'a Launch, j: usize) -> Result<Out<'a>> {
+fn output<'a>(region: &'a Region, l: &'a Launch<'_>, j: usize) -> Result<Out<'a>> {
     let b = &l.y[j];
     // SAFETY: called once per output by `run_op` alone, which has checked that outputs overlap neither each other nor
     // the workspace nor any input but the one this output took over, of which `input` makes no slice.
-    Ok(Out::new(b.dtype, &b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.holds))
+    Ok(Out::new(b.dtype, b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.holds))
 }
 
 /// Errors (Internal) if an output or the workspace overlaps anything else of the launch, or a layout its storage.
-fn check_disjoint(l: &Launch) -> Result<()> {
+fn check_disjoint(l: &Launch<'_>) -> Result<()> {
     let overlap = |a: (usize, usize), b: (usize, usize)| a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
     let ws = l.workspace;
     let mut bad = None;
@@ -108,9 +108,9 @@ pub(crate) unsafe fn upload(region: &Region, at: usize, data: &HostTensor) -> Re
 ///
 /// # Safety
 /// Until this returns nobody writes the tensor's storage.
-pub(crate) unsafe fn download(region: &Region, x: &Buffer) -> Result<HostTensor> {
+pub(crate) unsafe fn download(region: &Region, x: &Buffer<'_>) -> Result<HostTensor> {
     // SAFETY: nobody writes the range by the caller's promise.
-    HostTensor::gather(x.dtype, &x.layout, unsafe { region.bytes(x.at, x.bytes)? })
+    HostTensor::gather(x.dtype, x.layout, unsafe { region.bytes(x.at, x.bytes)? })
 }
 
 /// Moves bytes; ranges may overlap.

@@ -76,6 +76,10 @@ impl<T> Slab<T> {
         self.entries.get(key.0 as usize)?.as_ref()
     }
 
+    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+        self.entries.get_mut(key.0 as usize)?.as_mut()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
         self.entries.iter().enumerate().filter_map(|(i, e)| Some((Key(i as u32, PhantomData), e.as_ref()?)))
     }

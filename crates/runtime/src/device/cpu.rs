@@ -39,7 +39,7 @@ impl Backend for Cpu {
         unsafe { self.region.release(from, to) };
     }
 
-    fn launch(&mut self, launch: &Launch) -> Result<Event> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
         // SAFETY: only this thread reaches the region, nothing it started earlier still runs, and pool threads work for
         // the running call alone.
         unsafe { execute::run_op(&self.region, &self.pool, launch)? };
@@ -52,7 +52,7 @@ impl Backend for Cpu {
         Ok(Event::REACHED)
     }
 
-    fn download(&mut self, x: &Buffer, _after: Event) -> Result<HostTensor> {
+    fn download(&mut self, x: &Buffer<'_>, _after: Event) -> Result<HostTensor> {
         // SAFETY: as in `launch`.
         unsafe { execute::download(&self.region, x) }
     }

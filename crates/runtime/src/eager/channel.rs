@@ -8,7 +8,7 @@ use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::command::{Apply, Command, Until};
+use super::command::{Apply, Command, Put, PutFrom, Until};
 use super::device::{Charge, Device, Shared};
 use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
@@ -116,8 +116,8 @@ impl Channel {
     #[track_caller]
     pub fn put_as(&self, data: &HostTensor, kind: Kind) -> Result<Handle> {
         let id = self.new_id();
-        let command = Command::Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
-        self.shared.queue.push(command)?;
+        let put = Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
+        self.shared.queue.push(Command::Put(Box::new(put)))?;
         Ok(self.handle(id, Fact::of(data)))
     }
 
@@ -131,7 +131,8 @@ impl Channel {
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
         let (reply, value) = Reply::new();
         from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
-        self.shared.queue.push(Command::PutFrom { id, value, fact: fact.clone(), stream, site })?;
+        let put = PutFrom { id, value, fact: fact.clone(), stream, site };
+        self.shared.queue.push(Command::PutFrom(Box::new(put)))?;
         Ok(self.handle(id, fact))
     }
 
@@ -182,13 +183,15 @@ impl Channel {
             let values = values.map_err(|e| e.with_call_site(site))?;
             return values.iter().map(|v| self.put_as(v, Kind::Data)).collect();
         }
+        let workspace_bytes = op.workspace(&refs, self.shared.threads);
         drop(refs);
-        let y = self.enqueue(op.clone(), x, facts, fallback, site)?;
+        let label = op.label();
+        let y = self.enqueue(op, x, facts, workspace_bytes, fallback, site)?;
         if let Some(started) = started {
             let since = |t: std::time::Instant| t.duration_since(self.shared.opened).as_nanos() as u64;
             let span = Span {
                 lane: Lane::Dispatch,
-                name: op.label(),
+                name: label,
                 scope: Scope::current(),
                 start_ns: since(started),
                 duration_ns: started.elapsed().as_nanos() as u64,
@@ -204,6 +207,7 @@ impl Channel {
         op: OpRef,
         x: SmallVec<[Handle; 4]>,
         facts: Facts,
+        workspace_bytes: usize,
         fallback: SmallVec<[Option<u8>; 2]>,
         site: CallSite,
     ) -> Result<SmallVec<[Handle; 2]>> {
@@ -222,8 +226,19 @@ impl Channel {
         let mut living: SmallVec<[Handle; 4]> = SmallVec::new();
         let x = x.into_iter().map(|h| (h.id(), h.end().map_err(|h| living.push(h)).is_ok())).collect();
         let scope = Scope::current();
-        let command = Apply { op, x, y: ids, facts, fallback, stream: self.stream, site, scope, done };
-        self.shared.queue.push(Command::Apply(Box::new(command)))?;
+        let stream = self.stream;
+        self.shared.queue.push_apply(Apply {
+            op,
+            x,
+            y: ids,
+            facts,
+            workspace_bytes,
+            fallback,
+            stream,
+            site,
+            scope,
+            done,
+        })?;
         drop(living);
         if let Some(answer) = answer {
             answer.wait()?;
@@ -303,7 +318,7 @@ impl Channel {
 
     /// Charges host bytes against the budget while the result lives. Errors: Budget.
     pub fn charge(&self, bytes: usize, what: &str) -> Result<Charge> {
-        let charge = self.ask(|reply| Command::Charge { bytes, what: what.to_owned(), reply })?;
+        let charge = self.ask(|reply| Command::Charge { bytes, what: what.into(), reply })?;
         Ok(Charge { queue: self.shared.queue.clone(), charge, bytes })
     }
 

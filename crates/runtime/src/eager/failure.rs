@@ -34,3 +34,17 @@ impl Failure {
         self.reported.get()
     }
 }
+
+/// Why a command did not run.
+pub(super) enum Stop {
+    /// It failed itself.
+    Own(Error),
+    /// It depends on a failure.
+    Inherited(Rc<Failure>),
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Self {
+        Stop::Own(e)
+    }
+}

@@ -7,10 +7,8 @@
 
 use std::collections::VecDeque;
 
-use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
-use super::command::Command;
 use super::handle::TensorId;
 
 /// Weight of the newest command in the mean time of one.
@@ -33,18 +31,8 @@ pub(super) struct Future {
 }
 
 impl Future {
-    /// Notes a queued command. Every command is noted once, in order; its uses only if `with_uses`.
-    pub(super) fn note(&mut self, command: &Command, with_uses: bool) {
-        let ids: SmallVec<[TensorId; 4]> = match command {
-            Command::Apply(a) => a.x.iter().map(|x| x.0).collect(),
-            Command::Fetch { id, .. } | Command::Await { id, .. } => std::iter::once(*id).collect(),
-            _ => SmallVec::new(),
-        };
-        self.note_uses(if with_uses { &ids } else { &[] });
-    }
-
-    /// Notes a queued command by the tensors that it uses.
-    pub(super) fn note_uses(&mut self, ids: &[TensorId]) {
+    /// Notes a queued command by the tensors that it uses. Every command is noted once, in order.
+    pub(super) fn note(&mut self, ids: &[TensorId]) {
         self.end += 1;
         let at = self.end;
         for &id in ids {
@@ -53,6 +41,12 @@ impl Future {
                 uses.push_back(at);
             }
         }
+    }
+
+    /// Counts queued commands and forgets all uses: without a budget nobody asks for them.
+    pub(super) fn pass_over(&mut self, commands: usize) {
+        self.end += commands as u64;
+        self.uses.clear();
     }
 
     /// The next noted command runs now; the last one took `ns`.
@@ -64,11 +58,6 @@ impl Future {
     /// Forgets a deleted tensor.
     pub(super) fn forget(&mut self, id: TensorId) {
         self.uses.remove(&id);
-    }
-
-    /// Forgets all uses, when there is no budget; commands are counted on.
-    pub(super) fn clear(&mut self) {
-        self.uses.clear();
     }
 
     /// Estimated time until a tensor is used, if a queued command uses it.

@@ -10,7 +10,7 @@ use remat_types::{BudgetShortfall, Error, ErrorKind, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::run::Call;
-use super::table::{RecipeId, Source, StorageId};
+use super::table::{Input, RecipeId, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
@@ -24,7 +24,7 @@ struct Frame {
 
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
-    pub(super) fn pin_inputs(&mut self, x: &[Source]) -> Result<()> {
+    pub(super) fn pin_inputs(&mut self, x: &[Input]) -> Result<()> {
         for s in x {
             self.table.storages[s.storage].pins += 1;
         }
@@ -42,7 +42,7 @@ impl Worker {
     }
 
     /// Releases what [`Worker::pin_inputs`] pinned.
-    pub(super) fn unpin(&mut self, x: &[Source]) {
+    pub(super) fn unpin(&mut self, x: &[Input]) {
         let now = self.now_ns;
         for s in x {
             let s = &mut self.table.storages[s.storage];
@@ -100,7 +100,7 @@ impl Worker {
     fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> Result<()> {
         let s = &self.table.storages[missing];
         let Some((recipe, _)) = s.recipe else {
-            let text = format!("a storage made by {} has neither bytes nor a recipe", s.label);
+            let text = format!("a storage made by {} has neither bytes nor a recipe", s.label.text);
             return Err(Error::new(ErrorKind::Internal, text));
         };
         stack.push(Frame { recipe, held: SmallVec::new() });
@@ -120,7 +120,7 @@ impl Worker {
     }
 
     /// A budget error of bringing back `x`, told what that and `extra` bytes beside it take altogether.
-    pub(super) fn with_recomputation(&self, e: Error, x: &[Source], extra: usize) -> Error {
+    pub(super) fn with_recomputation(&self, e: Error, x: &[Input], extra: usize) -> Error {
         let Some(s) = e.shortfall() else { return e };
         let enough = self.table.fixed_bytes + self.bytes_to_make(x, extra);
         if enough <= s.smallest_feasible_bytes {
@@ -139,7 +139,7 @@ impl Worker {
     /// With `X` the bytes of all inputs, `x_1, x_2, ..` the missing ones in the order in which they are made, and `H` the
     /// resident ones if they are pinned meanwhile: `D = max(X + extra, max over i of H + x_1 + .. + x_(i-1) + D(producer
     /// of x_i))`.
-    fn bytes_to_make(&self, x: &[Source], extra: usize) -> usize {
+    fn bytes_to_make(&self, x: &[Input], extra: usize) -> usize {
         let mut known: FxHashMap<RecipeId, usize> = FxHashMap::default();
         let mut stack: Vec<RecipeId> = self.missing_producers(x).into_iter().map(|(_, r)| r).collect();
         while let Some(&id) = stack.last() {
@@ -148,7 +148,7 @@ impl Worker {
             unknown.retain(|(_, p)| !known.contains_key(p));
             if unknown.is_empty() {
                 let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
-                let extra = outputs + self.scratch_bytes(&r.op, &r.x);
+                let extra = outputs + Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes);
                 known.insert(id, self.depth_first_bytes(&r.x, extra, false, &known));
                 stack.pop();
             } else {
@@ -160,7 +160,7 @@ impl Worker {
 
     fn depth_first_bytes(
         &self,
-        x: &[Source],
+        x: &[Input],
         extra: usize,
         pins_resident: bool,
         known: &FxHashMap<RecipeId, usize>,
@@ -184,7 +184,7 @@ impl Worker {
     }
 
     /// The missing ones of `x` with their producers, in the order in which they are made.
-    fn missing_producers(&self, x: &[Source]) -> SmallVec<[(StorageId, RecipeId); 4]> {
+    fn missing_producers(&self, x: &[Input]) -> SmallVec<[(StorageId, RecipeId); 4]> {
         let mut missing: SmallVec<[(StorageId, RecipeId); 4]> = SmallVec::new();
         for s in x {
             let storage = &self.table.storages[s.storage];
@@ -215,23 +215,35 @@ impl Worker {
         let r = &self.table.recipes[id];
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
         let (stream, scope, site) = (r.stream, r.scope.clone(), r.site);
-        let cost_ns = r.cost_ns;
+        let (cost, cost_ns, workspace_bytes) = (r.cost, r.cost_ns, r.workspace_bytes);
         for s in &x {
             self.table.storages[s.storage].pins += 1;
         }
         let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
         let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
+        let label = self.ledger.label(op.label());
         for (slot, fact) in slots.iter().zip(&facts) {
             let target = slot.filter(|s| !self.table.is_resident(*s)).unwrap_or_else(|| {
-                let s = self.new_storage(fact.bytes(), Kind::Workspace, op.label());
+                let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
                 scratch.push(s);
                 s
             });
             self.table.storages[target].pins += 1;
             y.push(target);
         }
-        let call = Call { op: &op, x: &x, y: &y, facts: &facts, holds: &[], stream, scope: &scope, site, again: true };
-        let result = self.place_outputs(&y, &[], cost_ns, &op, &x).and_then(|()| self.run(&call));
+        let call = Call {
+            op: &op,
+            x: &x,
+            y: &y,
+            facts: &facts,
+            workspace_bytes,
+            holds: &[],
+            stream,
+            scope: &scope,
+            site,
+            again: true,
+        };
+        let result = self.place_outputs(&call, cost_ns).and_then(|()| self.run(&call));
         for &s in &y {
             let s = &mut self.table.storages[s];
             s.pins -= 1;
@@ -246,7 +258,10 @@ impl Worker {
         scratch.into_iter().for_each(|s| self.destroy(s));
         self.unpin(&x);
         if let Ok(ns) = result {
-            self.learn(id, ns);
+            let cost_ns = self.costs.learn(cost, ns);
+            if let Some(r) = self.table.recipes.get_mut(id) {
+                r.cost_ns = cost_ns;
+            }
         }
         result.map(|_| ())
     }

@@ -5,7 +5,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Facts, Layout, Result, Smal
 
 use super::command::{Apply, Command, Until};
 use super::handle::TensorId;
-use super::queue::Reply;
+use super::queue::{Next, Reply};
 use super::table::{Slot, Source};
 use super::worker::Worker;
 use crate::device::{Backend, StreamId};
@@ -31,7 +31,7 @@ impl Simulated {
     /// Tells the worker of a command to come, by the tensors that it uses.
     pub(crate) fn foresee(&mut self, uses: &[u64]) {
         let ids: SmallVec<[TensorId; 4]> = uses.iter().map(|id| TensorId(*id)).collect();
-        self.0.future.note_uses(&ids);
+        self.0.future.note(&ids);
     }
 
     /// Runs one foreseen command.
@@ -44,7 +44,7 @@ impl Simulated {
 
     fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let (reply, answer) = Reply::new();
-        self.0.step(command(reply));
+        self.0.step(Next::Command(command(reply)));
         answer.wait()
     }
 
@@ -56,15 +56,18 @@ impl Simulated {
     pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
         let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(crate::device::Event::REACHED))?;
         let source = Source { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
-        self.0.bind(TensorId(id), Slot::Ready(source));
+        self.0.bind_new(TensorId(id), source);
         Ok(())
     }
 
     pub(crate) fn apply(&mut self, op: OpRef, x: &[(u64, bool)], y: SmallVec<[u64; 2]>, facts: Facts) -> Result<()> {
         x.iter().try_for_each(|(id, _)| self.source(*id).map(|_| ()))?;
         let (reply, answer) = Reply::new();
-        self.0.step(Command::Apply(Box::new(Apply {
+        // A recorded op's workspace does not depend on its inputs.
+        let workspace_bytes = op.workspace(&[], 1);
+        self.0.step(Next::Apply(Apply {
             op,
+            workspace_bytes,
             x: x.iter().map(|&(id, dies)| (TensorId(id), dies)).collect(),
             y: y.into_iter().map(TensorId).collect(),
             facts,
@@ -73,25 +76,25 @@ impl Simulated {
             site: CallSite::here(),
             scope: None,
             done: Some((reply, Until::Launched)),
-        })));
+        }));
         answer.wait()
     }
 
     pub(crate) fn delete(&mut self, id: u64) -> Result<()> {
         self.source(id)?;
-        self.0.step(Command::Delete { id: TensorId(id) });
+        self.0.step(Next::Command(Command::Delete { id: TensorId(id) }));
         Ok(())
     }
 
     pub(crate) fn drop_value(&mut self, id: u64) -> Result<()> {
         self.source(id)?;
-        self.0.step(Command::DropValue { id: TensorId(id) });
+        self.0.step(Next::Command(Command::DropValue { id: TensorId(id) }));
         Ok(())
     }
 
     pub(crate) fn commit(&mut self, id: u64, kind: Kind) -> Result<()> {
         self.source(id)?;
-        self.0.step(Command::Commit { id: TensorId(id), kind });
+        self.0.step(Next::Command(Command::Commit { id: TensorId(id), kind }));
         self.ask(|reply| Command::Sync { reply })
     }
 
