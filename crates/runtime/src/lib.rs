@@ -5,6 +5,7 @@
 //! channels send it commands.
 
 mod arena;
+mod clock;
 mod device;
 mod eager;
 mod execute;

@@ -72,6 +72,14 @@ impl<T> Slab<T> {
         value
     }
 
+    /// As [`Slab::remove`] for who does not want the value: it is dropped where it lies.
+    pub(crate) fn discard(&mut self, key: Key<T>) {
+        if let Some(entry @ Some(_)) = self.entries.get_mut(key.0 as usize) {
+            *entry = None;
+            self.vacant.push(key.0);
+        }
+    }
+
     pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
         self.entries.get(key.0 as usize)?.as_ref()
     }

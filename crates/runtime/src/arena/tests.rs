@@ -58,7 +58,7 @@ proptest! {
                             prop_assert_eq!(b.bytes(), want * ALIGN_BYTES);
                             let range = b.start() / ALIGN_BYTES..b.end() / ALIGN_BYTES;
                             prop_assert!(model.0[range.clone()].iter().all(Option::is_none), "overlap");
-                            if !kept.contains(&(range.start, range.end)) || seen.0[range.start].is_none() {
+                            if !kept.contains(&(range.start, range.end)) {
                                 let left = seen.0[..range.start].iter().rev().take_while(|o| o.is_none()).count();
                                 let right = seen.0[range.end..].iter().take_while(|o| o.is_none()).count();
                                 prop_assert_eq!(Some(left + want + right), fit, "not the best fit");

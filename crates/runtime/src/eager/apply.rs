@@ -7,6 +7,7 @@ use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
 use super::command::{Apply, Until};
 use super::costs::{Found, facts};
 use super::failure::{Failure, Stop};
+use super::ledger::Label;
 use super::run::Call;
 use super::table::{Input, Recipe, Slot, Source, StorageId};
 use super::worker::Worker;
@@ -18,11 +19,11 @@ use crate::report::Kind;
 const MAX_RECIPE_DEPTH: u32 = 10_000;
 
 impl Worker {
-    pub(super) fn apply(&mut self, mut a: Apply) {
+    pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
-        let reply = match self.try_apply(&mut a) {
+        let reply = match self.try_apply(a) {
             Ok(()) => {
-                self.record_apply(&a);
+                self.record_apply(a);
                 Ok(())
             }
             Err(stop) => {
@@ -30,7 +31,7 @@ impl Worker {
                     Stop::Own(e) => self.record_failure(e.with_op(a.op.label()).with_call_site(a.site)),
                     Stop::Inherited(f) => f,
                 };
-                self.bind_failed(&a, &failure);
+                self.bind_failed(a, &failure);
                 if done.is_some() { Err(failure.report()) } else { Ok(()) }
             }
         };
@@ -55,7 +56,7 @@ impl Worker {
     }
 
     pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, Stop> {
-        let mut x = SmallVec::with_capacity(a.x.len());
+        let mut x = SmallVec::new();
         for (id, _) in &a.x {
             match self.table.tensors.get(id) {
                 Some(Slot::Ready(s)) => x.push(s.clone()),
@@ -78,14 +79,15 @@ impl Worker {
         {
             return Ok(self.bind_view(a, s, layout)?);
         }
-        self.running = a.op.label();
+        let label = self.ledger.label(a.op.label());
+        self.running = label.text;
         self.still_needed = 0;
         if let Err(e) = self.pin_inputs(&x) {
             let outputs = a.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
             let extra = outputs + Self::scratch_bytes(&a.op, &x, a.workspace_bytes);
             return Err(self.with_recomputation(e, &x, extra).into());
         }
-        let result = self.compute(a, &x);
+        let result = self.compute(a, label, &x);
         self.unpin(&x);
         Ok(result?)
     }
@@ -100,13 +102,13 @@ impl Worker {
     }
 
     /// Runs an op for the first time. Inputs are resident and pinned.
-    fn compute(&mut self, a: &mut Apply, x: &SmallVec<[Input; 4]>) -> Result<()> {
+    fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> Result<()> {
         let recording = self.budget.is_some() || self.options.always_record;
         let found = recording.then(|| self.costs.find(&a.op, x));
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
         let holds = self.donations(a, x);
-        let (y, from_source) = self.new_outputs(a, x, &holds);
-        let result = self.compute_into(a, x, &y, &holds, cost_ns);
+        let (y, from_source) = self.new_outputs(a, label, x, &holds);
+        let result = self.compute_into(a, label, x, &y, &holds, cost_ns);
         for (&id, hold) in y.iter().zip(&holds) {
             self.table.storages[id].pins = 0;
             if result.is_err() {
@@ -131,28 +133,33 @@ impl Worker {
     }
 
     /// A pinned storage for each output, and whether one of them takes the bytes of a source.
-    fn new_outputs(&mut self, a: &Apply, x: &[Input], holds: &[Option<usize>]) -> (SmallVec<[StorageId; 2]>, bool) {
-        let label = self.ledger.label(a.op.label());
+    fn new_outputs(
+        &mut self,
+        a: &Apply,
+        label: Label,
+        x: &[Input],
+        holds: &[Option<usize>],
+    ) -> (SmallVec<[StorageId; 2]>, bool) {
         let mut from_source = false;
-        let y = (a.facts.iter().zip(holds))
-            .map(|(f, hold)| {
-                let mut kind = Kind::Activation;
-                if let Some(i) = *hold {
-                    let s = &self.table.storages[x[i].storage];
-                    from_source |= s.recipe.is_none();
-                    kind = if s.kind == Kind::Data { Kind::Activation } else { s.kind };
-                }
-                let id = self.new_storage(f.bytes(), kind, label);
-                self.table.storages[id].pins = 1;
-                id
-            })
-            .collect();
+        let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
+        for (f, hold) in a.facts.iter().zip(holds) {
+            let mut kind = Kind::Activation;
+            if let Some(i) = *hold {
+                let s = &self.table.storages[x[i].storage];
+                from_source |= s.recipe.is_none();
+                kind = if s.kind == Kind::Data { Kind::Activation } else { s.kind };
+            }
+            let id = self.new_storage(f.bytes(), kind, label);
+            self.table.storages[id].pins = 1;
+            y.push(id);
+        }
         (y, from_source)
     }
 
     fn compute_into(
         &mut self,
         a: &Apply,
+        label: Label,
         x: &[Input],
         y: &[StorageId],
         holds: &[Option<usize>],
@@ -161,6 +168,7 @@ impl Worker {
         // A donated input will have no block of its own any more; the launch knows it by `holds`.
         let call = Call {
             op: &a.op,
+            label,
             x,
             y,
             facts: &a.facts,

@@ -167,7 +167,9 @@ impl Channel {
         site: CallSite,
     ) -> Result<SmallVec<[Handle; 2]>> {
         let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
-        let refs: SmallVec<[&Fact; 4]> = x.iter().map(Handle::fact).collect();
+        // Vectors are filled by pushes on this path: collecting into a SmallVec costs several times as much.
+        let mut refs: SmallVec<[&Fact; 4]> = SmallVec::new();
+        x.iter().for_each(|h| refs.push(h.fact()));
         let facts = op.infer(&refs).map_err(|e| e.with_call_site(site))?;
         for h in &x {
             self.own(h).map_err(|e| e.with_op(op.label()).with_call_site(site))?;
@@ -211,8 +213,13 @@ impl Channel {
         fallback: SmallVec<[Option<u8>; 2]>,
         site: CallSite,
     ) -> Result<SmallVec<[Handle; 2]>> {
-        let ids: SmallVec<[TensorId; 2]> = facts.iter().map(|_| self.new_id()).collect();
-        let handles = ids.iter().zip(&facts).map(|(id, f)| self.handle(*id, f.clone())).collect();
+        let mut ids: SmallVec<[TensorId; 2]> = SmallVec::new();
+        let mut handles: SmallVec<[Handle; 2]> = SmallVec::new();
+        for f in &facts {
+            let id = self.new_id();
+            ids.push(id);
+            handles.push(self.handle(id, f.clone()));
+        }
         let until = match self.shared.options.async_level {
             AsyncLevel::Sync => Some(Until::Finished),
             AsyncLevel::Launched => Some(Until::Launched),
@@ -224,12 +231,17 @@ impl Channel {
         });
         // Handles that live on are let go only after the command is queued: their delete must come behind it.
         let mut living: SmallVec<[Handle; 4]> = SmallVec::new();
-        let x = x.into_iter().map(|h| (h.id(), h.end().map_err(|h| living.push(h)).is_ok())).collect();
+        let mut inputs: SmallVec<[(TensorId, bool); 4]> = SmallVec::new();
+        for h in x {
+            let id = h.id();
+            let ended = h.end().map_err(|h| living.push(h));
+            inputs.push((id, ended.is_ok()));
+        }
         let scope = Scope::current();
         let stream = self.stream;
         self.shared.queue.push_apply(Apply {
             op,
-            x,
+            x: inputs,
             y: ids,
             facts,
             workspace_bytes,

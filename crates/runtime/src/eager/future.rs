@@ -5,8 +5,7 @@
 //! what is queued the policy falls back to the past: time since the last use. Choices may so depend on how far the
 //! caller happened to be; values never do.
 
-use std::collections::VecDeque;
-
+use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
 use super::handle::TensorId;
@@ -22,7 +21,7 @@ const HORIZON_COMMANDS: f64 = 128.0;
 #[derive(Default)]
 pub(super) struct Future {
     /// Positions of queued uses, ascending.
-    uses: FxHashMap<TensorId, VecDeque<u64>>,
+    uses: FxHashMap<TensorId, SmallVec<[u64; 4]>>,
     /// Position of the command that runs now.
     at: u64,
     /// Position that the next noted command gets.
@@ -37,8 +36,8 @@ impl Future {
         let at = self.end;
         for &id in ids {
             let uses = self.uses.entry(id).or_default();
-            if uses.back() != Some(&at) {
-                uses.push_back(at);
+            if uses.last() != Some(&at) {
+                uses.push(at);
             }
         }
     }
@@ -64,10 +63,9 @@ impl Future {
     pub(super) fn until_use_ns(&mut self, id: TensorId) -> Option<f64> {
         let (at, mean_ns) = (self.at, self.mean_ns);
         let uses = self.uses.get_mut(&id)?;
-        while uses.front().is_some_and(|u| *u <= at) {
-            uses.pop_front();
-        }
-        uses.front().map(|u| (u - at) as f64 * mean_ns)
+        let past = uses.iter().take_while(|u| **u <= at).count();
+        uses.drain(..past);
+        uses.first().map(|u| (u - at) as f64 * mean_ns)
     }
 
     /// Beyond this time all uses count as equally far.

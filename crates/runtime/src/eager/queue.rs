@@ -1,10 +1,10 @@
 //! The bounded queue between callers and the worker, and the replies that come back.
 //!
 //! Producers append to one batch under a mutex; the worker takes the whole batch at once and leaves its own, empty one,
-//! so the two sides meet once a batch, not once a command, and commands cost no allocation. An idle worker spins shortly before it parks: waking a parked thread costs the
-//! caller tens of microseconds. Deletes never wait for room, so that dropping a handle cannot block.
+//! so the two sides meet once a batch, not once a command, and commands cost no allocation. An idle worker spins shortly
+//! before it parks: waking a parked thread costs the caller tens of microseconds. Deletes never wait for room, so that
+//! dropping a handle cannot block.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,60 +22,75 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Commands in order. Applications, which are large and most of all, lie in a ring of their own.
+/// Commands in order. Applications, which are large and most of all, lie in a vector of their own, run where they lie
+/// and are dropped together.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// `None` stands for the next of `applies`.
-    order: VecDeque<Option<Command>>,
-    applies: VecDeque<Apply>,
+    order: Vec<Option<Command>>,
+    applies: Vec<Apply>,
+    /// How many of each have been handed out.
+    passed: usize,
+    applies_passed: usize,
 }
 
 /// What to run next.
-pub(crate) enum Next {
-    Apply(Apply),
+pub(crate) enum Next<'a> {
+    Apply(&'a mut Apply),
     Command(Command),
 }
 
 impl Batch {
+    /// Commands that have not been handed out.
     pub(crate) fn len(&self) -> usize {
-        self.order.len()
+        self.order.len() - self.passed
     }
 
-    fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     fn push(&mut self, command: Command) {
-        self.order.push_back(Some(command));
-    }
-
-    fn push_apply(&mut self, a: Apply) {
-        self.order.push_back(None);
-        self.applies.push_back(a);
+        self.order.push(Some(command));
     }
 
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Next> {
-        match self.order.pop_front()? {
-            Some(c) => Some(Next::Command(c)),
-            None => self.applies.pop_front().map(Next::Apply),
-        }
+    fn push_apply(&mut self, a: Apply) {
+        self.order.push(None);
+        self.applies.push(a);
     }
 
-    fn append(&mut self, other: &mut Batch) {
+    /// Hands out the next command; after the last one the batch can be filled anew.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Next<'_>> {
+        let Some(next) = self.order.get_mut(self.passed) else {
+            self.order.clear();
+            self.applies.clear();
+            (self.passed, self.applies_passed) = (0, 0);
+            return None;
+        };
+        self.passed += 1;
+        if let Some(c) = next.take() {
+            return Some(Next::Command(c));
+        }
+        self.applies_passed += 1;
+        self.applies.get_mut(self.applies_passed - 1).map(Next::Apply)
+    }
+
+    /// Appends a batch of which none was handed out.
+    pub(crate) fn append(&mut self, other: &mut Batch) {
         self.order.append(&mut other.order);
         self.applies.append(&mut other.applies);
     }
 
-    /// Tells the tensors whose bytes each command uses, from command `from` on.
-    pub(crate) fn uses_from(&self, from: usize, mut tell: impl FnMut(&[TensorId])) {
-        let passed = self.order.range(..from).filter(|c| c.is_none()).count();
-        let mut applies = self.applies.range(passed..);
-        for c in self.order.range(from..) {
+    /// Tells the tensors whose bytes each command uses, in a batch of which none was handed out.
+    pub(crate) fn uses(&self, mut tell: impl FnMut(&[TensorId])) {
+        let mut applies = self.applies.iter();
+        for c in &self.order {
             match c {
                 None => {
-                    let a = applies.next().into_iter().flat_map(|a| &a.x);
-                    tell(&a.map(|x| x.0).collect::<SmallVec<[TensorId; 4]>>());
+                    let x = applies.next().into_iter().flat_map(|a| &a.x);
+                    tell(&x.map(|x| x.0).collect::<SmallVec<[TensorId; 4]>>());
                 }
                 Some(Command::Fetch { id, .. } | Command::Await { id, .. }) => tell(&[*id]),
                 Some(_) => tell(&[]),
@@ -126,13 +141,18 @@ impl Queue {
 
     /// Appends a command; waits while the queue is full. Errors: Closed after close, or in a forked child.
     pub(crate) fn push(&self, command: Command) -> Result<()> {
-        self.append(self.room()?, |b| b.push(command));
+        let mut q = self.room()?;
+        q.batch.push(command);
+        self.appended(q);
         Ok(())
     }
 
     /// As [`Queue::push`].
+    #[inline]
     pub(crate) fn push_apply(&self, a: Apply) -> Result<()> {
-        self.append(self.room()?, |b| b.push_apply(a));
+        let mut q = self.room()?;
+        q.batch.push_apply(a);
+        self.appended(q);
         Ok(())
     }
 
@@ -156,15 +176,16 @@ impl Queue {
     /// Appends a delete without waiting for room; ignored after close and in a forked child.
     pub(crate) fn push_delete(&self, command: Command) {
         if self.fork_generation == fork::generation() {
-            let q = lock(&self.inner);
+            let mut q = lock(&self.inner);
             if q.closed.is_none() {
-                self.append(q, |b| b.push(command));
+                q.batch.push(command);
+                self.appended(q);
             }
         }
     }
 
-    fn append(&self, mut q: MutexGuard<'_, Inner>, push: impl FnOnce(&mut Batch)) {
-        push(&mut q.batch);
+    /// Tells the worker of what was appended.
+    fn appended(&self, mut q: MutexGuard<'_, Inner>) {
         self.len.store(q.batch.len(), Ordering::Release);
         let wake = std::mem::take(&mut q.worker_parked);
         drop(q);
@@ -185,20 +206,18 @@ impl Queue {
             q = self.for_worker.wait(q).unwrap_or_else(PoisonError::into_inner);
             q.worker_parked = false;
         }
-        std::mem::swap(&mut q.batch, batch);
-        self.len.store(0, Ordering::Release);
-        if q.producers_parked > 0 {
-            self.for_producers.notify_all();
+        self.swap(q, batch);
+    }
+
+    /// As [`Queue::take`], without waiting.
+    pub(crate) fn try_take(&self, batch: &mut Batch) {
+        if self.len.load(Ordering::Acquire) > 0 {
+            self.swap(lock(&self.inner), batch);
         }
     }
 
-    /// Appends what waits to `batch`, without waiting.
-    pub(crate) fn try_take(&self, batch: &mut Batch) {
-        if self.len.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let mut q = lock(&self.inner);
-        batch.append(&mut q.batch);
+    fn swap(&self, mut q: MutexGuard<'_, Inner>, batch: &mut Batch) {
+        std::mem::swap(&mut q.batch, batch);
         self.len.store(0, Ordering::Release);
         if q.producers_parked > 0 {
             self.for_producers.notify_all();

@@ -233,6 +233,7 @@ impl Worker {
         }
         let call = Call {
             op: &op,
+            label,
             x: &x,
             y: &y,
             facts: &facts,

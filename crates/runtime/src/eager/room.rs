@@ -228,9 +228,9 @@ impl Worker {
             let free: usize = self.arena.capacity() - self.arena.in_use();
             let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(), free + over) else {
                 let id = {
-                let label = self.ledger.label("set_budget");
-                self.table.storages.insert(Storage::new(0, Kind::Workspace, label))
-            };
+                    let label = self.ledger.label("set_budget");
+                    self.table.storages.insert(Storage::new(0, Kind::Workspace, label))
+                };
                 let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
                 let e = self.shortfall(id);
                 (self.budget, self.running) = (old, running);

@@ -7,6 +7,7 @@ use remat_ops::{LayoutReq, OpRef};
 use remat_types::{CallSite, Error, Fact, Layout, Result, SmallVec};
 
 use super::costs::facts;
+use super::ledger::Label;
 use super::table::{Input, Source, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
@@ -17,6 +18,8 @@ use crate::report::Kind;
 /// What to run: inputs resident and pinned, outputs placed and pinned.
 pub(super) struct Call<'a> {
     pub(super) op: &'a OpRef,
+    /// The op's, which costs a lookup to ask for.
+    pub(super) label: Label,
     pub(super) x: &'a [Input],
     pub(super) y: &'a [StorageId],
     pub(super) facts: &'a [Fact],
@@ -33,7 +36,7 @@ pub(super) struct Call<'a> {
 impl Worker {
     /// Places every output that did not take over an input. On an error none of them stays placed.
     pub(super) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
-        self.running = call.op.label();
+        self.running = call.label.text;
         let takes = |j: usize| call.holds.get(j).is_some_and(Option::is_some);
         for (j, &id) in call.y.iter().enumerate() {
             if takes(j) {
@@ -71,7 +74,6 @@ impl Worker {
 
     /// Runs a call and returns its time in nanoseconds. Errors: Budget for scratch memory, or the kernel's.
     pub(super) fn run(&mut self, call: &Call<'_>) -> Result<u64> {
-        self.running = call.op.label();
         let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
         let result = self.run_with(call, &mut scratch);
         for s in scratch {
@@ -90,7 +92,7 @@ impl Worker {
             }
         }
         let x = copied.as_deref().unwrap_or(call.x);
-        self.running = call.op.label();
+        self.running = call.label.text;
         let workspace = match call.workspace_bytes {
             0 => None,
             bytes => Some(self.scratch(bytes, call, scratch)?),
@@ -107,8 +109,7 @@ impl Worker {
     }
 
     fn scratch(&mut self, bytes: usize, call: &Call<'_>, scratch: &mut SmallVec<[StorageId; 2]>) -> Result<StorageId> {
-        let label = self.ledger.label(call.op.label());
-        let id = self.new_storage(bytes, Kind::Workspace, label);
+        let id = self.new_storage(bytes, Kind::Workspace, call.label);
         self.table.storages[id].pins = 1;
         scratch.push(id);
         if let Err(e) = self.place(id, crate::arena::End::Low) {
@@ -130,7 +131,8 @@ impl Worker {
         let id = self.scratch(facts[0].bytes(), call, scratch)?;
         let op = self.contiguous.clone();
         let x = std::slice::from_ref(s);
-        let copy = Call { op: &op, x, y: &[id], facts: &facts, workspace_bytes: 0, holds: &[], ..*call };
+        let label = self.ledger.label(op.label());
+        let copy = Call { op: &op, label, x, y: &[id], facts: &facts, workspace_bytes: 0, holds: &[], ..*call };
         self.launch(&copy, copy.x, None)?;
         Ok(Source { storage: id, layout: Layout::contiguous(s.layout.shape().clone()), dtype: s.dtype })
     }
@@ -213,7 +215,7 @@ impl Worker {
     }
 
     fn count(&mut self, call: &Call<'_>, start_ns: u64, ns: u64) {
-        let label = call.op.label();
+        let label = call.label.text;
         if call.again {
             self.stats.recomputed_ops += 1;
             self.stats.recomputed_ns += ns;

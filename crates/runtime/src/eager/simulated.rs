@@ -5,7 +5,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Facts, Layout, Result, Smal
 
 use super::command::{Apply, Command, Until};
 use super::handle::TensorId;
-use super::queue::{Next, Reply};
+use super::queue::Reply;
 use super::table::{Slot, Source};
 use super::worker::Worker;
 use crate::device::{Backend, StreamId};
@@ -44,7 +44,7 @@ impl Simulated {
 
     fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let (reply, answer) = Reply::new();
-        self.0.step(Next::Command(command(reply)));
+        self.0.step(command(reply));
         answer.wait()
     }
 
@@ -65,7 +65,7 @@ impl Simulated {
         let (reply, answer) = Reply::new();
         // A recorded op's workspace does not depend on its inputs.
         let workspace_bytes = op.workspace(&[], 1);
-        self.0.step(Next::Apply(Apply {
+        self.0.apply(&mut Apply {
             op,
             workspace_bytes,
             x: x.iter().map(|&(id, dies)| (TensorId(id), dies)).collect(),
@@ -76,25 +76,25 @@ impl Simulated {
             site: CallSite::here(),
             scope: None,
             done: Some((reply, Until::Launched)),
-        }));
+        });
         answer.wait()
     }
 
     pub(crate) fn delete(&mut self, id: u64) -> Result<()> {
         self.source(id)?;
-        self.0.step(Next::Command(Command::Delete { id: TensorId(id) }));
+        self.0.step(Command::Delete { id: TensorId(id) });
         Ok(())
     }
 
     pub(crate) fn drop_value(&mut self, id: u64) -> Result<()> {
         self.source(id)?;
-        self.0.step(Next::Command(Command::DropValue { id: TensorId(id) }));
+        self.0.step(Command::DropValue { id: TensorId(id) });
         Ok(())
     }
 
     pub(crate) fn commit(&mut self, id: u64, kind: Kind) -> Result<()> {
         self.source(id)?;
-        self.0.step(Next::Command(Command::Commit { id: TensorId(id), kind }));
+        self.0.step(Command::Commit { id: TensorId(id), kind });
         self.ask(|reply| Command::Sync { reply })
     }
 

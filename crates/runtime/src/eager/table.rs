@@ -180,18 +180,15 @@ impl Table {
         if r.y.iter().any(Option::is_some) {
             return SmallVec::new();
         }
+        let x = std::mem::take(&mut r.x);
+        self.recipes.discard(recipe);
         let mut orphans = SmallVec::new();
-        if let Some(r) = self.recipes.remove(recipe) {
-            for x in r.x {
-                let Some(s) = self.storages.get(x.storage) else { continue };
-                if !s.readers.contains(&recipe) {
-                    continue;
-                }
-                let s = &mut self.storages[x.storage];
-                s.readers.retain(|r| *r != recipe);
-                if s.readers.is_empty() && s.handles == 0 && s.pins == 0 && s.wanted == 0 {
-                    orphans.push(x.storage);
-                }
+        for x in x {
+            let Some(s) = self.storages.get_mut(x.storage) else { continue };
+            let Some(at) = s.readers.iter().position(|r| *r == recipe) else { continue };
+            s.readers.remove(at);
+            if s.readers.is_empty() && s.handles == 0 && s.pins == 0 && s.wanted == 0 {
+                orphans.push(x.storage);
             }
         }
         orphans

@@ -16,7 +16,8 @@ use super::worker::Worker;
 impl Worker {
     /// For each output, the dying input whose storage it takes.
     pub(super) fn donations(&mut self, a: &Apply, x: &[Input]) -> SmallVec<[Option<usize>; 2]> {
-        let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::from_elem(None, a.y.len());
+        let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::new();
+        a.y.iter().for_each(|_| holds.push(None));
         for &(i, j) in a.op.overwrite() {
             if i < x.len() && j < holds.len() && holds[j].is_none() && self.may_take(a, x, i, &a.facts[j]) {
                 holds[j] = Some(i);

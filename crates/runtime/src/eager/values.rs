@@ -105,7 +105,9 @@ impl Worker {
         if let Some(Slot::Ready(s)) = self.table.tensors.remove(&id) {
             let storage = &mut self.table.storages[s.storage];
             storage.handles -= 1;
-            storage.tensors.retain(|t| *t != id);
+            if let Some(at) = storage.tensors.iter().position(|t| *t == id) {
+                storage.tensors.swap_remove(at);
+            }
             self.future.forget(id);
             if storage.handles == 0 {
                 self.settle(s.storage);
@@ -122,7 +124,7 @@ impl Worker {
             }
             self.unplace(id);
             dead.extend(self.table.detach(id));
-            self.table.storages.remove(id);
+            self.table.storages.discard(id);
         }
     }
 

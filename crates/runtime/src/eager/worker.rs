@@ -13,7 +13,7 @@ use super::costs::Costs;
 use super::failure::Failure;
 use super::future::Future;
 use super::ledger::Ledger;
-use super::queue::{Batch, Next, Queue};
+use super::queue::{Batch, Next, Queue, Reply};
 use super::table::{Slot, Table};
 use crate::arena::Arena;
 use crate::device::{Backend, Event};
@@ -50,8 +50,10 @@ pub(super) struct Worker {
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
     pub(super) future: Future,
-    /// Commands taken from the queue and not yet run.
-    pending: Batch,
+    /// Commands of the batch that runs which have not run yet.
+    left: usize,
+    /// Commands that were taken from the queue behind that batch, to see further.
+    ahead: Batch,
     /// None when commands are stepped by hand.
     queue: Option<Arc<Queue>>,
     pub(super) unreported: VecDeque<Rc<Failure>>,
@@ -88,7 +90,8 @@ impl Worker {
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
             future: Future::default(),
-            pending: Batch::default(),
+            left: 0,
+            ahead: Batch::default(),
             queue: None,
             unreported: VecDeque::new(),
             step_failure: None,
@@ -100,51 +103,64 @@ impl Worker {
     /// Runs commands until the queue is closed.
     pub(super) fn serve(mut self, queue: &Arc<Queue>) {
         self.queue = Some(queue.clone());
+        let mut batch = Batch::default();
         loop {
-            queue.take(&mut self.pending);
-            self.note(0);
-            while let Some(next) = self.pending.pop() {
-                if let Next::Command(Command::Close { reply }) = next {
+            queue.take(&mut batch);
+            self.note(&batch);
+            while !batch.is_empty() {
+                if let Some(reply) = self.run_batch(&mut batch) {
                     let closed = || Error::new(ErrorKind::Closed, "the device was closed");
                     queue.close("the device was closed").refuse(closed);
-                    std::mem::take(&mut self.pending).refuse(closed);
+                    batch.refuse(closed);
+                    std::mem::take(&mut self.ahead).refuse(closed);
                     let result = self.sync();
                     drop(self);
                     reply.send(result);
                     return;
                 }
-                let before = self.now_ns;
-                self.step(next);
-                self.future.advance(self.now_ns.saturating_sub(before));
+                std::mem::swap(&mut batch, &mut self.ahead);
             }
         }
+    }
+
+    /// Runs a batch and leaves it empty. After a command to close, which ends it early, returns where to answer.
+    fn run_batch(&mut self, batch: &mut Batch) -> Option<Reply<()>> {
+        self.left = batch.len();
+        while let Some(next) = batch.next() {
+            let before = self.now_ns;
+            self.left -= 1;
+            match next {
+                Next::Command(Command::Close { reply }) => return Some(reply),
+                Next::Command(c) => self.step(c),
+                Next::Apply(a) => self.apply(a),
+            }
+            self.future.advance(self.now_ns.saturating_sub(before));
+        }
+        None
     }
 
     /// Takes more of the queue in, so that a policy sees further; never more than the queue may hold.
     pub(super) fn look_ahead(&mut self) {
         let Some(queue) = self.queue.clone() else { return };
-        let known = self.pending.len();
-        if known < self.options.queue_capacity {
-            queue.try_take(&mut self.pending);
-            self.note(known);
+        if self.left + self.ahead.len() < self.options.queue_capacity {
+            let mut more = Batch::default();
+            queue.try_take(&mut more);
+            self.note(&more);
+            self.ahead.append(&mut more);
         }
     }
 
-    /// Notes what the pending commands from the given one on will use.
-    fn note(&mut self, from: usize) {
+    /// Notes what commands will use that came from the queue.
+    fn note(&mut self, batch: &Batch) {
         if self.budget.is_none() {
-            self.future.pass_over(self.pending.len() - from);
+            self.future.pass_over(batch.len());
         } else {
-            self.pending.uses_from(from, |ids| self.future.note(ids));
+            batch.uses(|ids| self.future.note(ids));
         }
     }
 
     /// Runs one command.
-    pub(super) fn step(&mut self, next: Next) {
-        let command = match next {
-            Next::Apply(a) => return self.apply(a),
-            Next::Command(c) => c,
-        };
+    pub(super) fn step(&mut self, command: Command) {
         if self.recording.is_some() {
             self.record_command(&command);
         }

@@ -32,7 +32,8 @@ impl Queued {
     }
 
     pub(super) fn launch(&self) -> Launch<'_> {
-        let x = self.x.iter().map(|(dtype, layout, at, bytes)| Buffer { dtype: *dtype, layout, at: *at, bytes: *bytes });
+        let x =
+            self.x.iter().map(|(dtype, layout, at, bytes)| Buffer { dtype: *dtype, layout, at: *at, bytes: *bytes });
         let y = self.y.iter().map(|&(dtype, ref shape, at, bytes, holds)| OutBuffer { dtype, shape, at, bytes, holds });
         Launch {
             op: &self.op,
