@@ -63,7 +63,8 @@ pub struct OutBuffer<'a> {
     pub holds: Option<usize>,
 }
 
-/// One kernel call, borrowed from who asks for it: a device that queues it copies it. Outputs and workspace overlap nothing else, but for `holds`.
+/// One kernel call, borrowed from who asks for it: a device that queues it copies it. Outputs and workspace overlap
+/// nothing else, but for `holds`.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
     /// What to compute.

@@ -46,11 +46,18 @@ impl Worker {
         }
     }
 
-    /// Outputs of a failed command: poisoned, or for an update the old version.
+    /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
     fn bind_failed(&mut self, a: &Apply, failure: &Rc<Failure>) {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensors.get(&a.x[i as usize].0));
-            let slot = old.cloned().unwrap_or_else(|| Slot::Failed(failure.clone()));
+            let exists = |s: &&Slot| match s {
+                Slot::Ready(s) => {
+                    let s = &self.table.storages[s.storage];
+                    s.is_resident() || s.recipe.is_some()
+                }
+                Slot::Failed(_) => true,
+            };
+            let slot = old.filter(exists).cloned().unwrap_or_else(|| Slot::Failed(failure.clone()));
             self.bind(y, slot);
         }
     }
@@ -82,10 +89,10 @@ impl Worker {
         let label = self.ledger.label(a.op.label());
         self.running = label.text;
         self.still_needed = 0;
-        if let Err(e) = self.pin_inputs(&x) {
+        if let Err(stop) = self.pin_inputs(&x) {
             let outputs = a.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
             let extra = outputs + Self::scratch_bytes(&a.op, &x, a.workspace_bytes);
-            return Err(self.with_recomputation(e, &x, extra).into());
+            return Err(self.with_recomputation(stop, &x, extra));
         }
         let result = self.compute(a, label, &x);
         self.unpin(&x);
@@ -112,9 +119,10 @@ impl Worker {
         for (&id, hold) in y.iter().zip(&holds) {
             self.table.storages[id].pins = 0;
             if result.is_err() {
-                // An input that can be made again is: a kernel may have failed half-way. A source comes back as it is,
-                // for an op that overwrites refuses its arguments before it writes.
-                if let Some(i) = hold.filter(|i| self.table.storages[x[*i].storage].recipe.is_none()) {
+                // An input that can be made again is. A source comes back as it is, for an op that overwrites refuses
+                // its arguments before it writes; after a kernel's bug nobody knows what it wrote, and nothing comes back.
+                let intact = result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Internal);
+                if let Some(i) = hold.filter(|i| intact && self.table.storages[x[*i].storage].recipe.is_none()) {
                     self.hand_over(id, x[i].storage);
                 }
                 self.destroy(id);
@@ -234,6 +242,7 @@ impl Worker {
             stream: a.stream,
             scope: a.scope.clone(),
             site: a.site,
+            failed: None,
         };
         self.table.attach(recipe, y);
     }

@@ -43,6 +43,16 @@ pub(super) enum Stop {
     Inherited(Rc<Failure>),
 }
 
+impl Stop {
+    /// For who asked for the command's result.
+    pub(super) fn report(self) -> Error {
+        match self {
+            Stop::Own(e) => e,
+            Stop::Inherited(f) => f.report(),
+        }
+    }
+}
+
 impl From<Error> for Stop {
     fn from(e: Error) -> Self {
         Stop::Own(e)

@@ -20,16 +20,19 @@ mod record;
 mod replay;
 mod room;
 mod run;
+mod scope;
 mod simulated;
 mod table;
 mod update;
 mod values;
 mod worker;
 
-pub use channel::{Channel, Scope};
+pub use channel::Channel;
 pub use device::{Charge, Device};
 pub use handle::{Handle, TensorId};
+pub use scope::Scope;
 pub(crate) use simulated::Simulated;
+pub use update::NotUpdated;
 
 #[cfg(test)]
 mod tests;

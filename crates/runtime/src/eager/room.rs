@@ -207,7 +207,7 @@ impl Worker {
             needed_bytes: needed,
             budget_bytes: self.budget.unwrap_or(usize::MAX),
             pinned,
-            smallest_feasible_bytes: (fixed + needed).max(self.stats.least_budget_bytes),
+            smallest_feasible_bytes: fixed + needed,
         })
     }
 

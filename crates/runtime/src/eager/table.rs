@@ -118,6 +118,8 @@ pub(super) struct Recipe {
     pub(super) stream: StreamId,
     pub(super) scope: Option<Arc<str>>,
     pub(super) site: CallSite,
+    /// Set when it failed to run again, for a reason other than the budget: it is not asked a second time.
+    pub(super) failed: Option<Rc<Failure>>,
 }
 
 pub(super) struct Table {

@@ -7,11 +7,33 @@
 
 use std::rc::Rc;
 
-use remat_types::{Fact, Layout, SmallVec};
+use remat_types::{Error, Fact, Layout, SmallVec};
 
 use super::command::Apply;
+use super::handle::Handle;
 use super::table::{Input, Source, StorageId};
 use super::worker::Worker;
+
+/// An update that failed in its call. As an [`Error`] it lets go of the old versions.
+#[derive(Debug)]
+pub struct NotUpdated {
+    /// What failed.
+    pub error: Error,
+    /// For each output that was to replace an input, that input as it was. Empty if the device was closed.
+    pub old: SmallVec<[Option<Handle>; 2]>,
+}
+
+impl From<Error> for NotUpdated {
+    fn from(error: Error) -> Self {
+        NotUpdated { error, old: SmallVec::new() }
+    }
+}
+
+impl From<NotUpdated> for Error {
+    fn from(e: NotUpdated) -> Self {
+        e.error
+    }
+}
 
 impl Worker {
     /// For each output, the dying input whose storage it takes.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
 
-use super::failure::Failure;
+use super::failure::{Failure, Stop};
 use super::handle::TensorId;
 use super::table::{Input, Slot, Source, StorageId};
 use super::worker::Worker;
@@ -152,9 +152,11 @@ impl Worker {
                 self.forget(s[0].storage);
                 self.unpin(&s);
             }
-            Err(e) => {
+            Err(Stop::Own(e)) => {
                 self.record_failure(e);
             }
+            // Whoever recorded it, it is told once.
+            Err(Stop::Inherited(_)) => {}
         }
     }
 
@@ -167,15 +169,15 @@ impl Worker {
     }
 
     /// Pins what a command reads that computes nothing.
-    fn pin_alone(&mut self, s: &[Input]) -> Result<()> {
+    fn pin_alone(&mut self, s: &[Input]) -> std::result::Result<(), Stop> {
         self.still_needed = 0;
-        self.pin_inputs(s).map_err(|e| self.with_recomputation(e, s, 0))
+        self.pin_inputs(s).map_err(|stop| self.with_recomputation(stop, s, 0))
     }
 
     pub(super) fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {
         let s = [self.ready(id)?];
         self.running = "fetch";
-        self.pin_alone(&s)?;
+        self.pin_alone(&s).map_err(Stop::report)?;
         let storage = &self.table.storages[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
         let buffer = Buffer { dtype: s[0].dtype, layout: &s[0].layout, at, bytes };
@@ -187,7 +189,7 @@ impl Worker {
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id)?];
         self.running = "wait";
-        self.pin_alone(&s)?;
+        self.pin_alone(&s).map_err(Stop::report)?;
         let event = self.table.storages[s[0].storage].written;
         let result = self.backend.synchronize(event);
         self.unpin(&s);
