@@ -62,7 +62,7 @@ fn score(kind: PolicyKind, c: &Candidate, bytes: usize, free_around: usize) -> f
 ///
 /// One pass over the ranges, for there may be tens of thousands of them and the caller waits.
 pub fn choose(kind: PolicyKind, ranges: &[Range], need: usize) -> Option<Choice> {
-    let mut windows = (kind == PolicyKind::Window).then(|| Windows::new(need));
+    let mut windows = (kind == PolicyKind::Window).then(|| Windows::new(need, ranges.len()));
     let mut cheapest = Cheapest::new(if windows.is_some() { PolicyKind::Dtr } else { kind }, need);
     for i in 0..ranges.len() {
         cheapest.see(ranges, i);
@@ -122,32 +122,36 @@ struct Windows {
     need: usize,
     lo: usize,
     bytes: usize,
-    cost: f64,
+    /// Cost of all ranges before each one: a difference is a window's.
+    costs: Vec<f64>,
     /// Cost, first and last range; none if pinned blocks leave no such window.
     best: Option<(f64, usize, usize)>,
 }
 
 impl Windows {
-    fn new(need: usize) -> Self {
-        Windows { need, lo: 0, bytes: 0, cost: 0.0, best: None }
+    fn new(need: usize, ranges: usize) -> Self {
+        let mut costs = Vec::with_capacity(ranges + 1);
+        costs.push(0.0);
+        Windows { need, lo: 0, bytes: 0, costs, best: None }
     }
 
     fn see(&mut self, ranges: &[Range], hi: usize) {
-        let cost = |r: &Range| r.candidate.as_ref().map_or(0.0, |c| score(PolicyKind::Window, c, r.segment.bytes, 0));
-        let r = &ranges[hi];
-        if r.segment.owner.is_some() && r.candidate.is_none() {
-            (self.lo, self.bytes, self.cost) = (hi + 1, 0, 0.0);
+        let Range { segment, candidate } = &ranges[hi];
+        let cost = candidate.as_ref().map_or(0.0, |c| score(PolicyKind::Window, c, segment.bytes, 0));
+        let upto = self.costs[hi] + cost;
+        self.costs.push(upto);
+        if segment.owner.is_some() && candidate.is_none() {
+            (self.lo, self.bytes) = (hi + 1, 0);
             return;
         }
-        self.bytes += r.segment.bytes;
-        self.cost += cost(r);
+        self.bytes += segment.bytes;
         while self.bytes - ranges[self.lo].segment.bytes >= self.need {
             self.bytes -= ranges[self.lo].segment.bytes;
-            self.cost -= cost(&ranges[self.lo]);
             self.lo += 1;
         }
-        if self.bytes >= self.need && self.best.is_none_or(|b| self.cost < b.0) {
-            self.best = Some((self.cost, self.lo, hi));
+        let cost = upto - self.costs[self.lo];
+        if self.bytes >= self.need && self.best.is_none_or(|b| cost < b.0) {
+            self.best = Some((cost, self.lo, hi));
         }
     }
 }
