@@ -100,7 +100,9 @@ def table(runs):
         lines.append(f"| {what} | {mid[0]:.0f} | {mid[1]:.0f} | {ratio:.2f} |")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     note = f"Addition of four f32, one compute thread; PyTorch {theirs[0]['version']}, eager, from Python"
-    lines += ["", f"{note}. {len(runs)} runs of each in turns on {cores} cores of {processor()}.", ""]
+    # Two threads that want two cores at once suffer more from other programs than one does.
+    load = f", load average {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
+    lines += ["", f"{note}. {len(runs)} runs of each in turns on {cores} cores of {processor()}{load}.", ""]
     return "\n".join(lines)
 
 
