@@ -16,7 +16,7 @@ mod slab;
 
 pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
 pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, RaceLog, StreamId};
-pub use eager::{Channel, Charge, Device, Handle, Scope, TensorId};
+pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
 pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
 pub use profile::Trace;
 pub use remat::{Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate};
