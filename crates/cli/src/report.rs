@@ -51,5 +51,5 @@ pub(crate) fn print_error(e: &Error) {
     for p in &s.pinned {
         eprintln!("  pinned: {} by {}", show(p.bytes), p.by);
     }
-    eprintln!("  smallest feasible budget for this operation: {}", show(s.smallest_feasible_bytes));
+    eprintln!("  least budget for this operation: {}", show(s.smallest_feasible_bytes));
 }

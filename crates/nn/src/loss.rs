@@ -1,6 +1,5 @@
 //! Losses. Labels are integers; other targets have the prediction's dtype and shape.
 
-use remat_ops::index::TakeAlong;
 use remat_ops::loss::Reduction;
 use remat_runtime::Scope;
 use remat_tensor::Tensor;
@@ -58,7 +57,7 @@ pub fn nll(x: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> 
         let text = format!("x has shape {}: no axis of classes", x.shape());
         return Err(Error::new(ErrorKind::Axis, text));
     }
-    let of_label = Tensor::apply1(TakeAlong { axis: 1 }, &[x, &labels.unsqueeze(1)?])?;
+    let of_label = x.gather(1, &labels.unsqueeze(1)?)?;
     reduce(of_label.squeeze(&[1])?.neg()?, reduction)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::MutexGuard;
 
 use remat_ops::OpRef;
-use remat_runtime::{AsyncLevel, Handle};
+use remat_runtime::{Handle, NotUpdated};
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
@@ -38,15 +38,12 @@ pub fn update(op: impl Into<OpRef>, x: Vec<Arg<'_>>) -> Result<()> {
     if slots.iter().any(|s| s.is_none()) {
         return Err(lost());
     }
-    // Unless the channel runs fully ahead, a failing call drops its outputs, and with them what they fell back to.
-    let keep = channel.device().options().async_level != AsyncLevel::Full;
     let old: SmallVec<[Tensor; 4]> = slots.iter_mut().filter_map(|s| s.take()).collect();
-    let backup = if keep { old.clone() } else { SmallVec::new() };
-
     let mut old = old.into_iter();
     let first = old.next().ok_or_else(lost)?;
     let mut replaces: SmallVec<[Option<u16>; 4]> = SmallVec::new();
     let mut rest: SmallVec<[Handle; 4]> = SmallVec::new();
+    let mut failed = None;
     let run = |first: Handle| -> Result<Handle> {
         let mut state = std::iter::once(first).chain(old.by_ref().map(Tensor::into_handle));
         let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();
@@ -59,7 +56,11 @@ pub fn update(op: impl Into<OpRef>, x: Vec<Arg<'_>>) -> Result<()> {
                 Arg::Value(t) => t.into_handle(),
             });
         }
-        let mut y = channel.update(op, handles, &replaces)?.into_iter();
+        let y = channel.update(op, handles, &replaces).unwrap_or_else(|NotUpdated { error, old }| {
+            failed = Some(error);
+            old.into_iter().flatten().collect()
+        });
+        let mut y = y.into_iter();
         let first = y.next().ok_or_else(lost)?;
         rest.extend(y);
         Ok(first)
@@ -68,20 +69,12 @@ pub fn update(op: impl Into<OpRef>, x: Vec<Arg<'_>>) -> Result<()> {
         true => first.update_leaf(run),
         false => run(first.into_handle()).map(Tensor::from_handle),
     };
-    match new {
-        Ok(first) => {
-            let all = std::iter::once(first).chain(rest.into_iter().map(Tensor::from_handle));
-            for ((slot, p), t) in slots.iter_mut().zip(&parameters).zip(all) {
-                channel.commit(t.handle(), p.role().kind())?;
-                **slot = Some(t);
-            }
-            Ok(())
-        }
-        Err(e) => {
-            slots.iter_mut().zip(backup).for_each(|(slot, t)| **slot = Some(t));
-            Err(e)
-        }
+    let all = std::iter::once(new?).chain(rest.into_iter().map(Tensor::from_handle));
+    for ((slot, p), t) in slots.iter_mut().zip(&parameters).zip(all) {
+        channel.commit(t.handle(), p.role().kind())?;
+        **slot = Some(t);
     }
+    failed.map_or(Ok(()), Err)
 }
 
 /// Everything that the channel could refuse, found before a tensor leaves its slot.

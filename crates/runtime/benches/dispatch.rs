@@ -3,7 +3,7 @@
 //! A batch is 10,000 additions. `caller` queues one while the worker is held, `worker` is the time in which the worker then
 //! runs it, and `end to end` both at once, until the caller's wait is over; all are divided by the batch. The least and the
 //! median of the rounds are printed: a batch is a mean of 10,000 already, and on a machine that others use the least is
-//! the figure to compare.
+//! the figure to compare. An argument names the one set of options to run.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,12 @@ fn main() -> Result<()> {
     let options = DeviceOptions { threads: 1, queue_capacity: 4 * BATCH as usize, ..DeviceOptions::default() };
     let budget = DeviceOptions { budget_bytes: Some(64 << 20), ..options.clone() };
     let recording = DeviceOptions { always_record: true, ..options.clone() };
+    // `cargo bench` passes flags of its own.
+    let only = std::env::args().skip(1).find(|a| !a.starts_with('-'));
     for (name, options) in [("no budget", options), ("always record", recording), ("budget of 64 MiB", budget)] {
+        if only.as_deref().is_some_and(|only| only != name) {
+            continue;
+        }
         let c = Device::cpu(options)?.channel();
         let mut figures: [Vec<Duration>; 3] = Default::default();
         for _ in 0..ROUNDS {

@@ -1,15 +1,24 @@
-//! Offsets in one address range: best fit with immediate coalescing, and exact figures.
+//! Offsets in one address range: best fit with coalescing, and exact figures.
 //!
 //! The arena is bookkeeping only. It never touches memory, so it serves host memory, a device behind a driver and a
 //! dry run alike. Blocks carry their owner, so that a policy can look at the address order and choose a window.
 //!
+//! A small block that is freed is *kept*: it stays a segment of its own for the next block of its size, which most often
+//! comes at once, so that neither walks a tree. Kept blocks count as free in every figure, and whatever looks at free
+//! ranges, or would fail for the lack of one, merges them first: what can be had never depends on what was kept.
+//!
 //! Invariants, checked by [`Arena::verify`] in tests: segments tile `0..capacity` without gaps, no two free segments
-//! are neighbours, the size index lists exactly the free segments, and the figures equal a recount.
+//! are neighbours but for kept ones, the size index lists exactly the free segments that are not kept, and the figures
+//! equal a recount.
 //!
 //! Rejected: size classes (they make the peak depend on history), buddy allocation (its internal padding breaks a
 //! byte budget), first fit from one end (it mixes what is cheap and what is dear to recompute).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+mod order;
+
+use order::{At, NONE, Node, Order, State};
 
 /// Every block starts and ends at a multiple of this: a cache line, and the width of an AVX-512 load.
 pub const ALIGN_BYTES: usize = 64;
@@ -24,6 +33,7 @@ pub const fn padded(bytes: usize) -> usize {
 pub struct Block {
     start: usize,
     bytes: usize,
+    at: At,
 }
 
 impl Block {
@@ -44,7 +54,7 @@ impl Block {
 
     /// The block of an empty tensor.
     pub(crate) fn empty() -> Block {
-        Block { start: 0, bytes: 0 }
+        Block { start: 0, bytes: 0, at: NONE }
     }
 }
 
@@ -86,12 +96,22 @@ pub struct ArenaFigures {
     pub largest_free: usize,
 }
 
+/// Freed blocks of at most this many bytes are kept: those of larger ones are small beside their kernels.
+const KEPT_MAX_BYTES: usize = 4096;
+
+/// Kept blocks after which others are merged at once, so that they cannot cut up the range without end.
+const KEPT_MAX: usize = 1024;
+
 /// See the module's note.
 #[derive(Debug, Default)]
 pub struct Arena {
     capacity: usize,
-    segments: BTreeMap<usize, (usize, Option<Owner>)>,
-    free: BTreeSet<(usize, usize)>,
+    order: Order,
+    /// Free ranges that are not kept, by size and then by address.
+    free: BTreeSet<(usize, usize, At)>,
+    /// Kept blocks by size in alignment units and the end they came from.
+    kept: Vec<[Vec<At>; 2]>,
+    kept_count: usize,
     in_use: usize,
     peak: usize,
     padding: usize,
@@ -101,6 +121,7 @@ impl Arena {
     /// An arena over `0..capacity`, rounded down to whole alignment units.
     pub fn new(capacity: usize) -> Self {
         let mut a = Arena::default();
+        a.kept.resize_with(KEPT_MAX_BYTES / ALIGN_BYTES + 1, Default::default);
         a.grow(capacity);
         a
     }
@@ -111,33 +132,56 @@ impl Arena {
         if capacity > self.capacity {
             let (start, bytes) = (self.capacity, capacity - self.capacity);
             self.capacity = capacity;
-            self.insert_free(start, bytes);
+            let at = self.order.insert_after(self.order.last, start, bytes, State::Kept);
+            self.merge(at);
         }
     }
 
     /// Cuts the free tail so that the range ends at `capacity` or after the last block; returns the new capacity.
     pub fn shrink(&mut self, capacity: usize) -> usize {
+        self.merge_kept();
         let capacity = capacity / ALIGN_BYTES * ALIGN_BYTES;
-        if let Some((&start, &(bytes, None))) = self.segments.last_key_value() {
-            let end = start.max(capacity).min(start + bytes);
-            self.remove_free(start, bytes);
-            self.capacity = end;
-            if end > start {
-                self.insert_free(start, end - start);
+        let at = self.order.last;
+        if let Some(&Node { start, bytes, .. }) = self.order.free_at(at) {
+            self.free.remove(&(bytes, start, at));
+            self.capacity = start.max(capacity).min(start + bytes);
+            if self.capacity > start {
+                self.order.node_mut(at).bytes = self.capacity - start;
+                self.free.insert((self.capacity - start, start, at));
+            } else {
+                self.order.remove(at);
             }
         }
         self.capacity
     }
 
-    /// A block of at least `bytes` in the smallest free range that holds it, or `None`.
+    /// A block of at least `bytes`: a kept one of that size, or a part of the smallest free range that holds it.
     pub fn alloc(&mut self, bytes: usize, owner: Owner, end: End) -> Option<Block> {
         let want = padded(bytes);
         if want == 0 {
             return Some(Block::empty());
         }
-        let &(have, start) = self.free.range((want, 0)..).next()?;
-        let at = if end == End::Low { start } else { start + have - want };
-        Some(self.take(start, have, at, want, bytes, owner))
+        let kept = self.kept.get_mut(want / ALIGN_BYTES).and_then(|k| k[end as usize].pop());
+        let at = match kept {
+            Some(at) => {
+                self.kept_count -= 1;
+                at
+            }
+            None => {
+                let (have, start, at) = self.best_fit(want)?;
+                self.cut(at, if end == End::Low { start } else { start + have - want }, want)
+            }
+        };
+        self.order.node_mut(at).end = end;
+        Some(self.give(at, bytes, owner))
+    }
+
+    fn best_fit(&mut self, want: usize) -> Option<(usize, usize, At)> {
+        if let found @ Some(_) = self.free.range((want, 0, 0)..).next() {
+            return found.copied();
+        }
+        self.merge_kept();
+        self.free.range((want, 0, 0)..).next().copied()
     }
 
     /// A block of at least `bytes` that starts at `at`, if that range is free.
@@ -146,23 +190,41 @@ impl Arena {
         if want == 0 {
             return Some(Block::empty());
         }
-        let (&start, &(have, used)) = self.segments.range(..=at).next_back()?;
-        (used.is_none() && at + want <= start + have).then(|| self.take(start, have, at, want, bytes, owner))
+        self.merge_kept();
+        let end = at.checked_add(want)?;
+        let holds = |n: &Node| n.state == State::Free && n.start <= at && end <= n.start + n.bytes;
+        let range = self.order.iter().find(|(_, n)| holds(n))?.0;
+        let cut = self.cut(range, at, want);
+        Some(self.give(cut, bytes, owner))
     }
 
-    fn take(&mut self, start: usize, have: usize, at: usize, want: usize, asked: usize, owner: Owner) -> Block {
-        self.remove_free(start, have);
-        if at > start {
-            self.insert_lone(start, at - start);
+    /// Cuts `start..start + want` out of a free range; the segment is then in no index.
+    fn cut(&mut self, range: At, start: usize, want: usize) -> At {
+        let Node { start: from, bytes: have, before, .. } = *self.order.node(range);
+        self.free.remove(&(have, from, range));
+        if start > from {
+            let low = self.order.insert_after(before, from, start - from, State::Free);
+            self.free.insert((start - from, from, low));
         }
-        if at + want < start + have {
-            self.insert_lone(at + want, start + have - at - want);
+        let (end, to) = (start + want, from + have);
+        if end < to {
+            let high = self.order.insert_after(range, end, to - end, State::Free);
+            self.free.insert((to - end, end, high));
         }
-        self.segments.insert(at, (want, Some(owner)));
-        self.in_use += want;
-        self.padding += want - asked;
+        let n = self.order.node_mut(range);
+        (n.start, n.bytes) = (start, want);
+        range
+    }
+
+    /// Makes a block of a segment that is in no index.
+    fn give(&mut self, at: At, asked: usize, owner: Owner) -> Block {
+        let n = self.order.node_mut(at);
+        n.state = State::Used(owner);
+        let (start, bytes) = (n.start, n.bytes);
+        self.in_use += bytes;
+        self.padding += bytes - asked;
         self.peak = self.peak.max(self.in_use);
-        Block { start: at, bytes: want }
+        Block { start, bytes, at }
     }
 
     /// Takes a block back. `asked` is the number of bytes it was allocated for.
@@ -170,74 +232,81 @@ impl Arena {
         if block.bytes == 0 {
             return;
         }
-        let removed = self.segments.remove(&block.start);
-        debug_assert!(matches!(removed, Some((b, Some(_))) if b == block.bytes), "freed {block:?}, found {removed:?}");
+        let n = self.order.node_mut(block.at);
+        debug_assert!(matches!(n.state, State::Used(_)) && n.start == block.start, "freed {block:?}, found {n:?}");
         self.in_use -= block.bytes;
         self.padding -= block.bytes - asked;
-        self.insert_free(block.start, block.bytes);
+        n.state = State::Kept;
+        if block.bytes <= KEPT_MAX_BYTES && self.kept_count < KEPT_MAX {
+            self.kept[block.bytes / ALIGN_BYTES][n.end as usize].push(block.at);
+            self.kept_count += 1;
+        } else {
+            self.merge(block.at);
+        }
     }
 
     /// Hands a block to another owner.
     pub fn set_owner(&mut self, block: &Block, owner: Owner) {
-        if let Some(s) = self.segments.get_mut(&block.start).filter(|_| block.bytes > 0) {
-            s.1 = Some(owner);
+        if block.bytes > 0 {
+            self.order.node_mut(block.at).state = State::Used(owner);
         }
     }
 
-    fn insert_lone(&mut self, start: usize, bytes: usize) {
-        self.segments.insert(start, (bytes, None));
-        self.free.insert((bytes, start));
+    /// Puts a free segment that is in no index into that of sizes, as one with its free neighbours.
+    fn merge(&mut self, at: At) {
+        let Node { mut start, mut bytes, before, after, .. } = *self.order.node(at);
+        if let Some(n) = self.order.free_at(before).copied() {
+            self.free.remove(&(n.bytes, n.start, before));
+            self.order.remove(before);
+            (start, bytes) = (n.start, n.bytes + bytes);
+        }
+        if let Some(n) = self.order.free_at(after).copied() {
+            self.free.remove(&(n.bytes, n.start, after));
+            self.order.remove(after);
+            bytes += n.bytes;
+        }
+        let n = self.order.node_mut(at);
+        (n.start, n.bytes, n.state) = (start, bytes, State::Free);
+        self.free.insert((bytes, start, at));
     }
 
-    /// Inserts a free range and merges it with free neighbours.
-    fn insert_free(&mut self, mut start: usize, mut bytes: usize) {
-        if let Some((&s, &(b, None))) = self.segments.range(..start).next_back() {
-            self.remove_free(s, b);
-            (start, bytes) = (s, bytes + b);
+    fn merge_kept(&mut self) {
+        if self.kept_count == 0 {
+            return;
         }
-        if let Some((&s, &(b, None))) = self.segments.range(start + bytes..).next() {
-            self.remove_free(s, b);
-            bytes += b;
+        for class in 0..self.kept.len() {
+            for end in 0..2 {
+                let mut list = std::mem::take(&mut self.kept[class][end]);
+                list.drain(..).for_each(|at| self.merge(at));
+                // Its capacity serves again.
+                self.kept[class][end] = list;
+            }
         }
-        self.insert_lone(start, bytes);
-    }
-
-    fn remove_free(&mut self, start: usize, bytes: usize) {
-        self.segments.remove(&start);
-        self.free.remove(&(bytes, start));
+        self.kept_count = 0;
     }
 
     /// All segments in address order.
-    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.segments.iter().map(|(&start, &(bytes, owner))| Segment { start, bytes, owner })
-    }
-
-    /// Bytes of the free ranges just below and just above a block.
-    pub fn free_neighbours(&self, block: &Block) -> (usize, usize) {
-        let free = |s: Option<(&usize, &(usize, Option<Owner>))>| match s {
-            Some((_, &(bytes, None))) => bytes,
-            _ => 0,
-        };
-        (free(self.segments.range(..block.start).next_back()), free(self.segments.range(block.end()..).next()))
+    pub fn segments(&mut self) -> impl Iterator<Item = Segment> + '_ {
+        self.merge_kept();
+        self.order.iter().map(|(_, n)| n.segment())
     }
 
     /// The figures.
-    pub fn figures(&self) -> ArenaFigures {
+    pub fn figures(&mut self) -> ArenaFigures {
+        self.merge_kept();
         ArenaFigures {
             capacity: self.capacity,
             in_use: self.in_use,
             peak: self.peak,
             padding: self.padding,
-            largest_free: self.free.last().map_or(0, |&(b, _)| b),
+            largest_free: self.free.last().map_or(0, |f| f.0),
         }
     }
 
     /// Bytes of the free range at the end.
-    pub fn free_tail(&self) -> usize {
-        match self.segments.last_key_value() {
-            Some((_, &(bytes, None))) => bytes,
-            _ => 0,
-        }
+    pub fn free_tail(&mut self) -> usize {
+        self.merge_kept();
+        self.order.free_at(self.order.last).map_or(0, |n| n.bytes)
     }
 
     /// Size of the address range.
@@ -260,54 +329,74 @@ impl Arena {
         self.peak = self.in_use;
     }
 
-    /// Slides every block down so that all free bytes form one range at the top. Calls `moved(owner, from, to, bytes)`
-    /// in ascending address order; `to < from` always, and ranges may overlap. The caller moves the bytes and then
-    /// replaces each block it holds by [`Arena::block_at`].
-    pub fn compact(&mut self, mut moved: impl FnMut(Owner, usize, usize, usize)) {
-        let used: Vec<(usize, usize, Owner)> =
-            self.segments.iter().filter_map(|(&s, &(b, o))| o.map(|o| (s, b, o))).collect();
-        self.segments.clear();
+    /// Slides every block down so that all free bytes form one range at the top. Calls `moved(owner, from, block)` in
+    /// ascending address order; `block.start() < from` always, and ranges may overlap. The caller moves the bytes and
+    /// replaces the owner's block by this one.
+    pub fn compact(&mut self, mut moved: impl FnMut(Owner, usize, Block)) {
+        self.merge_kept();
         self.free.clear();
-        let mut to = 0;
-        for (from, bytes, owner) in used {
-            self.segments.insert(to, (bytes, Some(owner)));
-            if to != from {
-                moved(owner, from, to, bytes);
+        let (mut to, mut at) = (0, self.order.first);
+        while at != NONE {
+            let Node { start: from, bytes, after, state, .. } = *self.order.node(at);
+            if let State::Used(owner) = state {
+                self.order.node_mut(at).start = to;
+                if to != from {
+                    moved(owner, from, Block { start: to, bytes, at });
+                }
+                to += bytes;
+            } else {
+                self.order.remove(at);
             }
-            to += bytes;
+            at = after;
         }
         if to < self.capacity {
-            self.insert_lone(to, self.capacity - to);
+            let tail = self.order.insert_after(self.order.last, to, self.capacity - to, State::Kept);
+            self.merge(tail);
         }
     }
 
-    /// The block that starts at `start` after a compaction moved it there.
-    pub fn block_at(&self, start: usize) -> Option<Block> {
-        self.segments.get(&start).filter(|s| s.1.is_some()).map(|s| Block { start, bytes: s.0 })
+    /// Kept blocks as ranges of alignment units.
+    #[cfg(test)]
+    fn kept_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+        let kept = self.order.iter().filter(|(_, n)| n.state == State::Kept);
+        kept.map(|(_, n)| (n.start / ALIGN_BYTES, (n.start + n.bytes) / ALIGN_BYTES))
     }
 
     /// Checks the invariants of the module's note; for tests.
     pub fn verify(&self) -> Result<(), String> {
-        let (mut at, mut used, mut last_free, mut free) = (0, 0, false, 0);
-        for s in self.segments() {
-            if s.start != at || s.bytes == 0 || !s.bytes.is_multiple_of(ALIGN_BYTES) {
-                return Err(format!("segment {s:?} does not continue at {at}"));
+        let (mut end, mut used, mut free, mut kept, mut last) = (0, 0, 0, 0, None);
+        for (at, n) in self.order.iter() {
+            if n.start != end || n.bytes == 0 || !n.bytes.is_multiple_of(ALIGN_BYTES) {
+                return Err(format!("{n:?} does not continue at {end}"));
             }
-            at += s.bytes;
-            if s.owner.is_some() {
-                used += s.bytes;
-            } else {
-                free += 1;
-                if last_free || !self.free.contains(&(s.bytes, s.start)) {
-                    return Err(format!("free segment {s:?} is not merged or not indexed"));
-                }
+            end += n.bytes;
+            match n.state {
+                State::Used(_) => used += n.bytes,
+                State::Free => free += 1,
+                State::Kept => kept += 1,
             }
-            last_free = s.owner.is_none();
+            let listed = match n.state {
+                State::Used(_) => true,
+                State::Free => last != Some(State::Free) && self.free.contains(&(n.bytes, n.start, at)),
+                State::Kept => self.kept.get(n.bytes / ALIGN_BYTES).is_some_and(|k| k[n.end as usize].contains(&at)),
+            };
+            if !listed {
+                return Err(format!("{n:?} is not merged or not indexed"));
+            }
+            last = Some(n.state);
         }
-        if at != self.capacity || used != self.in_use || free != self.free.len() || self.peak < self.in_use {
-            return Err(format!("figures {:?} disagree with a recount: end {at}, used {used}", self.figures()));
+        let counts = free == self.free.len() && kept == self.kept_count;
+        if end != self.capacity || used != self.in_use || !counts || self.peak < self.in_use {
+            return Err(format!("{self:?} disagrees with a recount: end {end}, used {used}, {free} free, {kept} kept"));
         }
         Ok(())
+    }
+}
+
+impl Node {
+    fn segment(&self) -> Segment {
+        let owner = if let State::Used(owner) = self.state { Some(owner) } else { None };
+        Segment { start: self.start, bytes: self.bytes, owner }
     }
 }
 

@@ -4,93 +4,82 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Out};
-use remat_types::{Error, ErrorKind, HostTensor, Result};
+use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 
 use crate::device::{Buffer, Launch, Region};
-
-/// Inputs and outputs up to these counts cost no allocation.
-const INLINE_INPUTS: usize = 4;
 
 /// Runs a launch on host memory. Errors: the op's, or Internal if ranges overlap that must not.
 ///
 /// # Safety
 /// Until this returns nobody else writes the launch's inputs, or reads or writes its outputs and workspace.
-pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch) -> Result<()> {
+pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Result<()> {
     check_disjoint(l)?;
     // SAFETY: nobody else uses the workspace by the caller's promise, and it is disjoint from all inputs and outputs by
     // `check_disjoint`.
     let workspace = unsafe { region.bytes_mut(l.workspace.0, l.workspace.1)? };
-    let (few, many);
-    let x = if (1..=INLINE_INPUTS).contains(&l.x.len()) {
-        let mut x = [input(region, l, 0)?; INLINE_INPUTS];
-        for (i, slot) in x.iter_mut().enumerate().take(l.x.len()).skip(1) {
-            *slot = input(region, l, i)?;
-        }
-        few = x;
-        &few[..l.x.len()]
-    } else {
-        many = (0..l.x.len()).map(|i| input(region, l, i)).collect::<Result<Vec<_>>>()?;
-        &many[..]
-    };
+    let mut x: SmallVec<[In<'_>; 4]> = SmallVec::new();
+    for i in 0..l.x.len() {
+        x.push(input(region, l, i)?);
+    }
     // A kernel that panics is a bug, but it must not take the device and every waiter with it.
     let caught = catch_unwind(AssertUnwindSafe(|| {
         if l.y.len() == 1 {
-            let mut y = [output(region, l, 0)?];
-            l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+            l.op.eval(&mut EvalCx { x: &x, y: &mut [output(region, l, 0)?], workspace, pool })
         } else {
             let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
-            l.op.eval(&mut EvalCx { x, y: &mut y, workspace, pool })
+            l.op.eval(&mut EvalCx { x: &x, y: &mut y, workspace, pool })
         }
     }));
-    let result = caught.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the kernel panicked")));
-    result.map_err(|e| e.with_op(l.op.label()))
+    match caught {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(e)) => Err(e.with_op(l.op.label())),
+        Err(_) => Err(Error::new(ErrorKind::Internal, "the kernel panicked").with_op(l.op.label())),
+    }
 }
 
-fn input<'a>(region: &'a Region, l: &'a Launch, i: usize) -> Result<In<'a>> {
+fn input<'a>(region: &'a Region, l: &'a Launch<'_>, i: usize) -> Result<In<'a>> {
     let b = &l.x[i];
     if l.y.iter().any(|y| y.holds == Some(i)) {
-        return Ok(In::donated(b.dtype, &b.layout));
+        return Ok(In::donated(b.dtype, b.layout));
     }
     // SAFETY: called by `run_op` alone, whose caller promises that nobody writes inputs, and which has checked that they
     // are disjoint from outputs and workspace; among themselves they are only read.
-    Ok(In::new(b.dtype, &b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
+    Ok(In::new(b.dtype, b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
 }
 
-fn output<'a>(region: &'a Region, l: &'a Launch, j: usize) -> Result<Out<'a>> {
+fn output<'a>(region: &'a Region, l: &'a Launch<'_>, j: usize) -> Result<Out<'a>> {
     let b = &l.y[j];
     // SAFETY: called once per output by `run_op` alone, which has checked that outputs overlap neither each other nor
     // the workspace nor any input but the one this output took over, of which `input` makes no slice.
-    Ok(Out::new(b.dtype, &b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.holds))
+    Ok(Out::new(b.dtype, b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.holds))
 }
 
 /// Errors (Internal) if an output or the workspace overlaps anything else of the launch, or a layout its storage.
-fn check_disjoint(l: &Launch) -> Result<()> {
-    let overlap = |a: (usize, usize), b: (usize, usize)| a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
-    let ws = l.workspace;
-    let mut bad = None;
+fn check_disjoint(l: &Launch<'_>) -> Result<()> {
+    let overlap = |a: (usize, usize), b: (usize, usize)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1 && a.1 > 0 && b.1 > 0;
+    let bad = |what: &str, at: usize| {
+        let text = format!("{what} {at} overlaps or leaves its storage");
+        Err(Error::new(ErrorKind::Internal, text).with_op(l.op.label()))
+    };
+    for (i, x) in l.x.iter().enumerate() {
+        // No slice is made of an input whose storage an output took.
+        let donated = || l.y.iter().any(|y| y.holds == Some(i));
+        if !x.layout.fits(x.bytes / x.dtype.size_bytes()) || overlap((x.at, x.bytes), l.workspace) && !donated() {
+            return bad("input", i);
+        }
+    }
     for (j, y) in l.y.iter().enumerate() {
         let r = (y.at, y.bytes);
-        if overlap(r, ws) || l.y[..j].iter().any(|o| overlap(r, (o.at, o.bytes))) {
-            bad = Some(format!("output {j}"));
+        let meets_input =
+            |(i, x): (usize, &Buffer<'_>)| overlap(r, (x.at, x.bytes)) && l.y.iter().all(|y| y.holds != Some(i));
+        if overlap(r, l.workspace)
+            || l.y[..j].iter().any(|o| overlap(r, (o.at, o.bytes)))
+            || l.x.iter().enumerate().any(meets_input)
+        {
+            return bad("output", j);
         }
     }
-    for (i, x) in l.x.iter().enumerate() {
-        if !x.layout.fits(x.bytes / x.dtype.size_bytes()) {
-            bad = Some(format!("input {i}"));
-        }
-        // No slice is made of an input whose storage an output took.
-        let r = (x.at, x.bytes);
-        let donated = l.y.iter().any(|y| y.holds == Some(i));
-        if !donated && (overlap(r, ws) || l.y.iter().any(|y| overlap(r, (y.at, y.bytes)))) {
-            bad = Some(format!("input {i}"));
-        }
-    }
-    match bad {
-        Some(what) => {
-            Err(Error::new(ErrorKind::Internal, format!("{what} overlaps or leaves its storage")).with_op(l.op.label()))
-        }
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Copies host bytes to offset `at`.
@@ -108,9 +97,9 @@ pub(crate) unsafe fn upload(region: &Region, at: usize, data: &HostTensor) -> Re
 ///
 /// # Safety
 /// Until this returns nobody writes the tensor's storage.
-pub(crate) unsafe fn download(region: &Region, x: &Buffer) -> Result<HostTensor> {
+pub(crate) unsafe fn download(region: &Region, x: &Buffer<'_>) -> Result<HostTensor> {
     // SAFETY: nobody writes the range by the caller's promise.
-    HostTensor::gather(x.dtype, &x.layout, unsafe { region.bytes(x.at, x.bytes)? })
+    HostTensor::gather(x.dtype, x.layout, unsafe { region.bytes(x.at, x.bytes)? })
 }
 
 /// Moves bytes; ranges may overlap.

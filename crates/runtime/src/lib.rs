@@ -24,7 +24,7 @@ pub mod tracing {
     };
 }
 
-pub use eager::{Channel, Charge, Device, Handle, Scope, TensorId};
+pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
 pub use executable::{Executable, MemoryFigures};
 pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
 pub use profile::Trace;

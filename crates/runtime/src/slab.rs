@@ -72,8 +72,20 @@ impl<T> Slab<T> {
         value
     }
 
+    /// As [`Slab::remove`] for who does not want the value: it is dropped where it lies.
+    pub(crate) fn discard(&mut self, key: Key<T>) {
+        if let Some(entry @ Some(_)) = self.entries.get_mut(key.0 as usize) {
+            *entry = None;
+            self.vacant.push(key.0);
+        }
+    }
+
     pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
         self.entries.get(key.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+        self.entries.get_mut(key.0 as usize)?.as_mut()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {

@@ -7,22 +7,24 @@
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
 
-use remat_ops::{Apply, Backward, OpRef, pointwise::Binary, pointwise::BinaryFn};
+use remat_ops::pointwise::{Binary, BinaryFn};
+use remat_ops::{Apply, BackwardKey, OpRef};
 use remat_runtime::{Channel, Handle, Kind};
-use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
+use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Tensor;
-use crate::tape::{self, Edge, Node, NodeKind, Saved, lock};
+use crate::site::At;
+use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Place, Saved, lock};
 
-/// The seam at which gradients of gradients are recorded.
-struct Recording(CallSite);
+/// The seam at which gradients of gradients are recorded; errors carry the forward call's place.
+struct Recording(Channel, CallSite);
 
 impl Apply for Recording {
     type Value = Tensor;
 
     fn apply(&self, op: OpRef, x: SmallVec<[Tensor; 4]>) -> Result<SmallVec<[Tensor; 2]>> {
-        tape::apply(op, x, self.0)
+        tape::apply_on(&self.0, op, x, self.1)
     }
 
     fn fact(&self, v: &Tensor) -> Fact {
@@ -37,7 +39,7 @@ impl Apply for Plain {
     type Value = Handle;
 
     fn apply(&self, op: OpRef, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
-        self.0.apply_at(op, x, SmallVec::new(), self.1)
+        self.0.apply_at(op, x, self.1)
     }
 
     fn fact(&self, v: &Handle) -> Fact {
@@ -70,6 +72,8 @@ type NodeId = *const Node;
 struct Sweep {
     create_graph: bool,
     retain_graph: bool,
+    /// The nodes on the way to what is wanted; `None` for all.
+    way: Option<FxHashSet<NodeId>>,
     cotangents: FxHashMap<NodeId, SmallVec<[Option<Tensor>; 2]>>,
     queue: BinaryHeap<ByAge>,
     queued: FxHashSet<NodeId>,
@@ -77,17 +81,30 @@ struct Sweep {
 }
 
 impl Sweep {
+    fn new(create_graph: bool, retain_graph: bool, site: CallSite) -> Sweep {
+        Sweep {
+            create_graph,
+            retain_graph: retain_graph || create_graph,
+            way: None,
+            cotangents: FxHashMap::default(),
+            queue: BinaryHeap::new(),
+            queued: FxHashSet::default(),
+            site,
+        }
+    }
+
     fn add(&mut self, edge: &Edge, g: Tensor) -> Result<()> {
         let id = Arc::as_ptr(&edge.node);
+        if self.way.as_ref().is_some_and(|w| !w.contains(&id)) {
+            return Ok(());
+        }
+        // a custom function may return a tensor that it captured, history and all
+        let g = if self.create_graph { g } else { g.detach() };
         let slots = self.cotangents.entry(id).or_insert_with(|| SmallVec::from_elem(None, edge.node.y_facts.len()));
         let slot = &mut slots[edge.output];
         *slot = Some(match slot.take() {
             None => g,
-            Some(have) => {
-                let add = OpRef::new(Binary { f: BinaryFn::Add });
-                let x: SmallVec<[Tensor; 4]> = SmallVec::from_iter([have, g]);
-                tape::apply(add, x, self.site)?.swap_remove(0)
-            }
+            Some(have) => sum(have, g, self.site)?,
         });
         if self.queued.insert(id) {
             self.queue.push(ByAge(edge.node.clone()));
@@ -95,36 +112,29 @@ impl Sweep {
         Ok(())
     }
 
-    /// Visits all nodes; `done` gets each leaf's complete gradient, and `wanted` ones that are no leaves are kept.
+    /// Visits all nodes on the way; `done` gets the complete gradients of leaves and of `wanted` nodes.
     fn run(
         &mut self,
-        wanted: &FxHashMap<NodeId, usize>,
-        mut done: impl FnMut(&Arc<Node>, Tensor) -> Result<()>,
+        wanted: &FxHashSet<NodeId>,
+        mut done: impl FnMut(&Arc<Node>, SmallVec<[Option<Tensor>; 2]>) -> Result<()>,
     ) -> Result<()> {
         while let Some(ByAge(node)) = self.queue.pop() {
             let id = Arc::as_ptr(&node);
             let Some(dy) = self.cotangents.remove(&id) else { continue };
-            if wanted.contains_key(&id) || matches!(node.kind, NodeKind::Leaf(_)) {
-                if let Some(g) = dy.first().cloned().flatten() {
-                    done(&node, g)?;
-                }
-                if matches!(node.kind, NodeKind::Leaf(_)) {
-                    continue;
-                }
+            if matches!(node.kind, NodeKind::Leaf(_)) {
+                done(&node, dy)?;
+                continue;
+            }
+            if wanted.contains(&id) {
+                done(&node, dy.clone())?;
             }
             let edges: SmallVec<[Option<Edge>; 4]> = lock(&node.inputs).clone();
             let grads = match &node.kind {
                 NodeKind::Leaf(_) => continue,
-                NodeKind::Custom { backward, name } => {
-                    let dy: Vec<Option<Tensor>> = dy.into_iter().collect();
-                    let g = backward(&dy).map_err(|e| e.with_op(name).with_call_site(node.site))?;
-                    if g.len() != edges.len() {
-                        let text = format!("backward gives {} gradients for {} inputs", g.len(), edges.len());
-                        return Err(Error::new(ErrorKind::Arity, text).with_op(name).with_call_site(node.site));
-                    }
-                    g
+                NodeKind::Custom { backward, x, name } => {
+                    self.run_custom(&node, backward, x, &dy).map_err(|e| e.with_op(name).with_call_site(node.site))?
                 }
-                NodeKind::Op { .. } => self.run_op(&node, dy)?,
+                NodeKind::Op { key, saved } => self.run_op(&node, key, saved, dy)?,
             };
             if !self.retain_graph {
                 lock(&node.inputs).clear();
@@ -138,47 +148,102 @@ impl Sweep {
         Ok(())
     }
 
-    fn run_op(&self, node: &Arc<Node>, dy: SmallVec<[Option<Tensor>; 2]>) -> Result<Vec<Option<Tensor>>> {
-        let NodeKind::Op { key, saved } = &node.kind else { return Ok(Vec::new()) };
-        let freed = || {
-            let text =
-                "this part of the graph was freed by an earlier backward; use retain_graph to go through it again";
-            Error::new(ErrorKind::NoValue, text).with_op(key.op.label()).with_call_site(node.site)
+    fn freed(&self, op: &str) -> Error {
+        let text = "this part of the graph was freed by an earlier backward; use retain_graph to go through it again";
+        Error::new(ErrorKind::NoValue, text).with_op(op).with_call_site(self.site)
+    }
+
+    fn run_custom(
+        &self,
+        node: &Node,
+        backward: &Mutex<Option<CustomBackward>>,
+        x: &[Place],
+        dy: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>> {
+        let mut slot = lock(backward);
+        let f = if self.retain_graph { slot.clone() } else { slot.take() };
+        drop(slot);
+        let NodeKind::Custom { name, .. } = &node.kind else { return Ok(Vec::new()) };
+        let g = f.ok_or_else(|| self.freed(name))?(dy)?;
+        if g.len() != x.len() {
+            let text = format!("backward gives {} gradients for {} inputs", g.len(), x.len());
+            return Err(Error::new(ErrorKind::Arity, text));
+        }
+        let fits = |(i, (g, x)): (usize, (&Option<Tensor>, &Place))| {
+            g.as_ref().map_or(Ok(()), |g| x.check(g)).map_err(|e| e.context(format!("input {i}")))
         };
-        let saved: Saved = if self.retain_graph {
-            let s = lock(saved);
-            let s = s.as_ref().ok_or_else(freed)?;
-            Saved { x: s.x.clone(), y: s.y.clone() }
-        } else {
-            lock(saved).take().ok_or_else(freed)?
+        g.iter().zip(x).enumerate().try_for_each(fits)?;
+        Ok(g)
+    }
+
+    fn run_op(
+        &self,
+        node: &Arc<Node>,
+        key: &BackwardKey,
+        saved: &Mutex<Option<Saved>>,
+        dy: SmallVec<[Option<Tensor>; 2]>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let mut slot = lock(saved);
+        let saved = match &*slot {
+            Some(s) if self.retain_graph => Some(Saved { x: s.x.clone(), y: s.y.clone() }),
+            _ => slot.take(),
         };
-        let mut actual = (**key).clone();
+        drop(slot);
+        let saved = saved.ok_or_else(|| self.freed(key.op.label()))?;
+        let mut actual = key.clone();
         actual.has_dy = dy.iter().map(Option::is_some).collect();
         let channel = dy.iter().flatten().next().map(|t| t.handle.channel());
         let Some(channel) = channel else { return Ok(Vec::new()) };
         let backward = channel.backward(actual, &node.y_facts)?;
         let at = node.site;
         if self.create_graph {
-            let y =
-                saved.y.into_iter().enumerate().map(|(output, h)| {
-                    h.map(|handle| Tensor { handle, edge: Some(Edge { node: node.clone(), output }) })
-                });
+            let output = |(output, h): (usize, Option<Handle>)| {
+                h.map(|handle| Tensor { handle, edge: Some(Edge { node: node.clone(), output }) })
+            };
+            let y = saved.y.into_iter().enumerate().map(output);
             let inputs = saved.x.into_iter().chain(y).chain(dy.into_iter().filter(Option::is_some)).collect();
-            return backward
-                .fragment
-                .run(&Recording(at), inputs, &backward.grads)
-                .map_err(|e| grad_error(e, &backward));
+            let grads = backward.fragment.run(&Recording(channel, at), inputs, &backward.grads);
+            return grads.map_err(in_backward);
         }
         let x = saved.x.into_iter().map(|t| t.map(|t| t.handle));
         let dy = dy.into_iter().filter(Option::is_some).map(|t| t.map(|t| t.handle));
         let inputs = x.chain(saved.y).chain(dy).collect();
         let grads = backward.fragment.run(&Plain(channel, at), inputs, &backward.grads);
-        let grads = grads.map_err(|e| grad_error(e, &backward))?;
+        let grads = grads.map_err(in_backward)?;
         Ok(grads.into_iter().map(|g| g.map(Tensor::from_handle)).collect())
     }
 }
 
-fn grad_error(e: Error, _of: &Backward) -> Error {
+/// `a + b`, either of which may give its storage.
+fn sum(a: Tensor, b: Tensor, site: CallSite) -> Result<Tensor> {
+    let x: SmallVec<[Tensor; 4]> = SmallVec::from_iter([a, b]);
+    Ok(tape::apply(OpRef::new(Binary { f: BinaryFn::Add }), x, site)?.swap_remove(0))
+}
+
+/// The nodes from which some of `wanted` can be reached, `wanted` included; and those that were freed, of which that
+/// cannot be told any more.
+fn way_to(root: &Arc<Node>, wanted: &FxHashSet<NodeId>) -> FxHashSet<NodeId> {
+    let mut way = wanted.clone();
+    let mut seen: FxHashSet<NodeId> = FxHashSet::default();
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
+    let mut stack = vec![root.clone()];
+    while let Some(node) = stack.pop() {
+        if seen.insert(Arc::as_ptr(&node)) {
+            stack.extend(lock(&node.inputs).iter().flatten().map(|e| e.node.clone()));
+            nodes.push(node);
+        }
+    }
+    // inputs are older, so that each is decided before what was made from it
+    nodes.sort_by_key(|n| n.seq);
+    for node in nodes {
+        if node.is_freed() || lock(&node.inputs).iter().flatten().any(|e| way.contains(&Arc::as_ptr(&e.node))) {
+            way.insert(Arc::as_ptr(&node));
+        }
+    }
+    way
+}
+
+fn in_backward(e: Error) -> Error {
     e.context("in the backward pass")
 }
 
@@ -189,17 +254,10 @@ fn edge_of(y: &Tensor) -> Result<&Edge> {
     })
 }
 
-fn seed(y: &Tensor, dy: Option<&Tensor>) -> Result<Tensor> {
-    let fact = y.handle.fact();
-    match dy {
-        Some(dy) if dy.handle.fact().same_type(fact) => Ok(dy.detach()),
-        Some(dy) => {
-            let f = dy.handle.fact();
-            let text = format!("the cotangent is {} {}, the tensor {} {}", f.dtype, f.shape, fact.dtype, fact.shape);
-            Err(Error::new(ErrorKind::Shape, text))
-        }
-        None => ones(y),
-    }
+fn seed(y: &Tensor, dy: Option<&Tensor>, create_graph: bool) -> Result<Tensor> {
+    let Some(dy) = dy else { return ones(y) };
+    Place::of(y).check(dy).map_err(|e| e.context("the cotangent"))?;
+    Ok(if create_graph { dy.clone() } else { dy.detach() })
 }
 
 fn ones(y: &Tensor) -> Result<Tensor> {
@@ -208,42 +266,25 @@ fn ones(y: &Tensor) -> Result<Tensor> {
     Tensor::from_handle(y.handle.channel().put(&one)?).broadcast_to(fact.shape.clone())
 }
 
-fn sweep(create_graph: bool, retain_graph: bool, site: CallSite) -> Sweep {
-    Sweep {
-        create_graph,
-        retain_graph: retain_graph || create_graph,
-        cotangents: FxHashMap::default(),
-        queue: BinaryHeap::new(),
-        queued: FxHashSet::default(),
-        site,
-    }
-}
-
 /// Accumulates the gradient of `y` (times `dy`, by default ones) into every leaf it depends on.
 pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site: CallSite) -> Result<()> {
-    let edge = edge_of(y).map_err(|e| e.with_call_site(site))?;
-    let mut s = sweep(false, retain_graph, site);
-    let quiet = tape::no_grad();
-    s.add(edge, seed(y, dy)?)?;
-    s.run(&FxHashMap::default(), |node, g| {
-        let NodeKind::Leaf(leaf) = &node.kind else { return Ok(()) };
-        for hook in lock(&leaf.hooks).iter() {
-            hook(&g)?;
-        }
+    let mut s = Sweep::new(false, retain_graph, site);
+    let _quiet = tape::no_grad();
+    edge_of(y).and_then(|edge| s.add(edge, seed(y, dy, false)?)).at_site("backward", site)?;
+    s.run(&FxHashSet::default(), |node, mut g| {
+        let (NodeKind::Leaf(leaf), Some(g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
+        // a copy: a hook may add another, or make a pass of its own
+        let hooks = lock(&leaf.hooks).clone();
+        hooks.iter().try_for_each(|hook| hook(&g))?;
         let mut slot = lock(&leaf.grad);
-        let sum = match slot.take() {
-            Some(have) => {
-                let x: SmallVec<[Tensor; 4]> = SmallVec::from_iter([have, g]);
-                tape::apply(OpRef::new(Binary { f: BinaryFn::Add }), x, site)?.swap_remove(0)
-            }
+        let grad = match slot.take() {
+            Some(have) => sum(have, g, site)?,
             None => g,
         };
-        sum.handle.channel().tag(&sum.handle, Kind::Gradient)?;
-        *slot = Some(sum);
+        grad.handle.channel().tag(&grad.handle, Kind::Gradient)?;
+        *slot = Some(grad);
         Ok(())
-    })?;
-    drop(quiet);
-    Ok(())
+    })
 }
 
 /// Gradients of the sum of `y` with respect to `x`, without touching any leaf's accumulated gradient. With
@@ -259,34 +300,29 @@ pub fn grad(y: &Tensor, x: &[&Tensor], create_graph: bool) -> Result<Vec<Option<
 #[track_caller]
 pub fn grad_with(y: &Tensor, dy: Option<&Tensor>, x: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
     let site = CallSite::here();
-    let edge = edge_of(y).map_err(|e| e.with_call_site(site))?;
-    let mut wanted: FxHashMap<NodeId, usize> = FxHashMap::default();
-    let mut places: Vec<Option<(NodeId, usize)>> = Vec::new();
-    for x in x {
-        let e = edge_of(x).map_err(|e| e.with_call_site(site))?;
-        if e.output != 0 {
-            let text = "gradients of an op's second output are not offered; use detach and requires_grad on it";
-            return Err(Error::new(ErrorKind::NotDifferentiable, text).with_call_site(site));
-        }
-        let id = Arc::as_ptr(&e.node);
-        wanted.insert(id, 0);
-        places.push(Some((id, e.output)));
-    }
-    let mut s = sweep(create_graph, true, site);
+    let mut s = Sweep::new(create_graph, true, site);
     let _quiet = (!create_graph).then(tape::no_grad);
-    s.add(edge, seed(y, dy)?)?;
-    let mut found: FxHashMap<NodeId, Tensor> = FxHashMap::default();
+    let start = || -> Result<(Edge, Tensor, SmallVec<[Edge; 4]>)> {
+        let x = x.iter().map(|x| edge_of(x).cloned()).collect::<Result<_>>()?;
+        Ok((edge_of(y)?.clone(), seed(y, dy, create_graph)?, x))
+    };
+    let (root, seed, edges) = start().at_site("grad", site)?;
+    let wanted: FxHashSet<NodeId> = edges.iter().map(|e| Arc::as_ptr(&e.node)).collect();
+    s.way = Some(way_to(&root.node, &wanted));
+    s.add(&root, seed)?;
+    let mut found: FxHashMap<NodeId, SmallVec<[Option<Tensor>; 2]>> = FxHashMap::default();
     s.run(&wanted, |node, g| {
         found.insert(Arc::as_ptr(node), g);
         Ok(())
     })?;
-    Ok(places.into_iter().map(|p| p.and_then(|(id, _)| found.get(&id).cloned())).collect())
+    Ok(edges.iter().map(|e| found.get(&Arc::as_ptr(&e.node))?[e.output].clone()).collect())
 }
 
 /// A function with a gradient of the caller's own: `y` was computed from `x` (its own history is ignored), and
 /// `backward` gives one gradient per input from those of the outputs.
 ///
-/// Errors: Arity without inputs; in the backward pass, if it gives another number of gradients than there are inputs.
+/// What `backward` captures is freed with the graph. Errors: Arity without inputs or outputs; in the backward pass
+/// Arity for another number of gradients than there are inputs, Shape or Device for one that does not fit its input.
 #[track_caller]
 pub fn custom(
     name: &'static str,
@@ -300,20 +336,21 @@ pub fn custom(
     if !tape::is_recording() || x.iter().all(|t| t.edge.is_none()) {
         return Ok(y.iter().map(Tensor::detach).collect());
     }
-    let seq = y.iter().map(|t| t.handle.id().order()).max().unwrap_or(0);
-    let seq = x.iter().flat_map(|t| &t.edge).map(|e| e.node.seq + 1).max().unwrap_or(0).max(seq);
+    let edges: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
+    let seq = y.iter().map(|t| t.handle.id().order()).max().unwrap_or(0).max(tape::after(&edges));
+    let (backward, x) =
+        (Mutex::new(Some(Arc::new(backward) as CustomBackward)), x.iter().map(|t| Place::of(t)).collect());
     let node = Arc::new(Node {
-        kind: NodeKind::Custom { backward: Box::new(backward), name },
+        kind: NodeKind::Custom { backward, x, name },
         seq,
-        inputs: Mutex::new(x.iter().map(|t| t.edge.clone()).collect()),
+        inputs: Mutex::new(edges),
         y_facts: y.iter().map(|t| t.handle.fact().clone()).collect(),
         site: CallSite::here(),
     });
     Ok(y.into_iter()
         .enumerate()
         .map(|(output, t)| {
-            let float = t.handle.fact().dtype.is_float() && t.handle.fact().dtype != DType::Bool;
-            let edge = float.then(|| Edge { node: node.clone(), output });
+            let edge = t.dtype().is_float().then(|| Edge { node: node.clone(), output });
             Tensor { handle: t.handle, edge }
         })
         .collect())

@@ -8,7 +8,7 @@ use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
-use remat_runtime::{AsyncLevel, Channel, Device, Executable, Handle, Kind};
+use remat_runtime::{Channel, Device, Executable, Handle, Kind, NotUpdated};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 
 use crate::Tensor;
@@ -302,30 +302,30 @@ impl Entry {
         let mut slots: Vec<MutexGuard<'_, Option<Tensor>>> = slots.into_iter().flatten().collect();
         let leaves: Vec<Option<Arc<Leaf>>> =
             slots.iter_mut().map(|s| s.take().and_then(|t| t.leaf().cloned())).collect();
-        // Unless the channel runs fully ahead, a failing call drops its outputs, and with them what they fell back to.
-        let ahead = channel.device().options().async_level == AsyncLevel::Full;
-        let backup = if ahead { SmallVec::new() } else { handles.clone() };
-        match channel.apply_at(self.op.clone(), handles, replaces, site) {
-            Ok(mut y) => {
-                let next = y.drain(self.outputs..).collect::<Vec<_>>();
-                for (((slot, leaf), h), kind) in slots.iter_mut().zip(leaves).zip(next).zip(self.kinds()) {
-                    channel.commit(&h, kind)?;
-                    **slot = Some(Tensor::of_version(h, leaf)?);
+        let (y, failed) = match channel.update_at(self.op.clone(), handles, replaces, site) {
+            Ok(y) => (y, None),
+            Err(NotUpdated { error, old }) => {
+                // What failed gives no outputs, and the old versions for the next ones.
+                let old: SmallVec<[Handle; 2]> = old.into_iter().flatten().collect();
+                if old.len() != slots.len() {
+                    return Err(error);
                 }
-                drop(slots);
-                if self.marks_step {
-                    channel.step_mark()?;
-                }
-                Ok(y.into_iter().map(Tensor::from_handle).collect())
+                (old, Some(error))
             }
-            Err(e) => {
-                let old = self.executable.updates().iter().filter_map(|(i, _)| backup.get(*i).cloned());
-                for ((slot, leaf), h) in slots.iter_mut().zip(leaves).zip(old) {
-                    **slot = Some(Tensor::of_version(h, leaf)?);
-                }
-                Err(e)
-            }
+        };
+        let outputs = if failed.is_some() { 0 } else { self.outputs };
+        let mut y = y.into_iter();
+        let results: Vec<Tensor> = y.by_ref().take(outputs).map(Tensor::from_handle).collect();
+        for (((slot, leaf), h), kind) in slots.iter_mut().zip(leaves).zip(y).zip(self.kinds()) {
+            channel.commit(&h, kind)?;
+            **slot = Some(Tensor::of_version(h, leaf)?);
         }
+        drop(slots);
+        // Also after a failure, which otherwise would hold back the updates of the next run too.
+        if self.marks_step {
+            channel.step_mark()?;
+        }
+        failed.map_or(Ok(results), Err)
     }
 
     /// The kinds of the updated states, in order.

@@ -1,8 +1,9 @@
 //! Gradient checking as a public tool: the tape against central differences.
 
 use remat_runtime::Device;
-use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
+use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Result};
 
+use crate::site::At;
 use crate::{Tensor, grad_with};
 
 /// What [`gradcheck`] found.
@@ -22,17 +23,23 @@ const STEP: f64 = 6e-6;
 /// Compares the gradient of `f` at `x` with central differences, element by element, along a fixed direction of the
 /// output in which no two elements weigh the same.
 ///
-/// `f` gets f64 tensors of the shapes of `x`. Errors: DType if an input is not f64; those of `f`.
+/// `f` gets f64 tensors of the shapes of `x`. Errors: DType if an input or the result is not f64; NotDifferentiable if
+/// the result does not depend on any input; those of `f`.
+#[track_caller]
 pub fn gradcheck(
     device: &Device,
     x: &[HostTensor],
     f: impl Fn(&[Tensor]) -> Result<Tensor>,
 ) -> Result<GradCheckReport> {
-    if let Some(t) = x.iter().find(|t| t.dtype() != DType::F64) {
-        return Err(Error::new(ErrorKind::DType, format!("gradcheck takes f64 inputs, got {}", t.dtype())));
-    }
+    let site = CallSite::here();
+    let check = |dtype: DType, what: &str| match dtype {
+        DType::F64 => Ok(()),
+        other => Err(Error::new(ErrorKind::DType, format!("{what} is {other}, not f64"))).at_site("gradcheck", site),
+    };
+    x.iter().try_for_each(|t| check(t.dtype(), "an input"))?;
     let leaves: Vec<Tensor> = x.iter().map(|t| Tensor::from_host(device, t)?.requires_grad()).collect::<Result<_>>()?;
     let y = f(&leaves)?;
+    check(y.dtype(), "the result")?;
     let weight = |i: usize| 0.5 + ((i as f64 + 1.0) * 0.754_877_666).fract();
     let weights: Vec<f64> = (0..y.elems()).map(weight).collect();
     let dy = Tensor::new(device, &weights, y.shape())?;

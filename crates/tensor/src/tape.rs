@@ -1,14 +1,15 @@
 //! The tape: which tensors came from which by what, kept as nodes that point from result to inputs.
 //!
 //! A node keeps only the forward values that the op's backward graph reads (the save mask). It is freed with the last
-//! tensor that leads to it; freeing walks an explicit list, so that a deep graph cannot overflow the stack.
+//! tensor that leads to it; freeing walks an explicit list, so that a deep graph cannot overflow the stack. A pass that
+//! does not retain the graph takes what the nodes kept, and a later one that comes by is an error, not a missing term.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_ops::{BackwardKey, OpRef};
-use remat_runtime::Handle;
-use remat_types::{CallSite, Fact, Result, SmallVec};
+use remat_runtime::{Channel, Device, Handle};
+use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 
 use crate::Tensor;
 
@@ -42,7 +43,7 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Called with a leaf's gradient when it is complete.
-pub(crate) type Hook = Box<dyn Fn(&Tensor) -> Result<()> + Send + Sync>;
+pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Result<()> + Send + Sync>;
 
 /// A tensor whose gradient is wanted.
 #[derive(Default)]
@@ -52,7 +53,32 @@ pub(crate) struct Leaf {
 }
 
 /// Gives the gradients of a custom function's inputs from those of its outputs.
-pub(crate) type CustomBackward = Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
+pub(crate) type CustomBackward = Arc<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
+
+/// What a gradient must be like: dtype and shape, and where it lives.
+pub(crate) struct Place {
+    pub(crate) fact: Fact,
+    pub(crate) device: Device,
+}
+
+impl Place {
+    pub(crate) fn of(t: &Tensor) -> Place {
+        Place { fact: Fact { value: None, ..t.handle.fact().clone() }, device: t.device() }
+    }
+
+    /// Errors (Shape, Device) unless `g` could be the gradient of a tensor of this place.
+    pub(crate) fn check(&self, g: &Tensor) -> Result<()> {
+        let (own, f) = (&self.fact, g.handle.fact());
+        if !f.same_type(own) {
+            let text = format!("a gradient of {} {} for {} {}", f.dtype, f.shape, own.dtype, own.shape);
+            return Err(Error::new(ErrorKind::Shape, text));
+        }
+        if g.device() != self.device {
+            return Err(Error::new(ErrorKind::Device, "a gradient on another device than its tensor"));
+        }
+        Ok(())
+    }
+}
 
 /// What an op's backward graph will read.
 pub(crate) struct Saved {
@@ -63,13 +89,14 @@ pub(crate) struct Saved {
 pub(crate) enum NodeKind {
     Leaf(Arc<Leaf>),
     Op { key: Box<BackwardKey>, saved: Mutex<Option<Saved>> },
-    Custom { backward: CustomBackward, name: &'static str },
+    Custom { backward: Mutex<Option<CustomBackward>>, x: SmallVec<[Place; 4]>, name: &'static str },
 }
 
 /// An application on the tape.
 pub(crate) struct Node {
     pub(crate) kind: NodeKind,
-    /// Grows along every path, so that descending order visits results before inputs.
+    /// The age of the results, but above that of all inputs, whatever device they are of and however old a custom
+    /// function's results are: so descending order visits results before inputs.
     pub(crate) seq: u64,
     /// For each input, the node and output it came from, if it requires a gradient.
     pub(crate) inputs: Mutex<SmallVec<[Option<Edge>; 4]>>,
@@ -105,7 +132,21 @@ impl Drop for Node {
     }
 }
 
+/// The least [`Node::seq`] of what is made from these.
+pub(crate) fn after(edges: &[Option<Edge>]) -> u64 {
+    edges.iter().flatten().map(|e| e.node.seq + 1).max().unwrap_or(0)
+}
+
 impl Node {
+    /// True if a pass took what the node kept.
+    pub(crate) fn is_freed(&self) -> bool {
+        match &self.kind {
+            NodeKind::Leaf(_) => false,
+            NodeKind::Op { saved, .. } => lock(saved).is_none(),
+            NodeKind::Custom { backward, .. } => lock(backward).is_none(),
+        }
+    }
+
     pub(crate) fn leaf(seq: u64, fact: Fact, leaf: Arc<Leaf>) -> Arc<Node> {
         Arc::new(Node {
             kind: NodeKind::Leaf(leaf),
@@ -117,21 +158,30 @@ impl Node {
     }
 }
 
-/// Applies an op to tensors and records it if a gradient is wanted.
+/// Applies an op to tensors, whose first names the device, and records it if a gradient is wanted.
 pub(crate) fn apply(op: OpRef, x: SmallVec<[Tensor; 4]>, site: CallSite) -> Result<SmallVec<[Tensor; 2]>> {
     let Some(first) = x.first() else {
-        return Err(
-            remat_types::Error::new(remat_types::ErrorKind::Arity, "no input names the device").with_op(op.label())
-        );
+        let e = Error::new(ErrorKind::Arity, "no input names the device; use the device's channel");
+        return Err(e.with_op(op.label()).with_call_site(site));
     };
     let channel = first.handle.channel();
+    apply_on(&channel, op, x, site)
+}
+
+/// As [`apply`], on the channel's device: with it, ops without inputs can run too.
+pub(crate) fn apply_on(
+    channel: &Channel,
+    op: OpRef,
+    x: SmallVec<[Tensor; 4]>,
+    site: CallSite,
+) -> Result<SmallVec<[Tensor; 2]>> {
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {
         let x: SmallVec<[Handle; 4]> = x.into_iter().map(|t| t.handle).collect();
-        let y = channel.apply_at(op, x, SmallVec::new(), site)?;
+        let y = channel.apply_at(op, x, site)?;
         return Ok(y.into_iter().map(Tensor::from_handle).collect());
     }
     let handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
-    let y = channel.apply_at(op.clone(), handles, SmallVec::new(), site)?;
+    let y = channel.apply_at(op.clone(), handles, site)?;
     let y_facts: SmallVec<[Fact; 2]> = y.iter().map(|h| h.fact().clone()).collect();
     let differentiable: SmallVec<[bool; 2]> = y_facts.iter().map(|f| f.dtype.is_float()).collect();
     let plain = |f: &Fact| Fact { value: None, ..f.clone() };
@@ -145,12 +195,12 @@ pub(crate) fn apply(op: OpRef, x: SmallVec<[Tensor; 4]>, site: CallSite) -> Resu
         return Ok(y.into_iter().map(Tensor::from_handle).collect());
     }
     let keep = channel.saves(&key, &y_facts).map_err(|e| e.with_call_site(site))?;
-    let edges = x.iter().map(|t| t.edge.clone()).collect();
+    let edges: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
     let saved = Saved {
         x: x.into_iter().zip(&keep.x).map(|(t, save)| save.then_some(t)).collect(),
         y: y.iter().zip(&keep.y).map(|(h, save)| save.then(|| h.clone())).collect(),
     };
-    let seq = y.first().map_or(0, |h| h.id().order());
+    let seq = y.first().map_or(0, |h| h.id().order()).max(after(&edges));
     let kind = NodeKind::Op { key: Box::new(key), saved: Mutex::new(Some(saved)) };
     let node = Arc::new(Node { kind, seq, inputs: Mutex::new(edges), y_facts, site });
     Ok(y.into_iter()

@@ -8,7 +8,8 @@ use remat_runtime::{Channel, Device, Handle, Kind};
 use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
 
 use crate::autodiff;
-use crate::tape::{self, Edge, Leaf, Node, NodeKind, lock};
+use crate::site::At;
+use crate::tape::{self, Edge, Leaf, Node, NodeKind, Place, lock};
 
 /// An n-dimensional array on a device. Cloning is cheap and refers to the same data; data never changes under a
 /// tensor, updates make a new version.
@@ -22,7 +23,7 @@ impl Tensor {
     /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs; Closed.
     #[track_caller]
     pub fn new<T: Element>(device: &Device, data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
-        Tensor::from_host(device, &HostTensor::from_slice(data, shape)?)
+        Tensor::from_host(device, &HostTensor::from_slice(data, shape).at("new")?)
     }
 
     /// A copy of a host tensor. Errors: Closed.
@@ -73,10 +74,10 @@ impl Tensor {
     }
 
     /// The extents, if there are `N` axes. Errors (Shape) otherwise.
+    #[track_caller]
     pub fn dims_n<const N: usize>(&self) -> Result<[usize; N]> {
-        self.dims()
-            .try_into()
-            .map_err(|_| Error::new(ErrorKind::Shape, format!("expected rank {N}, got shape {}", self.shape())))
+        let wrong = |_| Error::new(ErrorKind::Shape, format!("expected rank {N}, got shape {}", self.shape()));
+        self.dims().try_into().map_err(wrong).at("dims_n")
     }
 
     /// Number of axes; never waits.
@@ -103,22 +104,27 @@ impl Tensor {
     /// The elements in row-major order; waits. Errors: DType if they are of another type; as [`Tensor::to_host`].
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        self.to_host()?.to_vec()
+        self.to_host()?.to_vec().at("to_vec")
     }
 
     /// The only element; waits. Errors: Shape if there is not exactly one; as [`Tensor::to_vec`].
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
-        self.to_host()?.item()
+        self.to_host()?.item().at("item")
     }
 
-    /// A copy on another device; the same tensor if it is there already. History is kept if the device is the same.
+    /// A copy on another device; the same tensor if it is there already. Cotangents are copied back. Errors: Closed.
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Tensor> {
-        if *device == self.device() {
+        let home = self.device();
+        if *device == home {
             return Ok(self.clone());
         }
-        Ok(Tensor::from_handle(device.channel().copy_from(&self.handle)?))
+        let copy = Tensor::from_handle(device.channel().copy_from(&self.handle)?);
+        let back = move |dy: &[Option<Tensor>]| {
+            dy.iter().map(|dy| dy.as_ref().map(|dy| dy.to_device(&home)).transpose()).collect()
+        };
+        Ok(autodiff::custom("to_device", &[self], vec![copy], back)?.swap_remove(0))
     }
 
     /// Frees the bytes now if they can be recomputed; the tensor stays good.
@@ -160,8 +166,9 @@ impl Tensor {
 
     /// The same data as a new leaf: [`Tensor::backward`] accumulates its gradient. Errors (DType) for other than
     /// floats.
+    #[track_caller]
     pub fn requires_grad(&self) -> Result<Tensor> {
-        self.as_leaf(Arc::default())
+        self.as_leaf(Arc::default()).at("requires_grad")
     }
 
     fn as_leaf(&self, leaf: Arc<Leaf>) -> Result<Tensor> {
@@ -223,18 +230,24 @@ impl Tensor {
         lock(&self.leaf()?.grad).take()
     }
 
-    /// Replaces the accumulated gradient. Errors: Value if this is no leaf.
+    /// Replaces the accumulated gradient. Errors: Value if this is no leaf; Shape for another dtype or shape; Device
+    /// for a tensor of another device.
+    #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
-        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has a gradient"))?;
+        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has a gradient"));
+        let leaf = leaf.at("set_grad")?;
+        grad.as_ref().map_or(Ok(()), |g| Place::of(self).check(g)).at("set_grad")?;
         *lock(&leaf.grad) = grad;
         Ok(())
     }
 
     /// Calls `hook` with this leaf's gradient as soon as it is complete in a backward pass, before accumulation.
     /// Errors: Value if this is no leaf. An error of the hook ends the pass.
+    #[track_caller]
     pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<()> {
-        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"))?;
-        lock(&leaf.hooks).push(Box::new(hook));
+        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"));
+        let leaf = leaf.at("on_grad")?;
+        lock(&leaf.hooks).push(Arc::new(hook));
         Ok(())
     }
 

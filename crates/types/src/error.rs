@@ -122,7 +122,9 @@ pub struct BudgetShortfall {
     pub budget_bytes: usize,
     /// Bytes that could not be evicted, by holder, largest first.
     pub pinned: Vec<PinnedBytes>,
-    /// The smallest budget under which this command would have succeeded: pinned plus needed.
+    /// No smaller budget lets this command run from where it stood: what is pinned beside what it needs at once, and where
+    /// evicted inputs must be made again, the most that this takes on the way. A lower bound: making them may push out, and
+    /// have made again, what is resident now, and other commands may need more.
     pub smallest_feasible_bytes: usize,
 }
 
@@ -156,8 +158,8 @@ impl Error {
     /// The contract's error: `shortfall` says what was needed, what is pinned and what would suffice.
     pub fn budget(shortfall: BudgetShortfall) -> Self {
         let mut message = format!(
-            "needs {} bytes at once, which do not fit the budget of {} bytes; smallest feasible budget for this \
-             operation: {} bytes",
+            "needs {} bytes at once, which do not fit the budget of {} bytes; this operation needs a budget of at least \
+             {} bytes",
             shortfall.needed_bytes, shortfall.budget_bytes, shortfall.smallest_feasible_bytes
         );
         for (i, p) in shortfall.pinned.iter().enumerate() {

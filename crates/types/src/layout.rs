@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use crate::shape::clone_words;
 use crate::{Error, ErrorKind, Result, Shape};
 
 /// Shape, strides and offset of a tensor within its storage.
@@ -18,8 +19,7 @@ pub struct Layout {
 impl Clone for Layout {
     #[inline]
     fn clone(&self) -> Self {
-        // As for shapes: one copy of plain words.
-        Layout { shape: self.shape.clone(), strides: SmallVec::from_slice(&self.strides), offset: self.offset }
+        Layout { shape: self.shape.clone(), strides: clone_words(&self.strides), offset: self.offset }
     }
 }
 
@@ -27,7 +27,10 @@ impl Layout {
     /// Row-major strides without gaps, offset 0.
     pub fn contiguous(shape: impl Into<Shape>) -> Self {
         let shape = shape.into();
-        let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(1, shape.rank());
+        let mut strides: SmallVec<[isize; 4]> = match shape.rank() {
+            rank @ 0..=4 => SmallVec::from_buf_and_len([1; 4], rank),
+            rank => SmallVec::from_elem(1, rank),
+        };
         for i in (1..shape.rank()).rev() {
             strides[i - 1] = strides[i] * shape[i].max(1) as isize;
         }

@@ -15,9 +15,19 @@ pub struct Shape(SmallVec<[usize; 4]>);
 impl Clone for Shape {
     #[inline]
     fn clone(&self) -> Self {
-        // One copy of plain words: SmallVec's own clone goes element by element, and shapes are cloned for every op.
-        Shape(SmallVec::from_slice(&self.0))
+        Shape(clone_words(&self.0))
     }
+}
+
+/// SmallVec's own clone goes element by element through its general path, and shapes are cloned for every op.
+#[inline]
+pub(crate) fn clone_words<T: Copy + Default>(v: &SmallVec<[T; 4]>) -> SmallVec<[T; 4]> {
+    let mut inline = [T::default(); 4];
+    if v.len() > inline.len() {
+        return SmallVec::from_slice(v);
+    }
+    inline.iter_mut().zip(v).for_each(|(to, from)| *to = *from);
+    SmallVec::from_buf_and_len(inline, v.len())
 }
 
 impl Shape {

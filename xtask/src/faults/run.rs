@@ -108,7 +108,12 @@ impl Runner {
         let io = |e: std::io::Error| format!("{}: {e}", log.display());
         let out = File::create(log).map_err(io)?;
         let mut command = cargo(self.tree.root());
-        command.arg("test").args(arguments).env("CARGO_TARGET_DIR", self.folder.join("build"));
+        command.arg("test").env("CARGO_TARGET_DIR", self.folder.join("build"));
+        // every fault compiles the package under test anew, which takes far longer than its tests
+        if let Some(package) = package_of(arguments) {
+            command.args(["--config", &format!("profile.dev.package.{package}.opt-level=0")]);
+        }
+        command.args(arguments);
         command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "0");
         if let Some(jobs) = self.jobs {
             command.env("CARGO_BUILD_JOBS", jobs.to_string());
@@ -116,6 +121,12 @@ impl Runner {
         command.stdin(Stdio::null()).stderr(out.try_clone().map_err(io)?).stdout(out);
         wait(own_group(&mut command).spawn().map_err(|e| format!("cannot run cargo: {e}"))?, limit)
     }
+}
+
+/// The package that a test command names.
+fn package_of(arguments: &[String]) -> Option<&str> {
+    let at = arguments.iter().position(|a| a == "-p" || a == "--package")?;
+    arguments.get(at + 1).map(String::as_str)
 }
 
 /// Reads what a test run printed. Only a test that reports failure has caught anything.

@@ -63,7 +63,7 @@ impl Default for LeakyRelu {
 impl Layer for LeakyRelu {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter("leaky_relu");
-        x.prelu(self.slope)
+        x.leaky_relu(self.slope)
     }
 }
 

@@ -1,4 +1,3 @@
-use remat_ops::index::Take;
 use remat_tensor::Tensor;
 use remat_types::Result;
 
@@ -28,6 +27,6 @@ impl Embedding {
 impl Layer for Embedding {
     fn forward(&self, index: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        Tensor::apply1(Take { axis: 0 }, &[&self.weight.get()?, index])
+        self.weight.get()?.take(0, index)
     }
 }

@@ -52,8 +52,9 @@ pub(crate) fn operand<'a, T: Storage>(x: &In<'a>, y: &Shape) -> Result<Operand<'
 
 /// The broadcast shape of all inputs, checked to be addressable.
 fn broadcast(x: &[&Fact]) -> Result<Shape> {
-    let mut shape = Shape::scalar();
-    for x in x {
+    let Some((first, rest)) = x.split_first() else { return Ok(Shape::scalar()) };
+    let mut shape = first.shape.clone();
+    for x in rest {
         shape = shape.broadcast(&x.shape)?;
     }
     shape.checked_elems()?;

@@ -16,7 +16,7 @@ const BOUND: f64 = 1e-8;
 /// As `BOUND`, for second derivatives, whose projected losses are larger.
 const SECOND_BOUND: f64 = 1e-7;
 /// A gradient that is nowhere above this is not tested by comparing it.
-const ALIVE: f64 = 1e-3;
+pub const ALIVE: f64 = 1e-3;
 /// Elements of an input that are perturbed; larger inputs are sampled evenly.
 const MAX_ELEMS: usize = 64;
 /// As `MAX_ELEMS`, for the second order.
@@ -70,6 +70,17 @@ fn compare(
         }
     }
     Ok(largest)
+}
+
+/// Compares `analytic`, said to be the gradient of `f` with respect to the f64 tensor `x[i]`, with central differences,
+/// at up to 64 elements. Gives its largest element, which below [`ALIVE`] shows little; or what differs.
+pub fn compare_gradient(
+    x: &[HostTensor],
+    i: usize,
+    analytic: &HostTensor,
+    f: &dyn Fn(&[HostTensor]) -> Result<f64>,
+) -> std::result::Result<f64, String> {
+    compare(x, i, analytic, MAX_ELEMS, BOUND, f)
 }
 
 pub(super) fn agrees_with_central_differences(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {

@@ -19,6 +19,7 @@ use remat_kernels::pool::Pool;
 use remat_types::{Error, HostTensor, Result};
 
 pub use compare::{bit_differences, difference, differences, float_bound, is_near, ulp_distance};
+pub use gradient::{ALIVE, compare_gradient};
 pub use tape::{HostApply, HostTape, TapeVar, dot, random_cotangent};
 
 use crate::{Entry, Expect, GradCheck, OpRef, Registry, Sample};

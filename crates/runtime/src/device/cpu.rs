@@ -11,13 +11,13 @@ use crate::execute;
 pub(crate) struct Cpu {
     region: Region,
     pool: Pool,
-    start: Instant,
+    opened: Instant,
 }
 
 impl Cpu {
     /// A device of `address_bytes` of address space and `threads` compute threads, the worker included.
     pub(crate) fn new(address_bytes: usize, threads: usize) -> Result<Self> {
-        Ok(Cpu { region: Region::new(address_bytes)?, pool: Pool::new(threads), start: Instant::now() })
+        Ok(Cpu { region: Region::new(address_bytes)?, pool: Pool::new(threads), opened: Instant::now() })
     }
 }
 
@@ -39,7 +39,7 @@ impl Backend for Cpu {
         unsafe { self.region.release(from, to) };
     }
 
-    fn launch(&mut self, launch: &Launch) -> Result<Event> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
         // SAFETY: only this thread reaches the region, nothing it started earlier still runs, and pool threads work for
         // the running call alone.
         unsafe { execute::run_op(&self.region, &self.pool, launch)? };
@@ -52,7 +52,7 @@ impl Backend for Cpu {
         Ok(Event::REACHED)
     }
 
-    fn download(&mut self, x: &Buffer, _after: Event) -> Result<HostTensor> {
+    fn download(&mut self, x: &Buffer<'_>, _after: Event) -> Result<HostTensor> {
         // SAFETY: as in `launch`.
         unsafe { execute::download(&self.region, x) }
     }
@@ -69,6 +69,6 @@ impl Backend for Cpu {
     }
 
     fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.opened.elapsed().as_nanos() as u64
     }
 }

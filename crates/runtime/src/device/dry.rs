@@ -1,7 +1,6 @@
 //! A device without memory: the runtime runs a program over facts alone and finds its peak, its evictions and its
 //! smallest feasible budget. Time is a virtual clock that the ops' costs advance.
 
-use remat_ops::Op;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
 
 use crate::remat::Recorded;
@@ -41,7 +40,7 @@ impl Backend for Dry {
 
     fn release(&mut self, _from: usize, _to: usize) {}
 
-    fn launch(&mut self, l: &Launch) -> Result<Event> {
+    fn launch(&mut self, l: &Launch<'_>) -> Result<Event> {
         if let Some(recorded) = l.op.downcast::<Recorded>() {
             self.clock_ns += recorded.cost_ns;
             return Ok(Event::REACHED);
@@ -49,7 +48,7 @@ impl Backend for Dry {
         let x: SmallVec<[Fact; 4]> = l.x.iter().map(|b| Fact::new(b.dtype, b.layout.shape().clone())).collect();
         let y: SmallVec<[Fact; 2]> = l.y.iter().map(|b| Fact::new(b.dtype, b.shape.clone())).collect();
         let refs: SmallVec<[&Fact; 4]> = x.iter().collect();
-        self.clock_ns += Op::cost(&*l.op, &refs, &y).prior_ns();
+        self.clock_ns += l.op.cost(&refs, &y).prior_ns();
         Ok(Event::REACHED)
     }
 
@@ -57,7 +56,7 @@ impl Backend for Dry {
         Ok(Event::REACHED)
     }
 
-    fn download(&mut self, _x: &Buffer, _after: Event) -> Result<HostTensor> {
+    fn download(&mut self, _x: &Buffer<'_>, _after: Event) -> Result<HostTensor> {
         Err(Error::new(ErrorKind::NoValue, "a dry run computes no values: only facts and memory figures exist"))
     }
 

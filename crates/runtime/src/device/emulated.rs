@@ -23,8 +23,10 @@ use super::{Backend, Buffer, Event, Launch, Region, StreamId};
 use crate::execute;
 
 mod clocks;
+mod queued;
 
 use clocks::{Access, Clocks};
+use queued::Queued;
 
 /// What the device found wrong with the order of the work it was given. Clones share the log.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +77,7 @@ impl Default for EmulatedOptions {
 }
 
 enum Work {
-    Launch(Box<Launch>),
+    Launch(Box<Queued>),
     Upload { at: usize, data: HostTensor },
     Wait(Event),
 }
@@ -170,7 +172,7 @@ impl Common {
                     drop(self.wait_until(|s| s.closed || s.is_reached(e)));
                     continue;
                 }
-                Work::Launch(l) => self.launch(&l, seq, &pool, &mut delays),
+                Work::Launch(l) => self.launch(&l.launch(), seq, &pool, &mut delays),
                 Work::Upload { at, data } => {
                     delays.pass();
                     let access = Access::upload(at, data.bytes().len(), Event { stream: StreamId(stream as u16), seq });
@@ -196,7 +198,7 @@ impl Common {
     }
 
     /// Runs a launch; the fault by which it failed, if it did.
-    fn launch(&self, l: &Launch, seq: u64, pool: &Pool, delays: &mut Delays) -> Option<usize> {
+    fn launch(&self, l: &Launch<'_>, seq: u64, pool: &Pool, delays: &mut Delays) -> Option<usize> {
         delays.pass();
         let inherited = {
             let s = lock(&self.state);
@@ -293,7 +295,7 @@ impl Emulated {
         }
         let event = Event { stream, seq: self.queued[at] };
         if let Some(race) = match &work {
-            Work::Launch(l) => self.clocks.access(Access::launch(l, event)),
+            Work::Launch(l) => self.clocks.access(Access::launch(&l.launch(), event)),
             Work::Upload { at, data } => self.clocks.access(Access::upload(*at, data.bytes().len(), event)),
             Work::Wait(_) => None,
         } {
@@ -359,15 +361,15 @@ impl Backend for Emulated {
         unsafe { self.common.region.release(from, to) };
     }
 
-    fn launch(&mut self, launch: &Launch) -> Result<Event> {
-        Ok(self.submit(launch.stream, Work::Launch(Box::new(launch.clone()))))
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
+        Ok(self.submit(launch.stream, Work::Launch(Box::new(Queued::of(launch)))))
     }
 
     fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event> {
         Ok(self.submit(stream, Work::Upload { at, data: data.clone() }))
     }
 
-    fn download(&mut self, x: &Buffer, after: Event) -> Result<HostTensor> {
+    fn download(&mut self, x: &Buffer<'_>, after: Event) -> Result<HostTensor> {
         self.check(after)?;
         let access = Access::by_host(x.at, x.bytes, false);
         if let Some(race) = self.clocks.access(access.clone()) {

@@ -37,11 +37,11 @@ impl Event {
 
 /// A tensor's bytes on the device.
 #[derive(Clone, Debug)]
-pub struct Buffer {
+pub struct Buffer<'a> {
     /// Element type.
     pub dtype: DType,
     /// Layout of the elements within the storage.
-    pub layout: Layout,
+    pub layout: &'a Layout,
     /// Offset of the storage in the arena.
     pub at: usize,
     /// Bytes of the storage.
@@ -50,11 +50,11 @@ pub struct Buffer {
 
 /// An output's bytes on the device; contiguous.
 #[derive(Clone, Debug)]
-pub struct OutBuffer {
+pub struct OutBuffer<'a> {
     /// Element type.
     pub dtype: DType,
     /// Extents.
-    pub shape: Shape,
+    pub shape: &'a Shape,
     /// Offset of the storage in the arena.
     pub at: usize,
     /// Bytes of the storage.
@@ -63,38 +63,24 @@ pub struct OutBuffer {
     pub holds: Option<usize>,
 }
 
-/// One kernel call. Outputs and workspace overlap nothing else, but for `holds`.
+/// One kernel call, borrowed from who asks for it: a device that queues it copies it. Outputs and workspace overlap
+/// nothing else, but for `holds`.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct Launch<'a> {
     /// What to compute.
-    pub op: OpRef,
+    pub op: &'a OpRef,
     /// Where it is queued.
     pub stream: StreamId,
     /// Inputs, in order.
-    pub x: remat_types::SmallVec<[Buffer; 4]>,
+    pub x: remat_types::SmallVec<[Buffer<'a>; 4]>,
     /// Outputs, in order.
-    pub y: remat_types::SmallVec<[OutBuffer; 2]>,
+    pub y: remat_types::SmallVec<[OutBuffer<'a>; 2]>,
     /// Offset and bytes of the workspace.
     pub workspace: (usize, usize),
     /// Events of the writes that made the inputs; if one of them failed, so does this launch.
     pub after: remat_types::SmallVec<[Event; 4]>,
     /// Where the user's program asked for it, for errors.
     pub site: CallSite,
-}
-
-impl Launch {
-    /// A launch of `op` on nothing yet.
-    pub(crate) fn empty(op: &OpRef, site: CallSite) -> Self {
-        Launch {
-            op: op.clone(),
-            stream: StreamId(0),
-            x: Default::default(),
-            y: Default::default(),
-            workspace: (0, 0),
-            after: Default::default(),
-            site,
-        }
-    }
 }
 
 /// A device. Calls come from one thread, the worker that owns it.
@@ -127,13 +113,13 @@ pub trait Backend: Send {
     fn release(&mut self, from: usize, to: usize);
 
     /// Queues a kernel. A synchronous device has run it on return, and errors are the kernel's.
-    fn launch(&mut self, launch: &Launch) -> Result<Event>;
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<Event>;
 
     /// Queues a copy of host bytes to offset `at`.
     fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event>;
 
     /// Waits for `after` and copies a tensor's elements out. Errors as [`Backend::synchronize`].
-    fn download(&mut self, x: &Buffer, after: Event) -> Result<HostTensor>;
+    fn download(&mut self, x: &Buffer<'_>, after: Event) -> Result<HostTensor>;
 
     /// Moves bytes within the device after everything queued so far; ranges may overlap. Has run on return.
     fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()>;

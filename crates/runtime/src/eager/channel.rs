@@ -1,6 +1,5 @@
 //! The caller's side: inference, handles, commands.
 
-use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -8,11 +7,13 @@ use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::command::{Apply, Command, Until};
+use super::command::{Apply, Command, Put, PutFrom, Until};
 use super::device::{Charge, Device, Shared};
 use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
+use super::scope::Scope;
 use super::trace;
+use super::update::NotUpdated;
 use crate::device::StreamId;
 use crate::options::AsyncLevel;
 use crate::profile::{Lane, Span, Trace};
@@ -34,36 +35,6 @@ pub(super) struct Constants(FxHashMap<HostTensor, Weak<HandleInner>>);
 pub struct Channel {
     pub(super) shared: Arc<Shared>,
     pub(super) stream: StreamId,
-}
-
-thread_local! {
-    /// Names of the scopes this thread is in, each with its parents: `block1.conv`.
-    static SCOPES: RefCell<Vec<Arc<str>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A named part of a program, for reports and traces; ends when dropped.
-pub struct Scope(std::marker::PhantomData<*const ()>);
-
-impl Scope {
-    /// Enters a scope within the thread's current one.
-    pub fn enter(name: &str) -> Scope {
-        SCOPES.with_borrow_mut(|s| {
-            let full = s.last().map_or_else(|| name.to_owned(), |p| format!("{p}.{name}"));
-            s.push(full.into());
-        });
-        Scope(std::marker::PhantomData)
-    }
-
-    /// The full name of the thread's current scope.
-    pub fn current() -> Option<Arc<str>> {
-        SCOPES.with_borrow(|s| s.last().cloned())
-    }
-}
-
-impl Drop for Scope {
-    fn drop(&mut self) {
-        SCOPES.with_borrow_mut(|s| s.pop());
-    }
 }
 
 impl Channel {
@@ -125,8 +96,8 @@ impl Channel {
             return trace::put(self, data);
         }
         let id = self.new_id();
-        let command = Command::Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
-        self.shared.queue.push(command)?;
+        let put = Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
+        self.shared.queue.push(Command::Put(Box::new(put)))?;
         Ok(self.handle(id, Fact::of(data)))
     }
 
@@ -144,7 +115,8 @@ impl Channel {
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
         let (reply, value) = Reply::new();
         from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
-        self.shared.queue.push(Command::PutFrom { id, value, fact: fact.clone(), stream, site })?;
+        let put = PutFrom { id, value, fact: fact.clone(), stream, site };
+        self.shared.queue.push(Command::PutFrom(Box::new(put)))?;
         Ok(self.handle(id, fact))
     }
 
@@ -155,64 +127,92 @@ impl Channel {
     /// asynchrony the op's own errors.
     #[track_caller]
     pub fn apply(&self, op: impl Into<OpRef>, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
-        self.apply_at(op.into(), x, SmallVec::new(), CallSite::here())
+        self.apply_at(op.into(), x, CallSite::here())
     }
 
-    /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. If it fails,
-    /// or anything failed since the last [`Channel::step_mark`], the output is the old version: nothing is lost.
+    /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. If it fails on
+    /// the device, or anything failed since the last [`Channel::step_mark`], the output is the old version: nothing is
+    /// lost. Errors: as [`Channel::apply`], with the old versions.
     #[track_caller]
     pub fn update(
         &self,
         op: impl Into<OpRef>,
         x: SmallVec<[Handle; 4]>,
         replaces: &[Option<u16>],
-    ) -> Result<SmallVec<[Handle; 2]>> {
-        self.apply_at(op.into(), x, SmallVec::from_slice(replaces), CallSite::here())
+    ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
+        self.update_at(op.into(), x, SmallVec::from_slice(replaces), CallSite::here())
     }
 
     /// As [`Channel::apply`], for a given place in the user's program.
-    pub fn apply_at(
+    pub fn apply_at(&self, op: OpRef, x: SmallVec<[Handle; 4]>, site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
+        Ok(self.update_at(op, x, SmallVec::new(), site)?)
+    }
+
+    /// As [`Channel::update`], for a given place in the user's program.
+    pub fn update_at(
         &self,
         op: OpRef,
         x: SmallVec<[Handle; 4]>,
         fallback: SmallVec<[Option<u16>; 2]>,
         site: CallSite,
-    ) -> Result<SmallVec<[Handle; 2]>> {
+    ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
         if trace::is_tracing() {
-            return trace::apply(self, op, &x, site);
+            return trace::apply(self, op, &x, site).map_err(|error| NotUpdated { error, old: kept(&x, &fallback) });
         }
         let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
-        let refs: SmallVec<[&Fact; 4]> = x.iter().map(Handle::fact).collect();
+        let (refs, facts) = match self.check(&op, &x, site) {
+            Ok(checked) => checked,
+            Err(error) => return Err(NotUpdated { error, old: kept(&x, &fallback) }),
+        };
+        if self.shared.options.host_compute
+            && fallback.is_empty()
+            && let Some(values) = fold(&*op, &refs, &facts)
+        {
+            let values = values.map_err(|e| e.with_call_site(site))?;
+            return Ok(values.iter().map(|v| self.put_as(v, Kind::Data)).collect::<Result<_>>()?);
+        }
+        let workspace_bytes = op.workspace(&refs, self.shared.threads);
+        drop(refs);
+        let label = op.label();
+        let y = self.enqueue(op, x, facts, workspace_bytes, fallback, site)?;
+        if let Some(started) = started {
+            self.trace_dispatch(label, started);
+        }
+        Ok(y)
+    }
+
+    /// Checks a call's arguments; returns the facts of its inputs and outputs.
+    #[inline]
+    fn check<'x>(
+        &self,
+        op: &OpRef,
+        x: &'x SmallVec<[Handle; 4]>,
+        site: CallSite,
+    ) -> Result<(SmallVec<[&'x Fact; 4]>, Facts)> {
+        // Vectors are filled by pushes on this path: collecting into a SmallVec costs several times as much.
+        let mut refs: SmallVec<[&Fact; 4]> = SmallVec::new();
+        x.iter().for_each(|h| refs.push(h.fact()));
         let facts = op.infer(&refs).map_err(|e| e.with_call_site(site))?;
-        for h in &x {
+        for h in x {
             self.own(h).map_err(|e| e.with_op(op.label()).with_call_site(site))?;
         }
         if let Some(i) = op.host_inputs().iter().find(|i| refs.get(**i).is_none_or(|f| f.value.is_none())) {
             let text = format!("the value of input {i} decides the shape and must be known on the host");
             return Err(Error::new(ErrorKind::NoValue, text).with_op(op.label()).with_call_site(site));
         }
-        if self.shared.options.host_compute
-            && fallback.is_empty()
-            && let Some(values) = fold(&*op, &refs, &facts)
-        {
-            let values = values.map_err(|e| e.with_call_site(site))?;
-            return values.iter().map(|v| self.put_as(v, Kind::Data)).collect();
-        }
-        drop(refs);
-        let y = self.enqueue(op.clone(), x, facts, fallback, site)?;
-        if let Some(started) = started {
-            let since = |t: std::time::Instant| t.duration_since(self.shared.opened).as_nanos() as u64;
-            let span = Span {
-                lane: Lane::Dispatch,
-                name: op.label(),
-                scope: Scope::current(),
-                start_ns: since(started),
-                duration_ns: started.elapsed().as_nanos() as u64,
-                bytes: 0,
-            };
-            self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner).span(span);
-        }
-        Ok(y)
+        Ok((refs, facts))
+    }
+
+    fn trace_dispatch(&self, name: &'static str, started: std::time::Instant) {
+        let span = Span {
+            lane: Lane::Dispatch,
+            name,
+            scope: Scope::current(),
+            start_ns: started.duration_since(self.shared.opened).as_nanos() as u64,
+            duration_ns: started.elapsed().as_nanos() as u64,
+            bytes: 0,
+        };
+        self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner).span(span);
     }
 
     fn enqueue(
@@ -220,29 +220,54 @@ impl Channel {
         op: OpRef,
         x: SmallVec<[Handle; 4]>,
         facts: Facts,
+        workspace_bytes: usize,
         fallback: SmallVec<[Option<u16>; 2]>,
         site: CallSite,
-    ) -> Result<SmallVec<[Handle; 2]>> {
-        let ids: SmallVec<[TensorId; 2]> = facts.iter().map(|_| self.new_id()).collect();
-        let handles = ids.iter().zip(&facts).map(|(id, f)| self.handle(*id, f.clone())).collect();
+    ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
+        let mut ids: SmallVec<[TensorId; 2]> = SmallVec::new();
+        let mut handles: SmallVec<[Handle; 2]> = SmallVec::new();
+        for f in &facts {
+            let id = self.new_id();
+            ids.push(id);
+            handles.push(self.handle(id, f.clone()));
+        }
         let until = match self.shared.options.async_level {
             AsyncLevel::Sync => Some(Until::Finished),
             AsyncLevel::Launched => Some(Until::Launched),
             AsyncLevel::Full => None,
         };
-        let (done, answer) = until.map_or((None, None), |u| {
+        let (done, waited) = until.map_or((None, None), |u| {
             let (reply, answer) = Reply::new();
-            (Some((reply, u)), Some(answer))
+            (Some((reply, u)), Some((answer, fallback.clone())))
         });
         // Handles that live on are let go only after the command is queued: their delete must come behind it.
         let mut living: SmallVec<[Handle; 4]> = SmallVec::new();
-        let x = x.into_iter().map(|h| (h.id(), h.end().map_err(|h| living.push(h)).is_ok())).collect();
+        let mut inputs: SmallVec<[(TensorId, bool); 4]> = SmallVec::new();
+        for h in x {
+            let id = h.id();
+            let ended = h.end().map_err(|h| living.push(h));
+            inputs.push((id, ended.is_ok()));
+        }
         let scope = Scope::current();
-        let command = Apply { op, x, y: ids, facts, fallback, stream: self.stream, site, scope, done };
-        self.shared.queue.push(Command::Apply(Box::new(command)))?;
+        let stream = self.stream;
+        self.shared.queue.push_apply(Apply {
+            op,
+            x: inputs,
+            y: ids,
+            facts,
+            workspace_bytes,
+            fallback,
+            stream,
+            site,
+            scope,
+            done,
+        })?;
         drop(living);
-        if let Some(answer) = answer {
-            answer.wait()?;
+        if let Some((answer, fallback)) = waited
+            && let Err(error) = answer.wait()
+        {
+            // The worker has made the outputs of a failed update the old versions.
+            return Err(NotUpdated { error, old: fallback.iter().zip(handles).map(|(i, h)| i.map(|_| h)).collect() });
         }
         Ok(handles)
     }
@@ -337,7 +362,7 @@ impl Channel {
 
     /// Charges host bytes against the budget while the result lives. Errors: Budget.
     pub fn charge(&self, bytes: usize, what: &str) -> Result<Charge> {
-        let charge = self.ask(|reply| Command::Charge { bytes, what: what.to_owned(), reply })?;
+        let charge = self.ask(|reply| Command::Charge { bytes, what: what.into(), reply })?;
         Ok(Charge { queue: self.shared.queue.clone(), charge, bytes })
     }
 
@@ -419,7 +444,7 @@ impl ApplySeam for Channel {
 
     #[track_caller]
     fn apply(&self, op: OpRef, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
-        self.apply_at(op, x, SmallVec::new(), CallSite::here())
+        self.apply_at(op, x, CallSite::here())
     }
 
     fn fact(&self, v: &Handle) -> Fact {
@@ -431,4 +456,9 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Channel({}, stream {})", self.shared.name, self.stream.0)
     }
+}
+
+/// The inputs that outputs were to replace.
+fn kept(x: &[Handle], fallback: &[Option<u16>]) -> SmallVec<[Option<Handle>; 2]> {
+    fallback.iter().map(|i| x.get(usize::from((*i)?)).cloned()).collect()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use remat_ops::OpRef;
-use remat_types::{CallSite, Fact, Facts, HostTensor, Result, SmallVec};
+use remat_types::{CallSite, Fact, Facts, HostTensor, SmallVec};
 
 use super::handle::TensorId;
 use super::queue::{Answer, Reply};
@@ -19,6 +19,8 @@ pub(crate) struct Apply {
     pub(crate) x: SmallVec<[(TensorId, bool); 4]>,
     pub(crate) y: SmallVec<[TensorId; 2]>,
     pub(crate) facts: Facts,
+    /// Scratch memory that the op asks for.
+    pub(crate) workspace_bytes: usize,
     /// For an update, the input that each output falls back to if it fails; else empty.
     pub(crate) fallback: SmallVec<[Option<u16>; 2]>,
     pub(crate) stream: StreamId,
@@ -35,24 +37,29 @@ pub(crate) enum Until {
     Finished,
 }
 
+/// Data for a new tensor.
+pub(crate) struct Put {
+    pub(crate) id: TensorId,
+    pub(crate) data: HostTensor,
+    pub(crate) kind: Kind,
+    pub(crate) stream: StreamId,
+    pub(crate) site: CallSite,
+}
+
+/// A copy of another device's tensor, whose value was asked for before this command was queued: so two devices that
+/// copy from each other never wait in a circle.
+pub(crate) struct PutFrom {
+    pub(crate) id: TensorId,
+    pub(crate) value: Answer<HostTensor>,
+    pub(crate) fact: Fact,
+    pub(crate) stream: StreamId,
+    pub(crate) site: CallSite,
+}
+
+/// Everything but [`Apply`], which is as large as all these together are small: the queue keeps the two apart.
 pub(crate) enum Command {
-    Put {
-        id: TensorId,
-        data: HostTensor,
-        kind: Kind,
-        stream: StreamId,
-        site: CallSite,
-    },
-    /// A copy of another device's tensor, whose value was asked for before this command was queued: so two devices
-    /// that copy from each other never wait in a circle.
-    PutFrom {
-        id: TensorId,
-        value: Answer<HostTensor>,
-        fact: Fact,
-        stream: StreamId,
-        site: CallSite,
-    },
-    Apply(Box<Apply>),
+    Put(Box<Put>),
+    PutFrom(Box<PutFrom>),
     /// The last handle is gone.
     Delete {
         id: TensorId,
@@ -90,7 +97,7 @@ pub(crate) enum Command {
     },
     Charge {
         bytes: usize,
-        what: String,
+        what: Box<str>,
         reply: Reply<u32>,
     },
     Uncharge {
@@ -131,14 +138,9 @@ impl Command {
     /// Answers whoever waits for this command, without running it.
     pub(crate) fn refuse(self, e: impl Fn() -> remat_types::Error) {
         fn no<T>(reply: Reply<T>, e: impl Fn() -> remat_types::Error) {
-            reply.send(Result::<T>::Err(e()));
+            reply.send(Err(e()));
         }
         match self {
-            Command::Apply(a) => {
-                if let Some((reply, _)) = a.done {
-                    no(reply, e);
-                }
-            }
             Command::Fetch { reply, .. } => no(reply, e),
             Command::Await { reply, .. }
             | Command::Sync { reply }
@@ -151,8 +153,8 @@ impl Command {
             Command::EvictAll { reply } => no(reply, e),
             Command::StopTrace { reply } => no(reply, e),
             Command::StopRecording { reply } => no(reply, e),
-            Command::Put { .. }
-            | Command::PutFrom { .. }
+            Command::Put(_)
+            | Command::PutFrom(_)
             | Command::Delete { .. }
             | Command::DropValue { .. }
             | Command::Commit { .. }

@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) options: DeviceOptions,
     pub(super) name: String,
     pub(super) streams: usize,
+    /// Threads a kernel may use.
+    pub(super) threads: usize,
     pub(super) is_dry: bool,
     pub(super) constants: Mutex<super::channel::Constants>,
     pub(super) backward: Mutex<remat_ops::BackwardCache>,
@@ -87,6 +89,7 @@ impl Device {
         options.check()?;
         let queue = Arc::new(Queue::new(options.queue_capacity));
         let (name, streams, is_dry) = (backend.name().to_owned(), backend.streams(), backend.is_dry());
+        let compute_threads = backend.threads();
         let thread = worker::spawn(backend, options.clone(), queue.clone())?;
         Ok(Device(Arc::new(Shared {
             queue,
@@ -94,6 +97,7 @@ impl Device {
             options,
             name,
             streams,
+            threads: compute_threads,
             is_dry,
             constants: Mutex::default(),
             backward: Mutex::default(),

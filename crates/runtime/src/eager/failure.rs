@@ -34,3 +34,27 @@ impl Failure {
         self.reported.get()
     }
 }
+
+/// Why a command did not run.
+pub(super) enum Stop {
+    /// It failed itself.
+    Own(Error),
+    /// It depends on a failure.
+    Inherited(Rc<Failure>),
+}
+
+impl Stop {
+    /// For who asked for the command's result.
+    pub(super) fn report(self) -> Error {
+        match self {
+            Stop::Own(e) => e,
+            Stop::Inherited(f) => f.report(),
+        }
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Self {
+        Stop::Own(e)
+    }
+}

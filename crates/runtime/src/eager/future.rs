@@ -5,12 +5,9 @@
 //! what is queued the policy falls back to the past: time since the last use. Choices may so depend on how far the
 //! caller happened to be; values never do.
 
-use std::collections::VecDeque;
-
 use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
-use super::command::Command;
 use super::handle::TensorId;
 
 /// Weight of the newest command in the mean time of one.
@@ -24,7 +21,7 @@ const HORIZON_COMMANDS: f64 = 128.0;
 #[derive(Default)]
 pub(super) struct Future {
     /// Positions of queued uses, ascending.
-    uses: FxHashMap<TensorId, VecDeque<u64>>,
+    uses: FxHashMap<TensorId, SmallVec<[u64; 4]>>,
     /// Position of the command that runs now.
     at: u64,
     /// Position that the next noted command gets.
@@ -33,26 +30,22 @@ pub(super) struct Future {
 }
 
 impl Future {
-    /// Notes a queued command. Every command is noted once, in order; its uses only if `with_uses`.
-    pub(super) fn note(&mut self, command: &Command, with_uses: bool) {
-        let ids: SmallVec<[TensorId; 4]> = match command {
-            Command::Apply(a) => a.x.iter().map(|x| x.0).collect(),
-            Command::Fetch { id, .. } | Command::Await { id, .. } => std::iter::once(*id).collect(),
-            _ => SmallVec::new(),
-        };
-        self.note_uses(if with_uses { &ids } else { &[] });
-    }
-
-    /// Notes a queued command by the tensors that it uses.
-    pub(super) fn note_uses(&mut self, ids: &[TensorId]) {
+    /// Notes a queued command by the tensors that it uses. Every command is noted once, in order.
+    pub(super) fn note(&mut self, ids: &[TensorId]) {
         self.end += 1;
         let at = self.end;
         for &id in ids {
             let uses = self.uses.entry(id).or_default();
-            if uses.back() != Some(&at) {
-                uses.push_back(at);
+            if uses.last() != Some(&at) {
+                uses.push(at);
             }
         }
+    }
+
+    /// Counts queued commands and forgets all uses: without a budget nobody asks for them.
+    pub(super) fn pass_over(&mut self, commands: usize) {
+        self.end += commands as u64;
+        self.uses.clear();
     }
 
     /// The next noted command runs now; the last one took `ns`.
@@ -66,19 +59,13 @@ impl Future {
         self.uses.remove(&id);
     }
 
-    /// Forgets all uses, when there is no budget; commands are counted on.
-    pub(super) fn clear(&mut self) {
-        self.uses.clear();
-    }
-
     /// Estimated time until a tensor is used, if a queued command uses it.
     pub(super) fn until_use_ns(&mut self, id: TensorId) -> Option<f64> {
         let (at, mean_ns) = (self.at, self.mean_ns);
         let uses = self.uses.get_mut(&id)?;
-        while uses.front().is_some_and(|u| *u <= at) {
-            uses.pop_front();
-        }
-        uses.front().map(|u| (u - at) as f64 * mean_ns)
+        let past = uses.iter().take_while(|u| **u <= at).count();
+        uses.drain(..past);
+        uses.first().map(|u| (u - at) as f64 * mean_ns)
     }
 
     /// Beyond this time all uses count as equally far.

@@ -4,27 +4,36 @@
 //! table of tensors and storages, the arena and the device, and runs the commands in order. Handles answer for dtype
 //! and shape alone. Only a fetch waits, and only for its tensor.
 
+mod apply;
 mod channel;
 mod command;
+mod costs;
 mod device;
 mod failure;
+mod figures;
 mod future;
 mod handle;
+mod ledger;
 mod memory;
 mod queue;
 mod record;
 mod replay;
+mod room;
 mod run;
+mod scope;
 mod simulated;
 mod table;
 pub(crate) mod trace;
 mod update;
+mod values;
 mod worker;
 
-pub use channel::{Channel, Scope};
+pub use channel::Channel;
 pub use device::{Charge, Device};
 pub use handle::{Handle, TensorId};
+pub use scope::Scope;
 pub(crate) use simulated::Simulated;
+pub use update::NotUpdated;
 
 #[cfg(test)]
 mod tests;

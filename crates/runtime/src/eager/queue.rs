@@ -1,17 +1,18 @@
 //! The bounded queue between callers and the worker, and the replies that come back.
 //!
-//! Producers append to one vector under a mutex; the worker takes the whole vector at once, so the two sides meet
-//! once a batch, not once a command. An idle worker spins shortly before it parks: waking a parked thread costs the
-//! caller tens of microseconds. Deletes never wait for room, so that dropping a handle cannot block.
+//! Producers append to one batch under a mutex; the worker takes the whole batch at once and leaves its own, empty one,
+//! so the two sides meet once a batch, not once a command, and commands cost no allocation. An idle worker spins shortly
+//! before it parks: waking a parked thread costs the caller tens of microseconds. Deletes never wait for room, so that
+//! dropping a handle cannot block.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{Error, ErrorKind, Result, SmallVec};
 
-use super::command::Command;
+use super::command::{Apply, Command};
+use super::handle::TensorId;
 
 /// How long an idle worker, or a waiter for a reply, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -21,8 +22,91 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Commands in order. Applications, which are large and most of all, lie in a vector of their own, run where they lie
+/// and are dropped together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    /// `None` stands for the next of `applies`.
+    order: Vec<Option<Command>>,
+    applies: Vec<Apply>,
+    /// How many of each have been handed out.
+    passed: usize,
+    applies_passed: usize,
+}
+
+/// What to run next.
+pub(crate) enum Next<'a> {
+    Apply(&'a mut Apply),
+    Command(Command),
+}
+
+impl Batch {
+    /// Commands that have not been handed out.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len() - self.passed
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, command: Command) {
+        self.order.push(Some(command));
+    }
+
+    #[inline]
+    fn push_apply(&mut self, a: Apply) {
+        self.order.push(None);
+        self.applies.push(a);
+    }
+
+    /// Hands out the next command; after the last one the batch can be filled anew.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Next<'_>> {
+        let Some(next) = self.order.get_mut(self.passed) else {
+            self.order.clear();
+            self.applies.clear();
+            (self.passed, self.applies_passed) = (0, 0);
+            return None;
+        };
+        self.passed += 1;
+        if let Some(c) = next.take() {
+            return Some(Next::Command(c));
+        }
+        self.applies_passed += 1;
+        self.applies.get_mut(self.applies_passed - 1).map(Next::Apply)
+    }
+
+    /// Appends a batch of which none was handed out.
+    pub(crate) fn append(&mut self, other: &mut Batch) {
+        self.order.append(&mut other.order);
+        self.applies.append(&mut other.applies);
+    }
+
+    /// Tells the tensors whose bytes each command uses, in a batch of which none was handed out.
+    pub(crate) fn uses(&self, mut tell: impl FnMut(&[TensorId])) {
+        let mut applies = self.applies.iter();
+        for c in &self.order {
+            match c {
+                None => {
+                    let x = applies.next().into_iter().flat_map(|a| &a.x);
+                    tell(&x.map(|x| x.0).collect::<SmallVec<[TensorId; 4]>>());
+                }
+                Some(Command::Fetch { id, .. } | Command::Await { id, .. }) => tell(&[*id]),
+                Some(_) => tell(&[]),
+            }
+        }
+    }
+
+    /// Answers whoever waits for these commands, without running them.
+    pub(crate) fn refuse(self, e: impl Fn() -> Error) {
+        self.order.into_iter().flatten().for_each(|c| c.refuse(&e));
+        self.applies.into_iter().filter_map(|a| a.done).for_each(|(reply, _)| reply.send(Err(e())));
+    }
+}
+
 struct Inner {
-    commands: VecDeque<Command>,
+    batch: Batch,
     worker_parked: bool,
     producers_parked: usize,
     closed: Option<String>,
@@ -31,7 +115,7 @@ struct Inner {
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     capacity: usize,
-    /// Mirrors `commands.len()`, so that the worker can spin without the lock.
+    /// Mirrors `batch.len()`, so that the worker can spin without the lock.
     len: AtomicUsize,
     for_worker: Condvar,
     for_producers: Condvar,
@@ -42,7 +126,7 @@ impl Queue {
     pub(crate) fn new(capacity: usize) -> Self {
         Queue {
             inner: Mutex::new(Inner {
-                commands: VecDeque::with_capacity(capacity.min(1024)),
+                batch: Batch::default(),
                 worker_parked: false,
                 producers_parked: 0,
                 closed: None,
@@ -57,11 +141,28 @@ impl Queue {
 
     /// Appends a command; waits while the queue is full. Errors: Closed after close, or in a forked child.
     pub(crate) fn push(&self, command: Command) -> Result<()> {
+        let mut q = self.room()?;
+        q.batch.push(command);
+        self.appended(q);
+        Ok(())
+    }
+
+    /// As [`Queue::push`].
+    #[inline]
+    pub(crate) fn push_apply(&self, a: Apply) -> Result<()> {
+        let mut q = self.room()?;
+        q.batch.push_apply(a);
+        self.appended(q);
+        Ok(())
+    }
+
+    /// Waits until a command may be appended.
+    fn room(&self) -> Result<MutexGuard<'_, Inner>> {
         if self.fork_generation != fork::generation() {
             return Err(forked());
         }
         let mut q = lock(&self.inner);
-        while q.commands.len() >= self.capacity && q.closed.is_none() {
+        while q.batch.len() >= self.capacity && q.closed.is_none() {
             q.producers_parked += 1;
             q = self.for_producers.wait(q).unwrap_or_else(PoisonError::into_inner);
             q.producers_parked -= 1;
@@ -69,23 +170,23 @@ impl Queue {
         if let Some(why) = &q.closed {
             return Err(Error::new(ErrorKind::Closed, why.clone()));
         }
-        self.append(q, command);
-        Ok(())
+        Ok(q)
     }
 
     /// Appends a delete without waiting for room; ignored after close and in a forked child.
     pub(crate) fn push_delete(&self, command: Command) {
         if self.fork_generation == fork::generation() {
-            let q = lock(&self.inner);
+            let mut q = lock(&self.inner);
             if q.closed.is_none() {
-                self.append(q, command);
+                q.batch.push(command);
+                self.appended(q);
             }
         }
     }
 
-    fn append(&self, mut q: MutexGuard<'_, Inner>, command: Command) {
-        q.commands.push_back(command);
-        self.len.store(q.commands.len(), Ordering::Release);
+    /// Tells the worker of what was appended.
+    fn appended(&self, mut q: MutexGuard<'_, Inner>) {
+        self.len.store(q.batch.len(), Ordering::Release);
         let wake = std::mem::take(&mut q.worker_parked);
         drop(q);
         if wake {
@@ -94,31 +195,29 @@ impl Queue {
     }
 
     /// Takes all commands, waiting for at least one; `batch` must be empty. After close the rest is handed out once.
-    pub(crate) fn take(&self, batch: &mut VecDeque<Command>) {
+    pub(crate) fn take(&self, batch: &mut Batch) {
         let spin_until = Instant::now() + SPIN;
         while self.len.load(Ordering::Acquire) == 0 && Instant::now() < spin_until {
             std::hint::spin_loop();
         }
         let mut q = lock(&self.inner);
-        while q.commands.is_empty() {
+        while q.batch.is_empty() {
             q.worker_parked = true;
             q = self.for_worker.wait(q).unwrap_or_else(PoisonError::into_inner);
             q.worker_parked = false;
         }
-        std::mem::swap(&mut q.commands, batch);
-        self.len.store(0, Ordering::Release);
-        if q.producers_parked > 0 {
-            self.for_producers.notify_all();
+        self.swap(q, batch);
+    }
+
+    /// As [`Queue::take`], without waiting.
+    pub(crate) fn try_take(&self, batch: &mut Batch) {
+        if self.len.load(Ordering::Acquire) > 0 {
+            self.swap(lock(&self.inner), batch);
         }
     }
 
-    /// Appends what waits to `batch`, without waiting.
-    pub(crate) fn try_take(&self, batch: &mut VecDeque<Command>) {
-        if self.len.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let mut q = lock(&self.inner);
-        batch.append(&mut q.commands);
+    fn swap(&self, mut q: MutexGuard<'_, Inner>, batch: &mut Batch) {
+        std::mem::swap(&mut q.batch, batch);
         self.len.store(0, Ordering::Release);
         if q.producers_parked > 0 {
             self.for_producers.notify_all();
@@ -126,11 +225,11 @@ impl Queue {
     }
 
     /// Refuses commands from now on and returns those that still wait.
-    pub(crate) fn close(&self, why: &str) -> VecDeque<Command> {
+    pub(crate) fn close(&self, why: &str) -> Batch {
         let mut q = lock(&self.inner);
         q.closed.get_or_insert_with(|| why.to_owned());
         self.len.store(0, Ordering::Release);
-        let rest = std::mem::take(&mut q.commands);
+        let rest = std::mem::take(&mut q.batch);
         self.for_producers.notify_all();
         rest
     }

@@ -6,11 +6,12 @@
 //! next of all, but may take it where everything else is dearer, and the frame then has it made again. So depth costs
 //! stack entries, not budget.
 
-use remat_types::{BudgetShortfall, Error, ErrorKind, Result, SmallVec};
+use remat_types::{BudgetShortfall, Error, ErrorKind, SmallVec};
 use rustc_hash::FxHashMap;
 
+use super::failure::Stop;
 use super::run::Call;
-use super::table::{RecipeId, Source, StorageId};
+use super::table::{Input, RecipeId, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
@@ -24,7 +25,7 @@ struct Frame {
 
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
-    pub(super) fn pin_inputs(&mut self, x: &[Source]) -> Result<()> {
+    pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
         for s in x {
             self.table.storages[s.storage].pins += 1;
         }
@@ -42,7 +43,7 @@ impl Worker {
     }
 
     /// Releases what [`Worker::pin_inputs`] pinned.
-    pub(super) fn unpin(&mut self, x: &[Source]) {
+    pub(super) fn unpin(&mut self, x: &[Input]) {
         let now = self.now_ns;
         for s in x {
             let s = &mut self.table.storages[s.storage];
@@ -68,7 +69,7 @@ impl Worker {
     }
 
     /// Makes one evicted storage resident. It is pinned by the caller.
-    fn recompute(&mut self, root: StorageId) -> Result<()> {
+    fn recompute(&mut self, root: StorageId) -> std::result::Result<(), Stop> {
         let mut stack: Vec<Frame> = Vec::new();
         let mut result = self.descend(&mut stack, root);
         while let (Ok(()), Some(frame)) = (&result, stack.last_mut()) {
@@ -97,12 +98,15 @@ impl Worker {
     }
 
     /// Pushes the producer of a missing storage.
-    fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> Result<()> {
+    fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), Stop> {
         let s = &self.table.storages[missing];
         let Some((recipe, _)) = s.recipe else {
-            let text = format!("a storage made by {} has neither bytes nor a recipe", s.label);
-            return Err(Error::new(ErrorKind::Internal, text));
+            let text = format!("a storage made by {} has neither bytes nor a recipe", s.label.text);
+            return Err(Error::new(ErrorKind::Internal, text).into());
         };
+        if let Some(f) = &self.table.recipes[recipe].failed {
+            return Err(Stop::Inherited(f.clone()));
+        }
         stack.push(Frame { recipe, held: SmallVec::new() });
         self.want(recipe, 1);
         Ok(())
@@ -119,27 +123,35 @@ impl Worker {
         }
     }
 
-    /// A budget error of bringing back `x`, told what that and `extra` bytes beside it take altogether.
-    pub(super) fn with_recomputation(&self, e: Error, x: &[Source], extra: usize) -> Error {
-        let Some(s) = e.shortfall() else { return e };
-        let enough = self.table.fixed_bytes + self.bytes_to_make(x, extra);
-        if enough <= s.smallest_feasible_bytes {
-            return e;
+    /// A budget error of bringing back `x`, told what that takes at the least, with `extra` bytes beside it.
+    pub(super) fn with_recomputation(&self, stop: Stop, x: &[Input], extra: usize) -> Stop {
+        let Stop::Own(e) = stop else { return stop };
+        let Some(s) = e.shortfall() else { return e.into() };
+        let least = self.table.fixed_bytes + self.bytes_to_make(x, extra);
+        if least <= s.smallest_feasible_bytes {
+            return e.into();
         }
-        let told = Error::budget(BudgetShortfall { smallest_feasible_bytes: enough, ..s.clone() });
-        match e.call_site() {
+        let told = Error::budget(BudgetShortfall { smallest_feasible_bytes: least, ..s.clone() });
+        Stop::Own(match e.call_site() {
             Some(site) => told.with_call_site(site),
             None => told,
-        }
+        })
     }
 
-    /// Bytes beside sources that suffice to bring back the evicted ones of `x`, deepest first, and then to use them all
-    /// beside `extra` bytes.
+    /// Bytes beside sources without which the evicted ones of `x` cannot be brought back, deepest first, and then all be
+    /// used beside `extra` bytes. They suffice unless something that is resident has to go, and be made again, meanwhile.
     ///
-    /// With `X` the bytes of all inputs, `x_1, x_2, ..` the missing ones in the order in which they are made, and `H` the
-    /// resident ones if they are pinned meanwhile: `D = max(X + extra, max over i of H + x_1 + .. + x_(i-1) + D(producer
-    /// of x_i))`.
-    fn bytes_to_make(&self, x: &[Source], extra: usize) -> usize {
+    /// With `X` the bytes of all inputs and `x_1, x_2, ..` the missing ones in the order in which they are made:
+    /// `D = max(X + extra, max over i of x_1 + .. + x_(i-1) + D(producer of x_i))`. The resident ones of `x` are pinned
+    /// throughout: they are counted once, and in no `X`.
+    fn bytes_to_make(&self, x: &[Input], extra: usize) -> usize {
+        let mut pinned: SmallVec<[StorageId; 4]> = SmallVec::new();
+        for s in x {
+            let has_recipe = self.table.storages[s.storage].recipe.is_some();
+            if has_recipe && self.table.is_resident(s.storage) && !pinned.contains(&s.storage) {
+                pinned.push(s.storage);
+            }
+        }
         let mut known: FxHashMap<RecipeId, usize> = FxHashMap::default();
         let mut stack: Vec<RecipeId> = self.missing_producers(x).into_iter().map(|(_, r)| r).collect();
         while let Some(&id) = stack.last() {
@@ -148,34 +160,34 @@ impl Worker {
             unknown.retain(|(_, p)| !known.contains_key(p));
             if unknown.is_empty() {
                 let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
-                let extra = outputs + self.scratch_bytes(&r.op, &r.x);
-                known.insert(id, self.depth_first_bytes(&r.x, extra, false, &known));
+                let extra = outputs + Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes);
+                known.insert(id, self.depth_first_bytes(&r.x, extra, &pinned, &known));
                 stack.pop();
             } else {
                 stack.extend(unknown.into_iter().map(|(_, p)| p));
             }
         }
-        self.depth_first_bytes(x, extra, true, &known)
+        let pinned_bytes: usize = pinned.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();
+        pinned_bytes + self.depth_first_bytes(x, extra, &pinned, &known)
     }
 
+    /// `D` of [`Worker::bytes_to_make`] for one command, from that of the producers it needs.
     fn depth_first_bytes(
         &self,
-        x: &[Source],
+        x: &[Input],
         extra: usize,
-        pins_resident: bool,
+        pinned: &[StorageId],
         known: &FxHashMap<RecipeId, usize>,
     ) -> usize {
         let bytes = |s: StorageId| padded(self.table.storages[s].bytes);
         let mut distinct: SmallVec<[StorageId; 4]> = SmallVec::new();
-        for s in x {
-            if self.table.storages[s.storage].recipe.is_some() && !distinct.contains(&s.storage) {
-                distinct.push(s.storage);
+        for s in x.iter().map(|s| s.storage).filter(|s| !pinned.contains(s)) {
+            if self.table.storages[s].recipe.is_some() && !distinct.contains(&s) {
+                distinct.push(s);
             }
         }
-        let all: usize = distinct.iter().map(|s| bytes(*s)).sum();
-        let resident = distinct.iter().filter(|s| self.table.is_resident(**s)).map(|s| bytes(*s)).sum();
-        let mut held = if pins_resident { resident } else { 0 };
-        let mut most = all + extra;
+        let mut most = distinct.iter().map(|s| bytes(*s)).sum::<usize>() + extra;
+        let mut held = 0;
         for (s, r) in self.missing_producers(x) {
             most = most.max(held + known.get(&r).copied().unwrap_or(0));
             held += bytes(s);
@@ -183,13 +195,14 @@ impl Worker {
         most
     }
 
-    /// The missing ones of `x` with their producers, in the order in which they are made.
-    fn missing_producers(&self, x: &[Source]) -> SmallVec<[(StorageId, RecipeId); 4]> {
+    /// The missing ones of `x` with their producers, in the order in which they are made; one of each producer's, which
+    /// makes them all.
+    fn missing_producers(&self, x: &[Input]) -> SmallVec<[(StorageId, RecipeId); 4]> {
         let mut missing: SmallVec<[(StorageId, RecipeId); 4]> = SmallVec::new();
         for s in x {
             let storage = &self.table.storages[s.storage];
             if let Some((recipe, _)) = storage.recipe.filter(|_| !storage.is_resident())
-                && missing.iter().all(|m| m.0 != s.storage)
+                && missing.iter().all(|m| m.0 != s.storage && m.1 != recipe)
             {
                 missing.push((s.storage, recipe));
             }
@@ -211,27 +224,42 @@ impl Worker {
     }
 
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
-    fn rerun(&mut self, id: RecipeId) -> Result<()> {
+    ///
+    /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
+    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), Stop> {
         let r = &self.table.recipes[id];
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
         let (stream, scope, site) = (r.stream, r.scope.clone(), r.site);
-        let cost_ns = r.cost_ns;
+        let (cost, cost_ns, workspace_bytes) = (r.cost, r.cost_ns, r.workspace_bytes);
         for s in &x {
             self.table.storages[s.storage].pins += 1;
         }
         let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
         let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
+        let label = self.ledger.label(op.label());
         for (slot, fact) in slots.iter().zip(&facts) {
             let target = slot.filter(|s| !self.table.is_resident(*s)).unwrap_or_else(|| {
-                let s = self.new_storage(fact.bytes(), Kind::Workspace, op.label());
+                let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
                 scratch.push(s);
                 s
             });
             self.table.storages[target].pins += 1;
             y.push(target);
         }
-        let call = Call { op: &op, x: &x, y: &y, facts: &facts, holds: &[], stream, scope: &scope, site, again: true };
-        let result = self.place_outputs(&y, &[], cost_ns, &op, &x).and_then(|()| self.run(&call));
+        let call = Call {
+            op: &op,
+            label,
+            x: &x,
+            y: &y,
+            facts: &facts,
+            workspace_bytes,
+            holds: &[],
+            stream,
+            scope: &scope,
+            site,
+            again: true,
+        };
+        let result = self.place_outputs(&call, cost_ns).and_then(|()| self.run(&call));
         for &s in &y {
             let s = &mut self.table.storages[s];
             s.pins -= 1;
@@ -245,9 +273,22 @@ impl Worker {
         y.iter().filter(|s| !scratch.contains(s)).for_each(|s| self.settle(*s));
         scratch.into_iter().for_each(|s| self.destroy(s));
         self.unpin(&x);
-        if let Ok(ns) = result {
-            self.learn(id, ns);
+        match result {
+            Ok(ns) => {
+                let cost_ns = self.costs.learn(cost, ns);
+                if let Some(r) = self.table.recipes.get_mut(id) {
+                    r.cost_ns = cost_ns;
+                }
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::Budget => Err(e.into()),
+            Err(e) => {
+                let f = self.record_failure(e.with_op(label.text).with_call_site(site));
+                if let Some(r) = self.table.recipes.get_mut(id) {
+                    r.failed = Some(f.clone());
+                }
+                Err(Stop::Inherited(f))
+            }
         }
-        result.map(|_| ())
     }
 }

@@ -31,7 +31,7 @@ impl Simulated {
     /// Tells the worker of a command to come, by the tensors that it uses.
     pub(crate) fn foresee(&mut self, uses: &[u64]) {
         let ids: SmallVec<[TensorId; 4]> = uses.iter().map(|id| TensorId(*id)).collect();
-        self.0.future.note_uses(&ids);
+        self.0.future.note(&ids);
     }
 
     /// Runs one foreseen command.
@@ -56,15 +56,18 @@ impl Simulated {
     pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
         let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(crate::device::Event::REACHED))?;
         let source = Source { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
-        self.0.bind(TensorId(id), Slot::Ready(source));
+        self.0.bind_new(TensorId(id), source);
         Ok(())
     }
 
     pub(crate) fn apply(&mut self, op: OpRef, x: &[(u64, bool)], y: SmallVec<[u64; 2]>, facts: Facts) -> Result<()> {
         x.iter().try_for_each(|(id, _)| self.source(*id).map(|_| ()))?;
         let (reply, answer) = Reply::new();
-        self.0.step(Command::Apply(Box::new(Apply {
+        // A recorded op's workspace does not depend on its inputs.
+        let workspace_bytes = op.workspace(&[], 1);
+        self.0.apply(&mut Apply {
             op,
+            workspace_bytes,
             x: x.iter().map(|&(id, dies)| (TensorId(id), dies)).collect(),
             y: y.into_iter().map(TensorId).collect(),
             facts,
@@ -73,7 +76,7 @@ impl Simulated {
             site: CallSite::here(),
             scope: None,
             done: Some((reply, Until::Launched)),
-        })));
+        });
         answer.wait()
     }
 

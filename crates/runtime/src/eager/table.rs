@@ -15,8 +15,10 @@ use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Facts, Layout, SmallVec};
 use rustc_hash::FxHashMap;
 
+use super::costs::CostId;
 use super::failure::Failure;
 use super::handle::TensorId;
+use super::ledger::Label;
 use crate::arena::Block;
 use crate::device::{Event, StreamId};
 use crate::report::Kind;
@@ -33,8 +35,12 @@ pub(super) struct Source {
     pub(super) dtype: DType,
 }
 
+/// A source that a tensor, commands and recipes share.
+pub(super) type Input = Rc<Source>;
+
+#[derive(Clone)]
 pub(super) enum Slot {
-    Ready(Source),
+    Ready(Input),
     Failed(Rc<Failure>),
 }
 
@@ -55,15 +61,15 @@ pub(super) struct Storage {
     pub(super) wanted: u32,
     pub(super) kind: Kind,
     /// The op that made it.
-    pub(super) label: &'static str,
+    pub(super) label: Label,
     pub(super) last_use_ns: u64,
     pub(super) written: Event,
     /// On asynchronous devices, the last use on each stream.
-    pub(super) touched: SmallVec<[Event; 2]>,
+    pub(super) touched: Vec<Event>,
 }
 
 impl Storage {
-    pub(super) fn new(bytes: usize, kind: Kind, label: &'static str) -> Self {
+    pub(super) fn new(bytes: usize, kind: Kind, label: Label) -> Self {
         Storage {
             bytes,
             block: None,
@@ -77,12 +83,17 @@ impl Storage {
             label,
             last_use_ns: 0,
             written: Event::REACHED,
-            touched: SmallVec::new(),
+            touched: Vec::new(),
         }
     }
 
     pub(super) fn is_resident(&self) -> bool {
         self.block.is_some()
+    }
+
+    /// Offset of its bytes in the arena.
+    pub(super) fn start(&self) -> usize {
+        self.block.as_ref().map_or(0, Block::start)
     }
 
     /// Nothing holds its bytes in place and they can be made again.
@@ -93,10 +104,13 @@ impl Storage {
 
 pub(super) struct Recipe {
     pub(super) op: OpRef,
-    pub(super) x: SmallVec<[Source; 4]>,
+    pub(super) x: SmallVec<[Input; 4]>,
     /// `None` for an output that no longer exists.
     pub(super) y: SmallVec<[Option<StorageId>; 2]>,
     pub(super) facts: Facts,
+    pub(super) workspace_bytes: usize,
+    /// Where measurements go.
+    pub(super) cost: CostId,
     /// Measured time of one run.
     pub(super) cost_ns: f64,
     /// Longest chain of recipes down to sources.
@@ -104,6 +118,8 @@ pub(super) struct Recipe {
     pub(super) stream: StreamId,
     pub(super) scope: Option<Arc<str>>,
     pub(super) site: CallSite,
+    /// Set when it failed to run again, for a reason other than the budget: it is not asked a second time.
+    pub(super) failed: Option<Rc<Failure>>,
 }
 
 pub(super) struct Table {
@@ -166,25 +182,22 @@ impl Table {
         if r.y.iter().any(Option::is_some) {
             return SmallVec::new();
         }
+        let x = std::mem::take(&mut r.x);
+        self.recipes.discard(recipe);
         let mut orphans = SmallVec::new();
-        if let Some(r) = self.recipes.remove(recipe) {
-            for x in r.x {
-                let Some(s) = self.storages.get(x.storage) else { continue };
-                if !s.readers.contains(&recipe) {
-                    continue;
-                }
-                let s = &mut self.storages[x.storage];
-                s.readers.retain(|r| *r != recipe);
-                if s.readers.is_empty() && s.handles == 0 && s.pins == 0 && s.wanted == 0 {
-                    orphans.push(x.storage);
-                }
+        for x in x {
+            let Some(s) = self.storages.get_mut(x.storage) else { continue };
+            let Some(at) = s.readers.iter().position(|r| *r == recipe) else { continue };
+            s.readers.remove(at);
+            if s.readers.is_empty() && s.handles == 0 && s.pins == 0 && s.wanted == 0 {
+                orphans.push(x.storage);
             }
         }
         orphans
     }
 
     /// Longest chain of recipes below any of `x`.
-    pub(super) fn depth(&self, x: &[Source]) -> u32 {
+    pub(super) fn depth(&self, x: &[Input]) -> u32 {
         x.iter().map(|s| self.depth_of(s.storage)).max().unwrap_or(0)
     }
 
@@ -203,16 +216,16 @@ impl Table {
         for (id, s) in self.storages.iter() {
             fixed += if s.recipe.is_none() { s.block.as_ref().map_or(0, Block::bytes) } else { 0 };
             if s.wanted > 0 || (s.pins > 0 && s.kind != Kind::Staging) {
-                return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label));
+                return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label.text));
             }
             if s.handles == 0 && s.is_resident() && s.recipe.is_some() {
-                return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label));
+                return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label.text));
             }
             if s.handles == 0 && s.readers.is_empty() && s.pins == 0 {
-                return Err(format!("{id:?} ({}) is needed by nothing", s.label));
+                return Err(format!("{id:?} ({}) is needed by nothing", s.label.text));
             }
             if s.recipe.is_none() && !s.is_resident() && s.handles > 0 {
-                return Err(format!("{id:?} ({}) can neither be read nor made", s.label));
+                return Err(format!("{id:?} ({}) can neither be read nor made", s.label.text));
             }
             for r in &s.readers {
                 let ok = self.recipes.get(*r).is_some_and(|r| r.x.iter().any(|x| x.storage == id));

@@ -13,9 +13,10 @@ use remat_ops::OpRef;
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::channel::{Channel, Scope};
+use super::channel::Channel;
 use super::device::Device;
 use super::handle::{Handle, TensorId};
+use super::scope::Scope;
 
 /// Gives a value anew for every run.
 pub type HostInput = Arc<dyn Fn() -> Result<HostTensor> + Send + Sync>;

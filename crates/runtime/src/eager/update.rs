@@ -5,16 +5,41 @@
 //! is resident forgets its recipe. Where a copy is cheaper, or bringing things back does not fit the budget, the old
 //! version simply stays until its readers are gone and the output gets storage of its own (copy on write).
 
-use remat_types::{Fact, Layout, SmallVec};
+use std::rc::Rc;
+
+use remat_types::{Error, Fact, Layout, SmallVec};
 
 use super::command::Apply;
-use super::table::{Source, StorageId};
+use super::handle::Handle;
+use super::table::{Input, Source, StorageId};
 use super::worker::Worker;
+
+/// An update that failed in its call. As an [`Error`] it lets go of the old versions.
+#[derive(Debug)]
+pub struct NotUpdated {
+    /// What failed.
+    pub error: Error,
+    /// For each output that was to replace an input, that input as it was. Empty if the device was closed.
+    pub old: SmallVec<[Option<Handle>; 2]>,
+}
+
+impl From<Error> for NotUpdated {
+    fn from(error: Error) -> Self {
+        NotUpdated { error, old: SmallVec::new() }
+    }
+}
+
+impl From<NotUpdated> for Error {
+    fn from(e: NotUpdated) -> Self {
+        e.error
+    }
+}
 
 impl Worker {
     /// For each output, the dying input whose storage it takes.
-    pub(super) fn donations(&mut self, a: &Apply, x: &[Source]) -> SmallVec<[Option<usize>; 2]> {
-        let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::from_elem(None, a.y.len());
+    pub(super) fn donations(&mut self, a: &Apply, x: &[Input]) -> SmallVec<[Option<usize>; 2]> {
+        let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::new();
+        a.y.iter().for_each(|_| holds.push(None));
         for &(i, j) in a.op.overwrite() {
             if i < x.len() && j < holds.len() && holds[j].is_none() && self.may_take(a, x, i, &a.facts[j]) {
                 holds[j] = Some(i);
@@ -23,7 +48,7 @@ impl Worker {
         holds
     }
 
-    fn may_take(&mut self, a: &Apply, x: &[Source], i: usize, fact: &Fact) -> bool {
+    fn may_take(&mut self, a: &Apply, x: &[Input], i: usize, fact: &Fact) -> bool {
         let src = &x[i];
         let s = &self.table.storages[src.storage];
         let sole =
@@ -70,7 +95,7 @@ impl Worker {
             }
         }
         for &id in &evicted {
-            let whole = Source { storage: id, layout: Layout::contiguous([0]), dtype: remat_types::DType::U8 };
+            let whole = Rc::new(Source { storage: id, layout: Layout::contiguous([0]), dtype: remat_types::DType::U8 });
             if self.pin_inputs(std::slice::from_ref(&whole)).is_err() {
                 return false;
             }

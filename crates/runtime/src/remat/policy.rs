@@ -2,7 +2,8 @@
 //!
 //! A policy sees ranges and costs, never tensors. All three are deterministic: among equals the lowest address wins.
 
-use rustc_hash::FxHashSet;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
 use crate::arena::{Owner, Segment};
 use crate::options::PolicyKind;
@@ -58,16 +59,32 @@ fn score(kind: PolicyKind, c: &Candidate, bytes: usize, free_around: usize) -> f
 }
 
 /// Chooses what to evict so that `need` bytes fit, or `None` if even evicting everything would not free that many.
+///
+/// One pass over the ranges, for there may be tens of thousands of them and the caller waits.
 pub fn choose(kind: PolicyKind, ranges: &[Range], need: usize) -> Option<Choice> {
-    let reachable: usize =
-        ranges.iter().filter(|r| r.segment.owner.is_none() || r.candidate.is_some()).map(|r| r.segment.bytes).sum();
-    if reachable < need {
-        return None;
+    let mut windows = (kind == PolicyKind::Window).then(|| Windows::new(need, ranges.len()));
+    let mut cheapest = Cheapest::new(if windows.is_some() { PolicyKind::Dtr } else { kind }, need);
+    for i in 0..ranges.len() {
+        cheapest.see(ranges, i);
+        if let Some(w) = &mut windows {
+            w.see(ranges, i);
+        }
     }
-    match kind {
-        PolicyKind::Window => Some(window_or_compaction(ranges, need)),
-        PolicyKind::Dtr | PolicyKind::Upstream => Some(cheapest(kind, ranges, need)),
+    let scattered = cheapest.chosen(ranges)?;
+    match windows.and_then(|w| w.best) {
+        Some(window) => Some(window_or_compaction(ranges, window, scattered)),
+        None => Some(choice(ranges, &scattered)),
     }
+}
+
+/// What is to go, in the order in which it goes, and where the allocation fits then.
+struct Chosen {
+    evict: Vec<usize>,
+    at: Option<usize>,
+}
+
+fn choice(ranges: &[Range], chosen: &Chosen) -> Choice {
+    Choice { evict: chosen.evict.iter().filter_map(|i| ranges[*i].segment.owner).collect(), at: chosen.at }
 }
 
 /// How many times the cost of evicting from anywhere and compacting a window must cost before it is passed over.
@@ -83,93 +100,167 @@ const MOVED_BYTES_PER_NS: f64 = 8.0;
 /// The best window, unless evicting the cheapest from anywhere and moving the rest together costs less.
 ///
 /// Both are times: that of making again, once, what goes, and that of the move.
-fn window_or_compaction(ranges: &[Range], need: usize) -> Choice {
-    let scattered = cheapest(PolicyKind::Dtr, ranges, need);
-    let Some(choice) = window(ranges, need) else { return scattered };
-    let loss_ns = |c: &Choice| -> f64 {
-        let evicted: FxHashSet<Owner> = c.evict.iter().copied().collect();
-        let gone = |r: &&Range| r.segment.owner.is_some_and(|o| evicted.contains(&o));
-        let costs = ranges.iter().filter(gone).filter_map(|r| r.candidate.as_ref());
+fn window_or_compaction(ranges: &[Range], (_, lo, hi): (f64, usize, usize), scattered: Chosen) -> Choice {
+    let loss_ns = |all: &mut dyn Iterator<Item = usize>| -> f64 {
+        let costs = all.filter_map(|i| ranges[i].candidate.as_ref());
         costs.map(|c| c.own_ns + c.ancestors_ns + c.descendants_ns).sum()
     };
-    let moved: usize = ranges.iter().filter(|r| r.segment.owner.is_some()).map(|r| r.segment.bytes).sum();
-    let moving_ns = if scattered.at.is_some() { 0.0 } else { moved as f64 / MOVED_BYTES_PER_NS };
-    if loss_ns(&choice) <= COMPACTION_RELUCTANCE * (loss_ns(&scattered) + moving_ns) { choice } else { scattered }
+    let moved = || -> usize { ranges.iter().filter(|r| r.segment.owner.is_some()).map(|r| r.segment.bytes).sum() };
+    let window_ns = loss_ns(&mut (lo..=hi));
+    let scattered_ns = loss_ns(&mut scattered.evict.iter().copied());
+    let is_dearer = |moving_ns: f64| window_ns > COMPACTION_RELUCTANCE * (scattered_ns + moving_ns);
+    // What must be moved is another pass, needed only where the move decides.
+    if is_dearer(0.0) && (scattered.at.is_some() || is_dearer(moved() as f64 / MOVED_BYTES_PER_NS)) {
+        return choice(ranges, &scattered);
+    }
+    choice(ranges, &Chosen { evict: (lo..=hi).collect(), at: Some(ranges[lo].segment.start) })
 }
 
 /// The contiguous window of free and evictable ranges with the least sum of costs that holds `need` bytes: two
-/// indices sweep the address order (Coop, section 4.2). `None` if pinned blocks leave no such window.
-fn window(ranges: &[Range], need: usize) -> Option<Choice> {
-    let costs: Vec<Option<f64>> = ranges
-        .iter()
-        .map(|r| match (&r.segment.owner, &r.candidate) {
-            (None, _) => Some(0.0),
-            (Some(_), Some(c)) => Some(score(PolicyKind::Window, c, r.segment.bytes, 0)),
-            (Some(_), None) => None,
-        })
-        .collect();
-    let mut best: Option<(f64, usize, usize)> = None;
-    let (mut lo, mut bytes, mut cost) = (0, 0, 0.0);
-    for hi in 0..ranges.len() {
-        let Some(c) = costs[hi] else {
-            (lo, bytes, cost) = (hi + 1, 0, 0.0);
-            continue;
-        };
-        bytes += ranges[hi].segment.bytes;
-        cost += c;
-        while bytes - ranges[lo].segment.bytes >= need {
-            bytes -= ranges[lo].segment.bytes;
-            cost -= costs[lo].unwrap_or(0.0);
-            lo += 1;
-        }
-        if bytes >= need && best.is_none_or(|b| cost < b.0) {
-            best = Some((cost, lo, hi));
-        }
-    }
-    let (_, lo, hi) = best?;
-    let evict = ranges[lo..=hi].iter().filter_map(|r| r.segment.owner).collect();
-    Some(Choice { evict, at: Some(ranges[lo].segment.start) })
+/// indices sweep the address order (Coop, section 4.2).
+struct Windows {
+    need: usize,
+    lo: usize,
+    bytes: usize,
+    /// Cost of all ranges before each one: a difference is a window's.
+    costs: Vec<f64>,
+    /// Cost, first and last range; none if pinned blocks leave no such window.
+    best: Option<(f64, usize, usize)>,
 }
 
-/// One storage after the other by score until a range of `need` bytes is free, or until all free bytes together are
-/// that many and everything evictable that could widen a range is gone.
-fn cheapest(kind: PolicyKind, ranges: &[Range], need: usize) -> Choice {
-    let around = |i: usize| {
-        let free = |j: Option<&Range>| j.filter(|r| r.segment.owner.is_none()).map_or(0, |r| r.segment.bytes);
-        free(i.checked_sub(1).and_then(|j| ranges.get(j))) + free(ranges.get(i + 1))
-    };
-    let mut order: Vec<(f64, usize)> = ranges
-        .iter()
-        .enumerate()
-        .filter_map(|(i, r)| Some((score(kind, r.candidate.as_ref()?, r.segment.bytes, around(i)), i)))
-        .collect();
-    order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut gone = vec![false; ranges.len()];
-    let mut choice = Choice::default();
-    let mut free: usize = ranges.iter().filter(|r| r.segment.owner.is_none()).map(|r| r.segment.bytes).sum();
-    for (_, i) in order {
-        if free >= need {
-            break;
-        }
-        gone[i] = true;
-        free += ranges[i].segment.bytes;
-        choice.evict.extend(ranges[i].segment.owner);
+impl Windows {
+    fn new(need: usize, ranges: usize) -> Self {
+        let mut costs = Vec::with_capacity(ranges + 1);
+        costs.push(0.0);
+        Windows { need, lo: 0, bytes: 0, costs, best: None }
     }
-    choice.at = first_fit(ranges, &gone, need);
-    choice
+
+    fn see(&mut self, ranges: &[Range], hi: usize) {
+        let Range { segment, candidate } = &ranges[hi];
+        let cost = candidate.as_ref().map_or(0.0, |c| score(PolicyKind::Window, c, segment.bytes, 0));
+        let upto = self.costs[hi] + cost;
+        self.costs.push(upto);
+        if segment.owner.is_some() && candidate.is_none() {
+            (self.lo, self.bytes) = (hi + 1, 0);
+            return;
+        }
+        self.bytes += segment.bytes;
+        while self.bytes - ranges[self.lo].segment.bytes >= self.need {
+            self.bytes -= ranges[self.lo].segment.bytes;
+            self.lo += 1;
+        }
+        let cost = upto - self.costs[self.lo];
+        if self.bytes >= self.need && self.best.is_none_or(|b| cost < b.0) {
+            self.best = Some((cost, self.lo, hi));
+        }
+    }
 }
 
-fn first_fit(ranges: &[Range], gone: &[bool], need: usize) -> Option<usize> {
-    let (mut start, mut run) = (None, 0);
-    for (r, gone) in ranges.iter().zip(gone) {
-        if r.segment.owner.is_none() || *gone {
-            start.get_or_insert(r.segment.start);
-            run += r.segment.bytes;
-            if run >= need {
-                return start;
+/// One storage after the other by score until all free bytes together are enough.
+///
+/// Holds the shortest beginning of the order by score that suffices with the free bytes seen: what comes later can only
+/// shorten it, so that what it dropped never comes back and most ranges cost one comparison.
+struct Cheapest {
+    kind: PolicyKind,
+    need: usize,
+    free: usize,
+    taken: usize,
+    heap: BinaryHeap<Scored>,
+    /// Where the free ranges that end here begin, and their bytes.
+    run: (usize, usize),
+    /// The first place that is large enough already.
+    fits: Option<usize>,
+}
+
+/// A range with its score; equal ones go by address.
+#[derive(PartialEq)]
+struct Scored(f64, usize);
+
+impl Eq for Scored {}
+impl PartialOrd for Scored {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scored {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    }
+}
+
+impl Cheapest {
+    fn new(kind: PolicyKind, need: usize) -> Self {
+        Cheapest { kind, need, free: 0, taken: 0, heap: BinaryHeap::new(), run: (0, 0), fits: None }
+    }
+
+    fn see(&mut self, ranges: &[Range], i: usize) {
+        let Range { segment, candidate } = &ranges[i];
+        if segment.owner.is_none() {
+            self.free += segment.bytes;
+            self.run =
+                if self.run.1 == 0 { (segment.start, segment.bytes) } else { (self.run.0, self.run.1 + segment.bytes) };
+            if self.run.1 >= self.need {
+                self.fits.get_or_insert(self.run.0);
             }
-        } else {
-            (start, run) = (None, 0);
+            return;
+        }
+        self.run.1 = 0;
+        let Some(c) = candidate else { return };
+        let around = if self.kind == PolicyKind::Upstream { free_around(ranges, i) } else { 0 };
+        let scored = Scored(score(self.kind, c, segment.bytes, around), i);
+        let is_enough = self.free + self.taken >= self.need;
+        if is_enough && self.heap.peek().is_none_or(|dearest| scored.0 >= dearest.0) {
+            return;
+        }
+        self.taken += segment.bytes;
+        self.heap.push(scored);
+        self.shorten(ranges);
+    }
+
+    /// Drops what is not needed.
+    fn shorten(&mut self, ranges: &[Range]) {
+        while let Some(dearest) = self.heap.peek() {
+            let bytes = ranges[dearest.1].segment.bytes;
+            if self.free + self.taken - bytes < self.need {
+                return;
+            }
+            self.taken -= bytes;
+            self.heap.pop();
+        }
+    }
+
+    /// After all ranges were seen; `None` if they are not enough.
+    fn chosen(mut self, ranges: &[Range]) -> Option<Chosen> {
+        if self.free + self.taken < self.need {
+            return None;
+        }
+        self.shorten(ranges);
+        let evict: Vec<usize> = self.heap.into_sorted_vec().into_iter().map(|s| s.1).collect();
+        let at = self.fits.into_iter().chain(first_fit(ranges, &evict, self.need)).min();
+        Some(Chosen { evict, at })
+    }
+}
+
+fn free_around(ranges: &[Range], i: usize) -> usize {
+    let free = |j: Option<&Range>| j.filter(|r| r.segment.owner.is_none()).map_or(0, |r| r.segment.bytes);
+    free(i.checked_sub(1).and_then(|j| ranges.get(j))) + free(ranges.get(i + 1))
+}
+
+/// The first place of `need` bytes that has one of the evicted ranges in it.
+fn first_fit(ranges: &[Range], evict: &[usize], need: usize) -> Option<usize> {
+    let mut gone = evict.to_vec();
+    gone.sort_unstable();
+    let is_free =
+        |i: &usize| ranges.get(*i).is_some_and(|r| r.segment.owner.is_none()) || gone.binary_search(i).is_ok();
+    let mut end = 0;
+    for &i in gone.iter() {
+        if i < end {
+            continue;
+        }
+        let lo = (0..i).rev().take_while(is_free).last().unwrap_or(i);
+        end = (i..).find(|j| !is_free(j)).unwrap_or(ranges.len());
+        if ranges[lo..end].iter().map(|r| r.segment.bytes).sum::<usize>() >= need {
+            return Some(ranges[lo].segment.start);
         }
     }
     None
@@ -182,6 +273,60 @@ mod tests {
     fn range(start: usize, bytes: usize, owner: Option<Owner>, cost: Option<f64>) -> Range {
         let candidate = cost.map(|own_ns| Candidate { own_ns, ancestors_ns: 0.0, descendants_ns: 0.0, idle_ns: 1e6 });
         Range { segment: Segment { start, bytes, owner }, candidate }
+    }
+
+    /// The order by score as its definition says it: all of it sorted, and the shortest beginning that suffices.
+    fn sorted(kind: PolicyKind, ranges: &[Range], need: usize) -> Option<Choice> {
+        let mut order: Vec<Scored> = (ranges.iter().enumerate())
+            .filter_map(|(i, r)| {
+                Some(Scored(score(kind, r.candidate.as_ref()?, r.segment.bytes, free_around(ranges, i)), i))
+            })
+            .collect();
+        order.sort();
+        let bytes =
+            |is: &dyn Fn(&Range) -> bool| ranges.iter().filter(|r| is(r)).map(|r| r.segment.bytes).sum::<usize>();
+        let mut free = bytes(&|r| r.segment.owner.is_none());
+        let mut gone = vec![false; ranges.len()];
+        let mut evict = Vec::new();
+        for Scored(_, i) in order {
+            if free >= need {
+                break;
+            }
+            (free, gone[i]) = (free + ranges[i].segment.bytes, true);
+            evict.extend(ranges[i].segment.owner);
+        }
+        let (mut start, mut run, mut at) = (0, 0, None);
+        for (r, gone) in ranges.iter().zip(gone) {
+            let is_free = gone || r.segment.owner.is_none();
+            (start, run) = match (is_free, run) {
+                (false, _) => (0, 0),
+                (true, 0) => (r.segment.start, r.segment.bytes),
+                (true, _) => (start, run + r.segment.bytes),
+            };
+            at = at.or((run >= need).then_some(start));
+        }
+        (free >= need).then_some(Choice { evict, at })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn one_pass_chooses_what_sorting_everything_would(
+            blocks in proptest::collection::vec((1..4usize, 0..4u32, 0..5u32), 0..40),
+            need in 1..30usize,
+        ) {
+            let mut at = 0;
+            let ranges: Vec<Range> = (blocks.iter().enumerate())
+                .map(|(i, &(units, state, cost))| {
+                    let owner = (state > 0).then_some(i as Owner);
+                    let r = range(at, units * 64, owner, (state > 1).then_some(f64::from(cost)));
+                    at += units * 64;
+                    r
+                })
+                .collect();
+            for kind in [PolicyKind::Dtr, PolicyKind::Upstream] {
+                proptest::prop_assert_eq!(choose(kind, &ranges, need * 64), sorted(kind, &ranges, need * 64));
+            }
+        }
     }
 
     #[test]

@@ -1,10 +1,19 @@
 //! The tensor's methods: thin, fallible fronts of the ops, grouped as users look for them.
+//!
+//! Names are those of PyTorch, or of NumPy where they differ and say it better. Every method is a call of one op or a short
+//! composition, so gradients and recomputation follow by themselves.
 
 mod create;
+mod index;
+mod join;
+mod linalg;
 mod nn;
 mod operators;
 mod pointwise;
 mod reduce;
 mod shape;
+mod span;
+mod tables;
 
 pub use pointwise::IntoOperand;
+pub use span::Span;

@@ -1,8 +1,10 @@
 //! Element by element.
 
-use remat_ops::pointwise::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn, Unary, UnaryFn, Where};
+use remat_ops::OpDef;
+use remat_ops::pointwise::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn};
 use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Result, Scalar, Shape, SmallVec, for_dtype, promote};
 
+use crate::site::At;
 use crate::{Tensor, tape};
 
 /// The right side of a binary method: a tensor, or a number, which takes the tensor's dtype.
@@ -69,234 +71,128 @@ fn constant(like: &Tensor, v: Scalar) -> Result<Tensor> {
 
 /// Both operands in their common dtype.
 #[track_caller]
-fn promoted(a: Tensor, b: Tensor) -> Result<SmallVec<[Tensor; 4]>> {
+pub(super) fn promoted(a: Tensor, b: Tensor) -> Result<SmallVec<[Tensor; 4]>> {
     let dtype = promote(a.dtype(), b.dtype());
     Ok(SmallVec::from_iter([cast_owned(a, dtype)?, cast_owned(b, dtype)?]))
 }
 
 #[track_caller]
-fn cast_owned(t: Tensor, dtype: DType) -> Result<Tensor> {
+pub(super) fn cast_owned(t: Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype() == dtype { Ok(t) } else { Tensor::apply_owned(Cast { dtype }, [t]) }
 }
 
-macro_rules! unary_methods {
-    ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
-        impl Tensor { $(
-            $(#[$doc])*
-            /// Errors: DType outside the function's domain.
-            #[track_caller]
-            pub fn $name(&self) -> Result<Tensor> {
-                Tensor::apply1(Unary { f: UnaryFn::$f }, &[self])
-            }
-        )* }
-    };
-}
-
-unary_methods! {
-    /// `max(x, 0)`; the derivative at 0 is 0.
-    relu => Relu;
-    /// `min(max(x, 0), 6)`.
-    relu6 => Relu6;
-    /// `|x|`.
-    abs => Abs;
-    /// `-x`.
-    neg => Neg;
-    /// `e^x`.
-    exp => Exp;
-    /// `e^x - 1`, accurate near 0.
-    expm1 => Expm1;
-    /// `ln x`.
-    log => Log;
-    /// `ln(1 + x)`, accurate near 0.
-    log1p => Log1p;
-    /// `sqrt x`.
-    sqrt => Sqrt;
-    /// `1 / sqrt x`.
-    rsqrt => Rsqrt;
-    /// `x^2`.
-    square => Square;
-    /// `1 / x`.
-    recip => Recip;
-    /// `sin x`.
-    sin => Sin;
-    /// `cos x`.
-    cos => Cos;
-    /// `tan x`.
-    tan => Tan;
-    /// `arcsin x`.
-    asin => Asin;
-    /// `arccos x`.
-    acos => Acos;
-    /// `arctan x`.
-    atan => Atan;
-    /// `sinh x`.
-    sinh => Sinh;
-    /// `cosh x`.
-    cosh => Cosh;
-    /// `tanh x`.
-    tanh => Tanh;
-    /// `arsinh x`.
-    asinh => Asinh;
-    /// `arcosh x`.
-    acosh => Acosh;
-    /// `artanh x`.
-    atanh => Atanh;
-    /// `1 / (1 + e^-x)`.
-    sigmoid => Sigmoid;
-    /// `ln sigmoid(x)`.
-    logsigmoid => Logsigmoid;
-    /// `ln(1 + e^x)`.
-    softplus => Softplus;
-    /// `x sigmoid(x)`.
-    silu => Silu;
-    /// `x Phi(x)`, with the normal distribution function by erf.
-    gelu => Gelu;
-    /// The tanh approximation of GELU.
-    gelu_tanh => GeluTanh;
-    /// The error function.
-    erf => Erf;
-    /// `1 - erf x`.
-    erfc => Erfc;
-    /// The inverse of erf.
-    erfinv => Erfinv;
-    /// The inverse of erfc.
-    erfcinv => Erfcinv;
-    /// The largest whole number not above x.
-    floor => Floor;
-    /// The smallest whole number not below x.
-    ceil => Ceil;
-    /// The nearest whole number, halves away from zero.
-    round => Round;
-    /// x without its fraction.
-    trunc => Trunc;
-    /// -1, 0 or 1.
-    sign => Sign;
-    /// `min(max(x + 3, 0), 6) / 6`.
-    hsigmoid => Hsigmoid;
-    /// `x hsigmoid(x)`.
-    hswish => Hswish;
-    /// Whether x is no number.
-    is_nan => IsNan;
-    /// Whether x is infinite.
-    is_inf => IsInf;
-    /// Whether x is neither.
-    is_finite => IsFinite;
-    /// `!x` of bools.
-    logical_not => LogicalNot;
-    /// Every bit flipped.
-    bit_not => BitNot;
-}
-
-macro_rules! binary_methods {
-    ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
-        impl Tensor { $(
-            $(#[$doc])*
-            /// Shapes broadcast, dtypes are promoted. Errors: Shape, DType.
-            #[track_caller]
-            pub fn $name(&self, b: impl IntoOperand) -> Result<Tensor> {
-                self.binary(BinaryFn::$f, b)
-            }
-        )* }
-    };
-}
-
-binary_methods! {
-    /// `a + b`.
-    add => Add;
-    /// `a - b`.
-    sub => Sub;
-    /// `a b`.
-    mul => Mul;
-    /// `a / b`; integers truncate, and division by zero is an error of kind Value at run time.
-    div => Div;
-    /// `floor(a / b)`.
-    floor_div => FloorDiv;
-    /// `a - b floor(a / b)`: the sign of b.
-    rem => Rem;
-    /// `a^b`.
-    pow => Pow;
-    /// The larger; NaN if either is. A tie shares the gradient.
-    maximum => Max;
-    /// The smaller; NaN if either is. A tie shares the gradient.
-    minimum => Min;
-    /// The angle of the point (b, a).
-    atan2 => Atan2;
-    /// `ln(e^a + e^b)`.
-    log_add_exp => LogAddExp;
-    /// `a & b`.
-    bit_and => BitAnd;
-    /// `a | b`.
-    bit_or => BitOr;
-    /// `a ^ b`.
-    bit_xor => BitXor;
-    /// `a << b`; 0 beyond the width.
-    shl => Shl;
-    /// `a >> b`; the sign's fill beyond the width.
-    shr => Shr;
-    /// Both, of bools.
-    logical_and => LogicalAnd;
-    /// Either, of bools.
-    logical_or => LogicalOr;
-    /// One of both, of bools.
-    logical_xor => LogicalXor;
-    /// `a > 0 ? a : a b`.
-    prelu => Prelu;
-}
-
-macro_rules! compare_methods {
-    ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
-        impl Tensor { $(
-            $(#[$doc])*
-            /// As bools; shapes broadcast, dtypes are promoted. Errors: Shape.
-            #[track_caller]
-            pub fn $name(&self, b: impl IntoOperand) -> Result<Tensor> {
-                let x = promoted(self.clone(), b.operand(self)?)?;
-                Tensor::apply_owned(Compare { f: CompareFn::$f }, x)
-            }
-        )* }
-    };
-}
-
-compare_methods! {
-    /// `a == b`.
-    eq => Eq;
-    /// `a != b`.
-    ne => Ne;
-    /// `a < b`.
-    lt => Lt;
-    /// `a <= b`.
-    le => Le;
-    /// `a > b`.
-    gt => Gt;
-    /// `a >= b`.
-    ge => Ge;
-}
-
 impl Tensor {
+    /// `f` of both operands in their common dtype; takes `self`, which may die here.
     #[track_caller]
-    pub(crate) fn binary(&self, f: BinaryFn, b: impl IntoOperand) -> Result<Tensor> {
-        let x = promoted(self.clone(), b.operand(self)?)?;
-        let mut y = tape::apply(Binary { f }.into(), x, CallSite::here())?;
+    pub(super) fn binary(self, f: BinaryFn, b: impl IntoOperand) -> Result<Tensor> {
+        let op = Binary { f };
+        let b = b.operand(&self).at(OpDef::label(&op))?;
+        let mut y = tape::apply(op.into(), promoted(self, b)?, CallSite::here())?;
         Ok(y.swap_remove(0))
     }
 
+    /// As [`Tensor::binary`] for comparisons.
+    #[track_caller]
+    pub(super) fn compare(&self, f: CompareFn, b: impl IntoOperand) -> Result<Tensor> {
+        let op = Compare { f };
+        let b = b.operand(self).at(OpDef::label(&op))?;
+        Tensor::apply_owned(op, promoted(self.clone(), b)?)
+    }
+
     /// The elements converted to `dtype`: floats round to nearest even, integers truncate and saturate from floats
-    /// and wrap from integers.
+    /// and wrap from integers; to bool, what is not 0 is true.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # use remat_types::DType;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[-1.5, 0.0, 300.0], [3])?;
+    /// assert_eq!(x.cast(DType::I8)?.to_vec::<i8>()?, [-1, 0, 127]);
+    /// assert_eq!(x.cast(DType::Bool)?.to_vec::<bool>()?, [true, false, true]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[doc(alias = "to")]
+    #[doc(alias = "astype")]
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         cast_owned(self.clone(), dtype)
     }
 
     /// `min(max(x, lo), hi)`. Errors: Value if `lo > hi`.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[-3.0, 0.5, 9.0], [3])?;
+    /// assert_eq!(x.clamp(-1.0, 2.0)?.to_vec::<f64>()?, [-1.0, 0.5, 2.0]);
+    /// assert_eq!(x.clamp(0.0, f64::INFINITY)?.to_vec::<f64>()?, [0.0, 0.5, 9.0]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[doc(alias = "clip")]
     #[track_caller]
     pub fn clamp(&self, lo: impl Into<Scalar>, hi: impl Into<Scalar>) -> Result<Tensor> {
         Tensor::apply1(Clamp { lo: lo.into(), hi: hi.into() }, &[self])
     }
 
-    /// `self ? a : b`, element by element, with broadcasting; `self` is of bools, `a` and `b` are promoted.
+    /// `self + weight (end - self)`. Shapes broadcast. Errors: Shape, DType.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let a = Tensor::new(&device, &[0.0, 10.0], [2])?;
+    /// let b = Tensor::new(&device, &[4.0, 20.0], [2])?;
+    /// assert_eq!(a.lerp(&b, 0.25)?.to_vec::<f64>()?, [1.0, 12.5]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
     #[track_caller]
-    pub fn select(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-        let ab = promoted(a.clone(), b.clone())?;
-        Tensor::apply_owned(Where, std::iter::once(self.clone()).chain(ab))
+    pub fn lerp(&self, end: &Tensor, weight: impl IntoOperand) -> Result<Tensor> {
+        self.add(end.sub(self)?.mul(weight)?)
+    }
+
+    /// `x` where it is positive, else `slope x`. Errors: DType for other than floats.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[-2.0, 3.0], [2])?;
+    /// assert_eq!(x.leaky_relu(0.5)?.to_vec::<f64>()?, [-1.0, 3.0]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
+        self.prelu(slope)
+    }
+
+    /// `x` where it is positive, else `alpha (e^x - 1)`. Errors: DType for other than floats.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[f64::NEG_INFINITY, 0.0, 1000.0], [3])?;
+    /// assert_eq!(x.elu(2.0)?.to_vec::<f64>()?, [-2.0, 0.0, 1000.0]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
+        // above 0 the exponential's argument is 0, so that no gradient of infinity times zero comes from there
+        self.relu()?.add(self.clamp(f64::NEG_INFINITY, 0.0)?.expm1()?.mul(alpha)?)
+    }
+
+    /// Whether `|a - b| <= atol + rtol |b|` everywhere, as NumPy's `allclose`: a NaN is close to nothing. Rank 0, of
+    /// bools. Errors: Shape, DType for other than floats.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1.0, f64::INFINITY], [2])?;
+    /// assert!(x.allclose(&x.mul(1.0 + 1e-9)?, 1e-5, 1e-8)?.item::<bool>()?);
+    /// assert!(!x.allclose(&x.add(0.1)?, 1e-5, 1e-8)?.item::<bool>()?);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn allclose(&self, b: &Tensor, rtol: f64, atol: f64) -> Result<Tensor> {
+        // equal infinities differ by NaN, and a finite number is within an infinite tolerance
+        let near = self.sub(b)?.abs()?.le(b.abs()?.mul(rtol)?.add(atol)?)?.logical_and(b.is_finite()?)?;
+        near.logical_or(self.eq(b)?)?.all()
     }
 }

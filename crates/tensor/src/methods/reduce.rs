@@ -1,15 +1,24 @@
 //! Over axes. Axes may count from the end; no axes means all of them.
 
+use remat_ops::OpDef;
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Var};
 use remat_types::{Result, SmallVec, axes_of, axis_of};
 
 use crate::Tensor;
+use crate::site::At;
 
 macro_rules! reduce_methods {
-    ($($(#[$doc:meta])* $all:ident, $over:ident => $f:ident;)*) => {
+    ($($(#[$doc:meta])* $all:ident, $over:ident => $f:ident: [$($x:expr),*] => $t:ident $y:expr, [$($z:expr),*];)*) => {
         impl Tensor { $(
             $(#[$doc])*
-            /// Over all elements; rank 0.
+            /// Over all elements; rank 0. Errors: DType.
+            ///
+            #[doc = concat!(
+                "```\n# use remat_tensor::Tensor;\n# let device = remat_runtime::Device::cpu(Default::default())?;\n",
+                "let x = Tensor::new(&device, &[", stringify!($($x),*), "], [2, 2])?;\n",
+                "assert_eq!(x.", stringify!($all), "()?.item::<", stringify!($t), ">()?, ", stringify!($y), ");",
+                "\n# Ok::<(), remat_types::Error>(())\n```"
+            )]
             #[track_caller]
             pub fn $all(&self) -> Result<Tensor> {
                 self.reduce(ReduceFn::$f, &[], false)
@@ -17,6 +26,15 @@ macro_rules! reduce_methods {
 
             $(#[$doc])*
             /// Over `axes`, which stay with extent 1 if `keepdims`. Errors: Axis, DType.
+            ///
+            #[doc = concat!(
+                "```\n# use remat_tensor::Tensor;\n# let device = remat_runtime::Device::cpu(Default::default())?;\n",
+                "let x = Tensor::new(&device, &[", stringify!($($x),*), "], [2, 2])?;\n",
+                "let y = x.", stringify!($over), "(&[1], true)?;\n",
+                "assert_eq!(y.dims(), [2, 1]);\n",
+                "assert_eq!(y.to_vec::<", stringify!($t), ">()?, [", stringify!($($z),*), "]);",
+                "\n# Ok::<(), remat_types::Error>(())\n```"
+            )]
             #[track_caller]
             pub fn $over(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
                 self.reduce(ReduceFn::$f, axes, keepdims)
@@ -27,56 +45,123 @@ macro_rules! reduce_methods {
 
 reduce_methods! {
     /// The sum.
-    sum, sum_over => Sum;
+    sum, sum_over => Sum: [1.0, 2.0, 3.0, 4.0] => f64 10.0, [3.0, 7.0];
     /// The mean.
-    mean, mean_over => Mean;
+    mean, mean_over => Mean: [1.0, 2.0, 3.0, 4.0] => f64 2.5, [1.5, 3.5];
     /// The product.
-    prod, prod_over => Prod;
+    prod, prod_over => Prod: [1.0, 2.0, 3.0, 4.0] => f64 24.0, [2.0, 12.0];
     /// The largest; ties share the gradient.
-    max, max_over => Max;
+    max, max_over => Max: [1.0, 2.0, 3.0, 4.0] => f64 4.0, [2.0, 4.0];
     /// The smallest; ties share the gradient.
-    min, min_over => Min;
+    min, min_over => Min: [1.0, 2.0, 3.0, 4.0] => f64 1.0, [1.0, 3.0];
     /// Whether any is true.
-    any, any_over => Any;
+    any, any_over => Any: [false, false, true, false] => bool true, [false, true];
     /// Whether all are true.
-    all, all_over => All;
+    all, all_over => All: [true, true, true, false] => bool false, [true, false];
     /// The sum of squares.
-    sum_sqr, sum_sqr_over => SumSqr;
+    sum_sqr, sum_sqr_over => SumSqr: [1.0, 2.0, 3.0, 4.0] => f64 30.0, [5.0, 25.0];
 }
 
 impl Tensor {
-    fn axes(&self, axes: &[isize]) -> Result<SmallVec<[usize; 4]>> {
-        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()) }
+    #[track_caller]
+    fn axes(&self, axes: &[isize], op: &str) -> Result<SmallVec<[usize; 4]>> {
+        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()).at(op) }
     }
 
     #[track_caller]
     fn reduce(&self, f: ReduceFn, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-        Tensor::apply1(Reduce { f, axes: self.axes(axes)?, keepdims }, &[self])
+        let mut op = Reduce { f, axes: SmallVec::new(), keepdims };
+        op.axes = self.axes(axes, OpDef::label(&op))?;
+        Tensor::apply1(op, &[self])
     }
 
     /// `ln sum e^x` over `axes` without overflow. Errors: Axis, DType.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1000.0, 1000.0], [2])?;
+    /// assert_eq!(x.log_sum_exp(&[0], false)?.item::<f64>()?, 1000.0 + 2f64.ln());
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[doc(alias = "logsumexp")]
     #[track_caller]
     pub fn log_sum_exp(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-        Tensor::apply1(LogSumExp { axes: self.axes(axes)?, keepdims }, &[self])
+        Tensor::apply1(LogSumExp { axes: self.axes(axes, "log_sum_exp")?, keepdims }, &[self])
     }
 
     /// The variance over `axes`, with the sum of squares divided by the count less `correction`. Errors: Axis, DType.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1.0, 3.0, 10.0, 30.0], [2, 2])?;
+    /// assert_eq!(x.var(&[1], false, 0)?.to_vec::<f64>()?, [1.0, 100.0]);
+    /// assert_eq!(x.var(&[1], false, 1)?.to_vec::<f64>()?, [2.0, 200.0]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
     #[track_caller]
     pub fn var(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
-        Tensor::apply1(Var { axes: self.axes(axes)?, keepdims, correction }, &[self])
+        Tensor::apply1(Var { axes: self.axes(axes, "var")?, keepdims, correction }, &[self])
+    }
+
+    /// The standard deviation: the root of [`Tensor::var`], whose gradient is infinite where that is 0. Errors: Axis,
+    /// DType.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1.0, 3.0, 10.0, 30.0], [2, 2])?;
+    /// assert_eq!(x.std(&[1], false, 0)?.to_vec::<f64>()?, [1.0, 10.0]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn std(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
+        self.var(axes, keepdims, correction)?.sqrt()
+    }
+
+    /// The Euclidean norm over `axes`: the root of the sum of squares, whose gradient is infinite where that is 0. Errors:
+    /// Axis, DType.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[3.0, 4.0, 0.0, -2.0], [2, 2])?;
+    /// assert_eq!(x.norm(&[1], false)?.to_vec::<f64>()?, [5.0, 2.0]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn norm(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
+        self.sum_sqr_over(axes, keepdims)?.sqrt()
     }
 
     /// Index of the first largest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1.0, 5.0, 5.0, 7.0, 2.0, 0.0], [2, 3])?;
+    /// assert_eq!(x.argmax(1, false)?.to_vec::<i64>()?, [1, 0]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
     #[track_caller]
     pub fn argmax(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank())?;
+        let axis = axis_of(axis, self.rank()).at("argmax")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmax, axis, keepdims }, &[self])
     }
 
     /// Index of the first smallest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1.0, 5.0, 5.0, 7.0, 2.0, 0.0], [2, 3])?;
+    /// assert_eq!(x.argmin(0, true)?.to_vec::<i64>()?, [0, 1, 1]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
     #[track_caller]
     pub fn argmin(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank())?;
+        let axis = axis_of(axis, self.rank()).at("argmin")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims }, &[self])
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    pub(super) fn launch(l: &Launch, event: Event) -> Self {
+    pub(super) fn launch(l: &Launch<'_>, event: Event) -> Self {
         let y = l.y.iter().map(|b| (b.at, b.at + b.bytes));
         Access {
             // A donated input lies in its output.

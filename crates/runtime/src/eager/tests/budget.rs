@@ -99,6 +99,28 @@ fn recomputation_that_does_not_fit_says_what_would() {
 }
 
 #[test]
+fn what_recomputation_takes_counts_every_byte_once_and_no_other_command() {
+    let c = cpu(recording());
+    let x = unit(&c);
+    let a = tanh(&c, &x);
+    // Bringing s back takes the pinned a, s and a workspace, beside the source x: four units.
+    let s = apply1(&c, Probe(Mode::Workspace), [a.clone()]);
+    // An earlier command that took more is no reason to ask for more.
+    let wide = put(&c, &ramp(UNIT));
+    drop(add(&c, &wide, &wide));
+    drop(wide);
+    c.sync().expect("fits");
+    c.drop_value(&s).expect("open");
+    c.set_budget(Some(3 * UNIT)).expect("holds x and a");
+    let e = c.value(&add(&c, &a, &s)).expect_err("four are needed");
+    assert_eq!(e.shortfall().expect("figures").smallest_feasible_bytes, 4 * UNIT, "{e}");
+    c.set_budget(Some(4 * UNIT - 64)).expect("holds x and a");
+    c.value(&add(&c, &a, &s)).expect_err("a unit less a line is not enough");
+    c.set_budget(Some(4 * UNIT)).expect("holds x and a");
+    c.value(&add(&c, &a, &s)).expect("and four are");
+}
+
+#[test]
 fn set_budget_goes_down_and_up() {
     let c = cpu(recording());
     let all = chain(&c, 10);

@@ -2,11 +2,11 @@
 
 use remat_types::{ErrorKind, SmallVec, smallvec};
 
-use super::ops::{Mode, Probe};
+use super::ops::{Mode, Probe, fail_from_now_on};
 use super::{add, apply1, budget, cpu, exp, put, ramp, recording, tanh, value};
 use crate::eager::{Channel, Device};
 use crate::report::Kind;
-use crate::{DeviceOptions, EmulatedOptions};
+use crate::{AsyncLevel, DeviceOptions, EmulatedOptions};
 
 fn devices() -> Vec<Channel> {
     let emulated = Device::emulated(EmulatedOptions::default(), recording()).expect("opens");
@@ -89,6 +89,75 @@ fn a_failed_update_keeps_the_old_version() {
         c.verify().expect("consistent");
         assert_eq!(c.stats().expect("open").storages, 0);
     }
+}
+
+#[test]
+fn an_update_that_fails_in_its_call_gives_the_old_version_back() {
+    for async_level in [AsyncLevel::Sync, AsyncLevel::Launched] {
+        let c = cpu(DeviceOptions { async_level, ..recording() });
+        let (w, old) = (put(&c, &ramp(1024)), ramp(1024).to_vec::<f32>().expect("f32"));
+        let refused = c.update(Probe(Mode::FailInPlace), smallvec![w], &[Some(0)]).expect_err("the call's own error");
+        assert_eq!((refused.error.kind(), refused.error.op()), (ErrorKind::Index, Some("probe")), "{async_level:?}");
+        let w = refused.old.into_iter().flatten().next().expect("the old version");
+        assert_eq!(value(&c, &w), old);
+        c.sync().expect("it was reported");
+        c.step_mark().expect("open");
+        let two = put(&c, &ramp(9));
+        let add = remat_ops::pointwise::Binary { f: remat_ops::pointwise::BinaryFn::Add };
+        let refused = c.update(add, smallvec![w, two], &[Some(0)]).expect_err("1024 and 9 do not broadcast");
+        let w = refused.old.into_iter().flatten().next().expect("the old version");
+        let new = c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)]).expect("fine").remove(0);
+        assert_eq!(value(&c, &new)[0], old[0] + 1.0, "{async_level:?}: training goes on");
+        assert_eq!(c.stats().expect("open").peak_bytes, 4096 + 64, "{async_level:?}: in place, without a copy");
+        drop(new);
+        c.verify().expect("consistent");
+    }
+}
+
+#[test]
+fn a_version_that_a_broken_kernel_tore_is_lost_and_not_passed_off_as_the_old_one() {
+    for c in devices() {
+        let w = put(&c, &ramp(64));
+        c.commit(&w, Kind::Parameter).expect("open");
+        let torn = c.update(Probe(Mode::TearInPlace), smallvec![w], &[Some(0)]).expect("queued").remove(0);
+        let e = c.value(&torn).expect_err("nobody knows what the kernel wrote");
+        assert_eq!((e.kind(), e.op()), (ErrorKind::Internal, Some("probe")), "{c:?}: {e}");
+        c.sync().expect("it was reported");
+        c.step_mark().expect("open");
+        // With another handle on it the update is not in place, and the old version stays.
+        let w = put(&c, &ramp(64));
+        let kept = w.clone();
+        let new = c.update(Probe(Mode::TearInPlace), smallvec![w], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!((value(&c, &new), value(&c, &kept)), (value(&c, &kept), ramp(64).to_vec::<f32>().expect("f32")));
+        assert_eq!(c.sync().expect_err("and the failure is told").kind(), ErrorKind::Internal);
+        drop((torn, kept, new));
+        c.verify().expect("consistent");
+        assert_eq!(c.stats().expect("open").storages, 0);
+    }
+}
+
+#[test]
+fn a_recomputation_that_fails_is_reported_once() {
+    let c = cpu(recording());
+    let x = put(&c, &ramp(64));
+    let line = line!() + 1;
+    let a = apply1(&c, Probe(Mode::Until(0)), [x.clone()]);
+    let b = tanh(&c, &a);
+    c.sync().expect("at first it runs");
+    c.evict_all().expect("open");
+    fail_from_now_on(0);
+    let below = [exp(&c, &a), tanh(&c, &b)];
+    let e = c.value(&b).expect_err("what it is made of is gone");
+    assert_eq!((e.kind(), e.op()), (ErrorKind::Index, Some("probe")), "{e}");
+    assert_eq!(e.call_site().expect("that of the recipe").line(), line);
+    for h in below.iter().chain([&a, &b]) {
+        assert_eq!(c.value(h).expect_err("it was told already").kind(), ErrorKind::Poisoned);
+    }
+    c.sync().expect("it was reported");
+    assert_eq!(value(&c, &tanh(&c, &x)).len(), 64, "and the channel goes on");
+    drop((a, b, below));
+    c.verify().expect("consistent");
+    assert_eq!(c.stats().expect("open").storages, 1);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Ops that only tests need.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use remat_ops::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,18 @@ pub(super) enum Mode {
     Once,
     /// In place where it may; fails when it runs, before it writes.
     FailInPlace,
+    /// In place where it may; writes and then panics.
+    TearInPlace,
+    /// `y = x + 1` until [`fail_from_now_on`] is called with this number.
+    Until(u8),
+}
+
+/// The numbers of [`Mode::Until`] that fail.
+static FAILING: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
+
+/// Makes every [`Mode::Until`] of this number fail; each test has its own.
+pub(super) fn fail_from_now_on(number: u8) {
+    FAILING[usize::from(number)].store(true, Ordering::Relaxed);
 }
 
 /// An f32 op with one input (and, for `FailInPlace`, any number of others).
@@ -41,7 +55,14 @@ impl Op for Probe {
                 cx.output_from::<f32>(0, 1)?.iter_mut().for_each(|v| *v += 2.0);
             }
             Mode::Workspace => cx.workspace.fill(0xAA),
-            Mode::Increment | Mode::Once => {}
+            Mode::TearInPlace => {
+                cx.output_from::<f32>(0, 0)?[0] = f32::NAN;
+                panic!("planted panic, half-way");
+            }
+            Mode::Until(n) if FAILING[usize::from(n)].load(Ordering::Relaxed) => {
+                return Err(Error::new(ErrorKind::Index, "planted failure"));
+            }
+            Mode::Increment | Mode::Once | Mode::Until(_) => {}
         }
         cx.output_from::<f32>(0, 0)?.iter_mut().for_each(|v| *v += 1.0);
         Ok(())
@@ -52,7 +73,7 @@ impl Op for Probe {
     }
 
     fn overwrite(&self) -> &'static [(usize, usize)] {
-        if matches!(self.0, Mode::Increment | Mode::FailInPlace) { &[(0, 0)] } else { &[] }
+        if matches!(self.0, Mode::Increment | Mode::FailInPlace | Mode::TearInPlace) { &[(0, 0)] } else { &[] }
     }
 
     fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {

@@ -1,0 +1,103 @@
+//! The address order: segments as a doubly linked list in a slab, so that a block finds its neighbours without a search.
+
+use super::{End, Owner};
+
+/// Where a segment is kept in the slab.
+pub(super) type At = u32;
+
+/// Before the first and after the last segment.
+pub(super) const NONE: At = At::MAX;
+
+/// Who has a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Used(Owner),
+    /// Free, in the size index, and no neighbour of another such.
+    Free,
+    /// Free, and kept as it is for the next block of its size.
+    Kept,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    pub(super) before: At,
+    pub(super) after: At,
+    pub(super) state: State,
+    /// The end of a free range that it was cut from.
+    pub(super) end: End,
+}
+
+/// See the module's note.
+#[derive(Debug)]
+pub(super) struct Order {
+    nodes: Vec<Node>,
+    vacant: Vec<At>,
+    pub(super) first: At,
+    pub(super) last: At,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Order { nodes: Vec::new(), vacant: Vec::new(), first: NONE, last: NONE }
+    }
+}
+
+impl Order {
+    pub(super) fn node(&self, at: At) -> &Node {
+        &self.nodes[at as usize]
+    }
+
+    pub(super) fn node_mut(&mut self, at: At) -> &mut Node {
+        &mut self.nodes[at as usize]
+    }
+
+    /// Inserts a segment behind `before`, or as the first.
+    pub(super) fn insert_after(&mut self, before: At, start: usize, bytes: usize, state: State) -> At {
+        let after = if before == NONE { self.first } else { self.node(before).after };
+        let node = Node { start, bytes, before, after, state, end: End::Low };
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as At - 1
+            }
+        };
+        self.link(before, at);
+        self.link(at, after);
+        at
+    }
+
+    pub(super) fn remove(&mut self, at: At) {
+        let Node { before, after, .. } = *self.node(at);
+        self.link(before, after);
+        self.vacant.push(at);
+    }
+
+    /// Makes two segments neighbours; `NONE` stands for either end.
+    fn link(&mut self, before: At, after: At) {
+        match before {
+            NONE => self.first = after,
+            at => self.node_mut(at).after = after,
+        }
+        match after {
+            NONE => self.last = before,
+            at => self.node_mut(at).before = before,
+        }
+    }
+
+    /// A neighbour, if it is free and indexed.
+    pub(super) fn free_at(&self, at: At) -> Option<&Node> {
+        (at != NONE).then(|| self.node(at)).filter(|n| n.state == State::Free)
+    }
+
+    /// All segments, by address.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (At, &Node)> {
+        let some = |at: At| (at != NONE).then_some(at);
+        std::iter::successors(some(self.first), move |at| some(self.node(*at).after)).map(|at| (at, self.node(at)))
+    }
+}

@@ -1,0 +1,249 @@
+//! The first run of an op: from a command to bound outputs.
+
+use std::rc::Rc;
+
+use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
+
+use super::command::{Apply, Until};
+use super::costs::{Found, facts};
+use super::failure::{Failure, Stop};
+use super::ledger::Label;
+use super::run::Call;
+use super::table::{Input, Recipe, Slot, Source, StorageId};
+use super::worker::Worker;
+use crate::arena::padded;
+use crate::device::Event;
+use crate::report::Kind;
+
+/// A chain of recipes this long ends in a source, so that a loop without end does not keep records without end.
+const MAX_RECIPE_DEPTH: u32 = 10_000;
+
+impl Worker {
+    pub(super) fn apply(&mut self, a: &mut Apply) {
+        let done = a.done.take();
+        let reply = match self.try_apply(a) {
+            Ok(()) => {
+                self.record_apply(a);
+                Ok(())
+            }
+            Err(stop) => {
+                let failure = match stop {
+                    Stop::Own(e) => self.record_failure(e.with_op(a.op.label()).with_call_site(a.site)),
+                    Stop::Inherited(f) => f,
+                };
+                self.bind_failed(a, &failure);
+                if done.is_some() { Err(failure.report()) } else { Ok(()) }
+            }
+        };
+        for &(id, dies) in &a.x {
+            if dies {
+                self.delete(id);
+            }
+        }
+        if let Some((reply_to, until)) = done {
+            let finished = if until == Until::Finished { self.backend.synchronize_all() } else { Ok(()) };
+            reply_to.send(reply.and(finished));
+        }
+    }
+
+    /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
+    fn bind_failed(&mut self, a: &Apply, failure: &Rc<Failure>) {
+        for (j, &y) in a.y.iter().enumerate() {
+            let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensors.get(&a.x[i as usize].0));
+            let exists = |s: &&Slot| match s {
+                Slot::Ready(s) => {
+                    let s = &self.table.storages[s.storage];
+                    s.is_resident() || s.recipe.is_some()
+                }
+                Slot::Failed(_) => true,
+            };
+            let slot = old.filter(exists).cloned().unwrap_or_else(|| Slot::Failed(failure.clone()));
+            self.bind(y, slot);
+        }
+    }
+
+    pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, Stop> {
+        let mut x = SmallVec::new();
+        for (id, _) in &a.x {
+            match self.table.tensors.get(id) {
+                Some(Slot::Ready(s)) => x.push(s.clone()),
+                Some(Slot::Failed(f)) => return Err(Stop::Inherited(f.clone())),
+                None => return Err(Error::new(ErrorKind::Internal, "an input was deleted before its use").into()),
+            }
+        }
+        Ok(x)
+    }
+
+    fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+        let x = self.sources(a)?;
+        if !a.fallback.is_empty()
+            && let Some(f) = self.failure_of_step()
+        {
+            return Err(Stop::Inherited(f));
+        }
+        if let [s] = &x[..]
+            && let Some(layout) = a.op.view(&s.layout)
+        {
+            return Ok(self.bind_view(a, s, layout)?);
+        }
+        let label = self.ledger.label(a.op.label());
+        self.running = label.text;
+        self.still_needed = 0;
+        if let Err(stop) = self.pin_inputs(&x) {
+            let outputs = a.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
+            let extra = outputs + Self::scratch_bytes(&a.op, &x, a.workspace_bytes);
+            return Err(self.with_recomputation(stop, &x, extra));
+        }
+        let result = self.compute(a, label, &x);
+        self.unpin(&x);
+        Ok(result?)
+    }
+
+    fn bind_view(&mut self, a: &Apply, s: &Source, layout: Layout) -> Result<()> {
+        let elems = self.table.storages[s.storage].bytes / s.dtype.size_bytes();
+        if !layout.fits(elems) || *layout.shape() != a.facts[0].shape || a.facts[0].dtype != s.dtype {
+            return Err(Error::new(ErrorKind::Internal, format!("view {layout:?} leaves its storage of {elems}")));
+        }
+        self.bind_new(a.y[0], Source { storage: s.storage, layout, dtype: s.dtype });
+        Ok(())
+    }
+
+    /// Runs an op for the first time. Inputs are resident and pinned.
+    fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> Result<()> {
+        let recording = self.budget.is_some() || self.options.always_record;
+        let found = recording.then(|| self.costs.find(&a.op, x));
+        let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
+        let holds = self.donations(a, x);
+        let (y, from_source) = self.new_outputs(a, label, x, &holds);
+        let result = self.compute_into(a, label, x, &y, &holds, cost_ns);
+        for (&id, hold) in y.iter().zip(&holds) {
+            self.table.storages[id].pins = 0;
+            if result.is_err() {
+                // An input that can be made again is. A source comes back as it is, for an op that overwrites refuses
+                // its arguments before it writes; after a kernel's bug nobody knows what it wrote, and nothing comes back.
+                let intact = result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Internal);
+                if let Some(i) = hold.filter(|i| intact && self.table.storages[x[*i].storage].recipe.is_none()) {
+                    self.hand_over(id, x[i].storage);
+                }
+                self.destroy(id);
+            }
+        }
+        let ns = result?;
+        self.last_run_ns = ns;
+        for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
+            self.table.storages[id].last_use_ns = self.now_ns;
+            self.bind_new(tensor, Source { storage: id, layout: f.layout(), dtype: f.dtype });
+        }
+        if let Some(found) = found {
+            self.record(a, x, &y, &found, ns, from_source);
+        }
+        Ok(())
+    }
+
+    /// A pinned storage for each output, and whether one of them takes the bytes of a source.
+    fn new_outputs(
+        &mut self,
+        a: &Apply,
+        label: Label,
+        x: &[Input],
+        holds: &[Option<usize>],
+    ) -> (SmallVec<[StorageId; 2]>, bool) {
+        let mut from_source = false;
+        let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
+        for (f, hold) in a.facts.iter().zip(holds) {
+            let mut kind = Kind::Activation;
+            if let Some(i) = *hold {
+                let s = &self.table.storages[x[i].storage];
+                from_source |= s.recipe.is_none();
+                kind = if s.kind == Kind::Data { Kind::Activation } else { s.kind };
+            }
+            let id = self.new_storage(f.bytes(), kind, label);
+            self.table.storages[id].pins = 1;
+            y.push(id);
+        }
+        (y, from_source)
+    }
+
+    fn compute_into(
+        &mut self,
+        a: &Apply,
+        label: Label,
+        x: &[Input],
+        y: &[StorageId],
+        holds: &[Option<usize>],
+        cost_ns: f64,
+    ) -> Result<u64> {
+        // A donated input will have no block of its own any more; the launch knows it by `holds`.
+        let call = Call {
+            op: &a.op,
+            label,
+            x,
+            y,
+            facts: &a.facts,
+            workspace_bytes: a.workspace_bytes,
+            holds,
+            stream: a.stream,
+            scope: &a.scope,
+            site: a.site,
+            again: false,
+        };
+        self.place_outputs(&call, cost_ns)?;
+        for (&y, hold) in y.iter().zip(holds) {
+            if let Some(i) = *hold {
+                self.hand_over(x[i].storage, y);
+            }
+        }
+        if a.fallback.is_empty() || !self.is_asynchronous {
+            return self.run(&call);
+        }
+        // The old version can only come back if the failure is known before anything else uses the new one.
+        let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table.storages[*y].written).collect();
+        let ns = self.run(&call)?;
+        self.backend.synchronize(self.table.storages[y[0]].written).map(|()| ns).inspect_err(|_| {
+            y.iter().zip(before).for_each(|(y, e)| self.table.storages[*y].written = e);
+        })
+    }
+
+    fn expected_ns(&self, found: &Found, a: &Apply, x: &[Input]) -> f64 {
+        if let Some(id) = found.id {
+            return self.costs.ns(id);
+        }
+        let x = facts(x);
+        let refs: SmallVec<[&_; 4]> = x.iter().collect();
+        a.op.cost(&refs, &a.facts).prior_ns() as f64
+    }
+
+    /// Keeps how the outputs were made, so that they can be evicted.
+    fn record(
+        &mut self,
+        a: &mut Apply,
+        x: &SmallVec<[Input; 4]>,
+        y: &[StorageId],
+        found: &Found,
+        ns: u64,
+        from_source: bool,
+    ) {
+        let (cost, cost_ns) = self.costs.learn_found(found, &a.op, x, ns);
+        let depth = 1 + self.table.depth(x);
+        if from_source || !a.op.repeatable() || depth > MAX_RECIPE_DEPTH {
+            return;
+        }
+        // A recording of the command stream reads the facts after this.
+        let facts = if self.recording.is_some() { a.facts.clone() } else { std::mem::take(&mut a.facts) };
+        let recipe = Recipe {
+            op: a.op.clone(),
+            x: x.clone(),
+            y: y.iter().map(|s| Some(*s)).collect(),
+            facts,
+            workspace_bytes: a.workspace_bytes,
+            cost,
+            cost_ns,
+            depth,
+            stream: a.stream,
+            scope: a.scope.clone(),
+            site: a.site,
+            failed: None,
+        };
+        self.table.attach(recipe, y);
+    }
+}

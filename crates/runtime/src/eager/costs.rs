@@ -1,0 +1,84 @@
+//! Measured times of ops, by op and by dtypes and shapes of its inputs.
+
+use std::hash::{Hash, Hasher};
+
+use remat_ops::OpRef;
+use remat_types::{DType, Fact, Shape, SmallVec};
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::table::Input;
+
+/// Weight of the newest measurement in an op's average time.
+const DECAY: f64 = 0.25;
+
+/// An entry of [`Costs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CostId(u32);
+
+struct Entry {
+    op: OpRef,
+    x: SmallVec<[(DType, Shape); 4]>,
+    ns: f64,
+}
+
+/// See the module's note.
+#[derive(Default)]
+pub(super) struct Costs {
+    entries: Vec<Entry>,
+    /// Entries by hash; the key is looked up for every op and cloned for new ones only.
+    by_hash: FxHashMap<u64, SmallVec<[CostId; 2]>>,
+}
+
+/// The place of an op's time, whether there is one yet or not.
+pub(super) struct Found {
+    hash: u64,
+    pub(super) id: Option<CostId>,
+}
+
+impl Costs {
+    pub(super) fn find(&self, op: &OpRef, x: &[Input]) -> Found {
+        let mut hasher = FxHasher::default();
+        op.hash(&mut hasher);
+        for s in x {
+            s.dtype.hash(&mut hasher);
+            s.layout.shape().hash(&mut hasher);
+        }
+        let hash = hasher.finish();
+        let same = |id: &CostId| {
+            let e = &self.entries[id.0 as usize];
+            let equal = |(a, b): (&(DType, Shape), &Input)| a.0 == b.dtype && a.1 == *b.layout.shape();
+            e.op == *op && e.x.len() == x.len() && e.x.iter().zip(x).all(equal)
+        };
+        let id = self.by_hash.get(&hash).and_then(|ids| ids.iter().copied().find(same));
+        Found { hash, id }
+    }
+
+    /// The average time.
+    pub(super) fn ns(&self, id: CostId) -> f64 {
+        self.entries[id.0 as usize].ns
+    }
+
+    /// Folds a measurement into the average and returns it.
+    pub(super) fn learn(&mut self, id: CostId, ns: u64) -> f64 {
+        let cost = &mut self.entries[id.0 as usize].ns;
+        *cost += DECAY * (ns as f64 - *cost);
+        *cost
+    }
+
+    /// As [`Costs::learn`], for what [`Costs::find`] answered.
+    pub(super) fn learn_found(&mut self, found: &Found, op: &OpRef, x: &[Input], ns: u64) -> (CostId, f64) {
+        let id = found.id.unwrap_or_else(|| {
+            let x = x.iter().map(|s| (s.dtype, s.layout.shape().clone())).collect();
+            self.entries.push(Entry { op: op.clone(), x, ns: ns as f64 });
+            let id = CostId(self.entries.len() as u32 - 1);
+            self.by_hash.entry(found.hash).or_default().push(id);
+            id
+        });
+        (id, self.learn(id, ns))
+    }
+}
+
+/// What is known of an op's inputs without their data.
+pub(super) fn facts(x: &[Input]) -> SmallVec<[Fact; 4]> {
+    x.iter().map(|s| Fact::new(s.dtype, s.layout.shape().clone())).collect()
+}

@@ -1,0 +1,58 @@
+//! Counters, reports and the check of the invariants.
+
+use remat_types::{Error, ErrorKind, Result};
+
+use super::worker::Worker;
+use crate::report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};
+
+impl Worker {
+    pub(super) fn figures(&mut self) -> Stats {
+        self.ledger.note_peak(self.arena.in_use());
+        self.stats.set_arena(self.arena.figures());
+        self.stats.budget_bytes = self.budget;
+        self.stats.tensors = self.table.tensors.len();
+        self.stats.storages = self.table.storages.len();
+        self.stats.recipes = self.table.recipes.len();
+        self.stats.clone()
+    }
+
+    pub(super) fn report(&mut self) -> MemoryReport {
+        let stats = self.figures();
+        let sorted = |mut v: Vec<HolderBytes>| {
+            v.retain(|h| h.bytes > 0);
+            v.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+            v
+        };
+        let holder = |(name, bytes): (&str, usize)| HolderBytes { name: name.to_owned(), bytes };
+        let (by_kind, by_op) = self.ledger.at_peak();
+        let mut recomputed: Vec<OpRecompute> = (self.recomputed.iter())
+            .map(|(op, &(count, time_ns))| OpRecompute { op: (*op).to_owned(), count, time_ns })
+            .collect();
+        recomputed.sort_by(|a, b| b.time_ns.cmp(&a.time_ns).then_with(|| a.op.cmp(&b.op)));
+        MemoryReport {
+            stats,
+            peak_by_kind: sorted(Kind::ALL.iter().map(|k| k.name()).zip(by_kind).map(holder).collect()),
+            peak_by_op: sorted(by_op.into_iter().map(holder).collect()),
+            recomputed,
+        }
+    }
+
+    pub(super) fn verify(&self) -> Result<()> {
+        let blocks = self.table.storages.iter().filter_map(|(_, s)| s.block.as_ref());
+        let held: usize = blocks.map(|b| b.bytes()).sum();
+        let checked = self.table.verify().and_then(|()| self.arena.verify()).and_then(|()| {
+            if held == self.arena.in_use() {
+                return Ok(());
+            }
+            Err(format!("storages hold {held} bytes, the arena counts {}", self.arena.in_use()))
+        });
+        checked.map_err(|text| Error::new(ErrorKind::Internal, text))
+    }
+
+    pub(super) fn reset_peak(&mut self) {
+        self.arena.reset_peak();
+        self.ledger.reset();
+        self.stats = Stats::default();
+        self.recomputed.clear();
+    }
+}

@@ -1,0 +1,215 @@
+//! Putting tensors together, and taking them apart.
+
+use remat_ops::shape::{BroadcastTo, Concat, Pad, Reshape, Slice};
+use remat_types::{Error, ErrorKind, Result, Scalar, Shape, SmallVec, axis_of};
+
+use crate::Tensor;
+use crate::site::At;
+
+/// The rank of what is joined. Errors: Arity without tensors.
+fn rank_of(x: &[&Tensor]) -> Result<usize> {
+    let first = x.first().ok_or_else(|| Error::new(ErrorKind::Arity, "takes at least one tensor"))?;
+    Ok(first.rank())
+}
+
+impl Tensor {
+    /// The tensors one after the other along `axis`; of one dtype, and of equal extents on other axes (torch's `cat`).
+    /// Errors: Arity for none; Axis; Shape, DType.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let a = Tensor::new(&device, &[1, 2], [2, 1])?;
+    /// let b = Tensor::new(&device, &[3, 4, 5, 6], [2, 2])?;
+    /// assert_eq!(Tensor::concat(&[&a, &b], 1)?.to_vec::<i32>()?, [1, 3, 4, 2, 5, 6]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[doc(alias = "cat")]
+    #[track_caller]
+    pub fn concat(x: &[&Tensor], axis: isize) -> Result<Tensor> {
+        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank)).at("concat")?;
+        Tensor::apply1(Concat { axis }, x)
+    }
+
+    /// Tensors of one dtype and shape along a new axis at `axis` of the result. Errors: Arity for none; Axis; Shape,
+    /// DType.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let a = Tensor::new(&device, &[1, 2], [2])?;
+    /// let b = Tensor::new(&device, &[3, 4], [2])?;
+    /// assert_eq!(Tensor::stack(&[&a, &b], 0)?.to_vec::<i32>()?, [1, 2, 3, 4]);
+    /// assert_eq!(Tensor::stack(&[&a, &b], -1)?.to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn stack(x: &[&Tensor], axis: isize) -> Result<Tensor> {
+        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank + 1)).at("stack")?;
+        let shape = x[0].shape();
+        let mut wide: SmallVec<[Tensor; 4]> = SmallVec::with_capacity(x.len());
+        for (i, t) in x.iter().enumerate() {
+            if t.shape() != shape {
+                let text = format!("tensor 0 has shape {shape}, tensor {i} {}", t.shape());
+                return Err(Error::new(ErrorKind::Shape, text)).at("stack");
+            }
+            let mut dims: SmallVec<[usize; 4]> = SmallVec::from_slice(shape);
+            dims.insert(axis, 1);
+            wide.push(Tensor::apply1(Reshape { shape: Shape::from(&dims[..]) }, &[t])?);
+        }
+        Tensor::apply_owned(Concat { axis }, wide)
+    }
+
+    /// Parts of these extents, one after the other along `axis`. Views. Errors: Axis; Shape unless the extents add up to
+    /// that of the axis.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2, 3, 4, 5, 6], [2, 3])?;
+    /// let parts = x.split(&[1, 2], 1)?;
+    /// assert_eq!(parts[0].to_vec::<i32>()?, [1, 4]);
+    /// assert_eq!(parts[1].to_vec::<i32>()?, [2, 3, 5, 6]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn split(&self, extents: &[usize], axis: isize) -> Result<Vec<Tensor>> {
+        let axis = axis_of(axis, self.rank()).at("split")?;
+        let sum = extents.iter().try_fold(0usize, |sum, e| sum.checked_add(*e));
+        if sum != Some(self.dims()[axis]) {
+            let text = format!("parts of {extents:?} do not make up axis {axis} of {}", self.shape());
+            return Err(Error::new(ErrorKind::Shape, text)).at("split");
+        }
+        let mut parts = Vec::with_capacity(extents.len());
+        for part in Slice::split(axis, extents) {
+            parts.push(Tensor::apply1(part, &[self])?);
+        }
+        Ok(parts)
+    }
+
+    /// At most `n` parts of equal extent along `axis`, the last of which may be smaller, as torch's `chunk`. Views.
+    /// Errors: Axis; Value for 0 parts.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2, 3, 4, 5], [5])?;
+    /// let parts = x.chunk(3, 0)?;
+    /// assert_eq!(parts.iter().map(|p| p.elems()).collect::<Vec<_>>(), [2, 2, 1]);
+    /// assert_eq!(parts[2].to_vec::<i32>()?, [5]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn chunk(&self, n: usize, axis: isize) -> Result<Vec<Tensor>> {
+        let at = axis_of(axis, self.rank()).at("chunk")?;
+        if n == 0 {
+            return Err(Error::new(ErrorKind::Value, "0 parts")).at("chunk");
+        }
+        let extent = self.dims()[at];
+        let each = extent.div_ceil(n).max(1);
+        let mut extents: Vec<usize> = vec![each; extent / each];
+        if !extent.is_multiple_of(each) || extent == 0 {
+            extents.push(extent % each);
+        }
+        self.split(&extents, axis)
+    }
+
+    /// With `(before, after)` elements of `value` around each axis, one pair an axis, as NumPy's `pad`. Errors: Shape
+    /// for another number of pairs.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2], [1, 2])?;
+    /// let y = x.pad(&[(0, 1), (2, 0)], 9)?;
+    /// assert_eq!(y.dims(), [2, 4]);
+    /// assert_eq!(y.to_vec::<i32>()?, [9, 9, 1, 2, 9, 9, 9, 9]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pad(&self, amounts: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
+        let (before, after) = amounts.iter().copied().unzip();
+        Tensor::apply1(Pad { before, after, value: value.into() }, &[self])
+    }
+
+    /// The whole tensor so many times along each axis; new axes may lead, as in torch's `repeat` and NumPy's `tile`.
+    /// Errors: Shape for fewer numbers than axes, or a result too large to address.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2], [2])?;
+    /// assert_eq!(x.repeat(&[3])?.to_vec::<i32>()?, [1, 2, 1, 2, 1, 2]);
+    /// assert_eq!(x.repeat(&[2, 1])?.dims(), [2, 2]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[doc(alias = "tile")]
+    #[track_caller]
+    pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
+        let Some(new) = counts.len().checked_sub(self.rank()) else {
+            let text = format!("{} counts for shape {}", counts.len(), self.shape());
+            return Err(Error::new(ErrorKind::Shape, text)).at("repeat");
+        };
+        // [d] -> [1, d] -> [count, d] -> [count d] on every axis
+        let extent = |a: usize| if a < new { 1 } else { self.dims()[a - new] };
+        let (mut apart, mut wide, mut joined) = (Shape::scalar(), Shape::scalar(), Shape::scalar());
+        for (a, &count) in counts.iter().enumerate() {
+            [1, extent(a)].into_iter().for_each(|d| apart.push(d));
+            [count, extent(a)].into_iter().for_each(|d| wide.push(d));
+            joined.push(count.saturating_mul(extent(a)));
+        }
+        joined.checked_elems().at("repeat")?;
+        let y = Tensor::apply1(Reshape { shape: apart }, &[self])?;
+        Tensor::apply_owned(Reshape { shape: joined }, [Tensor::apply_owned(BroadcastTo { shape: wide }, [y])?])
+    }
+
+    /// Each element `n` times in a row along `axis`, as NumPy's `repeat`. Errors: Axis; Shape for a result too large to
+    /// address.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2], [2])?;
+    /// assert_eq!(x.repeat_interleave(3, 0)?.to_vec::<i32>()?, [1, 1, 1, 2, 2, 2]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn repeat_interleave(&self, n: usize, axis: isize) -> Result<Tensor> {
+        let axis = axis_of(axis, self.rank()).at("repeat_interleave")?;
+        let with = |d: usize| -> Shape {
+            let (before, after) = self.dims().split_at(axis + 1);
+            before.iter().chain([&d]).chain(after).copied().collect()
+        };
+        let mut joined = self.shape().clone();
+        joined.dims_mut()[axis] = joined[axis].saturating_mul(n);
+        joined.checked_elems().at("repeat_interleave")?;
+        let y = Tensor::apply1(Reshape { shape: with(1) }, &[self])?;
+        Tensor::apply_owned(Reshape { shape: joined }, [Tensor::apply_owned(BroadcastTo { shape: with(n) }, [y])?])
+    }
+
+    /// The elements of `axis` moved by `shift` places; those that leave at one end come in at the other. Errors: Axis.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2, 3, 4], [4])?;
+    /// assert_eq!(x.roll(1, 0)?.to_vec::<i32>()?, [4, 1, 2, 3]);
+    /// assert_eq!(x.roll(-1, 0)?.to_vec::<i32>()?, [2, 3, 4, 1]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn roll(&self, shift: isize, axis: isize) -> Result<Tensor> {
+        let axis = axis_of(axis, self.rank()).at("roll")?;
+        let extent = self.dims()[axis];
+        let by = shift.checked_rem_euclid(extent as isize).map_or(0, |by| by as usize);
+        if by == 0 {
+            return Ok(self.clone());
+        }
+        let mut parts = SmallVec::<[Tensor; 2]>::new();
+        for part in Slice::split(axis, &[extent - by, by]) {
+            parts.push(Tensor::apply1(part, &[self])?);
+        }
+        parts.swap(0, 1);
+        Tensor::apply_owned(Concat { axis }, parts)
+    }
+}

@@ -1,0 +1,230 @@
+//! Methods that are rows of a table, each with its example.
+
+use remat_ops::pointwise::{BinaryFn, CompareFn, Unary, UnaryFn};
+use remat_types::Result;
+
+use super::IntoOperand;
+use crate::Tensor;
+
+/// What every example begins with, and ends with.
+macro_rules! example {
+    ($($line:expr),*) => {
+        concat!(
+            "```\n# use remat_tensor::Tensor;\n# let device = remat_runtime::Device::cpu(Default::default())?;\n",
+            $($line,)*
+            "\n# Ok::<(), remat_types::Error>(())\n```"
+        )
+    };
+}
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $name:ident => $f:ident: [$($x:expr),*] => $t:ident [$($y:expr),*];)*) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            /// Errors: DType outside the function's domain.
+            ///
+            #[doc = example!(
+                "let x = Tensor::new(&device, &[", stringify!($($x),*), "], [2])?;\n",
+                "assert_eq!(x.", stringify!($name), "()?.to_vec::<", stringify!($t), ">()?, [", stringify!($($y),*), "]);"
+            )]
+            #[track_caller]
+            pub fn $name(&self) -> Result<Tensor> {
+                Tensor::apply1(Unary { f: UnaryFn::$f }, &[self])
+            }
+        )* }
+    };
+}
+
+unary_methods! {
+    /// `max(x, 0)`; the derivative at 0 is 0.
+    relu => Relu: [-1.0, 2.0] => f64 [0.0, 2.0];
+    /// `min(max(x, 0), 6)`.
+    relu6 => Relu6: [-1.0, 7.0] => f64 [0.0, 6.0];
+    /// `|x|`.
+    abs => Abs: [-1.5, 2.0] => f64 [1.5, 2.0];
+    /// `-x`.
+    neg => Neg: [-1.5, 2.0] => f64 [1.5, -2.0];
+    /// `e^x`.
+    exp => Exp: [0.0, f64::NEG_INFINITY] => f64 [1.0, 0.0];
+    /// `e^x - 1`, accurate near 0.
+    expm1 => Expm1: [0.0, 1e-20] => f64 [0.0, 1e-20];
+    /// `ln x`.
+    log => Log: [1.0, 0.0] => f64 [0.0, f64::NEG_INFINITY];
+    /// `ln(1 + x)`, accurate near 0.
+    log1p => Log1p: [0.0, 1e-20] => f64 [0.0, 1e-20];
+    /// `sqrt x`.
+    sqrt => Sqrt: [4.0, 2.25] => f64 [2.0, 1.5];
+    /// `1 / sqrt x`.
+    rsqrt => Rsqrt: [4.0, 0.25] => f64 [0.5, 2.0];
+    /// `x^2`.
+    square => Square: [-3.0, 0.5] => f64 [9.0, 0.25];
+    /// `1 / x`.
+    #[doc(alias = "reciprocal")]
+    recip => Recip: [-4.0, 0.5] => f64 [-0.25, 2.0];
+    /// `sin x`.
+    sin => Sin: [0.0, std::f64::consts::FRAC_PI_2] => f64 [0.0, 1.0];
+    /// `cos x`.
+    cos => Cos: [0.0, std::f64::consts::PI] => f64 [1.0, -1.0];
+    /// `tan x`.
+    tan => Tan: [0.0, -0.0] => f64 [0.0, 0.0];
+    /// `arcsin x`.
+    asin => Asin: [0.0, 1.0] => f64 [0.0, std::f64::consts::FRAC_PI_2];
+    /// `arccos x`.
+    acos => Acos: [1.0, -1.0] => f64 [0.0, std::f64::consts::PI];
+    /// `arctan x`.
+    atan => Atan: [0.0, f64::INFINITY] => f64 [0.0, std::f64::consts::FRAC_PI_2];
+    /// `sinh x`.
+    sinh => Sinh: [0.0, f64::INFINITY] => f64 [0.0, f64::INFINITY];
+    /// `cosh x`.
+    cosh => Cosh: [0.0, f64::INFINITY] => f64 [1.0, f64::INFINITY];
+    /// `tanh x`.
+    tanh => Tanh: [0.0, 100.0] => f64 [0.0, 1.0];
+    /// `arsinh x`.
+    asinh => Asinh: [0.0, f64::INFINITY] => f64 [0.0, f64::INFINITY];
+    /// `arcosh x`.
+    acosh => Acosh: [1.0, f64::INFINITY] => f64 [0.0, f64::INFINITY];
+    /// `artanh x`.
+    atanh => Atanh: [0.0, 1.0] => f64 [0.0, f64::INFINITY];
+    /// `1 / (1 + e^-x)`.
+    sigmoid => Sigmoid: [0.0, 100.0] => f64 [0.5, 1.0];
+    /// `ln sigmoid(x)`.
+    logsigmoid => Logsigmoid: [-1000.0, 1000.0] => f64 [-1000.0, 0.0];
+    /// `ln(1 + e^x)`.
+    softplus => Softplus: [-1000.0, 1000.0] => f64 [0.0, 1000.0];
+    /// `x sigmoid(x)`.
+    silu => Silu: [0.0, 100.0] => f64 [0.0, 100.0];
+    /// `x Phi(x)`, with the normal distribution function by erf.
+    gelu => Gelu: [0.0, 100.0] => f64 [0.0, 100.0];
+    /// The tanh approximation of GELU.
+    gelu_tanh => GeluTanh: [0.0, 100.0] => f64 [0.0, 100.0];
+    /// The error function.
+    erf => Erf: [0.0, 10.0] => f64 [0.0, 1.0];
+    /// `1 - erf x`.
+    erfc => Erfc: [0.0, -10.0] => f64 [1.0, 2.0];
+    /// The inverse of erf.
+    erfinv => Erfinv: [0.0, 1.0] => f64 [0.0, f64::INFINITY];
+    /// The inverse of erfc.
+    erfcinv => Erfcinv: [1.0, 0.0] => f64 [0.0, f64::INFINITY];
+    /// The largest whole number not above x.
+    floor => Floor: [-1.5, 2.5] => f64 [-2.0, 2.0];
+    /// The smallest whole number not below x.
+    ceil => Ceil: [-1.5, 2.5] => f64 [-1.0, 3.0];
+    /// The nearest whole number, halves away from zero.
+    round => Round: [-1.5, 2.5] => f64 [-2.0, 3.0];
+    /// x without its fraction.
+    trunc => Trunc: [-1.5, 2.5] => f64 [-1.0, 2.0];
+    /// -1, 0 or 1.
+    sign => Sign: [-1.5, 0.0] => f64 [-1.0, 0.0];
+    /// `min(max(x + 3, 0), 6) / 6`.
+    hsigmoid => Hsigmoid: [0.0, 3.0] => f64 [0.5, 1.0];
+    /// `x hsigmoid(x)`.
+    hswish => Hswish: [0.0, 3.0] => f64 [0.0, 3.0];
+    /// Whether x is no number.
+    is_nan => IsNan: [1.0, f64::NAN] => bool [false, true];
+    /// Whether x is infinite.
+    is_inf => IsInf: [1.0, f64::NEG_INFINITY] => bool [false, true];
+    /// Whether x is neither.
+    is_finite => IsFinite: [1.0, f64::NAN] => bool [true, false];
+    /// `!x` of bools.
+    logical_not => LogicalNot: [true, false] => bool [false, true];
+    /// Every bit flipped.
+    bit_not => BitNot: [0u8, 15] => u8 [255, 240];
+}
+
+macro_rules! binary_methods {
+    ($($(#[$doc:meta])* $name:ident => $f:ident: [$($a:expr),*], [$($b:expr),*] => $t:ident [$($y:expr),*];)*) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            /// Shapes broadcast, dtypes are promoted. Errors: Shape, DType.
+            ///
+            #[doc = example!(
+                "let a = Tensor::new(&device, &[", stringify!($($a),*), "], [2])?;\n",
+                "let b = Tensor::new(&device, &[", stringify!($($b),*), "], [2])?;\n",
+                "assert_eq!(a.", stringify!($name), "(&b)?.to_vec::<", stringify!($t), ">()?, [", stringify!($($y),*), "]);"
+            )]
+            #[track_caller]
+            pub fn $name(&self, b: impl IntoOperand) -> Result<Tensor> {
+                self.clone().binary(BinaryFn::$f, b)
+            }
+        )* }
+    };
+}
+
+binary_methods! {
+    /// `a + b`.
+    add => Add: [1.0, 2.0], [10.0, 20.0] => f64 [11.0, 22.0];
+    /// `a - b`.
+    sub => Sub: [1.0, 2.0], [10.0, 20.0] => f64 [-9.0, -18.0];
+    /// `a b`.
+    mul => Mul: [1.0, 2.0], [10.0, 20.0] => f64 [10.0, 40.0];
+    /// `a / b`; integers truncate, and division by zero is an error of kind Value at run time.
+    div => Div: [1.0, 2.0], [4.0, 0.0] => f64 [0.25, f64::INFINITY];
+    /// `floor(a / b)`.
+    floor_div => FloorDiv: [-7, 7], [2, 2] => i32 [-4, 3];
+    /// `a - b floor(a / b)`: the sign of b.
+    #[doc(alias = "remainder")]
+    rem => Rem: [-7, 7], [3, -3] => i32 [2, -2];
+    /// `a^b`.
+    pow => Pow: [2.0, 9.0], [3.0, 0.5] => f64 [8.0, 3.0];
+    /// The larger; NaN if either is. A tie shares the gradient.
+    maximum => Max: [1.0, 5.0], [3.0, 2.0] => f64 [3.0, 5.0];
+    /// The smaller; NaN if either is. A tie shares the gradient.
+    minimum => Min: [1.0, 5.0], [3.0, 2.0] => f64 [1.0, 2.0];
+    /// The angle of the point (b, a).
+    atan2 => Atan2: [0.0, 1.0], [1.0, 0.0] => f64 [0.0, std::f64::consts::FRAC_PI_2];
+    /// `ln(e^a + e^b)`.
+    #[doc(alias = "logaddexp")]
+    log_add_exp => LogAddExp: [-1000.0, 0.0], [-1000.0, f64::NEG_INFINITY] => f64 [-1000.0 + 2f64.ln(), 0.0];
+    /// `a & b`.
+    bit_and => BitAnd: [12, 6], [10, 3] => i32 [8, 2];
+    /// `a | b`.
+    bit_or => BitOr: [12, 6], [10, 3] => i32 [14, 7];
+    /// `a ^ b`.
+    bit_xor => BitXor: [12, 6], [10, 3] => i32 [6, 5];
+    /// `a << b`; 0 beyond the width.
+    shl => Shl: [3, 1], [2, 32] => i32 [12, 0];
+    /// `a >> b`; the sign's fill beyond the width.
+    shr => Shr: [12, -1], [2, 32] => i32 [3, -1];
+    /// Both, of bools.
+    logical_and => LogicalAnd: [true, true], [true, false] => bool [true, false];
+    /// Either, of bools.
+    logical_or => LogicalOr: [true, false], [false, false] => bool [true, false];
+    /// One of both, of bools.
+    logical_xor => LogicalXor: [true, true], [true, false] => bool [false, true];
+    /// `a > 0 ? a : a b`.
+    prelu => Prelu: [-2.0, 3.0], [0.5, 0.5] => f64 [-1.0, 3.0];
+}
+
+macro_rules! compare_methods {
+    ($($(#[$doc:meta])* $name:ident => $f:ident: [$($a:expr),*], [$($b:expr),*] => [$($y:expr),*];)*) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            /// As bools; shapes broadcast, dtypes are promoted. Errors: Shape.
+            ///
+            #[doc = example!(
+                "let a = Tensor::new(&device, &[", stringify!($($a),*), "], [2])?;\n",
+                "let b = Tensor::new(&device, &[", stringify!($($b),*), "], [2])?;\n",
+                "assert_eq!(a.", stringify!($name), "(&b)?.to_vec::<bool>()?, [", stringify!($($y),*), "]);"
+            )]
+            #[track_caller]
+            pub fn $name(&self, b: impl IntoOperand) -> Result<Tensor> {
+                self.compare(CompareFn::$f, b)
+            }
+        )* }
+    };
+}
+
+compare_methods! {
+    /// `a == b`.
+    eq => Eq: [1, 2], [1, 3] => [true, false];
+    /// `a != b`.
+    ne => Ne: [1, 2], [1, 3] => [false, true];
+    /// `a < b`.
+    lt => Lt: [1, 2], [1, 3] => [false, true];
+    /// `a <= b`.
+    le => Le: [1, 2], [1, 3] => [true, true];
+    /// `a > b`.
+    gt => Gt: [1, 2], [1, 3] => [false, false];
+    /// `a >= b`.
+    ge => Ge: [1, 2], [1, 3] => [true, false];
+}

@@ -1,0 +1,196 @@
+//! A wrong call is an error that names its op and the caller's line, and changes nothing.
+
+use remat_ops::conv::Taps;
+use remat_ops::pooling::Windows;
+use remat_tensor::Tensor;
+use remat_types::ErrorKind::{Arity, Axis, DType as Dtype, Index, Shape as Shapes, Value};
+use remat_types::{DType, Error, ErrorKind, Result};
+
+use crate::support::{leaf, plain, tensor, values, wave};
+
+/// Asserts kind and op of an error that was made at `line` of this file.
+#[track_caller]
+fn expect(line: u32, e: Error, kind: ErrorKind, op: &str) {
+    assert_eq!((e.kind(), e.op()), (kind, Some(op)), "{e}");
+    let site = e.call_site().unwrap_or_else(|| panic!("no place: {e}"));
+    assert_eq!((site.file(), site.line()), (file!(), line), "{e}");
+}
+
+/// Calls, one a line, each with its kind of error and its op.
+macro_rules! wrong {
+    ($($kind:ident $op:literal: $call:expr;)*) => {{
+        let mut line = line!();
+        $(
+            line += 1;
+            expect(line, $call.map(|_| ()).expect_err($op), $kind, $op);
+        )*
+    }};
+}
+
+#[test]
+fn wrong_arguments_name_op_and_line() {
+    let d = plain();
+    let x = tensor(&d, &wave(6), [2, 3]);
+    let (i, b) = (x.cast(DType::I32).expect("casts"), x.gt(0.0).expect("compares"));
+    let four = tensor(&d, &wave(4), [1, 1, 2, 2]);
+    wrong! {
+        Shapes "add": x.add(tensor(&d, &wave(2), [2]));
+        Shapes "sub": &x - &tensor(&d, &wave(2), [2]);
+        Dtype "add": b.add(&b);
+        Dtype "mul": i.mul(0.5);
+        Value "add": i.cast(DType::U8).expect("casts").add(300);
+        Value "sub": i.cast(DType::U8).expect("casts") - 300;
+        Dtype "exp": i.exp();
+        Dtype "relu": b.relu();
+        Shapes "lt": x.lt(tensor(&d, &wave(2), [2]));
+        Value "clamp": x.clamp(1.0, 0.0);
+        Shapes "matmul": x.matmul(&x);
+        Axis "matmul": x.matmul(&x.sum().expect("a float"));
+        Axis "softmax": x.softmax(2);
+        Axis "softmax": x.log_softmax(-3);
+        Axis "sum": x.sum_over(&[2], false);
+        Axis "mean": x.mean_over(&[0, 0], false);
+        Dtype "mean": b.mean();
+        Dtype "any": x.any();
+        Axis "var": x.var(&[5], false, 0);
+        Axis "log_sum_exp": x.log_sum_exp(&[-4], false);
+        Axis "argmax": x.argmax(2, false);
+        Shapes "argmin": tensor(&d, &[], [0]).argmin(0, false);
+        Shapes "reshape": x.reshape(&[4, 2]);
+        Shapes "reshape": x.reshape(&[-1, 4]);
+        Shapes "reshape": x.reshape(&[-1, -1]);
+        Axis "transpose": x.transpose(0, 2);
+        Axis "transpose": tensor(&d, &[1.0], [1]).t();
+        Axis "permute": x.permute(&[0, 0]);
+        Shapes "broadcast_to": x.broadcast_to([3, 3]);
+        Shapes "squeeze": x.squeeze(&[0]);
+        Axis "squeeze": x.squeeze(&[2]);
+        Axis "unsqueeze": x.unsqueeze(4);
+        Axis "flatten": x.flatten_from(3);
+        Shapes "conv2d": four.conv2d(&tensor(&d, &wave(2), [1, 2, 1, 1]), Taps::PLAIN);
+        Axis "max_pool2d": x.max_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]));
+        Axis "avg_pool2d": x.avg_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]), true);
+        Dtype "cross_entropy": x.cross_entropy(&x);
+        Shapes "layer_norm": x.layer_norm(&x, &x, 1, 1e-5);
+        Shapes "batch_norm": x.batch_norm(&x, &x, 1e-5);
+        Shapes "new": Tensor::new(&d, &[1.0f32], [2]);
+        Shapes "fill": Tensor::zeros(&d, [usize::MAX, 2], DType::F32);
+        Value "arange": Tensor::arange(&d, 0.5, 3.0, 1.0, DType::I32);
+        Value "arange": Tensor::arange(&d, 0, 3, 0, DType::I32);
+        Value "arange": Tensor::arange(&d, 0.0, f64::INFINITY, 1.0, DType::F32);
+        Shapes "arange": Tensor::arange(&d, 0.0, 1e300, 1.0, DType::F32);
+        Dtype "linspace": Tensor::linspace(&d, 0.0, 1.0, 3, DType::Bool);
+        Value "linspace": Tensor::linspace(&d, 0.0, f64::NAN, 3, DType::F32);
+        Axis "slice": x.slice(2, ..);
+        Value "slice_step": x.slice_step(0, .., 0);
+        Index "narrow": x.narrow(1, 2, 2);
+        Index "narrow": x.narrow(1, -4, 1);
+        Index "narrow": x.narrow(1, isize::MIN, usize::MAX);
+        Index "select": x.select(0, 2);
+        Index "select": x.select(0, -3);
+        Axis "flip": x.flip(&[0, 0]);
+        Axis "take": x.take(2, &i);
+        Dtype "take": x.take(0, &x);
+        Axis "index_select": x.index_select(0, &i);
+        Shapes "take_along": x.gather(0, &i.flatten(0, -1).expect("fits").unsqueeze(0).expect("fits"));
+        Axis "gather": x.gather(-3, &i);
+        Shapes "index_add": x.index_add(0, &i.select(0, 0).expect("there"), &four.reshape(&[1, 4]).expect("fits"));
+        Shapes "index_add": x.index_add(0, &i.select(0, 0).expect("there"), &x);
+        Dtype "index_add": x.index_add(1, &i.select(0, 0).expect("there"), &i);
+        Shapes "scatter_add": x.scatter_add(0, &i.t().expect("fits"), &x.t().expect("fits"));
+        Dtype "scatter_add": x.scatter_add(0, &i, &i);
+        Dtype "scatter_add": b.scatter_add(0, &i, &b);
+        Dtype "one_hot": x.one_hot(3, DType::F32);
+        Dtype "where": x.where_cond(&x, 0.0);
+        Dtype "where": b.where_cond(&i, 0.5);
+        Shapes "where": b.where_cond(&x, four.reshape(&[4]).expect("fits"));
+        Dtype "where": x.masked_fill(&x, 0.0);
+        Shapes "masked_fill": x.masked_fill(&four.gt(0.0).expect("compares"), 0.0);
+        Shapes "masked_fill": x.select(0, 0).expect("there").masked_fill(&b, 0.0);
+        Dtype "masked_fill": i.masked_fill(&b, &x);
+        Axis "tril": x.select(0, 0).expect("there").tril(0);
+        Axis "triu": x.sum().expect("a float").triu(0);
+        Arity "concat": Tensor::concat(&[], 0);
+        Axis "concat": Tensor::concat(&[&x], 2);
+        Shapes "concat": Tensor::concat(&[&x, &x.t().expect("fits")], 0);
+        Dtype "concat": Tensor::concat(&[&x, &i], 0);
+        Arity "stack": Tensor::stack(&[], 0);
+        Shapes "stack": Tensor::stack(&[&x, &x.t().expect("fits")], 0);
+        Axis "stack": Tensor::stack(&[&x], 3);
+        Shapes "split": x.split(&[1, 3], 1);
+        Shapes "split": x.split(&[usize::MAX, 4], 1);
+        Value "chunk": x.chunk(0, 0);
+        Shapes "pad": x.pad(&[(0, 1)], 0);
+        Shapes "pad": x.pad(&[(0, 0), (usize::MAX, 4)], 0);
+        Shapes "repeat": x.repeat(&[2]);
+        Shapes "repeat": x.repeat(&[usize::MAX, 2]);
+        Shapes "repeat_interleave": x.repeat_interleave(usize::MAX, 0);
+        Axis "repeat_interleave": x.repeat_interleave(2, 2);
+        Axis "roll": x.roll(1, 2);
+        Axis "flatten": x.flatten(1, 0);
+        Axis "flatten": x.flatten(0, 2);
+        Shapes "unflatten": x.unflatten(1, &[2, 2]);
+        Axis "unflatten": x.unflatten(2, &[1]);
+        Axis "movedim": x.movedim(0, 2);
+        Axis "outer": x.outer(&x);
+        Dtype "expm1": i.elu(1.0);
+        Dtype "mul": i.allclose(&i, 0.0, 0.0);
+        Dtype "requires_grad": i.requires_grad();
+        Shapes "dims_n": x.dims_n::<3>();
+    }
+    assert_eq!(values(&x), wave(6), "nothing happened");
+}
+
+#[test]
+fn wrong_reads_name_their_line() {
+    let d = plain();
+    let x = tensor(&d, &wave(6), [2, 3]);
+    wrong! {
+        Dtype "to_vec": x.to_vec::<f32>();
+        Shapes "item": x.item::<f64>();
+        Dtype "item": x.sum().expect("a float").item::<f32>();
+    }
+}
+
+#[test]
+fn a_wrong_backward_names_the_line_that_asked_for_it() {
+    let d = plain();
+    let x = leaf(&d, &[1.0, 2.0]);
+    let y = x.exp().expect("a float");
+    let constant = x.detach().exp().expect("a float");
+    use remat_types::ErrorKind::{NotDifferentiable, Shape};
+    wrong! {
+        NotDifferentiable "backward": constant.backward();
+        Shape "backward": y.backward_with(Some(&tensor(&d, &[1.0], [1])), false);
+        NotDifferentiable "grad": remat_tensor::grad(&constant, &[&x], false);
+        NotDifferentiable "grad": remat_tensor::grad(&y, &[&constant], false);
+        Shape "grad": remat_tensor::grad_with(&y, Some(&tensor(&d, &[1.0], [1])), &[&x], false);
+    }
+}
+
+#[test]
+fn an_error_found_at_run_time_names_the_line_of_the_call() {
+    let d = plain();
+    let n = tensor(&d, &wave(16), [16]).cast(DType::I32).expect("casts");
+    let zero = n.sub(&n).expect("fits");
+    let run = || -> Result<(u32, Tensor)> { Ok((line!(), n.div(&zero)?)) };
+    let (line, y) = run().expect("only the data can tell");
+    let z = y.add(1).expect("fits");
+    expect(line, z.to_host().expect_err("division by zero"), Value, "div");
+    assert_eq!(y.to_host().expect_err("reported before").kind(), ErrorKind::Poisoned);
+    assert_eq!(n.to_vec::<i32>().expect("intact").len(), 16);
+}
+
+#[test]
+fn a_failure_in_a_backward_pass_names_the_forward_line() {
+    let d = plain();
+    // a label that is no class is found at run time, by the loss and by its gradient
+    let x = tensor(&d, &wave(6), [2, 3]).requires_grad().expect("a float");
+    let labels = Tensor::new(&d, &[0i64, 9], [2]).expect("fits");
+    let line = line!() + 1;
+    let loss = x.cross_entropy(&labels).expect("only the data can tell");
+    loss.backward().expect("queued");
+    let dx = x.grad().expect("queued");
+    expect(line, dx.to_host().expect_err("no class 9"), ErrorKind::Index, "cross_entropy_grad");
+    expect(line, loss.to_host().expect_err("no class 9"), ErrorKind::Index, "cross_entropy");
+}

@@ -1,0 +1,98 @@
+//! Hooks on the gradients of leaves.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use remat_tensor::is_recording;
+use remat_types::{Error, ErrorKind};
+
+use crate::support::{assert_close, grad_of, leaf, plain, tensor, values};
+
+#[test]
+fn a_hook_sees_the_complete_gradient_of_its_own_leaf_once_a_pass() {
+    let d = plain();
+    let (a, b) = (leaf(&d, &[2.0]), leaf(&d, &[5.0]));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for (name, t) in [("a", &a), ("b", &b)] {
+        let seen = seen.clone();
+        t.on_grad(move |g| {
+            assert!(!is_recording() && !g.is_tracked());
+            seen.lock().expect("no panic").push((name, values(g)));
+            Ok(())
+        })
+        .expect("a leaf");
+    }
+    // a is used three times, b once
+    let run = || a.mul(&a).and_then(|s| s.mul(&b)).and_then(|p| p.add(&a)).and_then(|y| y.backward());
+    run().expect("differentiable");
+    let mut first = std::mem::take(&mut *seen.lock().expect("no panic"));
+    first.sort_by_key(|s| s.0);
+    assert_eq!(first, [("a", vec![21.0]), ("b", vec![4.0])]);
+    run().expect("differentiable");
+    let mut second = std::mem::take(&mut *seen.lock().expect("no panic"));
+    second.sort_by_key(|s| s.0);
+    assert_eq!(second, first, "hooks see a pass's gradient, not the sum of passes");
+    assert_close(&grad_of(&a), &[42.0]);
+}
+
+#[test]
+fn hooks_run_before_accumulation_in_the_order_of_their_making() {
+    let d = plain();
+    let x = leaf(&d, &[1.0]);
+    let count = Arc::new(AtomicUsize::new(0));
+    for want in 0..3 {
+        let (count, leaf) = (count.clone(), x.clone());
+        x.on_grad(move |_| {
+            assert_eq!(count.fetch_add(1, Ordering::Relaxed), want);
+            assert!(leaf.grad().is_none());
+            Ok(())
+        })
+        .expect("a leaf");
+    }
+    x.exp().and_then(|y| y.backward()).expect("differentiable");
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+    assert!(x.grad().is_some());
+}
+
+#[test]
+fn an_error_of_a_hook_ends_the_pass() {
+    let d = plain();
+    let x = leaf(&d, &[1.0]);
+    x.on_grad(|_| Err(Error::new(ErrorKind::Value, "too large"))).expect("a leaf");
+    let e = x.exp().and_then(|y| y.backward()).expect_err("the hook refuses");
+    assert_eq!(e.message(), "too large");
+    assert!(x.grad().is_none());
+}
+
+#[test]
+fn a_hook_may_use_the_leaf_it_is_on() {
+    let d = plain();
+    let x = leaf(&d, &[1.0]);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (inner, other) = (x.clone(), x.square().expect("a float"));
+    x.on_grad(move |_| {
+        if calls.fetch_add(1, Ordering::Relaxed) == 0 {
+            // another hook, and a pass of its own, which calls this one again
+            inner.on_grad(|_| Ok(()))?;
+            other.backward()?;
+        }
+        Ok(())
+    })
+    .expect("a leaf");
+    x.exp().and_then(|e| e.backward()).expect("differentiable");
+    assert_close(&grad_of(&x), &[1f64.exp() + 2.0]);
+}
+
+#[test]
+fn gradients_are_set_only_where_they_fit() {
+    let d = plain();
+    let x = leaf(&d, &[1.0, 2.0]);
+    assert_eq!(x.set_grad(Some(tensor(&d, &[1.0], [1]))).expect_err("a shape").kind(), ErrorKind::Shape);
+    let single = tensor(&d, &[1.0, 2.0], [2]).cast(remat_types::DType::F32).expect("casts");
+    assert_eq!(x.set_grad(Some(single)).expect_err("a dtype").kind(), ErrorKind::Shape);
+    assert_eq!(x.set_grad(Some(tensor(&plain(), &[1.0, 2.0], [2]))).expect_err("a device").kind(), ErrorKind::Device);
+    let y = x.exp().expect("a float");
+    assert_eq!(y.set_grad(None).expect_err("no leaf").kind(), ErrorKind::Value);
+    assert_eq!(y.on_grad(|_| Ok(())).expect_err("no leaf").kind(), ErrorKind::Value);
+    assert!(x.grad().is_none());
+}

@@ -1,0 +1,14 @@
+//! The crate as its users see it; one binary, so that it links once.
+
+mod custom;
+mod devices;
+mod errors;
+mod gradcheck;
+mod gradients;
+mod hooks;
+mod methods;
+mod passes;
+mod samples;
+mod support;
+mod threads;
+mod versions;

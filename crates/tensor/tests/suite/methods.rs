@@ -1,0 +1,373 @@
+//! The methods beyond their documentation's examples: every op has one, gradients pass, views are views, and the edges are
+//! where NumPy and PyTorch have them.
+
+use std::collections::BTreeSet;
+
+use remat_ops::Registry;
+use remat_ops::conv::Taps;
+use remat_ops::pooling::Windows;
+use remat_ops::testing::each_sample;
+use remat_runtime::{Device, DeviceOptions};
+use remat_tensor::{Tensor, gradcheck};
+use remat_types::{DType, HostTensor, Result, bf16};
+
+use crate::support::{cpu, plain, tensor, values, wave};
+
+/// Ops of gradient rules and optimisers, which are no one's to call by a method.
+const WITHOUT_METHOD: &[&str] = &[
+    "abs_grad",
+    "acosh_grad",
+    "adamw_update",
+    "asin_grad",
+    "asinh_grad",
+    "atan_grad",
+    "atanh_grad",
+    "avg_pool2d_grad",
+    "batch_norm_grad",
+    "conv2d_input_grad",
+    "conv2d_weight_grad",
+    "cross_entropy_grad",
+    "erf_grad",
+    "erfinv_grad",
+    "expm1_grad",
+    "gelu_grad",
+    "gelu_tanh_grad",
+    "hsigmoid_grad",
+    "hswish_grad",
+    "label_weight",
+    "layer_norm_grad",
+    "log1p_grad",
+    "logsigmoid_grad",
+    "max_pool2d_grad",
+    "max_pool2d_pick",
+    "max_share",
+    "min_share",
+    "pow_slope_a",
+    "pow_slope_b",
+    "prelu_slope",
+    "recip_grad",
+    "relu6_grad",
+    "relu_grad",
+    "rsqrt_grad",
+    "sgd_update",
+    "sigmoid_grad",
+    "silu_grad",
+    "softmax_grad",
+    "softplus_grad",
+    "sqrt_grad",
+    "square_grad",
+    "tan_grad",
+    "tanh_grad",
+    "unslice",
+];
+
+/// Calls a method for each op that should have one.
+fn call_everything(d: &Device) -> Result<()> {
+    let x = tensor(d, &wave(6), [2, 3]);
+    type Unary = fn(&Tensor) -> Result<Tensor>;
+    let unary: &[Unary] = &[
+        Tensor::relu,
+        Tensor::relu6,
+        Tensor::abs,
+        Tensor::neg,
+        Tensor::exp,
+        Tensor::expm1,
+        Tensor::log,
+        Tensor::log1p,
+        Tensor::sqrt,
+        Tensor::rsqrt,
+        Tensor::square,
+        Tensor::recip,
+        Tensor::sin,
+        Tensor::cos,
+        Tensor::tan,
+        Tensor::asin,
+        Tensor::acos,
+        Tensor::atan,
+        Tensor::sinh,
+        Tensor::cosh,
+        Tensor::tanh,
+        Tensor::asinh,
+        Tensor::acosh,
+        Tensor::atanh,
+        Tensor::sigmoid,
+        Tensor::logsigmoid,
+        Tensor::softplus,
+        Tensor::silu,
+        Tensor::gelu,
+        Tensor::gelu_tanh,
+        Tensor::erf,
+        Tensor::erfc,
+        Tensor::erfinv,
+        Tensor::erfcinv,
+        Tensor::floor,
+        Tensor::ceil,
+        Tensor::round,
+        Tensor::trunc,
+        Tensor::sign,
+        Tensor::hsigmoid,
+        Tensor::hswish,
+        Tensor::is_nan,
+        Tensor::is_inf,
+        Tensor::is_finite,
+        Tensor::contiguous,
+        Tensor::t,
+        Tensor::sum,
+        Tensor::mean,
+        Tensor::prod,
+        Tensor::max,
+        Tensor::min,
+        Tensor::sum_sqr,
+    ];
+    unary.iter().try_for_each(|f| f(&x).map(|_| ()))?;
+    let (i, b) = (x.cast(DType::I32)?.bit_not()?, x.gt(0.0)?.logical_not()?);
+    let _ = (x.add(1.0)?, x.sub(1.0)?, x.mul(1.0)?, x.div(1.0)?, x.floor_div(1.0)?, x.rem(1.0)?, x.pow(1.0)?);
+    let _ = (x.maximum(0.0)?, x.minimum(0.0)?, x.atan2(1.0)?, x.log_add_exp(1.0)?, x.prelu(0.1)?);
+    let _ = (i.bit_and(1)?, i.bit_or(1)?, i.bit_xor(1)?, i.shl(1)?, i.shr(1)?);
+    let _ = (b.logical_and(&b)?, b.logical_or(&b)?, b.logical_xor(&b)?, b.any()?, b.all()?);
+    let _ = (x.eq(0.0)?, x.ne(0.0)?, x.lt(0.0)?, x.le(0.0)?, x.ge(0.0)?, x.clamp(0, 1)?, b.where_cond(&x, 0.0)?);
+    let _ = (x.matmul(&x.t()?)?, x.softmax(0)?, x.log_softmax(0)?, x.log_sum_exp(&[], false)?, x.var(&[], false, 0)?);
+    let _ = (x.argmax(0, false)?, x.argmin(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
+    let index = Tensor::new(d, &[0i64, 1], [2])?;
+    let _ =
+        (x.slice(0, 1..)?, x.pad(&[(1, 1), (0, 0)], 0)?, Tensor::concat(&[&x, &x], 0)?, index.one_hot(2, DType::F32)?);
+    let _ = (x.take(0, &index)?, x.gather(1, &index.unsqueeze(1)?)?, x.cross_entropy(&index)?);
+    let _ = (x.slice(1, ..2)?.index_add(0, &index, &x.slice(1, ..2)?)?, x.gather(0, &i.zeros_like()?)?);
+    x.scatter_add(0, &i.zeros_like()?, &x)?;
+    let key = Tensor::new(d, &[1u64, 2], [2])?;
+    let _ = (Tensor::uniform(&key, [2], DType::F32, 0.0, 1.0)?, Tensor::normal(&key, [2], DType::F32, 0.0, 1.0)?);
+    let _ = (Tensor::bernoulli(&key, [2], DType::F32, 0.5)?, Tensor::permutation(&key, 3)?, x.dropout(0.5, &key)?);
+    let _ = (Tensor::full(d, [2], DType::F32, 1)?, Tensor::arange(d, 0, 3, 1, DType::F32)?);
+    let (scale, bias) = (tensor(d, &wave(3), [3]), tensor(d, &wave(3), [3]));
+    let (_, mean, var) = x.batch_norm(&scale, &bias, 1e-5)?;
+    let _ = (x.batch_norm_with(&scale, &bias, &mean, &var, 1e-5)?, x.layer_norm(&scale, &bias, 1, 1e-5)?);
+    let image = x.reshape(&[1, 1, 2, 3])?;
+    let windows = Windows::sliding([1, 1], [1, 1], [0, 0]);
+    let _ = (image.conv2d(&image, Taps::PLAIN)?, image.max_pool2d(windows)?, image.avg_pool2d(windows, true)?);
+    Ok(())
+}
+
+#[test]
+fn every_op_has_a_method_or_belongs_to_a_rule() {
+    let d = cpu(DeviceOptions { host_compute: false, ..DeviceOptions::default() });
+    d.channel().start_trace().expect("open");
+    call_everything(&d).expect("right calls");
+    d.channel().sync().expect("they compute");
+    let trace = d.channel().stop_trace().expect("open").to_chrome_json();
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let called: BTreeSet<&str> =
+        events.iter().filter(|e| e["cat"] == "dispatch").filter_map(|e| e["name"].as_str()).collect();
+    let mut labels = BTreeSet::new();
+    each_sample(&Registry::builtin(), |_, _, s| {
+        labels.insert(s.op.label());
+    });
+    let without: Vec<&str> = labels.difference(&called).copied().collect();
+    assert_eq!(without, WITHOUT_METHOD, "an op that is new here needs a method");
+}
+
+fn host(shape: &[usize]) -> HostTensor {
+    let n = shape.iter().product();
+    HostTensor::from_slice(&wave(n), shape).expect("fits")
+}
+
+#[test]
+fn the_gradients_of_methods_agree_with_differences() {
+    let d = plain();
+    let int = |v: &[i64], shape: &[usize]| Tensor::new(&d, v, shape).expect("fits");
+    let mask = Tensor::new(&d, &[true, false, true], [3]).expect("fits");
+    let (rows, along) = (int(&[2, 0, 2, 2], &[2, 2]), int(&[1, 0, 1, 2, 2, 0], &[2, 3]));
+    type F<'a> = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + 'a>;
+    let cases: Vec<(&str, &[&[usize]], F<'_>)> = vec![
+        ("slice", &[&[3, 4]], Box::new(|x| x[0].slice(1, (1, -1)))),
+        ("slice_step", &[&[3, 5]], Box::new(|x| x[0].slice_step(-1, .., -2))),
+        ("narrow", &[&[3, 4]], Box::new(|x| x[0].narrow(0, -2, 2))),
+        ("select", &[&[3, 4]], Box::new(|x| x[0].select(1, -2))),
+        ("flip", &[&[3, 4]], Box::new(|x| x[0].flip(&[0, -1]))),
+        ("take", &[&[3, 4]], Box::new(|x| x[0].take(0, &rows))),
+        ("index_select", &[&[3, 4]], Box::new(|x| x[0].index_select(0, &rows.select(0, 0)?))),
+        ("gather", &[&[2, 3]], Box::new(|x| x[0].gather(1, &along))),
+        ("index_add", &[&[2, 3], &[2, 2]], Box::new(|x| x[0].index_add(1, &rows.select(0, 0)?, &x[1]))),
+        ("scatter_add", &[&[3, 3], &[2, 3]], Box::new(|x| x[0].scatter_add(0, &along, &x[1]))),
+        ("where_cond", &[&[2, 3], &[3]], Box::new(|x| mask.where_cond(&x[0], &x[1]))),
+        ("masked_fill", &[&[2, 3], &[]], Box::new(|x| x[0].masked_fill(&mask, &x[1]))),
+        ("tril", &[&[2, 3, 3]], Box::new(|x| x[0].tril(1))),
+        ("triu", &[&[2, 3]], Box::new(|x| x[0].triu(-1))),
+        ("concat", &[&[2, 1], &[2, 2]], Box::new(|x| Tensor::concat(&[&x[0], &x[1], &x[0]], -1))),
+        ("stack", &[&[2, 2], &[2, 2]], Box::new(|x| Tensor::stack(&[&x[0], &x[1]], 1))),
+        (
+            "split",
+            &[&[2, 5]],
+            Box::new(|x| {
+                let parts = x[0].split(&[2, 1, 2], 1)?;
+                parts[0].mul(&parts[2])?.add(&parts[1])
+            }),
+        ),
+        (
+            "chunk",
+            &[&[5, 2]],
+            Box::new(|x| {
+                let parts = x[0].chunk(2, 0)?;
+                parts[0].slice(0, ..2)?.mul(&parts[1])
+            }),
+        ),
+        ("pad", &[&[2, 2]], Box::new(|x| x[0].pad(&[(1, 0), (0, 2)], 3.0))),
+        ("repeat", &[&[2, 2]], Box::new(|x| x[0].repeat(&[2, 1, 3])?.square())),
+        ("repeat_interleave", &[&[2, 2]], Box::new(|x| x[0].repeat_interleave(3, 0)?.square())),
+        ("roll", &[&[2, 3]], Box::new(|x| x[0].roll(-2, 1)?.mul(&x[0]))),
+        ("flatten", &[&[2, 3, 2]], Box::new(|x| x[0].flatten(1, 2)?.matmul(&x[0].flatten(1, -1)?.t()?))),
+        ("unflatten", &[&[2, 6]], Box::new(|x| x[0].unflatten(1, &[-1, 2])?.softmax(1))),
+        ("movedim", &[&[2, 3, 2]], Box::new(|x| x[0].movedim(0, -1)?.log_softmax(0))),
+        ("matmul of a vector", &[&[3], &[2, 3, 2]], Box::new(|x| x[0].matmul(&x[1]))),
+        ("matmul with a vector", &[&[2, 2, 3], &[3]], Box::new(|x| x[0].matmul(&x[1]))),
+        ("matmul of vectors", &[&[3], &[3]], Box::new(|x| x[0].matmul(&x[1]))),
+        ("outer", &[&[3], &[2]], Box::new(|x| x[0].outer(&x[1]))),
+        ("lerp", &[&[3], &[3], &[3]], Box::new(|x| x[0].lerp(&x[1], &x[2]))),
+        ("leaky_relu", &[&[5]], Box::new(|x| x[0].leaky_relu(0.1))),
+        ("elu", &[&[5]], Box::new(|x| x[0].elu(0.7))),
+        ("std", &[&[2, 4]], Box::new(|x| x[0].std(&[1], true, 1))),
+        ("norm", &[&[2, 4]], Box::new(|x| x[0].norm(&[1], false))),
+        ("numbers on the left", &[&[4]], Box::new(|x| (2.0 / &x[0])? - (1.5 * (0.5 - &x[0])?)?)),
+    ];
+    for (name, shapes, f) in cases {
+        let x: Vec<HostTensor> = shapes.iter().map(|s| host(s)).collect();
+        let r = gradcheck(&d, &x, f).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(r.max_error < 1e-7 && r.max_gradient > 0.05, "{name}: {r:?}");
+    }
+}
+
+#[test]
+fn slicing_is_that_of_python() {
+    let d = plain();
+    // n, start, end, step and list(range(n))[start:end:step], by Python
+    type Row<'a> = (i64, Option<isize>, Option<isize>, isize, &'a [i64]);
+    let table: &[Row] = &[
+        (5, Some(1), None, 1, &[1, 2, 3, 4]),
+        (5, None, Some(-1), 1, &[0, 1, 2, 3]),
+        (5, Some(-2), Some(1), -2, &[3]),
+        (5, None, None, -2, &[4, 2, 0]),
+        (5, Some(9), Some(-9), -1, &[4, 3, 2, 1, 0]),
+        (5, Some(-9), Some(9), 3, &[0, 3]),
+        (5, Some(3), Some(1), 1, &[]),
+        (5, Some(1), Some(3), -1, &[]),
+        (5, Some(0), None, -1, &[0]),
+        (0, None, None, -1, &[]),
+        (1, Some(-1), None, 1, &[0]),
+    ];
+    for (n, start, end, step, want) in table {
+        let x = Tensor::arange(&d, 0, *n, 1, DType::I64).expect("fits");
+        let y = x.slice_step(0, remat_tensor::Span { start: *start, end: *end }, *step).expect("fits");
+        assert_eq!(&y.to_vec::<i64>().expect("computes"), want, "{n} {start:?} {end:?} {step}");
+    }
+}
+
+#[test]
+fn parts_are_views_and_take_no_bytes() {
+    let d = plain();
+    let x = tensor(&d, &wave(24 * 64), [24, 64]);
+    d.channel().sync().expect("open");
+    let bytes = || d.channel().stats().expect("open").in_use_bytes;
+    let before = bytes();
+    let mut views = x.split(&[10, 14], 0).expect("fits");
+    views.extend(x.chunk(5, 1).expect("fits"));
+    let more = [
+        x.slice_step(1, .., -3),
+        x.narrow(0, 3, 4),
+        x.select(0, -1),
+        x.flip(&[0, 1]),
+        x.movedim(0, 1),
+        x.flatten(0, 1),
+        x.unflatten(1, &[8, 8]),
+        x.unsqueeze(1),
+        x.broadcast_to([3, 24, 64]),
+    ];
+    views.extend(more.into_iter().map(|v| v.expect("fits")));
+    d.channel().sync().expect("they are made");
+    assert_eq!(bytes(), before);
+    assert_eq!(values(&views[1]), wave(24 * 64)[10 * 64..]);
+}
+
+#[test]
+fn empty_tensors_and_rank_0_pass_through() {
+    let d = plain();
+    let none = Tensor::zeros(&d, [0, 3], DType::F32).expect("fits");
+    let one = Tensor::scalar(&d, 5i64).expect("fits");
+    let index = Tensor::zeros(&d, [0], DType::I64).expect("fits");
+    let dims = |t: Result<Tensor>| t.expect("fits").dims().to_vec();
+    assert_eq!(dims(none.slice(0, ..)), [0, 3]);
+    assert_eq!(dims(none.flip(&[0])), [0, 3]);
+    assert_eq!(dims(none.roll(2, 0)), [0, 3]);
+    assert_eq!(dims(none.repeat(&[2, 2])), [0, 6]);
+    assert_eq!(dims(none.repeat_interleave(0, 1)), [0, 0]);
+    assert_eq!(dims(none.take(1, &index)), [0, 0]);
+    assert_eq!(dims(none.tril(0)), [0, 3]);
+    assert_eq!(dims(none.pad(&[(1, 1), (0, 0)], 7)), [2, 3]);
+    assert_eq!(dims(Tensor::concat(&[&none, &none], 0)), [0, 3]);
+    assert_eq!(dims(Tensor::stack(&[&none, &none], 0)), [2, 0, 3]);
+    assert_eq!(none.chunk(3, 0).expect("fits").len(), 1);
+    assert!(none.split(&[], 0).expect("nothing adds up to 0").is_empty());
+    assert_eq!(dims(one.flatten(0, -1)), [1]);
+    assert_eq!(dims(one.repeat(&[2, 3])), [2, 3]);
+    assert_eq!(dims(Tensor::stack(&[&one, &one], 0)), [2]);
+    assert!(dims(one.squeeze(&[])).is_empty());
+    let three = Tensor::arange(&d, 0, 3, 1, DType::I64).expect("fits");
+    assert!(dims(three.take(0, &one.zeros_like().expect("fits"))).is_empty());
+    assert_eq!(dims(Tensor::eye(&d, 0, DType::F32)), [0, 0]);
+    assert!(none.allclose(&none, 0.0, 0.0).and_then(|c| c.item::<bool>()).expect("computes"));
+}
+
+#[test]
+fn every_dtype_can_be_taken_apart_and_put_together() {
+    let d = plain();
+    let index = Tensor::new(&d, &[1u8, 0], [2]).expect("fits");
+    for dtype in DType::ALL {
+        let x = HostTensor::from_f64_slice(&[1.0, 0.0, 1.0, 1.0], dtype, [2, 2]).expect("fits");
+        let x = Tensor::from_host(&d, &x).expect("open");
+        let run = || -> Result<Vec<f64>> {
+            let y = Tensor::concat(&[&x.slice(0, 1..)?, &x.flip(&[1])?], 0)?.roll(1, 0)?.take(1, &index)?;
+            let y = y.pad(&[(0, 0), (0, 1)], 1)?.masked_fill(
+                &index.cast(DType::Bool)?.repeat(&[3, 2])?.slice(1, ..3)?,
+                &x.select(0, 0)?.select(0, 1)?,
+            )?;
+            assert_eq!(y.dtype(), dtype);
+            Ok(y.triu(0)?.to_host()?.to_f64_vec())
+        };
+        let want = [0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0];
+        assert_eq!(run().unwrap_or_else(|e| panic!("{dtype}: {e}")), want, "{dtype}");
+    }
+}
+
+#[test]
+fn sixteen_bits_are_scattered_by_way_of_f32() {
+    let d = plain();
+    let n = 300;
+    let ones = Tensor::ones(&d, [n], DType::BF16).expect("fits");
+    let index = Tensor::zeros(&d, [n], DType::I64).expect("fits");
+    let sum = Tensor::zeros(&d, [1], DType::BF16).and_then(|x| x.index_add(0, &index, &ones)).expect("fits");
+    // in bf16 the sum would stay at 256
+    assert_eq!(sum.item::<bf16>().expect("computes"), bf16::from_f32(300.0));
+}
+
+#[test]
+fn numbers_on_the_left_take_the_tensors_dtype() {
+    let d = plain();
+    let x = Tensor::new(&d, &[1u8, 2], [2]).expect("fits");
+    let y = (10 - &x).and_then(|y| 2 * y).and_then(|y| 1 + y).expect("fits");
+    assert_eq!(y.to_vec::<u8>().expect("u8"), [19, 17]);
+    let z = tensor(&d, &[1.0, 4.0], [2]);
+    assert_eq!(values(&(2.0 / &z).expect("fits")), [2.0, 0.5]);
+    assert_eq!(values(&(-z).expect("fits")), [-1.0, -4.0]);
+    assert!((300 + &x).is_err() && (0.5 * &x).is_err());
+}
+
+#[test]
+fn a_tensor_that_goes_into_an_operator_by_value_gives_its_storage() {
+    let peak = |f: fn(Tensor, f64) -> Result<Tensor>| {
+        let d = plain();
+        let x = Tensor::full(&d, [1 << 14], DType::F64, 1.0).expect("fits");
+        let y = (0..8).try_fold(x, |x, i| f(x, f64::from(i))).expect("fits");
+        assert_eq!(values(&y)[0], 29.0);
+        d.channel().stats().expect("open").peak_bytes
+    };
+    let (owned, borrowed) = (peak(|x, i| x + i), peak(|x, i| &x + i));
+    assert!(owned < (1 << 17) + 4096 && borrowed > 2 << 17, "{owned} {borrowed}");
+}
