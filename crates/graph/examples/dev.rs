@@ -1,10 +1,21 @@
-use remat_graph::plan::{generate::generate, problem::Problem, remat::experiment};
+use remat_graph::plan::{*, generate::generate, problem::Problem, remat::*, schedule::Plan};
+use std::time::*;
 fn main() {
     let a: Vec<String> = std::env::args().collect();
     let secs: f64 = a[1].parse().unwrap();
     for name in &a[2..] {
         let p = Problem::new(generate(name).unwrap()).unwrap();
-        println!("{name}");
-        for share in [0.9, 0.8, 0.7, 0.6, 0.5, 0.4] { experiment(&p, share, secs); }
+        let peak = peak_bytes(&p);
+        println!("{name} ops {} peak {}", p.ops().len(), peak);
+        for share in [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2] {
+            let t = Instant::now();
+            match plan(&p, (peak as f64 * share) as u64, Effort { time_limit: Duration::from_secs_f64(secs), ..Effort::default() }) {
+                Plan::Feasible(s) => {
+                    check::check(&p, &s).unwrap();
+                    println!("{share:.1} {:.4} gap {:.4} arena {:.4} [{:.2}s]", 1.0 + s.overhead(), s.gap(), s.arena_bytes as f64 / s.budget_bytes as f64, t.elapsed().as_secs_f64());
+                }
+                Plan::Infeasible(s) => println!("{share:.1} infeasible {:.3} .. {:.3} [{:.2}s]", s.least_bytes as f64 / peak as f64, s.smallest_feasible_bytes as f64 / peak as f64, t.elapsed().as_secs_f64()),
+            }
+        }
     }
 }

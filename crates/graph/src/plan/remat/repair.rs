@@ -5,6 +5,8 @@
 //! price is the added time; its worth is the excess bytes it takes away, at the peak (`reach` 0) or over all steps that
 //! have too much (`reach` 1). An execution that is needed later anyway may move forward at no price.
 
+use std::time::Instant;
+
 use super::model::Model;
 use super::state::{Rng, State};
 
@@ -17,11 +19,26 @@ pub(crate) struct Style {
     pub(crate) noise: f64,
 }
 
+/// When a repair is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    /// By the clock.
+    pub(crate) until: Instant,
+    /// By the sequence's own time.
+    pub(crate) longest_ns: u64,
+}
+
+impl Deadline {
+    fn is_over(self) -> bool {
+        Instant::now() >= self.until
+    }
+}
+
 /// Why no sequence came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
-    /// Nothing can be let go while this unit runs.
-    At(u32),
+    /// Nothing can be let go at the highest load.
+    AtPeak,
     /// It takes longer than is of interest.
     TooLong,
 }
@@ -44,7 +61,7 @@ pub(crate) fn repair(
     state: &mut State,
     budget: u64,
     style: Style,
-    longest_ns: u64,
+    deadline: Deadline,
     rng: &mut Rng,
 ) -> Result<(), Stuck> {
     let mut search = Search { m, budget, style, excess: Vec::new(), over: Vec::new(), units: Vec::new(), todo: Vec::new() };
@@ -55,10 +72,10 @@ pub(crate) fn repair(
         if load <= budget {
             return Ok(());
         }
-        if state.time_ns > longest_ns || state.sequence.len() > most_steps {
+        if state.time_ns > deadline.longest_ns || state.sequence.len() > most_steps || deadline.is_over() {
             return Err(Stuck::TooLong);
         }
-        let best = search.best(state, step as u32, rng).ok_or(Stuck::At(state.sequence[step]))?;
+        let best = search.best(state, step as u32, rng).ok_or(Stuck::AtPeak)?;
         apply(m, state, &best);
     }
 }
@@ -234,13 +251,13 @@ fn can_repeat(m: &Model, state: &State, u: u32, at: u32) -> bool {
 }
 
 /// Removes executions that there is room to do without, the longest first.
-pub(crate) fn relax(m: &Model, state: &mut State, budget: u64) {
+pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadline) {
     loop {
         let mut steps: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(state, s)).collect();
         steps.sort_by_key(|&s| std::cmp::Reverse((m.units[state.sequence[s as usize] as usize].time_ns, s)));
         let mut has_changed = false;
         let mut i = 0;
-        while i < steps.len() {
+        while i < steps.len() && !deadline.is_over() {
             let step = steps[i];
             i += 1;
             if !can_remove(m, state, step, budget) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::model::Model;
-use super::repair::{Style, is_repeat, relax, repair};
+use super::repair::{Deadline, Style, is_repeat, relax, repair};
 use super::state::{Rng, State};
 
 /// When to stop.
@@ -44,12 +44,12 @@ impl<'m> Climb<'m> {
             }
             // A search by rounds alone must not depend on the clock.
             let progress = if limit.rounds == usize::MAX { by_time } else { round as f64 / limit.rounds as f64 };
-            self.round(WARMTH * (1.0 - progress));
+            self.round(WARMTH * (1.0 - progress), limit.until);
         }
         limit.rounds
     }
 
-    fn round(&mut self, warmth: f64) {
+    fn round(&mut self, warmth: f64, until: Instant) {
         let mut state = self.now.clone();
         if !self.ruin(&mut state) {
             return;
@@ -61,10 +61,11 @@ impl<'m> Climb<'m> {
         let allowed = longest + added / 16 + 1;
         let reach = [0.0, 0.5, 1.0][self.rng.below(3)];
         let noise = [0.0, 0.3, 1.0][self.rng.below(3)];
-        if repair(self.m, &mut state, self.budget, Style { reach, noise }, allowed, &mut self.rng).is_err() {
+        let deadline = Deadline { until, longest_ns: allowed };
+        if repair(self.m, &mut state, self.budget, Style { reach, noise }, deadline, &mut self.rng).is_err() {
             return;
         }
-        relax(self.m, &mut state, self.budget);
+        relax(self.m, &mut state, self.budget, deadline);
         if state.time_ns <= self.best.time_ns + (slack as f64 * self.rng.unit()) as u64 {
             if state.time_ns < self.best.time_ns {
                 self.best = state.clone();
