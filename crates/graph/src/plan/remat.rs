@@ -64,9 +64,9 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
 
 /// Parts that the search's time is cut into; an arena is laid out after each.
 const SLICES: usize = 6;
-/// Placements of an arena while searching, and for the last word.
-const PLACEMENTS: usize = 24;
-const LAST_PLACEMENTS: usize = 200;
+/// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
+const LAYOUT_SHARE: f64 = 0.03;
+const PAIR_SECONDS: f64 = 2e-9;
 /// Share of the time limit for lower bounds, and how many moments are looked at.
 const BOUND_SHARE: f64 = 0.15;
 const BOUND_MOMENTS: usize = 24;
@@ -85,24 +85,27 @@ impl<'p> Planner<'p> {
     fn new(p: &'p Problem, budget: u64, effort: Effort) -> Planner<'p> {
         let begin = Instant::now();
         let model = Model::new(p);
-        let base = State::new(&model, (0..model.units.len() as u32).collect());
+        let base = State::new(&model, model.early_order());
         Planner { p, model, base, budget, effort, begin, until: begin + effort.time_limit }
     }
 
     fn plan(&self) -> Plan {
-        let plain = lay(self.p, (0..self.p.ops().len()).collect(), self.budget, LAST_PLACEMENTS);
-        if plain.layout.arena_bytes <= self.budget {
-            return self.feasible(plain, self.p.base_time_ns());
+        for order in [(0..self.model.units.len() as u32).collect(), self.base.sequence.clone()] {
+            let plain = State::new(&self.model, order);
+            let laid = (plain.peak().1 <= self.budget).then(|| self.lay(&plain.sequence, self.budget));
+            if let Some(laid) = laid.filter(|l| l.layout.arena_bytes <= self.budget) {
+                return self.feasible(laid, self.p.base_time_ns());
+            }
         }
         let (least, limiting_op) = bound::least_bytes(self.p);
         if least > self.budget {
-            return self.smallest(plain, least, limiting_op);
+            return self.smallest(least, limiting_op);
         }
         let moments = self.moments();
-        let bound_until = self.begin + self.effort.time_limit.mul_f64(BOUND_SHARE);
+        let bound_until = Instant::now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
         let mut bound = bound::time_bound(self.p, self.budget, &moments, bound_until);
         if let Some(best) = exact::solve(&self.model, self.budget) {
-            let laid = lay(self.p, self.model.expand(&best), self.budget, LAST_PLACEMENTS);
+            let laid = self.lay(&best, self.budget);
             if laid.layout.arena_bytes <= self.budget {
                 bound = bound.max(self.exact_bound(&laid));
                 return self.feasible(laid, bound);
@@ -110,7 +113,7 @@ impl<'p> Planner<'p> {
         }
         match self.search(bound) {
             Some(laid) => self.feasible(laid, bound),
-            None => self.smallest(plain, least, limiting_op),
+            None => self.smallest(least, limiting_op),
         }
     }
 
@@ -152,8 +155,7 @@ impl<'p> Planner<'p> {
             let limit = Limit { until: now + slice_time, rounds: if slice < SLICES { rounds.unwrap_or(usize::MAX) } else { 0 } };
             let mut climb = Climb::new(&self.model, internal, start, self.effort.seed.wrapping_add(slice as u64));
             climb.run(limit, bound);
-            let placements = if slice + 1 < SLICES { PLACEMENTS } else { LAST_PLACEMENTS };
-            let laid = lay(self.p, self.model.expand(&climb.best.sequence), self.budget, placements);
+            let laid = self.lay(&climb.best.sequence, self.budget);
             let sticks_out = laid.layout.arena_bytes.saturating_sub(self.budget);
             let is_better = best.as_ref().is_none_or(|b| laid.time_ns(self.p) < b.time_ns(self.p));
             let time_ns = climb.best.time_ns;
@@ -174,21 +176,29 @@ impl<'p> Planner<'p> {
         best
     }
 
+    fn lay(&self, sequence: &[u32], enough_bytes: u64) -> Laid {
+        let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
+        let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE;
+        let placements = seconds / (PAIR_SECONDS * intervals * intervals);
+        lay(self.p, self.model.expand(sequence), enough_bytes, (placements as usize).clamp(12, 400))
+    }
+
     /// No schedule fits, or none was found: the smallest budget for which one is found.
-    fn smallest(&self, plain: Laid, least: u64, limiting_op: usize) -> Plan {
+    fn smallest(&self, least: u64, limiting_op: usize) -> Plan {
         // The way to the answer is worth the time that the search would have had.
         let fit = Fit { model: &self.model, base: &self.base, until: Instant::now() + self.effort.time_limit };
-        let (mut low, mut best) = (least.max(self.budget), plain);
-        let mut high = self.base.peak().1;
+        let mut best = self.lay(&self.base.sequence, 0);
+        let (mut low, mut high) = (least.max(self.budget), self.base.peak().1);
         while high > low + low / 256 && Instant::now() < fit.until {
             let middle = low + (high - low) / 2;
-            let laid = fit.first(middle).map(|s| lay(self.p, self.model.expand(&s.sequence), middle, LAST_PLACEMENTS));
-            match laid {
-                Some(laid) if laid.layout.arena_bytes < best.layout.arena_bytes => {
+            match fit.first(middle) {
+                Some(state) => {
                     high = middle;
-                    best = laid;
+                    let laid = self.lay(&state.sequence, middle);
+                    if laid.layout.arena_bytes < best.layout.arena_bytes {
+                        best = laid;
+                    }
                 }
-                Some(_) => high = middle,
                 None => low = middle + 1,
             }
         }

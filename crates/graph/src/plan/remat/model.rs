@@ -44,6 +44,8 @@ pub(crate) struct Model {
     pub(crate) units: Vec<Unit>,
     pub(crate) storages: Vec<Made>,
     pub(crate) given_bytes: u64,
+    /// For each unit, those whose inputs it overwrites.
+    overwritten_readers: Vec<Vec<u32>>,
 }
 
 impl Model {
@@ -63,11 +65,45 @@ impl Model {
         self.units.iter().map(|u| u.time_ns).sum()
     }
 
-    /// Bytes that the unit holds while it runs, given ones included.
-    pub(crate) fn needs(&self, unit: u32) -> u64 {
-        let u = &self.units[unit as usize];
-        let held = u.inputs.iter().chain(&u.outputs).map(|&s| self.storages[s as usize].bytes).sum::<u64>();
-        self.given_bytes + held + u.workspace
+    /// The order of the units, but for those that let go of more bytes than they make: they run as soon as they can.
+    ///
+    /// Updates of parameters are such: at the end of a step all gradients wait for them.
+    pub(crate) fn early_order(&self) -> Vec<u32> {
+        let made = |u: &Unit| u.outputs.iter().map(|&s| self.storages[s as usize].bytes).sum::<u64>();
+        let is_last_reader = |u: u32, s: u32| {
+            let storage = &self.storages[s as usize];
+            !storage.is_output && storage.readers.last() == Some(&u)
+        };
+        let freed = |u: u32| {
+            let inputs = self.units[u as usize].inputs.iter().filter(|&&s| is_last_reader(u, s));
+            inputs.map(|&s| self.storages[s as usize].bytes).sum::<u64>()
+        };
+        // For each unit, those that run right after it. Moved units keep their order among themselves.
+        let mut followers: Vec<Vec<u32>> = vec![Vec::new(); self.units.len()];
+        let mut anchor: Vec<u32> = (0..self.units.len() as u32).collect();
+        let mut first = Vec::new();
+        for u in 0..self.units.len() as u32 {
+            let unit = &self.units[u as usize];
+            if freed(u) <= made(unit) {
+                continue;
+            }
+            let producers = unit.inputs.iter().map(|&s| self.storages[s as usize].producer);
+            let latest = producers.chain(self.held_off_by(u)).map(|q| anchor[q as usize]).max();
+            match latest {
+                Some(q) => followers[q as usize].push(u),
+                None => first.push(u),
+            }
+            anchor[u as usize] = latest.unwrap_or(0);
+        }
+        let is_moved = |u: u32| first.contains(&u) || anchor[u as usize] != u;
+        let stay = (0..self.units.len() as u32).filter(|&u| !is_moved(u));
+        let rest = stay.flat_map(|u| std::iter::once(u).chain(followers[u as usize].iter().copied()));
+        first.iter().copied().chain(rest).collect()
+    }
+
+    /// Units that must have run before `u` because it overwrites what they read.
+    fn held_off_by(&self, u: u32) -> impl Iterator<Item = u32> {
+        self.overwritten_readers[u as usize].iter().copied()
     }
 }
 
@@ -162,7 +198,11 @@ impl Fusion {
         for (o, &u) in unit_of.iter().enumerate() {
             self.add_part(p, o, &mut units[u as usize], &index, &unit_of);
         }
-        let mut m = Model { units, storages, given_bytes: p.given_bytes() };
+        let mut overwritten_readers = vec![Vec::new(); units.len()];
+        for (u, unit) in units.iter().enumerate() {
+            unit.deadlines.iter().for_each(|&w| overwritten_readers[w as usize].push(u as u32));
+        }
+        let mut m = Model { units, storages, given_bytes: p.given_bytes(), overwritten_readers };
         for (u, unit) in m.units.iter().enumerate() {
             unit.inputs.iter().for_each(|&s| m.storages[s as usize].readers.push(u as u32));
         }

@@ -47,6 +47,8 @@ pub(crate) enum Stuck {
 #[derive(Debug, Default)]
 struct Move {
     score: f64,
+    /// Bytes at the highest step.
+    freed: u64,
     /// Step before which `units` run.
     at: u32,
     /// Sorted, so in a valid order.
@@ -75,27 +77,35 @@ pub(crate) fn repair(
         if state.time_ns > deadline.longest_ns || state.sequence.len() > most_steps || deadline.is_over() {
             return Err(Stuck::TooLong);
         }
-        let best = search.best(state, step as u32, rng).ok_or(Stuck::AtPeak)?;
-        apply(m, state, &best);
+        let moves = search.best(state, step as u32, rng);
+        if moves.is_empty() {
+            return Err(Stuck::AtPeak);
+        }
+        apply(m, state, &moves);
     }
 }
 
-fn apply(m: &Model, state: &mut State, mv: &Move) {
-    let mut sequence = Vec::with_capacity(state.sequence.len() + mv.units.len());
-    for (step, &unit) in state.sequence.iter().enumerate() {
-        if step as u32 == mv.at {
+fn apply(m: &Model, state: &mut State, moves: &[Move]) {
+    let mut sequence = Vec::with_capacity(state.sequence.len() + 4 * moves.len());
+    let mut moves: Vec<&Move> = moves.iter().collect();
+    moves.sort_by_key(|mv| mv.at);
+    let mut next = moves.iter().peekable();
+    for step in 0..=state.sequence.len() as u32 {
+        while let Some(mv) = next.next_if(|mv| mv.at == step) {
             sequence.extend(&mv.units);
         }
-        if !mv.removed.contains(&(step as u32)) {
-            sequence.push(unit);
+        let is_removed = moves.iter().any(|mv| mv.removed.contains(&step));
+        if !is_removed && (step as usize) < state.sequence.len() {
+            sequence.push(state.sequence[step as usize]);
         }
-    }
-    if mv.at as usize == state.sequence.len() {
-        sequence.extend(&mv.units);
     }
     state.sequence = sequence;
     state.evaluate(m);
 }
+
+/// So many candidates for each move that is made at once: on large problems, weighing all of them again after each
+/// move would be most of the work.
+const CANDIDATES_PER_MOVE: usize = 64;
 
 struct Search<'m> {
     m: &'m Model,
@@ -117,22 +127,34 @@ struct Price {
 }
 
 impl Search<'_> {
-    fn best(&mut self, state: &State, step: u32, rng: &mut Rng) -> Option<Move> {
+    /// The best moves, best first; one unless there are many candidates and much to do.
+    fn best(&mut self, state: &State, step: u32, rng: &mut Rng) -> Vec<Move> {
         self.sum_excess(state);
-        let mut best: Option<Move> = None;
+        let mut moves: Vec<Move> = Vec::new();
         for instance in &state.instances {
             if self.m.storages[instance.storage as usize].bytes == 0 {
                 continue;
             }
             let Some((before, at)) = state.gap_around(instance, step) else { continue };
-            for holds_inputs in [false, true] {
-                let Some(mv) = self.weigh(state, instance.storage, step, (before, at), holds_inputs, rng) else { continue };
-                if best.as_ref().is_none_or(|b| mv.score < b.score) {
-                    best = Some(mv);
-                }
-            }
+            let ways = [false, true].map(|holds| self.weigh(state, instance.storage, step, (before, at), holds, rng));
+            moves.extend(ways.into_iter().flatten().min_by(|a, b| a.score.total_cmp(&b.score)));
         }
-        best
+        let most = (moves.len() / CANDIDATES_PER_MOVE).max(1);
+        if moves.len() > most {
+            moves.select_nth_unstable_by(most - 1, |a, b| a.score.total_cmp(&b.score));
+            moves.truncate(most);
+        }
+        moves.sort_by(|a, b| a.score.total_cmp(&b.score));
+        // Half of what is to be done: the rest is weighed with this done.
+        let mut to_do = (state.load[step as usize] - self.budget) / 2;
+        let is_first_or_needed = |mv: &Move| {
+            let is_needed = to_do > 0;
+            to_do = to_do.saturating_sub(mv.freed);
+            is_needed
+        };
+        let count = moves.iter().map(is_first_or_needed).take_while(|needed| *needed).count().max(1);
+        moves.truncate(count);
+        moves
     }
 
     fn sum_excess(&mut self, state: &State) {
@@ -183,7 +205,7 @@ impl Search<'_> {
         let score = (time_ns as f64 + 1.0) * noise / self.worth(state, step, before, at, freed);
         let mut units = self.units.clone();
         units.sort_unstable();
-        Some(Move { score, at, units, removed })
+        Some(Move { score, freed, at, units, removed })
     }
 
     /// Excess bytes that the move takes away.
