@@ -64,16 +64,16 @@ impl Policy {
     /// A sequence of operators whose live bytes fit the budget, if the policy finds one.
     pub fn sequence(self, p: &Problem, budget: u64) -> Option<Vec<usize>> {
         let m = Model::new(p);
-        self.units(&m, budget).map(|units| m.expand(&units))
+        self.units(&m, budget, u64::MAX).map(|units| m.expand(&units))
     }
 
-    /// The same as units of the model.
-    pub(crate) fn units(self, m: &Model, budget: u64) -> Option<Vec<u32>> {
+    /// The same as units of the model; simulated runs give up beyond `longest_ns`.
+    pub(crate) fn units(self, m: &Model, budget: u64, longest_ns: u64) -> Option<Vec<u32>> {
         let sequence = match self {
             Policy::SqrtN => blocks::sqrt_n(m),
             Policy::Sublinear => blocks::sublinear(m, budget)?,
-            Policy::Coop => coop::run(m, budget)?,
-            Policy::DtrPaper | Policy::DtrStatic | Policy::Farsighted => simulate::run(m, budget, self)?,
+            Policy::Coop => coop::run(m, budget, longest_ns)?,
+            Policy::DtrPaper | Policy::DtrStatic | Policy::Farsighted => simulate::run(m, budget, longest_ns, self)?,
         };
         (State::new(m, sequence.clone()).peak().1 <= budget).then_some(sequence)
     }

@@ -67,6 +67,8 @@ const SLICES: usize = 6;
 /// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
 const LAYOUT_SHARE: f64 = 0.03;
 const PAIR_SECONDS: f64 = 2e-9;
+/// Share of the time limit for first sequences.
+const SEED_SHARE: f64 = 0.3;
 /// Share of the time limit for lower bounds, and how many moments are looked at.
 const BOUND_SHARE: f64 = 0.15;
 const BOUND_MOMENTS: usize = 24;
@@ -74,7 +76,8 @@ const BOUND_MOMENTS: usize = 24;
 struct Planner<'p> {
     p: &'p Problem,
     model: Model,
-    base: State,
+    /// The given order, and the one in which updates run early.
+    bases: [State; 2],
     budget: u64,
     effort: Effort,
     begin: Instant,
@@ -85,14 +88,13 @@ impl<'p> Planner<'p> {
     fn new(p: &'p Problem, budget: u64, effort: Effort) -> Planner<'p> {
         let begin = Instant::now();
         let model = Model::new(p);
-        let base = State::new(&model, model.early_order());
-        Planner { p, model, base, budget, effort, begin, until: begin + effort.time_limit }
+        let bases = [(0..model.units.len() as u32).collect(), model.early_order()].map(|order| State::new(&model, order));
+        Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
     }
 
     fn plan(&self) -> Plan {
-        for order in [(0..self.model.units.len() as u32).collect(), self.base.sequence.clone()] {
-            let plain = State::new(&self.model, order);
-            let laid = (plain.peak().1 <= self.budget).then(|| self.lay(&plain.sequence, self.budget));
+        for base in &self.bases {
+            let laid = (base.peak().1 <= self.budget).then(|| self.lay(&base.sequence, self.budget));
             if let Some(laid) = laid.filter(|l| l.layout.arena_bytes <= self.budget) {
                 return self.feasible(laid, self.p.base_time_ns());
             }
@@ -128,8 +130,9 @@ impl<'p> Planner<'p> {
 
     /// Operators at whose first execution the bound is likely to be high: those under the highest loads.
     fn moments(&self) -> Vec<usize> {
-        let mut steps: Vec<usize> = (0..self.base.load.len()).collect();
-        steps.sort_by_key(|&s| (std::cmp::Reverse(self.base.load[s]), s));
+        let base = &self.bases[0];
+        let mut steps: Vec<usize> = (0..base.load.len()).collect();
+        steps.sort_by_key(|&s| (std::cmp::Reverse(base.load[s]), s));
         // Neighbours bound alike; the highest is followed by some that lie apart.
         let apart = (steps.len() / BOUND_MOMENTS / 2).max(1);
         let mut chosen: Vec<usize> = Vec::new();
@@ -138,13 +141,14 @@ impl<'p> Planner<'p> {
                 chosen.push(s);
             }
         }
-        chosen.into_iter().map(|s| self.model.units[self.base.sequence[s] as usize].parts[0]).collect()
+        chosen.into_iter().map(|s| self.model.units[base.sequence[s] as usize].parts[0]).collect()
     }
 
     fn search(&self, bound: u64) -> Option<Laid> {
-        let fit = Fit { model: &self.model, base: &self.base, until: self.until };
+        let fit = self.fit(self.until);
         let mut internal = self.budget;
-        let mut start = fit.first(internal)?;
+        let mut seeds = fit.all(internal).into_iter();
+        let mut start = seeds.next()?;
         let mut best: Option<Laid> = None;
         let mut shrinks = 0;
         let rounds = self.effort.rounds.map(|r| r.div_ceil(SLICES));
@@ -153,8 +157,17 @@ impl<'p> Planner<'p> {
             let left = self.until.saturating_duration_since(now);
             let slice_time = left / (SLICES.saturating_sub(slice).max(1) as u32);
             let limit = Limit { until: now + slice_time, rounds: if slice < SLICES { rounds.unwrap_or(usize::MAX) } else { 0 } };
-            let mut climb = Climb::new(&self.model, internal, start, self.effort.seed.wrapping_add(slice as u64));
+            let seed = self.effort.seed.wrapping_add(slice as u64);
+            let mut climb = Climb::new(&self.model, internal, start, seed);
             climb.run(limit, bound);
+            // Another start gets its slice while the budget is as it was; then the better of the two goes on.
+            if let Some(other) = seeds.next().filter(|o| slice + 1 < SLICES / 2 && shrinks == 0 && is_near(o, &climb.best)) {
+                let mut second = Climb::new(&self.model, internal, other, seed);
+                second.run(Limit { until: Instant::now() + slice_time / 2, ..limit }, bound);
+                if second.best.time_ns < climb.best.time_ns {
+                    climb = second;
+                }
+            }
             let laid = self.lay(&climb.best.sequence, self.budget);
             let sticks_out = laid.layout.arena_bytes.saturating_sub(self.budget);
             let is_better = best.as_ref().is_none_or(|b| laid.time_ns(self.p) < b.time_ns(self.p));
@@ -176,6 +189,11 @@ impl<'p> Planner<'p> {
         best
     }
 
+    fn fit(&self, until: Instant) -> Fit<'_> {
+        let seeds_until = Instant::now() + until.saturating_duration_since(Instant::now()).mul_f64(SEED_SHARE);
+        Fit { model: &self.model, bases: &self.bases, seeds_until, until }
+    }
+
     fn lay(&self, sequence: &[u32], enough_bytes: u64) -> Laid {
         let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
         let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE;
@@ -186,9 +204,10 @@ impl<'p> Planner<'p> {
     /// No schedule fits, or none was found: the smallest budget for which one is found.
     fn smallest(&self, least: u64, limiting_op: usize) -> Plan {
         // The way to the answer is worth the time that the search would have had.
-        let fit = Fit { model: &self.model, base: &self.base, until: Instant::now() + self.effort.time_limit };
-        let mut best = self.lay(&self.base.sequence, 0);
-        let (mut low, mut high) = (least.max(self.budget), self.base.peak().1);
+        let fit = self.fit(Instant::now() + self.effort.time_limit);
+        let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
+        let mut best = self.lay(&base.sequence, 0);
+        let (mut low, mut high) = (least.max(self.budget), base.peak().1);
         while high > low + low / 256 && Instant::now() < fit.until {
             let middle = low + (high - low) / 2;
             match fit.first(middle) {
@@ -212,6 +231,11 @@ impl<'p> Planner<'p> {
             limiting_op,
         })
     }
+}
+
+/// True if a search from `other` may overtake `best`.
+fn is_near(other: &State, best: &State) -> bool {
+    other.time_ns <= best.time_ns + best.time_ns / 16
 }
 
 /// Attempts at an arena that fits.

@@ -14,10 +14,10 @@ struct Addresses {
 /// Stands for the workspace of the running unit.
 const WORKSPACE: u32 = u32::MAX;
 
-pub(super) fn run(m: &Model, budget: u64) -> Option<Vec<u32>> {
+pub(super) fn run(m: &Model, budget: u64, longest_ns: u64) -> Option<Vec<u32>> {
     let room = budget.checked_sub(m.given_bytes)?;
     // Bytes are counted by the addresses alone.
-    Run::new(m, u64::MAX, Policy::Coop).all(&mut Addresses { blocks: vec![(room, None)] })
+    Run::new(m, u64::MAX, longest_ns, Policy::Coop).all(&mut Addresses { blocks: vec![(room, None)] })
 }
 
 impl Memory for Addresses {

@@ -8,6 +8,7 @@ pub(super) struct Run<'m> {
     pub(super) m: &'m Model,
     policy: Policy,
     budget: u64,
+    longest_ns: u64,
     load: u64,
     pub(super) is_resident: Vec<bool>,
     was_made: Vec<bool>,
@@ -57,15 +58,15 @@ impl Memory for Bytes {
 }
 
 /// The sequence of a run under a scoring policy.
-pub(super) fn run(m: &Model, budget: u64, policy: Policy) -> Option<Vec<u32>> {
-    Run::new(m, budget, policy).all(&mut Bytes)
+pub(super) fn run(m: &Model, budget: u64, longest_ns: u64, policy: Policy) -> Option<Vec<u32>> {
+    Run::new(m, budget, longest_ns, policy).all(&mut Bytes)
 }
 
 /// Sequences beyond this many executions for each unit are thrashing.
 const MOST_RUNS: usize = 60;
 
 impl<'m> Run<'m> {
-    pub(super) fn new(m: &'m Model, budget: u64, policy: Policy) -> Run<'m> {
+    pub(super) fn new(m: &'m Model, budget: u64, longest_ns: u64, policy: Policy) -> Run<'m> {
         let (count, mut clock) = (m.storages.len(), 0);
         let start = |u: &crate::plan::remat::model::Unit| {
             clock += u.time_ns;
@@ -75,6 +76,7 @@ impl<'m> Run<'m> {
             m,
             policy,
             budget,
+            longest_ns,
             load: m.given_bytes,
             is_resident: vec![false; count],
             was_made: vec![false; count],
@@ -145,7 +147,7 @@ impl<'m> Run<'m> {
 
     fn execute(&mut self, unit: u32, memory: &mut dyn Memory) -> Option<()> {
         let u = &self.m.units[unit as usize];
-        if self.sequence.len() > MOST_RUNS * self.m.units.len() {
+        if self.sequence.len() > MOST_RUNS * self.m.units.len() || self.clock_ns > self.longest_ns {
             return None;
         }
         u.outputs.iter().for_each(|&s| self.pins[s as usize] += 1);

@@ -66,7 +66,7 @@ pub(crate) fn repair(
     deadline: Deadline,
     rng: &mut Rng,
 ) -> Result<(), Stuck> {
-    let mut search = Search { m, budget, style, excess: Vec::new(), over: Vec::new(), units: Vec::new(), todo: Vec::new() };
+    let mut search = Search { m, budget, style, excess: Vec::new(), over: Vec::new(), units: Vec::new(), todo: Vec::new(), goes_deep: false };
     // Moves can undo each other; a repair that helps adds a few executions for each unit.
     let most_steps = 8 * m.units.len() + 64;
     loop {
@@ -105,7 +105,7 @@ fn apply(m: &Model, state: &mut State, moves: &[Move]) {
 
 /// So many candidates for each move that is made at once: on large problems, weighing all of them again after each
 /// move would be most of the work.
-const CANDIDATES_PER_MOVE: usize = 64;
+const CANDIDATES_PER_MOVE: usize = 256;
 
 struct Search<'m> {
     m: &'m Model,
@@ -117,6 +117,8 @@ struct Search<'m> {
     over: Vec<u32>,
     units: Vec<u32>,
     todo: Vec<u32>,
+    /// The last closure has more than one unit, or failed.
+    goes_deep: bool,
 }
 
 /// What a closure costs.
@@ -136,8 +138,11 @@ impl Search<'_> {
                 continue;
             }
             let Some((before, at)) = state.gap_around(instance, step) else { continue };
-            let ways = [false, true].map(|holds| self.weigh(state, instance.storage, step, (before, at), holds, rng));
-            moves.extend(ways.into_iter().flatten().min_by(|a, b| a.score.total_cmp(&b.score)));
+            let gap = (before, at);
+            let made = self.weigh(state, instance.storage, step, gap, false, rng);
+            // Where nothing had to be made again, holding it longer is no other way.
+            let held = if self.goes_deep { self.weigh(state, instance.storage, step, gap, true, rng) } else { None };
+            moves.extend([made, held].into_iter().flatten().min_by(|a, b| a.score.total_cmp(&b.score)));
         }
         let most = (moves.len() / CANDIDATES_PER_MOVE).max(1);
         if moves.len() > most {
@@ -225,6 +230,7 @@ impl Search<'_> {
         self.units.clear();
         self.todo.clear();
         self.todo.push(self.m.storages[storage as usize].producer);
+        self.goes_deep = true;
         let mut price = Price { time_ns: 0, held_bytes: 0 };
         let mut held = Vec::new();
         while let Some(u) = self.todo.pop() {
@@ -254,6 +260,7 @@ impl Search<'_> {
                 }
             }
         }
+        self.goes_deep = self.units.len() > 1;
         Some(price)
     }
 
