@@ -2,12 +2,12 @@ use remat_graph::plan::{*, generate::generate, problem::Problem, remat::*, sched
 use std::time::*;
 fn main() {
     let a: Vec<String> = std::env::args().collect();
-    let secs: f64 = a[1].parse().unwrap();
-    for name in &a[2..] {
+    let secs: f64 = a[2].parse().unwrap();
+    for name in &a[3..] {
         let p = Problem::new(generate(name).unwrap()).unwrap();
         let peak = peak_bytes(&p);
         println!("{name} ops {} peak {}", p.ops().len(), peak);
-        for share in [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2] {
+        for share in a[1].split(",").map(|s| s.parse::<f64>().unwrap()) {
             let t = Instant::now();
             match plan(&p, (peak as f64 * share) as u64, Effort { time_limit: Duration::from_secs_f64(secs), ..Effort::default() }) {
                 Plan::Feasible(s) => {

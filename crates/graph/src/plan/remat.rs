@@ -31,7 +31,7 @@ use super::schedule::{Plan, Shortfall};
 use emit::{Laid, lay};
 use fit::Fit;
 use model::Model;
-use search::{Climb, Limit};
+use search::{Climb, Incumbent, Limit};
 use state::State;
 
 /// How long to search.
@@ -67,6 +67,8 @@ const SLICES: usize = 6;
 /// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
 const LAYOUT_SHARE: f64 = 0.03;
 const PAIR_SECONDS: f64 = 2e-9;
+/// Share of the time limit that may be added if no arena fits by then.
+const GRACE_SHARE: f64 = 0.5;
 /// Share of the time limit for first sequences.
 const SEED_SHARE: f64 = 0.3;
 /// Share of the time limit for lower bounds, and how many moments are looked at.
@@ -145,48 +147,46 @@ impl<'p> Planner<'p> {
     }
 
     fn search(&self, bound: u64) -> Option<Laid> {
-        let fit = self.fit(self.until);
+        // Beyond the limit only to lay out what was found.
+        let fit = self.fit(self.until + self.effort.time_limit.mul_f64(GRACE_SHARE));
+        let layer = |s: &State| Some(self.lay(&s.sequence, self.budget)).filter(|l| l.layout.arena_bytes <= self.budget);
         let mut internal = self.budget;
         let mut seeds = fit.all(internal).into_iter();
-        let mut start = seeds.next()?;
-        let mut best: Option<Laid> = None;
-        let mut shrinks = 0;
-        let rounds = self.effort.rounds.map(|r| r.div_ceil(SLICES));
+        let (mut start, mut found, mut shrinks) = (seeds.next()?, Incumbent::default(), 0);
+        let rounds = self.effort.rounds.map_or(usize::MAX, |r| r.div_ceil(SLICES));
         for slice in 0.. {
             let now = Instant::now();
-            let left = self.until.saturating_duration_since(now);
-            let slice_time = left / (SLICES.saturating_sub(slice).max(1) as u32);
-            let limit = Limit { until: now + slice_time, rounds: if slice < SLICES { rounds.unwrap_or(usize::MAX) } else { 0 } };
+            let is_extra = slice >= SLICES;
+            let slice_time = self.until.saturating_duration_since(now) / (SLICES.saturating_sub(slice).max(1) as u32);
+            let limit = Limit { until: now + slice_time, rounds: if is_extra { 0 } else { rounds } };
             let seed = self.effort.seed.wrapping_add(slice as u64);
-            let mut climb = Climb::new(&self.model, internal, start, seed);
-            climb.run(limit, bound);
-            // Another start gets its slice while the budget is as it was; then the better of the two goes on.
+            let mut climb = Climb::new(&self.model, internal, start, seed, &layer);
+            climb.run(limit, bound, &mut found);
+            // Another start gets its time while the budget is as it was; then the better of the two goes on.
             if let Some(other) = seeds.next().filter(|o| slice + 1 < SLICES / 2 && shrinks == 0 && is_near(o, &climb.best)) {
-                let mut second = Climb::new(&self.model, internal, other, seed);
-                second.run(Limit { until: Instant::now() + slice_time / 2, ..limit }, bound);
+                let mut second = Climb::new(&self.model, internal, other, seed, &layer);
+                second.run(Limit { until: Instant::now() + slice_time / 2, ..limit }, bound, &mut found);
                 if second.best.time_ns < climb.best.time_ns {
                     climb = second;
                 }
             }
-            let laid = self.lay(&climb.best.sequence, self.budget);
-            let sticks_out = laid.layout.arena_bytes.saturating_sub(self.budget);
-            let is_better = best.as_ref().is_none_or(|b| laid.time_ns(self.p) < b.time_ns(self.p));
-            let time_ns = climb.best.time_ns;
             start = climb.best;
-            if sticks_out == 0 && is_better {
-                best = Some(laid);
+            let laid_ns = found.laid.as_ref().map_or(u64::MAX, |l| l.0);
+            if laid_ns <= bound || (slice + 1 >= SLICES && laid_ns < u64::MAX) {
+                break;
             }
-            let is_over = slice + 1 >= SLICES || time_ns <= bound;
-            if (sticks_out == 0 && is_over) || (is_over && best.is_some()) {
-                return best;
-            }
-            if sticks_out > 0 {
+            if laid_ns > start.time_ns {
+                let sticks_out = self.lay(&start.sequence, self.budget).layout.arena_bytes.saturating_sub(self.budget);
                 shrinks += 1;
-                internal = shrunk(internal, sticks_out, self.p.align(), shrinks)?;
-                start = fit.again(start, internal)?;
+                let Some(next) = shrunk(internal, sticks_out, self.p.align(), shrinks) else { break };
+                internal = next;
+                match fit.again(start, internal) {
+                    Some(state) => start = state,
+                    None => break,
+                }
             }
         }
-        best
+        found.laid.map(|l| l.1)
     }
 
     fn fit(&self, until: Instant) -> Fit<'_> {

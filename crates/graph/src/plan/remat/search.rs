@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::emit::Laid;
 use super::model::Model;
 use super::repair::{Deadline, Style, is_repeat, relax, repair};
 use super::state::{Rng, State};
@@ -15,41 +16,70 @@ pub(crate) struct Limit {
     pub(crate) rounds: usize,
 }
 
+/// Lays a sequence out; `None` if its arena does not fit.
+pub(crate) type Layer<'a> = &'a dyn Fn(&State) -> Option<Laid>;
+
 /// The search's position.
 pub(crate) struct Climb<'m> {
     m: &'m Model,
     budget: u64,
     rng: Rng,
+    layer: Layer<'m>,
+    attempts: usize,
+    rounds: usize,
     now: State,
     pub(crate) best: State,
 }
 
+/// The fastest sequence whose arena fits.
+#[derive(Default)]
+pub(crate) struct Incumbent {
+    pub(crate) laid: Option<(u64, Laid)>,
+}
+
+impl Incumbent {
+    /// Lays the state out if it is faster than what there is.
+    pub(crate) fn offer(&mut self, state: &State, layer: Layer) -> bool {
+        if self.laid.as_ref().is_some_and(|l| l.0 <= state.time_ns) {
+            return false;
+        }
+        let laid = layer(state);
+        let is_taken = laid.is_some();
+        self.laid = laid.map(|l| (state.time_ns, l)).or(self.laid.take());
+        is_taken
+    }
+}
+
 /// How much longer than the best a sequence may be and still be walked on from, at first.
 const WARMTH: f64 = 0.01;
+/// Layouts that may be tried at once, and rounds for each one more.
+const FIRST_ATTEMPTS: usize = 3;
+const ROUNDS_PER_ATTEMPT: usize = 8;
 
 impl<'m> Climb<'m> {
     /// Begins at a state that fits.
-    pub(crate) fn new(m: &'m Model, budget: u64, start: State, seed: u64) -> Climb<'m> {
-        Climb { m, budget, rng: Rng(seed), best: start.clone(), now: start }
+    pub(crate) fn new(m: &'m Model, budget: u64, start: State, seed: u64, layer: Layer<'m>) -> Climb<'m> {
+        Climb { m, budget, rng: Rng(seed), layer, attempts: 0, rounds: 0, best: start.clone(), now: start }
     }
 
-    /// Rounds until the limit, or until `enough_ns` is reached.
-    pub(crate) fn run(&mut self, limit: Limit, enough_ns: u64) -> usize {
+    /// Rounds until the limit, or until what is laid out takes no more than `enough_ns`.
+    pub(crate) fn run(&mut self, limit: Limit, enough_ns: u64, incumbent: &mut Incumbent) {
         let begin = Instant::now();
         let total = limit.until.saturating_duration_since(begin).as_secs_f64().max(1e-9);
+        incumbent.offer(&self.best, self.layer);
         for round in 0..limit.rounds {
             let by_time = begin.elapsed().as_secs_f64() / total;
-            if self.best.time_ns <= enough_ns || by_time >= 1.0 {
-                return round;
+            if by_time >= 1.0 || incumbent.laid.as_ref().is_some_and(|l| l.0 <= enough_ns) {
+                return;
             }
             // A search by rounds alone must not depend on the clock.
             let progress = if limit.rounds == usize::MAX { by_time } else { round as f64 / limit.rounds as f64 };
-            self.round(WARMTH * (1.0 - progress), limit.until);
+            self.rounds += 1;
+            self.round(WARMTH * (1.0 - progress), limit.until, incumbent);
         }
-        limit.rounds
     }
 
-    fn round(&mut self, warmth: f64, until: Instant) {
+    fn round(&mut self, warmth: f64, until: Instant, incumbent: &mut Incumbent) {
         let mut state = self.now.clone();
         if !self.ruin(&mut state) {
             return;
@@ -69,6 +99,11 @@ impl<'m> Climb<'m> {
         if state.time_ns <= self.best.time_ns + (slack as f64 * self.rng.unit()) as u64 {
             if state.time_ns < self.best.time_ns {
                 self.best = state.clone();
+            }
+            if self.attempts < FIRST_ATTEMPTS + self.rounds / ROUNDS_PER_ATTEMPT && state.sequence != self.now.sequence {
+                let is_faster = incumbent.laid.as_ref().is_none_or(|l| state.time_ns < l.0);
+                self.attempts += usize::from(is_faster);
+                incumbent.offer(&state, self.layer);
             }
             self.now = state;
         }
