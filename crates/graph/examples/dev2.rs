@@ -1,4 +1,4 @@
-use remat_graph::plan::{*, generate::generate, problem::Problem, arena::*, remat::*};
+use remat_graph::plan::{arena::*, generate::generate, problem::Problem, remat::*, *};
 use std::time::*;
 fn main() {
     let a: Vec<String> = std::env::args().collect();
@@ -9,7 +9,9 @@ fn main() {
         let mut line = format!("{name} ops {} ", p.ops().len());
         let mut seqs = vec![("base", all)];
         for (n, pol, f) in [("far.5", baseline::Policy::Farsighted, 0.5), ("dtr.8", baseline::Policy::DtrPaper, 0.8)] {
-            if let Some(s) = pol.sequence(&p, (peak as f64 * f) as u64) { seqs.push((n, s)); }
+            if let Some(s) = pol.sequence(&p, (peak as f64 * f) as u64) {
+                seqs.push((n, s));
+            }
         }
         for (n, s) in seqs {
             let l = lifetime::lifetimes(&p, &s).unwrap();
@@ -17,7 +19,8 @@ fn main() {
             for placements in [10, 200, 1000] {
                 let t = Instant::now();
                 let r = assign(&l, Effort { enough_bytes: 0, placements });
-                line += &format!("{:.4} [{:.3}s] ", r.arena_bytes as f64 / r.lower_bound as f64, t.elapsed().as_secs_f64());
+                line +=
+                    &format!("{:.4} [{:.3}s] ", r.arena_bytes as f64 / r.lower_bound as f64, t.elapsed().as_secs_f64());
             }
         }
         println!("{line}");

@@ -40,14 +40,8 @@ pub enum Policy {
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 6] = [
-        Policy::SqrtN,
-        Policy::Sublinear,
-        Policy::DtrPaper,
-        Policy::DtrStatic,
-        Policy::Coop,
-        Policy::Farsighted,
-    ];
+    pub const ALL: [Policy; 6] =
+        [Policy::SqrtN, Policy::Sublinear, Policy::DtrPaper, Policy::DtrStatic, Policy::Coop, Policy::Farsighted];
 
     /// As tables name it.
     pub fn name(self) -> &'static str {

@@ -90,7 +90,8 @@ impl<'p> Planner<'p> {
     fn new(p: &'p Problem, budget: u64, effort: Effort) -> Planner<'p> {
         let begin = Instant::now();
         let model = Model::new(p);
-        let bases = [(0..model.units.len() as u32).collect(), model.early_order()].map(|order| State::new(&model, order));
+        let bases =
+            [(0..model.units.len() as u32).collect(), model.early_order()].map(|order| State::new(&model, order));
         Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
     }
 
@@ -149,7 +150,8 @@ impl<'p> Planner<'p> {
     fn search(&self, bound: u64) -> Option<Laid> {
         // Beyond the limit only to lay out what was found.
         let fit = self.fit(self.until + self.effort.time_limit.mul_f64(GRACE_SHARE));
-        let layer = |s: &State| Some(self.lay(&s.sequence, self.budget)).filter(|l| l.layout.arena_bytes <= self.budget);
+        let layer =
+            |s: &State| Some(self.lay(&s.sequence, self.budget)).filter(|l| l.layout.arena_bytes <= self.budget);
         let mut internal = self.budget;
         let mut seeds = fit.all(internal).into_iter();
         let (mut start, mut found, mut shrinks) = (seeds.next()?, Incumbent::default(), 0);
@@ -163,7 +165,9 @@ impl<'p> Planner<'p> {
             let mut climb = Climb::new(&self.model, internal, start, seed, &layer);
             climb.run(limit, bound, &mut found);
             // Another start gets its time while the budget is as it was; then the better of the two goes on.
-            if let Some(other) = seeds.next().filter(|o| slice + 1 < SLICES / 2 && shrinks == 0 && is_near(o, &climb.best)) {
+            if let Some(other) =
+                seeds.next().filter(|o| slice + 1 < SLICES / 2 && shrinks == 0 && is_near(o, &climb.best))
+            {
                 let mut second = Climb::new(&self.model, internal, other, seed, &layer);
                 second.run(Limit { until: Instant::now() + slice_time / 2, ..limit }, bound, &mut found);
                 if second.best.time_ns < climb.best.time_ns {

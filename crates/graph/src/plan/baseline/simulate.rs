@@ -102,13 +102,17 @@ impl<'m> Run<'m> {
             }
             let u = &self.m.units[unit as usize];
             for &s in u.inputs.iter().chain(&u.outputs) {
-                if self.is_resident[s as usize] && self.next_reader(s).is_none() && !self.m.storages[s as usize].is_output {
+                if self.is_resident[s as usize]
+                    && self.next_reader(s).is_none()
+                    && !self.m.storages[s as usize].is_output
+                {
                     self.evict(s);
                     memory.release(s);
                 }
             }
         }
-        let wanted: Vec<u32> = (0..self.m.storages.len() as u32).filter(|&s| self.m.storages[s as usize].is_output).collect();
+        let wanted: Vec<u32> =
+            (0..self.m.storages.len() as u32).filter(|&s| self.m.storages[s as usize].is_output).collect();
         for s in wanted {
             if !self.is_resident[s as usize] {
                 self.make(self.m.storages[s as usize].producer, memory)?;

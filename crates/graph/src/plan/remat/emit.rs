@@ -65,6 +65,8 @@ impl Laid {
 }
 
 fn is_output(p: &Problem, storage: usize) -> bool {
-    debug_assert!(p.storages()[storage].producer.is_none_or(|o| p.ops()[o].outputs.iter().any(|x| x.1 == OutputKind::Own)));
+    debug_assert!(
+        p.storages()[storage].producer.is_none_or(|o| p.ops()[o].outputs.iter().any(|x| x.1 == OutputKind::Own))
+    );
     p.outputs().iter().any(|&v| p.values()[v].storage == storage)
 }

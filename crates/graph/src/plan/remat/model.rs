@@ -16,6 +16,8 @@ pub(crate) struct Unit {
     pub(crate) time_ns: u64,
     /// Storages that it reads or continues, made by other units.
     pub(crate) inputs: Vec<u32>,
+    /// Units that make the values it reads; more than its inputs' producers where a storage is written twice.
+    pub(crate) requires: Vec<u32>,
     /// Storages that it makes.
     pub(crate) outputs: Vec<u32>,
     pub(crate) workspace: u64,
@@ -87,8 +89,13 @@ impl Model {
             if freed(u) <= made(unit) {
                 continue;
             }
-            let producers = unit.inputs.iter().map(|&s| self.storages[s as usize].producer);
-            let latest = producers.chain(self.held_off_by(u)).map(|q| anchor[q as usize]).max();
+            let latest = unit
+                .requires
+                .iter()
+                .copied()
+                .chain(self.overwritten_readers(u).iter().copied())
+                .map(|q| anchor[q as usize])
+                .max();
             match latest {
                 Some(q) => followers[q as usize].push(u),
                 None => first.push(u),
@@ -102,8 +109,8 @@ impl Model {
     }
 
     /// Units that must have run before `u` because it overwrites what they read.
-    fn held_off_by(&self, u: u32) -> impl Iterator<Item = u32> {
-        self.overwritten_readers[u as usize].iter().copied()
+    pub(crate) fn overwritten_readers(&self, u: u32) -> &[u32] {
+        &self.overwritten_readers[u as usize]
     }
 }
 
@@ -120,7 +127,8 @@ struct Fusion {
 impl Fusion {
     fn new(p: &Problem, may_fuse: bool) -> Fusion {
         let n = p.ops().len();
-        let mut f = Fusion { leader: (0..n).collect(), place: (0..n).collect(), is_fixed: vec![false; p.storages().len()] };
+        let mut f =
+            Fusion { leader: (0..n).collect(), place: (0..n).collect(), is_fixed: vec![false; p.storages().len()] };
         let readers = readers(p);
         for (s, storage) in p.storages().iter().enumerate() {
             let Some(root) = storage.producer else { continue };
@@ -170,7 +178,8 @@ impl Fusion {
     /// Moves the unit to the place of `op`, if nothing in between reads what it makes or overwrites what it reads.
     fn delay(&mut self, p: &Problem, readers: &[Vec<usize>], leader: usize, op: usize) -> bool {
         let (from, to) = (self.place[leader], self.place[op]);
-        let between = |q: usize| q != op && self.leader[q] != leader && (from..=to).contains(&self.place[self.leader[q]]);
+        let between =
+            |q: usize| q != op && self.leader[q] != leader && (from..=to).contains(&self.place[self.leader[q]]);
         let parts: Vec<usize> = (0..p.ops().len()).filter(|&q| self.leader[q] == leader).collect();
         let made = parts.iter().flat_map(|&q| p.ops()[q].outputs.iter().map(|o| o.0));
         let reads: Vec<usize> =
@@ -220,6 +229,9 @@ impl Fusion {
             let is_own = p.storages()[s].producer.is_some_and(|q| unit_of[q] == unit_of[o]);
             if let (false, Some(s)) = (is_own, index[s]) {
                 push_new(&mut unit.inputs, s);
+            }
+            if let Some(producer) = p.values()[v].producer.filter(|&q| unit_of[q] != unit_of[o]) {
+                push_new(&mut unit.requires, unit_of[producer]);
             }
             if let Some(writer) = self.overwriter(p, v).filter(|&w| unit_of[w] != unit_of[o]) {
                 push_new(&mut unit.deadlines, unit_of[writer]);

@@ -66,7 +66,16 @@ pub(crate) fn repair(
     deadline: Deadline,
     rng: &mut Rng,
 ) -> Result<(), Stuck> {
-    let mut search = Search { m, budget, style, excess: Vec::new(), over: Vec::new(), units: Vec::new(), todo: Vec::new(), goes_deep: false };
+    let mut search = Search {
+        m,
+        budget,
+        style,
+        excess: Vec::new(),
+        over: Vec::new(),
+        units: Vec::new(),
+        todo: Vec::new(),
+        goes_deep: false,
+    };
     // Moves can undo each other; a repair that helps adds a few executions for each unit.
     let most_steps = 8 * m.units.len() + 64;
     loop {
@@ -312,7 +321,8 @@ fn can_remove(m: &Model, state: &State, step: u32, budget: u64) -> bool {
     let unit = &m.units[state.sequence[step as usize] as usize];
     let needed = |s: u32| state.instance_after(s, step).filter(|i| i.start == step && i.end > step);
     let bytes: u64 = unit.outputs.iter().filter(|&&s| needed(s).is_some()).map(|&s| m.storages[s as usize].bytes).sum();
-    unit.outputs.iter().filter(|&&s| needed(s).is_some()).all(|&s| {
-        state.instance_at(s, step).is_some_and(|i| state.largest_load(i.end + 1, step) + bytes <= budget)
-    })
+    unit.outputs
+        .iter()
+        .filter(|&&s| needed(s).is_some())
+        .all(|&s| state.instance_at(s, step).is_some_and(|i| state.largest_load(i.end + 1, step) + bytes <= budget))
 }

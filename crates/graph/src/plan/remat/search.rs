@@ -100,7 +100,8 @@ impl<'m> Climb<'m> {
             if state.time_ns < self.best.time_ns {
                 self.best = state.clone();
             }
-            if self.attempts < FIRST_ATTEMPTS + self.rounds / ROUNDS_PER_ATTEMPT && state.sequence != self.now.sequence {
+            if self.attempts < FIRST_ATTEMPTS + self.rounds / ROUNDS_PER_ATTEMPT && state.sequence != self.now.sequence
+            {
                 let is_faster = incumbent.laid.as_ref().is_none_or(|l| state.time_ns < l.0);
                 self.attempts += usize::from(is_faster);
                 incumbent.offer(&state, self.layer);
