@@ -1,4 +1,3 @@
-#![allow(dead_code)]
 //! Remat's planner: what to compute, recompute and free when, and at which offset every storage lies.
 #![forbid(unsafe_code)]
 

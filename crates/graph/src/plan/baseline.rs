@@ -90,7 +90,7 @@ mod tests {
                 assert_eq!(policy.sequence(&p, 0), None);
                 let budget = (peak as f64 * 0.75) as u64;
                 let Some(sequence) = policy.sequence(&p, budget) else { continue };
-                let l = lifetimes(&p, &sequence).expect(policy.name());
+                let Ok(l) = lifetimes(&p, &sequence) else { panic!("{name} {}: reads what is gone", policy.name()) };
                 assert!(l.peak() <= budget, "{name} {}", policy.name());
                 assert!(sequence.len() > all.len(), "{name} {}: something was made again", policy.name());
                 found += 1;

@@ -126,9 +126,9 @@ impl<'p> Planner<'p> {
         Plan::Feasible(laid.schedule(self.p, self.budget, bound, self.begin.elapsed().as_secs_f64()))
     }
 
-    /// The exact solver's optimum is one of units; it bounds the problem if no operators were fused.
+    /// The exact solver's optimum is one of units; it bounds the problem if they lose nothing.
     fn exact_bound(&self, laid: &Laid) -> u64 {
-        if self.model.units.len() == self.p.ops().len() { laid.time_ns(self.p) } else { 0 }
+        if self.model.is_faithful { laid.time_ns(self.p) } else { 0 }
     }
 
     /// Operators at whose first execution the bound is likely to be high: those under the highest loads.

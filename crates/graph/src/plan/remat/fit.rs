@@ -97,11 +97,3 @@ impl Fit<'_> {
         Some(state)
     }
 }
-
-fn keep(best: &mut Option<State>, state: Option<State>) {
-    if let Some(state) = state {
-        if best.as_ref().is_none_or(|b| state.time_ns < b.time_ns) {
-            *best = Some(state);
-        }
-    }
-}

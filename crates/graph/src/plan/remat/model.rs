@@ -33,8 +33,6 @@ pub(crate) struct Unit {
 pub(crate) struct Made {
     pub(crate) bytes: u64,
     pub(crate) producer: u32,
-    /// Index into the problem's storages.
-    pub(crate) storage: usize,
     pub(crate) is_output: bool,
     /// Units that read it.
     pub(crate) readers: Vec<u32>,
@@ -46,6 +44,8 @@ pub(crate) struct Model {
     pub(crate) units: Vec<Unit>,
     pub(crate) storages: Vec<Made>,
     pub(crate) given_bytes: u64,
+    /// True if every schedule of the problem is one of units: nothing was fused or fixed.
+    pub(crate) is_faithful: bool,
     /// For each unit, those whose inputs it overwrites.
     overwritten_readers: Vec<Vec<u32>>,
 }
@@ -211,7 +211,8 @@ impl Fusion {
         for (u, unit) in units.iter().enumerate() {
             unit.deadlines.iter().for_each(|&w| overwritten_readers[w as usize].push(u as u32));
         }
-        let mut m = Model { units, storages, given_bytes: p.given_bytes(), overwritten_readers };
+        let is_faithful = units.len() == p.ops().len() && !self.is_fixed.contains(&true);
+        let mut m = Model { units, storages, given_bytes: p.given_bytes(), is_faithful, overwritten_readers };
         for (u, unit) in m.units.iter().enumerate() {
             unit.inputs.iter().for_each(|&s| m.storages[s as usize].readers.push(u as u32));
         }
@@ -288,7 +289,7 @@ fn made(p: &Problem, unit_of: &[u32]) -> (Vec<Made>, Vec<Option<u32>>) {
         index[s] = Some(list.len() as u32);
         let is_output = p.outputs().iter().any(|&v| p.values()[v].storage == s);
         let (bytes, producer) = (storage.padded, unit_of[producer]);
-        list.push(Made { bytes, producer, storage: s, is_output, readers: Vec::new() });
+        list.push(Made { bytes, producer, is_output, readers: Vec::new() });
     }
     (list, index)
 }
