@@ -3,6 +3,7 @@
 //! Each budget runs in a process of its own, so that the resident set is that of the run, and right after a run without
 //! a budget, so that both see the same machine.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +15,10 @@ use crate::sizes::show;
 
 /// The process may have this much resident beyond the budget: program, data set, threads, tables.
 const RESIDENT_CONSTANT_BYTES: u64 = 48 << 20;
+
+/// At [`TIMED_PERCENT`] a step may take this many times as long as without a budget.
+const MOST_TIME: f64 = 1.35;
+const TIMED_PERCENT: u32 = 50;
 
 /// Options of the measurement.
 #[derive(Args)]
@@ -27,6 +32,9 @@ pub(crate) struct Options {
     /// Put the table between the promise-table markers of this Markdown file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Do not fail when steps take long: for a machine that does other work beside
+    #[arg(long)]
+    ignore_time: bool,
 }
 
 const BEGIN: &str = "<!-- promise-table -->";
@@ -46,22 +54,9 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             table.push_str(&format!("| {percent} % | | | | infeasible | | |\n"));
             continue;
         };
-        let bytes = |v: &Value, k: &str| v[k].as_u64().unwrap_or(0);
-        let (budget, peak) = (bytes(&run, "budget_bytes"), bytes(&run, "peak_bytes"));
-        let beyond = bytes(&run, "resident_peak_bytes").saturating_sub(budget);
-        let equal = run["losses"] == base["losses"] && run["weights_sha256"] == base["weights_sha256"];
-        let ratio = run["step_ms_median"].as_f64().unwrap_or(f64::NAN) / base["step_ms_median"].as_f64().unwrap_or(0.0);
-        table.push_str(&format!(
-            "| {percent} % | {} | {} | {} | {} | {} | {ratio:.2} |\n",
-            show(budget as usize),
-            show(peak as usize),
-            show(beyond as usize),
-            if equal { "yes" } else { "**no**" },
-            run["recomputed_ops"],
-        ));
-        if !equal || peak > budget || beyond > RESIDENT_CONSTANT_BYTES {
-            broken.push(format!("{percent} %"));
-        }
+        let row = Row::compare(percent, &base, &run)?;
+        table.push_str(&row.to_string());
+        broken.extend(row.broken(o.ignore_time));
         eprintln!("{percent} %: done");
     }
     println!("{table}");
@@ -71,7 +66,72 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     if broken.is_empty() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Internal, format!("the promise does not hold at {}", broken.join(", "))))
+    Err(Error::new(ErrorKind::Internal, format!("the promise does not hold: {}", broken.join("; "))))
+}
+
+/// A run under a budget, compared with the run without one.
+#[derive(Clone)]
+struct Row {
+    percent: u32,
+    budget: u64,
+    peak: u64,
+    beyond: u64,
+    equal: bool,
+    recomputed: u64,
+    ratio: f64,
+}
+
+impl Row {
+    /// Errors (Format) if a run's results lack a field.
+    fn compare(percent: u32, base: &Value, run: &Value) -> Result<Row> {
+        let missing = |k: &str| Error::new(ErrorKind::Format, format!("the run's results have no usable `{k}`"));
+        let bytes = |k: &str| run[k].as_u64().ok_or_else(|| missing(k));
+        let ms = |v: &Value| v["step_ms_median"].as_f64().ok_or_else(|| missing("step_ms_median"));
+        let same = |k: &str| if base[k].is_null() { Err(missing(k)) } else { Ok(run[k] == base[k]) };
+        let budget = bytes("budget_bytes")?;
+        Ok(Row {
+            percent,
+            budget,
+            peak: bytes("peak_bytes")?,
+            beyond: bytes("resident_peak_bytes")?.saturating_sub(budget),
+            equal: same("losses")? && same("weights_sha256")?,
+            recomputed: bytes("recomputed_ops")?,
+            ratio: ms(run)? / ms(base)?,
+        })
+    }
+
+    /// What of the promise this row breaks.
+    fn broken(&self, ignore_time: bool) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut check = |holds: bool, what: &str| {
+            if !holds {
+                out.push(format!("at {} % {what}", self.percent));
+            }
+        };
+        check(self.equal, "losses or weights differ");
+        check(self.peak <= self.budget, "the peak is above the budget");
+        check(self.beyond <= RESIDENT_CONSTANT_BYTES, "the resident set is more than 48 MiB above the budget");
+        let quick = self.percent != TIMED_PERCENT || ignore_time || self.ratio <= MOST_TIME;
+        check(quick, "a step takes more than 1.35 times as long");
+        out
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |bytes: u64| show(bytes as usize);
+        let equal = if self.equal { "yes" } else { "**no**" };
+        writeln!(
+            f,
+            "| {} % | {} | {} | {} | {equal} | {} | {:.2} |",
+            self.percent,
+            size(self.budget),
+            size(self.peak),
+            size(self.beyond),
+            self.recomputed,
+            self.ratio,
+        )
+    }
 }
 
 /// Results of one run in a process of its own; `None` if its budget is infeasible.
@@ -121,5 +181,32 @@ mod tests {
         let new = replaced(&text, "| new |\n").expect("markers are there");
         assert_eq!(new, format!("a\n{BEGIN}\n| new |\n{END}\nb\n"));
         assert_eq!(replaced("nothing", ""), None);
+    }
+
+    #[test]
+    fn each_broken_part_is_named() {
+        let kept = Row { percent: 50, budget: 100, peak: 100, beyond: 0, equal: true, recomputed: 3, ratio: 1.35 };
+        assert_eq!(kept.broken(false), Vec::<String>::new());
+        let names = |row: Row| row.broken(false).concat();
+        assert!(names(Row { equal: false, ..kept.clone() }).contains("weights differ"));
+        assert!(names(Row { peak: 101, ..kept.clone() }).contains("peak"));
+        assert!(names(Row { beyond: RESIDENT_CONSTANT_BYTES + 1, ..kept.clone() }).contains("resident"));
+        let slow = Row { ratio: 1.36, ..kept };
+        assert!(names(slow.clone()).contains("1.35"));
+        assert_eq!(slow.broken(true), Vec::<String>::new());
+    }
+
+    #[test]
+    fn results_without_a_field_are_no_success() {
+        let run = serde_json::json!({
+            "budget_bytes": 9, "peak_bytes": 8, "resident_peak_bytes": 10, "losses": [1.0], "weights_sha256": "a",
+            "recomputed_ops": 0, "step_ms_median": 1.0,
+        });
+        assert!(Row::compare(50, &run, &run).expect("complete").equal);
+        for key in ["budget_bytes", "peak_bytes", "resident_peak_bytes", "losses", "weights_sha256", "step_ms_median"] {
+            let mut short = run.clone();
+            short[key] = Value::Null;
+            assert!(Row::compare(50, &short, &short).is_err(), "{key}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use super::model::DigitsNet;
 use super::progress::{Progress, Step};
 use crate::interrupt;
 
-/// Examples of a test batch.
+/// Most examples of a test batch; never more than a training batch has, so that testing does not decide the peak.
 const TEST_BATCH: usize = 250;
 const MOMENTUM: f64 = 0.9;
 const WEIGHT_DECAY: f64 = 5e-4;
@@ -221,8 +221,12 @@ impl Session {
         Ok(true)
     }
 
+    fn test_batch_size(&self) -> usize {
+        TEST_BATCH.min(self.settings.batch_size)
+    }
+
     fn test_batch(&self, from: usize) -> Result<Tensor> {
-        let indices: Vec<usize> = (from..(from + TEST_BATCH).min(self.test.len())).collect();
+        let indices: Vec<usize> = (from..(from + self.test_batch_size()).min(self.test.len())).collect();
         let _quiet = no_grad();
         self.net.eval();
         let host = self.test.batch(&indices)?;
@@ -235,7 +239,7 @@ impl Session {
 
     fn test_accuracy(&self) -> Result<f64> {
         let mut right = 0.0;
-        for from in (0..self.test.len()).step_by(TEST_BATCH) {
+        for from in (0..self.test.len()).step_by(self.test_batch_size()) {
             right += f64::from(self.test_batch(from)?.item::<f32>()?);
         }
         Ok(right / self.test.len() as f64)

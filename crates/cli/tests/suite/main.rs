@@ -1,0 +1,36 @@
+//! The `remat` command as a person or a script runs it; one binary, so that it links once.
+
+mod promise;
+mod train;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const OK: i32 = 0;
+const BUDGET: i32 = 2;
+const USAGE: i32 = 64;
+
+/// Runs `remat` with these arguments in `dir`.
+fn remat(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_remat")).args(args).current_dir(dir).output().expect("the program starts")
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stderr).into_owned()
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stdout).into_owned()
+}
+
+#[track_caller]
+fn assert_code(o: &Output, code: i32) {
+    assert_eq!(o.status.code(), Some(code), "{}\n{}", out(o), err(o));
+}
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).expect("the file was written");
+    serde_json::from_str(&text).expect("it is JSON")
+}

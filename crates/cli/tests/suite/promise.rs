@@ -1,0 +1,21 @@
+//! The promise of the README, on the recipe of the README.
+
+use crate::{OK, assert_code, out, remat};
+
+/// Bits, peak and resident set at every budget of the table. Step times belong to `remat promise` itself: a test
+/// machine may be busy.
+#[test]
+fn the_promise_holds_on_digits() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["promise", "--steps", "3", "--ignore-time"]);
+    assert_code(&o, OK);
+    let table = out(&o);
+    let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|l| l.split('|').map(str::trim).collect()).collect();
+    let rows: Vec<_> = rows.iter().filter(|r| r.len() > 6).collect();
+    let budgets: Vec<&str> = rows.iter().map(|r| r[1]).collect();
+    assert_eq!(budgets, ["100 %", "75 %", "50 %", "35 %", "25 %"], "{table}");
+    assert!(rows.iter().all(|r| r[5] == "yes"), "every budget is feasible and exact\n{table}");
+    // A table in which nothing had to be recomputed would show nothing.
+    let half: u64 = rows[2][6].parse().expect("a number of ops");
+    assert!(half > 10, "half of the peak needs real recomputation\n{table}");
+}

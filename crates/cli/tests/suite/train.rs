@@ -1,0 +1,107 @@
+//! `remat train digits`: results, errors, exit codes, checkpoints.
+
+use crate::{BUDGET, OK, USAGE, assert_code, err, json, out, remat};
+
+const SHORT: [&str; 5] = ["train", "digits", "--batch-size", "64", "--steps"];
+
+fn short<'a>(steps: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&SHORT[..], &[steps], more].concat()
+}
+
+#[test]
+fn the_json_holds_what_programs_read() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &short("3", &["--memory-budget", "50%", "--json", "out.json"]));
+    assert_code(&o, OK);
+    let v = json(&dir.path().join("out.json"));
+    assert_eq!(v["losses"].as_array().map(Vec::len), Some(3));
+    assert_eq!(v["weights_sha256"].as_str().map(str::len), Some(64));
+    assert!(v["peak_bytes"].as_u64() <= v["budget_bytes"].as_u64(), "{v}");
+    assert!(v["budget_bytes"].as_u64() < v["unbudgeted_peak_bytes"].as_u64(), "{v}");
+    assert!(v["recomputed_ops"].as_u64() > Some(0), "{v}");
+    for number in ["test_accuracy", "step_ms_median"] {
+        assert!(v[number].is_f64(), "{number} in {v}");
+    }
+    let report = out(&o);
+    for part in ["by kind", "by op", "activations", "parameters", "recomputed", "smallest feasible budget"] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+}
+
+#[test]
+fn a_budget_too_small_is_the_contracts_error() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["train", "digits", "--memory-budget", "1MiB"]);
+    assert_code(&o, BUDGET);
+    let e = err(&o);
+    for part in ["error:", "bytes", "pinned", "smallest feasible budget"] {
+        assert!(e.contains(part), "{part}: {e}");
+    }
+}
+
+#[test]
+fn what_was_saved_goes_on_under_a_larger_budget_after_one_too_small() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str| json(&dir.path().join(name));
+    assert_code(&remat(dir.path(), &short("6", &["--json", "whole.json"])), OK);
+    assert_code(&remat(dir.path(), &short("3", &["--memory-budget", "50%", "--save", "kept"])), OK);
+    let resume = ["train", "digits", "--resume", "kept", "--steps", "6", "--json", "rest.json", "--memory-budget"];
+    assert_code(&remat(dir.path(), &[&resume[..], &["1MiB"]].concat()), BUDGET);
+    assert_code(&remat(dir.path(), &[&resume[..], &["75%"]].concat()), OK);
+    let (whole, rest) = (file("whole.json"), file("rest.json"));
+    assert_eq!(rest["first_step"], 3);
+    assert_eq!(whole["losses"].as_array().expect("losses")[3..], rest["losses"].as_array().expect("losses")[..]);
+    assert_eq!(whole["weights_sha256"], rest["weights_sha256"]);
+}
+
+#[test]
+fn the_profile_is_a_trace() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &short("2", &["--memory-budget", "50%", "--profile", "trace.json"]));
+    assert_code(&o, OK);
+    let v = json(&dir.path().join("trace.json"));
+    let events = v["traceEvents"].as_array().expect("a Chrome trace");
+    let has = |f: &dyn Fn(&serde_json::Value) -> bool| events.iter().any(f);
+    assert!(has(&|e| e["name"] == "conv2d" && e["ph"] == "X"), "executions");
+    assert!(has(&|e| e["ph"] == "C"), "the memory in use, as a counter");
+    assert!(has(&|e| e["cat"] == "recomputation"), "recomputations");
+}
+
+#[test]
+fn wrong_values_show_the_right_ones() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let table = [
+        ("--memory-budget", "lots", "50%"),
+        ("--threads", "0", "1..=1024"),
+        ("--epochs", "none", "invalid digit"),
+        ("--batch-size", "1", "2..=9000"),
+        ("--learning-rate", "-1", "above 0"),
+    ];
+    for (option, value, shown) in table {
+        let o = remat(dir.path(), &["train", "digits", &format!("{option}={value}")]);
+        assert_code(&o, USAGE);
+        assert!(err(&o).contains(shown), "{option}: {}", err(&o));
+    }
+    let o = remat(dir.path(), &short("1", &["--resume", "nowhere"]));
+    assert_code(&o, 1);
+    assert!(err(&o).contains("nowhere"), "{}", err(&o));
+    let o = remat(dir.path(), &short("1", &["--json", "no/such/folder/out.json"]));
+    assert_code(&o, 1);
+    assert!(err(&o).contains("folder that exists"), "{}", err(&o));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_an_error_that_names_it() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    assert_code(&remat(dir.path(), &short("1", &["--save", "kept"])), OK);
+    let files: Vec<_> = std::fs::read_dir(dir.path().join("kept")).expect("a folder").flatten().collect();
+    assert!(!files.is_empty());
+    for f in files.iter().filter(|f| f.path().is_file()) {
+        let whole = std::fs::read(f.path()).expect("readable");
+        std::fs::write(f.path(), &whole[..whole.len() / 2]).expect("writable");
+        let o = remat(dir.path(), &short("2", &["--resume", "kept"]));
+        assert_code(&o, 1);
+        assert!(err(&o).starts_with("error:"), "{}", err(&o));
+        std::fs::write(f.path(), whole).expect("writable");
+    }
+}
