@@ -45,9 +45,19 @@ pub struct Effort {
     pub seed: u64,
 }
 
-impl Default for Effort {
-    fn default() -> Self {
-        Effort { time_limit: Duration::from_secs(2), rounds: None, seed: 1 }
+/// Time for problems of up to [`FEW_OPS`] operators, and for [`MANY_OPS`] and more; between them it grows in proportion.
+/// Both leave room for reading, checking and writing within 2 and 15 seconds.
+const FEW_SECONDS: f64 = 1.6;
+const MANY_SECONDS: f64 = 12.0;
+const FEW_OPS: f64 = 1000.0;
+const MANY_OPS: f64 = 5000.0;
+
+impl Effort {
+    /// As long as a problem of so many operators deserves.
+    pub fn for_ops(ops: usize) -> Effort {
+        let share = ((ops as f64 - FEW_OPS) / (MANY_OPS - FEW_OPS)).clamp(0.0, 1.0);
+        let seconds = FEW_SECONDS + share * (MANY_SECONDS - FEW_SECONDS);
+        Effort { time_limit: Duration::from_secs_f64(seconds), rounds: None, seed: 1 }
     }
 }
 
@@ -97,7 +107,7 @@ impl<'p> Planner<'p> {
 
     fn plan(&self) -> Plan {
         for base in &self.bases {
-            let laid = (base.peak().1 <= self.budget).then(|| self.lay(&base.sequence, self.budget));
+            let laid = (base.peak().1 <= self.budget).then(|| self.lay(&base.sequence, 0));
             if let Some(laid) = laid.filter(|l| l.layout.arena_bytes <= self.budget) {
                 return self.feasible(laid, self.p.base_time_ns());
             }
@@ -206,7 +216,7 @@ impl<'p> Planner<'p> {
     }
 
     /// No schedule fits, or none was found: the smallest budget for which one is found.
-    fn smallest(&self, least: u64, limiting_op: usize) -> Plan {
+    fn smallest(&self, least: u64, limiting_op: Option<usize>) -> Plan {
         // The way to the answer is worth the time that the search would have had.
         let fit = self.fit(Instant::now() + self.effort.time_limit);
         let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
@@ -228,11 +238,12 @@ impl<'p> Planner<'p> {
         if best.layout.arena_bytes <= self.budget {
             return self.feasible(best, self.p.base_time_ns());
         }
+        let busiest = (0..best.sequence.len()).max_by_key(|&s| (best.lifetimes.load[s], std::cmp::Reverse(s)));
         Plan::Infeasible(Shortfall {
             budget_bytes: self.budget,
             smallest_feasible_bytes: best.layout.arena_bytes,
             least_bytes: least,
-            limiting_op,
+            limiting_op: if least > self.budget { limiting_op } else { busiest.map(|s| best.sequence[s]) },
         })
     }
 }
