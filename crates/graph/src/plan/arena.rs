@@ -8,9 +8,12 @@
 //! * by time: as an online allocator would, with best fit;
 //! * improvement: intervals that stick out at the top move to the front of the best order (squeaky wheel).
 //!
+//! Where these leave too much, and there are not too many intervals, [`skyline`] looks for an arena that is enough.
+//!
 //! The load's maximum is reported as a lower bound, and reaching it ends the search. Rejected: pushing placed blocks up
 //! (MegEngine's interval move) costs a quadratic number of moves and won nothing over the improvement on training graphs.
 
+mod skyline;
 #[cfg(test)]
 mod tests;
 
@@ -47,31 +50,54 @@ pub fn assign(lifetimes: &Lifetimes, effort: Effort) -> Layout {
     let lower_bound = lifetimes.peak();
     let enough = effort.enough_bytes.max(lower_bound);
     let mut placer = Placer::new(lifetimes);
+    let (order, mut best) = first_layout(lifetimes, &mut placer, enough, effort.placements.max(1));
+    if best.arena_bytes > enough && effort.placements > 1 {
+        best = below(lifetimes, enough, effort.placements, best);
+    }
+    if best.arena_bytes > enough && effort.placements > 1 {
+        best = raised(lifetimes, &mut placer, order, best, enough, effort.placements);
+    }
+    best
+}
+
+/// The best of the plain orders, and that order.
+fn first_layout(l: &Lifetimes, placer: &mut Placer, enough: u64, most: usize) -> (Vec<usize>, Layout) {
     let mut best: Option<(Vec<usize>, Layout)> = None;
-    let mut placements = 0;
-    for order in orders(lifetimes) {
-        for fit in [Fit::Lowest, Fit::Tightest] {
-            if placements < effort.placements.max(1) && best.as_ref().is_none_or(|b| b.1.arena_bytes > enough) {
-                placements += 1;
-                keep(&mut best, order.clone(), placer.place(&order, fit, lower_bound));
+    let tries = orders(l).into_iter().flat_map(|order| [(order.clone(), Fit::Lowest), (order, Fit::Tightest)]);
+    for (order, fit) in tries.take(most) {
+        let layout = placer.place(&order, fit, l.peak());
+        if best.as_ref().is_none_or(|b| layout.arena_bytes < b.1.arena_bytes) {
+            let is_enough = layout.arena_bytes <= enough;
+            best = Some((order, layout));
+            if is_enough {
+                break;
             }
         }
     }
-    let (mut order, mut best) = best.unwrap_or_else(|| (Vec::new(), empty()));
-    let (mut now, mut walk) = (best.clone(), order.clone());
-    while best.arena_bytes > enough && placements < effort.placements {
-        placements += 1;
-        if !raise_wheels(&mut walk, &lifetimes.intervals, &now, placements) {
+    best.expect("there is at least one order")
+}
+
+/// Heights tried between the one that is wanted and the best one known.
+const HEIGHTS: usize = 5;
+
+/// A complete search for the height that is enough, then for some between it and the best.
+fn below(l: &Lifetimes, enough: u64, placements: usize, mut best: Layout) -> Layout {
+    let count = l.intervals.len();
+    let steps: usize = l.intervals.iter().map(|i| i.end - i.start + 2).sum();
+    // As long as the placements take: one looks at all pairs, a node of the search at all steps of the intervals.
+    let nodes = placements * count * count * 2 / steps.max(1);
+    let mut height = enough;
+    for _ in 0..HEIGHTS {
+        match skyline::search(l, height, nodes / HEIGHTS) {
+            Some(found) => return found,
+            None => height += (best.arena_bytes - height) / 2,
+        }
+        if height >= best.arena_bytes {
             break;
         }
-        now = placer.place(&walk, Fit::Lowest, lower_bound);
-        if now.arena_bytes <= best.arena_bytes {
-            best = now.clone();
-            order.clone_from(&walk);
-        } else if placements.is_multiple_of(STRAY) {
-            now = best.clone();
-            walk.clone_from(&order);
-        }
+    }
+    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / HEIGHTS) {
+        best = found;
     }
     best
 }
@@ -79,14 +105,34 @@ pub fn assign(lifetimes: &Lifetimes, effort: Effort) -> Layout {
 /// Placements after which a walk that found nothing better returns to the best order.
 const STRAY: usize = 20;
 
-fn empty() -> Layout {
-    Layout { offsets: Vec::new(), arena_bytes: 0, lower_bound: 0 }
-}
+/// The walk finds what it finds soon.
+const MOST_RAISES: usize = 400;
 
-fn keep(best: &mut Option<(Vec<usize>, Layout)>, order: Vec<usize>, layout: Layout) {
-    if best.as_ref().is_none_or(|b| layout.arena_bytes < b.1.arena_bytes) {
-        *best = Some((order, layout));
+/// Improvement of an order by what sticks out.
+fn raised(
+    l: &Lifetimes,
+    placer: &mut Placer,
+    mut order: Vec<usize>,
+    mut best: Layout,
+    enough: u64,
+    most: usize,
+) -> Layout {
+    let mut walk = order.clone();
+    let mut now = placer.place(&walk, Fit::Lowest, l.peak());
+    for turn in 0..most.min(MOST_RAISES) {
+        if best.arena_bytes <= enough || !raise_wheels(&mut walk, &l.intervals, &now, turn) {
+            break;
+        }
+        now = placer.place(&walk, Fit::Lowest, l.peak());
+        if now.arena_bytes <= best.arena_bytes {
+            best = now.clone();
+            order.clone_from(&walk);
+        } else if turn.is_multiple_of(STRAY) {
+            now = placer.place(&order, Fit::Lowest, l.peak());
+            walk.clone_from(&order);
+        }
     }
+    best
 }
 
 /// The orders to begin with.

@@ -73,7 +73,7 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
 }
 
 /// Parts that the search's time is cut into; an arena is laid out after each.
-const SLICES: usize = 6;
+const SLICES: usize = 8;
 /// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
 const LAYOUT_SHARE: f64 = 0.03;
 const PAIR_SECONDS: f64 = 2e-9;
@@ -162,7 +162,7 @@ impl<'p> Planner<'p> {
         let fit = self.fit(self.until + self.effort.time_limit.mul_f64(GRACE_SHARE));
         let layer =
             |s: &State| Some(self.lay(&s.sequence, self.budget)).filter(|l| l.layout.arena_bytes <= self.budget);
-        let mut internal = self.budget;
+        let (mut internal, mut failed_at) = (self.budget, self.budget);
         let mut seeds = fit.all(internal).into_iter();
         let (mut start, mut found, mut shrinks) = (seeds.next()?, Incumbent::default(), 0);
         let rounds = self.effort.rounds.map_or(usize::MAX, |r| r.div_ceil(SLICES));
@@ -185,11 +185,26 @@ impl<'p> Planner<'p> {
                 }
             }
             start = climb.best;
+            if std::env::var("DBG").is_ok() {
+                let l = self.lay(&start.sequence, self.budget);
+                let iv: Vec<_> = l.lifetimes.intervals.iter().map(|i| (i.start, i.end, i.bytes)).collect();
+                eprintln!("IV {} {} {:?}", self.budget, l.layout.arena_bytes, iv);
+                eprintln!(
+                    "slice {slice} internal {:.4} best {:.4} laid {:?}",
+                    internal as f64 / self.budget as f64,
+                    start.time_ns as f64 / self.p.base_time_ns() as f64,
+                    found.laid.as_ref().map(|l| l.0 as f64 / self.p.base_time_ns() as f64)
+                );
+            }
             let laid_ns = found.laid.as_ref().map_or(u64::MAX, |l| l.0);
             if laid_ns <= bound || (slice + 1 >= SLICES && laid_ns < u64::MAX) {
                 break;
             }
-            if laid_ns > start.time_ns {
+            if laid_ns <= start.time_ns {
+                // More room than this failed only for another sequence.
+                internal += (failed_at - internal) / 2;
+            } else {
+                failed_at = internal;
                 let sticks_out = self.lay(&start.sequence, self.budget).layout.arena_bytes.saturating_sub(self.budget);
                 shrinks += 1;
                 let Some(next) = shrunk(internal, sticks_out, self.p.align(), shrinks) else { break };
@@ -212,7 +227,7 @@ impl<'p> Planner<'p> {
         let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
         let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE;
         let placements = seconds / (PAIR_SECONDS * intervals * intervals);
-        lay(self.p, self.model.expand(sequence), enough_bytes, (placements as usize).clamp(12, 400))
+        lay(self.p, self.model.expand(sequence), enough_bytes, (placements as usize).clamp(12, 4000))
     }
 
     /// No schedule fits, or none was found: the smallest budget for which one is found.
