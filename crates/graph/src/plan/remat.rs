@@ -20,6 +20,7 @@ mod flow;
 pub(crate) mod model;
 mod repair;
 mod search;
+mod slices;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,6 @@ use super::schedule::{Plan, Shortfall};
 use emit::{Laid, lay};
 use fit::Fit;
 use model::Model;
-use search::{Climb, Incumbent, Limit};
 use state::State;
 
 /// How long to search.
@@ -72,8 +72,6 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
     Planner::new(p, budget_bytes, effort).plan()
 }
 
-/// Parts that the search's time is cut into; an arena is laid out after each.
-const SLICES: usize = 8;
 /// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
 const LAYOUT_SHARE: f64 = 0.03;
 const PAIR_SECONDS: f64 = 2e-9;
@@ -107,7 +105,7 @@ impl<'p> Planner<'p> {
 
     fn plan(&self) -> Plan {
         for base in &self.bases {
-            let laid = (base.peak().1 <= self.budget).then(|| self.lay(&base.sequence, 0));
+            let laid = (base.peak().1 <= self.budget).then(|| self.lay(&base.sequence, 0, 1.0));
             if let Some(laid) = laid.filter(|l| l.layout.arena_bytes <= self.budget) {
                 return self.feasible(laid, self.p.base_time_ns());
             }
@@ -120,13 +118,13 @@ impl<'p> Planner<'p> {
         let bound_until = Instant::now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
         let mut bound = bound::time_bound(self.p, self.budget, &moments, bound_until);
         if let Some(best) = exact::solve(&self.model, self.budget) {
-            let laid = self.lay(&best, self.budget);
+            let laid = self.lay(&best, self.budget, 1.0);
             if laid.layout.arena_bytes <= self.budget {
                 bound = bound.max(self.exact_bound(&laid));
                 return self.feasible(laid, bound);
             }
         }
-        match self.search(bound) {
+        match slices::search(self, bound) {
             Some(laid) => self.feasible(laid, bound),
             None => self.smallest(least, limiting_op),
         }
@@ -157,75 +155,15 @@ impl<'p> Planner<'p> {
         chosen.into_iter().map(|s| self.model.units[base.sequence[s] as usize].parts[0]).collect()
     }
 
-    fn search(&self, bound: u64) -> Option<Laid> {
-        // Beyond the limit only to lay out what was found.
-        let fit = self.fit(self.until + self.effort.time_limit.mul_f64(GRACE_SHARE));
-        let layer =
-            |s: &State| Some(self.lay(&s.sequence, self.budget)).filter(|l| l.layout.arena_bytes <= self.budget);
-        let (mut internal, mut failed_at) = (self.budget, self.budget);
-        let mut seeds = fit.all(internal).into_iter();
-        let (mut start, mut found, mut shrinks) = (seeds.next()?, Incumbent::default(), 0);
-        let rounds = self.effort.rounds.map_or(usize::MAX, |r| r.div_ceil(SLICES));
-        for slice in 0.. {
-            let now = Instant::now();
-            let is_extra = slice >= SLICES;
-            let slice_time = self.until.saturating_duration_since(now) / (SLICES.saturating_sub(slice).max(1) as u32);
-            let limit = Limit { until: now + slice_time, rounds: if is_extra { 0 } else { rounds } };
-            let seed = self.effort.seed.wrapping_add(slice as u64);
-            let mut climb = Climb::new(&self.model, internal, start, seed, &layer);
-            climb.run(limit, bound, &mut found);
-            // Another start gets its time while the budget is as it was; then the better of the two goes on.
-            if let Some(other) =
-                seeds.next().filter(|o| slice + 1 < SLICES / 2 && shrinks == 0 && is_near(o, &climb.best))
-            {
-                let mut second = Climb::new(&self.model, internal, other, seed, &layer);
-                second.run(Limit { until: Instant::now() + slice_time / 2, ..limit }, bound, &mut found);
-                if second.best.time_ns < climb.best.time_ns {
-                    climb = second;
-                }
-            }
-            start = climb.best;
-            if std::env::var("DBG").is_ok() {
-                let l = self.lay(&start.sequence, self.budget);
-                let iv: Vec<_> = l.lifetimes.intervals.iter().map(|i| (i.start, i.end, i.bytes)).collect();
-                eprintln!("IV {} {} {:?}", self.budget, l.layout.arena_bytes, iv);
-                eprintln!(
-                    "slice {slice} internal {:.4} best {:.4} laid {:?}",
-                    internal as f64 / self.budget as f64,
-                    start.time_ns as f64 / self.p.base_time_ns() as f64,
-                    found.laid.as_ref().map(|l| l.0 as f64 / self.p.base_time_ns() as f64)
-                );
-            }
-            let laid_ns = found.laid.as_ref().map_or(u64::MAX, |l| l.0);
-            if laid_ns <= bound || (slice + 1 >= SLICES && laid_ns < u64::MAX) {
-                break;
-            }
-            if laid_ns <= start.time_ns {
-                // More room than this failed only for another sequence.
-                internal += (failed_at - internal) / 2;
-            } else {
-                failed_at = internal;
-                let sticks_out = self.lay(&start.sequence, self.budget).layout.arena_bytes.saturating_sub(self.budget);
-                shrinks += 1;
-                let Some(next) = shrunk(internal, sticks_out, self.p.align(), shrinks) else { break };
-                internal = next;
-                match fit.again(start, internal) {
-                    Some(state) => start = state,
-                    None => break,
-                }
-            }
-        }
-        found.laid.map(|l| l.1)
-    }
-
     fn fit(&self, until: Instant) -> Fit<'_> {
         let seeds_until = Instant::now() + until.saturating_duration_since(Instant::now()).mul_f64(SEED_SHARE);
         Fit { model: &self.model, bases: &self.bases, seeds_until, until }
     }
 
-    fn lay(&self, sequence: &[u32], enough_bytes: u64) -> Laid {
+    /// Lays a sequence out, for a share of the usual time.
+    fn lay(&self, sequence: &[u32], enough_bytes: u64, share: f64) -> Laid {
         let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
-        let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE;
+        let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE * share;
         let placements = seconds / (PAIR_SECONDS * intervals * intervals);
         lay(self.p, self.model.expand(sequence), enough_bytes, (placements as usize).clamp(12, 4000))
     }
@@ -235,14 +173,14 @@ impl<'p> Planner<'p> {
         // The way to the answer is worth the time that the search would have had.
         let fit = self.fit(Instant::now() + self.effort.time_limit);
         let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
-        let mut best = self.lay(&base.sequence, 0);
+        let mut best = self.lay(&base.sequence, 0, 1.0);
         let (mut low, mut high) = (least.max(self.budget), base.peak().1);
         while high > low + low / 256 && Instant::now() < fit.until {
             let middle = low + (high - low) / 2;
             match fit.first(middle) {
                 Some(state) => {
                     high = middle;
-                    let laid = self.lay(&state.sequence, middle);
+                    let laid = self.lay(&state.sequence, middle, 1.0);
                     if laid.layout.arena_bytes < best.layout.arena_bytes {
                         best = laid;
                     }
@@ -261,18 +199,4 @@ impl<'p> Planner<'p> {
             limiting_op: if least > self.budget { limiting_op } else { busiest.map(|s| best.sequence[s]) },
         })
     }
-}
-
-/// True if a search from `other` may overtake `best`.
-fn is_near(other: &State, best: &State) -> bool {
-    other.time_ns <= best.time_ns + best.time_ns / 16
-}
-
-/// Attempts at an arena that fits.
-const MOST_SHRINKS: u64 = 24;
-
-/// A lower budget for live bytes, so that the next arena sticks out less; more from the fifth time on.
-fn shrunk(internal: u64, sticks_out: u64, align: u64, times: u64) -> Option<u64> {
-    let step = (sticks_out / 2).max(align) * times.div_ceil(4);
-    (times <= MOST_SHRINKS).then(|| internal.checked_sub(step)).flatten()
 }

@@ -16,7 +16,8 @@ const MOST_INTERVALS: usize = 1500;
 /// Offsets whose arena is at most `height`; `None` if there are none, or none was found by `nodes` placements of one
 /// interval.
 pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize) -> Option<Layout> {
-    if l.intervals.len() > MOST_INTERVALS || l.peak() > height {
+    let is_too_long = l.intervals.len() > MOST_INTERVALS.min(nodes);
+    if is_too_long || l.peak() > height {
         return None;
     }
     let mut s = Skyline::new(l, height);
@@ -24,7 +25,7 @@ pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize) -> Option<Layout>
     let first_limit = 2 * l.intervals.len() + 1;
     for turn in 0.. {
         // Short tries before long ones: where an order fits at all, it mostly does so soon.
-        let limit = first_limit << luby(turn);
+        let limit = (first_limit << luby(turn)).min(nodes - spent);
         s.restart(l, turn, limit);
         match s.place(0, 0) {
             End::Found => return Some(s.layout(l)),

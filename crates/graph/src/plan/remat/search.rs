@@ -1,6 +1,6 @@
 //! The anytime search: ruin a part of the best sequence and repair it, again and again.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::emit::Laid;
 use super::model::Model;
@@ -12,6 +12,8 @@ use super::state::{Rng, State};
 pub(crate) struct Limit {
     /// No work begins after it.
     pub(crate) until: Instant,
+    /// From the beginning until then.
+    pub(crate) length: Duration,
     /// Rounds of ruin and repair.
     pub(crate) rounds: usize,
 }
@@ -34,19 +36,24 @@ pub(crate) struct Climb<'m> {
 /// The fastest sequence whose arena fits.
 #[derive(Default)]
 pub(crate) struct Incumbent {
-    pub(crate) laid: Option<(u64, Laid)>,
+    pub(crate) laid: Option<(State, Laid)>,
 }
 
 impl Incumbent {
     /// Lays the state out if it is faster than what there is.
     pub(crate) fn offer(&mut self, state: &State, layer: Layer) -> bool {
-        if self.laid.as_ref().is_some_and(|l| l.0 <= state.time_ns) {
+        if self.time_ns() <= state.time_ns {
             return false;
         }
         let laid = layer(state);
         let is_taken = laid.is_some();
-        self.laid = laid.map(|l| (state.time_ns, l)).or(self.laid.take());
+        self.laid = laid.map(|l| (state.clone(), l)).or(self.laid.take());
         is_taken
+    }
+
+    /// Beyond all times before the first.
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.laid.as_ref().map_or(u64::MAX, |l| l.0.time_ns)
     }
 }
 
@@ -69,7 +76,7 @@ impl<'m> Climb<'m> {
         incumbent.offer(&self.best, self.layer);
         for round in 0..limit.rounds {
             let by_time = begin.elapsed().as_secs_f64() / total;
-            if by_time >= 1.0 || incumbent.laid.as_ref().is_some_and(|l| l.0 <= enough_ns) {
+            if by_time >= 1.0 || incumbent.time_ns() <= enough_ns {
                 return;
             }
             // A search by rounds alone must not depend on the clock.
@@ -102,8 +109,7 @@ impl<'m> Climb<'m> {
             }
             if self.attempts < FIRST_ATTEMPTS + self.rounds / ROUNDS_PER_ATTEMPT && state.sequence != self.now.sequence
             {
-                let is_faster = incumbent.laid.as_ref().is_none_or(|l| state.time_ns < l.0);
-                self.attempts += usize::from(is_faster);
+                self.attempts += usize::from(state.time_ns < incumbent.time_ns());
                 incumbent.offer(&state, self.layer);
             }
             self.now = state;
