@@ -17,6 +17,8 @@ mod skyline;
 #[cfg(test)]
 mod tests;
 
+use std::time::Instant;
+
 use super::lifetime::{Interval, Lifetimes};
 
 /// Offsets, in the order of the intervals.
@@ -37,11 +39,19 @@ pub struct Effort {
     pub enough_bytes: u64,
     /// Placements of all intervals.
     pub placements: usize,
+    /// No more are begun after it.
+    pub until: Option<Instant>,
+}
+
+impl Effort {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { enough_bytes: 0, placements: 100 }
+        Effort { enough_bytes: 0, placements: 100, until: None }
     }
 }
 
@@ -50,28 +60,28 @@ pub fn assign(lifetimes: &Lifetimes, effort: Effort) -> Layout {
     let lower_bound = lifetimes.peak();
     let enough = effort.enough_bytes.max(lower_bound);
     let mut placer = Placer::new(lifetimes);
-    let (order, mut best) = first_layout(lifetimes, &mut placer, enough, effort.placements.max(1));
+    let effort = Effort { enough_bytes: enough, ..effort };
+    let (order, mut best) = first_layout(lifetimes, &mut placer, effort);
     if best.arena_bytes > enough && effort.placements > 1 {
-        best = below(lifetimes, enough, effort.placements, best);
+        best = below(lifetimes, effort, best);
     }
     if best.arena_bytes > enough && effort.placements > 1 {
-        best = raised(lifetimes, &mut placer, order, best, enough, effort.placements);
+        best = raised(lifetimes, &mut placer, order, best, effort);
     }
     best
 }
 
 /// The best of the plain orders, and that order.
-fn first_layout(l: &Lifetimes, placer: &mut Placer, enough: u64, most: usize) -> (Vec<usize>, Layout) {
+fn first_layout(l: &Lifetimes, placer: &mut Placer, effort: Effort) -> (Vec<usize>, Layout) {
     let mut best: Option<(Vec<usize>, Layout)> = None;
     let tries = orders(l).into_iter().flat_map(|order| [(order.clone(), Fit::Lowest), (order, Fit::Tightest)]);
-    for (order, fit) in tries.take(most) {
+    for (order, fit) in tries.take(effort.placements.max(1)) {
         let layout = placer.place(&order, fit, l.peak());
         if best.as_ref().is_none_or(|b| layout.arena_bytes < b.1.arena_bytes) {
-            let is_enough = layout.arena_bytes <= enough;
             best = Some((order, layout));
-            if is_enough {
-                break;
-            }
+        }
+        if effort.is_over() || best.as_ref().is_some_and(|b| b.1.arena_bytes <= effort.enough_bytes) {
+            break;
         }
     }
     best.expect("there is at least one order")
@@ -81,14 +91,14 @@ fn first_layout(l: &Lifetimes, placer: &mut Placer, enough: u64, most: usize) ->
 const HEIGHTS: usize = 5;
 
 /// A complete search for the height that is enough, then for some between it and the best.
-fn below(l: &Lifetimes, enough: u64, placements: usize, mut best: Layout) -> Layout {
+fn below(l: &Lifetimes, effort: Effort, mut best: Layout) -> Layout {
     let count = l.intervals.len();
     let steps: usize = l.intervals.iter().map(|i| i.end - i.start + 2).sum();
     // As long as the placements take: one looks at all pairs, a node of the search at all steps of the intervals.
-    let nodes = placements * count * count * 2 / steps.max(1);
-    let mut height = enough;
+    let nodes = effort.placements * count * count * 2 / steps.max(1);
+    let mut height = effort.enough_bytes;
     for _ in 0..HEIGHTS {
-        match skyline::search(l, height, nodes / HEIGHTS) {
+        match skyline::search(l, height, nodes / HEIGHTS, effort) {
             Some(found) => return found,
             None => height += (best.arena_bytes - height) / 2,
         }
@@ -96,7 +106,7 @@ fn below(l: &Lifetimes, enough: u64, placements: usize, mut best: Layout) -> Lay
             break;
         }
     }
-    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / HEIGHTS) {
+    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / HEIGHTS, effort) {
         best = found;
     }
     best
@@ -109,18 +119,12 @@ const STRAY: usize = 20;
 const MOST_RAISES: usize = 400;
 
 /// Improvement of an order by what sticks out.
-fn raised(
-    l: &Lifetimes,
-    placer: &mut Placer,
-    mut order: Vec<usize>,
-    mut best: Layout,
-    enough: u64,
-    most: usize,
-) -> Layout {
+fn raised(l: &Lifetimes, placer: &mut Placer, mut order: Vec<usize>, mut best: Layout, effort: Effort) -> Layout {
     let mut walk = order.clone();
     let mut now = placer.place(&walk, Fit::Lowest, l.peak());
-    for turn in 0..most.min(MOST_RAISES) {
-        if best.arena_bytes <= enough || !raise_wheels(&mut walk, &l.intervals, &now, turn) {
+    for turn in 0..effort.placements.min(MOST_RAISES) {
+        let is_done = best.arena_bytes <= effort.enough_bytes || effort.is_over();
+        if is_done || !raise_wheels(&mut walk, &l.intervals, &now, turn) {
             break;
         }
         now = placer.place(&walk, Fit::Lowest, l.peak());

@@ -27,6 +27,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use super::arena;
 use super::problem::Problem;
 use super::schedule::{Plan, Shortfall};
 use emit::{Laid, lay};
@@ -75,6 +76,8 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
 /// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
 const LAYOUT_SHARE: f64 = 0.03;
 const PAIR_SECONDS: f64 = 2e-9;
+const FEWEST_PLACEMENTS: usize = 4;
+const MOST_PLACEMENTS: usize = 4000;
 /// Share of the time limit that may be added if no arena fits by then.
 const GRACE_SHARE: f64 = 0.5;
 /// Share of the time limit for first sequences.
@@ -164,8 +167,11 @@ impl<'p> Planner<'p> {
     fn lay(&self, sequence: &[u32], enough_bytes: u64, share: f64) -> Laid {
         let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
         let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE * share;
-        let placements = seconds / (PAIR_SECONDS * intervals * intervals);
-        lay(self.p, self.model.expand(sequence), enough_bytes, (placements as usize).clamp(12, 4000))
+        let placements = (seconds / (PAIR_SECONDS * intervals * intervals)) as usize;
+        // A plan by rounds alone must not depend on the clock.
+        let until = self.effort.rounds.is_none().then(|| Instant::now() + Duration::from_secs_f64(2.0 * seconds));
+        let placements = placements.clamp(FEWEST_PLACEMENTS, MOST_PLACEMENTS);
+        lay(self.p, self.model.expand(sequence), arena::Effort { enough_bytes, placements, until })
     }
 
     /// No schedule fits, or none was found: the smallest budget for which one is found.

@@ -7,20 +7,23 @@
 
 use std::cmp::Reverse;
 
-use super::Layout;
+use super::{Effort, Layout};
 use crate::plan::lifetime::{Interval, Lifetimes};
 
 /// Beyond this many intervals a search that has to turn back is lost.
 const MOST_INTERVALS: usize = 1500;
 
+/// Placements of one interval between looks at the clock.
+const NODES_PER_LOOK: usize = 16;
+
 /// Offsets whose arena is at most `height`; `None` if there are none, or none was found by `nodes` placements of one
 /// interval.
-pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize) -> Option<Layout> {
+pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize, effort: Effort) -> Option<Layout> {
     let is_too_long = l.intervals.len() > MOST_INTERVALS.min(nodes);
     if is_too_long || l.peak() > height {
         return None;
     }
-    let mut s = Skyline::new(l, height);
+    let mut s = Skyline::new(l, height, effort);
     let mut spent = 0;
     let first_limit = 2 * l.intervals.len() + 1;
     for turn in 0.. {
@@ -32,7 +35,7 @@ pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize) -> Option<Layout>
             End::None => return None,
             End::OutOfNodes => spent += limit,
         }
-        if spent >= nodes {
+        if spent >= nodes || effort.is_over() {
             break;
         }
     }
@@ -65,6 +68,7 @@ enum End {
 struct Skyline<'a> {
     intervals: &'a [Interval],
     height: u64,
+    effort: Effort,
     /// Unplaced intervals come in this order where their offsets are equal.
     order: Vec<usize>,
     is_placed: Vec<bool>,
@@ -82,11 +86,12 @@ struct Skyline<'a> {
 }
 
 impl<'a> Skyline<'a> {
-    fn new(l: &'a Lifetimes, height: u64) -> Skyline<'a> {
+    fn new(l: &'a Lifetimes, height: u64, effort: Effort) -> Skyline<'a> {
         let steps = l.load.len();
         Skyline {
             intervals: &l.intervals,
             height,
+            effort,
             order: (0..l.intervals.len()).filter(|&i| l.intervals[i].bytes > 0).collect(),
             is_placed: Vec::new(),
             unplaced: 0,
@@ -125,7 +130,7 @@ impl<'a> Skyline<'a> {
         if self.unplaced == 0 {
             return End::Found;
         }
-        if self.nodes == 0 {
+        if self.nodes == 0 || (self.nodes.is_multiple_of(NODES_PER_LOOK) && self.effort.is_over()) {
             return End::OutOfNodes;
         }
         self.nodes -= 1;

@@ -49,6 +49,23 @@ fn improvement_lowers_what_the_first_orders_leave() {
     assert!(improved < first && (improved - bound) * 2 < first - bound, "{bound} {improved} {first}");
 }
 
+/// The smallest arena of all orders of placing each interval at the lowest gap: one of them makes any compact layout.
+fn smallest_arena(l: &Lifetimes) -> u64 {
+    fn walk(l: &Lifetimes, order: &mut Vec<usize>, best: &mut u64) {
+        if order.len() == l.intervals.len() {
+            *best = (*best).min(Placer::new(l).place(order, Fit::Lowest, 0).arena_bytes);
+        }
+        for i in (0..l.intervals.len()).filter(|i| !order.contains(i)).collect::<Vec<_>>() {
+            order.push(i);
+            walk(l, order, best);
+            order.pop();
+        }
+    }
+    let mut best = u64::MAX;
+    walk(l, &mut Vec::new(), &mut best);
+    best
+}
+
 #[test]
 fn nested_lifetimes_reach_the_lower_bound() {
     let l = lifetimes((0..500).map(|i| interval(i, 2 * (500 - i), 1 + (i as u64 * 37) % 101)).collect());
@@ -58,6 +75,19 @@ fn nested_lifetimes_reach_the_lower_bound() {
 }
 
 proptest! {
+    #[test]
+    fn the_skyline_search_is_complete(
+        rows in prop::collection::vec((0usize..6, 0usize..4, 1u64..6), 1..7),
+    ) {
+        let l = lifetimes(rows.into_iter().map(|(s, n, b)| interval(s, n, b)).collect());
+        let best = smallest_arena(&l);
+        let search = |height| skyline::search(&l, height, 1_000_000, Effort::default());
+        let layout = search(best);
+        prop_assert!(layout.is_some(), "{} is reached", best);
+        verify(&l, &layout.expect("just seen"));
+        prop_assert!(search(best - 1).is_none());
+    }
+
     #[test]
     fn no_two_intervals_overlap(
         rows in prop::collection::vec((0usize..60, 0usize..30, 0u64..20), 0..80), placements in 1usize..60,

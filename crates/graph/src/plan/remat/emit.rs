@@ -13,10 +13,10 @@ pub(crate) struct Laid {
     pub(crate) layout: Layout,
 }
 
-/// Lays a sequence out; it stops trying once `enough_bytes` are reached.
-pub(crate) fn lay(p: &Problem, sequence: Vec<usize>, enough_bytes: u64, placements: usize) -> Laid {
+/// Lays a sequence out.
+pub(crate) fn lay(p: &Problem, sequence: Vec<usize>, effort: Effort) -> Laid {
     let lifetimes = lifetimes(p, &sequence).expect("searches make valid sequences only");
-    let layout = assign(&lifetimes, Effort { enough_bytes, placements });
+    let layout = assign(&lifetimes, effort);
     Laid { sequence, lifetimes, layout }
 }
 

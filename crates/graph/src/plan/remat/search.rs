@@ -41,14 +41,10 @@ pub(crate) struct Incumbent {
 
 impl Incumbent {
     /// Lays the state out if it is faster than what there is.
-    pub(crate) fn offer(&mut self, state: &State, layer: Layer) -> bool {
-        if self.time_ns() <= state.time_ns {
-            return false;
+    pub(crate) fn offer(&mut self, state: &State, layer: &mut dyn FnMut(&State) -> Option<Laid>) {
+        if state.time_ns < self.time_ns() {
+            self.laid = layer(state).map(|l| (state.clone(), l)).or(self.laid.take());
         }
-        let laid = layer(state);
-        let is_taken = laid.is_some();
-        self.laid = laid.map(|l| (state.clone(), l)).or(self.laid.take());
-        is_taken
     }
 
     /// Beyond all times before the first.
@@ -73,7 +69,7 @@ impl<'m> Climb<'m> {
     pub(crate) fn run(&mut self, limit: Limit, enough_ns: u64, incumbent: &mut Incumbent) {
         let begin = Instant::now();
         let total = limit.until.saturating_duration_since(begin).as_secs_f64().max(1e-9);
-        incumbent.offer(&self.best, self.layer);
+        incumbent.offer(&self.best, &mut |s| (self.layer)(s));
         for round in 0..limit.rounds {
             let by_time = begin.elapsed().as_secs_f64() / total;
             if by_time >= 1.0 || incumbent.time_ns() <= enough_ns {
@@ -110,7 +106,7 @@ impl<'m> Climb<'m> {
             if self.attempts < FIRST_ATTEMPTS + self.rounds / ROUNDS_PER_ATTEMPT && state.sequence != self.now.sequence
             {
                 self.attempts += usize::from(state.time_ns < incumbent.time_ns());
-                incumbent.offer(&state, self.layer);
+                incumbent.offer(&state, &mut |s| (self.layer)(s));
             }
             self.now = state;
         }

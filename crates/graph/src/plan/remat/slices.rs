@@ -37,7 +37,7 @@ impl Room {
         self.bytes += (self.failed_at - self.bytes) / 2;
     }
 
-    /// Less, so that the next arena sticks out less; more less from the fifth time on. False after too many times.
+    /// Less, so that the next arena does not stick out; more less each time. False after too many times.
     fn shrink(&mut self, sticks_out: u64, align: u64) -> bool {
         self.failed_at = self.bytes;
         if let Some(laid) = self.laid_at.filter(|&l| l < self.bytes) {
@@ -45,7 +45,7 @@ impl Room {
             return true;
         }
         self.shrinks += 1;
-        let step = (sticks_out / 2).max(align) * self.shrinks.div_ceil(4);
+        let step = sticks_out.max(align).saturating_mul(self.shrinks);
         let next = self.bytes.checked_sub(step).filter(|_| self.shrinks <= MOST_SHRINKS);
         self.bytes = next.unwrap_or(self.bytes);
         next.is_some()
@@ -57,9 +57,8 @@ pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
     // Beyond the limit only to lay out what was found.
     let fit = planner.fit(planner.until + planner.effort.time_limit.mul_f64(super::GRACE_SHARE));
     let budget = planner.budget;
-    let fits = |laid: Laid| Some(laid).filter(|l| l.layout.arena_bytes <= budget);
-    let quick = |s: &State| fits(planner.lay(&s.sequence, budget, QUICK_SHARE));
-    let whole = |s: &State| fits(planner.lay(&s.sequence, budget, 1.0));
+    let quick =
+        |s: &State| Some(planner.lay(&s.sequence, budget, QUICK_SHARE)).filter(|l| l.layout.arena_bytes <= budget);
     let mut room = Room::new(budget);
     let mut seeds = fit.all(budget).into_iter();
     let (mut start, mut found) = (seeds.next()?, Incumbent::default());
@@ -74,7 +73,12 @@ pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
             let other = climb(planner, room.bytes, other, seed, (second, bound), (&quick, &mut found));
             best = if other.time_ns < best.time_ns { other } else { best };
         }
-        found.offer(&best, &whole);
+        let mut sticks_out = 0;
+        found.offer(&best, &mut |s| {
+            let laid = planner.lay(&s.sequence, budget, 1.0);
+            sticks_out = laid.layout.arena_bytes.saturating_sub(budget);
+            (sticks_out == 0).then_some(laid)
+        });
         if found.time_ns() <= bound || (slice + 1 >= SLICES && found.time_ns() < u64::MAX) {
             break;
         }
@@ -82,8 +86,7 @@ pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
             room.grow();
             start = best;
         } else {
-            let arena = planner.lay(&best.sequence, budget, 1.0).layout.arena_bytes;
-            if !room.shrink(arena.saturating_sub(budget), planner.p.align()) {
+            if !room.shrink(sticks_out, planner.p.align()) {
                 break;
             }
             start = within(&fit, best, &found, room.bytes)?;

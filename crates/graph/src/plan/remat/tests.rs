@@ -202,7 +202,8 @@ fn no_baseline_is_faster_and_no_bound_is_slower() {
             assert!(s.lower_bound_ns > s.base_time_ns || name.starts_with("random"), "{name} {part}");
             for policy in Policy::ALL {
                 let Some(sequence) = policy.sequence(&p, budget) else { continue };
-                let laid = lay(&p, sequence, budget, 100);
+                let effort = arena::Effort { enough_bytes: budget, ..arena::Effort::default() };
+                let laid = lay(&p, sequence, effort);
                 let is_fair = laid.layout.arena_bytes <= budget;
                 assert!(!is_fair || s.time_ns <= laid.time_ns(&p), "{name} {part} {}", policy.name());
             }
