@@ -7,6 +7,9 @@
 //! 4. Ruin and repair ([`search`]) until the time or the rounds are over, or the bound is met.
 //! 5. Offsets. If an arena does not fit, the search goes on under a budget that is lower by what sticks out.
 //!
+//! If the problem allows spilling, the same is done with one more way to give a storage up, which costs a share of its
+//! copies' time ([`spill`]); what they really cost is known once the steps are laid out, so several shares are tried.
+//!
 //! Without a time limit that binds, the result is a function of problem, budget, rounds and seed.
 //!
 //! Rejected: stages with a free choice of what is computed in each (Checkmate's rows) as the search's state. A plain
@@ -21,6 +24,7 @@ pub(crate) mod model;
 mod repair;
 mod search;
 mod slices;
+mod spill;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
@@ -70,7 +74,44 @@ pub fn peak_bytes(p: &Problem) -> u64 {
 
 /// Plans `p` within `budget_bytes`.
 pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
-    Planner::new(p, budget_bytes, effort).plan()
+    let begin = Instant::now();
+    let model = Model::new(p);
+    if !p.spill().is_possible() {
+        return Planner::new(p, model, budget_bytes, effort).plan();
+    }
+    let whole = Duration::mul_f64;
+    let first = Effort { time_limit: whole(effort.time_limit, PLAIN_SHARE), ..effort };
+    let mut best = Planner::new(p, model.clone(), budget_bytes, first).plan();
+    let each = whole(effort.time_limit, (1.0 - PLAIN_SHARE) / SPILL_PRICES.len() as f64);
+    for price in SPILL_PRICES {
+        if matches!(&best, Plan::Feasible(s) if s.time_ns == p.base_time_ns()) {
+            break;
+        }
+        let model = model.clone().with_fetches(p.spill(), price);
+        best = better(best, Planner::new(p, model, budget_bytes, Effort { time_limit: each, ..effort }).plan());
+    }
+    if let Plan::Feasible(s) = &mut best {
+        // The bounds on recomputation do not bound schedules that spill.
+        (s.lower_bound_ns, s.plan_seconds) = (p.base_time_ns(), begin.elapsed().as_secs_f64());
+    }
+    best
+}
+
+/// Share of the time for a plan that spills nothing, where spilling is allowed.
+const PLAIN_SHARE: f64 = 0.3;
+/// What a fetch costs the search, as a share of the time to copy out and in: nothing if all copies hide behind
+/// computation, all of it if none does.
+const SPILL_PRICES: [f64; 3] = [0.0, 0.2, 1.0];
+
+/// The faster, or the one that needs less.
+fn better(a: Plan, b: Plan) -> Plan {
+    let is_b = match (&a, &b) {
+        (Plan::Feasible(a), Plan::Feasible(b)) => b.time_ns < a.time_ns,
+        (Plan::Feasible(_), Plan::Infeasible(_)) => false,
+        (Plan::Infeasible(_), Plan::Feasible(_)) => true,
+        (Plan::Infeasible(a), Plan::Infeasible(b)) => b.smallest_feasible_bytes < a.smallest_feasible_bytes,
+    };
+    if is_b { b } else { a }
 }
 
 /// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
@@ -98,11 +139,9 @@ struct Planner<'p> {
 }
 
 impl<'p> Planner<'p> {
-    fn new(p: &'p Problem, budget: u64, effort: Effort) -> Planner<'p> {
+    fn new(p: &'p Problem, model: Model, budget: u64, effort: Effort) -> Planner<'p> {
         let begin = Instant::now();
-        let model = Model::new(p);
-        let bases =
-            [(0..model.units.len() as u32).collect(), model.early_order()].map(|order| State::new(&model, order));
+        let bases = [(0..model.base as u32).collect(), model.early_order()].map(|order| State::new(&model, order));
         Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
     }
 
@@ -116,6 +155,12 @@ impl<'p> Planner<'p> {
         let (least, limiting_op) = bound::least_bytes(self.p);
         if least > self.budget {
             return self.smallest(least, limiting_op);
+        }
+        if self.may_fetch() {
+            return match slices::search(self, self.p.base_time_ns()) {
+                Some(laid) => self.feasible(laid, self.p.base_time_ns()),
+                None => self.smallest(least, limiting_op),
+            };
         }
         let moments = self.moments();
         let bound_until = Instant::now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
@@ -131,6 +176,10 @@ impl<'p> Planner<'p> {
             Some(laid) => self.feasible(laid, bound),
             None => self.smallest(least, limiting_op),
         }
+    }
+
+    fn may_fetch(&self) -> bool {
+        self.model.units.len() > self.model.base
     }
 
     fn feasible(&self, laid: Laid, bound: u64) -> Plan {
@@ -171,7 +220,11 @@ impl<'p> Planner<'p> {
         // A plan by rounds alone must not depend on the clock.
         let until = self.effort.rounds.is_none().then(|| Instant::now() + Duration::from_secs_f64(2.0 * seconds));
         let placements = placements.clamp(FEWEST_PLACEMENTS, MOST_PLACEMENTS);
-        lay(self.p, self.model.expand(sequence), arena::Effort { enough_bytes, placements, until })
+        let effort = arena::Effort { enough_bytes, placements, until };
+        if sequence.iter().any(|&u| self.model.is_fetch(u)) {
+            return spill::lay(self, sequence, effort);
+        }
+        lay(self.p, self.model.expand(sequence), effort)
     }
 
     /// No schedule fits, or none was found: the smallest budget for which one is found.

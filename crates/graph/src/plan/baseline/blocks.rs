@@ -5,7 +5,7 @@ use crate::plan::remat::state::State;
 
 /// Blocks of equal operator counts up to the step of the highest load; behind it nothing is dropped.
 pub(super) fn sqrt_n(m: &Model) -> Vec<u32> {
-    let n = m.units.len();
+    let n = m.base;
     let forward = State::new(m, (0..n as u32).collect()).peak().0 + 1;
     let length = ((forward as f64).sqrt().ceil() as usize).max(1);
     let block_of: Vec<usize> = (0..n).map(|u| if u < forward { u / length } else { n }).collect();
@@ -33,8 +33,8 @@ pub(super) fn sublinear(m: &Model, budget: u64) -> Option<Vec<u32>> {
 
 /// Closes a block when its outputs that are read behind it reach the threshold.
 fn blocks_of(m: &Model, threshold: u64) -> Vec<usize> {
-    let (mut block, mut bytes, mut of) = (0, 0, Vec::with_capacity(m.units.len()));
-    for (u, unit) in m.units.iter().enumerate() {
+    let (mut block, mut bytes, mut of) = (0, 0, Vec::with_capacity(m.base));
+    for (u, unit) in m.units[..m.base].iter().enumerate() {
         of.push(block);
         let alive = |s: &&u32| m.storages[**s as usize].readers.iter().any(|&r| r as usize > u + 1);
         bytes += unit.outputs.iter().filter(alive).map(|&s| m.storages[s as usize].bytes).sum::<u64>();
@@ -48,9 +48,9 @@ fn blocks_of(m: &Model, threshold: u64) -> Vec<usize> {
 /// The sequence in which a storage that is read outside its block is dropped at the block's end, unless the block's last
 /// unit made it, and made again before its first reader behind the next block's start. Blocks from `kept` on keep all.
 fn with_blocks(m: &Model, block_of: &[usize], kept: usize) -> Vec<u32> {
-    let mut is_again = vec![false; m.units.len()];
-    let mut sequence = Vec::with_capacity(2 * m.units.len());
-    for (u, unit) in m.units.iter().enumerate() {
+    let mut is_again = vec![false; m.base];
+    let mut sequence = Vec::with_capacity(2 * m.base);
+    for (u, unit) in m.units[..m.base].iter().enumerate() {
         let mut todo: Vec<u32> = Vec::new();
         for &s in &unit.inputs {
             let producer = m.storages[s as usize].producer;

@@ -83,7 +83,7 @@ impl<'m> Run<'m> {
             pins: vec![0; count],
             last_used_ns: vec![0; count],
             readers_done: vec![0; count],
-            base_start_ns: m.units.iter().map(start).collect(),
+            base_start_ns: m.units[..m.base].iter().map(start).collect(),
             clock_ns: 0,
             now: 0,
             sequence: Vec::new(),
@@ -94,7 +94,7 @@ impl<'m> Run<'m> {
     }
 
     pub(super) fn all(mut self, memory: &mut dyn Memory) -> Option<Vec<u32>> {
-        for unit in 0..self.m.units.len() as u32 {
+        for unit in 0..self.m.base as u32 {
             self.now = unit;
             self.make(unit, memory)?;
             for &s in &self.m.units[unit as usize].inputs {
@@ -151,7 +151,7 @@ impl<'m> Run<'m> {
 
     fn execute(&mut self, unit: u32, memory: &mut dyn Memory) -> Option<()> {
         let u = &self.m.units[unit as usize];
-        if self.sequence.len() > MOST_RUNS * self.m.units.len() || self.clock_ns > self.longest_ns {
+        if self.sequence.len() > MOST_RUNS * self.m.base || self.clock_ns > self.longest_ns {
             return None;
         }
         u.outputs.iter().for_each(|&s| self.pins[s as usize] += 1);
@@ -188,7 +188,7 @@ impl<'m> Run<'m> {
             return false;
         }
         let u = &self.m.units[storage.producer as usize];
-        let until = if storage.is_output { Some(self.m.units.len() as u32) } else { self.next_reader(s) };
+        let until = if storage.is_output { Some(self.m.base as u32) } else { self.next_reader(s) };
         until.is_none_or(|next| u.is_repeatable && u.deadlines.iter().all(|&w| next <= w))
     }
 
@@ -218,7 +218,7 @@ impl<'m> Run<'m> {
             return -bytes;
         }
         let own = self.m.units[storage.producer as usize].time_ns as f64;
-        let next = self.next_reader(s).map_or(self.m.units.len() as u32, |u| u);
+        let next = self.next_reader(s).map_or(self.m.base as u32, |u| u);
         let at = |u: u32| self.base_start_ns.get(u as usize).copied().unwrap_or(self.m.base_time_ns());
         let until_next = (at(next).saturating_sub(at(self.now)) + 1) as f64;
         let distance = f64::from(next.saturating_sub(self.now)) + 1.0;

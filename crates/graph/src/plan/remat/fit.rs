@@ -62,7 +62,7 @@ impl Fit<'_> {
 
     fn policies(&self, budget: u64, found: &mut Vec<State>) {
         for policy in Policy::ALL {
-            let is_cheap = self.model.units.len() <= MOST_UNITS_FOR_ALL;
+            let is_cheap = self.model.base <= MOST_UNITS_FOR_ALL;
             if !is_cheap && policy == Policy::Coop {
                 continue;
             }

@@ -8,7 +8,7 @@
 //! overwritten version may be repeated until its writer runs; these writers are the unit's `deadlines`.
 
 use crate::plan::lifetime::lifetimes;
-use crate::plan::problem::{OutputKind, Problem};
+use crate::plan::problem::{OutputKind, Problem, SpillRates};
 
 /// Operators that always run together.
 #[derive(Clone, Debug, Default)]
@@ -36,12 +36,21 @@ pub(crate) struct Made {
     pub(crate) is_output: bool,
     /// Units that read it.
     pub(crate) readers: Vec<u32>,
+    /// Index into the problem's storages.
+    pub(crate) storage: usize,
+    /// All its readers see the same content.
+    pub(crate) has_one_version: bool,
 }
 
 /// Units and storages; both in the order of the run without a budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
+    /// Those of the problem, then one that fetches for each storage that may be spilled.
     pub(crate) units: Vec<Unit>,
+    /// How many there are of the problem.
+    pub(crate) base: usize,
+    /// For each storage, the unit that fetches it.
+    fetches: Vec<Option<u32>>,
     pub(crate) storages: Vec<Made>,
     pub(crate) given_bytes: u64,
     /// True if every schedule of the problem is one of units: nothing was fused or fixed.
@@ -64,7 +73,7 @@ impl Model {
     }
 
     pub(crate) fn base_time_ns(&self) -> u64 {
-        self.units.iter().map(|u| u.time_ns).sum()
+        self.units[..self.base].iter().map(|u| u.time_ns).sum()
     }
 
     /// The order of the units, but for those that let go of more bytes than they make: they run as soon as they can.
@@ -81,10 +90,10 @@ impl Model {
             inputs.map(|&s| self.storages[s as usize].bytes).sum::<u64>()
         };
         // For each unit, those that run right after it. Moved units keep their order among themselves.
-        let mut followers: Vec<Vec<u32>> = vec![Vec::new(); self.units.len()];
-        let mut anchor: Vec<u32> = (0..self.units.len() as u32).collect();
+        let mut followers: Vec<Vec<u32>> = vec![Vec::new(); self.base];
+        let mut anchor: Vec<u32> = (0..self.base as u32).collect();
         let mut first = Vec::new();
-        for u in 0..self.units.len() as u32 {
+        for u in 0..self.base as u32 {
             let unit = &self.units[u as usize];
             if freed(u) <= made(unit) {
                 continue;
@@ -103,9 +112,42 @@ impl Model {
             anchor[u as usize] = latest.unwrap_or(0);
         }
         let is_moved = |u: u32| first.contains(&u) || anchor[u as usize] != u;
-        let stay = (0..self.units.len() as u32).filter(|&u| !is_moved(u));
+        let stay = (0..self.base as u32).filter(|&u| !is_moved(u));
         let rest = stay.flat_map(|u| std::iter::once(u).chain(followers[u as usize].iter().copied()));
         first.iter().copied().chain(rest).collect()
+    }
+
+    /// The same with a unit for each storage that is worth fetching, which takes `price` of a round trip's time.
+    pub(crate) fn with_fetches(mut self, rates: SpillRates, price: f64) -> Model {
+        for s in 0..self.storages.len() {
+            let storage = &self.storages[s];
+            if storage.bytes == 0 || !storage.has_one_version {
+                continue;
+            }
+            let trip_ns = rates.write_ns(storage.bytes).saturating_add(rates.read_ns(storage.bytes));
+            let fetch = Unit {
+                time_ns: (trip_ns as f64 * price) as u64,
+                requires: vec![storage.producer],
+                outputs: vec![s as u32],
+                is_repeatable: true,
+                ..Unit::default()
+            };
+            self.fetches[s] = Some(self.units.len() as u32);
+            self.units.push(fetch);
+            self.overwritten_readers.push(Vec::new());
+        }
+        self.is_faithful = false;
+        self
+    }
+
+    /// The unit that fetches a storage.
+    pub(crate) fn fetch_of(&self, storage: u32) -> Option<u32> {
+        self.fetches[storage as usize]
+    }
+
+    /// True for units that fetch.
+    pub(crate) fn is_fetch(&self, unit: u32) -> bool {
+        unit as usize >= self.base
     }
 
     /// Units that must have run before `u` because it overwrites what they read.
@@ -202,7 +244,7 @@ impl Fusion {
             unit_of[leader] = u as u32;
         }
         let unit_of: Vec<u32> = (0..p.ops().len()).map(|o| unit_of[self.leader[o]]).collect();
-        let (storages, index) = made(p, &unit_of);
+        let (storages, index) = self.made(p, &unit_of);
         let mut units = vec![Unit { is_repeatable: true, ..Unit::default() }; leaders.len()];
         for (o, &u) in unit_of.iter().enumerate() {
             self.add_part(p, o, &mut units[u as usize], &index, &unit_of);
@@ -212,11 +254,32 @@ impl Fusion {
             unit.deadlines.iter().for_each(|&w| overwritten_readers[w as usize].push(u as u32));
         }
         let is_faithful = units.len() == p.ops().len() && !self.is_fixed.contains(&true);
-        let mut m = Model { units, storages, given_bytes: p.given_bytes(), is_faithful, overwritten_readers };
+        let (base, fetches) = (units.len(), vec![None; storages.len()]);
+        let given_bytes = p.given_bytes();
+        let mut m = Model { units, base, fetches, storages, given_bytes, is_faithful, overwritten_readers };
         for (u, unit) in m.units.iter().enumerate() {
             unit.inputs.iter().for_each(|&s| m.storages[s as usize].readers.push(u as u32));
         }
         m
+    }
+
+    /// Storages that are not given, and for each of the problem's the index among them.
+    fn made(&self, p: &Problem, unit_of: &[u32]) -> (Vec<Made>, Vec<Option<u32>>) {
+        let (mut list, mut index) = (Vec::new(), vec![None; p.storages().len()]);
+        for (s, storage) in p.storages().iter().enumerate() {
+            let Some(producer) = storage.producer else { continue };
+            index[s] = Some(list.len() as u32);
+            let is_output = p.outputs().iter().any(|&v| p.values()[v].storage == s);
+            list.push(Made {
+                bytes: storage.padded,
+                producer: unit_of[producer],
+                is_output,
+                readers: Vec::new(),
+                storage: s,
+                has_one_version: !self.is_fixed[s],
+            });
+        }
+        (list, index)
     }
 
     fn add_part(&self, p: &Problem, o: usize, unit: &mut Unit, index: &[Option<u32>], unit_of: &[u32]) {
@@ -279,17 +342,4 @@ fn readers(p: &Problem) -> Vec<Vec<usize>> {
         op.inputs.iter().for_each(|&v| readers[v].push(o));
     }
     readers
-}
-
-/// Storages that are not given, and for each of the problem's the index among them.
-fn made(p: &Problem, unit_of: &[u32]) -> (Vec<Made>, Vec<Option<u32>>) {
-    let (mut list, mut index) = (Vec::new(), vec![None; p.storages().len()]);
-    for (s, storage) in p.storages().iter().enumerate() {
-        let Some(producer) = storage.producer else { continue };
-        index[s] = Some(list.len() as u32);
-        let is_output = p.outputs().iter().any(|&v| p.values()[v].storage == s);
-        let (bytes, producer) = (storage.padded, unit_of[producer]);
-        list.push(Made { bytes, producer, is_output, readers: Vec::new() });
-    }
-    (list, index)
 }

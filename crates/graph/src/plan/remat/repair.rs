@@ -51,7 +51,7 @@ struct Move {
     freed: u64,
     /// Step before which `units` run.
     at: u32,
-    /// Sorted, so in a valid order.
+    /// Fetches, then the others in their own order, so in a valid one.
     units: Vec<u32>,
     /// Steps that need not run any more.
     removed: Vec<u32>,
@@ -77,7 +77,7 @@ pub(crate) fn repair(
         goes_deep: false,
     };
     // Moves can undo each other; a repair that helps adds a few executions for each unit.
-    let most_steps = 8 * m.units.len() + 64;
+    let most_steps = 8 * m.base + 64;
     loop {
         let (step, load) = state.peak();
         if load <= budget {
@@ -130,6 +130,16 @@ struct Search<'m> {
     goes_deep: bool,
 }
 
+/// How a storage that was given up comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It is made again, and what that needs too.
+    Make,
+    /// It is made again from inputs that are held.
+    Hold,
+    Fetch,
+}
+
 /// What a closure costs.
 struct Price {
     time_ns: u64,
@@ -148,10 +158,13 @@ impl Search<'_> {
             }
             let Some((before, at)) = state.gap_around(instance, step) else { continue };
             let gap = (before, at);
-            let made = self.weigh(state, instance.storage, step, gap, false, rng);
+            let made = self.weigh(state, instance.storage, step, gap, Way::Make, rng);
             // Where nothing had to be made again, holding it longer is no other way.
-            let held = if self.goes_deep { self.weigh(state, instance.storage, step, gap, true, rng) } else { None };
-            moves.extend([made, held].into_iter().flatten().min_by(|a, b| a.score.total_cmp(&b.score)));
+            let is_deep = self.goes_deep;
+            let held = is_deep.then(|| self.weigh(state, instance.storage, step, gap, Way::Hold, rng)).flatten();
+            let may_fetch = self.m.fetch_of(instance.storage).is_some();
+            let fetched = may_fetch.then(|| self.weigh(state, instance.storage, step, gap, Way::Fetch, rng)).flatten();
+            moves.extend([made, held, fetched].into_iter().flatten().min_by(|a, b| a.score.total_cmp(&b.score)));
         }
         let most = (moves.len() / CANDIDATES_PER_MOVE).max(1);
         if moves.len() > most {
@@ -192,11 +205,11 @@ impl Search<'_> {
         storage: u32,
         step: u32,
         gap: (u32, u32),
-        holds_inputs: bool,
+        way: Way,
         rng: &mut Rng,
     ) -> Option<Move> {
         let (before, at) = gap;
-        let price = self.closure(state, storage, step, at, holds_inputs)?;
+        let price = self.closure(state, storage, step, at, way)?;
         let mut freed: u64 = 0;
         for &u in &self.units {
             for &s in &self.m.units[u as usize].outputs {
@@ -218,7 +231,7 @@ impl Search<'_> {
         let noise = 1.0 + self.style.noise * rng.unit();
         let score = (time_ns as f64 + 1.0) * noise / self.worth(state, step, before, at, freed);
         let mut units = self.units.clone();
-        units.sort_unstable();
+        units.sort_unstable_by_key(|&u| (!self.m.is_fetch(u), u));
         Some(Move { score, freed, at, units, removed })
     }
 
@@ -235,10 +248,13 @@ impl Search<'_> {
     }
 
     /// Collects in `units` what has to run before `at` so that `storage` is there again.
-    fn closure(&mut self, state: &State, storage: u32, step: u32, at: u32, holds_inputs: bool) -> Option<Price> {
+    fn closure(&mut self, state: &State, storage: u32, step: u32, at: u32, way: Way) -> Option<Price> {
         self.units.clear();
         self.todo.clear();
-        self.todo.push(self.m.storages[storage as usize].producer);
+        self.todo.push(match way {
+            Way::Fetch => self.m.fetch_of(storage)?,
+            Way::Make | Way::Hold => self.m.storages[storage as usize].producer,
+        });
         self.goes_deep = true;
         let mut price = Price { time_ns: 0, held_bytes: 0 };
         let mut held = Vec::new();
@@ -261,11 +277,13 @@ impl Search<'_> {
                 let bytes = self.m.storages[input as usize].bytes;
                 let producer = self.m.storages[input as usize].producer;
                 let has_room = state.largest_load(instance.end + 1, at) + bytes <= self.budget;
-                if has_room || (holds_inputs && is_first) || !can_repeat(self.m, state, producer, at) {
-                    held.push(input);
-                    price.held_bytes += if instance.end < step { bytes } else { 0 };
-                } else {
-                    self.todo.push(producer);
+                let way_back = self.way_back(state, input, producer, at);
+                match way_back.filter(|_| !has_room && !(way == Way::Hold && is_first)) {
+                    Some(unit) => self.todo.push(unit),
+                    None => {
+                        held.push(input);
+                        price.held_bytes += if instance.end < step { bytes } else { 0 };
+                    }
                 }
             }
         }
@@ -273,10 +291,20 @@ impl Search<'_> {
         Some(price)
     }
 
+    /// What brings an input back: to fetch it or to make it again, whichever takes less by itself.
+    fn way_back(&self, state: &State, input: u32, producer: u32, at: u32) -> Option<u32> {
+        let producer = Some(producer).filter(|&u| can_repeat(self.m, state, u, at));
+        let ways = [self.m.fetch_of(input), producer].into_iter().flatten();
+        ways.min_by_key(|&u| self.m.units[u as usize].time_ns)
+    }
+
     /// The next execution of `u`, if there is room to hold what it makes from `at` on instead.
     fn can_replace(&self, state: &State, u: u32, at: u32) -> Option<u32> {
         let outputs = &self.m.units[u as usize].outputs;
         let later = state.instance_after(*outputs.first()?, at)?.start;
+        if state.sequence[later as usize] != u {
+            return None;
+        }
         let bytes: u64 = outputs.iter().map(|&s| self.m.storages[s as usize].bytes).sum();
         (state.largest_load(at, later) + bytes <= self.budget).then_some(later)
     }
@@ -291,7 +319,7 @@ fn can_repeat(m: &Model, state: &State, u: u32, at: u32) -> bool {
 /// Removes executions that there is room to do without, the longest first.
 pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadline) {
     loop {
-        let mut steps: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(state, s)).collect();
+        let mut steps: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(m, state, s)).collect();
         steps.sort_by_key(|&s| std::cmp::Reverse((m.units[state.sequence[s as usize] as usize].time_ns, s)));
         let mut has_changed = false;
         let mut i = 0;
@@ -312,9 +340,10 @@ pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadlin
     }
 }
 
-/// True if the step is not the first execution of its unit.
-pub(crate) fn is_repeat(state: &State, step: u32) -> bool {
-    state.first_step[state.sequence[step as usize] as usize] != step
+/// True if the step fetches, or is not the first execution of its unit.
+pub(crate) fn is_repeat(m: &Model, state: &State, step: u32) -> bool {
+    let unit = state.sequence[step as usize];
+    m.is_fetch(unit) || state.first_step[unit as usize] != step
 }
 
 fn can_remove(m: &Model, state: &State, step: u32, budget: u64) -> bool {

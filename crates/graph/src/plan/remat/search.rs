@@ -114,7 +114,7 @@ impl<'m> Climb<'m> {
 
     /// Removes some repeated executions; false if there are none.
     fn ruin(&mut self, state: &mut State) -> bool {
-        let repeats: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(state, s)).collect();
+        let repeats: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(self.m, state, s)).collect();
         if repeats.is_empty() {
             return false;
         }

@@ -23,6 +23,10 @@ type Row = ([usize; 2], u64, u64, u64, u8);
 
 /// Random problems with views, writes, second outputs, operators that run once, workspaces and several outputs.
 fn small(rows: &[Row], outputs: usize) -> Problem {
+    small_with(rows, outputs, SpillRates::default())
+}
+
+fn small_with(rows: &[Row], outputs: usize, spill: SpillRates) -> Problem {
     let values = vec![("x".to_string(), 3), ("w".to_string(), 2)];
     let (mut readable, mut ops) = (vec!["x".to_string(), "w".to_string()], Vec::new());
     for (i, &(reads, bytes, time_ns, workspace, kind)) in rows.iter().enumerate() {
@@ -49,7 +53,7 @@ fn small(rows: &[Row], outputs: usize) -> Problem {
         ops.push(OpSpec { name: format!("o{i}"), time_ns, inputs, outputs: made, workspace, repeatable: kind != 3 });
     }
     let outputs = readable.iter().rev().take(outputs).cloned().collect();
-    Problem::new(Spec { align: 2, values, ops, outputs, spill: SpillRates::default() }).expect("built to be valid")
+    Problem::new(Spec { align: 2, values, ops, outputs, spill }).expect("built to be valid")
 }
 
 fn same_storage(ops: &[OpSpec], of: &str) -> BTreeSet<String> {
@@ -77,9 +81,11 @@ proptest! {
 
     #[test]
     fn every_plan_passes_the_check_and_is_between_bound_and_baselines(
-        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1,
+        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1, rate in 0u64..4,
     ) {
-        let p = small(&rows, outputs);
+        // None, or about 1, 10 or 100 ns for a byte.
+        let rate = [0, 1_000_000_000, 100_000_000, 10_000_000][rate as usize];
+        let p = small_with(&rows, outputs, SpillRates { write_bytes_per_s: rate, read_bytes_per_s: 2 * rate });
         let budget = (peak_bytes(&p) as f64 * part) as u64;
         match plan(&p, budget, rounds(30)) {
             Plan::Feasible(s) => {
@@ -246,4 +252,26 @@ fn a_budget_of_the_peak_costs_nothing_and_none_is_infeasible() {
     let empty = empty.expect("nothing is a problem too");
     let Plan::Feasible(s) = plan(&empty, 0, rounds(1)) else { panic!("nothing needs nothing") };
     check(&empty, &s).expect("valid");
+}
+
+#[test]
+fn spilling_hides_behind_computation_where_recomputation_cannot() {
+    let with = |write_bytes_per_s, read_bytes_per_s| {
+        let spec = generate("chain-24").expect("known");
+        Problem::new(Spec { spill: SpillRates { write_bytes_per_s, read_bytes_per_s }, ..spec }).expect("valid")
+    };
+    let time = |p: &Problem| {
+        let Plan::Feasible(s) = plan(p, peak_bytes(p) / 2, rounds(60)) else { panic!("half is feasible") };
+        let found = check(p, &s).expect("valid");
+        (found.time_ns - s.base_time_ns, found.spilled_bytes)
+    };
+    let (recomputed, none) = time(&with(0, 0));
+    assert!(recomputed > 0 && none == 0);
+    // An operator of the chain takes 0.1 to 0.4 ms and makes 1 to 4 MiB: 40 GB/s are enough, 1 GB/s help a little.
+    let (hidden, bytes) = time(&with(40_000_000_000, 40_000_000_000));
+    assert!(hidden < recomputed / 4 && bytes > 0, "{hidden} of {recomputed}, {bytes} bytes");
+    let (mixed, bytes) = time(&with(4_000_000_000, 4_000_000_000));
+    assert!(mixed <= recomputed && mixed >= hidden && bytes > 0, "{mixed} of {recomputed}, {bytes} bytes");
+    let (slow, _) = time(&with(1_000_000, 1_000_000));
+    assert!(slow <= recomputed, "copies that cost more are not made");
 }
