@@ -8,8 +8,11 @@ use super::search::{Climb, Incumbent, Layer, Limit};
 use super::state::State;
 use super::{Planner, fit::Fit};
 
-/// Parts that the search's time is cut into; an arena is laid out after each.
-const SLICES: usize = 8;
+/// Parts that the search's time is cut into; an arena is laid out after each. Few units are searched through soon, and
+/// what is left to find is how much room their arena needs.
+fn slices(units: usize) -> usize {
+    if units <= 300 { 24 } else { 8 }
+}
 /// Slices in which another start gets its turn.
 const SECOND_STARTS: usize = 3;
 /// Layouts during a slice are worth this share of the one after it.
@@ -24,16 +27,23 @@ struct Room {
     laid_at: Option<u64>,
     failed_at: u64,
     shrinks: u64,
+    budget: u64,
 }
+
+/// Two amounts of room that differ by less than this part of the budget are as good as the same.
+const NEAR: u64 = 256;
 
 impl Room {
     fn new(budget: u64) -> Room {
-        Room { bytes: budget, laid_at: None, failed_at: budget, shrinks: 0 }
+        Room { bytes: budget, laid_at: None, failed_at: budget, shrinks: 0, budget }
     }
 
-    /// More again, half the way to what failed: it failed only for another sequence.
+    /// More again, half the way to what failed, and beyond once that is near: it failed only for another sequence.
     fn grow(&mut self) {
         self.laid_at = Some(self.bytes);
+        if self.failed_at - self.bytes < self.budget / NEAR {
+            self.failed_at += (self.budget - self.failed_at) / 2;
+        }
         self.bytes += (self.failed_at - self.bytes) / 2;
     }
 
@@ -41,11 +51,15 @@ impl Room {
     fn shrink(&mut self, sticks_out: u64, align: u64) -> bool {
         self.failed_at = self.bytes;
         if let Some(laid) = self.laid_at.filter(|&l| l < self.bytes) {
-            self.bytes = laid + (self.bytes - laid) / 2;
+            if self.bytes - laid < self.budget / NEAR {
+                // Nothing is left between the two; another walk from above may end elsewhere.
+                self.failed_at = self.budget;
+            }
+            self.bytes = laid + (self.failed_at - laid) / 2;
             return true;
         }
         self.shrinks += 1;
-        let step = sticks_out.max(align).saturating_mul(self.shrinks);
+        let step = (sticks_out / 2).max(align).saturating_mul(self.shrinks);
         let next = self.bytes.checked_sub(step).filter(|_| self.shrinks <= MOST_SHRINKS);
         self.bytes = next.unwrap_or(self.bytes);
         next.is_some()
@@ -73,13 +87,17 @@ pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
             let other = climb(planner, room.bytes, other, seed, (second, bound), (&quick, &mut found));
             best = if other.time_ns < best.time_ns { other } else { best };
         }
+        let is_late = planner.effort.rounds.is_none() && Instant::now() >= planner.until;
+        if is_late && found.laid.is_some() {
+            break;
+        }
         let mut sticks_out = 0;
         found.offer(&best, &mut |s| {
             let laid = planner.lay(&s.sequence, budget, 1.0);
             sticks_out = laid.layout.arena_bytes.saturating_sub(budget);
             (sticks_out == 0).then_some(laid)
         });
-        if found.time_ns() <= bound || (slice + 1 >= SLICES && found.time_ns() < u64::MAX) {
+        if found.time_ns() <= bound || (slice + 1 >= slices(planner.model.base) && found.time_ns() < u64::MAX) {
             break;
         }
         if found.time_ns() <= best.time_ns {
@@ -96,10 +114,10 @@ pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
 }
 
 fn limit(planner: &Planner, slice: usize) -> Limit {
-    let now = Instant::now();
-    let length = planner.until.saturating_duration_since(now) / (SLICES.saturating_sub(slice).max(1) as u32);
-    let rounds = planner.effort.rounds.map_or(usize::MAX, |r| r.div_ceil(SLICES));
-    Limit { until: now + length, length, rounds: if slice < SLICES { rounds } else { 0 } }
+    let (now, slices) = (Instant::now(), slices(planner.model.base));
+    let length = planner.until.saturating_duration_since(now) / (slices.saturating_sub(slice).max(1) as u32);
+    let rounds = planner.effort.rounds.map_or(usize::MAX, |r| r.div_ceil(slices));
+    Limit { until: now + length, length, rounds: if slice < slices { rounds } else { 0 } }
 }
 
 fn climb(
