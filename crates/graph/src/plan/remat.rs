@@ -119,8 +119,8 @@ const LAYOUT_SHARE: f64 = 0.03;
 const PAIR_SECONDS: f64 = 2e-9;
 const FEWEST_PLACEMENTS: usize = 4;
 const MOST_PLACEMENTS: usize = 4000;
-/// Share of the time limit that may be added if no arena fits by then.
-const GRACE_SHARE: f64 = 0.5;
+/// Share of the time limit that may be added if no arena fits by then, and to find the smallest feasible budget.
+const GRACE_SHARE: f64 = 0.2;
 /// Share of the time limit for first sequences.
 const SEED_SHARE: f64 = 0.3;
 /// Share of the time limit for lower bounds, and how many moments are looked at.
@@ -229,8 +229,8 @@ impl<'p> Planner<'p> {
 
     /// No schedule fits, or none was found: the smallest budget for which one is found.
     fn smallest(&self, least: u64, limiting_op: Option<usize>) -> Plan {
-        // The way to the answer is worth the time that the search would have had.
-        let fit = self.fit(Instant::now() + self.effort.time_limit);
+        // The time that the search would have had, or left.
+        let fit = self.fit(self.until.max(Instant::now() + self.effort.time_limit.mul_f64(GRACE_SHARE)));
         let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
         let mut best = self.lay(&base.sequence, 0, 1.0);
         let (mut low, mut high) = (least.max(self.budget), base.peak().1);

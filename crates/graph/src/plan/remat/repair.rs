@@ -277,8 +277,9 @@ impl Search<'_> {
                 let bytes = self.m.storages[input as usize].bytes;
                 let producer = self.m.storages[input as usize].producer;
                 let has_room = state.largest_load(instance.end + 1, at) + bytes <= self.budget;
+                let is_to_hold = has_room || (way == Way::Hold && is_first);
                 let way_back = self.way_back(state, input, producer, at);
-                match way_back.filter(|_| !has_room && !(way == Way::Hold && is_first)) {
+                match way_back.filter(|_| !is_to_hold) {
                     Some(unit) => self.todo.push(unit),
                     None => {
                         held.push(input);
