@@ -275,3 +275,17 @@ fn spilling_hides_behind_computation_where_recomputation_cannot() {
     let (slow, _) = time(&with(1_000_000, 1_000_000));
     assert!(slow <= recomputed, "copies that cost more are not made");
 }
+
+#[test]
+fn the_search_reaches_the_optimum_of_chains() {
+    for n in [5, 7, 9, 10] {
+        let p = problem(&format!("chain-{n}"));
+        for part in [0.8, 0.7, 0.6, 0.5, 0.4] {
+            let budget = (peak_bytes(&p) as f64 * part) as u64;
+            let planner = Planner::new(&p, Model::new(&p), budget, rounds(400));
+            let best = exact::solve(&planner.model, budget).map(|s| State::new(&planner.model, s).time_ns);
+            let found = slices::search(&planner, 0).map(|l| l.time_ns(&p));
+            assert_eq!(found, best, "chain-{n} at {part} of {}", peak_bytes(&p));
+        }
+    }
+}
