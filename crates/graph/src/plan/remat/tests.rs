@@ -103,6 +103,20 @@ proptest! {
         }
     }
 
+    /// Also those that are too slow to be chosen in the end.
+    #[test]
+    fn every_way_to_spill_passes_the_check(
+        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1, price in 0usize..3, rate in 1u32..5,
+    ) {
+        let write_bytes_per_s = 10u64.pow(5 + rate);
+        let p = small_with(&rows, outputs, SpillRates { write_bytes_per_s, read_bytes_per_s: write_bytes_per_s / 4 });
+        let budget = (peak_bytes(&p) as f64 * part) as u64;
+        let model = Model::new(&p).with_fetches(p.spill(), SPILL_PRICES[price]);
+        if let Plan::Feasible(s) = Planner::new(&p, model, budget, rounds(30)).plan() {
+            check(&p, &s).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        }
+    }
+
     #[test]
     fn the_exact_solver_agrees_with_brute_force(rows in rows(7), outputs in 1usize..3, part in 0.3f64..1.1) {
         let p = small(&rows, outputs);
