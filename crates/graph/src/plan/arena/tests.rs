@@ -40,7 +40,13 @@ fn improvement_lowers_what_the_first_orders_leave() {
     let (mut first, mut improved, mut bound) = (0, 0, 0);
     for _ in 0..30 {
         let l = lifetimes((0..60).map(|_| interval(next(40) as usize, next(12) as usize, 1 + next(90))).collect());
-        first += assign(&l, Effort { placements: 10, ..Effort::default() }).arena_bytes;
+        let quick = assign(&l, Effort { placements: 10, ..Effort::default() });
+        first += quick.arena_bytes;
+        let height = (quick.lower_bound + quick.arena_bytes) / 2;
+        if let Some(found) = skyline::search(&l, height, 10_000, Effort::default()) {
+            verify(&l, &found);
+            assert!(found.arena_bytes <= height);
+        }
         let layout = assign(&l, Effort { placements: 400, ..Effort::default() });
         verify(&l, &layout);
         improved += layout.arena_bytes;

@@ -303,3 +303,24 @@ fn the_search_reaches_the_optimum_of_chains() {
         }
     }
 }
+
+#[test]
+fn copies_hide_where_there_is_room() {
+    let text = r#"{ "version": 1, "values": [ { "name": "x", "bytes": 1 } ], "ops": [
+      { "name": "f", "time_ns": 5, "inputs": ["x"], "outputs": [ { "name": "a", "bytes": 10 } ] },
+      { "name": "g", "time_ns": 20, "inputs": ["a"], "outputs": [ { "name": "b", "bytes": 12 } ] },
+      { "name": "h", "time_ns": 30, "inputs": ["b"], "outputs": [ { "name": "c", "bytes": 10 } ] },
+      { "name": "k", "time_ns": 5, "inputs": ["a", "c"], "outputs": [ { "name": "d", "bytes": 10 } ] } ],
+      "outputs": ["d"], "spill": { "write_bytes_per_s": 1000000000, "read_bytes_per_s": 250000000 } }"#;
+    let p = Problem::from_json(text).expect("valid");
+    let model = Model::new(&p).with_fetches(p.spill(), 0.0);
+    let fetch = model.fetch_of(0).expect("`a` may be spilled");
+    let effort = arena::Effort::default();
+    // Ten bytes go out in 10 ns, beside `g`, and come back in 40, of which `h` hides 30 if there is room for `a` beside it.
+    for (budget, time_ns) in [(32, 60 + 40), (33, 60 + 10)] {
+        let planner = Planner::new(&p, model.clone(), budget, rounds(1));
+        let laid = spill::lay(&planner, &[0, 1, 2, fetch, 3], arena::Effort { enough_bytes: budget, ..effort });
+        let s = laid.schedule(&p, budget, 0, 0.0);
+        assert_eq!(check(&p, &s).expect("valid").time_ns, time_ns, "{budget}: {:?}", s.steps);
+    }
+}
