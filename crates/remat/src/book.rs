@@ -15,6 +15,7 @@ pages! {
     Autodiff = "../../../docs/src/autodiff.md";
     Training = "../../../docs/src/training.md";
     CommandLine = "../../../docs/src/command-line.md";
+    Planning = "../../../docs/src/planning.md";
     Operators = "../../../docs/src/operators.md";
     Devices = "../../../docs/src/devices.md";
     Numerics = "../../../docs/src/numerics.md";

@@ -8,11 +8,16 @@
 //! * by time: as an online allocator would, with best fit;
 //! * improvement: intervals that stick out at the top move to the front of the best order (squeaky wheel).
 //!
+//! Where these leave too much, and there are not too many intervals, [`skyline`] looks for an arena that is enough.
+//!
 //! The load's maximum is reported as a lower bound, and reaching it ends the search. Rejected: pushing placed blocks up
 //! (MegEngine's interval move) costs a quadratic number of moves and won nothing over the improvement on training graphs.
 
+mod skyline;
 #[cfg(test)]
 mod tests;
+
+use std::time::Instant;
 
 use super::lifetime::{Interval, Lifetimes};
 
@@ -34,11 +39,19 @@ pub struct Effort {
     pub enough_bytes: u64,
     /// Placements of all intervals.
     pub placements: usize,
+    /// No more are begun after it.
+    pub until: Option<Instant>,
+}
+
+impl Effort {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { enough_bytes: 0, placements: 40 }
+        Effort { enough_bytes: 0, placements: 100, until: None }
     }
 }
 
@@ -47,40 +60,83 @@ pub fn assign(lifetimes: &Lifetimes, effort: Effort) -> Layout {
     let lower_bound = lifetimes.peak();
     let enough = effort.enough_bytes.max(lower_bound);
     let mut placer = Placer::new(lifetimes);
-    let mut best: Option<(Vec<usize>, Layout)> = None;
-    let mut placements = 0;
-    for order in orders(lifetimes) {
-        for fit in [Fit::Lowest, Fit::Tightest] {
-            if placements < effort.placements.max(1) && best.as_ref().is_none_or(|b| b.1.arena_bytes > enough) {
-                placements += 1;
-                keep(&mut best, order.clone(), placer.place(&order, fit, lower_bound));
-            }
-        }
+    let effort = Effort { enough_bytes: enough, ..effort };
+    let (order, mut best) = first_layout(lifetimes, &mut placer, effort);
+    if best.arena_bytes > enough && effort.placements > 1 {
+        best = below(lifetimes, effort, best);
     }
-    let (mut order, layout) = best.unwrap_or_else(|| (Vec::new(), empty()));
-    let mut best = layout;
-    let mut now = best.clone();
-    while best.arena_bytes > enough && placements < effort.placements {
-        placements += 1;
-        if !raise_wheels(&mut order, &lifetimes.intervals, &now, placements) {
-            break;
-        }
-        now = placer.place(&order, Fit::Lowest, lower_bound);
-        if now.arena_bytes < best.arena_bytes {
-            best = now.clone();
-        }
+    if best.arena_bytes > enough && effort.placements > 1 {
+        best = raised(lifetimes, &mut placer, order, best, effort);
     }
     best
 }
 
-fn empty() -> Layout {
-    Layout { offsets: Vec::new(), arena_bytes: 0, lower_bound: 0 }
+/// The best of the plain orders, and that order.
+fn first_layout(l: &Lifetimes, placer: &mut Placer, effort: Effort) -> (Vec<usize>, Layout) {
+    let mut best: Option<(Vec<usize>, Layout)> = None;
+    let tries = orders(l).into_iter().flat_map(|order| [(order.clone(), Fit::Lowest), (order, Fit::Tightest)]);
+    for (order, fit) in tries.take(effort.placements.max(1)) {
+        let layout = placer.place(&order, fit, l.peak());
+        if best.as_ref().is_none_or(|b| layout.arena_bytes < b.1.arena_bytes) {
+            best = Some((order, layout));
+        }
+        if effort.is_over() || best.as_ref().is_some_and(|b| b.1.arena_bytes <= effort.enough_bytes) {
+            break;
+        }
+    }
+    best.expect("there is at least one order")
 }
 
-fn keep(best: &mut Option<(Vec<usize>, Layout)>, order: Vec<usize>, layout: Layout) {
-    if best.as_ref().is_none_or(|b| layout.arena_bytes < b.1.arena_bytes) {
-        *best = Some((order, layout));
+/// Heights tried between the one that is wanted and the best one known.
+const HEIGHTS: usize = 5;
+
+/// A complete search for the height that is enough, then for some between it and the best.
+fn below(l: &Lifetimes, effort: Effort, mut best: Layout) -> Layout {
+    let count = l.intervals.len();
+    let steps: usize = l.intervals.iter().map(|i| i.end - i.start + 2).sum();
+    // As long as the placements take: one looks at all pairs, a node of the search at all steps of the intervals.
+    let nodes = effort.placements * count * count * 2 / steps.max(1);
+    let mut height = effort.enough_bytes;
+    for _ in 0..HEIGHTS {
+        match skyline::search(l, height, nodes / HEIGHTS, effort) {
+            Some(found) => return found,
+            None => height += (best.arena_bytes - height) / 2,
+        }
+        if height >= best.arena_bytes {
+            break;
+        }
     }
+    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / HEIGHTS, effort) {
+        best = found;
+    }
+    best
+}
+
+/// Placements after which a walk that found nothing better returns to the best order.
+const STRAY: usize = 20;
+
+/// The walk finds what it finds soon.
+const MOST_RAISES: usize = 400;
+
+/// Improvement of an order by what sticks out.
+fn raised(l: &Lifetimes, placer: &mut Placer, mut order: Vec<usize>, mut best: Layout, effort: Effort) -> Layout {
+    let mut walk = order.clone();
+    let mut now = placer.place(&walk, Fit::Lowest, l.peak());
+    for turn in 0..effort.placements.min(MOST_RAISES) {
+        let is_done = best.arena_bytes <= effort.enough_bytes || effort.is_over();
+        if is_done || !raise_wheels(&mut walk, &l.intervals, &now, turn) {
+            break;
+        }
+        now = placer.place(&walk, Fit::Lowest, l.peak());
+        if now.arena_bytes <= best.arena_bytes {
+            best = now.clone();
+            order.clone_from(&walk);
+        } else if turn.is_multiple_of(STRAY) {
+            now = placer.place(&order, Fit::Lowest, l.peak());
+            walk.clone_from(&order);
+        }
+    }
+    best
 }
 
 /// The orders to begin with.
@@ -122,24 +178,23 @@ fn heaviest_steps(l: &Lifetimes) -> Vec<u64> {
         .collect()
 }
 
-/// Moves the intervals that end above the lower bound forward, far or a little by turns; false if there are none.
-fn raise_wheels(order: &mut Vec<usize>, intervals: &[Interval], layout: &Layout, turn: usize) -> bool {
-    let mut at: Vec<usize> = vec![0; order.len()];
-    for (position, &i) in order.iter().enumerate() {
-        at[i] = position;
+/// Moves intervals that end above the lower bound forward: all of them, or one; far, or a little. False if there are none.
+fn raise_wheels(order: &mut [usize], intervals: &[Interval], layout: &Layout, turn: usize) -> bool {
+    let sticks_out = |i: usize| intervals[i].bytes > 0 && layout.offsets[i] + intervals[i].bytes > layout.lower_bound;
+    let mut positions: Vec<usize> = (0..order.len()).filter(|&at| sticks_out(order[at])).collect();
+    if turn % 4 >= 2 && !positions.is_empty() {
+        let one = positions[(turn * TURN_STRIDE) % positions.len()];
+        positions = vec![one];
     }
-    let sticks_out = |i: usize| layout.offsets[i] + intervals[i].bytes > layout.lower_bound;
-    let mut wheels: Vec<usize> = (0..order.len()).filter(|&i| intervals[i].bytes > 0 && sticks_out(i)).collect();
-    wheels.sort_by_key(|&i| at[i]);
-    let mut raised = false;
-    for &i in &wheels {
-        let from = order.iter().position(|&o| o == i).expect("every interval is in the order");
+    for &from in &positions {
         let to = if turn.is_multiple_of(2) { from / 2 } else { from - from.min(1 + turn / 2) };
-        raised |= to < from;
         order[to..=from].rotate_right(1);
     }
-    raised
+    positions.last().is_some_and(|&at| at > 0)
 }
+
+/// A prime, so that the one that moves is another each turn.
+const TURN_STRIDE: usize = 7919;
 
 /// Which of the gaps that are large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,84 +203,47 @@ enum Fit {
     Tightest,
 }
 
-/// Intervals on a grid of step ranges, so that neighbours in time are found without looking at all.
-struct Placer<'a> {
-    intervals: &'a [Interval],
-    /// Steps of a cell.
-    width: usize,
-    /// Placed intervals of each cell.
-    cells: Vec<Vec<u32>>,
-    /// Placed intervals that span most cells.
-    long: Vec<u32>,
-    /// The placement that an interval was last gathered for.
-    seen: Vec<u32>,
-    gathered: Vec<(u64, u64)>,
+/// A placed interval: its range of bytes and its range of steps.
+#[derive(Clone, Copy)]
+struct Placed {
+    offset: u64,
+    end: u64,
+    from: u32,
+    to: u32,
 }
 
-/// Cells of the grid: about as many as intervals that meet at a step.
-const CELLS: usize = 128;
+/// Placed intervals by offset: one walk upwards finds every gap, and may stop at the first.
+struct Placer<'a> {
+    intervals: &'a [Interval],
+    placed: Vec<Placed>,
+}
 
 impl<'a> Placer<'a> {
     fn new(l: &'a Lifetimes) -> Placer<'a> {
-        Placer {
-            intervals: &l.intervals,
-            width: l.load.len().div_ceil(CELLS).max(1),
-            cells: vec![Vec::new(); CELLS],
-            long: Vec::new(),
-            seen: Vec::new(),
-            gathered: Vec::new(),
-        }
+        Placer { intervals: &l.intervals, placed: Vec::with_capacity(l.intervals.len()) }
     }
 
     fn place(&mut self, order: &[usize], fit: Fit, lower_bound: u64) -> Layout {
-        self.cells.iter_mut().for_each(Vec::clear);
-        self.long.clear();
-        self.seen = vec![u32::MAX; self.intervals.len()];
+        self.placed.clear();
         let mut layout = Layout { offsets: vec![0; self.intervals.len()], arena_bytes: 0, lower_bound };
         for &i in order.iter().filter(|&&i| self.intervals[i].bytes > 0) {
-            self.gather(i, &layout.offsets);
-            let bytes = self.intervals[i].bytes;
-            let offset = gap(&self.gathered, bytes, fit);
+            let (interval, bytes) = (self.intervals[i], self.intervals[i].bytes);
+            let (from, to) = (interval.start as u32, interval.end as u32);
+            let meets = self.placed.iter().filter(|p| p.from <= to && from <= p.to).map(|p| (p.offset, p.end));
+            let offset = gap(meets, bytes, fit);
             layout.offsets[i] = offset;
             layout.arena_bytes = layout.arena_bytes.max(offset + bytes);
-            self.insert(i);
+            let at = self.placed.partition_point(|p| p.offset < offset);
+            self.placed.insert(at, Placed { offset, end: offset + bytes, from, to });
         }
         layout
     }
-
-    fn cells_of(&self, i: usize) -> std::ops::RangeInclusive<usize> {
-        self.intervals[i].start / self.width..=self.intervals[i].end / self.width
-    }
-
-    fn insert(&mut self, i: usize) {
-        let cells = self.cells_of(i);
-        if cells.end() - cells.start() > CELLS / 4 {
-            self.long.push(i as u32);
-            return;
-        }
-        cells.for_each(|c| self.cells[c].push(i as u32));
-    }
-
-    /// The ranges of placed intervals that live when `i` does, by offset.
-    fn gather(&mut self, i: usize, offsets: &[u64]) {
-        let me = self.intervals[i];
-        self.gathered.clear();
-        let cells = self.cells_of(i).map(|c| &self.cells[c]);
-        for &other in cells.flatten().chain(&self.long) {
-            let o = self.intervals[other as usize];
-            if o.start <= me.end && me.start <= o.end && self.seen[other as usize] != i as u32 {
-                self.seen[other as usize] = i as u32;
-                self.gathered.push((offsets[other as usize], offsets[other as usize] + o.bytes));
-            }
-        }
-        self.gathered.sort_unstable();
-    }
 }
 
-/// The offset of the chosen gap between `taken` ranges; above them all if none is large enough.
-fn gap(taken: &[(u64, u64)], bytes: u64, fit: Fit) -> u64 {
+/// The offset of the chosen gap between `taken` ranges, which come in order; above them all if none is large enough.
+fn gap(taken: impl Iterator<Item = (u64, u64)>, bytes: u64, fit: Fit) -> u64 {
     let (mut top, mut best) = (0, None);
-    for &(start, end) in taken {
+    for (start, end) in taken {
         if start >= top + bytes {
             let room = start - top;
             if fit == Fit::Lowest {

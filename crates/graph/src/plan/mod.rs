@@ -19,6 +19,7 @@
 //! were made before is a schedule, and a search only ever inserts, removes and moves executions.
 
 pub mod arena;
+pub mod baseline;
 pub mod check;
 pub mod generate;
 mod json;

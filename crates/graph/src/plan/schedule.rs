@@ -7,6 +7,8 @@ mod read;
 mod tests;
 mod write;
 
+use super::problem::Problem;
+
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -69,6 +71,12 @@ impl Schedule {
         }
     }
 
+    /// Executions beyond the first of each operator.
+    pub fn repeats(&self, p: &Problem) -> usize {
+        let computes = self.steps.iter().filter(|s| matches!(s, Step::Compute { .. })).count();
+        computes.saturating_sub(p.ops().len())
+    }
+
     /// Share of the base time that is added.
     pub fn overhead(&self) -> f64 {
         self.time_ns as f64 / self.base_time_ns.max(1) as f64 - 1.0
@@ -93,6 +101,7 @@ pub struct Shortfall {
     pub smallest_feasible_bytes: u64,
     /// No schedule needs less: proven. The budget may lie between the two.
     pub least_bytes: u64,
-    /// The operator that needs the most at once.
-    pub limiting_op: usize,
+    /// Where the memory goes: the operator that needs `least_bytes` if those exceed the budget, else the one that runs at
+    /// the highest load of the smallest schedule known. `None` if given values alone do not fit.
+    pub limiting_op: Option<usize>,
 }

@@ -40,13 +40,36 @@ fn improvement_lowers_what_the_first_orders_leave() {
     let (mut first, mut improved, mut bound) = (0, 0, 0);
     for _ in 0..30 {
         let l = lifetimes((0..60).map(|_| interval(next(40) as usize, next(12) as usize, 1 + next(90))).collect());
-        first += assign(&l, Effort { placements: 10, ..Effort::default() }).arena_bytes;
+        let quick = assign(&l, Effort { placements: 10, ..Effort::default() });
+        first += quick.arena_bytes;
+        let height = (quick.lower_bound + quick.arena_bytes) / 2;
+        if let Some(found) = skyline::search(&l, height, 10_000, Effort::default()) {
+            verify(&l, &found);
+            assert!(found.arena_bytes <= height);
+        }
         let layout = assign(&l, Effort { placements: 400, ..Effort::default() });
         verify(&l, &layout);
         improved += layout.arena_bytes;
         bound += layout.lower_bound;
     }
     assert!(improved < first && (improved - bound) * 2 < first - bound, "{bound} {improved} {first}");
+}
+
+/// The smallest arena of all orders of placing each interval at the lowest gap: one of them makes any compact layout.
+fn smallest_arena(l: &Lifetimes) -> u64 {
+    fn walk(l: &Lifetimes, order: &mut Vec<usize>, best: &mut u64) {
+        if order.len() == l.intervals.len() {
+            *best = (*best).min(Placer::new(l).place(order, Fit::Lowest, 0).arena_bytes);
+        }
+        for i in (0..l.intervals.len()).filter(|i| !order.contains(i)).collect::<Vec<_>>() {
+            order.push(i);
+            walk(l, order, best);
+            order.pop();
+        }
+    }
+    let mut best = u64::MAX;
+    walk(l, &mut Vec::new(), &mut best);
+    best
 }
 
 #[test]
@@ -58,6 +81,19 @@ fn nested_lifetimes_reach_the_lower_bound() {
 }
 
 proptest! {
+    #[test]
+    fn the_skyline_search_is_complete(
+        rows in prop::collection::vec((0usize..6, 0usize..4, 1u64..6), 1..7),
+    ) {
+        let l = lifetimes(rows.into_iter().map(|(s, n, b)| interval(s, n, b)).collect());
+        let best = smallest_arena(&l);
+        let search = |height| skyline::search(&l, height, 1_000_000, Effort::default());
+        let layout = search(best);
+        prop_assert!(layout.as_ref().is_some_and(|x| x.arena_bytes <= best), "{} is reached", best);
+        verify(&l, &layout.expect("just seen"));
+        prop_assert!(search(best - 1).is_none());
+    }
+
     #[test]
     fn no_two_intervals_overlap(
         rows in prop::collection::vec((0usize..60, 0usize..30, 0u64..20), 0..80), placements in 1usize..60,

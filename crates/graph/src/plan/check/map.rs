@@ -25,12 +25,11 @@ impl Map {
         if bytes == 0 {
             return Ok(());
         }
-        if let Some((_, (other_end, other))) = self.blocks.range(..end).next_back() {
-            if *other_end > offset {
-                return Err(format_error(format!(
-                    "`{who}` at {offset}..{end} overlaps `{other}`, which ends at {other_end}"
-                )));
-            }
+        let below = self.blocks.range(..end).next_back();
+        if let Some((_, (other_end, other))) = below.filter(|(_, (other_end, _))| *other_end > offset) {
+            return Err(format_error(format!(
+                "`{who}` at {offset}..{end} overlaps `{other}`, which ends at {other_end}"
+            )));
         }
         self.blocks.insert(offset, (end, who.to_owned()));
         self.highest = self.highest.max(end);

@@ -13,6 +13,17 @@ impl Problem {
     pub fn from_json(text: &str) -> Result<Problem> {
         Problem::new(Spec::from_json(text)?)
     }
+
+    /// The problem that a schedule's JSON form carries, if it carries one.
+    ///
+    /// # Errors
+    /// As [`Problem::from_json`].
+    pub fn in_schedule(text: &str) -> Result<Option<Problem>> {
+        let top = json::document(text)?;
+        let Some(value) = top.get("problem") else { return Ok(None) };
+        let read = || Problem::new(Spec::from_object(json::to_object("problem", value)?)?);
+        read().map(Some).map_err(|e| e.context("problem"))
+    }
 }
 
 impl Spec {
@@ -22,15 +33,18 @@ impl Spec {
     /// [`remat_types::ErrorKind::Format`], with the place: a missing field, a wrong type, a number that is negative, not
     /// whole or too large.
     pub fn from_json(text: &str) -> Result<Spec> {
-        let top = json::document(text)?;
+        Spec::from_object(&json::document(text)?)
+    }
+
+    fn from_object(top: &Object) -> Result<Spec> {
         Ok(Spec {
-            align: json::number_or(&top, "align", 1)?,
-            values: json::objects(&top, "values", |v| {
+            align: json::number_or(top, "align", 1)?,
+            values: json::objects(top, "values", |v| {
                 Ok((json::text(v, "name")?.to_owned(), json::number(v, "bytes")?))
             })?,
-            ops: json::objects(&top, "ops", op)?,
-            outputs: json::texts(&top, "outputs")?,
-            spill: spill(&top)?,
+            ops: json::objects(top, "ops", op)?,
+            outputs: json::texts(top, "outputs")?,
+            spill: spill(top)?,
         })
     }
 }

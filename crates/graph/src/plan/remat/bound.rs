@@ -24,13 +24,17 @@
 use super::flow::{Flow, UNLIMITED};
 use crate::plan::problem::{OutputKind, Problem};
 
-/// Bytes that no schedule does without, and the operator at which it needs them.
-pub(crate) fn least_bytes(p: &Problem) -> (u64, usize) {
+/// Bytes that no schedule does without, and the operator at which it needs them, if it is one.
+pub(crate) fn least_bytes(p: &Problem) -> (u64, Option<usize>) {
     let needs = |o: usize| held_bytes(p, o) + p.given_bytes();
     let limiting = (0..p.ops().len()).max_by_key(|&o| (needs(o), std::cmp::Reverse(o)));
     let at_end: u64 = storages_of(p, p.outputs().iter().copied()).iter().map(|&s| p.storages()[s].padded).sum();
-    let (bytes, op) = limiting.map_or((p.given_bytes(), 0), |o| (needs(o), o));
-    (bytes.max(at_end + p.given_bytes()), op)
+    let (bytes, op) = limiting.map_or((p.given_bytes(), None), |o| (needs(o), Some(o)));
+    // At the end the last operator has run and holds what is left.
+    if at_end + p.given_bytes() > bytes {
+        return (at_end + p.given_bytes(), p.ops().len().checked_sub(1));
+    }
+    (bytes, op)
 }
 
 /// Storages of values, without given ones and without repetition.

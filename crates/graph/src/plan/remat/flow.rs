@@ -110,7 +110,8 @@ mod tests {
     fn the_flow_is_the_cut() {
         // Cormen et al., figure 26.1: 23.
         let mut f = Flow::new(6);
-        let edges = [(0, 1, 16), (0, 2, 13), (1, 3, 12), (2, 1, 4), (3, 2, 9), (2, 4, 14), (4, 3, 7), (3, 5, 20), (4, 5, 4)];
+        let edges =
+            [(0, 1, 16), (0, 2, 13), (1, 3, 12), (2, 1, 4), (3, 2, 9), (2, 4, 14), (4, 3, 7), (3, 5, 20), (4, 5, 4)];
         edges.into_iter().for_each(|(a, b, c)| f.edge(a, b, c));
         assert_eq!(f.run(0, 5), 23);
         let side = f.source_side(0);

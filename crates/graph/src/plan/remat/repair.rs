@@ -5,6 +5,8 @@
 //! price is the added time; its worth is the excess bytes it takes away, at the peak (`reach` 0) or over all steps that
 //! have too much (`reach` 1). An execution that is needed later anyway may move forward at no price.
 
+use std::time::Instant;
+
 use super::model::Model;
 use super::state::{Rng, State};
 
@@ -17,11 +19,26 @@ pub(crate) struct Style {
     pub(crate) noise: f64,
 }
 
+/// When a repair is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    /// By the clock.
+    pub(crate) until: Instant,
+    /// By the sequence's own time.
+    pub(crate) longest_ns: u64,
+}
+
+impl Deadline {
+    fn is_over(self) -> bool {
+        Instant::now() >= self.until
+    }
+}
+
 /// Why no sequence came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
-    /// Nothing can be let go while this unit runs.
-    At(u32),
+    /// Nothing can be let go at the highest load.
+    AtPeak,
     /// It takes longer than is of interest.
     TooLong,
 }
@@ -30,9 +47,11 @@ pub(crate) enum Stuck {
 #[derive(Debug, Default)]
 struct Move {
     score: f64,
+    /// Bytes at the highest step.
+    freed: u64,
     /// Step before which `units` run.
     at: u32,
-    /// Sorted, so in a valid order.
+    /// Fetches, then the others in their own order, so in a valid one.
     units: Vec<u32>,
     /// Steps that need not run any more.
     removed: Vec<u32>,
@@ -44,41 +63,58 @@ pub(crate) fn repair(
     state: &mut State,
     budget: u64,
     style: Style,
-    longest_ns: u64,
+    deadline: Deadline,
     rng: &mut Rng,
 ) -> Result<(), Stuck> {
-    let mut search = Search { m, budget, style, excess: Vec::new(), over: Vec::new(), units: Vec::new(), todo: Vec::new() };
+    let mut search = Search {
+        m,
+        budget,
+        style,
+        excess: Vec::new(),
+        over: Vec::new(),
+        units: Vec::new(),
+        todo: Vec::new(),
+        goes_deep: false,
+    };
     // Moves can undo each other; a repair that helps adds a few executions for each unit.
-    let most_steps = 8 * m.units.len() + 64;
+    let most_steps = 8 * m.base + 64;
     loop {
         let (step, load) = state.peak();
         if load <= budget {
             return Ok(());
         }
-        if state.time_ns > longest_ns || state.sequence.len() > most_steps {
+        if state.time_ns > deadline.longest_ns || state.sequence.len() > most_steps || deadline.is_over() {
             return Err(Stuck::TooLong);
         }
-        let best = search.best(state, step as u32, rng).ok_or(Stuck::At(state.sequence[step]))?;
-        apply(m, state, &best);
+        let moves = search.best(state, step as u32, rng);
+        if moves.is_empty() {
+            return Err(Stuck::AtPeak);
+        }
+        apply(m, state, &moves);
     }
 }
 
-fn apply(m: &Model, state: &mut State, mv: &Move) {
-    let mut sequence = Vec::with_capacity(state.sequence.len() + mv.units.len());
-    for (step, &unit) in state.sequence.iter().enumerate() {
-        if step as u32 == mv.at {
+fn apply(m: &Model, state: &mut State, moves: &[Move]) {
+    let mut sequence = Vec::with_capacity(state.sequence.len() + 4 * moves.len());
+    let mut moves: Vec<&Move> = moves.iter().collect();
+    moves.sort_by_key(|mv| mv.at);
+    let mut next = moves.iter().peekable();
+    for step in 0..=state.sequence.len() as u32 {
+        while let Some(mv) = next.next_if(|mv| mv.at == step) {
             sequence.extend(&mv.units);
         }
-        if !mv.removed.contains(&(step as u32)) {
-            sequence.push(unit);
+        let is_removed = moves.iter().any(|mv| mv.removed.contains(&step));
+        if !is_removed && (step as usize) < state.sequence.len() {
+            sequence.push(state.sequence[step as usize]);
         }
-    }
-    if mv.at as usize == state.sequence.len() {
-        sequence.extend(&mv.units);
     }
     state.sequence = sequence;
     state.evaluate(m);
 }
+
+/// So many candidates for each move that is made at once: on large problems, weighing all of them again after each
+/// move would be most of the work.
+const CANDIDATES_PER_MOVE: usize = 256;
 
 struct Search<'m> {
     m: &'m Model,
@@ -90,6 +126,18 @@ struct Search<'m> {
     over: Vec<u32>,
     units: Vec<u32>,
     todo: Vec<u32>,
+    /// The last closure has more than one unit, or failed.
+    goes_deep: bool,
+}
+
+/// How a storage that was given up comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It is made again, and what that needs too.
+    Make,
+    /// It is made again from inputs that are held.
+    Hold,
+    Fetch,
 }
 
 /// What a closure costs.
@@ -100,22 +148,40 @@ struct Price {
 }
 
 impl Search<'_> {
-    fn best(&mut self, state: &State, step: u32, rng: &mut Rng) -> Option<Move> {
+    /// The best moves, best first; one unless there are many candidates and much to do.
+    fn best(&mut self, state: &State, step: u32, rng: &mut Rng) -> Vec<Move> {
         self.sum_excess(state);
-        let mut best: Option<Move> = None;
+        let mut moves: Vec<Move> = Vec::new();
         for instance in &state.instances {
             if self.m.storages[instance.storage as usize].bytes == 0 {
                 continue;
             }
             let Some((before, at)) = state.gap_around(instance, step) else { continue };
-            for holds_inputs in [false, true] {
-                let Some(mv) = self.weigh(state, instance.storage, step, (before, at), holds_inputs, rng) else { continue };
-                if best.as_ref().is_none_or(|b| mv.score < b.score) {
-                    best = Some(mv);
-                }
-            }
+            let gap = (before, at);
+            let made = self.weigh(state, instance.storage, step, gap, Way::Make, rng);
+            // Where nothing had to be made again, holding it longer is no other way.
+            let is_deep = self.goes_deep;
+            let held = is_deep.then(|| self.weigh(state, instance.storage, step, gap, Way::Hold, rng)).flatten();
+            let may_fetch = self.m.fetch_of(instance.storage).is_some();
+            let fetched = may_fetch.then(|| self.weigh(state, instance.storage, step, gap, Way::Fetch, rng)).flatten();
+            moves.extend([made, held, fetched].into_iter().flatten().min_by(|a, b| a.score.total_cmp(&b.score)));
         }
-        best
+        let most = (moves.len() / CANDIDATES_PER_MOVE).max(1);
+        if moves.len() > most {
+            moves.select_nth_unstable_by(most - 1, |a, b| a.score.total_cmp(&b.score));
+            moves.truncate(most);
+        }
+        moves.sort_by(|a, b| a.score.total_cmp(&b.score));
+        // Half of what is to be done: the rest is weighed with this done.
+        let mut to_do = (state.load[step as usize] - self.budget) / 2;
+        let is_first_or_needed = |mv: &Move| {
+            let is_needed = to_do > 0;
+            to_do = to_do.saturating_sub(mv.freed);
+            is_needed
+        };
+        let count = moves.iter().map(is_first_or_needed).take_while(|needed| *needed).count().max(1);
+        moves.truncate(count);
+        moves
     }
 
     fn sum_excess(&mut self, state: &State) {
@@ -139,11 +205,11 @@ impl Search<'_> {
         storage: u32,
         step: u32,
         gap: (u32, u32),
-        holds_inputs: bool,
+        way: Way,
         rng: &mut Rng,
     ) -> Option<Move> {
         let (before, at) = gap;
-        let price = self.closure(state, storage, step, at, holds_inputs)?;
+        let price = self.closure(state, storage, step, at, way)?;
         let mut freed: u64 = 0;
         for &u in &self.units {
             for &s in &self.m.units[u as usize].outputs {
@@ -165,8 +231,8 @@ impl Search<'_> {
         let noise = 1.0 + self.style.noise * rng.unit();
         let score = (time_ns as f64 + 1.0) * noise / self.worth(state, step, before, at, freed);
         let mut units = self.units.clone();
-        units.sort_unstable();
-        Some(Move { score, at, units, removed })
+        units.sort_unstable_by_key(|&u| (!self.m.is_fetch(u), u));
+        Some(Move { score, freed, at, units, removed })
     }
 
     /// Excess bytes that the move takes away.
@@ -182,10 +248,14 @@ impl Search<'_> {
     }
 
     /// Collects in `units` what has to run before `at` so that `storage` is there again.
-    fn closure(&mut self, state: &State, storage: u32, step: u32, at: u32, holds_inputs: bool) -> Option<Price> {
+    fn closure(&mut self, state: &State, storage: u32, step: u32, at: u32, way: Way) -> Option<Price> {
         self.units.clear();
         self.todo.clear();
-        self.todo.push(self.m.storages[storage as usize].producer);
+        self.todo.push(match way {
+            Way::Fetch => self.m.fetch_of(storage)?,
+            Way::Make | Way::Hold => self.m.storages[storage as usize].producer,
+        });
+        self.goes_deep = true;
         let mut price = Price { time_ns: 0, held_bytes: 0 };
         let mut held = Vec::new();
         while let Some(u) = self.todo.pop() {
@@ -207,21 +277,35 @@ impl Search<'_> {
                 let bytes = self.m.storages[input as usize].bytes;
                 let producer = self.m.storages[input as usize].producer;
                 let has_room = state.largest_load(instance.end + 1, at) + bytes <= self.budget;
-                if has_room || (holds_inputs && is_first) || !can_repeat(self.m, state, producer, at) {
-                    held.push(input);
-                    price.held_bytes += if instance.end < step { bytes } else { 0 };
-                } else {
-                    self.todo.push(producer);
+                let is_to_hold = has_room || (way == Way::Hold && is_first);
+                let way_back = self.way_back(state, input, producer, at);
+                match way_back.filter(|_| !is_to_hold) {
+                    Some(unit) => self.todo.push(unit),
+                    None => {
+                        held.push(input);
+                        price.held_bytes += if instance.end < step { bytes } else { 0 };
+                    }
                 }
             }
         }
+        self.goes_deep = self.units.len() > 1;
         Some(price)
+    }
+
+    /// What brings an input back: to fetch it or to make it again, whichever takes less by itself.
+    fn way_back(&self, state: &State, input: u32, producer: u32, at: u32) -> Option<u32> {
+        let producer = Some(producer).filter(|&u| can_repeat(self.m, state, u, at));
+        let ways = [self.m.fetch_of(input), producer].into_iter().flatten();
+        ways.min_by_key(|&u| self.m.units[u as usize].time_ns)
     }
 
     /// The next execution of `u`, if there is room to hold what it makes from `at` on instead.
     fn can_replace(&self, state: &State, u: u32, at: u32) -> Option<u32> {
         let outputs = &self.m.units[u as usize].outputs;
         let later = state.instance_after(*outputs.first()?, at)?.start;
+        if state.sequence[later as usize] != u {
+            return None;
+        }
         let bytes: u64 = outputs.iter().map(|&s| self.m.storages[s as usize].bytes).sum();
         (state.largest_load(at, later) + bytes <= self.budget).then_some(later)
     }
@@ -234,13 +318,13 @@ fn can_repeat(m: &Model, state: &State, u: u32, at: u32) -> bool {
 }
 
 /// Removes executions that there is room to do without, the longest first.
-pub(crate) fn relax(m: &Model, state: &mut State, budget: u64) {
+pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadline) {
     loop {
-        let mut steps: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(state, s)).collect();
+        let mut steps: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(m, state, s)).collect();
         steps.sort_by_key(|&s| std::cmp::Reverse((m.units[state.sequence[s as usize] as usize].time_ns, s)));
         let mut has_changed = false;
         let mut i = 0;
-        while i < steps.len() {
+        while i < steps.len() && !deadline.is_over() {
             let step = steps[i];
             i += 1;
             if !can_remove(m, state, step, budget) {
@@ -257,16 +341,18 @@ pub(crate) fn relax(m: &Model, state: &mut State, budget: u64) {
     }
 }
 
-/// True if the step is not the first execution of its unit.
-pub(crate) fn is_repeat(state: &State, step: u32) -> bool {
-    state.first_step[state.sequence[step as usize] as usize] != step
+/// True if the step fetches, or is not the first execution of its unit.
+pub(crate) fn is_repeat(m: &Model, state: &State, step: u32) -> bool {
+    let unit = state.sequence[step as usize];
+    m.is_fetch(unit) || state.first_step[unit as usize] != step
 }
 
 fn can_remove(m: &Model, state: &State, step: u32, budget: u64) -> bool {
     let unit = &m.units[state.sequence[step as usize] as usize];
     let needed = |s: u32| state.instance_after(s, step).filter(|i| i.start == step && i.end > step);
     let bytes: u64 = unit.outputs.iter().filter(|&&s| needed(s).is_some()).map(|&s| m.storages[s as usize].bytes).sum();
-    unit.outputs.iter().filter(|&&s| needed(s).is_some()).all(|&s| {
-        state.instance_at(s, step).is_some_and(|i| state.largest_load(i.end + 1, step) + bytes <= budget)
-    })
+    unit.outputs
+        .iter()
+        .filter(|&&s| needed(s).is_some())
+        .all(|&s| state.instance_at(s, step).is_some_and(|i| state.largest_load(i.end + 1, step) + bytes <= budget))
 }

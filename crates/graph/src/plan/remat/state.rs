@@ -37,7 +37,12 @@ pub(crate) struct State {
     /// For each storage, its latest instance.
     latest: Vec<u32>,
     deltas: Vec<i64>,
+    /// Largest loads of [`BLOCK`] steps each.
+    block_loads: Vec<u64>,
 }
+
+/// Steps whose largest load is kept.
+const BLOCK: usize = 32;
 
 impl State {
     pub(crate) fn new(m: &Model, sequence: Vec<u32>) -> State {
@@ -50,6 +55,7 @@ impl State {
             uses: Vec::new(),
             latest: Vec::new(),
             deltas: Vec::new(),
+            block_loads: Vec::new(),
         };
         s.evaluate(m);
         s
@@ -123,6 +129,8 @@ impl State {
             now += d;
             self.load.push(now as u64);
         }
+        self.block_loads.clear();
+        self.block_loads.extend(self.load.chunks(BLOCK).map(|c| c.iter().copied().max().unwrap_or(0)));
     }
 
     /// The step of the largest load, the first among equals, and that load.
@@ -178,8 +186,17 @@ impl State {
 
     /// The largest load of the steps from `from` up to, not with, `to`.
     pub(crate) fn largest_load(&self, from: u32, to: u32) -> u64 {
-        let range = self.load.get(from as usize..(to as usize).min(self.load.len()));
-        range.and_then(|r| r.iter().copied().max()).unwrap_or(0)
+        let (from, to) = (from as usize, (to as usize).min(self.load.len()));
+        if from >= to {
+            return 0;
+        }
+        let most = |range: &[u64]| range.iter().copied().max().unwrap_or(0);
+        let (first, last) = (from.div_ceil(BLOCK), to / BLOCK);
+        if first >= last {
+            return most(&self.load[from..to]);
+        }
+        let ends = most(&self.load[from..first * BLOCK]).max(most(&self.load[last * BLOCK..to]));
+        ends.max(most(&self.block_loads[first..last]))
     }
 }
 

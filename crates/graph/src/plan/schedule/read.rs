@@ -15,12 +15,15 @@ impl Plan {
     pub fn from_json(text: &str, p: &Problem) -> Result<Plan> {
         let top = json::document(text)?;
         if !json::bool_or(&top, "feasible", true)? {
-            let name = json::text(&top, "limiting_op")?;
+            let op = top.get("limiting_op").filter(|v| !v.is_null()).map(|v| {
+                let found = op_named(p, json::to_text("limiting_op", v)?);
+                found.map_err(|e| e.context("limiting_op"))
+            });
             return Ok(Plan::Infeasible(Shortfall {
                 budget_bytes: json::number(&top, "budget_bytes")?,
                 smallest_feasible_bytes: json::number(&top, "smallest_feasible_bytes")?,
                 least_bytes: json::number_or(&top, "least_bytes", 0)?,
-                limiting_op: op_named(p, name).map_err(|e| e.context("limiting_op"))?,
+                limiting_op: op.transpose()?,
             }));
         }
         let none = Object::new();

@@ -31,9 +31,20 @@ fn what_is_written_reads_back_equal() {
     let (p, s) = example();
     let plan = Plan::Feasible(s);
     assert_eq!(Plan::from_json(&plan.to_json(&p), &p).expect("own output"), plan);
-    let none =
-        Plan::Infeasible(Shortfall { budget_bytes: 3, smallest_feasible_bytes: 14, least_bytes: 13, limiting_op: 0 });
+    let none = Plan::Infeasible(Shortfall {
+        budget_bytes: 3,
+        smallest_feasible_bytes: 14,
+        least_bytes: 13,
+        limiting_op: Some(0),
+    });
     assert_eq!(Plan::from_json(&none.to_json(&p), &p).expect("own output"), none);
+    for plan in [plan, none] {
+        let text = plan.to_json_with_problem(&p);
+        let carried = Problem::in_schedule(&text).expect("own output").expect("it carries its problem");
+        assert_eq!(carried.spec(), p.spec());
+        assert_eq!(Plan::from_json(&text, &carried).expect("own output"), plan);
+        assert!(Problem::in_schedule(&plan.to_json(&p)).expect("own output").is_none());
+    }
 }
 
 #[test]

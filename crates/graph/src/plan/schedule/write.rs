@@ -13,6 +13,14 @@ impl Plan {
             Plan::Infeasible(s) => s.to_json(p),
         }
     }
+
+    /// The JSON form with the problem in its field `problem`, so that the file can be checked by itself.
+    pub fn to_json_with_problem(&self, p: &Problem) -> String {
+        let text = self.to_json(p);
+        let open = text.trim_end().strip_suffix('}').map(str::trim_end);
+        let open = open.expect("both forms are objects");
+        format!("{open},\n  \"problem\": {}}}\n", p.spec().to_json())
+    }
 }
 
 impl Shortfall {
@@ -24,7 +32,7 @@ impl Shortfall {
             "budget_bytes": self.budget_bytes,
             "smallest_feasible_bytes": self.smallest_feasible_bytes,
             "least_bytes": self.least_bytes,
-            "limiting_op": p.ops().get(self.limiting_op).map(|o| o.name.as_str()),
+            "limiting_op": self.limiting_op.map(|o| &p.ops()[o].name),
         });
         format!("{v:#}\n")
     }
