@@ -25,7 +25,7 @@ pub mod tracing {
 }
 
 pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
-pub use executable::{Executable, MemoryFigures};
+pub use executable::{Executable, ExecutableOptions, MemoryFigures};
 pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
 pub use profile::Trace;
 pub use remat::{Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate};

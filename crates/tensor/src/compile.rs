@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use remat_graph::ir::Graph;
+use remat_graph::ir::{Graph, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
-use remat_runtime::{Channel, Device, Executable, Handle, Kind, NotUpdated};
-use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
+use remat_runtime::{Channel, Device, Executable, ExecutableOptions, Handle, Kind,
+    MemoryFigures, NotUpdated, padded};
+use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
 
 use crate::Tensor;
 use crate::tape::{Leaf, lock};
@@ -113,6 +114,10 @@ const MAX_ENTRIES: usize = 16;
 pub struct CompileOptions {
     /// What passes may do to the graph.
     pub passes: PassOptions,
+    /// Most bytes of a run: states, inputs, outputs and everything between them. What does not fit is computed again,
+    /// in an order that the planner chooses when the function is compiled. Unless set, a device with a budget gives what
+    /// it leaves beside all else that is on it then; another device gives no limit.
+    pub memory_budget: Option<usize>,
 }
 
 /// A function of tensors, compiled; see [`compile`].
@@ -193,6 +198,11 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         Ok(self.executable(x)?.graph().clone())
     }
 
+    /// What the forms compiled so far take, the one used last at the end.
+    pub fn figures(&self) -> Vec<MemoryFigures> {
+        self.entries.iter().map(|e| e.executable.figures()).collect()
+    }
+
     /// How often the function was traced.
     pub fn traces(&self) -> usize {
         self.traces
@@ -244,6 +254,21 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.entry(facts, traced, &seen, &updated)
     }
 
+    /// The budget of a run of `g`, and what of it is not its workspace.
+    fn budget(&self, g: &Graph) -> Result<Option<(usize, usize)>> {
+        let of = |v: ValueId| padded(g.fact(v).bytes());
+        let given: usize = g.inputs().iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
+        let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();
+        if let Some(budget) = self.options.memory_budget {
+            return Ok(Some((budget, given + outputs)));
+        }
+        let Some(budget) = self.device.options().budget_bytes else { return Ok(None) };
+        // States and inputs are on the device already.
+        let channel = self.device.channel();
+        channel.sync()?;
+        Ok(Some((budget, channel.stats()?.in_use_bytes + outputs)))
+    }
+
     fn entry(&self, facts: Vec<Fact>, traced: Traced, seen: &[Seen], updated: &[Handle]) -> Result<Entry> {
         let Traced { graph, captured, host_inputs, guards, marks_step } = traced;
         let state = |h: Handle| {
@@ -257,7 +282,11 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let outputs = graph.outputs().len();
         let threads = self.device.options().threads;
         let (graph, _) = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?;
-        let executable = Arc::new(Executable::new(Arc::new(graph), threads)?);
+        let budget = self.budget(&graph)?;
+        let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
+        let options = ExecutableOptions { workspace_limit, ..Default::default() };
+        let executable = Executable::with(Arc::new(graph), threads, &options);
+        let executable = Arc::new(executable.map_err(|e| of_the_whole_run(e, budget))?);
         let op = OpRef::from_shared(executable.clone());
         let states: Vec<State> = captured.into_iter().map(state).collect();
         let address = |i: &usize| match &states[*i] {
@@ -268,6 +297,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         order.sort_by_key(address);
         Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs })
     }
+}
+
+/// The error of a workspace that its limit cannot hold, with the figures of the run's budget.
+fn of_the_whole_run(e: Error, budget: Option<(usize, usize)>) -> Error {
+    let (Some((budget_bytes, beside)), Some(s)) = (budget, e.shortfall()) else { return e };
+    let mut s = s.clone();
+    s.pinned.push(PinnedBytes { by: "states, inputs, outputs and what else is on the device".into(), bytes: beside });
+    s.pinned.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    s.smallest_feasible_bytes += beside;
+    Error::budget(BudgetShortfall { budget_bytes, ..s })
 }
 
 impl Entry {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use remat_nn::*;
 use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions};
-use remat_tensor::{Tensor, compile, no_grad};
+use remat_tensor::{CompileOptions, Tensor, compile, compile_with, no_grad};
 use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::support::{cpu, host, tensor, wave32};
@@ -304,4 +304,58 @@ fn executables_of_one_graph_run_on_several_threads() {
             });
         }
     });
+}
+
+/// A training step of eight wide layers, compiled within a share of the memory that it takes without a budget.
+fn deep(share: Option<f64>) -> (Vec<f32>, Vec<(String, Vec<u8>)>, remat_runtime::MemoryFigures) {
+    let d = cpu();
+    let mut cx = InitCx::new(&d, 3);
+    let mut net = Sequential::new();
+    for _ in 0..8 {
+        net = net.then(Linear::new(&mut cx, 16, 16).expect("fits")).then(Tanh);
+    }
+    let net = Rc::new(net);
+    let o = SgdOptions { lr: 0.05, momentum: 0.9, ..Default::default() };
+    let sgd = Rc::new(RefCell::new(Sgd::new(net.named_parameters(), o).expect("valid")));
+    let compile = |memory_budget: Option<usize>| {
+        let (net, sgd) = (net.clone(), sgd.clone());
+        compile_with(&d, CompileOptions { memory_budget, ..Default::default() }, move |x: &[Tensor]| {
+            let loss = net.forward(&x[0])?.square()?.mean()?;
+            loss.backward()?;
+            sgd.borrow_mut().step()?;
+            Ok(vec![loss.detach()])
+        })
+    };
+    let x = tensor(&d, &wave32(256 * 16, 0.5), [256, 16]);
+    let free = compile(None).executable(&[&x]).expect("compiles").figures();
+    let all = free.arena_bytes + free.state_bytes + free.input_bytes + free.output_bytes;
+    let mut f = compile(share.map(|s| (all as f64 * s) as usize));
+    let losses = (0..5).map(|_| f.call(&[&x]).and_then(|y| y[0].item::<f32>()).expect("runs")).collect();
+    let bits = net.state_dict().expect("values").into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect();
+    (losses, bits, f.figures()[0])
+}
+
+#[test]
+fn a_budget_of_a_compiled_step_is_kept_and_changes_no_bit() {
+    let (losses, bits, free) = deep(None);
+    assert_eq!(free.recomputed_calls, 0);
+    for share in [0.75, 0.6] {
+        let (l, b, f) = deep(Some(share));
+        assert_eq!((&l, &b), (&losses, &bits), "{share}");
+        let total = |f: remat_runtime::MemoryFigures| f.arena_bytes + f.state_bytes + f.input_bytes + f.output_bytes;
+        assert!(total(f) as f64 <= total(free) as f64 * share, "{f:?} of {free:?}");
+        assert!(f.recomputed_calls > 0, "{f:?}");
+    }
+}
+
+#[test]
+fn a_budget_that_cannot_be_met_is_refused_when_it_is_compiled() {
+    let d = cpu();
+    let options = CompileOptions { memory_budget: Some(1000), ..Default::default() };
+    let mut f = compile_with(&d, options, |x: &[Tensor]| Ok(vec![x[0].exp()?.matmul(&x[0].sin()?)?.sum()?]));
+    let x = tensor(&d, &wave32(256, 0.5), [16, 16]);
+    let e = f.call(&[&x]).expect_err("1000 bytes");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    let s = e.shortfall().expect("figures");
+    assert!(s.smallest_feasible_bytes >= 3 * 1024, "{s:?}");
 }

@@ -1,20 +1,18 @@
-//! From a graph to a list of calls: places, lifetimes, offsets.
+//! From a graph to a list of calls on storages that have no offsets yet.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use remat_graph::ir::{Graph, NodeId, Origin, ValueId};
-use remat_graph::plan::arena::{Effort, assign};
-use remat_graph::plan::lifetime::{Interval, Lifetimes};
 use remat_ops::shape::Contiguous;
 use remat_ops::{LayoutReq, OpRef};
 use remat_types::{Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, SmallVec};
 
-use super::{Executable, MemoryFigures, Operand, Place, Step, Target};
-use crate::arena::padded;
+use super::Place;
 
-pub(super) fn build(graph: Arc<Graph>, threads: usize) -> Result<Executable> {
-    let mut b = Build::new(&graph, threads);
+/// The calls of a graph in its own order. With `takeover`, outputs take the storage of temporaries that die with the
+/// call: less memory, but what was taken over cannot be read again.
+pub(super) fn lower(graph: &Graph, threads: usize, takeover: bool) -> Result<Lowered> {
+    let mut b = Build::new(graph, threads, takeover);
     b.place_given();
     b.find_last_updates();
     b.find_last_reads();
@@ -23,68 +21,75 @@ pub(super) fn build(graph: Arc<Graph>, threads: usize) -> Result<Executable> {
         b.node(n)?;
     }
     b.copy_results();
-    b.finish(&graph)
+    Ok(b.out)
 }
 
 /// Where a storage is while the offsets are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Root {
+pub(super) enum Root {
     Given(Place),
     /// Index into the temporaries.
     Temp(usize),
 }
 
-/// A storage that lives within a run.
-struct Temp {
-    bytes: usize,
-    first: usize,
-    last: usize,
+/// A storage that lives within a run, from its first call to its last.
+pub(super) struct Temp {
+    pub(super) bytes: usize,
+    pub(super) first: usize,
+    pub(super) last: usize,
+}
+
+/// Calls whose temporaries have no offsets yet.
+#[derive(Default)]
+pub(super) struct Lowered {
+    pub(super) drafts: Vec<Draft>,
+    pub(super) temps: Vec<Temp>,
+    pub(super) constants: Vec<Arc<HostTensor>>,
+    pub(super) x: Vec<Fact>,
+    pub(super) y: Facts,
+    /// (input, output) of each state with a next version.
+    pub(super) updates: Vec<(usize, usize)>,
 }
 
 struct Build<'g> {
     graph: &'g Graph,
     threads: usize,
+    takeover: bool,
     /// Where each value lies, once it does.
     at: Vec<Option<(Root, Layout)>>,
-    temps: Vec<Temp>,
-    constants: Vec<Arc<HostTensor>>,
-    x: Vec<Fact>,
-    y: Facts,
-    updates: Vec<(usize, usize)>,
+    out: Lowered,
     /// For each node the (input, output) pairs that write a state in place.
     in_place: Vec<SmallVec<[(usize, usize); 2]>>,
     /// For each value, the last node that reads its storage or a view of it; `None` if the run gives it back.
     last_read: Vec<Option<NodeId>>,
     /// The output of the run into which a value is computed.
     into: Vec<Option<usize>>,
-    steps: Vec<Draft>,
     contiguous: OpRef,
 }
 
-/// A step whose temporaries have no offsets yet.
-struct Draft {
-    op: OpRef,
-    x: SmallVec<[(Root, usize, Fact, Layout); 4]>,
-    y: SmallVec<[(Root, Fact, Option<usize>); 2]>,
-    workspace: Option<usize>,
-    node: Option<NodeId>,
+/// A call whose temporaries have no offsets yet.
+pub(super) struct Draft {
+    pub(super) op: OpRef,
+    /// Storage, its bytes, fact and layout.
+    pub(super) x: SmallVec<[(Root, usize, Fact, Layout); 4]>,
+    /// Storage, fact, and the input whose storage it is.
+    pub(super) y: SmallVec<[(Root, Fact, Option<usize>); 2]>,
+    /// The temporary that is its workspace.
+    pub(super) workspace: Option<usize>,
+    pub(super) node: Option<NodeId>,
 }
 
 impl<'g> Build<'g> {
-    fn new(graph: &'g Graph, threads: usize) -> Self {
+    fn new(graph: &'g Graph, threads: usize, takeover: bool) -> Self {
         Build {
             graph,
             threads,
+            takeover,
             at: vec![None; graph.values().len()],
-            temps: Vec::new(),
-            constants: Vec::new(),
-            x: Vec::new(),
-            y: Facts::new(),
-            updates: Vec::new(),
+            out: Lowered::default(),
             in_place: vec![SmallVec::new(); graph.nodes().len()],
             last_read: vec![None; graph.values().len()],
             into: vec![None; graph.values().len()],
-            steps: Vec::new(),
             contiguous: OpRef::new(Contiguous),
         }
     }
@@ -101,25 +106,25 @@ impl<'g> Build<'g> {
     fn place_given(&mut self) {
         let g = self.graph;
         for v in g.inputs() {
-            self.give(*v, Place::Input(self.x.len()));
-            self.x.push(Self::plain(g.fact(*v)));
+            self.give(*v, Place::Input(self.out.x.len()));
+            self.out.x.push(Self::plain(g.fact(*v)));
         }
-        self.y.extend(g.outputs().iter().map(|o| Self::plain(g.fact(o.value))));
+        self.out.y.extend(g.outputs().iter().map(|o| Self::plain(g.fact(o.value))));
         for s in g.states() {
             let fact = Self::plain(g.fact(s.value));
             if s.next.is_some() {
-                self.updates.push((self.x.len(), self.y.len()));
-                self.give(s.value, Place::Output(self.y.len()));
-                self.y.push(fact.clone());
+                self.out.updates.push((self.out.x.len(), self.out.y.len()));
+                self.give(s.value, Place::Output(self.out.y.len()));
+                self.out.y.push(fact.clone());
             } else {
-                self.give(s.value, Place::Input(self.x.len()));
+                self.give(s.value, Place::Input(self.out.x.len()));
             }
-            self.x.push(fact);
+            self.out.x.push(fact);
         }
         for v in g.value_ids() {
             if let Origin::Constant(data) = &g.value(v).origin {
-                self.give(v, Place::Constant(self.constants.len()));
-                self.constants.push(data.clone());
+                self.give(v, Place::Constant(self.out.constants.len()));
+                self.out.constants.push(data.clone());
             }
         }
     }
@@ -168,6 +173,9 @@ impl<'g> Build<'g> {
 
     /// The input whose temporary dies with this node, so that output `j` may take it over.
     fn dying(&self, id: NodeId, j: usize, x: &[(Root, usize, Fact, Layout)], taken: &[Option<usize>]) -> Option<usize> {
+        if !self.takeover {
+            return None;
+        }
         let n = self.graph.node(id);
         let bytes = self.graph.fact(n.y[j]).bytes();
         let fits = |i: usize| {
@@ -216,24 +224,24 @@ impl<'g> Build<'g> {
     }
 
     fn temp(&mut self, bytes: usize) -> usize {
-        let now = self.steps.len();
-        self.temps.push(Temp { bytes, first: now, last: now });
-        self.temps.len() - 1
+        let now = self.out.drafts.len();
+        self.out.temps.push(Temp { bytes, first: now, last: now });
+        self.out.temps.len() - 1
     }
 
     fn touch(&mut self, root: Root) {
         if let Root::Temp(t) = root {
-            self.temps[t].last = self.steps.len();
+            self.out.temps[t].last = self.out.drafts.len();
         }
     }
 
     /// Bytes of the storage in which a value lies.
     fn storage_bytes(&self, root: Root) -> usize {
         match root {
-            Root::Temp(t) => self.temps[t].bytes,
-            Root::Given(Place::Input(i)) => self.x[i].bytes(),
-            Root::Given(Place::Output(j)) => self.y[j].bytes(),
-            Root::Given(Place::Constant(k)) => self.constants[k].bytes().len(),
+            Root::Temp(t) => self.out.temps[t].bytes,
+            Root::Given(Place::Input(i)) => self.out.x[i].bytes(),
+            Root::Given(Place::Output(j)) => self.out.y[j].bytes(),
+            Root::Given(Place::Constant(k)) => self.out.constants[k].bytes().len(),
             Root::Given(Place::Arena(_)) => 0,
         }
     }
@@ -285,7 +293,7 @@ impl<'g> Build<'g> {
             self.at[v.index()] = Some((root, fact.layout()));
             y.push((root, fact, in_place));
         }
-        self.steps.push(Draft { op: n.op.clone(), x, y, workspace, node: Some(id) });
+        self.out.drafts.push(Draft { op: n.op.clone(), x, y, workspace, node: Some(id) });
         Ok(())
     }
 
@@ -303,7 +311,7 @@ impl<'g> Build<'g> {
         self.touch(to);
         let op = self.contiguous.clone();
         let (x, y) = ((root, bytes, fact.clone(), layout), (to, fact.clone(), None));
-        self.steps.push(Draft {
+        self.out.drafts.push(Draft {
             op,
             x: std::iter::once(x).collect(),
             y: std::iter::once(y).collect(),
@@ -317,7 +325,7 @@ impl<'g> Build<'g> {
         let g = self.graph;
         let mut copies: Vec<(ValueId, usize)> = g.outputs().iter().enumerate().map(|(j, o)| (o.value, j)).collect();
         let nexts = g.states().iter().filter_map(|s| s.next);
-        copies.extend(nexts.zip(self.updates.clone()).map(|(v, (_, j))| (v, j)));
+        copies.extend(nexts.zip(self.out.updates.clone()).map(|(v, (_, j))| (v, j)));
         // Two states that swap read each other's old version, which the first copy would overwrite.
         let from_state = |b: &Self, v: ValueId| match &b.at[v.index()] {
             Some((Root::Given(Place::Output(k)), _)) => *k >= g.outputs().len(),
@@ -342,101 +350,5 @@ impl<'g> Build<'g> {
                 self.copy(root, &Self::plain(g.fact(v)), layout, to);
             }
         }
-    }
-
-    fn finish(self, graph: &Arc<Graph>) -> Result<Executable> {
-        let interval =
-            |t: &Temp| Interval { storage: None, start: t.first, end: t.last, bytes: padded(t.bytes) as u64 };
-        let lifetimes = Lifetimes::of(self.temps.iter().map(interval).collect(), self.steps.len());
-        let laid = assign(&lifetimes, Effort::default());
-        let place = |root: Root| match root {
-            Root::Given(p) => p,
-            Root::Temp(t) => Place::Arena(laid.offsets[t] as usize),
-        };
-        let steps: Vec<Step> = (self.steps.iter())
-            .map(|d| Step {
-                op: d.op.clone(),
-                x: (d.x.iter())
-                    .map(|(root, bytes, f, layout)| Operand {
-                        place: place(*root),
-                        bytes: *bytes,
-                        dtype: f.dtype,
-                        layout: layout.clone(),
-                    })
-                    .collect(),
-                y: (d.y.iter())
-                    .map(|(root, f, holds)| Target {
-                        place: place(*root),
-                        bytes: f.bytes(),
-                        dtype: f.dtype,
-                        shape: f.shape.clone(),
-                        holds: *holds,
-                    })
-                    .collect(),
-                workspace: d.workspace.map_or((0, 0), |t| (laid.offsets[t] as usize, self.temps[t].bytes)),
-                node: d.node,
-            })
-            .collect();
-        let arena_bytes = laid.arena_bytes as usize;
-        steps.iter().try_for_each(|s| check(s, arena_bytes))?;
-        let outputs = graph.outputs().len();
-        let figures = MemoryFigures {
-            arena_bytes,
-            lower_bound_bytes: laid.lower_bound as usize,
-            state_bytes: graph.state_bytes(),
-            input_bytes: self.x[..graph.inputs().len()].iter().map(Fact::bytes).sum(),
-            output_bytes: self.y[..outputs].iter().map(Fact::bytes).sum(),
-            constant_bytes: self.constants.iter().map(|c| c.bytes().len()).sum(),
-        };
-        Ok(Executable {
-            graph: graph.clone(),
-            threads: self.threads,
-            times: steps.iter().map(|_| AtomicU64::new(0)).collect(),
-            steps,
-            constants: self.constants,
-            x: self.x,
-            y: self.y,
-            updates: self.updates,
-            figures,
-            ranges: std::sync::Mutex::default(),
-        })
-    }
-}
-
-/// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
-/// within the workspace.
-pub(super) fn check(s: &Step, arena_bytes: usize) -> Result<()> {
-    let bad =
-        |what: String| Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(s.op.label()));
-    let overlap = |a: (Place, usize), b: (Place, usize)| match (a.0, b.0) {
-        (Place::Arena(p), Place::Arena(q)) => a.1 > 0 && b.1 > 0 && p < q + b.1 && q < p + a.1,
-        (p, q) => p == q && a.1 > 0 && b.1 > 0,
-    };
-    let workspace = (Place::Arena(s.workspace.0), s.workspace.1);
-    let writes: Vec<(Place, usize)> =
-        s.y.iter().map(|t| (t.place, t.bytes)).chain(std::iter::once(workspace)).collect();
-    for (k, w) in writes.iter().enumerate() {
-        if writes[..k].iter().any(|o| overlap(*w, *o)) {
-            return bad(format!("output {k} overlaps another"));
-        }
-        if matches!(w.0, Place::Input(_) | Place::Constant(_)) && w.1 > 0 {
-            return bad(format!("output {k} is written to {:?}", w.0));
-        }
-        for (i, x) in s.x.iter().enumerate() {
-            let taken = s.y.get(k).is_some_and(|t| t.holds == Some(i));
-            if taken && x.place != w.0 || !taken && overlap((x.place, x.bytes), *w) {
-                return bad(format!("input {i} and output {k} do not share memory as they should"));
-            }
-        }
-    }
-    let ends = writes.iter().copied().chain(s.x.iter().map(|x| (x.place, x.bytes)));
-    for (place, bytes) in ends {
-        if matches!(place, Place::Arena(at) if bytes > 0 && at + bytes > arena_bytes) {
-            return bad("an operand leaves the workspace".to_owned());
-        }
-    }
-    match s.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
-        Some(i) => bad(format!("input {i} leaves its storage")),
-        None => Ok(()),
     }
 }

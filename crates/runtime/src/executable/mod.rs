@@ -9,6 +9,8 @@
 //! fail any more: updates at the end of the graph write in place, all others go to the workspace and are copied last.
 
 mod build;
+mod layout;
+mod planned;
 mod run;
 
 #[cfg(test)]
@@ -38,6 +40,17 @@ pub struct MemoryFigures {
     pub output_bytes: usize,
     /// Constants, which the executable holds on the host.
     pub constant_bytes: usize,
+    /// Calls that a run makes again because what they gave had to go.
+    pub recomputed_calls: usize,
+}
+
+/// How a graph is made ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ExecutableOptions {
+    /// Most bytes of the workspace; what does not fit is computed again. `None` for as many as it takes.
+    pub workspace_limit: Option<usize>,
+    /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000.
+    pub plan_seconds: Option<f64>,
 }
 
 /// Where an operand's storage is.
@@ -106,7 +119,13 @@ impl Executable {
     ///
     /// Errors: NoValue for an op whose shape depends on a value that is not known; Internal if operands overlap.
     pub fn new(graph: Arc<Graph>, threads: usize) -> Result<Executable> {
-        build::build(graph, threads)
+        Executable::with(graph, threads, &ExecutableOptions::default())
+    }
+
+    /// [`Executable::new`] with options. Errors: also Budget, with figures of the workspace, if no order of calls keeps
+    /// to its limit.
+    pub fn with(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
+        layout::build(graph, threads, options)
     }
 
     /// The graph it runs.

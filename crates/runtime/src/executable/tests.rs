@@ -74,35 +74,78 @@ fn bytes(c: &Channel, h: &Handle) -> Vec<u8> {
     c.value(h).expect("a value").bytes().to_vec()
 }
 
+/// A random program's graph, and its eager inputs and results on `c`.
+fn random(seed: u64, calls: usize, c: &Channel) -> (Arc<Graph>, Vec<Handle>, Vec<Handle>) {
+    let mut eager: Vec<Handle> =
+        given().iter().map(|t| c.put_as(t, Kind::Data).expect("the channel is open")).collect();
+    let b = Builder::new();
+    let mut built: Vec<ValueId> = (0..3).map(|_| b.input(square(), None)).collect();
+    for (op, x) in program(seed, calls) {
+        let read: Vec<Handle> = x.iter().map(|i| eager[*i].clone()).collect();
+        eager.push(run(c, &op, &read).remove(0));
+        let read: Vec<ValueId> = x.iter().map(|i| built[*i]).collect();
+        built.push(b.node(op, &read, None).expect("fits")[0]);
+    }
+    // results from the middle as well, and one of them twice
+    let results = [built.len() - 1, built.len() / 2, built.len() - 2, built.len() - 1];
+    results.iter().enumerate().for_each(|(k, i)| b.output(built[*i], &format!("y{k}")));
+    let wanted = results.iter().map(|i| eager[*i].clone()).collect();
+    eager.truncate(3);
+    (Arc::new(b.finish().expect("valid")), eager, wanted)
+}
+
+#[track_caller]
+fn assert_gives(c: &Channel, exe: Executable, x: &[Handle], wanted: &[Handle]) {
+    let y = run(c, &OpRef::from_shared(Arc::new(exe)), x);
+    for (k, (h, w)) in y.iter().zip(wanted).enumerate() {
+        assert_eq!(bytes(c, h), bytes(c, w), "result {k}");
+    }
+}
+
 #[test]
 fn random_programs_give_the_bits_of_the_interpreter() {
     let mut shared = 0;
     for seed in 0..200 {
-        let program = program(seed, 5 + seed as usize % 20);
         let c = cpu();
-        let mut eager: Vec<Handle> =
-            given().iter().map(|t| c.put_as(t, Kind::Data).expect("the channel is open")).collect();
-        let b = Builder::new();
-        let mut built: Vec<ValueId> = (0..3).map(|_| b.input(square(), None)).collect();
-        for (op, x) in &program {
-            let read: Vec<Handle> = x.iter().map(|i| eager[*i].clone()).collect();
-            eager.push(run(&c, op, &read).remove(0));
-            let read: Vec<ValueId> = x.iter().map(|i| built[*i]).collect();
-            built.push(b.node(op.clone(), &read, None).expect("fits")[0]);
-        }
-        // results from the middle as well, and one of them twice
-        let results = [built.len() - 1, built.len() / 2, built.len() - 2, built.len() - 1];
-        results.iter().enumerate().for_each(|(k, i)| b.output(built[*i], &format!("y{k}")));
-        let exe = Arc::new(Executable::new(Arc::new(b.finish().expect("valid")), 1).expect("builds"));
+        let (graph, x, wanted) = random(seed, 5 + seed as usize % 20, &c);
+        let exe = Executable::new(graph, 1).expect("builds");
         shared += exe.steps.iter().filter(|s| s.y.iter().any(|y| y.holds.is_some())).count();
         let figures = exe.figures();
         assert!(figures.arena_bytes >= figures.lower_bound_bytes, "{figures:?}");
-        let y = run(&c, &OpRef::from_shared(exe), &eager[..3]);
-        for (h, i) in y.iter().zip(results) {
-            assert_eq!(bytes(&c, h), bytes(&c, &eager[i]), "seed {seed}, value {i}");
-        }
+        assert_eq!(figures.recomputed_calls, 0);
+        assert_gives(&c, exe, &x, &wanted);
     }
     assert!(shared > 100, "dying temporaries are taken over: {shared}");
+}
+
+#[test]
+fn a_limited_workspace_is_kept_and_changes_no_bit() {
+    let (mut again, mut refused) = (0, 0);
+    for seed in 0..60 {
+        let c = cpu();
+        let (graph, x, wanted) = random(seed, 24, &c);
+        let all = Executable::new(graph.clone(), 1).expect("builds").figures().arena_bytes;
+        for share in [9, 7, 5] {
+            let limit = all * share / 10;
+            let options = ExecutableOptions { workspace_limit: Some(limit), plan_seconds: Some(0.05) };
+            match Executable::with(graph.clone(), 1, &options) {
+                Ok(exe) => {
+                    assert!(exe.figures().arena_bytes <= limit, "seed {seed}, {share} of 10");
+                    again += exe.figures().recomputed_calls;
+                    assert_gives(&c, exe, &x, &wanted);
+                }
+                Err(e) => {
+                    refused += 1;
+                    let s = e.shortfall().expect("an error of kind Budget has figures");
+                    assert!(s.budget_bytes == limit && s.smallest_feasible_bytes > limit, "{s:?}");
+                    let options = ExecutableOptions { workspace_limit: Some(s.smallest_feasible_bytes), ..options };
+                    let exe = Executable::with(graph.clone(), 1, &options).expect("the smallest feasible is feasible");
+                    assert_gives(&c, exe, &x, &wanted);
+                }
+            }
+        }
+    }
+    assert!(again > 20 && refused > 5, "both happen: {again} calls again, {refused} refused");
 }
 
 #[test]
@@ -157,7 +200,7 @@ fn a_step_that_writes_what_it_reads_is_not_built() {
         workspace: (0, 0),
         node: None,
     };
-    let ok = |s: &Step| build::check(s, 256).is_ok();
+    let ok = |s: &Step| layout::check(s, 256).is_ok();
     assert!(ok(&step(Place::Arena(0), Place::Arena(64), None)));
     assert!(ok(&step(Place::Arena(0), Place::Arena(0), Some(0))));
     assert!(!ok(&step(Place::Arena(0), Place::Arena(32), None)), "they overlap");
