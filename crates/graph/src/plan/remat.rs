@@ -114,8 +114,12 @@ fn better(a: Plan, b: Plan) -> Plan {
     if is_b { b } else { a }
 }
 
-/// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
+/// Share of the time limit for one layout of the arena.
 const LAYOUT_SHARE: f64 = 0.03;
+/// The same for problems of few units: their sequences are found soon, and their arenas have few ways to fit.
+const LAYOUT_SHARE_OF_FEW: f64 = 0.06;
+const FEW_UNITS: usize = 300;
+/// What a placement costs about for each pair of intervals.
 const PAIR_SECONDS: f64 = 2e-9;
 const FEWEST_PLACEMENTS: usize = 4;
 const MOST_PLACEMENTS: usize = 4000;
@@ -215,7 +219,8 @@ impl<'p> Planner<'p> {
     /// Lays a sequence out, for a share of the usual time.
     fn lay(&self, sequence: &[u32], enough_bytes: u64, share: f64) -> Laid {
         let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
-        let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE * share;
+        let layout_share = if self.model.base <= FEW_UNITS { LAYOUT_SHARE_OF_FEW } else { LAYOUT_SHARE };
+        let seconds = self.effort.time_limit.as_secs_f64() * layout_share * share;
         let placements = (seconds / (PAIR_SECONDS * intervals * intervals)) as usize;
         // A plan by rounds alone must not depend on the clock.
         let until = self.effort.rounds.is_none().then(|| Instant::now() + Duration::from_secs_f64(2.0 * seconds));
