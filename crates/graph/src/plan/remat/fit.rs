@@ -6,7 +6,7 @@ use super::exact;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
 use super::state::{Rng, State};
-use crate::plan::baseline::Policy;
+use crate::plan::baseline::{Patience, Policy};
 
 /// What first sequences are made from.
 pub(super) struct Fit<'a> {
@@ -68,8 +68,11 @@ impl Fit<'_> {
                 continue;
             }
             // A policy that is no better need not be followed to its end.
-            let longest = found.iter().map(|s| s.time_ns).min().unwrap_or(u64::MAX);
-            let Some(sequence) = policy.units(self.model, budget, longest) else { continue };
+            let longest_ns = found.iter().map(|s| s.time_ns).min();
+            // Nor may one that thrashes take the time of the others.
+            let now = Instant::now();
+            let until = Some(now + self.until.saturating_duration_since(now) / 4);
+            let Some(sequence) = policy.units(self.model, budget, Patience { longest_ns, until }) else { continue };
             let mut state = State::new(self.model, sequence);
             relax(self.model, &mut state, budget, self.deadline(u64::MAX));
             found.push(state);
