@@ -237,13 +237,15 @@ impl<'p> Planner<'p> {
         // The time that the search would have had, or left.
         let fit = self.fit(self.until.max(Instant::now() + self.effort.time_limit.mul_f64(GRACE_SHARE)));
         let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
-        let mut best = self.lay(&base.sequence, 0, 1.0);
+        let (mut known, mut best) = (base.clone(), self.lay(&base.sequence, 0, 1.0));
         let (mut low, mut high) = (least.max(self.budget), base.peak().1);
         while high > low + low / 256 && Instant::now() < fit.until {
             let middle = low + (high - low) / 2;
-            match fit.first(middle) {
+            // From what fits more it is not far; only where that fails all ways are tried.
+            match fit.further(&known, middle).or_else(|| fit.first(middle)) {
                 Some(state) => {
                     high = middle;
+                    known.clone_from(&state);
                     let laid = self.lay(&state.sequence, middle, 1.0);
                     if laid.layout.arena_bytes < best.layout.arena_bytes {
                         best = laid;

@@ -85,7 +85,12 @@ impl Fit<'_> {
         self.all(budget).into_iter().next().or_else(exact)
     }
 
-    /// From a sequence that fits a higher budget.
+    /// From a sequence that fits a higher budget, in one way.
+    pub(super) fn further(&self, state: &State, budget: u64) -> Option<State> {
+        self.repaired(state.clone(), budget, 0.5, u64::MAX)
+    }
+
+    /// From a sequence that fits a higher budget, or else anew.
     pub(super) fn again(&self, state: State, budget: u64) -> Option<State> {
         self.repaired(state, budget, 0.5, u64::MAX).or_else(|| self.first(budget))
     }
