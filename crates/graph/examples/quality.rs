@@ -33,7 +33,6 @@ const SET: &[&str] = &[
     "mobilenetv2",
     "random-50",
     "random-50-2",
-    "random-60-3",
     "random-100",
     "random-200",
     "random-500",

@@ -87,7 +87,7 @@ fn first_layout(l: &Lifetimes, placer: &mut Placer, effort: Effort) -> (Vec<usiz
     best.expect("there is at least one order")
 }
 
-/// Heights tried between the one that is wanted and the best one known.
+/// Heights tried: the one that is wanted, for half of the time, then some between it and the best one known.
 const HEIGHTS: usize = 5;
 
 /// A complete search for the height that is enough, then for some between it and the best.
@@ -97,8 +97,9 @@ fn below(l: &Lifetimes, effort: Effort, mut best: Layout) -> Layout {
     // As long as the placements take: one looks at all pairs, a node of the search at all steps of the intervals.
     let nodes = effort.placements * count * count * 2 / steps.max(1);
     let mut height = effort.enough_bytes;
-    for _ in 0..HEIGHTS {
-        match skyline::search(l, height, nodes / HEIGHTS, effort) {
+    for turn in 0..HEIGHTS {
+        let nodes = if turn == 0 { nodes / 2 } else { nodes / 2 / HEIGHTS };
+        match skyline::search(l, height, nodes, effort) {
             Some(found) => return found,
             None => height += (best.arena_bytes - height) / 2,
         }
@@ -106,7 +107,7 @@ fn below(l: &Lifetimes, effort: Effort, mut best: Layout) -> Layout {
             break;
         }
     }
-    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / HEIGHTS, effort) {
+    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / 2 / HEIGHTS, effort) {
         best = found;
     }
     best

@@ -17,9 +17,20 @@ mod blocks;
 mod coop;
 mod simulate;
 
+use std::time::Instant;
+
 use super::problem::Problem;
 use super::remat::model::Model;
 use super::remat::state::State;
+
+/// When a simulated run is given up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// By the run's own time.
+    pub(crate) longest_ns: Option<u64>,
+    /// By the clock.
+    pub(crate) until: Option<Instant>,
+}
 
 /// A heuristic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +69,16 @@ impl Policy {
     /// A sequence of operators whose live bytes fit the budget, if the policy finds one.
     pub fn sequence(self, p: &Problem, budget: u64) -> Option<Vec<usize>> {
         let m = Model::new(p);
-        self.units(&m, budget, u64::MAX).map(|units| m.expand(&units))
+        self.units(&m, budget, Patience::default()).map(|units| m.expand(&units))
     }
 
-    /// The same as units of the model; simulated runs give up beyond `longest_ns`.
-    pub(crate) fn units(self, m: &Model, budget: u64, longest_ns: u64) -> Option<Vec<u32>> {
+    /// The same as units of the model.
+    pub(crate) fn units(self, m: &Model, budget: u64, patience: Patience) -> Option<Vec<u32>> {
         let sequence = match self {
             Policy::SqrtN => blocks::sqrt_n(m),
             Policy::Sublinear => blocks::sublinear(m, budget)?,
-            Policy::Coop => coop::run(m, budget, longest_ns)?,
-            Policy::DtrPaper | Policy::DtrStatic | Policy::Farsighted => simulate::run(m, budget, longest_ns, self)?,
+            Policy::Coop => coop::run(m, budget, patience)?,
+            Policy::DtrPaper | Policy::DtrStatic | Policy::Farsighted => simulate::run(m, budget, patience, self)?,
         };
         (State::new(m, sequence.clone()).peak().1 <= budget).then_some(sequence)
     }

@@ -114,8 +114,12 @@ fn better(a: Plan, b: Plan) -> Plan {
     if is_b { b } else { a }
 }
 
-/// Share of the time limit for one layout of the arena, and what a placement of two intervals costs about.
+/// Share of the time limit for one layout of the arena.
 const LAYOUT_SHARE: f64 = 0.03;
+/// The same for problems of few units: their sequences are found soon, and their arenas have few ways to fit.
+const LAYOUT_SHARE_OF_FEW: f64 = 0.06;
+const FEW_UNITS: usize = 300;
+/// What a placement costs about for each pair of intervals.
 const PAIR_SECONDS: f64 = 2e-9;
 const FEWEST_PLACEMENTS: usize = 4;
 const MOST_PLACEMENTS: usize = 4000;
@@ -215,7 +219,8 @@ impl<'p> Planner<'p> {
     /// Lays a sequence out, for a share of the usual time.
     fn lay(&self, sequence: &[u32], enough_bytes: u64, share: f64) -> Laid {
         let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
-        let seconds = self.effort.time_limit.as_secs_f64() * LAYOUT_SHARE * share;
+        let layout_share = if self.model.base <= FEW_UNITS { LAYOUT_SHARE_OF_FEW } else { LAYOUT_SHARE };
+        let seconds = self.effort.time_limit.as_secs_f64() * layout_share * share;
         let placements = (seconds / (PAIR_SECONDS * intervals * intervals)) as usize;
         // A plan by rounds alone must not depend on the clock.
         let until = self.effort.rounds.is_none().then(|| Instant::now() + Duration::from_secs_f64(2.0 * seconds));
@@ -232,13 +237,15 @@ impl<'p> Planner<'p> {
         // The time that the search would have had, or left.
         let fit = self.fit(self.until.max(Instant::now() + self.effort.time_limit.mul_f64(GRACE_SHARE)));
         let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
-        let mut best = self.lay(&base.sequence, 0, 1.0);
+        let (mut known, mut best) = (base.clone(), self.lay(&base.sequence, 0, 1.0));
         let (mut low, mut high) = (least.max(self.budget), base.peak().1);
         while high > low + low / 256 && Instant::now() < fit.until {
             let middle = low + (high - low) / 2;
-            match fit.first(middle) {
+            // From what fits more it is not far; only where that fails all ways are tried.
+            match fit.further(&known, middle).or_else(|| fit.first(middle)) {
                 Some(state) => {
                     high = middle;
+                    known.clone_from(&state);
                     let laid = self.lay(&state.sequence, middle, 1.0);
                     if laid.layout.arena_bytes < best.layout.arena_bytes {
                         best = laid;

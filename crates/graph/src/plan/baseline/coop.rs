@@ -2,8 +2,8 @@
 //!
 //! Addresses are real here, so what it reports as fitting has no fragmentation left out.
 
-use super::Policy;
 use super::simulate::{Memory, Run};
+use super::{Patience, Policy};
 use crate::plan::remat::model::Model;
 
 /// The arena behind the given values, in address order; `None` is free.
@@ -14,10 +14,10 @@ struct Addresses {
 /// Stands for the workspace of the running unit.
 const WORKSPACE: u32 = u32::MAX;
 
-pub(super) fn run(m: &Model, budget: u64, longest_ns: u64) -> Option<Vec<u32>> {
+pub(super) fn run(m: &Model, budget: u64, patience: Patience) -> Option<Vec<u32>> {
     let room = budget.checked_sub(m.given_bytes)?;
     // Bytes are counted by the addresses alone.
-    Run::new(m, u64::MAX, longest_ns, Policy::Coop).all(&mut Addresses { blocks: vec![(room, None)] })
+    Run::new(m, u64::MAX, patience, Policy::Coop).all(&mut Addresses { blocks: vec![(room, None)] })
 }
 
 impl Memory for Addresses {

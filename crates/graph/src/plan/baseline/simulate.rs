@@ -1,6 +1,8 @@
 //! Eviction on demand: run the units in order, make room by a score, make again what is missing.
 
-use super::Policy;
+use std::time::Instant;
+
+use super::{Patience, Policy};
 use crate::plan::remat::model::Model;
 
 /// The state of a run under a policy.
@@ -8,7 +10,7 @@ pub(super) struct Run<'m> {
     pub(super) m: &'m Model,
     policy: Policy,
     budget: u64,
-    longest_ns: u64,
+    patience: Patience,
     load: u64,
     pub(super) is_resident: Vec<bool>,
     was_made: Vec<bool>,
@@ -58,15 +60,15 @@ impl Memory for Bytes {
 }
 
 /// The sequence of a run under a scoring policy.
-pub(super) fn run(m: &Model, budget: u64, longest_ns: u64, policy: Policy) -> Option<Vec<u32>> {
-    Run::new(m, budget, longest_ns, policy).all(&mut Bytes)
+pub(super) fn run(m: &Model, budget: u64, patience: Patience, policy: Policy) -> Option<Vec<u32>> {
+    Run::new(m, budget, patience, policy).all(&mut Bytes)
 }
 
 /// Sequences beyond this many executions for each unit are thrashing.
 const MOST_RUNS: usize = 60;
 
 impl<'m> Run<'m> {
-    pub(super) fn new(m: &'m Model, budget: u64, longest_ns: u64, policy: Policy) -> Run<'m> {
+    pub(super) fn new(m: &'m Model, budget: u64, patience: Patience, policy: Policy) -> Run<'m> {
         let (count, mut clock) = (m.storages.len(), 0);
         let start = |u: &crate::plan::remat::model::Unit| {
             clock += u.time_ns;
@@ -76,7 +78,7 @@ impl<'m> Run<'m> {
             m,
             policy,
             budget,
-            longest_ns,
+            patience,
             load: m.given_bytes,
             is_resident: vec![false; count],
             was_made: vec![false; count],
@@ -151,7 +153,9 @@ impl<'m> Run<'m> {
 
     fn execute(&mut self, unit: u32, memory: &mut dyn Memory) -> Option<()> {
         let u = &self.m.units[unit as usize];
-        if self.sequence.len() > MOST_RUNS * self.m.base || self.clock_ns > self.longest_ns {
+        let is_long = self.patience.longest_ns.is_some_and(|ns| self.clock_ns > ns);
+        let is_late = self.patience.until.is_some_and(|until| Instant::now() >= until);
+        if is_long || is_late || self.sequence.len() > MOST_RUNS * self.m.base {
             return None;
         }
         u.outputs.iter().for_each(|&s| self.pins[s as usize] += 1);

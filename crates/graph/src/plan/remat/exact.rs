@@ -35,7 +35,8 @@ struct Reached {
 
 /// A fastest sequence of units whose live bytes fit; `None` if the problem is too large or there is none.
 pub(super) fn solve(m: &Model, budget: u64) -> Option<Vec<u32>> {
-    if m.units.len() > MOST_UNITS || m.storages.len() > 64 {
+    let has_fetches = m.units.len() > m.base;
+    if has_fetches || m.units.len() > MOST_UNITS || m.storages.len() > 64 {
         return None;
     }
     Search { m, room: budget.checked_sub(m.given_bytes)?, reached: FxHashMap::default(), open: BinaryHeap::new() }.run()

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use super::exact;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
 use super::state::{Rng, State};
-use crate::plan::baseline::Policy;
+use crate::plan::baseline::{Patience, Policy};
 
 /// What first sequences are made from.
 pub(super) struct Fit<'a> {
@@ -67,20 +68,29 @@ impl Fit<'_> {
                 continue;
             }
             // A policy that is no better need not be followed to its end.
-            let longest = found.iter().map(|s| s.time_ns).min().unwrap_or(u64::MAX);
-            let Some(sequence) = policy.units(self.model, budget, longest) else { continue };
+            let longest_ns = found.iter().map(|s| s.time_ns).min();
+            // Nor may one that thrashes take the time of the others.
+            let now = Instant::now();
+            let until = Some(now + self.until.saturating_duration_since(now) / 4);
+            let Some(sequence) = policy.units(self.model, budget, Patience { longest_ns, until }) else { continue };
             let mut state = State::new(self.model, sequence);
             relax(self.model, &mut state, budget, self.deadline(u64::MAX));
             found.push(state);
         }
     }
 
-    /// The fastest of them.
+    /// The fastest of them, or what only the exact solver finds.
     pub(super) fn first(&self, budget: u64) -> Option<State> {
-        self.all(budget).into_iter().next()
+        let exact = || exact::solve(self.model, budget).map(|s| State::new(self.model, s));
+        self.all(budget).into_iter().next().or_else(exact)
     }
 
-    /// From a sequence that fits a higher budget.
+    /// From a sequence that fits a higher budget, in one way.
+    pub(super) fn further(&self, state: &State, budget: u64) -> Option<State> {
+        self.repaired(state.clone(), budget, 0.5, u64::MAX)
+    }
+
+    /// From a sequence that fits a higher budget, or else anew.
     pub(super) fn again(&self, state: State, budget: u64) -> Option<State> {
         self.repaired(state, budget, 0.5, u64::MAX).or_else(|| self.first(budget))
     }

@@ -11,7 +11,7 @@ use super::{Planner, fit::Fit};
 /// Parts that the search's time is cut into; an arena is laid out after each. Few units are searched through soon, and
 /// what is left to find is how much room their arena needs.
 fn slices(units: usize) -> usize {
-    if units <= 300 { 24 } else { 8 }
+    if units <= super::FEW_UNITS { 24 } else { 8 }
 }
 /// Slices in which another start gets its turn.
 const SECOND_STARTS: usize = 3;
