@@ -263,10 +263,10 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             return Ok(Some((budget, given + outputs)));
         }
         let Some(budget) = self.device.options().budget_bytes else { return Ok(None) };
-        // States and inputs are on the device already.
+        // States are on the device already; inputs too, but those that can be made again count as room.
         let channel = self.device.channel();
         channel.sync()?;
-        Ok(Some((budget, channel.stats()?.in_use_bytes + outputs)))
+        Ok(Some((budget, channel.stats()?.fixed_bytes.max(given) + outputs)))
     }
 
     fn entry(&self, facts: Vec<Fact>, traced: Traced, seen: &[Seen], updated: &[Handle]) -> Result<Entry> {

@@ -104,6 +104,9 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let memory = device.channel().report()?;
     let smallest = if options.budget_bytes.is_some() { smallest()? } else { None };
     report::print(&memory, smallest);
+    if let Some(f) = &outcome.compiled {
+        report::print_compiled(f);
+    }
     if let Some(path) = &o.json {
         write_json(path, &results(&outcome, &settings, &memory, unbudgeted, smallest, options.threads))?;
     }
@@ -171,10 +174,11 @@ fn results(
         "resident_peak_bytes": resident_peak_bytes(),
         "step_ms_median": outcome.step_ms_median(),
         "seconds": outcome.seconds,
-        "recomputed_ops": s.recomputed_ops,
+        "recomputed_ops": s.recomputed_ops + outcome.recomputed_calls(),
         "evictions": s.evictions,
         "threads": threads,
         "settings": settings,
+        "compiled": outcome.compiled,
         "interrupted": interrupt::requested(),
         "memory": memory,
     })

@@ -11,8 +11,8 @@ use remat::nn::{
     Checkpoint, DataLoader, Dataset, InitCx, Layer, LearningRate, LoaderOptions, Module, Optimizer, Schedule, Sgd,
     SgdOptions, TrainState,
 };
-use remat::runtime::Device;
-use remat::tensor::{Compiled, Tensor, compile, no_grad};
+use remat::runtime::{Device, MemoryFigures};
+use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
 use remat::types::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -24,6 +24,8 @@ use crate::interrupt;
 
 /// Most examples of a test batch; never more than a training batch has, so that testing does not decide the peak.
 const TEST_BATCH: usize = 250;
+/// Batches that are read ahead; their bytes count against the budget.
+const PREFETCH: usize = 2;
 const MOMENTUM: f64 = 0.9;
 const WEIGHT_DECAY: f64 = 5e-4;
 /// Share of the steps in which the learning rate warms up.
@@ -56,9 +58,16 @@ pub(crate) struct Outcome {
     step_ms: Vec<f64>,
     pub(crate) weights_sha256: String,
     pub(crate) seconds: f64,
+    /// What the compiled step takes; `None` if steps ran op by op.
+    pub(crate) compiled: Option<MemoryFigures>,
 }
 
 impl Outcome {
+    /// Calls within compiled steps that ran again.
+    pub(crate) fn recomputed_calls(&self) -> u64 {
+        self.compiled.map_or(0, |f| (f.recomputed_calls * self.losses.len()) as u64)
+    }
+
     /// The median time of a step; the first step makes its caches and does not count.
     pub(crate) fn step_ms_median(&self) -> Option<f64> {
         let mut all = self.step_ms.get(1..).filter(|s| !s.is_empty()).unwrap_or(&self.step_ms).to_vec();
@@ -106,6 +115,7 @@ impl Session {
             batch_size: settings.batch_size,
             shuffle: Some(settings.seed),
             drop_last: true,
+            prefetch: PREFETCH,
             ..LoaderOptions::default()
         };
         let (train, shifts) = data.0.shifted();
@@ -118,7 +128,9 @@ impl Session {
         let compiled = compiled.then(|| {
             let (net, optimizer) = (net.clone(), optimizer.clone());
             let f: StepFn = Box::new(move |batch| step(&net, &mut optimizer.borrow_mut(), batch.to_vec()));
-            compile(device, f)
+            let staged = PREFETCH * (settings.batch_size * data.0.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
+            let memory_budget = device.options().budget_bytes.map(|b| b.saturating_sub(staged));
+            compile_with(device, CompileOptions { memory_budget, ..CompileOptions::default() }, f)
         });
         Ok(Session {
             device: device.clone(),
@@ -194,6 +206,7 @@ impl Session {
             step_ms: Vec::new(),
             weights_sha256: String::new(),
             seconds: 0.0,
+            compiled: None,
         };
         let enough = |s: &Session| interrupt::requested() || steps.is_some_and(|n| s.step >= n);
         while self.loader.position().epoch < self.settings.epochs && !enough(self) {
@@ -206,6 +219,7 @@ impl Session {
             }
         }
         progress.done();
+        out.compiled = self.compiled.as_ref().and_then(|f| f.figures().last().copied());
         out.test_accuracy = self.test_accuracy()?;
         out.weights_sha256 = self.weights_sha256()?;
         out.seconds = started.elapsed().as_secs_f64();

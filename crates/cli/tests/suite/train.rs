@@ -105,3 +105,26 @@ fn a_damaged_checkpoint_is_an_error_that_names_it() {
         std::fs::write(f.path(), whole).expect("writable");
     }
 }
+
+#[test]
+fn a_compiled_step_gives_the_bits_of_the_interpreter_within_the_same_budget() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let run = |name: &str, more: &[&str]| {
+        let o = remat(dir.path(), &short("3", &[&["--json", name], more].concat()));
+        assert_code(&o, OK);
+        json(&dir.path().join(name))
+    };
+    let eager = run("eager.json", &[]);
+    assert!(eager["compiled"].is_null(), "{eager}");
+    for budget in ["unlimited", "60%"] {
+        let v = run("compiled.json", &["--compiled", "--memory-budget", budget]);
+        for same in ["losses", "weights_sha256", "test_accuracy"] {
+            assert_eq!(v[same], eager[same], "{same} at {budget}");
+        }
+        let again = v["compiled"]["recomputed_calls"].as_u64().expect("a number");
+        assert_eq!(again > 0, budget == "60%", "{v}");
+        if budget == "60%" {
+            assert!(v["peak_bytes"].as_u64() <= v["budget_bytes"].as_u64(), "{v}");
+        }
+    }
+}
