@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::{BUDGET, OK, USAGE, assert_code, err, json, out, remat};
+use crate::{BUDGET, INTERRUPTED, OK, USAGE, assert_code, err, json, out, remat};
 
 const SHORT: [&str; 5] = ["train", "digits", "--batch-size", "64", "--steps"];
 
@@ -149,7 +149,7 @@ fn after_ctrl_c_the_checkpoint_goes_on_bit_for_bit() {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
     assert!(sent.success());
     lines.for_each(drop);
-    assert_eq!(child.wait().expect("it ends").code(), Some(OK));
+    assert_eq!(child.wait().expect("it ends").code(), Some(INTERRUPTED));
     let file = |name: &str| json(&dir.path().join(name));
     let first = file("first.json");
     assert_eq!(first["interrupted"], true);
