@@ -8,8 +8,7 @@ use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
-use remat_runtime::{Channel, Device, Executable, ExecutableOptions, Handle, Kind,
-    MemoryFigures, NotUpdated, padded};
+use remat_runtime::{Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, padded};
 use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
 
 use crate::Tensor;

@@ -298,8 +298,8 @@ impl Session {
 
 /// Forward, backward and update: the loss, and the number of examples classified right.
 fn step(net: &DigitsNet, optimizer: &mut Sgd, batch: Vec<Tensor>) -> Result<Vec<Tensor>> {
-    let [x, labels] = <[Tensor; 2]>::try_from(batch)
-        .map_err(|_| Error::new(ErrorKind::Internal, "a batch is images and labels"))?;
+    let [x, labels] =
+        <[Tensor; 2]>::try_from(batch).map_err(|_| Error::new(ErrorKind::Internal, "a batch is images and labels"))?;
     let logits = net.forward(&x)?;
     drop(x);
     let loss = logits.cross_entropy(&labels)?;

@@ -1,7 +1,7 @@
+use remat_ops::OpRef;
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Unary, UnaryFn, Where};
 use remat_ops::shape::{BroadcastTo, Permute, Reshape, Slice};
-use remat_ops::OpRef;
 use remat_types::{DType, Fact, HostTensor, SmallVec};
 
 use super::*;
@@ -123,8 +123,16 @@ fn a_cast_that_loses_something_stays() {
 #[test]
 fn neutral_elements_go_and_signs_of_zero_stay() {
     use BinaryFn::{Add, Div, Max, Mul, Pow, Sub};
-    let all: [(BinaryFn, f32, usize); 8] =
-        [(Add, -0.0, 0), (Add, 0.0, 1), (Sub, 0.0, 0), (Sub, -0.0, 1), (Mul, 1.0, 0), (Div, 1.0, 0), (Pow, 1.0, 0), (Max, 0.0, 1)];
+    let all: [(BinaryFn, f32, usize); 8] = [
+        (Add, -0.0, 0),
+        (Add, 0.0, 1),
+        (Sub, 0.0, 0),
+        (Sub, -0.0, 1),
+        (Mul, 1.0, 0),
+        (Div, 1.0, 0),
+        (Pow, 1.0, 0),
+        (Max, 0.0, 1),
+    ];
     for (f, c, nodes) in all {
         let m = Make::new();
         let x = m.input(DType::F32, &[10]);

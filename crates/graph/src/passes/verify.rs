@@ -29,12 +29,7 @@ impl std::fmt::Display for Difference {
 /// NaN equals NaN; everything else is compared by bits.
 ///
 /// Errors: those of [`Graph::evaluate`].
-pub fn verify(
-    g: &Graph,
-    inputs: &[HostTensor],
-    states: &[HostTensor],
-    cx: &PassCx<'_>,
-) -> Result<Option<Difference>> {
+pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &PassCx<'_>) -> Result<Option<Difference>> {
     let raw = g.evaluate(inputs, states, cx.pool)?;
     let wanted = results(g, &raw);
     let mut found = None;

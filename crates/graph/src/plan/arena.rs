@@ -8,7 +8,7 @@
 //! * by time: as an online allocator would, with best fit;
 //! * improvement: intervals that stick out at the top move to the front of the best order (squeaky wheel).
 //!
-//! Where these leave too much, and there are not too many intervals, [`skyline`] looks for an arena that is enough.
+//! Where these leave too much, and there are not too many intervals, `skyline` looks for an arena that is enough.
 //!
 //! The load's maximum is reported as a lower bound, and reaching it ends the search. Rejected: pushing placed blocks up
 //! (MegEngine's interval move) costs a quadratic number of moves and won nothing over the improvement on training graphs.

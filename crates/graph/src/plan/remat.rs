@@ -1,14 +1,14 @@
 //! Rematerialisation: a schedule whose arena fits a budget, in as little time as can be found.
 //!
-//! 1. Lower bounds on time and memory ([`bound`]), proven for schedules in any order.
-//! 2. Small problems are solved exactly ([`exact`]).
-//! 3. Else a first sequence: the repair of the plain order at its highest load ([`repair`]) under several weighings, and
+//! 1. Lower bounds on time and memory (`bound`), proven for schedules in any order.
+//! 2. Small problems are solved exactly (`exact`).
+//! 3. Else a first sequence: the repair of the plain order at its highest load (`repair`) under several weighings, and
 //!    the published heuristics ([`super::baseline`]); the best is the start, so that none of them is better.
-//! 4. Ruin and repair ([`search`]) until the time or the rounds are over, or the bound is met.
+//! 4. Ruin and repair (`search`) until the time or the rounds are over, or the bound is met.
 //! 5. Offsets. If an arena does not fit, the search goes on under a budget that is lower by what sticks out.
 //!
 //! If the problem allows spilling, the same is done with one more way to give a storage up, which costs a share of its
-//! copies' time ([`spill`]); what they really cost is known once the steps are laid out, so several shares are tried.
+//! copies' time (`spill`); what they really cost is known once the steps are laid out, so several shares are tried.
 //!
 //! Without a time limit that binds, the result is a function of problem, budget, rounds and seed.
 //!

@@ -10,6 +10,9 @@ use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::support::{cpu, host, tensor, wave32};
 
+/// Names and bytes of tensors.
+type Bits = Vec<(String, Vec<u8>)>;
+
 /// Convolution, batch norm, dropout, a skip connection, pooling, a linear layer.
 struct Net {
     device: Device,
@@ -48,7 +51,7 @@ impl Net {
         (x, Tensor::new(&self.device, &labels, [n]).expect("fits"))
     }
 
-    fn bits(&self) -> Vec<(String, Vec<u8>)> {
+    fn bits(&self) -> Bits {
         let mut all = self.layers.state_dict().expect("values");
         all.extend(self.head.state_dict().expect("values").into_iter().map(|(n, t)| (format!("head.{n}"), t)));
         all.into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect()
@@ -64,7 +67,7 @@ fn step(net: &Net, o: &mut dyn Optimizer, x: &Tensor, labels: &Tensor) -> Result
 }
 
 /// Losses, final state bits and optimiser state bits of six steps whose batch sizes alternate and whose rate changes.
-fn train(device: &Device, compiled: bool, adam: bool) -> (Vec<f32>, Vec<(String, Vec<u8>)>, Vec<HostTensor>) {
+fn train(device: &Device, compiled: bool, adam: bool) -> (Vec<f32>, Bits, Vec<HostTensor>) {
     let net = Rc::new(Net::new(device));
     let optimizer: Box<dyn Optimizer> = if adam {
         Box::new(AdamW::new(net.parameters(), AdamWOptions { lr: 0.01, ..Default::default() }).expect("valid"))
@@ -75,9 +78,8 @@ fn train(device: &Device, compiled: bool, adam: bool) -> (Vec<f32>, Vec<(String,
     let optimizer = Rc::new(RefCell::new(optimizer));
     let rate = optimizer.borrow().learning_rate();
     let inner = (net.clone(), optimizer.clone());
-    let mut run = compile(device, move |x: &[Tensor]| {
-        Ok(vec![step(&inner.0, &mut **inner.1.borrow_mut(), &x[0], &x[1])?])
-    });
+    let mut run =
+        compile(device, move |x: &[Tensor]| Ok(vec![step(&inner.0, &mut **inner.1.borrow_mut(), &x[0], &x[1])?]));
     let mut losses = Vec::new();
     for i in 0..6 {
         rate.set(0.1 / (1.0 + i as f64));
@@ -207,9 +209,8 @@ fn a_failing_run_leaves_every_state_as_it_was() {
         let o = SgdOptions { lr: 0.1, momentum: 0.9, ..Default::default() };
         let sgd = Rc::new(RefCell::new(Sgd::new(net.parameters(), o).expect("valid")));
         let inner = (net.clone(), sgd.clone());
-        let mut f = compile(&d, move |x: &[Tensor]| {
-            Ok(vec![step(&inner.0, &mut *inner.1.borrow_mut(), &x[0], &x[1])?])
-        });
+        let mut f =
+            compile(&d, move |x: &[Tensor]| Ok(vec![step(&inner.0, &mut *inner.1.borrow_mut(), &x[0], &x[1])?]));
         let (x, labels) = net.batch(4, 0);
         f.call(&[&x, &labels]).expect("runs")[0].item::<f32>().expect("a number");
         let before = net.bits();
@@ -307,7 +308,7 @@ fn executables_of_one_graph_run_on_several_threads() {
 }
 
 /// A training step of eight wide layers, compiled within a share of the memory that it takes without a budget.
-fn deep(share: Option<f64>) -> (Vec<f32>, Vec<(String, Vec<u8>)>, remat_runtime::MemoryFigures) {
+fn deep(share: Option<f64>) -> (Vec<f32>, Bits, remat_runtime::MemoryFigures) {
     let d = cpu();
     let mut cx = InitCx::new(&d, 3);
     let mut net = Sequential::new();

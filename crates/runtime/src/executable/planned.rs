@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, SpillRates, Spec};
+use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, SpillRates};
 use remat_graph::plan::remat::{Effort, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall, Step};
 use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
