@@ -4,6 +4,7 @@
 mod budget;
 mod digits;
 mod interrupt;
+mod plan;
 mod promise;
 mod report;
 mod sizes;
@@ -39,6 +40,8 @@ enum Command {
     Train(Recipe),
     /// Measure the promise: train digits under several budgets and compare with the run without one.
     Promise(promise::Options),
+    /// Plan any graph under a memory budget: what to compute again, when to free, and where everything lies.
+    Plan(Box<plan::Options>),
 }
 
 #[derive(Subcommand)]
@@ -56,9 +59,16 @@ fn main() -> ExitCode {
             return if e.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
     };
+    if let Command::Plan(options) = &cli.command
+        && let Some(fault) = options.fault()
+    {
+        eprintln!("error: {fault}\n\n`remat plan --help` shows examples");
+        return ExitCode::from(EXIT_USAGE);
+    }
     let result = match cli.command {
         Command::Train(Recipe::Digits(options)) => digits::run(&options),
         Command::Promise(options) => promise::run(&options),
+        Command::Plan(options) => plan::run(&options),
     };
     match result {
         Ok(()) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),

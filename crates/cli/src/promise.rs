@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn each_broken_part_is_named() {
-        let kept = Row { percent: 50, budget: 100, peak: 100, beyond: 0, equal: true, recomputed: 3, ratios: vec![1.35] };
+        let kept =
+            Row { percent: 50, budget: 100, peak: 100, beyond: 0, equal: true, recomputed: 3, ratios: vec![1.35] };
         assert_eq!(kept.broken(false), Vec::<String>::new());
         let names = |row: Row| row.broken(false).concat();
         assert!(names(Row { equal: false, ..kept.clone() }).contains("weights differ"));

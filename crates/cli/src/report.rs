@@ -1,6 +1,6 @@
 //! The memory report and errors as people read them.
 
-use remat::runtime::MemoryReport;
+use remat::runtime::{MemoryFigures, MemoryReport};
 use remat::types::Error;
 
 use crate::sizes::show;
@@ -27,6 +27,18 @@ pub(crate) fn print(r: &MemoryReport, smallest_feasible: Option<usize>) {
     if let Some(bytes) = smallest_feasible {
         println!("  smallest feasible budget: {} (by dry runs)", show(bytes));
     }
+}
+
+/// Prints what a compiled step takes.
+pub(crate) fn print_compiled(f: &MemoryFigures) {
+    println!(
+        "  the compiled step: workspace {} (lower bound {}), states {}, constants {}; {} calls run again in each step",
+        show(f.arena_bytes),
+        show(f.lower_bound_bytes),
+        show(f.state_bytes),
+        show(f.constant_bytes),
+        f.recomputed_calls
+    );
 }
 
 fn print_holders(title: &str, holders: &[remat::runtime::HolderBytes], peak: usize) {

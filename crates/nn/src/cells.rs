@@ -3,47 +3,57 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use remat_runtime::{Device, Scope};
+use remat_runtime::{Device, Scope, tracing};
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{DType, Fact, Result};
 
 use crate::Rng;
 
 /// Whether a module trains or is evaluated. Begins as training.
 #[derive(Debug)]
-pub struct Mode(AtomicBool);
+pub struct Mode(Arc<AtomicBool>);
 
 impl Mode {
     /// True while training.
     pub fn is_training(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        let training = self.0.load(Ordering::Relaxed);
+        if tracing::is_tracing() {
+            let own = self.0.clone();
+            tracing::guard(move || own.load(Ordering::Relaxed) == training);
+        }
+        training
     }
 
     /// Chooses.
+    #[track_caller]
     pub fn set_training(&self, training: bool) {
+        tracing::refuse("changing between training and evaluation");
         self.0.store(training, Ordering::Relaxed);
     }
 }
 
 impl Default for Mode {
     fn default() -> Self {
-        Mode(AtomicBool::new(true))
+        Mode(Arc::new(AtomicBool::new(true)))
     }
 }
 
 /// A module's own source of random keys; checkpoints keep it.
 #[derive(Debug)]
-pub struct RngCell(Mutex<Rng>);
+pub struct RngCell(Arc<Mutex<Rng>>);
 
 impl RngCell {
     /// A cell that continues `rng`.
     pub fn new(rng: Rng) -> Self {
-        RngCell(Mutex::new(rng))
+        RngCell(Arc::new(Mutex::new(rng)))
     }
 
     /// The next key on `device`: `u64 [2]`. Errors: Closed.
     pub fn next_key(&self, device: &Device) -> Result<Tensor> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_key(device)
+        let own = self.0.clone();
+        let next = move || own.lock().unwrap_or_else(PoisonError::into_inner).next_host_key();
+        let fact = Fact::new(DType::U64, [2]);
+        Ok(Tensor::from_handle(tracing::host_input(&device.channel(), fact, Arc::new(next))?))
     }
 
     /// The generator as it is now.

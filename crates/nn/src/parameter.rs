@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remat_runtime::{Device, Kind};
-use remat_tensor::Tensor;
+use remat_runtime::{Device, Kind, tracing};
+use remat_tensor::{StateCell, Tensor, see_cell};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
 /// What a parameter is for.
@@ -43,6 +43,16 @@ struct Inner {
     frozen: AtomicBool,
     /// Empty only within an update, under the lock, and after a device was closed in the middle of one.
     slot: Mutex<Option<Tensor>>,
+}
+
+impl StateCell for Inner {
+    fn slot(&self) -> &Mutex<Option<Tensor>> {
+        &self.slot
+    }
+
+    fn kind(&self) -> Kind {
+        self.role.kind()
+    }
 }
 
 /// A handle on a piece of state; clones refer to the same one. Dtype, shape and device never change.
@@ -139,13 +149,20 @@ impl Parameter {
     }
 
     /// Stops (or resumes) training: a frozen parameter's value requires no gradient.
+    #[track_caller]
     pub fn set_frozen(&self, frozen: bool) {
+        tracing::refuse("freezing a parameter");
         self.0.frozen.store(frozen, Ordering::Relaxed);
     }
 
     /// True if [`Parameter::set_frozen`] stopped its training.
     pub fn is_frozen(&self) -> bool {
-        self.0.frozen.load(Ordering::Relaxed)
+        let frozen = self.0.frozen.load(Ordering::Relaxed);
+        if tracing::is_tracing() {
+            let own = self.0.clone();
+            tracing::guard(move || own.frozen.load(Ordering::Relaxed) == frozen);
+        }
+        frozen
     }
 
     /// What it is for.
@@ -188,7 +205,12 @@ impl Parameter {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
-        self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        let slot = self.0.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if tracing::is_tracing() {
+            let cell: Arc<dyn StateCell> = self.0.clone();
+            see_cell(&cell, &slot);
+        }
+        slot
     }
 
     /// Errors (Shape, Device) unless `value` could be a version of this.

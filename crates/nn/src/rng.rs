@@ -33,7 +33,9 @@ impl Rng {
     }
 
     /// The next key on the host: `u64 [2]`.
+    #[track_caller]
     pub fn next_host_key(&mut self) -> Result<HostTensor> {
+        remat_runtime::tracing::refuse("drawing a key from an `Rng` (an `RngCell` draws one in every run)");
         let key = HostTensor::from_slice(&[self.seed, self.counter], [2])?;
         self.counter = self.counter.wrapping_add(1);
         Ok(key)

@@ -41,7 +41,7 @@ pub fn update(op: impl Into<OpRef>, x: Vec<Arg<'_>>) -> Result<()> {
     let old: SmallVec<[Tensor; 4]> = slots.iter_mut().filter_map(|s| s.take()).collect();
     let mut old = old.into_iter();
     let first = old.next().ok_or_else(lost)?;
-    let mut replaces: SmallVec<[Option<u8>; 4]> = SmallVec::new();
+    let mut replaces: SmallVec<[Option<u16>; 4]> = SmallVec::new();
     let mut rest: SmallVec<[Handle; 4]> = SmallVec::new();
     let mut failed = None;
     let run = |first: Handle| -> Result<Handle> {
@@ -50,7 +50,7 @@ pub fn update(op: impl Into<OpRef>, x: Vec<Arg<'_>>) -> Result<()> {
         for (i, a) in x.into_iter().enumerate() {
             handles.push(match a {
                 Arg::State(_) => {
-                    replaces.push(u8::try_from(i).ok());
+                    replaces.push(u16::try_from(i).ok());
                     state.next().ok_or_else(lost)?
                 }
                 Arg::Value(t) => t.into_handle(),

@@ -44,6 +44,11 @@ impl<'a> In<'a> {
         self.layout.shape()
     }
 
+    /// The bytes of the whole storage; none if donated.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// True if the elements already lie in an output.
     pub fn is_donated(&self) -> bool {
         self.donated

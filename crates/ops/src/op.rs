@@ -79,7 +79,7 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
 
     /// Pairs (input, output) that may share storage when the input dies here. They have equal dtype and shape. An `eval`
     /// that returns an error other than Internal has not written them: a failed update leaves the old version behind.
-    fn overwrite(&self) -> &'static [(usize, usize)] {
+    fn overwrite(&self) -> &[(usize, usize)] {
         &[]
     }
 
@@ -175,6 +175,11 @@ impl OpRef {
     /// Shares `op`.
     pub fn new(op: impl OpDef) -> Self {
         OpRef(Arc::new(op))
+    }
+
+    /// Shares an op that is no [`OpDef`]: one without a serial form, such as a compiled graph.
+    pub fn from_shared(op: Arc<dyn Op>) -> Self {
+        OpRef(op)
     }
 
     /// The concrete op, if it is a `T`.

@@ -14,7 +14,9 @@ pages! {
     Budgets = "../../../docs/src/budgets.md";
     Autodiff = "../../../docs/src/autodiff.md";
     Training = "../../../docs/src/training.md";
+    Compiled = "../../../docs/src/compiled.md";
     CommandLine = "../../../docs/src/command-line.md";
+    Planning = "../../../docs/src/planning.md";
     Operators = "../../../docs/src/operators.md";
     Devices = "../../../docs/src/devices.md";
     Numerics = "../../../docs/src/numerics.md";

@@ -87,6 +87,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub use remat_graph as graph;
 pub use remat_nn as nn;
 pub use remat_ops as ops;
 pub use remat_runtime as runtime;
@@ -94,7 +95,10 @@ pub use remat_tensor as tensor;
 pub use remat_types as types;
 
 pub use remat_runtime::{AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, Scope, Stats};
-pub use remat_tensor::{GradCheckReport, IntoOperand, Tensor, custom, grad, grad_with, gradcheck, no_grad};
+pub use remat_tensor::{
+    CompileOptions, Compiled, GradCheckReport, IntoOperand, Tensor, compile, compile_with, custom, grad, grad_with,
+    gradcheck, no_grad,
+};
 pub use remat_types::{DType, Error, ErrorKind, HostTensor, Shape, bf16, f16};
 
 #[cfg(doctest)]

@@ -7,6 +7,7 @@
 mod arena;
 mod device;
 mod eager;
+mod executable;
 mod execute;
 mod options;
 mod profile;
@@ -16,7 +17,15 @@ mod slab;
 
 pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
 pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, RaceLog, StreamId};
+/// Tracing of eager programs into graphs.
+pub mod tracing {
+    pub use crate::eager::trace::{
+        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, is_tracing, refuse, trace,
+    };
+}
+
 pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
+pub use executable::{Executable, ExecutableOptions, MemoryFigures};
 pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
 pub use profile::Trace;
 pub use remat::{Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate};

@@ -77,6 +77,8 @@ pub struct Stats {
     pub budget_bytes: Option<usize>,
     /// Allocated now.
     pub in_use_bytes: usize,
+    /// Allocated now for what nothing can make again.
+    pub fixed_bytes: usize,
     /// Most that was ever allocated at once.
     pub peak_bytes: usize,
     /// Address range that the arena may use now.

@@ -39,7 +39,7 @@ impl Apply for Plain {
     type Value = Handle;
 
     fn apply(&self, op: OpRef, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
-        self.0.apply_at(op, x, SmallVec::new(), self.1)
+        self.0.apply_at(op, x, self.1)
     }
 
     fn fact(&self, v: &Handle) -> Fact {

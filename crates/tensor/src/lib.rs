@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod autodiff;
+mod compile;
 mod gradcheck;
 mod methods;
 mod site;
@@ -12,6 +13,7 @@ mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
+pub use compile::{CompileOptions, Compiled, StateCell, compile, compile_with, see_cell};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::{IntoOperand, Span};
 pub use tape::{NoGrad, is_recording, no_grad};

@@ -176,12 +176,16 @@ pub(crate) fn apply_on(
     site: CallSite,
 ) -> Result<SmallVec<[Tensor; 2]>> {
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {
-        let x: SmallVec<[Handle; 4]> = x.into_iter().map(|t| t.handle).collect();
-        let y = channel.apply_at(op, x, SmallVec::new(), site)?;
-        return Ok(y.into_iter().map(Tensor::from_handle).collect());
+        // Pushes, as in the channel: collecting into a SmallVec costs several times as much.
+        let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();
+        x.into_iter().for_each(|t| handles.push(t.handle));
+        let mut y: SmallVec<[Tensor; 2]> = SmallVec::new();
+        channel.apply_at(op, handles, site)?.into_iter().for_each(|h| y.push(Tensor::from_handle(h)));
+        return Ok(y);
     }
-    let handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
-    let y = channel.apply_at(op.clone(), handles, SmallVec::new(), site)?;
+    let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();
+    x.iter().for_each(|t| handles.push(t.handle.clone()));
+    let y = channel.apply_at(op.clone(), handles, site)?;
     let y_facts: SmallVec<[Fact; 2]> = y.iter().map(|h| h.fact().clone()).collect();
     let differentiable: SmallVec<[bool; 2]> = y_facts.iter().map(|f| f.dtype.is_float()).collect();
     let plain = |f: &Fact| Fact { value: None, ..f.clone() };

@@ -96,6 +96,7 @@ impl Tensor {
     }
 
     /// The value on the host; waits for this tensor only. Errors: what made it fail; see [`Channel::value`].
+    #[track_caller]
     pub fn to_host(&self) -> Result<HostTensor> {
         self.channel().value(&self.handle)
     }
@@ -179,11 +180,17 @@ impl Tensor {
         Ok(Tensor { handle: self.handle.clone(), edge: Some(Edge { node, output: 0 }) })
     }
 
-    fn leaf(&self) -> Option<&Arc<Leaf>> {
+    pub(crate) fn leaf(&self) -> Option<&Arc<Leaf>> {
         match &self.edge.as_ref()?.node.kind {
             NodeKind::Leaf(l) => Some(l),
             _ => None,
         }
+    }
+
+    /// A version of a leaf, or of a tensor without history.
+    pub(crate) fn of_version(handle: Handle, leaf: Option<Arc<Leaf>>) -> Result<Tensor> {
+        let t = Tensor::from_handle(handle);
+        leaf.map_or_else(|| Ok(t.clone()), |leaf| t.as_leaf(leaf))
     }
 
     /// The next version of this leaf: `update` gets the handle, the last one if this was the last tensor on it, and

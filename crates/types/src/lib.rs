@@ -11,6 +11,7 @@ mod layout;
 mod npy;
 mod promote;
 mod shape;
+mod tensors_file;
 
 pub use dtype::{DType, Element, Float, Scalar, Storage};
 pub use error::{BudgetShortfall, CallSite, Error, ErrorKind, PinnedBytes, Result};
@@ -22,3 +23,4 @@ pub use npy::{read_npy, read_npz, write_npy, write_npz};
 pub use promote::promote;
 pub use shape::{Shape, axes_of, axis_of};
 pub use smallvec::{SmallVec, smallvec};
+pub use tensors_file::{TensorsFile, read_safetensors, safetensors_dtype, write_safetensors};

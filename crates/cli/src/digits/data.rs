@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::read::GzDecoder;
 use remat::nn::Dataset;
-use remat::types::{Error, ErrorKind, HostTensor, Result};
+use remat::types::{DType, Error, ErrorKind, HostTensor, Result};
 
 static PACKED: &[u8] = include_bytes!("../../data/digits.bin.gz");
 
@@ -85,6 +85,11 @@ fn parse(packed: &[u8]) -> Result<(Digits, Digits)> {
 }
 
 impl Digits {
+    /// Bytes of an example in a batch: its pixels and its label.
+    pub(crate) fn example_bytes(&self) -> usize {
+        self.rows * self.cols * DType::F32.size_bytes() + DType::I64.size_bytes()
+    }
+
     /// The same digits, shifted anew in each epoch; the caller stores the epoch in the value that comes back.
     pub(crate) fn shifted(&self) -> (Digits, Arc<AtomicU64>) {
         let epoch = Arc::new(AtomicU64::new(0));

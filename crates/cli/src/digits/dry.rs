@@ -12,41 +12,47 @@ const STEPS: usize = 2;
 /// The search for the smallest budget ends when it knows it within this many bytes.
 const SEARCH_BYTES: usize = 256 << 10;
 
-fn run(data: &(Digits, Digits), settings: &Settings, threads: usize, budget: Option<usize>) -> Result<usize> {
-    let options = DeviceOptions { budget_bytes: budget, threads, ..DeviceOptions::default() };
-    let device = Device::dry(options)?;
-    let mut session = Session::new(&device, data, settings)?;
-    session.rehearse(STEPS)?;
-    device.channel().sync()?;
-    Ok(device.channel().stats()?.peak_bytes)
+/// What decides the memory of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Dry<'a> {
+    pub(crate) data: &'a (Digits, Digits),
+    pub(crate) settings: &'a Settings,
+    pub(crate) threads: usize,
+    pub(crate) compiled: bool,
 }
 
-/// The arena's peak of a run without a budget.
-pub(crate) fn peak(data: &(Digits, Digits), settings: &Settings, threads: usize) -> Result<usize> {
-    run(data, settings, threads, None)
-}
+impl Dry<'_> {
+    fn run(&self, budget: Option<usize>) -> Result<usize> {
+        let options = DeviceOptions { budget_bytes: budget, threads: self.threads, ..DeviceOptions::default() };
+        let device = Device::dry(options)?;
+        let mut session = Session::new(&device, self.data, self.settings, self.compiled)?;
+        session.rehearse(STEPS)?;
+        device.channel().sync()?;
+        Ok(device.channel().stats()?.peak_bytes)
+    }
 
-/// The smallest budget under which a dry run succeeds, found by bisection below `peak`; `None` if none does.
-///
-/// Op times are estimates in a dry run, so the real run may choose other evictions and need a little more or less.
-pub(crate) fn smallest_budget(
-    data: &(Digits, Digits),
-    settings: &Settings,
-    threads: usize,
-    peak: usize,
-) -> Result<Option<usize>> {
-    let works = |bytes: usize| match run(data, settings, threads, Some(bytes)) {
-        Ok(_) => Ok(true),
-        Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(false),
-        Err(e) => Err(e),
-    };
-    let (mut low, mut high) = (0, peak);
-    if !works(high)? {
-        return Ok(None);
+    /// The arena's peak of a run without a budget.
+    pub(crate) fn peak(&self) -> Result<usize> {
+        self.run(None)
     }
-    while high - low > SEARCH_BYTES {
-        let middle = low + (high - low) / 2;
-        if works(middle)? { high = middle } else { low = middle }
+
+    /// The smallest budget under which a dry run succeeds, found by bisection below `peak`; `None` if none does.
+    ///
+    /// Op times are estimates in a dry run, so the real run may choose other evictions and need a little more or less.
+    pub(crate) fn smallest_budget(&self, peak: usize) -> Result<Option<usize>> {
+        let works = |bytes: usize| match self.run(Some(bytes)) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(false),
+            Err(e) => Err(e),
+        };
+        let (mut low, mut high) = (0, peak);
+        if !works(high)? {
+            return Ok(None);
+        }
+        while high - low > SEARCH_BYTES {
+            let middle = low + (high - low) / 2;
+            if works(middle)? { high = middle } else { low = middle }
+        }
+        Ok(Some(high))
     }
-    Ok(Some(high))
 }

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::budget::MemoryBudget;
 use crate::{interrupt, report, sizes};
+use dry::Dry;
 use progress::Progress;
 use session::{Outcome, Session, Settings};
 
@@ -52,6 +53,9 @@ pub(crate) struct Options {
     /// Write a trace for Perfetto or chrome://tracing: dispatch, execution, recomputation, memory
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
+    /// Compile the training step into one graph with a static memory plan instead of running it op by op
+    #[arg(long)]
+    compiled: bool,
     /// End after this many steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -80,11 +84,12 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         options.threads = usize::from(t);
     }
     let data = data::load()?;
-    let unbudgeted = dry::peak(&data, &settings, options.threads)?;
+    let dry = Dry { data: &data, settings: &settings, threads: options.threads, compiled: o.compiled };
+    let unbudgeted = dry.peak()?;
     options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;
     let shown = options.budget_bytes.map_or_else(|| "unlimited".to_owned(), sizes::show);
     println!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
-    let smallest = || dry::smallest_budget(&data, &settings, options.threads, unbudgeted);
+    let smallest = || dry.smallest_budget(unbudgeted);
     let explain = |e: Error| {
         if e.kind() == ErrorKind::Budget
             && let Ok(Some(bytes)) = smallest()
@@ -99,6 +104,9 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let memory = device.channel().report()?;
     let smallest = if options.budget_bytes.is_some() { smallest()? } else { None };
     report::print(&memory, smallest);
+    if let Some(f) = &outcome.compiled {
+        report::print_compiled(f);
+    }
     if let Some(path) = &o.json {
         write_json(path, &results(&outcome, &settings, &memory, unbudgeted, smallest, options.threads))?;
     }
@@ -112,7 +120,7 @@ fn train(
     resumed: Option<&Checkpoint>,
     o: &Options,
 ) -> Result<Outcome> {
-    let mut session = Session::new(device, data, settings)?;
+    let mut session = Session::new(device, data, settings, o.compiled)?;
     if let Some(c) = resumed {
         session.restore(c)?;
     }
@@ -166,10 +174,11 @@ fn results(
         "resident_peak_bytes": resident_peak_bytes(),
         "step_ms_median": outcome.step_ms_median(),
         "seconds": outcome.seconds,
-        "recomputed_ops": s.recomputed_ops,
+        "recomputed_ops": s.recomputed_ops + outcome.recomputed_calls(),
         "evictions": s.evictions,
         "threads": threads,
         "settings": settings,
+        "compiled": outcome.compiled,
         "interrupted": interrupt::requested(),
         "memory": memory,
     })

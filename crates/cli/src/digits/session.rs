@@ -1,16 +1,18 @@
 //! A training run: model, optimiser, data, and the loop over them. The dry run uses the very same steps.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use remat::nn::{
-    Checkpoint, DataLoader, Dataset, InitCx, Layer, LoaderOptions, Module, Optimizer, Schedule, Sgd, SgdOptions,
-    TrainState,
+    Checkpoint, DataLoader, Dataset, InitCx, Layer, LearningRate, LoaderOptions, Module, Optimizer, Schedule, Sgd,
+    SgdOptions, TrainState,
 };
-use remat::runtime::Device;
-use remat::tensor::{Tensor, no_grad};
+use remat::runtime::{Device, MemoryFigures};
+use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
 use remat::types::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -22,6 +24,8 @@ use crate::interrupt;
 
 /// Most examples of a test batch; never more than a training batch has, so that testing does not decide the peak.
 const TEST_BATCH: usize = 250;
+/// Batches that are read ahead; their bytes count against the budget.
+const PREFETCH: usize = 2;
 const MOMENTUM: f64 = 0.9;
 const WEIGHT_DECAY: f64 = 5e-4;
 /// Share of the steps in which the learning rate warms up.
@@ -54,9 +58,16 @@ pub(crate) struct Outcome {
     step_ms: Vec<f64>,
     pub(crate) weights_sha256: String,
     pub(crate) seconds: f64,
+    /// What the compiled step takes; `None` if steps ran op by op.
+    pub(crate) compiled: Option<MemoryFigures>,
 }
 
 impl Outcome {
+    /// Calls within compiled steps that ran again.
+    pub(crate) fn recomputed_calls(&self) -> u64 {
+        self.compiled.map_or(0, |f| (f.recomputed_calls * self.losses.len()) as u64)
+    }
+
     /// The median time of a step; the first step makes its caches and does not count.
     pub(crate) fn step_ms_median(&self) -> Option<f64> {
         let mut all = self.step_ms.get(1..).filter(|s| !s.is_empty()).unwrap_or(&self.step_ms).to_vec();
@@ -65,10 +76,15 @@ impl Outcome {
     }
 }
 
+type StepFn = Box<dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>>;
+
 pub(crate) struct Session {
     device: Device,
-    net: DigitsNet,
-    optimizer: Sgd,
+    net: Rc<DigitsNet>,
+    optimizer: Rc<RefCell<Sgd>>,
+    learning_rate: LearningRate,
+    /// The step as a compiled graph; `None` to run it op by op.
+    compiled: Option<Compiled<StepFn>>,
     schedule: Schedule,
     loader: DataLoader,
     /// The epoch whose shifts the training images have.
@@ -79,9 +95,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(device: &Device, data: &(Digits, Digits), settings: &Settings) -> Result<Session> {
+    pub(crate) fn new(
+        device: &Device,
+        data: &(Digits, Digits),
+        settings: &Settings,
+        compiled: bool,
+    ) -> Result<Session> {
         let mut cx = InitCx::new(device, settings.seed);
-        let net = DigitsNet::new(&mut cx)?;
+        let net = Rc::new(DigitsNet::new(&mut cx)?);
         let options = SgdOptions {
             lr: settings.learning_rate,
             momentum: MOMENTUM,
@@ -94,6 +115,7 @@ impl Session {
             batch_size: settings.batch_size,
             shuffle: Some(settings.seed),
             drop_last: true,
+            prefetch: PREFETCH,
             ..LoaderOptions::default()
         };
         let (train, shifts) = data.0.shifted();
@@ -101,9 +123,28 @@ impl Session {
         let steps = loader.batches() as u64 * settings.epochs;
         let warmup = (steps as f64 * WARMUP) as u64;
         let cosine = Schedule::Cosine { lr: settings.learning_rate, min: 0.0, steps: steps - warmup };
-        let (device, test) = (device.clone(), data.1.clone());
-        let schedule = cosine.after_warmup(warmup);
-        Ok(Session { device, net, optimizer, schedule, loader, shifts, test, settings: *settings, step: 0 })
+        let learning_rate = optimizer.learning_rate();
+        let optimizer = Rc::new(RefCell::new(optimizer));
+        let compiled = compiled.then(|| {
+            let (net, optimizer) = (net.clone(), optimizer.clone());
+            let f: StepFn = Box::new(move |batch| step(&net, &mut optimizer.borrow_mut(), batch.to_vec()));
+            let staged = PREFETCH * (settings.batch_size * data.0.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
+            let memory_budget = device.options().budget_bytes.map(|b| b.saturating_sub(staged));
+            compile_with(device, CompileOptions { memory_budget, ..CompileOptions::default() }, f)
+        });
+        Ok(Session {
+            device: device.clone(),
+            net,
+            optimizer,
+            learning_rate,
+            compiled,
+            schedule: cosine.after_warmup(warmup),
+            loader,
+            shifts,
+            test: data.1.clone(),
+            settings: *settings,
+            step: 0,
+        })
     }
 
     pub(crate) fn steps_per_epoch(&self) -> u64 {
@@ -111,7 +152,7 @@ impl Session {
     }
 
     pub(crate) fn restore(&mut self, c: &Checkpoint) -> Result<()> {
-        c.restore(&self.net, Some(&mut self.optimizer))?;
+        c.restore(&*self.net, Some(&mut *self.optimizer.borrow_mut()))?;
         self.step = c.train.step;
         match c.train.loader {
             Some(p) => self.loader.set_position(p),
@@ -128,23 +169,20 @@ impl Session {
             loader: Some(self.loader.position()),
             user: serde_json::to_value(self.settings).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?,
         };
-        Checkpoint::save(dir, &self.net, Some(&self.optimizer), &train)
+        Checkpoint::save(dir, &*self.net, Some(&*self.optimizer.borrow()), &train)
     }
 
     /// One training step: the loss, and the number of examples classified right, both still on the device.
     fn train_step(&mut self, batch: Vec<Tensor>) -> Result<(Tensor, Tensor)> {
-        let [x, labels] = <[Tensor; 2]>::try_from(batch)
-            .map_err(|_| Error::new(ErrorKind::Internal, "a batch is images and labels"))?;
-        self.optimizer.set_lr(self.schedule.at(self.step));
-        let logits = self.net.forward(&x)?;
-        drop(x);
-        let loss = logits.cross_entropy(&labels)?;
-        let right = count_right(&logits.detach(), &labels)?;
-        drop((logits, labels));
-        loss.backward()?;
-        self.optimizer.step()?;
+        self.learning_rate.set(self.schedule.at(self.step));
+        let y = match &mut self.compiled {
+            Some(f) => f.call(&batch.iter().collect::<Vec<_>>())?,
+            None => step(&self.net, &mut self.optimizer.borrow_mut(), batch)?,
+        };
         self.step += 1;
-        Ok((loss.detach(), right))
+        let [loss, right] = <[Tensor; 2]>::try_from(y)
+            .map_err(|_| Error::new(ErrorKind::Internal, "a step gives its loss and what it got right"))?;
+        Ok((loss, right))
     }
 
     /// A few training steps and a test batch, without reading any value.
@@ -168,6 +206,7 @@ impl Session {
             step_ms: Vec::new(),
             weights_sha256: String::new(),
             seconds: 0.0,
+            compiled: None,
         };
         let enough = |s: &Session| interrupt::requested() || steps.is_some_and(|n| s.step >= n);
         while self.loader.position().epoch < self.settings.epochs && !enough(self) {
@@ -180,6 +219,7 @@ impl Session {
             }
         }
         progress.done();
+        out.compiled = self.compiled.as_ref().and_then(|f| f.figures().last().copied());
         out.test_accuracy = self.test_accuracy()?;
         out.weights_sha256 = self.weights_sha256()?;
         out.seconds = started.elapsed().as_secs_f64();
@@ -254,6 +294,20 @@ impl Session {
         }
         Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
     }
+}
+
+/// Forward, backward and update: the loss, and the number of examples classified right.
+fn step(net: &DigitsNet, optimizer: &mut Sgd, batch: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    let [x, labels] =
+        <[Tensor; 2]>::try_from(batch).map_err(|_| Error::new(ErrorKind::Internal, "a batch is images and labels"))?;
+    let logits = net.forward(&x)?;
+    drop(x);
+    let loss = logits.cross_entropy(&labels)?;
+    let right = count_right(&logits.detach(), &labels)?;
+    drop((logits, labels));
+    loss.backward()?;
+    optimizer.step()?;
+    Ok(vec![loss.detach(), right])
 }
 
 fn count_right(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {

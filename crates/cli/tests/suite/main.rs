@@ -1,5 +1,6 @@
 //! The `remat` command as a person or a script runs it; one binary, so that it links once.
 
+mod plan;
 mod promise;
 mod train;
 
@@ -11,6 +12,7 @@ use serde_json::Value;
 const OK: i32 = 0;
 const BUDGET: i32 = 2;
 const USAGE: i32 = 64;
+const INTERRUPTED: i32 = 130;
 
 /// Runs `remat` with these arguments in `dir`.
 fn remat(dir: &Path, args: &[&str]) -> Output {

@@ -1,6 +1,9 @@
 //! `remat train digits`: results, errors, exit codes, checkpoints.
 
-use crate::{BUDGET, OK, USAGE, assert_code, err, json, out, remat};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::{BUDGET, INTERRUPTED, OK, USAGE, assert_code, err, json, out, remat};
 
 const SHORT: [&str; 5] = ["train", "digits", "--batch-size", "64", "--steps"];
 
@@ -104,4 +107,57 @@ fn a_damaged_checkpoint_is_an_error_that_names_it() {
         assert!(err(&o).starts_with("error:"), "{}", err(&o));
         std::fs::write(f.path(), whole).expect("writable");
     }
+}
+
+#[test]
+fn a_compiled_step_gives_the_bits_of_the_interpreter_within_the_same_budget() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let run = |name: &str, more: &[&str]| {
+        let o = remat(dir.path(), &short("3", &[&["--json", name], more].concat()));
+        assert_code(&o, OK);
+        json(&dir.path().join(name))
+    };
+    let eager = run("eager.json", &[]);
+    assert!(eager["compiled"].is_null(), "{eager}");
+    for budget in ["unlimited", "60%"] {
+        let v = run("compiled.json", &["--compiled", "--memory-budget", budget]);
+        for same in ["losses", "weights_sha256", "test_accuracy"] {
+            assert_eq!(v[same], eager[same], "{same} at {budget}");
+        }
+        let again = v["compiled"]["recomputed_calls"].as_u64().expect("a number");
+        assert_eq!(again > 0, budget == "60%", "{v}");
+        if budget == "60%" {
+            assert!(v["peak_bytes"].as_u64() <= v["budget_bytes"].as_u64(), "{v}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn after_ctrl_c_the_checkpoint_goes_on_bit_for_bit() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let args = ["train", "digits", "--batch-size", "64", "--save", "kept", "--json", "first.json"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_remat"))
+        .args(args)
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert!(lines.any(|l| l.expect("text").starts_with("epoch 1/")), "it trains");
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
+    assert!(sent.success());
+    lines.for_each(drop);
+    assert_eq!(child.wait().expect("it ends").code(), Some(INTERRUPTED));
+    let file = |name: &str| json(&dir.path().join(name));
+    let first = file("first.json");
+    assert_eq!(first["interrupted"], true);
+    let done = first["losses"].as_array().expect("losses").len();
+    let until = (done + 2).to_string();
+    assert_code(&remat(dir.path(), &short(&until, &["--json", "whole.json"])), OK);
+    let resume = ["train", "digits", "--resume", "kept", "--steps", &until, "--json", "rest.json"];
+    assert_code(&remat(dir.path(), &resume), OK);
+    assert_eq!(file("rest.json")["first_step"], done);
+    assert_eq!(file("rest.json")["weights_sha256"], file("whole.json")["weights_sha256"]);
 }

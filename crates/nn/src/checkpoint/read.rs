@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use remat_types::{Error, HostTensor, Result};
-use safetensors::SafeTensors;
+use remat_types::{Error, Result, read_safetensors};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::format::{KEY, MODEL, OPTIMIZER, VERSION, bad, from_file};
+use super::format::{KEY, MODEL, OPTIMIZER, VERSION, bad};
 use super::{Checkpoint, OptimizerState, TrainState};
 
 pub(super) fn read(path: &Path) -> Result<Checkpoint> {
@@ -19,23 +18,15 @@ pub(super) fn read(path: &Path) -> Result<Checkpoint> {
 
 /// Errors: Format, naming the tensor or the field.
 fn parse(bytes: &[u8]) -> Result<Checkpoint> {
-    // checks the header's length, offsets against shapes and dtypes, and that the tensors fill the file
-    let (header, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| bad(format!("no safetensors file: {e}")))?;
-    let meta = metadata.metadata().as_ref().and_then(|m| m.get(KEY));
-    let meta = meta.ok_or_else(|| bad(format!("`__metadata__` has no `{KEY}`: not a checkpoint of Remat")))?;
+    let (tensors, text) = read_safetensors(bytes)?;
+    let meta = text.get(KEY).ok_or_else(|| bad(format!("`__metadata__` has no `{KEY}`: not a checkpoint of Remat")))?;
     let meta: Map<String, Value> = serde_json::from_str(meta).map_err(|e| bad(format!("`{KEY}`: {e}")))?;
     let version: u64 = field(&meta, "", "version")?;
     if version != VERSION {
         return Err(bad(format!("`version` is {version}, this program reads {VERSION}")));
     }
-    let data = &bytes[size_of::<u64>() + header..];
     let (mut model, mut state) = (BTreeMap::new(), BTreeMap::new());
-    for (name, info) in metadata.tensors() {
-        let dtype = from_file(info.dtype).ok_or_else(|| bad(format!("tensor `{name}`: no dtype {}", info.dtype)))?;
-        let (from, to) = info.data_offsets;
-        let data = data.get(from..to).ok_or_else(|| bad(format!("tensor `{name}` leaves the file")))?;
-        let value = HostTensor::from_bytes(dtype, &info.shape, data)
-            .map_err(|e| bad(format!("tensor `{name}`: {}", e.message())))?;
+    for (name, value) in tensors {
         if let Some(name) = name.strip_prefix(MODEL) {
             model.insert(name.to_owned(), value);
         } else if let Some(name) = name.strip_prefix(OPTIMIZER) {

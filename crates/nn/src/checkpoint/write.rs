@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{Error, ErrorKind, Result, safetensors_dtype};
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::format::{KEY, MODEL, OPTIMIZER, VERSION, bad, to_file};
+use super::format::{KEY, MODEL, OPTIMIZER, VERSION, bad};
 use super::{FILE_NAME, TrainState};
 use crate::{Module, Optimizer, Parameter};
 
@@ -57,7 +57,8 @@ fn header(tensors: &BTreeMap<String, Parameter>, meta: String) -> Result<Vec<u8>
     let mut at = 0;
     let mut list = Vec::new();
     for (name, p) in tensors {
-        let dtype = to_file(p.dtype()).ok_or_else(|| bad(format!("{name}: no name for {} in the file", p.dtype())))?;
+        let dtype = safetensors_dtype(p.dtype())
+            .ok_or_else(|| bad(format!("{name}: no name for {} in the file", p.dtype())))?;
         let end = at + p.elems() * p.dtype().size_bytes();
         list.push((name.clone(), TensorInfo { dtype, shape: p.shape().to_vec(), data_offsets: (at, end) }));
         at = end;

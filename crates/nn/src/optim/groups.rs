@@ -1,39 +1,75 @@
 //! Parameters in groups, with the state that an optimiser keeps of each.
 
-use remat_runtime::{Channel, Device, Kind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use remat_runtime::{Device, Kind, tracing};
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::{LearningRate, Optimizer};
 use crate::{Parameter, Role};
 
+/// How one kind of optimiser moves a parameter; the type holds its options.
+pub trait Rule: Copy + PartialEq + Send + Sync + Serialize + DeserializeOwned + 'static {
+    /// The name in checkpoints.
+    const NAME: &'static str;
+    /// Names of the state of a parameter, in the order of [`Slot::state`].
+    const STATE: &'static [&'static str];
+
+    /// The learning rate.
+    fn lr(&self) -> f64;
+
+    /// These options with another learning rate.
+    #[must_use]
+    fn with_lr(self, lr: f64) -> Self;
+
+    /// Errors: Value for an option outside its domain.
+    fn check(&self) -> Result<()>;
+
+    /// The state of a parameter that has none yet; empty if these options need none.
+    fn state(&self, parameter: &Parameter) -> Result<Vec<Parameter>>;
+
+    /// Moves the parameter of a slot. `lr` is the learning rate as an f32 of rank 0.
+    fn step(&self, slot: &Slot, grad: Tensor, lr: Tensor) -> Result<()>;
+}
+
 /// A parameter and what the optimiser remembers of it.
-pub(super) struct Slot {
-    pub(super) name: String,
-    pub(super) parameter: Parameter,
-    /// In the order of the optimiser's own list of names; made before the first step.
-    pub(super) state: Vec<Parameter>,
+pub struct Slot {
+    name: String,
+    /// The parameter.
+    pub parameter: Parameter,
+    /// Its state; empty if the options need none.
+    pub state: Vec<Parameter>,
 }
 
-/// Parameters with options in common.
-pub(super) struct Group<O> {
-    pub(super) options: O,
-    pub(super) slots: Vec<Slot>,
+struct Group<R> {
+    /// Shared with compiled functions, which read the learning rate before every run.
+    rule: Arc<Mutex<R>>,
+    slots: Vec<Slot>,
 }
 
-/// All groups; their parameters live on one device, each in one group.
-pub(super) struct Groups<O> {
-    pub(super) all: Vec<Group<O>>,
+fn lock<R>(rule: &Mutex<R>) -> MutexGuard<'_, R> {
+    rule.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<O: Serialize + DeserializeOwned> Groups<O> {
-    pub(super) fn new() -> Self {
-        Groups { all: Vec::new() }
+/// An optimiser over parameters in groups; all live on one device, each in one group.
+pub struct Grouped<R> {
+    groups: Vec<Group<R>>,
+}
+
+impl<R: Rule> Grouped<R> {
+    /// Over `parameters`, whose state is made here. Errors: Value for options outside their domain, a name or parameter
+    /// given twice; Device for parameters of two devices; Budget for state that does not fit.
+    pub fn new(parameters: Vec<(String, Parameter)>, options: R) -> Result<Self> {
+        let mut s = Grouped { groups: Vec::new() };
+        s.add_group(parameters, options)?;
+        Ok(s)
     }
 
-    /// Adds a group. Errors: Value for a parameter that is there already, a name given twice, or one that is not
-    /// trained; Device for a parameter of another device.
-    pub(super) fn add(&mut self, parameters: Vec<(String, Parameter)>, options: O) -> Result<()> {
+    /// Adds parameters with options of their own. Errors: as [`Grouped::new`], also for a parameter that is not trained.
+    pub fn add_group(&mut self, parameters: Vec<(String, Parameter)>, options: R) -> Result<()> {
+        options.check()?;
         let mut slots: Vec<Slot> = Vec::new();
         for (name, parameter) in parameters {
             let wrong = |why: &str| Err(Error::new(ErrorKind::Value, format!("parameter `{name}` {why}")));
@@ -48,70 +84,134 @@ impl<O: Serialize + DeserializeOwned> Groups<O> {
             }
             slots.push(Slot { name, parameter, state: Vec::new() });
         }
-        self.all.push(Group { options, slots });
+        for s in &mut slots {
+            s.state = options.state(&s.parameter)?;
+        }
+        self.groups.push(Group { rule: Arc::new(Mutex::new(options)), slots });
         Ok(())
     }
 
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.all.iter().flat_map(|g| &g.slots)
+    /// The options of each group.
+    pub fn group_options(&self) -> Vec<R> {
+        self.groups.iter().map(|g| *lock(&g.rule)).collect()
+    }
+
+    /// Changes the options of the group with this index; groups count in the order in which they were added.
+    ///
+    /// Errors: Value for a group that is not there, or options outside their domain; Budget for state that they call
+    /// for. Nothing has changed then.
+    pub fn set_group_options(&mut self, group: usize, options: R) -> Result<()> {
+        tracing::refuse("changing an optimiser's options");
+        options.check()?;
+        let groups = self.groups.len();
+        let none = || Error::new(ErrorKind::Value, format!("group {group} of {groups}"));
+        let g = self.groups.get_mut(group).ok_or_else(none)?;
+        for s in g.slots.iter_mut().filter(|s| s.state.is_empty()) {
+            s.state = options.state(&s.parameter)?;
+        }
+        *lock(&g.rule) = options;
+        Ok(())
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.groups.iter().flat_map(|g| &g.slots)
     }
 
     fn device(&self) -> Option<&Device> {
         self.slots().next().map(|s| s.parameter.device())
     }
 
-    pub(super) fn named_parameters(&self) -> Vec<(String, Parameter)> {
-        self.slots().map(|s| (s.name.clone(), s.parameter.clone())).collect()
-    }
-
-    /// State with its names; `names` are the optimiser's, in the order of [`Slot::state`].
-    pub(super) fn named_state(&self, names: &[&str]) -> Vec<(String, Parameter)> {
-        let of = |s: &Slot| -> Vec<(String, Parameter)> {
-            s.state.iter().zip(names).map(|(p, n)| (format!("{}.{n}", s.name), p.clone())).collect()
-        };
-        self.slots().flat_map(of).collect()
-    }
-
-    pub(super) fn options_json(&self, optimizer: &str) -> Result<serde_json::Value> {
-        let groups: Vec<&O> = self.all.iter().map(|g| &g.options).collect();
-        let groups = serde_json::to_value(groups)
-            .map_err(|e| Error::new(ErrorKind::Format, format!("options do not serialise: {e}")))?;
-        Ok(serde_json::json!({ "optimizer": optimizer, "groups": groups }))
-    }
-
-    /// Options of every group as `options_json` wrote them. Errors: Format, Value.
-    pub(super) fn parse_options(&self, optimizer: &str, json: &serde_json::Value) -> Result<Vec<O>> {
-        let bad = |text: String| Error::new(ErrorKind::Format, text);
-        if json["optimizer"] != optimizer {
-            return Err(bad(format!("options of {}, not of {optimizer}", json["optimizer"])));
+    /// Moves every parameter of a group that has a gradient.
+    fn move_group(g: &Group<R>, grads: &mut impl Iterator<Item = Option<Tensor>>) -> Result<()> {
+        let rule = *lock(&g.rule);
+        rule.check()?;
+        let shared = g.rule.clone();
+        tracing::guard(move || {
+            let now = *lock(&shared);
+            now == rule.with_lr(now.lr())
+        });
+        for (slot, grad) in g.slots.iter().zip(grads) {
+            let Some(grad) = grad else { continue };
+            let shared = g.rule.clone();
+            let rate = Arc::new(move || Ok(HostTensor::scalar(lock(&shared).lr() as f32)));
+            let channel = slot.parameter.device().channel();
+            let lr = tracing::host_input(&channel, Fact::new(DType::F32, Shape::scalar()), rate)?;
+            rule.step(slot, grad, Tensor::from_handle(lr)).map_err(|e| e.context(&slot.name))?;
         }
-        let options: Vec<O> = serde_json::from_value(json["groups"].clone())
-            .map_err(|e| bad(format!("options of {optimizer} in `groups`: {e}")))?;
-        if options.len() != self.all.len() {
-            let text = format!("options of {} groups for {}", options.len(), self.all.len());
+        Ok(())
+    }
+
+    /// Options of every group as `options` wrote them. Errors: Format, Value.
+    fn parse_options(&self, json: &serde_json::Value) -> Result<Vec<R>> {
+        let bad = |text: String| Error::new(ErrorKind::Format, text);
+        if json["optimizer"] != R::NAME {
+            return Err(bad(format!("options of {}, not of {}", json["optimizer"], R::NAME)));
+        }
+        let options: Vec<R> = serde_json::from_value(json["groups"].clone())
+            .map_err(|e| bad(format!("options of {} in `groups`: {e}", R::NAME)))?;
+        if options.len() != self.groups.len() {
+            let text = format!("options of {} groups for {}", options.len(), self.groups.len());
             return Err(Error::new(ErrorKind::Value, text));
         }
+        options.iter().try_for_each(R::check)?;
         Ok(options)
     }
+}
 
-    /// Takes every gradient and makes it resident, then calls `move_one` for each; ends the step in any case.
-    pub(super) fn step(&mut self, mut move_one: impl FnMut(&O, &Slot, Tensor, &Channel) -> Result<()>) -> Result<()> {
+impl<R: Rule> Optimizer for Grouped<R> {
+    fn step(&mut self) -> Result<()> {
+        self.groups.iter().try_for_each(|g| lock(&g.rule).check())?;
         let Some(channel) = self.device().map(Device::channel) else { return Ok(()) };
         let grads: Vec<Option<Tensor>> = self.slots().map(|s| s.parameter.take_grad()).collect();
         let moved = (|| {
             for g in grads.iter().flatten() {
                 channel.commit(g.handle(), Kind::Gradient)?;
             }
-            let slots = self.all.iter().flat_map(|g| g.slots.iter().map(move |s| (&g.options, s)));
-            for ((options, slot), grad) in slots.zip(grads) {
-                if let Some(grad) = grad {
-                    move_one(options, slot, grad, &channel).map_err(|e| e.context(&slot.name))?;
-                }
-            }
-            Ok(())
+            let mut grads = grads.into_iter();
+            self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads))
         })();
         channel.step_mark()?;
         moved
+    }
+
+    fn named_parameters(&self) -> Vec<(String, Parameter)> {
+        self.slots().map(|s| (s.name.clone(), s.parameter.clone())).collect()
+    }
+
+    fn named_state(&self) -> Vec<(String, Parameter)> {
+        let of = |s: &Slot| -> Vec<(String, Parameter)> {
+            s.state.iter().zip(R::STATE).map(|(p, n)| (format!("{}.{n}", s.name), p.clone())).collect()
+        };
+        self.slots().flat_map(of).collect()
+    }
+
+    fn lr(&self) -> f64 {
+        self.groups.first().map_or(0.0, |g| lock(&g.rule).lr())
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.learning_rate().set(lr);
+    }
+
+    fn learning_rate(&self) -> LearningRate {
+        let rules: Vec<Arc<Mutex<R>>> = self.groups.iter().map(|g| g.rule.clone()).collect();
+        LearningRate::new(move |lr| {
+            for rule in &rules {
+                let mut rule = lock(rule);
+                *rule = rule.with_lr(lr);
+            }
+        })
+    }
+
+    fn options(&self) -> Result<serde_json::Value> {
+        let groups = serde_json::to_value(self.group_options())
+            .map_err(|e| Error::new(ErrorKind::Format, format!("options do not serialise: {e}")))?;
+        Ok(serde_json::json!({ "optimizer": R::NAME, "groups": groups }))
+    }
+
+    fn load_options(&mut self, options: &serde_json::Value) -> Result<()> {
+        let options = self.parse_options(options)?;
+        options.into_iter().enumerate().try_for_each(|(i, o)| self.set_group_options(i, o))
     }
 }
 

@@ -12,14 +12,34 @@ mod sgd;
 
 pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use groups::{Grouped, Rule, Slot};
 pub use sgd::{Sgd, SgdOptions};
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use remat_types::{HostTensor, Result};
 
 use crate::Parameter;
 use crate::state::{self, LoadReport};
+
+/// Sets an optimiser's learning rate from outside; see [`Optimizer::learning_rate`].
+#[derive(Clone)]
+pub struct LearningRate(Arc<dyn Fn(f64) + Send + Sync>);
+
+impl LearningRate {
+    /// A handle that sets by `f`.
+    pub fn new(f: impl Fn(f64) + Send + Sync + 'static) -> Self {
+        LearningRate(Arc::new(f))
+    }
+
+    /// Sets the learning rate from the next step on.
+    #[track_caller]
+    pub fn set(&self, lr: f64) {
+        remat_runtime::tracing::refuse("setting the learning rate");
+        (self.0)(lr);
+    }
+}
 
 /// An optimiser over named parameters in groups with options of their own.
 pub trait Optimizer: Send {
@@ -42,6 +62,10 @@ pub trait Optimizer: Send {
 
     /// Sets the learning rate of every group.
     fn set_lr(&mut self, lr: f64);
+
+    /// A handle that sets the learning rate of every group that is there now, also while a compiled function owns the
+    /// optimiser.
+    fn learning_rate(&self) -> LearningRate;
 
     /// The options of every group, for a checkpoint. Errors: Format.
     fn options(&self) -> Result<serde_json::Value>;

@@ -1,6 +1,7 @@
 //! The crate as its users see it; one binary, so that it links once.
 
 mod checkpoint;
+mod compiled;
 mod derive;
 mod gradients;
 mod init;

@@ -146,7 +146,7 @@ fn groups_have_options_of_their_own() {
     assert_close(&state(&b.1), &sgd_on_host(fast), F64);
     assert_eq!(sgd.state_dict().expect("values").keys().collect::<Vec<_>>(), ["b.momentum_buffer"]);
     sgd.set_lr(0.5);
-    assert!(sgd.groups_mut().all(|o| o.lr == 0.5));
+    assert!(sgd.group_options().iter().all(|o| o.lr == 0.5));
     assert_eq!(sgd.lr(), 0.5);
 }
 

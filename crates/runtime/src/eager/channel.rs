@@ -12,6 +12,7 @@ use super::device::{Charge, Device, Shared};
 use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
 use super::scope::Scope;
+use super::trace;
 use super::update::NotUpdated;
 use crate::device::StreamId;
 use crate::options::AsyncLevel;
@@ -50,6 +51,11 @@ impl Channel {
         Handle::new(id, fact, self.shared.clone())
     }
 
+    /// A handle of a trace on this device.
+    pub(super) fn traced_handle(&self, fact: Fact) -> Handle {
+        Handle::traced(self.new_id(), fact, self.shared.clone())
+    }
+
     fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let (reply, answer) = Reply::new();
         self.shared.queue.push(command(reply))?;
@@ -58,7 +64,7 @@ impl Channel {
 
     fn own(&self, h: &Handle) -> Result<()> {
         if Arc::ptr_eq(&h.0.shared, &self.shared) {
-            return Ok(());
+            return if h.is_traced() && !trace::is_tracing() { Err(outlived()) } else { Ok(()) };
         }
         let text = format!("the tensor belongs to another device than {}; copy it there first", self.shared.name);
         Err(Error::new(ErrorKind::Device, text))
@@ -67,7 +73,7 @@ impl Channel {
     /// Copies a host tensor to the device. Small ones are shared with earlier equal ones. Errors: Closed.
     #[track_caller]
     pub fn put(&self, data: &HostTensor) -> Result<Handle> {
-        if data.bytes().len() > CONSTANT_MAX_BYTES {
+        if data.bytes().len() > CONSTANT_MAX_BYTES || trace::is_tracing() {
             return self.put_as(data, Kind::Data);
         }
         let mut constants = self.shared.constants.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,6 +92,9 @@ impl Channel {
     /// As [`Channel::put`], never shared, and counted as `kind`.
     #[track_caller]
     pub fn put_as(&self, data: &HostTensor, kind: Kind) -> Result<Handle> {
+        if trace::is_tracing() {
+            return trace::put(self, data);
+        }
         let id = self.new_id();
         let put = Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
         self.shared.queue.push(Command::Put(Box::new(put)))?;
@@ -95,8 +104,12 @@ impl Channel {
     /// Copies a tensor of another device (or of this one) to this device. Errors: Closed.
     #[track_caller]
     pub fn copy_from(&self, from: &Handle) -> Result<Handle> {
-        if self.own(from).is_ok() {
+        if Arc::ptr_eq(&from.0.shared, &self.shared) {
             return Ok(from.clone());
+        }
+        if trace::is_tracing() {
+            let text = "a compiled function works on one device: copy tensors there before it is called";
+            return Err(Error::new(ErrorKind::Device, text));
         }
         let id = self.new_id();
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
@@ -114,7 +127,7 @@ impl Channel {
     /// asynchrony the op's own errors.
     #[track_caller]
     pub fn apply(&self, op: impl Into<OpRef>, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
-        self.apply_at(op.into(), x, SmallVec::new(), CallSite::here())
+        self.apply_at(op.into(), x, CallSite::here())
     }
 
     /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. If it fails on
@@ -125,36 +138,31 @@ impl Channel {
         &self,
         op: impl Into<OpRef>,
         x: SmallVec<[Handle; 4]>,
-        replaces: &[Option<u8>],
+        replaces: &[Option<u16>],
     ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
-        self.call(op.into(), x, SmallVec::from_slice(replaces), CallSite::here())
+        self.update_at(op.into(), x, SmallVec::from_slice(replaces), CallSite::here())
     }
 
-    /// As [`Channel::apply`] or, with a `fallback`, [`Channel::update`], for a given place in the user's program.
-    pub fn apply_at(
+    /// As [`Channel::apply`], for a given place in the user's program.
+    pub fn apply_at(&self, op: OpRef, x: SmallVec<[Handle; 4]>, site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
+        Ok(self.update_at(op, x, SmallVec::new(), site)?)
+    }
+
+    /// As [`Channel::update`], for a given place in the user's program.
+    pub fn update_at(
         &self,
         op: OpRef,
         x: SmallVec<[Handle; 4]>,
-        fallback: SmallVec<[Option<u8>; 2]>,
-        site: CallSite,
-    ) -> Result<SmallVec<[Handle; 2]>> {
-        Ok(self.call(op, x, fallback, site)?)
-    }
-
-    fn call(
-        &self,
-        op: OpRef,
-        x: SmallVec<[Handle; 4]>,
-        fallback: SmallVec<[Option<u8>; 2]>,
+        fallback: SmallVec<[Option<u16>; 2]>,
         site: CallSite,
     ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
+        if trace::is_tracing() {
+            return trace::apply(self, op, &x, site).map_err(|error| NotUpdated { error, old: kept(&x, &fallback) });
+        }
         let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
         let (refs, facts) = match self.check(&op, &x, site) {
             Ok(checked) => checked,
-            Err(error) => {
-                let old = fallback.iter().map(|i| x.get(usize::from((*i)?)).cloned()).collect();
-                return Err(NotUpdated { error, old });
-            }
+            Err(error) => return Err(NotUpdated { error, old: kept(&x, &fallback) }),
         };
         if self.shared.options.host_compute
             && fallback.is_empty()
@@ -213,7 +221,7 @@ impl Channel {
         x: SmallVec<[Handle; 4]>,
         facts: Facts,
         workspace_bytes: usize,
-        fallback: SmallVec<[Option<u8>; 2]>,
+        fallback: SmallVec<[Option<u16>; 2]>,
         site: CallSite,
     ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
         let mut ids: SmallVec<[TensorId; 2]> = SmallVec::new();
@@ -276,16 +284,22 @@ impl Channel {
 
     /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads
     /// may wait. Errors: what made the tensor fail, once; Poisoned after that; Budget if it cannot be brought back.
+    #[track_caller]
     pub fn value(&self, h: &Handle) -> Result<HostTensor> {
-        self.own(h)?;
         if let Some(v) = &h.fact().value {
             return Ok((**v).clone());
         }
+        let site = CallSite::here();
+        trace::no_value(h).map_err(|e| e.with_call_site(site))?;
+        self.own(h)?;
         self.ask(|reply| Command::Fetch { id: h.id(), reply })
     }
 
     /// Waits until the tensor's bytes exist. Errors as [`Channel::value`].
+    #[track_caller]
     pub fn wait(&self, h: &Handle) -> Result<()> {
+        let site = CallSite::here();
+        trace::no_value(h).map_err(|e| e.with_call_site(site))?;
         self.own(h)?;
         self.ask(|reply| Command::Await { id: h.id(), reply })
     }
@@ -303,6 +317,9 @@ impl Channel {
     /// Frees the tensor's bytes now if they can be recomputed; the handle stays good.
     pub fn drop_value(&self, h: &Handle) -> Result<()> {
         self.own(h)?;
+        if h.is_traced() {
+            return Ok(());
+        }
         self.shared.queue.push(Command::DropValue { id: h.id() })
     }
 
@@ -310,12 +327,18 @@ impl Channel {
     /// that made it needs to be remembered.
     pub fn commit(&self, h: &Handle, kind: Kind) -> Result<()> {
         self.own(h)?;
+        if h.is_traced() {
+            return Ok(());
+        }
         self.shared.queue.push(Command::Commit { id: h.id(), kind })
     }
 
     /// Counts the tensor as `kind` in reports.
     pub fn tag(&self, h: &Handle, kind: Kind) -> Result<()> {
         self.own(h)?;
+        if h.is_traced() {
+            return Ok(());
+        }
         self.shared.queue.push(Command::Tag { id: h.id(), kind })
     }
 
@@ -326,6 +349,9 @@ impl Channel {
 
     /// Ends a step: a failure before this mark no longer holds back updates after it.
     pub fn step_mark(&self) -> Result<()> {
+        if trace::is_tracing() {
+            return trace::mark_step();
+        }
         self.shared.queue.push(Command::StepMark)
     }
 
@@ -407,12 +433,18 @@ impl Channel {
     }
 }
 
+/// A tensor of a trace came out of it.
+fn outlived() -> Error {
+    let text = "a tensor of a compiled function was used outside of it; return it from the function instead";
+    Error::new(ErrorKind::Value, text)
+}
+
 impl ApplySeam for Channel {
     type Value = Handle;
 
     #[track_caller]
     fn apply(&self, op: OpRef, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
-        self.apply_at(op, x, SmallVec::new(), CallSite::here())
+        self.apply_at(op, x, CallSite::here())
     }
 
     fn fact(&self, v: &Handle) -> Fact {
@@ -424,4 +456,9 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Channel({}, stream {})", self.shared.name, self.stream.0)
     }
+}
+
+/// The inputs that outputs were to replace.
+fn kept(x: &[Handle], fallback: &[Option<u16>]) -> SmallVec<[Option<Handle>; 2]> {
+    fallback.iter().map(|i| x.get(usize::from((*i)?)).cloned()).collect()
 }

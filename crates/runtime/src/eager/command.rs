@@ -22,7 +22,7 @@ pub(crate) struct Apply {
     /// Scratch memory that the op asks for.
     pub(crate) workspace_bytes: usize,
     /// For an update, the input that each output falls back to if it fails; else empty.
-    pub(crate) fallback: SmallVec<[Option<u8>; 2]>,
+    pub(crate) fallback: SmallVec<[Option<u16>; 2]>,
     pub(crate) stream: StreamId,
     pub(crate) site: CallSite,
     pub(crate) scope: Option<Arc<str>>,

@@ -10,6 +10,8 @@ impl Worker {
         self.ledger.note_peak(self.arena.in_use());
         self.stats.set_arena(self.arena.figures());
         self.stats.budget_bytes = self.budget;
+        let fixed = self.table.storages.iter().filter(|(_, s)| s.recipe.is_none());
+        self.stats.fixed_bytes = fixed.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum();
         self.stats.tensors = self.table.tensors.len();
         self.stats.storages = self.table.storages.len();
         self.stats.recipes = self.table.recipes.len();

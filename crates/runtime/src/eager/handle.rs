@@ -25,8 +25,10 @@ pub(crate) struct HandleInner {
     pub(crate) id: TensorId,
     pub(crate) fact: Fact,
     pub(super) shared: Arc<Shared>,
-    /// True if a command took over the duty to delete the tensor.
+    /// True if a command took over the duty to delete the tensor, or the device never had it.
     ended: bool,
+    /// True for a tensor of a trace: it has a fact and no data.
+    traced: bool,
 }
 
 impl Drop for HandleInner {
@@ -43,7 +45,17 @@ pub struct Handle(pub(crate) Arc<HandleInner>);
 
 impl Handle {
     pub(super) fn new(id: TensorId, fact: Fact, shared: Arc<Shared>) -> Self {
-        Handle(Arc::new(HandleInner { id, fact, shared, ended: false }))
+        Handle(Arc::new(HandleInner { id, fact, shared, ended: false, traced: false }))
+    }
+
+    pub(super) fn traced(id: TensorId, fact: Fact, shared: Arc<Shared>) -> Self {
+        Handle(Arc::new(HandleInner { id, fact, shared, ended: true, traced: true }))
+    }
+
+    /// True for a tensor of a trace, which has no data.
+    #[inline]
+    pub fn is_traced(&self) -> bool {
+        self.0.traced
     }
 
     /// Ends the tensor's last handle without a delete, or gives the handle back if there are others. Once this

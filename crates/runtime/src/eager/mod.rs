@@ -23,6 +23,7 @@ mod run;
 mod scope;
 mod simulated;
 mod table;
+pub(crate) mod trace;
 mod update;
 mod values;
 mod worker;

@@ -12,7 +12,7 @@ use crate::site::At;
 impl Tensor {
     #[track_caller]
     fn source(device: &Device, op: impl Into<OpRef>) -> Result<Tensor> {
-        let mut y = device.channel().apply_at(op.into(), SmallVec::new(), SmallVec::new(), CallSite::here())?;
+        let mut y = device.channel().apply_at(op.into(), SmallVec::new(), CallSite::here())?;
         Ok(Tensor::from_handle(y.swap_remove(0)))
     }
 

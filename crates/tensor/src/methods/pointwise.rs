@@ -73,7 +73,10 @@ fn constant(like: &Tensor, v: Scalar) -> Result<Tensor> {
 #[track_caller]
 pub(super) fn promoted(a: Tensor, b: Tensor) -> Result<SmallVec<[Tensor; 4]>> {
     let dtype = promote(a.dtype(), b.dtype());
-    Ok(SmallVec::from_iter([cast_owned(a, dtype)?, cast_owned(b, dtype)?]))
+    let mut both = SmallVec::new();
+    both.push(cast_owned(a, dtype)?);
+    both.push(cast_owned(b, dtype)?);
+    Ok(both)
 }
 
 #[track_caller]

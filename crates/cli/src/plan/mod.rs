@@ -1,0 +1,224 @@
+//! `remat plan`: any graph in the JSON format, planned under a budget; any schedule, checked.
+//!
+//! Results for programs go to `--out` or standard output, what people read to standard error. Every schedule is replayed
+//! by the checker before it is written.
+
+mod curve;
+mod input;
+mod page;
+mod picture;
+mod timeline;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use remat::types::{Error, ErrorKind, Result};
+use remat_graph::plan::check::check;
+use remat_graph::plan::problem::Problem;
+use remat_graph::plan::remat::{Effort, peak_bytes, plan};
+use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
+
+use crate::budget::MemoryBudget;
+use crate::sizes::show;
+
+/// How to use it, with examples that can be pasted.
+const EXAMPLES: &str = "\
+Examples:
+  remat plan --generate resnet50 --out resnet50.json      write a benchmark graph
+  remat plan --dag resnet50.json --budget 70% --out s.json
+  remat plan --check s.json                               replay it: offsets, versions, budget, time
+  remat plan --check s.json --dag resnet50.json           against the graph as you have it
+  remat plan --dag resnet50.json --curve --svg curve.svg --html curve.html
+
+A graph lists `values` that exist before (name, bytes), `ops` in the order of a run without a budget (name, time_ns,
+inputs, outputs with bytes, or `alias_of`, or `writes`; workspace; repeatable) and `outputs`. Benchmark graphs:
+chain-N, gpt-N (layers), resnet50, unet, densenet121, mobilenetv2, random-N and random-N-SEED (operators).
+
+Exit codes: 0 done or valid, 1 an error or an invalid schedule, 2 the budget cannot be met, 64 a wrong command line.";
+
+/// Options of the command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The graph as JSON; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "generate")]
+    dag: Option<PathBuf>,
+    /// A benchmark graph instead; written as JSON if neither a budget nor a curve is asked for
+    #[arg(long, value_name = "NAME")]
+    generate: Option<String>,
+    /// Most bytes of the arena: `64MiB`, `70%` of the peak without a budget, or `unlimited`; with `--curve`, the budget
+    /// that the page shows first
+    #[arg(long, value_name = "BUDGET")]
+    budget: Option<MemoryBudget>,
+    /// Time to plan, for each budget of a curve [default: 1.6 up to 1,000 operators, 12 from 5,000 on]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    time_limit: Option<f64>,
+    /// Seed of the search
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the schedule (or the generated graph) here instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replay this schedule; without `--dag`, on the graph that it carries
+    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["budget", "curve", "out", "generate", "time_limit"])]
+    check: Option<PathBuf>,
+    /// Plan a range of budgets and print time over memory as a table
+    #[arg(long)]
+    curve: bool,
+    /// Budgets of the curve in percent of the peak
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT,..", requires = "curve",
+          default_values_t = curve::PERCENTS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    percents: Vec<u32>,
+    /// Draw the curve
+    #[arg(long, value_name = "FILE", requires = "curve")]
+    svg: Option<PathBuf>,
+    /// One page with table, curve and what lies where in the arena at any time
+    #[arg(long, value_name = "FILE", requires = "curve")]
+    html: Option<PathBuf>,
+}
+
+const NO_GRAPH: &str = "give a graph with `--dag FILE` or `--generate NAME`";
+
+impl Options {
+    /// What is wrong with the options together, beyond what the parser sees.
+    pub(crate) fn fault(&self) -> Option<&'static str> {
+        let has_graph = self.dag.is_some() || self.generate.is_some() || self.check.is_some();
+        let has_aim = self.budget.is_some() || self.curve || self.check.is_some() || self.generate.is_some();
+        match (has_graph, has_aim) {
+            (false, _) => Some(NO_GRAPH),
+            (true, false) => Some("give a budget, such as `--budget 70%`, or ask for `--curve`"),
+            (true, true) => None,
+        }
+    }
+}
+
+/// A day; beyond that a clock may overflow.
+const LONGEST_SECONDS: f64 = 86_400.0;
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let v: Option<f64> = text.parse().ok().filter(|v: &f64| *v > 0.0 && *v <= LONGEST_SECONDS);
+    v.ok_or_else(|| "give seconds above 0 and at most 86400, such as 2.5".to_owned())
+}
+
+/// Runs the command.
+pub(crate) fn run(o: &Options) -> Result<()> {
+    if let Some(schedule) = &o.check {
+        return verify(schedule, o.dag.as_deref());
+    }
+    let p = match (&o.dag, &o.generate) {
+        (Some(dag), _) => input::problem(dag)?,
+        (None, Some(name)) => input::generated(name)?,
+        (None, None) => return Err(Error::new(ErrorKind::Internal, NO_GRAPH)),
+    };
+    if o.curve {
+        return curve::run(o, &p);
+    }
+    let Some(budget) = o.budget else {
+        return input::write(o.out.as_deref(), &p.spec().to_json());
+    };
+    let peak = peak_bytes(&p);
+    eprintln!("{} operators, {} without a budget", p.ops().len(), show(peak as usize));
+    let plan = planned(&p, bytes_of(budget, peak), effort(o, &p))?;
+    input::write(o.out.as_deref(), &plan.to_json_with_problem(&p))?;
+    match &plan {
+        Plan::Feasible(s) => {
+            eprintln!("{}", summary(&p, s, peak));
+            Ok(())
+        }
+        Plan::Infeasible(s) => Err(shortfall_error(&p, s, peak)),
+    }
+}
+
+fn effort(o: &Options, p: &Problem) -> Effort {
+    let default = Effort::for_ops(p.ops().len());
+    let time_limit = o.time_limit.map_or(default.time_limit, Duration::from_secs_f64);
+    Effort { time_limit, seed: o.seed, ..default }
+}
+
+/// `None` is no limit.
+fn bytes_of(budget: MemoryBudget, peak: u64) -> Option<u64> {
+    let bytes = budget.bytes(|| Ok::<_, std::convert::Infallible>(peak as usize));
+    let Ok(bytes) = bytes;
+    bytes.map(|b| b as u64)
+}
+
+/// Plans and replays the result.
+fn planned(p: &Problem, budget: Option<u64>, effort: Effort) -> Result<Plan> {
+    // No arena is larger: problems whose sizes together exceed it are refused.
+    const UNLIMITED: u64 = 1 << 60;
+    let mut found = plan(p, budget.unwrap_or(UNLIMITED), effort);
+    if let Plan::Feasible(s) = &mut found {
+        if budget.is_none() {
+            s.budget_bytes = s.arena_bytes;
+        }
+        let wrong = |e: Error| Error::new(ErrorKind::Internal, format!("the planner made an invalid schedule: {e}"));
+        check(p, s).map_err(wrong)?;
+    }
+    Ok(found)
+}
+
+fn summary(p: &Problem, s: &Schedule, peak: u64) -> String {
+    format!(
+        "budget {} ({:.1} %): arena {}, time {:+.2} % with {} executions more, within {:.2} % of the proven bound, \
+         planned in {:.2} s",
+        show(s.budget_bytes as usize),
+        percent(s.budget_bytes, peak),
+        show(s.arena_bytes as usize),
+        100.0 * s.overhead(),
+        s.repeats(p),
+        100.0 * s.gap(),
+        s.plan_seconds,
+    )
+}
+
+fn percent(part: u64, of: u64) -> f64 {
+    100.0 * part as f64 / of.max(1) as f64
+}
+
+fn shortfall_error(p: &Problem, s: &Shortfall, peak: u64) -> Error {
+    let is_proven = s.least_bytes > s.budget_bytes;
+    let how = if is_proven { "no schedule fits" } else { "no schedule was found for" };
+    let op = s.limiting_op.map_or(String::new(), |o| {
+        let why = if is_proven { "needs the most at once" } else { "runs where memory is shortest" };
+        format!("; `{}` {why}", p.ops()[o].name)
+    });
+    let message = format!(
+        "{how} {} bytes; the smallest budget with a known schedule is {} bytes ({:.1} % of the peak), and none does with \
+         fewer than {}{op}",
+        s.budget_bytes,
+        s.smallest_feasible_bytes,
+        percent(s.smallest_feasible_bytes, peak),
+        s.least_bytes,
+    );
+    Error::new(ErrorKind::Budget, message)
+}
+
+const NO_PROBLEM: &str = "the schedule carries no graph in `problem`: give the graph with `--dag FILE`";
+
+fn verify(schedule: &Path, dag: Option<&Path>) -> Result<()> {
+    let text = input::text(schedule)?;
+    let place = |e: Error| e.context(schedule.display());
+    let p = match dag {
+        Some(dag) => input::problem(dag)?,
+        None => Problem::in_schedule(&text).map_err(place)?.ok_or_else(|| Error::new(ErrorKind::Format, NO_PROBLEM))?,
+    };
+    match Plan::from_json(&text, &p).map_err(place)? {
+        Plan::Feasible(s) => {
+            let found = check(&p, &s).map_err(place)?;
+            println!(
+                "valid: {} steps, {} computes of {} operators, arena {} of {}, time {} ns ({:+.2} %), spilled {}",
+                s.steps.len(),
+                found.computes,
+                p.ops().len(),
+                show(found.arena_bytes as usize),
+                show(s.budget_bytes as usize),
+                found.time_ns,
+                100.0 * s.overhead(),
+                show(found.spilled_bytes as usize),
+            );
+            Ok(())
+        }
+        Plan::Infeasible(s) => Err(shortfall_error(&p, &s, peak_bytes(&p)).context("the file says that there is none")),
+    }
+}

@@ -1,0 +1,125 @@
+//! Passes: what a graph may become without anybody noticing. Each gives a [`Patch`], so it is data that can be looked at,
+//! applied and checked.
+//!
+//! | level | passes | what may change |
+//! |---|---|---|
+//! | 0 | none | nothing |
+//! | 1 | [`merge`], [`cancel`], [`simplify`] | nothing but time: every value keeps its bits, NaN's payload excepted |
+//! | 2 | those, and [`fold`] | as level 1 |
+//!
+//! A pass runs until it finds nothing more; all of them run in turns until none does.
+
+mod cancel;
+mod fold;
+mod merge;
+mod simplify;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use remat_kernels::pool::Pool;
+use remat_types::Result;
+
+pub use cancel::cancel;
+pub use fold::fold;
+pub use merge::merge;
+pub use simplify::simplify;
+pub use verify::{Difference, verify};
+
+use crate::ir::{Graph, Patch};
+
+/// What passes may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassOptions {
+    /// 0 to 2; see the module's table. 2 unless set.
+    pub level: u8,
+    /// The largest constant in bytes that folding may make; 1 MiB unless set.
+    pub fold_bytes: usize,
+    /// Allows what changes the sign of zeros: `x + 0` becomes `x`. Off unless set.
+    pub fast_math: bool,
+}
+
+impl Default for PassOptions {
+    fn default() -> Self {
+        PassOptions { level: 2, fold_bytes: 1 << 20, fast_math: false }
+    }
+}
+
+/// What a pass looks at beside the graph.
+pub struct PassCx<'a> {
+    /// What it may do.
+    pub options: &'a PassOptions,
+    /// The threads for what is computed beforehand: as many as the graph will run with, for bits depend on their number.
+    pub pool: &'a Pool,
+}
+
+/// A pass.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// The first level at which it runs.
+    pub level: u8,
+    /// The change that it would make.
+    pub run: fn(&Graph, &PassCx<'_>) -> Result<Patch>,
+}
+
+/// Every pass, in the order in which they run.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "merge", level: 1, run: merge },
+    Pass { name: "cancel", level: 1, run: cancel },
+    Pass { name: "simplify", level: 1, run: simplify },
+    Pass { name: "fold", level: 2, run: fold },
+];
+
+/// A change that a pass made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Applied {
+    /// The pass.
+    pub pass: &'static str,
+    /// Nodes before it.
+    pub before: usize,
+    /// Nodes after it.
+    pub after: usize,
+}
+
+/// More rounds than any chain of rewrites needs; a pass that undoes another would go on for ever.
+const MAX_ROUNDS: usize = 64;
+
+/// The graph after all passes of the options' level, and what they did.
+///
+/// Errors: those of a patch that does not fit, which is a fault of a pass.
+pub fn optimize(g: &Graph, cx: &PassCx<'_>) -> Result<(Graph, Vec<Applied>)> {
+    let mut log = Vec::new();
+    let g = optimize_with(g, cx, |pass, before, after| {
+        log.push(Applied { pass: pass.name, before: before.nodes().len(), after: after.nodes().len() });
+        Ok(())
+    })?;
+    Ok((g, log))
+}
+
+/// [`optimize`], with a look at every change: the pass, the graph before and after.
+fn optimize_with(
+    g: &Graph,
+    cx: &PassCx<'_>,
+    mut see: impl FnMut(&Pass, &Graph, &Graph) -> Result<()>,
+) -> Result<Graph> {
+    let mut g = g.clone();
+    for _ in 0..MAX_ROUNDS {
+        let mut changed = false;
+        for pass in PASSES.iter().filter(|p| p.level <= cx.options.level) {
+            let patch = (pass.run)(&g, cx)?;
+            if patch.is_empty() {
+                continue;
+            }
+            let next = g.patched(&patch)?;
+            see(pass, &g, &next)?;
+            (g, changed) = (next, true);
+        }
+        if !changed {
+            break;
+        }
+    }
+    Ok(g)
+}

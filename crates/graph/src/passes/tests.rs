@@ -1,0 +1,269 @@
+use remat_ops::OpRef;
+use remat_ops::linalg::MatMul;
+use remat_ops::pointwise::{Binary, BinaryFn, Cast, Unary, UnaryFn, Where};
+use remat_ops::shape::{BroadcastTo, Permute, Reshape, Slice};
+use remat_types::{DType, Fact, HostTensor, SmallVec};
+
+use super::*;
+use crate::ir::{Builder, ValueId};
+
+/// A graph in the making that takes what a test wants to see changed.
+struct Make(Builder);
+
+impl Make {
+    /// Without the builder's own merging.
+    fn new() -> Make {
+        Make(Builder::raw())
+    }
+
+    fn input(&self, dtype: DType, dims: &[usize]) -> ValueId {
+        self.0.input(Fact::new(dtype, dims), None)
+    }
+
+    fn c(&self, v: &[f32]) -> ValueId {
+        self.0.constant(&HostTensor::from_slice(v, [v.len()]).expect("fits"))
+    }
+
+    fn op(&self, op: impl Into<OpRef>, x: &[ValueId]) -> ValueId {
+        self.0.node(op.into(), x, None).expect("fits")[0]
+    }
+
+    fn un(&self, f: UnaryFn, x: ValueId) -> ValueId {
+        self.op(Unary { f }, &[x])
+    }
+
+    fn bin(&self, f: BinaryFn, a: ValueId, b: ValueId) -> ValueId {
+        self.op(Binary { f }, &[a, b])
+    }
+
+    fn graph(self, results: &[ValueId]) -> Graph {
+        results.iter().enumerate().for_each(|(i, v)| self.0.output(*v, &format!("y{i}")));
+        self.0.finish().expect("valid")
+    }
+}
+
+/// Floats in which every special one occurs.
+fn special(dims: &[usize]) -> HostTensor {
+    let some = [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.5, -2.5, f32::MIN_POSITIVE, 6.5, 0.49999997];
+    let n: usize = dims.iter().product();
+    let all: Vec<f32> = (0..n).map(|i| some[i % some.len()]).collect();
+    HostTensor::from_slice(&all, dims).expect("fits")
+}
+
+fn data(g: &Graph) -> Vec<HostTensor> {
+    let of = |v: &ValueId| {
+        let f = g.fact(*v);
+        let x = special(&f.shape);
+        HostTensor::from_f64_slice(&x.to_f64_vec(), f.dtype, f.shape.clone()).expect("fits")
+    };
+    g.inputs().iter().map(of).collect()
+}
+
+/// Nodes left at these options; every result keeps its bits.
+#[track_caller]
+fn left_with(g: &Graph, options: PassOptions) -> usize {
+    let cx = PassCx { options: &options, pool: &Pool::new(1) };
+    assert_eq!(verify(g, &data(g), &[], &cx).expect("computes"), None);
+    optimize(g, &cx).expect("patches fit").0.nodes().len()
+}
+
+#[track_caller]
+fn left(g: &Graph) -> usize {
+    left_with(g, PassOptions::default())
+}
+
+#[test]
+fn equal_calls_and_constants_become_one() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[10]);
+    let (a, b) = (m.un(UnaryFn::Relu, x), m.un(UnaryFn::Relu, x));
+    let (c, d) = (m.bin(BinaryFn::Add, a, m.c(&[0.5])), m.bin(BinaryFn::Add, b, m.c(&[0.5])));
+    let e = m.bin(BinaryFn::Add, b, m.c(&[-0.0]));
+    let y = m.bin(BinaryFn::Mul, c, d);
+    let g = m.graph(&[y, e]);
+    assert_eq!((g.nodes().len(), left(&g)), (6, 3), "relu, add, mul");
+    assert_eq!(left_with(&g, PassOptions { level: 0, ..Default::default() }), 6);
+}
+
+#[test]
+fn permutations_casts_reshapes_slices_and_broadcasts_cancel() {
+    let m = Make::new();
+    let order = |o: &[usize]| Permute { order: SmallVec::from_slice(o) };
+    let x = m.input(DType::F32, &[2, 3, 5]);
+    let y = m.op(order(&[2, 0, 1]), &[x]);
+    let there_and_back = m.op(order(&[1, 2, 0]), &[y]);
+    let twice = m.op(order(&[2, 0, 1]), &[y]);
+    let r = m.op(Reshape { shape: [6, 5].into() }, &[x]);
+    let r = m.op(Reshape { shape: [30].into() }, &[r]);
+    let s = m.op(Slice { axis: 0, start: 29, len: 15, step: -2 }, &[r]);
+    let s = m.op(Slice { axis: 0, start: 2, len: 4, step: 3 }, &[s]);
+    let b = m.op(BroadcastTo { shape: [3, 4].into() }, &[s]);
+    let b = m.op(BroadcastTo { shape: [2, 3, 4].into() }, &[b]);
+    let h = m.input(DType::F16, &[10]);
+    let wide = m.op(Cast { dtype: DType::F64 }, &[h]);
+    let back = m.op(Cast { dtype: DType::F16 }, &[wide]);
+    let g = m.graph(&[there_and_back, twice, b, back]);
+    let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+    let (after, log) = optimize(&g, &cx).expect("patches fit");
+    let mut ops: Vec<&str> = after.nodes().iter().map(|n| n.op.label()).collect();
+    ops.sort_unstable();
+    assert_eq!(ops, ["broadcast_to", "permute", "reshape", "slice"], "{log:?}");
+    assert_eq!(left(&g), 4);
+}
+
+#[test]
+fn a_cast_that_loses_something_stays() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[10]);
+    let narrow = m.op(Cast { dtype: DType::F16 }, &[x]);
+    let back = m.op(Cast { dtype: DType::F32 }, &[narrow]);
+    assert_eq!(left(&m.graph(&[back])), 2);
+}
+
+#[test]
+fn neutral_elements_go_and_signs_of_zero_stay() {
+    use BinaryFn::{Add, Div, Max, Mul, Pow, Sub};
+    let all: [(BinaryFn, f32, usize); 8] = [
+        (Add, -0.0, 0),
+        (Add, 0.0, 1),
+        (Sub, 0.0, 0),
+        (Sub, -0.0, 1),
+        (Mul, 1.0, 0),
+        (Div, 1.0, 0),
+        (Pow, 1.0, 0),
+        (Max, 0.0, 1),
+    ];
+    for (f, c, nodes) in all {
+        let m = Make::new();
+        let x = m.input(DType::F32, &[10]);
+        let y = m.bin(f, x, m.c(&[c]));
+        let g = m.graph(&[y]);
+        assert_eq!(left(&g), nodes, "{f:?} {c}");
+        if matches!(f, Add | Sub) {
+            let fast = PassOptions { fast_math: true, ..Default::default() };
+            let cx = PassCx { options: &fast, pool: &Pool::new(1) };
+            assert_eq!(optimize(&g, &cx).expect("patches fit").0.nodes().len(), 0, "{f:?} {c}");
+        }
+    }
+}
+
+#[test]
+fn a_neutral_element_that_widens_the_shape_stays() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[1]);
+    let y = m.bin(BinaryFn::Mul, x, m.c(&[1.0, 1.0, 1.0]));
+    assert_eq!(left(&m.graph(&[y])), 1);
+}
+
+#[test]
+fn functions_applied_twice_go() {
+    use UnaryFn::{Abs, Ceil, Floor, Neg, Relu, Relu6, Round, Sign, Tanh};
+    let all: [(UnaryFn, UnaryFn, usize); 8] = [
+        (Relu, Relu, 1),
+        (Abs, Abs, 1),
+        (Neg, Neg, 0),
+        (Floor, Round, 1),
+        (Ceil, Floor, 1),
+        (Sign, Sign, 1),
+        (Relu6, Relu, 2),
+        (Tanh, Tanh, 2),
+    ];
+    for (a, b, nodes) in all {
+        let m = Make::new();
+        let x = m.input(DType::F32, &[10]);
+        let y = m.un(b, m.un(a, x));
+        assert_eq!(left(&m.graph(&[y])), nodes, "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn a_choice_without_a_choice_goes() {
+    for (cond, nodes) in [([true, true], 0), ([false, false], 0), ([true, false], 1)] {
+        let m = Make::new();
+        let (a, b) = (m.input(DType::F32, &[2]), m.input(DType::F32, &[2]));
+        let c = m.0.constant(&HostTensor::from_slice(&cond, [2]).expect("fits"));
+        let y = m.op(Where, &[c, a, b]);
+        assert_eq!(left(&m.graph(&[y])), nodes, "{cond:?}");
+    }
+}
+
+#[test]
+fn constants_fold_within_their_bytes() {
+    let build = || {
+        let m = Make::new();
+        let x = m.input(DType::F32, &[4]);
+        let c = m.un(UnaryFn::Exp, m.c(&[1.0, 2.0, f32::NAN, -0.0]));
+        let d = m.bin(BinaryFn::Add, c, m.c(&[0.25]));
+        let y = m.bin(BinaryFn::Mul, x, d);
+        m.graph(&[y, d])
+    };
+    assert_eq!(left(&build()), 1, "the product alone");
+    assert_eq!(left_with(&build(), PassOptions { fold_bytes: 15, ..Default::default() }), 3);
+    assert_eq!(left_with(&build(), PassOptions { level: 1, ..Default::default() }), 3);
+}
+
+#[test]
+fn what_fails_when_folded_fails_when_run() {
+    let m = Make::new();
+    let zero = m.0.constant(&HostTensor::from_slice(&[0i64], [1]).expect("fits"));
+    let x = m.input(DType::I64, &[1]);
+    let y = m.bin(BinaryFn::Add, x, m.bin(BinaryFn::Div, zero, zero));
+    let g = m.graph(&[y]);
+    let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+    let after = optimize(&g, &cx).expect("nothing fails here").0;
+    assert_eq!(after.nodes().len(), 2);
+    let e = after.evaluate(&data(&g), &[], cx.pool).expect_err("division by zero");
+    assert_eq!(e.op(), Some("div"));
+}
+
+#[test]
+fn random_programs_keep_their_bits() {
+    let mut gone = 0;
+    for seed in 0..300u64 {
+        let mut state = seed;
+        let mut below = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        let m = Make::new();
+        let mut v = vec![m.input(DType::F32, &[4, 4]), m.input(DType::F32, &[4, 4])];
+        v.push(m.0.constant(&special(&[4, 4])));
+        for c in [0.0, -0.0, 1.0] {
+            v.push(m.0.constant(&HostTensor::scalar(c as f32)));
+            let last = v.len() - 1;
+            v[last] = m.op(BroadcastTo { shape: [4, 4].into() }, &[v[last]]);
+        }
+        for _ in 0..12 {
+            let (a, b) = (v[below(v.len())], v[below(v.len())]);
+            let un = UnaryFn::ALL[below(UnaryFn::ALL.len())];
+            let y = match below(8) {
+                0 => m.op(Permute { order: SmallVec::from_slice(&[1, 0]) }, &[a]),
+                1 => m.op(Slice { axis: below(2), start: 3, len: 4, step: -1 }, &[a]),
+                2 => m.op(Reshape { shape: [4, 4].into() }, &[a]),
+                3 => m.op(MatMul {}, &[a, b]),
+                4 => m.bin([BinaryFn::Add, BinaryFn::Sub, BinaryFn::Mul][below(3)], a, b),
+                5 => m.bin([BinaryFn::Max, BinaryFn::Min, BinaryFn::Div][below(3)], a, b),
+                6 => m.op(Cast { dtype: DType::F32 }, &[m.op(Cast { dtype: DType::F64 }, &[a])]),
+                _ => match m.0.node(Unary { f: un }.into(), &[a], None) {
+                    Ok(y) if m.0.fact_of(y[0]).is_ok_and(|f| f.dtype == DType::F32) => y[0],
+                    _ => m.un(UnaryFn::Neg, a),
+                },
+            };
+            v.push(y);
+        }
+        let results = [v[v.len() - 1], v[v.len() - 2], v[v.len() - 5]];
+        let g = m.graph(&results);
+        gone += g.nodes().len() - left(&g);
+    }
+    assert!(gone > 500, "passes find something: {gone}");
+}
+
+#[test]
+fn verify_names_the_element_that_differs() {
+    let of = |v: &[f32]| vec![("y".to_owned(), HostTensor::from_slice(v, [v.len()]).expect("fits"))];
+    let find = |a: &[f32], b: &[f32]| verify::differs("merge", &of(a), &of(b));
+    assert_eq!(find(&[1.0, f32::NAN], &[1.0, -f32::NAN]), None);
+    let d = find(&[1.0, 0.0, 3.0], &[1.0, -0.0, 4.0]).expect("the sign of zero");
+    assert_eq!((d.pass, d.value.as_str(), d.element), ("merge", "y", 1));
+    assert_eq!(d.to_string(), "after pass `merge` element 1 of `y` is -0 instead of 0");
+}

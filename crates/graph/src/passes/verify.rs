@@ -1,0 +1,69 @@
+use remat_types::{HostTensor, Result};
+
+use super::{PassCx, optimize_with};
+use crate::ir::{Graph, Values};
+
+/// The first place at which an optimised graph computes something else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The pass after which it was so.
+    pub pass: &'static str,
+    /// The output or next state, by name.
+    pub value: String,
+    /// The index of the element in row-major order.
+    pub element: usize,
+    /// The element before the pass.
+    pub expected: f64,
+    /// The element after it.
+    pub found: f64,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Difference { pass, value, element, expected, found } = self;
+        write!(f, "after pass `{pass}` element {element} of `{value}` is {found} instead of {expected}")
+    }
+}
+
+/// Runs the raw graph and the graph after every pass on the same data, and gives the first difference, if there is one.
+/// NaN equals NaN; everything else is compared by bits.
+///
+/// Errors: those of [`Graph::evaluate`].
+pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &PassCx<'_>) -> Result<Option<Difference>> {
+    let raw = g.evaluate(inputs, states, cx.pool)?;
+    let wanted = results(g, &raw);
+    let mut found = None;
+    optimize_with(g, cx, |pass, _, after| {
+        if found.is_none() {
+            let values = after.evaluate(inputs, states, cx.pool)?;
+            found = differs(pass.name, &wanted, &results(after, &values));
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Outputs and next states with their names.
+fn results(g: &Graph, values: &Values) -> Vec<(String, HostTensor)> {
+    let outputs = g.outputs().iter().map(|o| (o.name.to_string(), o.value));
+    let states = g.states().iter().filter_map(|s| Some((format!("next {}", g.label(s.value)), s.next?)));
+    outputs.chain(states).filter_map(|(name, v)| Some((name, values.get(v)?.clone()))).collect()
+}
+
+pub(super) fn differs(
+    pass: &'static str,
+    expected: &[(String, HostTensor)],
+    found: &[(String, HostTensor)],
+) -> Option<Difference> {
+    for ((value, a), (_, b)) in expected.iter().zip(found) {
+        let size = a.dtype().size_bytes();
+        let pairs = a.bytes().chunks(size).zip(b.bytes().chunks(size));
+        let (left, right) = (a.to_f64_vec(), b.to_f64_vec());
+        let unequal = |i: usize, x: &[u8], y: &[u8]| x != y && !(left[i].is_nan() && right[i].is_nan());
+        if let Some(element) = pairs.enumerate().position(|(i, (x, y))| unequal(i, x, y)) {
+            let value = value.clone();
+            return Some(Difference { pass, value, element, expected: left[element], found: right[element] });
+        }
+    }
+    None
+}

@@ -1,0 +1,268 @@
+//! Rematerialisation: a schedule whose arena fits a budget, in as little time as can be found.
+//!
+//! 1. Lower bounds on time and memory (`bound`), proven for schedules in any order.
+//! 2. Small problems are solved exactly (`exact`).
+//! 3. Else a first sequence: the repair of the plain order at its highest load (`repair`) under several weighings, and
+//!    the published heuristics ([`super::baseline`]); the best is the start, so that none of them is better.
+//! 4. Ruin and repair (`search`) until the time or the rounds are over, or the bound is met.
+//! 5. Offsets. If an arena does not fit, the search goes on under a budget that is lower by what sticks out.
+//!
+//! If the problem allows spilling, the same is done with one more way to give a storage up, which costs a share of its
+//! copies' time (`spill`); what they really cost is known once the steps are laid out, so several shares are tried.
+//!
+//! Without a time limit that binds, the result is a function of problem, budget, rounds and seed.
+//!
+//! Rejected: stages with a free choice of what is computed in each (Checkmate's rows) as the search's state. A plain
+//! sequence has no decisions that have no effect, and an insertion changes one gap.
+
+mod bound;
+mod emit;
+mod exact;
+mod fit;
+mod flow;
+pub(crate) mod model;
+mod repair;
+mod search;
+mod slices;
+mod spill;
+pub(crate) mod state;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use super::arena;
+use super::problem::Problem;
+use super::schedule::{Plan, Shortfall};
+use emit::{Laid, lay};
+use fit::Fit;
+use model::Model;
+use state::State;
+
+/// How long to search.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Planning ends about then.
+    pub time_limit: Duration,
+    /// Rounds of ruin and repair; `None` for as many as there is time for.
+    pub rounds: Option<usize>,
+    /// Of the search's random numbers.
+    pub seed: u64,
+}
+
+/// Time for problems of up to [`FEW_OPS`] operators, and for [`MANY_OPS`] and more; between them it grows in proportion.
+/// Both leave room for reading, checking and writing within 2 and 15 seconds.
+const FEW_SECONDS: f64 = 1.6;
+const MANY_SECONDS: f64 = 12.0;
+const FEW_OPS: f64 = 1000.0;
+const MANY_OPS: f64 = 5000.0;
+
+impl Effort {
+    /// As long as a problem of so many operators deserves.
+    pub fn for_ops(ops: usize) -> Effort {
+        let share = ((ops as f64 - FEW_OPS) / (MANY_OPS - FEW_OPS)).clamp(0.0, 1.0);
+        let seconds = FEW_SECONDS + share * (MANY_SECONDS - FEW_SECONDS);
+        Effort { time_limit: Duration::from_secs_f64(seconds), rounds: None, seed: 1 }
+    }
+}
+
+/// Live bytes of the run without a budget: what shares of the peak refer to.
+pub fn peak_bytes(p: &Problem) -> u64 {
+    let all: Vec<usize> = (0..p.ops().len()).collect();
+    super::lifetime::lifetimes(p, &all).map_or(0, |l| l.peak())
+}
+
+/// Plans `p` within `budget_bytes`.
+pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
+    let begin = Instant::now();
+    let model = Model::new(p);
+    if !p.spill().is_possible() {
+        return Planner::new(p, model, budget_bytes, effort).plan();
+    }
+    let whole = Duration::mul_f64;
+    let first = Effort { time_limit: whole(effort.time_limit, PLAIN_SHARE), ..effort };
+    let mut best = Planner::new(p, model.clone(), budget_bytes, first).plan();
+    let each = whole(effort.time_limit, (1.0 - PLAIN_SHARE) / SPILL_PRICES.len() as f64);
+    for price in SPILL_PRICES {
+        if matches!(&best, Plan::Feasible(s) if s.time_ns == p.base_time_ns()) {
+            break;
+        }
+        let model = model.clone().with_fetches(p.spill(), price);
+        best = better(best, Planner::new(p, model, budget_bytes, Effort { time_limit: each, ..effort }).plan());
+    }
+    if let Plan::Feasible(s) = &mut best {
+        // The bounds on recomputation do not bound schedules that spill.
+        (s.lower_bound_ns, s.plan_seconds) = (p.base_time_ns(), begin.elapsed().as_secs_f64());
+    }
+    best
+}
+
+/// Share of the time for a plan that spills nothing, where spilling is allowed.
+const PLAIN_SHARE: f64 = 0.3;
+/// What a fetch costs the search, as a share of the time to copy out and in: nothing if all copies hide behind
+/// computation, all of it if none does.
+const SPILL_PRICES: [f64; 3] = [0.0, 0.2, 1.0];
+
+/// The faster, or the one that needs less.
+fn better(a: Plan, b: Plan) -> Plan {
+    let is_b = match (&a, &b) {
+        (Plan::Feasible(a), Plan::Feasible(b)) => b.time_ns < a.time_ns,
+        (Plan::Feasible(_), Plan::Infeasible(_)) => false,
+        (Plan::Infeasible(_), Plan::Feasible(_)) => true,
+        (Plan::Infeasible(a), Plan::Infeasible(b)) => b.smallest_feasible_bytes < a.smallest_feasible_bytes,
+    };
+    if is_b { b } else { a }
+}
+
+/// Share of the time limit for one layout of the arena.
+const LAYOUT_SHARE: f64 = 0.03;
+/// The same for problems of few units: their sequences are found soon, and their arenas have few ways to fit.
+const LAYOUT_SHARE_OF_FEW: f64 = 0.06;
+const FEW_UNITS: usize = 300;
+/// What a placement costs about for each pair of intervals.
+const PAIR_SECONDS: f64 = 2e-9;
+const FEWEST_PLACEMENTS: usize = 4;
+const MOST_PLACEMENTS: usize = 4000;
+/// Share of the time limit that may be added if no arena fits by then, and to find the smallest feasible budget.
+const GRACE_SHARE: f64 = 0.2;
+/// Share of the time limit for first sequences.
+const SEED_SHARE: f64 = 0.3;
+/// Share of the time limit for lower bounds, and how many moments are looked at.
+const BOUND_SHARE: f64 = 0.15;
+const BOUND_MOMENTS: usize = 24;
+
+struct Planner<'p> {
+    p: &'p Problem,
+    model: Model,
+    /// The given order, and the one in which updates run early.
+    bases: [State; 2],
+    budget: u64,
+    effort: Effort,
+    begin: Instant,
+    until: Instant,
+}
+
+impl<'p> Planner<'p> {
+    fn new(p: &'p Problem, model: Model, budget: u64, effort: Effort) -> Planner<'p> {
+        let begin = Instant::now();
+        let bases = [(0..model.base as u32).collect(), model.early_order()].map(|order| State::new(&model, order));
+        Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
+    }
+
+    fn plan(&self) -> Plan {
+        for base in &self.bases {
+            let laid = (base.peak().1 <= self.budget).then(|| self.lay(&base.sequence, 0, 1.0));
+            if let Some(laid) = laid.filter(|l| l.layout.arena_bytes <= self.budget) {
+                return self.feasible(laid, self.p.base_time_ns());
+            }
+        }
+        let (least, limiting_op) = bound::least_bytes(self.p);
+        if least > self.budget {
+            return self.smallest(least, limiting_op);
+        }
+        if self.may_fetch() {
+            return match slices::search(self, self.p.base_time_ns()) {
+                Some(laid) => self.feasible(laid, self.p.base_time_ns()),
+                None => self.smallest(least, limiting_op),
+            };
+        }
+        let moments = self.moments();
+        let bound_until = Instant::now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
+        let mut bound = bound::time_bound(self.p, self.budget, &moments, bound_until);
+        if let Some(best) = exact::solve(&self.model, self.budget) {
+            let laid = self.lay(&best, self.budget, 1.0);
+            if laid.layout.arena_bytes <= self.budget {
+                bound = bound.max(self.exact_bound(&laid));
+                return self.feasible(laid, bound);
+            }
+        }
+        match slices::search(self, bound) {
+            Some(laid) => self.feasible(laid, bound),
+            None => self.smallest(least, limiting_op),
+        }
+    }
+
+    fn may_fetch(&self) -> bool {
+        self.model.units.len() > self.model.base
+    }
+
+    fn feasible(&self, laid: Laid, bound: u64) -> Plan {
+        Plan::Feasible(laid.schedule(self.p, self.budget, bound, self.begin.elapsed().as_secs_f64()))
+    }
+
+    /// The exact solver's optimum is one of units; it bounds the problem if they lose nothing.
+    fn exact_bound(&self, laid: &Laid) -> u64 {
+        if self.model.is_faithful { laid.time_ns(self.p) } else { 0 }
+    }
+
+    /// Operators at whose first execution the bound is likely to be high: those under the highest loads.
+    fn moments(&self) -> Vec<usize> {
+        let base = &self.bases[0];
+        let mut steps: Vec<usize> = (0..base.load.len()).collect();
+        steps.sort_by_key(|&s| (std::cmp::Reverse(base.load[s]), s));
+        // Neighbours bound alike; the highest is followed by some that lie apart.
+        let apart = (steps.len() / BOUND_MOMENTS / 2).max(1);
+        let mut chosen: Vec<usize> = Vec::new();
+        for s in steps {
+            if chosen.len() < BOUND_MOMENTS && chosen.iter().all(|c| c.abs_diff(s) >= apart) {
+                chosen.push(s);
+            }
+        }
+        chosen.into_iter().map(|s| self.model.units[base.sequence[s] as usize].parts[0]).collect()
+    }
+
+    fn fit(&self, until: Instant) -> Fit<'_> {
+        let seeds_until = Instant::now() + until.saturating_duration_since(Instant::now()).mul_f64(SEED_SHARE);
+        Fit { model: &self.model, bases: &self.bases, seeds_until, until }
+    }
+
+    /// Lays a sequence out, for a share of the usual time.
+    fn lay(&self, sequence: &[u32], enough_bytes: u64, share: f64) -> Laid {
+        let intervals = sequence.len().max(1) as f64 + self.p.storages().len() as f64;
+        let layout_share = if self.model.base <= FEW_UNITS { LAYOUT_SHARE_OF_FEW } else { LAYOUT_SHARE };
+        let seconds = self.effort.time_limit.as_secs_f64() * layout_share * share;
+        let placements = (seconds / (PAIR_SECONDS * intervals * intervals)) as usize;
+        // A plan by rounds alone must not depend on the clock.
+        let until = self.effort.rounds.is_none().then(|| Instant::now() + Duration::from_secs_f64(2.0 * seconds));
+        let placements = placements.clamp(FEWEST_PLACEMENTS, MOST_PLACEMENTS);
+        let effort = arena::Effort { enough_bytes, placements, until };
+        if sequence.iter().any(|&u| self.model.is_fetch(u)) {
+            return spill::lay(self, sequence, effort);
+        }
+        lay(self.p, self.model.expand(sequence), effort)
+    }
+
+    /// No schedule fits, or none was found: the smallest budget for which one is found.
+    fn smallest(&self, least: u64, limiting_op: Option<usize>) -> Plan {
+        // The time that the search would have had, or left.
+        let fit = self.fit(self.until.max(Instant::now() + self.effort.time_limit.mul_f64(GRACE_SHARE)));
+        let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
+        let (mut known, mut best) = (base.clone(), self.lay(&base.sequence, 0, 1.0));
+        let (mut low, mut high) = (least.max(self.budget), base.peak().1);
+        while high > low + low / 256 && Instant::now() < fit.until {
+            let middle = low + (high - low) / 2;
+            // From what fits more it is not far; only where that fails all ways are tried.
+            match fit.further(&known, middle).or_else(|| fit.first(middle)) {
+                Some(state) => {
+                    high = middle;
+                    known.clone_from(&state);
+                    let laid = self.lay(&state.sequence, middle, 1.0);
+                    if laid.layout.arena_bytes < best.layout.arena_bytes {
+                        best = laid;
+                    }
+                }
+                None => low = middle + 1,
+            }
+        }
+        if best.layout.arena_bytes <= self.budget {
+            return self.feasible(best, self.p.base_time_ns());
+        }
+        let busiest = (0..best.sequence.len()).max_by_key(|&s| (best.lifetimes.load[s], std::cmp::Reverse(s)));
+        Plan::Infeasible(Shortfall {
+            budget_bytes: self.budget,
+            smallest_feasible_bytes: best.layout.arena_bytes,
+            least_bytes: least,
+            limiting_op: if least > self.budget { limiting_op } else { busiest.map(|s| best.sequence[s]) },
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! The optimum of small problems, in any order of execution, by A* over what ran and what is resident.
+//!
+//! From a state, a unit runs whose inputs are resident. What must go for its outputs is one of the minimal sets that make
+//! enough room: to let go of more, or sooner, is never better, as it can be done later at no cost. The estimate of what
+//! is left is the time of the units that have not run: it never overestimates and never drops by more than a step costs.
+//!
+//! Bytes are counted, not offsets: the optimum bounds every schedule, and is one if its arena fits.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashMap;
+
+use super::model::Model;
+
+/// Beyond this many units the states cannot be few.
+const MOST_UNITS: usize = 32;
+/// States that are expanded before the exact way is given up: about a tenth of a second.
+const MOST_STATES: usize = 60_000;
+/// Sets to let go of that are tried for one step.
+const MOST_SETS: usize = 2000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Place {
+    ran: u64,
+    resident: u64,
+}
+
+/// How a state was reached.
+struct Reached {
+    time_ns: u64,
+    from: Option<(Place, u32)>,
+    is_done: bool,
+}
+
+/// A fastest sequence of units whose live bytes fit; `None` if the problem is too large or there is none.
+pub(super) fn solve(m: &Model, budget: u64) -> Option<Vec<u32>> {
+    let has_fetches = m.units.len() > m.base;
+    if has_fetches || m.units.len() > MOST_UNITS || m.storages.len() > 64 {
+        return None;
+    }
+    Search { m, room: budget.checked_sub(m.given_bytes)?, reached: FxHashMap::default(), open: BinaryHeap::new() }.run()
+}
+
+struct Search<'m> {
+    m: &'m Model,
+    room: u64,
+    reached: FxHashMap<Place, Reached>,
+    /// By estimated total time.
+    open: BinaryHeap<Reverse<(u64, Place)>>,
+}
+
+impl Search<'_> {
+    fn run(mut self) -> Option<Vec<u32>> {
+        let begin = Place { ran: 0, resident: 0 };
+        self.reach(begin, 0, None);
+        let mut expanded = 0;
+        while let Some(Reverse((_, place))) = self.open.pop() {
+            let state = self.reached.get_mut(&place).expect("what is open was reached");
+            if std::mem::replace(&mut state.is_done, true) {
+                continue;
+            }
+            let time_ns = state.time_ns;
+            if self.is_goal(place) {
+                return Some(self.path(place));
+            }
+            expanded += 1;
+            if expanded > MOST_STATES {
+                return None;
+            }
+            for unit in 0..self.m.units.len() as u32 {
+                self.expand(place, unit, time_ns)?;
+            }
+        }
+        None
+    }
+
+    fn reach(&mut self, place: Place, time_ns: u64, from: Option<(Place, u32)>) {
+        if self.reached.get(&place).is_some_and(|r| r.time_ns <= time_ns) {
+            return;
+        }
+        self.reached.insert(place, Reached { time_ns, from, is_done: false });
+        let units = self.m.units.iter().enumerate();
+        let left: u64 = units.filter(|(u, _)| place.ran & (1 << u) == 0).map(|(_, unit)| unit.time_ns).sum();
+        self.open.push(Reverse((time_ns + left, place)));
+    }
+
+    fn is_goal(&self, place: Place) -> bool {
+        let all = (1u64 << self.m.units.len()) - 1;
+        let mut storages = self.m.storages.iter().enumerate();
+        place.ran == all && storages.all(|(s, storage)| !storage.is_output || place.resident & (1 << s) != 0)
+    }
+
+    fn path(&self, mut place: Place) -> Vec<u32> {
+        let mut units = Vec::new();
+        while let Some((before, unit)) = self.reached[&place].from {
+            units.push(unit);
+            place = before;
+        }
+        units.reverse();
+        units
+    }
+
+    /// Reaches what running `unit` leads to. `None` if there are too many ways.
+    fn expand(&mut self, place: Place, unit: u32, time_ns: u64) -> Option<()> {
+        let u = &self.m.units[unit as usize];
+        let mask = |list: &[u32]| list.iter().fold(0u64, |bits, &i| bits | 1 << i);
+        let (inputs, outputs) = (mask(&u.inputs), mask(&u.outputs));
+        let again = place.ran & (1 << unit) != 0;
+        let is_allowed = place.resident & inputs == inputs
+            && place.ran & mask(&u.requires) == mask(&u.requires)
+            && place.ran & mask(&u.deadlines) == 0
+            && !(again && (!u.is_repeatable || outputs & !place.resident == 0));
+        // What is overwritten is not read any more.
+        let is_held_off = self.m.overwritten_readers(unit).iter().any(|&r| place.ran & (1 << r) == 0);
+        if !is_allowed || is_held_off {
+            return Some(());
+        }
+        let with = place.resident | outputs;
+        let over = (self.bytes(with) + u.workspace).saturating_sub(self.room);
+        let candidates: Vec<u32> = (0..self.m.storages.len() as u32)
+            .filter(|&s| (place.resident & !inputs & !outputs) & (1 << s) != 0 && self.m.storages[s as usize].bytes > 0)
+            .collect();
+        let mut sets = Vec::new();
+        self.minimal_sets(&candidates, over, 0, &mut sets)?;
+        for gone in sets {
+            let next = Place { ran: place.ran | 1 << unit, resident: with & !gone };
+            self.reach(next, time_ns + u.time_ns, Some((place, unit)));
+        }
+        Some(())
+    }
+
+    fn bytes(&self, set: u64) -> u64 {
+        let storages = self.m.storages.iter().enumerate();
+        storages.filter(|(s, _)| set & (1 << s) != 0).map(|(_, storage)| storage.bytes).sum()
+    }
+
+    /// Sets of candidates of at least `over` bytes, none of which could be spared.
+    fn minimal_sets(&self, candidates: &[u32], over: u64, set: u64, sets: &mut Vec<u64>) -> Option<()> {
+        let freed = self.bytes(set);
+        if freed >= over {
+            let spares = |s: &usize| set & (1 << s) != 0 && freed - self.m.storages[*s].bytes >= over;
+            if !(0..self.m.storages.len()).any(|s| spares(&s)) {
+                sets.push(set);
+            }
+            return (sets.len() <= MOST_SETS).then_some(());
+        }
+        for (i, &s) in candidates.iter().enumerate() {
+            self.minimal_sets(&candidates[i + 1..], over, set | 1 << s, sets)?;
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,328 @@
+use std::collections::{BTreeSet, HashMap};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::baseline::Policy;
+use crate::plan::check::check;
+use crate::plan::generate::generate;
+use crate::plan::problem::{Bytes, OpSpec, OutputKind, OutputSpec, Spec, SpillRates};
+
+fn problem(name: &str) -> Problem {
+    Problem::new(generate(name).expect(name)).expect(name)
+}
+
+/// By rounds, so that tests do not depend on the machine.
+fn rounds(rounds: usize) -> Effort {
+    Effort { time_limit: Duration::from_secs(600), rounds: Some(rounds), seed: 1 }
+}
+
+/// One operator: what it reads (counted backwards from the newest value), its bytes, time and workspace, and what else
+/// it does.
+type Row = ([usize; 2], u64, u64, u64, u8);
+
+/// Random problems with views, writes, second outputs, operators that run once, workspaces and several outputs.
+fn small(rows: &[Row], outputs: usize) -> Problem {
+    small_with(rows, outputs, SpillRates::default())
+}
+
+fn small_with(rows: &[Row], outputs: usize, spill: SpillRates) -> Problem {
+    let values = vec![("x".to_string(), 3), ("w".to_string(), 2)];
+    let (mut readable, mut ops) = (vec!["x".to_string(), "w".to_string()], Vec::new());
+    for (i, &(reads, bytes, time_ns, workspace, kind)) in rows.iter().enumerate() {
+        let pick = |back: usize| readable[readable.len() - 1 - back % readable.len()].clone();
+        let mut inputs: Vec<String> = reads.iter().map(|&b| pick(b)).collect();
+        inputs.dedup();
+        let name = format!("v{i}");
+        let place = match kind {
+            0 => Bytes::AliasOf(inputs[0].clone()),
+            1 => Bytes::Writes(inputs[0].clone()),
+            _ => Bytes::Own(bytes),
+        };
+        let mut made = vec![OutputSpec { name: name.clone(), bytes: place.clone() }];
+        if kind == 2 {
+            made.push(OutputSpec { name: format!("s{i}"), bytes: Bytes::Own(1) });
+            readable.push(format!("s{i}"));
+        }
+        if let Bytes::Writes(of) = &place {
+            // Everything in that storage is gone; names of one storage are found by the operators before.
+            let gone = same_storage(&ops, of);
+            readable.retain(|r| !gone.contains(r));
+        }
+        readable.push(name);
+        ops.push(OpSpec { name: format!("o{i}"), time_ns, inputs, outputs: made, workspace, repeatable: kind != 3 });
+    }
+    let outputs = readable.iter().rev().take(outputs).cloned().collect();
+    Problem::new(Spec { align: 2, values, ops, outputs, spill }).expect("built to be valid")
+}
+
+fn same_storage(ops: &[OpSpec], of: &str) -> BTreeSet<String> {
+    let mut set = BTreeSet::from([of.to_string()]);
+    loop {
+        let before = set.len();
+        for out in ops.iter().flat_map(|o| &o.outputs) {
+            let (Bytes::AliasOf(a) | Bytes::Writes(a)) = &out.bytes else { continue };
+            if set.contains(a) || set.contains(&out.name) {
+                set.extend([a.clone(), out.name.clone()]);
+            }
+        }
+        if set.len() == before {
+            return set;
+        }
+    }
+}
+
+fn rows(most: usize) -> impl Strategy<Value = Vec<Row>> {
+    prop::collection::vec(([0usize..4, 0usize..4], 0u64..9, 0u64..20, 0u64..3, 0u8..12), 1..most)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_plan_passes_the_check_and_is_between_bound_and_baselines(
+        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1, rate in 0u64..4,
+    ) {
+        // None, or about 1, 10 or 100 ns for a byte.
+        let rate = [0, 1_000_000_000, 100_000_000, 10_000_000][rate as usize];
+        let p = small_with(&rows, outputs, SpillRates { write_bytes_per_s: rate, read_bytes_per_s: 2 * rate });
+        let budget = (peak_bytes(&p) as f64 * part) as u64;
+        match plan(&p, budget, rounds(30)) {
+            Plan::Feasible(s) => {
+                let found = check(&p, &s).map_err(|e| TestCaseError::fail(e.to_string()))?;
+                prop_assert!(s.arena_bytes <= budget && found.time_ns >= s.lower_bound_ns);
+            }
+            Plan::Infeasible(s) => {
+                prop_assert!(s.smallest_feasible_bytes > budget && s.least_bytes <= s.smallest_feasible_bytes);
+                // The claim is kept.
+                let Plan::Feasible(again) = plan(&p, s.smallest_feasible_bytes, rounds(30)) else {
+                    return Err(TestCaseError::fail("the smallest feasible budget is not feasible"));
+                };
+                check(&p, &again).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            }
+        }
+    }
+
+    /// Also those that are too slow to be chosen in the end.
+    #[test]
+    fn every_way_to_spill_passes_the_check(
+        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1, price in 0usize..3, rate in 1u32..5,
+    ) {
+        let write_bytes_per_s = 10u64.pow(5 + rate);
+        let p = small_with(&rows, outputs, SpillRates { write_bytes_per_s, read_bytes_per_s: write_bytes_per_s / 4 });
+        let budget = (peak_bytes(&p) as f64 * part) as u64;
+        let model = Model::new(&p).with_fetches(p.spill(), SPILL_PRICES[price]);
+        if let Plan::Feasible(s) = Planner::new(&p, model, budget, rounds(30)).plan() {
+            check(&p, &s).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        }
+    }
+
+    #[test]
+    fn the_exact_solver_agrees_with_brute_force(rows in rows(7), outputs in 1usize..3, part in 0.3f64..1.1) {
+        let p = small(&rows, outputs);
+        let budget = (peak_bytes(&p) as f64 * part) as u64;
+        let brute = brute_force(&p, budget);
+        let m = Model::new(&p);
+        let exact = exact::solve(&m, budget).map(|s| State::new(&m, s).time_ns);
+        if m.is_faithful {
+            prop_assert_eq!(exact, brute);
+        } else if let Some(exact) = exact {
+            // Fused operators run together, and fixed storages are made once, which a schedule need not do.
+            prop_assert!(brute.is_some_and(|b| b <= exact));
+        }
+        let at: Vec<usize> = (0..p.ops().len()).collect();
+        let bound = bound::time_bound(&p, budget, &at, Instant::now() + Duration::from_secs(60));
+        if let Some(best) = brute {
+            prop_assert!(bound <= best, "bound {} optimum {}", bound, best);
+            match plan(&p, budget, rounds(5)) {
+                Plan::Feasible(s) => prop_assert!(s.lower_bound_ns <= best && best <= s.time_ns, "{s:?} {best}"),
+                // An arena may need more than the bytes that live.
+                Plan::Infeasible(s) => prop_assert!(s.least_bytes <= budget, "{s:?}"),
+            }
+            prop_assert!(bound::least_bytes(&p).0 <= budget);
+        }
+    }
+}
+
+/// What is resident, as values per storage, and what ran.
+type Place = (Vec<Option<BTreeSet<usize>>>, BTreeSet<usize>);
+
+/// The least time of any schedule whose bytes fit, by Dijkstra's algorithm with frees as steps, straight from the
+/// format's rules.
+fn brute_force(p: &Problem, budget: u64) -> Option<u64> {
+    let given = |s: usize| p.storages()[s].producer.is_none();
+    let start: Place = (
+        (0..p.storages().len()).map(|s| given(s).then(|| BTreeSet::from([p.storages()[s].root]))).collect(),
+        BTreeSet::new(),
+    );
+    let mut best = HashMap::from([(start.clone(), 0u64)]);
+    let mut open = std::collections::BTreeSet::from([(0u64, start)]);
+    while let Some((time, place)) = open.pop_first() {
+        if best[&place] < time {
+            continue;
+        }
+        let readable = |v: &usize| place.0[p.values()[*v].storage].as_ref().is_some_and(|r| r.contains(v));
+        if place.1.len() == p.ops().len() && p.outputs().iter().all(readable) {
+            return Some(time);
+        }
+        for (cost, next) in steps(p, &place, budget) {
+            let total = time + cost;
+            if best.get(&next).is_none_or(|&b| total < b) {
+                best.insert(next.clone(), total);
+                open.insert((total, next));
+            }
+        }
+    }
+    None
+}
+
+fn steps(p: &Problem, place: &Place, budget: u64) -> Vec<(u64, Place)> {
+    let mut next = Vec::new();
+    for (s, storage) in p.storages().iter().enumerate() {
+        if storage.producer.is_some() && place.0[s].is_some() {
+            let mut after = place.clone();
+            after.0[s] = None;
+            next.push((0, after));
+        }
+    }
+    for (o, op) in p.ops().iter().enumerate() {
+        let readable = |v: &usize| place.0[p.values()[*v].storage].as_ref().is_some_and(|r| r.contains(v));
+        if !op.inputs.iter().all(readable) || (place.1.contains(&o) && !op.repeatable) {
+            continue;
+        }
+        let mut after = place.clone();
+        after.1.insert(o);
+        let mut undoes = false;
+        for &(v, kind) in &op.outputs {
+            let slot = &mut after.0[p.values()[v].storage];
+            match kind {
+                OutputKind::Own => undoes |= slot.is_some(),
+                OutputKind::Writes => *slot = Some(BTreeSet::new()),
+                OutputKind::Alias => {}
+            }
+            slot.get_or_insert_default().insert(v);
+        }
+        let held: u64 = (0..p.storages().len()).filter(|&s| after.0[s].is_some()).map(|s| p.storages()[s].padded).sum();
+        // Making what is there is either of no use or forbidden; to free it first is allowed and as good.
+        if !undoes && held + op.workspace <= budget {
+            next.push((op.time_ns, after));
+        }
+    }
+    next
+}
+
+#[test]
+fn no_baseline_is_faster_and_no_bound_is_slower() {
+    for (name, round_count) in [("chain-24", 200), ("random-80", 200), ("mobilenetv2", 30), ("unet", 60)] {
+        let p = problem(name);
+        for part in [0.8, 0.5] {
+            let budget = (peak_bytes(&p) as f64 * part) as u64;
+            let Plan::Feasible(s) = plan(&p, budget, rounds(round_count)) else { panic!("{name} {part} is feasible") };
+            check(&p, &s).expect(name);
+            assert!(s.lower_bound_ns <= s.time_ns, "{name} {part}");
+            // Random graphs have no moment that all memory waits for, so the bound may say nothing there.
+            assert!(s.lower_bound_ns > s.base_time_ns || name.starts_with("random"), "{name} {part}");
+            for policy in Policy::ALL {
+                let Some(sequence) = policy.sequence(&p, budget) else { continue };
+                let effort = arena::Effort { enough_bytes: budget, ..arena::Effort::default() };
+                let laid = lay(&p, sequence, effort);
+                let is_fair = laid.layout.arena_bytes <= budget;
+                assert!(!is_fair || s.time_ns <= laid.time_ns(&p), "{name} {part} {}", policy.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn known_networks_are_within_two_percent_of_the_proven_bound() {
+    for (name, part) in [("resnet50", 0.6), ("unet", 0.5), ("mobilenetv2", 0.5), ("gpt-4", 0.7)] {
+        let p = problem(name);
+        let budget = (peak_bytes(&p) as f64 * part) as u64;
+        let Plan::Feasible(s) = plan(&p, budget, rounds(40)) else { panic!("{name} {part} is feasible") };
+        assert!(s.gap() < 0.02, "{name} {part}: {}", s.gap());
+    }
+}
+
+#[test]
+fn the_plan_is_a_function_of_seed_and_rounds() {
+    let p = problem("random-120");
+    let budget = peak_bytes(&p) / 2;
+    let run = |seed| match plan(&p, budget, Effort { seed, ..rounds(60) }) {
+        Plan::Feasible(s) => (s.steps, s.values, s.time_ns, s.lower_bound_ns),
+        Plan::Infeasible(s) => panic!("{s:?}"),
+    };
+    assert_eq!(run(3), run(3));
+}
+
+#[test]
+fn a_budget_of_the_peak_costs_nothing_and_none_is_infeasible() {
+    let p = problem("unet");
+    let Plan::Feasible(s) = plan(&p, 2 * peak_bytes(&p), rounds(1)) else { panic!("no budget binds") };
+    assert_eq!((s.time_ns, s.lower_bound_ns, s.gap()), (s.base_time_ns, s.base_time_ns, 0.0));
+    let Plan::Infeasible(s) = plan(&p, 0, Effort { time_limit: Duration::from_secs(1), ..rounds(1) }) else {
+        panic!("nothing fits in nothing")
+    };
+    assert!(s.least_bytes > 0 && s.smallest_feasible_bytes >= s.least_bytes);
+    let empty =
+        Problem::new(Spec { align: 1, values: vec![], ops: vec![], outputs: vec![], spill: SpillRates::default() });
+    let empty = empty.expect("nothing is a problem too");
+    let Plan::Feasible(s) = plan(&empty, 0, rounds(1)) else { panic!("nothing needs nothing") };
+    check(&empty, &s).expect("valid");
+}
+
+#[test]
+fn spilling_hides_behind_computation_where_recomputation_cannot() {
+    let with = |write_bytes_per_s, read_bytes_per_s| {
+        let spec = generate("chain-24").expect("known");
+        Problem::new(Spec { spill: SpillRates { write_bytes_per_s, read_bytes_per_s }, ..spec }).expect("valid")
+    };
+    let time = |p: &Problem| {
+        let Plan::Feasible(s) = plan(p, peak_bytes(p) / 2, rounds(60)) else { panic!("half is feasible") };
+        let found = check(p, &s).expect("valid");
+        (found.time_ns - s.base_time_ns, found.spilled_bytes)
+    };
+    let (recomputed, none) = time(&with(0, 0));
+    assert!(recomputed > 0 && none == 0);
+    // An operator of the chain takes 0.1 to 0.4 ms and makes 1 to 4 MiB: 40 GB/s are enough, 1 GB/s help a little.
+    let (hidden, bytes) = time(&with(40_000_000_000, 40_000_000_000));
+    assert!(hidden < recomputed / 4 && bytes > 0, "{hidden} of {recomputed}, {bytes} bytes");
+    let (mixed, bytes) = time(&with(4_000_000_000, 4_000_000_000));
+    assert!(mixed <= recomputed && mixed >= hidden && bytes > 0, "{mixed} of {recomputed}, {bytes} bytes");
+    let (slow, _) = time(&with(1_000_000, 1_000_000));
+    assert!(slow <= recomputed, "copies that cost more are not made");
+}
+
+#[test]
+fn the_search_reaches_the_optimum_of_chains() {
+    for n in [5, 7, 9, 10] {
+        let p = problem(&format!("chain-{n}"));
+        for part in [0.8, 0.7, 0.6, 0.5, 0.4] {
+            let budget = (peak_bytes(&p) as f64 * part) as u64;
+            let planner = Planner::new(&p, Model::new(&p), budget, rounds(400));
+            let best = exact::solve(&planner.model, budget).map(|s| State::new(&planner.model, s).time_ns);
+            let found = slices::search(&planner, 0).map(|l| l.time_ns(&p));
+            assert_eq!(found, best, "chain-{n} at {part} of {}", peak_bytes(&p));
+        }
+    }
+}
+
+#[test]
+fn copies_hide_where_there_is_room() {
+    let text = r#"{ "version": 1, "values": [ { "name": "x", "bytes": 1 } ], "ops": [
+      { "name": "f", "time_ns": 5, "inputs": ["x"], "outputs": [ { "name": "a", "bytes": 10 } ] },
+      { "name": "g", "time_ns": 20, "inputs": ["a"], "outputs": [ { "name": "b", "bytes": 12 } ] },
+      { "name": "h", "time_ns": 30, "inputs": ["b"], "outputs": [ { "name": "c", "bytes": 10 } ] },
+      { "name": "k", "time_ns": 5, "inputs": ["a", "c"], "outputs": [ { "name": "d", "bytes": 10 } ] } ],
+      "outputs": ["d"], "spill": { "write_bytes_per_s": 1000000000, "read_bytes_per_s": 250000000 } }"#;
+    let p = Problem::from_json(text).expect("valid");
+    let model = Model::new(&p).with_fetches(p.spill(), 0.0);
+    let fetch = model.fetch_of(0).expect("`a` may be spilled");
+    let effort = arena::Effort::default();
+    // Ten bytes go out in 10 ns, beside `g`, and come back in 40, of which `h` hides 30 if there is room for `a` beside it.
+    for (budget, time_ns) in [(32, 60 + 40), (33, 60 + 10)] {
+        let planner = Planner::new(&p, model.clone(), budget, rounds(1));
+        let laid = spill::lay(&planner, &[0, 1, 2, fetch, 3], arena::Effort { enough_bytes: budget, ..effort });
+        let s = laid.schedule(&p, budget, 0, 0.0);
+        assert_eq!(check(&p, &s).expect("valid").time_ns, time_ns, "{budget}: {:?}", s.steps);
+    }
+}

@@ -1,0 +1,362 @@
+//! Compiled functions against the eager programs that they are.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use remat_nn::*;
+use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions};
+use remat_tensor::{CompileOptions, Tensor, compile, compile_with, no_grad};
+use remat_types::{ErrorKind, HostTensor, Result};
+
+use crate::support::{cpu, host, tensor, wave32};
+
+/// Names and bytes of tensors.
+type Bits = Vec<(String, Vec<u8>)>;
+
+/// Convolution, batch norm, dropout, a skip connection, pooling, a linear layer.
+struct Net {
+    device: Device,
+    layers: Sequential,
+    head: Sequential,
+}
+
+impl Net {
+    fn new(device: &Device) -> Net {
+        let cx = &mut InitCx::new(device, 3);
+        let mut rng = Rng::new(5);
+        let layers = Sequential::new()
+            .then(Conv2d::new(cx, 2, 4, 3).expect("valid"))
+            .then(BatchNorm2d::new(cx, 4).expect("valid"))
+            .then(Relu)
+            .then(Dropout::new(0.2, &mut rng).expect("valid"));
+        let head = Sequential::new().then(Flatten::default()).then(Linear::new(cx, 4 * 4 * 4, 3).expect("valid"));
+        Net { device: device.clone(), layers, head }
+    }
+
+    fn parameters(&self) -> Vec<(String, Parameter)> {
+        let mut all = self.layers.named_parameters();
+        all.extend(self.head.named_parameters().into_iter().map(|(n, p)| (format!("head.{n}"), p)));
+        all
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = self.layers.forward(x)?;
+        let z = (&y + &y.tanh()?)?;
+        self.head.forward(&z)
+    }
+
+    fn batch(&self, n: usize, step: usize) -> (Tensor, Tensor) {
+        let x = tensor(&self.device, &wave32(n * 2 * 36, step as f64), [n, 2, 6, 6]);
+        let labels: Vec<i64> = (0..n).map(|i| ((i + step) % 3) as i64).collect();
+        (x, Tensor::new(&self.device, &labels, [n]).expect("fits"))
+    }
+
+    fn bits(&self) -> Bits {
+        let mut all = self.layers.state_dict().expect("values");
+        all.extend(self.head.state_dict().expect("values").into_iter().map(|(n, t)| (format!("head.{n}"), t)));
+        all.into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect()
+    }
+}
+
+fn step(net: &Net, o: &mut dyn Optimizer, x: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    let loss = net.forward(x)?.cross_entropy(labels)?;
+    loss.backward()?;
+    clip_grad_norm(&net.parameters().into_iter().map(|(_, p)| p).collect::<Vec<_>>(), 5.0)?;
+    o.step()?;
+    Ok(loss.detach())
+}
+
+/// Losses, final state bits and optimiser state bits of six steps whose batch sizes alternate and whose rate changes.
+fn train(device: &Device, compiled: bool, adam: bool) -> (Vec<f32>, Bits, Vec<HostTensor>) {
+    let net = Rc::new(Net::new(device));
+    let optimizer: Box<dyn Optimizer> = if adam {
+        Box::new(AdamW::new(net.parameters(), AdamWOptions { lr: 0.01, ..Default::default() }).expect("valid"))
+    } else {
+        let o = SgdOptions { lr: 0.1, momentum: 0.9, nesterov: true, ..Default::default() };
+        Box::new(Sgd::new(net.parameters(), o).expect("valid"))
+    };
+    let optimizer = Rc::new(RefCell::new(optimizer));
+    let rate = optimizer.borrow().learning_rate();
+    let inner = (net.clone(), optimizer.clone());
+    let mut run =
+        compile(device, move |x: &[Tensor]| Ok(vec![step(&inner.0, &mut **inner.1.borrow_mut(), &x[0], &x[1])?]));
+    let mut losses = Vec::new();
+    for i in 0..6 {
+        rate.set(0.1 / (1.0 + i as f64));
+        let (x, labels) = net.batch(if i % 3 == 2 { 5 } else { 8 }, i);
+        let loss = if compiled {
+            run.call(&[&x, &labels]).expect("runs").swap_remove(0)
+        } else {
+            step(&net, &mut **optimizer.borrow_mut(), &x, &labels).expect("runs")
+        };
+        losses.push(loss.item::<f32>().expect("a number"));
+    }
+    assert_eq!(run.traces(), if compiled { 2 } else { 0 }, "one for each batch size");
+    let state = optimizer.borrow().state_dict().expect("values").into_values().collect();
+    (losses, net.bits(), state)
+}
+
+#[test]
+fn compiled_training_is_eager_training_bit_for_bit() {
+    for adam in [false, true] {
+        let eager = train(&cpu(), false, adam);
+        assert_eq!(eager, train(&cpu(), true, adam), "adam: {adam}");
+        let sync = DeviceOptions { threads: 1, async_level: AsyncLevel::Sync, ..DeviceOptions::default() };
+        assert_eq!(eager, train(&Device::cpu(sync).expect("a CPU"), true, adam), "waiting for every op");
+        let emulated = Device::emulated(EmulatedOptions::default(), DeviceOptions { threads: 1, ..Default::default() });
+        let emulated = emulated.expect("a device");
+        let other = train(&emulated, false, adam);
+        assert_eq!(other, train(&emulated, true, adam), "an asynchronous device");
+    }
+}
+
+#[test]
+fn dropout_draws_a_new_mask_in_every_run() {
+    let d = cpu();
+    let drop = Dropout::new(0.5, &mut Rng::new(1)).expect("valid");
+    let mut f = compile(&d, move |x: &[Tensor]| Ok(vec![drop.forward(&x[0])?]));
+    let x = tensor(&d, &[1.0; 64], [64]);
+    let mut one = || f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values");
+    let (a, b) = (one(), one());
+    assert_ne!(a, b);
+    let eager = Dropout::new(0.5, &mut Rng::new(1)).expect("valid");
+    assert_eq!(a, eager.forward(&x).expect("runs").to_vec::<f32>().expect("values"));
+    assert_eq!(b, eager.forward(&x).expect("runs").to_vec::<f32>().expect("values"));
+}
+
+#[test]
+fn evaluation_after_training_is_compiled_anew() {
+    let d = cpu();
+    let net = Rc::new(Net::new(&d));
+    let inner = net.clone();
+    let mut f = compile(&d, move |x: &[Tensor]| {
+        let _quiet = no_grad();
+        Ok(vec![inner.forward(&x[0])?])
+    });
+    let (x, _) = net.batch(4, 0);
+    f.call(&[&x]).expect("runs");
+    net.layers.eval();
+    let want = {
+        let _quiet = no_grad();
+        net.forward(&x).expect("runs").to_vec::<f32>().expect("values")
+    };
+    assert_eq!(f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values"), want);
+    assert_eq!(f.traces(), 2);
+    net.layers.train();
+    f.call(&[&x]).expect("runs");
+    assert_eq!(f.traces(), 2, "the first form still stands");
+}
+
+#[test]
+fn what_cannot_be_compiled_is_an_error_that_says_why() {
+    let d = cpu();
+    let x = tensor(&d, &[1.0, 2.0], [2]);
+    let error = |f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>| compile(&d, f).call(&[&x]).expect_err("refused");
+    let e = error(&mut |x| {
+        let v: f32 = x[0].sum()?.item()?;
+        Ok(vec![Tensor::scalar(&x[0].device(), v)?])
+    });
+    assert_eq!(e.kind(), ErrorKind::NoValue);
+    assert!(e.to_string().contains("compiled.rs"), "the line that read: {e}");
+    let p = Parameter::new(x.clone()).expect("valid");
+    let e = error(&mut |x| {
+        p.get()?.mul(&x[0])?.sum()?.backward()?;
+        Ok(vec![])
+    });
+    assert!(e.message().contains("gradient at the end"), "{e}");
+    assert!(p.grad().is_none(), "nothing of the trace is left");
+    let mut rng = Rng::new(1);
+    let e = error(&mut |x| Ok(vec![Tensor::from_host(&x[0].device(), &rng.next_host_key()?)?]));
+    assert!(e.message().contains("drawing a key"), "{e}");
+    let o = SgdOptions { lr: 0.1, ..Default::default() };
+    let mut sgd = Sgd::new(vec![("p".into(), p.clone())], o).expect("valid");
+    let e = error(&mut |x| {
+        sgd.set_lr(0.5);
+        Ok(vec![x[0].clone()])
+    });
+    assert!(e.message().contains("learning rate"), "{e}");
+    p.get().expect("a value").sum().expect("fits").backward().expect("tracked");
+    let e = error(&mut |x| Ok(vec![p.get()?.mul(&x[0])?]));
+    assert!(e.message().contains("accumulated gradient when"), "{e}");
+    let other = cpu();
+    let y = tensor(&other, &[1.0, 2.0], [2]);
+    let e = error(&mut |x| Ok(vec![x[0].add(&y)?]));
+    assert_eq!(e.kind(), ErrorKind::Device, "{e}");
+}
+
+#[test]
+fn a_tensor_that_outlives_its_trace_is_an_error() {
+    let d = cpu();
+    let x = tensor(&d, &[1.0, 2.0], [2]);
+    let mut kept = None;
+    let mut f = compile(&d, |x: &[Tensor]| {
+        kept = Some(x[0].relu()?);
+        Ok(vec![x[0].clone()])
+    });
+    assert_eq!(f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values"), [1.0, 2.0]);
+    drop(f);
+    let kept = kept.expect("set");
+    assert_eq!(kept.exp().expect_err("no data").kind(), ErrorKind::Value);
+    assert_eq!(kept.to_host().expect_err("no data").kind(), ErrorKind::NoValue);
+    d.channel().sync().expect("the device lost nothing");
+}
+
+#[test]
+fn a_failing_run_leaves_every_state_as_it_was() {
+    for level in [AsyncLevel::Full, AsyncLevel::Sync] {
+        let d = Device::cpu(DeviceOptions { threads: 1, async_level: level, ..Default::default() }).expect("a CPU");
+        let net = Rc::new(Net::new(&d));
+        let o = SgdOptions { lr: 0.1, momentum: 0.9, ..Default::default() };
+        let sgd = Rc::new(RefCell::new(Sgd::new(net.parameters(), o).expect("valid")));
+        let inner = (net.clone(), sgd.clone());
+        let mut f =
+            compile(&d, move |x: &[Tensor]| Ok(vec![step(&inner.0, &mut *inner.1.borrow_mut(), &x[0], &x[1])?]));
+        let (x, labels) = net.batch(4, 0);
+        f.call(&[&x, &labels]).expect("runs")[0].item::<f32>().expect("a number");
+        let before = net.bits();
+        let wrong = Tensor::new(&d, &[0i64, 1, 7, 2], [4]).expect("fits");
+        let e = f.call(&[&x, &wrong]).and_then(|y| y[0].item::<f32>()).expect_err("label 7 of 3");
+        assert!(e.to_string().contains("7"), "{e}");
+        assert_eq!(net.bits(), before, "{level:?}");
+        let y = f.call(&[&x, &labels]).and_then(|y| y[0].item::<f32>());
+        assert!(y.is_ok(), "training goes on, {level:?}: {y:?}");
+        assert_ne!(net.bits(), before);
+    }
+}
+
+#[test]
+fn a_version_that_somebody_holds_stays() {
+    let d = cpu();
+    let p = Parameter::buffer(tensor(&d, &[1.0, 2.0], [2])).expect("valid");
+    let own = p.clone();
+    let mut f = compile(&d, move |x: &[Tensor]| {
+        own.set(&own.get()?.add(&x[0])?)?;
+        Ok(vec![own.get()?.mul(2.0)?])
+    });
+    let x = tensor(&d, &[1.0, 1.0], [2]);
+    let held = p.get().expect("a value");
+    let y = f.call(&[&x]).expect("runs");
+    assert_eq!(held.to_vec::<f32>().expect("values"), [1.0, 2.0]);
+    assert_eq!(p.to_host().expect("a value"), host(&[2.0, 3.0], [2]));
+    assert_eq!(y[0].to_vec::<f32>().expect("values"), [4.0, 6.0]);
+}
+
+#[test]
+fn states_that_swap_and_outputs_that_repeat_are_right() {
+    let d = cpu();
+    let a = Parameter::buffer(tensor(&d, &[1.0], [1])).expect("valid");
+    let b = Parameter::buffer(tensor(&d, &[2.0], [1])).expect("valid");
+    let (p, q) = (a.clone(), b.clone());
+    let mut f = compile(&d, move |x: &[Tensor]| {
+        let (old_a, old_b) = (p.get()?, q.get()?);
+        p.set(&old_b)?;
+        q.set(&old_a)?;
+        Ok(vec![old_a.clone(), old_a, x[0].clone(), x[0].reshape(&[2])?])
+    });
+    let x = tensor(&d, &[5.0, 6.0], [1, 2]);
+    for (wa, wb) in [(2.0, 1.0), (1.0, 2.0)] {
+        let y = f.call(&[&x]).expect("runs");
+        assert_eq!(a.to_host().expect("a value"), host(&[wa], [1]));
+        assert_eq!(b.to_host().expect("a value"), host(&[wb], [1]));
+        assert_eq!(y[0].to_vec::<f32>().expect("values"), [wb]);
+        assert_eq!(y[1].to_vec::<f32>().expect("values"), [wb]);
+        assert_eq!(y[3].to_vec::<f32>().expect("values"), [5.0, 6.0]);
+    }
+}
+
+#[test]
+fn compiled_and_eager_work_share_one_budget() {
+    let run = |budget: Option<usize>| {
+        let d = Device::cpu(DeviceOptions { budget_bytes: budget, threads: 1, ..Default::default() }).expect("a CPU");
+        let x = tensor(&d, &wave32(64 * 64, 0.0), [64, 64]);
+        let mut f = compile(&d, |x: &[Tensor]| {
+            let y = x[0].matmul(&x[0])?.tanh()?;
+            Ok(vec![y.matmul(&x[0])?.add(&y)?])
+        });
+        // Eager tensors that fill the memory and can be made again.
+        let extra: Vec<Tensor> = (0..8).map(|i| x.add(i as f32).expect("fits")).collect();
+        let y = f.call(&[&x]).expect("runs").swap_remove(0);
+        let mut out = y.to_host().expect("a value").bytes().to_vec();
+        for t in &extra {
+            out.extend(t.to_host().expect("a value").bytes());
+        }
+        (out, d.channel().stats().expect("open").peak_bytes)
+    };
+    let (want, peak) = run(None);
+    let budget = peak * 6 / 10;
+    let (got, under) = run(Some(budget));
+    assert_eq!(got, want);
+    assert!(under <= budget && peak > budget, "{under} of {budget}, {peak} without");
+}
+
+#[test]
+fn executables_of_one_graph_run_on_several_threads() {
+    let d = cpu();
+    let x = tensor(&d, &wave32(32 * 32, 0.3), [32, 32]);
+    let make = || compile(&d, |x: &[Tensor]| Ok(vec![x[0].matmul(&x[0])?.tanh()?]));
+    let want = make().call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values");
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                let mut f = make();
+                for _ in 0..20 {
+                    assert_eq!(f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values"), want);
+                }
+            });
+        }
+    });
+}
+
+/// A training step of eight wide layers, compiled within a share of the memory that it takes without a budget.
+fn deep(share: Option<f64>) -> (Vec<f32>, Bits, remat_runtime::MemoryFigures) {
+    let d = cpu();
+    let mut cx = InitCx::new(&d, 3);
+    let mut net = Sequential::new();
+    for _ in 0..8 {
+        net = net.then(Linear::new(&mut cx, 16, 16).expect("fits")).then(Tanh);
+    }
+    let net = Rc::new(net);
+    let o = SgdOptions { lr: 0.05, momentum: 0.9, ..Default::default() };
+    let sgd = Rc::new(RefCell::new(Sgd::new(net.named_parameters(), o).expect("valid")));
+    let compile = |memory_budget: Option<usize>| {
+        let (net, sgd) = (net.clone(), sgd.clone());
+        compile_with(&d, CompileOptions { memory_budget, ..Default::default() }, move |x: &[Tensor]| {
+            let loss = net.forward(&x[0])?.square()?.mean()?;
+            loss.backward()?;
+            sgd.borrow_mut().step()?;
+            Ok(vec![loss.detach()])
+        })
+    };
+    let x = tensor(&d, &wave32(256 * 16, 0.5), [256, 16]);
+    let free = compile(None).executable(&[&x]).expect("compiles").figures();
+    let all = free.arena_bytes + free.state_bytes + free.input_bytes + free.output_bytes;
+    let mut f = compile(share.map(|s| (all as f64 * s) as usize));
+    let losses = (0..5).map(|_| f.call(&[&x]).and_then(|y| y[0].item::<f32>()).expect("runs")).collect();
+    let bits = net.state_dict().expect("values").into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect();
+    (losses, bits, f.figures()[0])
+}
+
+#[test]
+fn a_budget_of_a_compiled_step_is_kept_and_changes_no_bit() {
+    let (losses, bits, free) = deep(None);
+    assert_eq!(free.recomputed_calls, 0);
+    for share in [0.75, 0.6] {
+        let (l, b, f) = deep(Some(share));
+        assert_eq!((&l, &b), (&losses, &bits), "{share}");
+        let total = |f: remat_runtime::MemoryFigures| f.arena_bytes + f.state_bytes + f.input_bytes + f.output_bytes;
+        assert!(total(f) as f64 <= total(free) as f64 * share, "{f:?} of {free:?}");
+        assert!(f.recomputed_calls > 0, "{f:?}");
+    }
+}
+
+#[test]
+fn a_budget_that_cannot_be_met_is_refused_when_it_is_compiled() {
+    let d = cpu();
+    let options = CompileOptions { memory_budget: Some(1000), ..Default::default() };
+    let mut f = compile_with(&d, options, |x: &[Tensor]| Ok(vec![x[0].exp()?.matmul(&x[0].sin()?)?.sum()?]));
+    let x = tensor(&d, &wave32(256, 0.5), [16, 16]);
+    let e = f.call(&[&x]).expect_err("1000 bytes");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    let s = e.shortfall().expect("figures");
+    assert!(s.smallest_feasible_bytes >= 3 * 1024, "{s:?}");
+}

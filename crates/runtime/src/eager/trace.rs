@@ -1,0 +1,247 @@
+//! Tracing: while a thread traces, what it applies on the device goes into a graph instead of the queue.
+//!
+//! The thread gets handles as ever, with facts but without data. A tensor from outside the trace becomes a state of the
+//! graph when it is first used; a value that changes from run to run although no tensor says so (a learning rate, a
+//! random key) comes in through [`host_input`]; what the traced code looked at on the host and must stay as it was is
+//! noted by [`guard`]. Asking for data that a trace does not have is an error.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use remat_graph::ir::{Builder, Graph, ValueId};
+use remat_ops::OpRef;
+use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::channel::Channel;
+use super::device::Device;
+use super::handle::{Handle, TensorId};
+use super::scope::Scope;
+
+/// Gives a value anew for every run.
+pub type HostInput = Arc<dyn Fn() -> Result<HostTensor> + Send + Sync>;
+
+/// True as long as what the trace saw still holds.
+pub type Guard = Box<dyn Fn() -> bool + Send>;
+
+thread_local! {
+    static ACTIVE: Cell<bool> = const { Cell::new(false) };
+    static TRACE: RefCell<Option<Tracing>> = const { RefCell::new(None) };
+}
+
+struct Tracing {
+    device: Device,
+    builder: Builder,
+    values: FxHashMap<TensorId, ValueId>,
+    captured: Vec<Handle>,
+    host_inputs: Vec<HostInput>,
+    guards: Vec<Guard>,
+    marks_step: bool,
+    /// Something that a trace cannot do, found where no error could be returned.
+    refused: Option<Error>,
+}
+
+/// What a trace found.
+pub struct Traced {
+    /// The graph: its inputs are the given ones and then the host inputs.
+    pub graph: Graph,
+    /// For each state of the graph the tensor that it was when the trace began.
+    pub captured: Vec<Handle>,
+    /// What gives the inputs after the given ones.
+    pub host_inputs: Vec<HostInput>,
+    /// All true as long as the graph stands for the function.
+    pub guards: Vec<Guard>,
+    /// True if the function ended a step.
+    pub marks_step: bool,
+}
+
+/// Tensors that the traced function gives back: its results, and the next version of each captured tensor it replaced.
+pub struct TraceResults {
+    /// The results, in order.
+    pub outputs: Vec<Handle>,
+    /// (captured, next version)
+    pub updates: Vec<(Handle, Handle)>,
+}
+
+/// True while this thread traces.
+#[inline]
+pub fn is_tracing() -> bool {
+    ACTIVE.get()
+}
+
+fn none(what: &str) -> Error {
+    Error::new(ErrorKind::Value, format!("{what} outside of a trace"))
+}
+
+fn with<R>(what: &str, f: impl FnOnce(&mut Tracing) -> Result<R>) -> Result<R> {
+    TRACE.with_borrow_mut(|t| f(t.as_mut().ok_or_else(|| none(what))?))
+}
+
+/// Ends the trace of this thread also when the traced function fails or panics.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        ACTIVE.set(false);
+        let ended = TRACE.take();
+        // Dropped outside of the borrow: handles in it may call back.
+        drop(ended);
+    }
+}
+
+/// Traces `f` on `device` for inputs of these facts.
+///
+/// Errors: those of `f`; Value if this thread traces already, if a result is not of this trace, or for what a trace
+/// cannot do; Format if a state has two next versions.
+pub fn trace(device: &Device, inputs: &[Fact], f: impl FnOnce(&[Handle]) -> Result<TraceResults>) -> Result<Traced> {
+    if is_tracing() {
+        return Err(Error::new(ErrorKind::Value, "a compiled function was called for the first time within another"));
+    }
+    let tracing = Tracing {
+        device: device.clone(),
+        builder: Builder::new(),
+        values: FxHashMap::default(),
+        captured: Vec::new(),
+        host_inputs: Vec::new(),
+        guards: Vec::new(),
+        marks_step: false,
+        refused: None,
+    };
+    TRACE.set(Some(tracing));
+    ACTIVE.set(true);
+    let ends = Ends;
+    let channel = device.channel();
+    let x: Vec<Handle> = with("trace", |t| {
+        Ok(inputs.iter().enumerate().map(|(i, f)| t.input(&channel, f, &format!("x{i}"))).collect())
+    })?;
+    let results = f(&x)?;
+    let mut t = TRACE.with_borrow_mut(Option::take).ok_or_else(|| none("trace"))?;
+    drop(ends);
+    if let Some(e) = t.refused.take() {
+        return Err(e);
+    }
+    for (old, new) in &results.updates {
+        let (old, new) = (t.value_of(old)?, t.value_of(new)?);
+        t.builder.set_state(old, new)?;
+    }
+    for (i, y) in results.outputs.iter().enumerate() {
+        let v = t.value_of(y)?;
+        t.builder.output(v, &format!("y{i}"));
+    }
+    drop((results, x));
+    let graph = t.builder.finish()?;
+    Ok(Traced { graph, captured: t.captured, host_inputs: t.host_inputs, guards: t.guards, marks_step: t.marks_step })
+}
+
+/// A tensor of type `fact` whose value `f` gives: now in an eager program, before every run in a compiled one. Errors:
+/// those of `f`; Closed.
+#[track_caller]
+pub fn host_input(channel: &Channel, fact: Fact, f: HostInput) -> Result<Handle> {
+    if !is_tracing() {
+        return channel.put(&f()?);
+    }
+    with("host input", |t| {
+        let name = format!("host{}", t.host_inputs.len());
+        t.host_inputs.push(f);
+        Ok(t.input(channel, &fact, &name))
+    })
+}
+
+/// While tracing: the graph stands for the function as long as `holds` says so.
+pub fn guard(holds: impl Fn() -> bool + Send + 'static) {
+    TRACE.with_borrow_mut(|t| {
+        if let Some(t) = t {
+            t.guards.push(Box::new(holds));
+        }
+    });
+}
+
+/// While tracing: `what` would happen once, now, and never again; the trace will fail with an error that says so.
+#[track_caller]
+pub fn refuse(what: &str) {
+    if !is_tracing() {
+        return;
+    }
+    let text = format!("{what} within a compiled function would happen only while it is compiled; do it outside");
+    fail(Error::new(ErrorKind::Value, text).with_call_site(CallSite::here()));
+}
+
+/// While tracing: the trace will fail with `e`.
+pub fn fail(e: Error) {
+    TRACE.with_borrow_mut(|t| {
+        if let Some(t) = t {
+            t.refused.get_or_insert(e);
+        }
+    });
+}
+
+impl Tracing {
+    fn handle(&mut self, channel: &Channel, v: ValueId, fact: Fact) -> Handle {
+        let h = channel.traced_handle(fact);
+        self.values.insert(h.id(), v);
+        h
+    }
+
+    fn input(&mut self, channel: &Channel, fact: &Fact, name: &str) -> Handle {
+        let v = self.builder.input(fact.clone(), Some(name));
+        self.handle(channel, v, Fact { value: None, ..fact.clone() })
+    }
+
+    fn value_of(&mut self, h: &Handle) -> Result<ValueId> {
+        if let Some(v) = self.values.get(&h.id()) {
+            return Ok(*v);
+        }
+        if h.is_traced() {
+            return Err(Error::new(ErrorKind::Value, "a tensor of another, earlier trace"));
+        }
+        let v = self.builder.state(h.fact().clone(), Some(&format!("s{}", self.captured.len())));
+        self.captured.push(h.clone());
+        self.values.insert(h.id(), v);
+        Ok(v)
+    }
+}
+
+/// What [`Channel::apply_at`] does while its thread traces.
+pub(super) fn apply(channel: &Channel, op: OpRef, x: &[Handle], site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
+    with("apply", |t| {
+        if t.device != channel.device() {
+            let text = "a compiled function works on the device that it was compiled for";
+            return Err(Error::new(ErrorKind::Device, text).with_op(op.label()).with_call_site(site));
+        }
+        let x: SmallVec<[ValueId; 4]> = x.iter().map(|h| t.value_of(h)).collect::<Result<_>>()?;
+        t.builder.set_scope(Scope::current());
+        let y = t.builder.node(op, &x, Some(site))?;
+        y.into_iter()
+            .map(|v| {
+                let fact = t.builder.fact_of(v)?;
+                Ok(t.handle(channel, v, fact))
+            })
+            .collect()
+    })
+}
+
+/// What [`Channel::put`] does while its thread traces: a constant.
+pub(super) fn put(channel: &Channel, data: &HostTensor) -> Result<Handle> {
+    with("put", |t| {
+        let v = t.builder.constant(data);
+        Ok(t.handle(channel, v, Fact::of(data)))
+    })
+}
+
+/// The step that ends here ends in every run.
+pub(super) fn mark_step() -> Result<()> {
+    with("step mark", |t| {
+        t.marks_step = true;
+        Ok(())
+    })
+}
+
+/// Errors (NoValue) for a tensor that only a trace knows.
+pub(super) fn no_value(h: &Handle) -> Result<()> {
+    if !h.is_traced() {
+        return Ok(());
+    }
+    let text = "a value was read within a compiled function, where there is none yet; return the tensor and read it \
+                after the call";
+    Err(Error::new(ErrorKind::NoValue, text))
+}

@@ -1,0 +1,150 @@
+//! Offsets of temporaries: from drafts to steps.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use remat_graph::ir::Graph;
+use remat_graph::plan::arena::{self, assign};
+use remat_graph::plan::lifetime::{Interval, Lifetimes};
+use remat_types::{Error, ErrorKind, Fact, Result};
+
+use super::build::{Draft, Lowered, Root, Temp, lower};
+use super::planned::{self, Call};
+use super::{Executable, ExecutableOptions, MemoryFigures, Operand, Place, Step, Target};
+use crate::arena::padded;
+
+/// Calls with offsets.
+pub(super) struct Laid {
+    pub(super) calls: Vec<Call>,
+    pub(super) arena_bytes: usize,
+    pub(super) lower_bound_bytes: usize,
+}
+
+pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
+    let lowered = lower(&graph, threads, true)?;
+    let laid = in_order(&lowered);
+    match options.workspace_limit {
+        Some(limit) if laid.arena_bytes > limit => {
+            let lowered = lower(&graph, threads, false)?;
+            let laid = planned::within(&lowered, limit, threads, options.plan_seconds)?;
+            finish(graph, threads, lowered, laid)
+        }
+        _ => finish(graph, threads, lowered, laid),
+    }
+}
+
+/// Every call once, each temporary at one offset.
+fn in_order(l: &Lowered) -> Laid {
+    let interval = |t: &Temp| Interval { storage: None, start: t.first, end: t.last, bytes: padded(t.bytes) as u64 };
+    let lifetimes = Lifetimes::of(l.temps.iter().map(interval).collect(), l.drafts.len());
+    let laid = assign(&lifetimes, arena::Effort::default());
+    let offset = |t: usize| (t, laid.offsets[t] as usize);
+    let made = |d: &Draft| {
+        let new = d.y.iter().filter_map(|y| match y {
+            (Root::Temp(t), _, None) => Some(offset(*t)),
+            _ => None,
+        });
+        new.chain(d.workspace.map(offset)).collect()
+    };
+    Laid {
+        calls: l.drafts.iter().enumerate().map(|(draft, d)| Call { draft, at: made(d) }).collect(),
+        arena_bytes: laid.arena_bytes as usize,
+        lower_bound_bytes: laid.lower_bound as usize,
+    }
+}
+
+fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<Executable> {
+    let mut offsets = vec![0usize; l.temps.len()];
+    let mut steps = Vec::with_capacity(laid.calls.len());
+    for call in &laid.calls {
+        call.at.iter().for_each(|(t, at)| offsets[*t] = *at);
+        let s = step(&l, &l.drafts[call.draft], &offsets);
+        check(&s, laid.arena_bytes)?;
+        steps.push(s);
+    }
+    let outputs = graph.outputs().len();
+    let figures = MemoryFigures {
+        arena_bytes: laid.arena_bytes,
+        lower_bound_bytes: laid.lower_bound_bytes,
+        state_bytes: graph.state_bytes(),
+        input_bytes: l.x[..graph.inputs().len()].iter().map(Fact::bytes).sum(),
+        output_bytes: l.y[..outputs].iter().map(Fact::bytes).sum(),
+        constant_bytes: l.constants.iter().map(|c| c.bytes().len()).sum(),
+        recomputed_calls: steps.len() - l.drafts.len(),
+    };
+    Ok(Executable {
+        graph,
+        threads,
+        times: steps.iter().map(|_| AtomicU64::new(0)).collect(),
+        steps,
+        constants: l.constants,
+        x: l.x,
+        y: l.y,
+        updates: l.updates,
+        figures,
+        ranges: std::sync::Mutex::default(),
+    })
+}
+
+fn step(l: &Lowered, d: &Draft, offsets: &[usize]) -> Step {
+    let place = |root: Root| match root {
+        Root::Given(p) => p,
+        Root::Temp(t) => Place::Arena(offsets[t]),
+    };
+    let operand = |(root, bytes, f, layout): &(Root, usize, Fact, _)| {
+        let layout: &remat_types::Layout = layout;
+        Operand { place: place(*root), bytes: *bytes, dtype: f.dtype, layout: layout.clone() }
+    };
+    let target = |(root, f, holds): &(Root, Fact, Option<usize>)| Target {
+        place: place(*root),
+        bytes: f.bytes(),
+        dtype: f.dtype,
+        shape: f.shape.clone(),
+        holds: *holds,
+    };
+    Step {
+        op: d.op.clone(),
+        x: d.x.iter().map(operand).collect(),
+        y: d.y.iter().map(target).collect(),
+        workspace: d.workspace.map_or((0, 0), |t| (offsets[t], l.temps[t].bytes)),
+        node: d.node,
+    }
+}
+
+/// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
+/// within the workspace.
+pub(super) fn check(s: &Step, arena_bytes: usize) -> Result<()> {
+    let bad =
+        |what: String| Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(s.op.label()));
+    let overlap = |a: (Place, usize), b: (Place, usize)| match (a.0, b.0) {
+        (Place::Arena(p), Place::Arena(q)) => a.1 > 0 && b.1 > 0 && p < q + b.1 && q < p + a.1,
+        (p, q) => p == q && a.1 > 0 && b.1 > 0,
+    };
+    let workspace = (Place::Arena(s.workspace.0), s.workspace.1);
+    let writes: Vec<(Place, usize)> =
+        s.y.iter().map(|t| (t.place, t.bytes)).chain(std::iter::once(workspace)).collect();
+    for (k, w) in writes.iter().enumerate() {
+        if writes[..k].iter().any(|o| overlap(*w, *o)) {
+            return bad(format!("output {k} overlaps another"));
+        }
+        if matches!(w.0, Place::Input(_) | Place::Constant(_)) && w.1 > 0 {
+            return bad(format!("output {k} is written to {:?}", w.0));
+        }
+        for (i, x) in s.x.iter().enumerate() {
+            let taken = s.y.get(k).is_some_and(|t| t.holds == Some(i));
+            if taken && x.place != w.0 || !taken && overlap((x.place, x.bytes), *w) {
+                return bad(format!("input {i} and output {k} do not share memory as they should"));
+            }
+        }
+    }
+    let ends = writes.iter().copied().chain(s.x.iter().map(|x| (x.place, x.bytes)));
+    for (place, bytes) in ends {
+        if matches!(place, Place::Arena(at) if bytes > 0 && at + bytes > arena_bytes) {
+            return bad("an operand leaves the workspace".to_owned());
+        }
+    }
+    match s.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
+        Some(i) => bad(format!("input {i} leaves its storage")),
+        None => Ok(()),
+    }
+}

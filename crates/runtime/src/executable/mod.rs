@@ -1,0 +1,225 @@
+//! A graph made ready to run: a list of kernel calls whose operands have their places.
+//!
+//! To the device an executable is one op. Its inputs are the graph's inputs and states, its outputs the graph's outputs
+//! and the next versions of states; what lives in between is its workspace. So it runs under the same budget, in the
+//! same order, with the same errors as any op: a state whose last handle comes in is updated in place, a failed run
+//! leaves every state as it was, and an output may be evicted and made again.
+//!
+//! Within a run nothing is inferred, hashed or allocated. States that are updated keep their old bytes until nothing can
+//! fail any more: updates at the end of the graph write in place, all others go to the workspace and are copied last.
+
+mod build;
+mod layout;
+mod planned;
+mod run;
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use remat_graph::ir::{Graph, NodeId};
+use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
+
+/// What memory a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct MemoryFigures {
+    /// The workspace: everything that lives only within a run.
+    pub arena_bytes: usize,
+    /// No workspace of this order of calls is smaller: the most bytes that live at once.
+    pub lower_bound_bytes: usize,
+    /// States.
+    pub state_bytes: usize,
+    /// Inputs.
+    pub input_bytes: usize,
+    /// Outputs, the next versions of states not counted.
+    pub output_bytes: usize,
+    /// Constants, which the executable holds on the host.
+    pub constant_bytes: usize,
+    /// Calls that a run makes again because what they gave had to go.
+    pub recomputed_calls: usize,
+}
+
+/// How a graph is made ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ExecutableOptions {
+    /// Most bytes of the workspace; what does not fit is computed again. `None` for as many as it takes.
+    pub workspace_limit: Option<usize>,
+    /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000.
+    pub plan_seconds: Option<f64>,
+}
+
+/// Where an operand's storage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// An input of the run.
+    Input(usize),
+    /// An output of the run.
+    Output(usize),
+    /// The workspace, from this offset.
+    Arena(usize),
+    /// A constant.
+    Constant(usize),
+}
+
+#[derive(Clone, Debug)]
+struct Operand {
+    place: Place,
+    bytes: usize,
+    dtype: DType,
+    layout: Layout,
+}
+
+#[derive(Clone, Debug)]
+struct Target {
+    place: Place,
+    bytes: usize,
+    dtype: DType,
+    shape: Shape,
+    /// The operand whose storage this target takes over.
+    holds: Option<usize>,
+}
+
+/// One kernel call.
+#[derive(Clone, Debug)]
+struct Step {
+    op: OpRef,
+    x: SmallVec<[Operand; 4]>,
+    y: SmallVec<[Target; 2]>,
+    /// Offset and bytes within the run's workspace.
+    workspace: (usize, usize),
+    /// The node it runs; `None` for a copy.
+    node: Option<NodeId>,
+}
+
+/// See the module's note. Clones of the [`Arc`] that holds it may run at the same time on different devices.
+#[derive(Debug)]
+pub struct Executable {
+    graph: Arc<Graph>,
+    threads: usize,
+    steps: Vec<Step>,
+    constants: Vec<Arc<HostTensor>>,
+    x: Vec<Fact>,
+    y: Facts,
+    /// (input, output) of each state with a next version.
+    updates: Vec<(usize, usize)>,
+    figures: MemoryFigures,
+    /// Nanoseconds of each step in the last run.
+    times: Vec<AtomicU64>,
+    /// The outputs of the run in progress.
+    ranges: std::sync::Mutex<Vec<run::Range>>,
+}
+
+impl Executable {
+    /// Makes `graph` ready for kernels that use `threads`.
+    ///
+    /// Errors: NoValue for an op whose shape depends on a value that is not known; Internal if operands overlap.
+    pub fn new(graph: Arc<Graph>, threads: usize) -> Result<Executable> {
+        Executable::with(graph, threads, &ExecutableOptions::default())
+    }
+
+    /// [`Executable::new`] with options. Errors: also Budget, with figures of the workspace, if no order of calls keeps
+    /// to its limit.
+    pub fn with(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
+        layout::build(graph, threads, options)
+    }
+
+    /// The graph it runs.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
+    /// What memory a run takes.
+    pub fn figures(&self) -> MemoryFigures {
+        self.figures
+    }
+
+    /// Number of kernel calls in a run, copies included.
+    pub fn calls(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// For each state with a next version, which input of the op is replaced by which output.
+    pub fn updates(&self) -> &[(usize, usize)] {
+        &self.updates
+    }
+
+    /// Nanoseconds of each node in the last run, in order; copies that the executable added have no node.
+    pub fn node_times(&self) -> Vec<(Option<NodeId>, u64)> {
+        self.steps.iter().zip(&self.times).map(|(s, t)| (s.node, t.load(Ordering::Relaxed))).collect()
+    }
+}
+
+impl Op for Executable {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        if x.len() != self.x.len() {
+            let text = format!("{} inputs and states for a graph that has {}", x.len(), self.x.len());
+            return Err(Error::new(ErrorKind::Arity, text));
+        }
+        for (i, (own, given)) in self.x.iter().zip(x).enumerate() {
+            if !own.same_type(given) {
+                let text = format!(
+                    "input {i} is {}{}, and the graph was compiled for {}{}",
+                    given.dtype, given.shape, own.dtype, own.shape
+                );
+                return Err(Error::new(ErrorKind::Shape, text));
+            }
+        }
+        Ok(self.y.clone())
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        self.run(cx)
+    }
+
+    fn grad(&self, _cx: &mut GradCx<'_>) -> Result<Grads> {
+        let text = "a compiled graph has no gradient of its own: take the gradient within the compiled function";
+        Err(Error::new(ErrorKind::NotDifferentiable, text))
+    }
+
+    fn overwrite(&self) -> &[(usize, usize)] {
+        &self.updates
+    }
+
+    fn workspace(&self, _x: &[&Fact], _threads: usize) -> usize {
+        self.figures.arena_bytes
+    }
+
+    fn cost(&self, _x: &[&Fact], _y: &[Fact]) -> Cost {
+        self.graph.cost()
+    }
+
+    fn repeatable(&self) -> bool {
+        self.steps.iter().all(|s| s.op.repeatable())
+    }
+}
+
+impl DynIdentity for Executable {
+    fn name(&self) -> &'static str {
+        "compiled"
+    }
+
+    fn label(&self) -> &'static str {
+        "compiled"
+    }
+
+    fn dyn_eq(&self, other: &dyn Op) -> bool {
+        other.as_any().downcast_ref::<Executable>().is_some_and(|o| std::ptr::eq(self, o))
+    }
+
+    fn dyn_hash(&self, state: &mut dyn Hasher) {
+        state.write_usize(std::ptr::from_ref(self) as usize);
+    }
+
+    fn to_json(&self) -> Result<serde_json::Value> {
+        Err(Error::new(ErrorKind::Format, "save the graph of a compiled function, not the executable"))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,145 @@
+//! Calls under a limit of memory: what has to go is computed again, as the planner says.
+
+use std::time::Duration;
+
+use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, SpillRates};
+use remat_graph::plan::remat::{Effort, plan};
+use remat_graph::plan::schedule::{Plan, Schedule, Shortfall, Step};
+use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::Place;
+use super::build::{Draft, Lowered, Root};
+use super::layout::Laid;
+use crate::arena::ALIGN_BYTES;
+
+/// A call, and where the temporaries that it makes lie from now on.
+pub(super) struct Call {
+    pub(super) draft: usize,
+    /// (temporary, offset)
+    pub(super) at: SmallVec<[(usize, usize); 2]>,
+}
+
+/// The calls in an order, some of them several times, whose arena has at most `limit` bytes.
+///
+/// Errors (Budget): none was found; with the smallest limit for which there is one.
+pub(super) fn within(l: &Lowered, limit: usize, threads: usize, seconds: Option<f64>) -> Result<Laid> {
+    let problem = Problem::new(spec(l, threads))?;
+    let mut effort = Effort::for_ops(problem.ops().len());
+    if let Some(s) = seconds {
+        effort.time_limit = Duration::try_from_secs_f64(s)
+            .map_err(|_| Error::new(ErrorKind::Value, format!("{s} is no number of seconds for planning")))?;
+    }
+    match plan(&problem, limit as u64, effort) {
+        Plan::Feasible(s) => Ok(laid(l, &problem, &s)),
+        Plan::Infeasible(s) => Err(refused(l, &s)),
+    }
+}
+
+fn refused(l: &Lowered, s: &Shortfall) -> Error {
+    let draft = s.limiting_op.map(|i| &l.drafts[i]);
+    let of = |d: &Draft| {
+        let bytes = |root: Root| match root {
+            Root::Temp(t) => l.temps[t].bytes,
+            Root::Given(_) => 0,
+        };
+        let x: usize = d.x.iter().map(|x| bytes(x.0)).sum();
+        let y: usize = d.y.iter().map(|y| bytes(y.0)).sum();
+        (x, y + d.workspace.map_or(0, |t| l.temps[t].bytes))
+    };
+    let op = draft.map_or("compiled", |d| d.op.label()).to_owned();
+    let (inputs, needed_bytes) = draft.map_or((0, 0), of);
+    Error::budget(BudgetShortfall {
+        pinned: vec![PinnedBytes { by: format!("inputs of {op}"), bytes: inputs }],
+        op,
+        needed_bytes,
+        budget_bytes: s.budget_bytes as usize,
+        smallest_feasible_bytes: s.smallest_feasible_bytes as usize,
+    })
+}
+
+/// The name of a temporary in the problem.
+fn temp_name(t: usize) -> String {
+    format!("t{t}")
+}
+
+/// The drafts as the planner's problem. What lies outside the workspace has no bytes there, but its versions count: a
+/// state that is overwritten cannot be read, nor made, again.
+fn spec(l: &Lowered, threads: usize) -> Spec {
+    // the present version of every output of the run that holds something
+    let mut held: FxHashMap<usize, String> = FxHashMap::default();
+    let mut values = Vec::new();
+    for (_, j) in &l.updates {
+        let name = format!("y{j}");
+        values.push((name.clone(), 0));
+        held.insert(*j, name);
+    }
+    let mut ops = Vec::with_capacity(l.drafts.len());
+    for (i, d) in l.drafts.iter().enumerate() {
+        let mut inputs: Vec<String> = Vec::new();
+        for x in &d.x {
+            match x.0 {
+                Root::Temp(t) => inputs.push(temp_name(t)),
+                Root::Given(Place::Output(j)) => inputs.extend(held.get(&j).cloned()),
+                Root::Given(_) => {}
+            }
+        }
+        let mut outputs = Vec::new();
+        let mut repeatable = d.op.repeatable();
+        for y in &d.y {
+            match y.0 {
+                Root::Temp(t) => {
+                    outputs.push(OutputSpec { name: temp_name(t), bytes: Bytes::Own(l.temps[t].bytes as u64) });
+                }
+                Root::Given(Place::Output(j)) => {
+                    let name = format!("y{j} after {i}");
+                    let bytes = match held.insert(j, name.clone()) {
+                        Some(old) => {
+                            repeatable = false;
+                            inputs.push(old.clone());
+                            Bytes::Writes(old)
+                        }
+                        None => Bytes::Own(0),
+                    };
+                    outputs.push(OutputSpec { name, bytes });
+                }
+                Root::Given(_) => {}
+            }
+        }
+        let workspace = d.workspace.map_or(0, |t| l.temps[t].bytes as u64);
+        ops.push(OpSpec {
+            name: format!("{i} {}", d.op.label()),
+            time_ns: time_ns(d, threads),
+            inputs,
+            outputs,
+            workspace,
+            repeatable,
+        });
+    }
+    let outputs = held.into_values().collect();
+    Spec { align: ALIGN_BYTES as u64, values, ops, outputs, spill: SpillRates::default() }
+}
+
+/// What a call may take before it was measured.
+fn time_ns(d: &Draft, threads: usize) -> u64 {
+    let x: SmallVec<[&remat_types::Fact; 4]> = d.x.iter().map(|x| &x.2).collect();
+    let y: Vec<remat_types::Fact> = d.y.iter().map(|y| y.1.clone()).collect();
+    d.op.cost(&x, &y).prior_ns() / threads.max(1) as u64
+}
+
+fn laid(l: &Lowered, p: &Problem, s: &Schedule) -> Laid {
+    let mut temp_of: FxHashMap<usize, usize> = FxHashMap::default();
+    for t in 0..l.temps.len() {
+        if let Some(v) = p.value_named(&temp_name(t)) {
+            temp_of.insert(p.values()[v].storage, t);
+        }
+    }
+    let mut calls = Vec::new();
+    for step in &s.steps {
+        let Step::Compute { op, at, workspace_at } = step else { continue };
+        let made = at.iter().filter_map(|(storage, at)| Some((*temp_of.get(storage)?, *at as usize)));
+        let workspace = l.drafts[*op].workspace.zip(*workspace_at).map(|(t, at)| (t, at as usize));
+        calls.push(Call { draft: *op, at: made.chain(workspace).collect() });
+    }
+    Laid { calls, arena_bytes: s.arena_bytes as usize, lower_bound_bytes: s.arena_bytes as usize }
+}

@@ -1,0 +1,373 @@
+//! Compiled functions: traced once for each set of input types, then run as one op.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use remat_graph::ir::{Graph, ValueId};
+use remat_graph::passes::{PassCx, PassOptions, optimize};
+use remat_kernels::pool::Pool;
+use remat_ops::{Op, OpRef};
+use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
+use remat_runtime::{Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, padded};
+use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
+
+use crate::Tensor;
+use crate::tape::{Leaf, lock};
+
+/// A tensor that outlives a run and is replaced by updates: what a parameter is to a compiled function.
+pub trait StateCell: Send + Sync {
+    /// The present version.
+    fn slot(&self) -> &Mutex<Option<Tensor>>;
+    /// How its bytes count in reports.
+    fn kind(&self) -> Kind;
+}
+
+/// A cell that the running trace has seen, and the version it had.
+struct Seen {
+    cell: Arc<dyn StateCell>,
+    before: Tensor,
+}
+
+thread_local! {
+    static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Called by whoever reads or writes a cell, with the cell locked. While this thread traces, the version that the cell
+/// has now becomes a state of the graph, and comes back into the cell when the trace ends.
+///
+/// The trace fails if the cell has an accumulated gradient then, which no run would see.
+pub fn see_cell(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
+    let Some(before) = slot.as_ref().filter(|t| !t.handle.is_traced()) else { return };
+    SEEN.with_borrow_mut(|seen| {
+        if seen.iter().any(|s| s.before.handle.id() == before.handle.id()) {
+            return;
+        }
+        if before.grad().is_some_and(|g| !g.handle.is_traced()) {
+            let text =
+                "a parameter has an accumulated gradient when the compiled function begins; step or drop it first";
+            tracing::fail(Error::new(ErrorKind::Value, text));
+        }
+        seen.push(Seen { cell: cell.clone(), before: before.clone() });
+    });
+}
+
+/// Puts the cells back as they were, also when the traced function fails or panics.
+struct Restores;
+
+impl Restores {
+    /// Puts back every cell: those of which a run makes a new version come with it.
+    fn restore(&self) -> (Vec<Seen>, Vec<(Handle, Handle)>, bool) {
+        let seen = SEEN.take();
+        let mut updates = Vec::new();
+        let mut left = false;
+        for s in &seen {
+            let mut slot = lock(s.cell.slot());
+            if let Some(now) = slot.as_ref().filter(|t| t.handle.id() != s.before.handle.id()) {
+                updates.push((s.before.handle.clone(), now.handle.clone()));
+            }
+            *slot = Some(s.before.clone());
+            if s.before.grad().is_some_and(|g| g.handle.is_traced()) {
+                left = true;
+                drop(s.before.take_grad());
+            }
+        }
+        (seen, updates, left)
+    }
+}
+
+impl Drop for Restores {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// Where a state of the graph comes from at each run.
+enum State {
+    /// A tensor that the function uses and never replaces.
+    Fixed(Handle),
+    /// A cell that is read.
+    Read(Arc<dyn StateCell>),
+    /// A cell whose next version the run makes.
+    Updated(Arc<dyn StateCell>),
+}
+
+/// The function for one set of input types.
+struct Entry {
+    facts: Vec<Fact>,
+    op: OpRef,
+    executable: Arc<Executable>,
+    states: Vec<State>,
+    /// The updated cells by address, as indices into the states: every run locks in this order.
+    order: Vec<usize>,
+    host_inputs: Vec<HostInput>,
+    guards: Vec<Guard>,
+    marks_step: bool,
+    outputs: usize,
+}
+
+/// Compiled forms that are kept; the one used longest ago goes first.
+const MAX_ENTRIES: usize = 16;
+
+/// How a function is compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompileOptions {
+    /// What passes may do to the graph.
+    pub passes: PassOptions,
+    /// Most bytes of a run: states, inputs, outputs and everything between them. What does not fit is computed again,
+    /// in an order that the planner chooses when the function is compiled. Unless set, a device with a budget gives what
+    /// it leaves beside all else that is on it then; another device gives no limit.
+    pub memory_budget: Option<usize>,
+}
+
+/// A function of tensors, compiled; see [`compile`].
+pub struct Compiled<F> {
+    device: Device,
+    f: F,
+    options: CompileOptions,
+    /// The one used last stands last.
+    entries: Vec<Entry>,
+    traces: usize,
+}
+
+/// Compiles a function on tensors of `device`.
+///
+/// The first [`Compiled::call`] with inputs of some dtypes and shapes runs `f` to see what it computes, and makes a graph
+/// of that; this and later calls run the graph: nothing is inferred, recorded or allocated op by op. Results are bit for
+/// bit those of `f` itself. Parameters and optimiser state are read and updated by every run, random keys and learning
+/// rates are drawn anew; when a module changes between training and evaluation, or a parameter is frozen, the function
+/// is compiled once more. Anything else that `f` does besides computing on tensors happens only while it is compiled.
+///
+/// ```
+/// use remat_runtime::{Device, DeviceOptions};
+/// use remat_tensor::{Tensor, compile};
+/// # fn main() -> remat_types::Result<()> {
+/// let device = Device::cpu(DeviceOptions::default())?;
+/// let mut f = compile(&device, |x: &[Tensor]| Ok(vec![(&x[0] + &x[1])?.relu()?]));
+/// let x = Tensor::new(&device, &[1f32, -2.0], [2])?;
+/// let y = f.call(&[&x, &x])?;
+/// assert_eq!(y[0].to_vec::<f32>()?, [2.0, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn compile<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(device: &Device, f: F) -> Compiled<F> {
+    compile_with(device, CompileOptions::default(), f)
+}
+
+/// [`compile`] with options.
+pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
+    device: &Device,
+    options: CompileOptions,
+    f: F,
+) -> Compiled<F> {
+    Compiled { device: device.clone(), f, options, entries: Vec::new(), traces: 0 }
+}
+
+impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
+    /// Runs the function. Errors: those of `f` when it is compiled; NoValue if `f` reads a value; Value for what happens
+    /// only while it is compiled; Device for tensors of another device. An op that fails while the graph runs is
+    /// reported as in eager programs, and every state keeps its old version then.
+    #[track_caller]
+    pub fn call(&mut self, x: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let site = CallSite::here();
+        if let Some(t) = x.iter().find(|t| t.device() != self.device) {
+            let text = format!("{t:?} is on another device than the compiled function");
+            return Err(Error::new(ErrorKind::Device, text).with_call_site(site));
+        }
+        if tracing::is_tracing() {
+            // Within another compiled function it is part of that one.
+            let x: Vec<Tensor> = x.iter().map(|t| (*t).clone()).collect();
+            return (self.f)(&x);
+        }
+        self.ready(x).map_err(|e| e.with_call_site(site))?;
+        let entry = self.entries.last().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
+        entry.run(&self.device.channel(), x, site)
+    }
+
+    /// The executable for inputs of these types; compiles it if need be. Errors: as [`Compiled::call`].
+    #[track_caller]
+    pub fn executable(&mut self, x: &[&Tensor]) -> Result<Arc<Executable>> {
+        self.ready(x).map_err(|e| e.with_call_site(CallSite::here()))?;
+        let entry = self.entries.last().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
+        Ok(entry.executable.clone())
+    }
+
+    /// The graph for inputs of these types; compiles it if need be. Errors: as [`Compiled::call`].
+    #[track_caller]
+    pub fn graph(&mut self, x: &[&Tensor]) -> Result<Arc<Graph>> {
+        Ok(self.executable(x)?.graph().clone())
+    }
+
+    /// What the forms compiled so far take, the one used last at the end.
+    pub fn figures(&self) -> Vec<MemoryFigures> {
+        self.entries.iter().map(|e| e.executable.figures()).collect()
+    }
+
+    /// How often the function was traced.
+    pub fn traces(&self) -> usize {
+        self.traces
+    }
+
+    /// Puts the entry for these inputs last.
+    fn ready(&mut self, x: &[&Tensor]) -> Result<()> {
+        let fits =
+            |e: &Entry| e.facts.len() == x.len() && e.facts.iter().zip(x).all(|(f, t)| f.same_type(t.handle.fact()));
+        let found = self.entries.iter().rposition(|e| fits(e) && e.guards.iter().all(|g| g()));
+        match found {
+            Some(at) if at + 1 == self.entries.len() => {}
+            Some(at) => {
+                let e = self.entries.remove(at);
+                self.entries.push(e);
+            }
+            None => {
+                let e = self.trace(x)?;
+                self.entries.push(e);
+                if self.entries.len() > MAX_ENTRIES {
+                    self.entries.remove(0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn trace(&mut self, x: &[&Tensor]) -> Result<Entry> {
+        self.traces += 1;
+        let facts: Vec<Fact> = x.iter().map(|t| Fact::new(t.dtype(), t.shape().clone())).collect();
+        let restores = Restores;
+        let mut seen = Vec::new();
+        let mut updated: Vec<Handle> = Vec::new();
+        let f = &mut self.f;
+        let traced = tracing::trace(&self.device, &facts, |x| {
+            let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
+            let outputs: Vec<Handle> = f(&x)?.into_iter().map(|t| t.handle).collect();
+            let (cells, updates, gradient_left) = restores.restore();
+            if gradient_left {
+                let text = "a parameter has a gradient at the end of the compiled function, which no run would add to; \
+                            end it with the optimiser's step, or return the gradient (`take_grad`)";
+                return Err(Error::new(ErrorKind::Value, text));
+            }
+            seen = cells;
+            updated = updates.iter().map(|(old, _)| old.clone()).collect();
+            Ok(TraceResults { outputs, updates })
+        })?;
+        drop(restores);
+        self.entry(facts, traced, &seen, &updated)
+    }
+
+    /// The budget of a run of `g`, and what of it is not its workspace.
+    fn budget(&self, g: &Graph) -> Result<Option<(usize, usize)>> {
+        let of = |v: ValueId| padded(g.fact(v).bytes());
+        let given: usize = g.inputs().iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
+        let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();
+        if let Some(budget) = self.options.memory_budget {
+            return Ok(Some((budget, given + outputs)));
+        }
+        let Some(budget) = self.device.options().budget_bytes else { return Ok(None) };
+        // States are on the device already; inputs too, but those that can be made again count as room.
+        let channel = self.device.channel();
+        channel.sync()?;
+        Ok(Some((budget, channel.stats()?.fixed_bytes.max(given) + outputs)))
+    }
+
+    fn entry(&self, facts: Vec<Fact>, traced: Traced, seen: &[Seen], updated: &[Handle]) -> Result<Entry> {
+        let Traced { graph, captured, host_inputs, guards, marks_step } = traced;
+        let state = |h: Handle| {
+            let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
+            match cell {
+                Some(s) if updated.iter().any(|u| u.id() == h.id()) => State::Updated(s.cell.clone()),
+                Some(s) => State::Read(s.cell.clone()),
+                None => State::Fixed(h),
+            }
+        };
+        let outputs = graph.outputs().len();
+        let threads = self.device.options().threads;
+        let (graph, _) = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?;
+        let budget = self.budget(&graph)?;
+        let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
+        let options = ExecutableOptions { workspace_limit, ..Default::default() };
+        let executable = Executable::with(Arc::new(graph), threads, &options);
+        let executable = Arc::new(executable.map_err(|e| of_the_whole_run(e, budget))?);
+        let op = OpRef::from_shared(executable.clone());
+        let states: Vec<State> = captured.into_iter().map(state).collect();
+        let address = |i: &usize| match &states[*i] {
+            State::Updated(cell) => Some(Arc::as_ptr(cell).cast::<u8>() as usize),
+            _ => None,
+        };
+        let mut order: Vec<usize> = (0..states.len()).filter(|i| address(i).is_some()).collect();
+        order.sort_by_key(address);
+        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs })
+    }
+}
+
+/// The error of a workspace that its limit cannot hold, with the figures of the run's budget.
+fn of_the_whole_run(e: Error, budget: Option<(usize, usize)>) -> Error {
+    let (Some((budget_bytes, beside)), Some(s)) = (budget, e.shortfall()) else { return e };
+    let mut s = s.clone();
+    s.pinned.push(PinnedBytes { by: "states, inputs, outputs and what else is on the device".into(), bytes: beside });
+    s.pinned.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    s.smallest_feasible_bytes += beside;
+    Error::budget(BudgetShortfall { budget_bytes, ..s })
+}
+
+impl Entry {
+    fn run(&self, channel: &Channel, x: &[&Tensor], site: CallSite) -> Result<Vec<Tensor>> {
+        let mut handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
+        for f in &self.host_inputs {
+            handles.push(channel.put(&f()?)?);
+        }
+        let mut slots: Vec<Option<MutexGuard<'_, Option<Tensor>>>> = self.states.iter().map(|_| None).collect();
+        for &i in &self.order {
+            if let State::Updated(cell) = &self.states[i] {
+                slots[i] = Some(lock(cell.slot()));
+            }
+        }
+        let lost = || Error::new(ErrorKind::Closed, "the device was closed while a parameter was being updated");
+        for (s, slot) in self.states.iter().zip(&slots) {
+            handles.push(match s {
+                State::Fixed(h) => h.clone(),
+                State::Read(cell) => lock(cell.slot()).as_ref().ok_or_else(lost)?.handle.clone(),
+                State::Updated(_) => slot.as_ref().and_then(|s| s.as_ref()).ok_or_else(lost)?.handle.clone(),
+            });
+        }
+        // Whatever inference could refuse is found before a state leaves its slot.
+        let facts: SmallVec<[&Fact; 4]> = handles.iter().map(Handle::fact).collect();
+        self.executable.infer(&facts)?;
+        drop(facts);
+        let mut replaces: SmallVec<[Option<u16>; 2]> = SmallVec::from_elem(None, self.outputs);
+        for (i, _) in self.executable.updates() {
+            let i = u16::try_from(*i);
+            replaces.push(Some(i.map_err(|_| Error::new(ErrorKind::Arity, "more than 65,535 inputs and states"))?));
+        }
+        let mut slots: Vec<MutexGuard<'_, Option<Tensor>>> = slots.into_iter().flatten().collect();
+        let leaves: Vec<Option<Arc<Leaf>>> =
+            slots.iter_mut().map(|s| s.take().and_then(|t| t.leaf().cloned())).collect();
+        let (y, failed) = match channel.update_at(self.op.clone(), handles, replaces, site) {
+            Ok(y) => (y, None),
+            Err(NotUpdated { error, old }) => {
+                // What failed gives no outputs, and the old versions for the next ones.
+                let old: SmallVec<[Handle; 2]> = old.into_iter().flatten().collect();
+                if old.len() != slots.len() {
+                    return Err(error);
+                }
+                (old, Some(error))
+            }
+        };
+        let outputs = if failed.is_some() { 0 } else { self.outputs };
+        let mut y = y.into_iter();
+        let results: Vec<Tensor> = y.by_ref().take(outputs).map(Tensor::from_handle).collect();
+        for (((slot, leaf), h), kind) in slots.iter_mut().zip(leaves).zip(y).zip(self.kinds()) {
+            channel.commit(&h, kind)?;
+            **slot = Some(Tensor::of_version(h, leaf)?);
+        }
+        drop(slots);
+        // Also after a failure, which otherwise would hold back the updates of the next run too.
+        if self.marks_step {
+            channel.step_mark()?;
+        }
+        failed.map_or(Ok(results), Err)
+    }
+
+    /// The kinds of the updated states, in order.
+    fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
+        self.states.iter().filter_map(|s| if let State::Updated(c) = s { Some(c.kind()) } else { None })
+    }
+}
