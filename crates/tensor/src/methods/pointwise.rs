@@ -1,7 +1,9 @@
 //! Element by element.
 
-use remat_ops::OpDef;
+use std::sync::LazyLock;
+
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn};
+use remat_ops::{OpDef, OpRef};
 use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Result, Scalar, Shape, SmallVec, for_dtype, promote};
 
 use crate::site::At;
@@ -69,6 +71,12 @@ fn constant(like: &Tensor, v: Scalar) -> Result<Tensor> {
     Ok(Tensor::from_handle(like.channel().put(&host)?))
 }
 
+/// The op of a binary function. One serves all calls: that saves each an allocation, which another thread would free.
+fn shared(f: BinaryFn) -> OpRef {
+    static OPS: LazyLock<Vec<OpRef>> = LazyLock::new(|| BinaryFn::ALL.iter().map(|&f| Binary { f }.into()).collect());
+    OPS[f as usize].clone()
+}
+
 /// Both operands in their common dtype.
 #[track_caller]
 pub(super) fn promoted(a: Tensor, b: Tensor) -> Result<SmallVec<[Tensor; 4]>> {
@@ -88,9 +96,9 @@ impl Tensor {
     /// `f` of both operands in their common dtype; takes `self`, which may die here.
     #[track_caller]
     pub(super) fn binary(self, f: BinaryFn, b: impl IntoOperand) -> Result<Tensor> {
-        let op = Binary { f };
-        let b = b.operand(&self).at(OpDef::label(&op))?;
-        let mut y = tape::apply(op.into(), promoted(self, b)?, CallSite::here())?;
+        let op = shared(f);
+        let b = b.operand(&self).at(op.label())?;
+        let mut y = tape::apply(op, promoted(self, b)?, CallSite::here())?;
         Ok(y.swap_remove(0))
     }
 
@@ -197,5 +205,17 @@ impl Tensor {
         // equal infinities differ by NaN, and a finite number is within an infinite tolerance
         let near = self.sub(b)?.abs()?.le(b.abs()?.mul(rtol)?.add(atol)?)?.logical_and(b.is_finite()?)?;
         near.logical_or(self.eq(b)?)?.all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shared_op_is_that_of_its_function() {
+        for &f in BinaryFn::ALL {
+            assert_eq!(shared(f).downcast::<Binary>(), Some(&Binary { f }));
+        }
     }
 }
