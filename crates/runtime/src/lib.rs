@@ -14,6 +14,8 @@ mod profile;
 mod remat;
 mod report;
 mod slab;
+#[cfg(test)]
+mod testing;
 
 pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
 pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, RaceLog, StreamId};

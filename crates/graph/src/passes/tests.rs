@@ -6,6 +6,7 @@ use remat_types::{DType, Fact, HostTensor, SmallVec};
 
 use super::*;
 use crate::ir::{Builder, ValueId};
+use crate::plan::rng::Rng;
 
 /// A graph in the making that takes what a test wants to see changed.
 struct Make(Builder);
@@ -220,11 +221,8 @@ fn what_fails_when_folded_fails_when_run() {
 fn random_programs_keep_their_bits() {
     let mut gone = 0;
     for seed in 0..300u64 {
-        let mut state = seed;
-        let mut below = |n: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % n
-        };
+        let mut rng = Rng(seed);
+        let mut below = |n: usize| rng.below(n);
         let m = Make::new();
         let mut v = vec![m.input(DType::F32, &[4, 4]), m.input(DType::F32, &[4, 4])];
         v.push(m.0.constant(&special(&[4, 4])));

@@ -26,4 +26,5 @@ mod json;
 pub mod lifetime;
 pub mod problem;
 pub mod remat;
+pub(crate) mod rng;
 pub mod schedule;

@@ -2,6 +2,7 @@
 
 use remat_nn::*;
 use remat_ops::loss::Reduction;
+use remat_ops::testing::ALIVE;
 use remat_runtime::Device;
 use remat_tensor::{Tensor, gradcheck};
 use remat_types::{DType, HostTensor, Result};
@@ -10,8 +11,6 @@ use crate::support::{cpu, set, state, values, wave};
 
 /// Central differences with a step of 6e-6 are good to some 1e-10 of values near 1.
 const BOUND: f64 = 1e-8;
-/// Below this a gradient is too small for the check to show anything.
-const ALIVE: f64 = 1e-3;
 
 fn cx(d: &Device) -> InitCx {
     InitCx::new(d, 11).with_dtype(DType::F64)

@@ -143,11 +143,10 @@ rows! {
     /// Bitwise exclusive or.
     BitXor = "bit_xor", (int |a, b| a ^ b), Nothing, Grad2::None;
     /// `a` shifted left by `b` bits; 0 where `b` is the width or more. A negative shift is an error of kind Value.
-    Shl = "shl", (int |a, b| if b >= T::BITS as T { 0 } else { a << b }), Negative, Grad2::None;
+    Shl = "shl", (int |a, b| a.int_shl(b)), Negative, Grad2::None;
     /// `a` shifted right by `b` bits, filled with the sign; where `b` is the width or more, only the filling is left. A
     /// negative shift is an error of kind Value.
-    Shr = "shr", (signed |a, b| a >> b.min(T::BITS as T - 1),
-        unsigned |a, b| if b >= T::BITS as T { 0 } else { a >> b }), Negative, Grad2::None;
+    Shr = "shr", (int |a, b| a.int_shr(b)), Negative, Grad2::None;
     /// And, of Bool.
     LogicalAnd = "logical_and", (bool |a, b| a & b), Nothing, Grad2::None;
     /// Or, of Bool.
@@ -255,7 +254,7 @@ rows! {
     /// `dy` times the derivative of the tanh form of GELU.
     GeluTanhGrad = "gelu_tanh_grad", (float |dy, x| {
             let t = x.gelu_inner().fast_tanh();
-            let slope = GELU_TANH_SCALE as T * (1.0 + 3.0 * GELU_TANH_CUBE as T * x * x);
+            let slope = x.like(GELU_TANH_SCALE) * (1.0 + 3.0 * x.like(GELU_TANH_CUBE) * x * x);
             dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
         }), Nothing,
         Grad2::Through(|c, dy, x| {
@@ -267,13 +266,13 @@ rows! {
             c.mul(dy, c.scale(c.offset(c.add(t, bell)?, 1.0)?, 0.5)?)
         });
     /// `dy 2/sqrt(pi) e^(-x^2)`.
-    ErfGrad = "erf_grad", (float |dy, x| dy * (FRAC_2_SQRT_PI as T * (-x * x).fast_exp())), Nothing,
+    ErfGrad = "erf_grad", (float |dy, x| dy * (x.like(FRAC_2_SQRT_PI) * (-x * x).fast_exp())), Nothing,
         Grad2::Linear(Some(|c, x| {
             let bell = c.un(UnaryFn::Exp, c.neg(c.square(x)?)?)?;
             c.scale(c.mul(x, bell)?, -2.0 * FRAC_2_SQRT_PI)
         }));
     /// `dy sqrt(pi)/2 e^(y^2)`.
-    ErfinvGrad = "erfinv_grad", (float |dy, y| dy * ((y * y).fast_exp() / FRAC_2_SQRT_PI as T)), Nothing,
+    ErfinvGrad = "erfinv_grad", (float |dy, y| dy * ((y * y).fast_exp() / y.like(FRAC_2_SQRT_PI))), Nothing,
         Grad2::Linear(Some(|c, y| {
             let bell = c.un(UnaryFn::Exp, c.square(y)?)?;
             c.scale(c.mul(y, bell)?, 2.0 / FRAC_2_SQRT_PI)

@@ -68,7 +68,6 @@ loops_struct! {
 /// Loops of one scalar form for each named class of types: `float` (f32, f64), `signed`, `unsigned`, `bool`.
 macro_rules! loops {
     ($kind:ident, $each:ident; $($class:ident |$($x:ident),+| $e:expr),+ $(,)?) => {{
-        #[allow(unused_mut, reason = "a row may have no class of types")]
         let mut l = $crate::pointwise::loops::$kind::NONE;
         $( loops!(@$class l, $each, ($($x),+), $e); )+
         l
@@ -87,11 +86,11 @@ macro_rules! loops {
     };
     (@set $l:ident, $each:ident, $x:tt, $e:expr, $($t:ident)+) => { $( loops!(@one $l, $each, $x, $e, $t); )+ };
     (@one $l:ident, each1, ($x:ident), $e:expr, $t:ident) => {
-        $l.$t = Some(|x, y| remat_kernels::pointwise::each1(x, y, |$x: $t| { #[allow(dead_code, reason = "not every form names T")] type T = $t; $e }));
+        $l.$t = Some(|x, y| remat_kernels::pointwise::each1(x, y, |$x: $t| $e));
     };
     (@one $l:ident, each2, ($a:ident, $b:ident), $e:expr, $t:ident) => {
         $l.$t = Some(|a, b, y| {
-            remat_kernels::pointwise::each2(a, b, y, |$a: $t, $b: $t| { #[allow(dead_code, reason = "not every form names T")] type T = $t; $e })
+            remat_kernels::pointwise::each2(a, b, y, |$a: $t, $b: $t| $e)
         });
     };
 }

@@ -4,6 +4,8 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
 /// A float that pointwise functions compute in.
 pub(crate) trait Real: Copy {
+    /// `v` as a number of this type.
+    fn like(self, v: f64) -> Self;
     /// `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`.
     fn erf(self) -> Self;
     /// `1 - erf(x)` without cancellation.
@@ -37,6 +39,8 @@ pub(crate) trait Real: Copy {
 macro_rules! real {
     ($($t:ident, $erf:path, $erfc:path, $tanh:path;)*) => { $(
         impl Real for $t {
+            #[inline(always)]
+            fn like(self, v: f64) -> Self { v as $t }
             #[inline]
             fn erf(self) -> Self { $erf(self) }
             #[inline]
@@ -108,6 +112,10 @@ pub(crate) trait Int: Copy {
     fn int_floor_rem(self, b: Self) -> Self;
     /// `a^b`, wrapping.
     fn int_pow(self, b: Self) -> Self;
+    /// `a` shifted left; 0 where `b`, which is not negative, is the width or more.
+    fn int_shl(self, b: Self) -> Self;
+    /// `a` shifted right, filled with the sign; where `b`, which is not negative, is the width or more, the filling.
+    fn int_shr(self, b: Self) -> Self;
 }
 
 macro_rules! int {
@@ -132,6 +140,16 @@ macro_rules! int {
                     left >>= 1;
                 }
                 y
+            }
+            #[inline]
+            fn int_shl(self, b: Self) -> Self {
+                if b >= <$t>::BITS as $t { 0 } else { self << b }
+            }
+            #[inline]
+            fn int_shr(self, b: Self) -> Self {
+                let last = <$t>::BITS as $t - 1;
+                // in two shifts, neither of which is as wide as the type
+                if b > last { (self >> last) >> 1 } else { self >> b }
             }
         }
     )* };

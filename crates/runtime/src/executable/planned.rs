@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use remat_graph::plan::lifetime::lifetimes;
 use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, SpillRates};
 use remat_graph::plan::remat::{Effort, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall, Step};
@@ -141,5 +142,8 @@ fn laid(l: &Lowered, p: &Problem, s: &Schedule) -> Laid {
         let workspace = l.drafts[*op].workspace.zip(*workspace_at).map(|(t, at)| (t, at as usize));
         calls.push(Call { draft: *op, at: made.chain(workspace).collect() });
     }
-    Laid { calls, arena_bytes: s.arena_bytes as usize, lower_bound_bytes: s.arena_bytes as usize }
+    let order: Vec<usize> =
+        s.steps.iter().filter_map(|s| if let Step::Compute { op, .. } = s { Some(*op) } else { None }).collect();
+    let lower_bound_bytes = lifetimes(p, &order).map_or(0, |l| l.peak() as usize);
+    Laid { calls, arena_bytes: s.arena_bytes as usize, lower_bound_bytes }
 }

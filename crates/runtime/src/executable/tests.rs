@@ -8,6 +8,7 @@ use super::*;
 use crate::eager::{Channel, Device, Handle};
 use crate::options::DeviceOptions;
 use crate::report::Kind;
+use crate::testing::Rng;
 
 const SIDE: usize = 6;
 
@@ -27,19 +28,9 @@ fn square() -> Fact {
     Fact::new(DType::F32, [SIDE, SIDE])
 }
 
-/// Numbers of a program, by a linear congruence (Knuth, MMIX).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n
-    }
-}
-
 /// Calls over values that are all squares: op and indices of what it reads. Values 0 to 2 are given.
 fn program(seed: u64, calls: usize) -> Vec<(OpRef, SmallVec<[usize; 4]>)> {
-    let mut d = Dice(seed);
+    let mut d = Rng(seed);
     let slice = Slice { axis: 0, start: SIDE - 1, len: SIDE, step: -1 };
     let table: [(OpRef, usize); 8] = [
         (unary(UnaryFn::Tanh), 1),

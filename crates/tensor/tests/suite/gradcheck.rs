@@ -53,7 +53,8 @@ fn wrong_gradients_are_found_and_located() {
         sine_with(&x[0], Tensor::cos)?.mul(&sine_with(&x[1], one)?)
     });
     let r = r.expect("evaluates");
-    assert!(r.max_error > 1e-2 && r.at == (1, 2), "{r:?}");
+    // the planted error is 0.5 sin(wave(4)[2]) = 0.22 times the checker's weight of that element
+    assert!(r.max_error > 0.1 && r.at == (1, 2), "{r:?}");
 }
 
 #[test]

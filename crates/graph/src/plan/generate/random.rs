@@ -1,21 +1,9 @@
 //! Chains and random layered graphs, each with its backward pass.
 
 use crate::plan::problem::{Bytes, OpSpec, OutputSpec, Spec, SpillRates};
+use crate::plan::rng::Rng;
 
 const MIB: u64 = 1 << 20;
-
-/// Vigna's splitmix64: the same numbers everywhere.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 fn op(name: String, time_ns: u64, inputs: Vec<String>, outputs: Vec<(String, u64)>) -> OpSpec {
     let outputs = outputs.into_iter().map(|(name, b)| OutputSpec { name, bytes: Bytes::Own(b) }).collect();
@@ -25,8 +13,8 @@ fn op(name: String, time_ns: u64, inputs: Vec<String>, outputs: Vec<(String, u64
 /// `a[i] = f(a[i-1])`, then `d[i-1] = b(d[i], a[i-1], a[i])`; sizes and times vary by a factor of four.
 pub(super) fn chain(n: usize) -> Spec {
     let mut rng = Rng(n as u64);
-    let sizes: Vec<u64> = (0..=n).map(|_| (1 + rng.below(4)) * MIB).collect();
-    let times: Vec<u64> = (0..n).map(|_| 100_000 * (1 + rng.below(4))).collect();
+    let sizes: Vec<u64> = (0..=n).map(|_| (1 + rng.below(4) as u64) * MIB).collect();
+    let times: Vec<u64> = (0..n).map(|_| 100_000 * (1 + rng.below(4) as u64)).collect();
     let a = |i: usize| format!("a{i}");
     let d = |i: usize| format!("d{i}");
     let mut ops: Vec<OpSpec> =
@@ -48,20 +36,18 @@ pub(super) fn layered(n: usize, seed: u64) -> Spec {
     while reads.len() < forward {
         let start = reads.len();
         let from = layer_starts[layer_starts.len().saturating_sub(3)];
-        for _ in 0..(1 + rng.below(5)).min((forward - start) as u64) {
+        for _ in 0..(1 + rng.below(5)).min(forward - start) {
             let wanted = 1 + rng.below(3);
-            let mut of: Vec<usize> = (0..wanted)
-                .filter(|_| start > 0)
-                .map(|_| from + rng.below((start - from).max(1) as u64) as usize)
-                .collect();
+            let mut of: Vec<usize> =
+                (0..wanted).filter(|_| start > 0).map(|_| from + rng.below(start - from)).collect();
             of.sort_unstable();
             of.dedup();
             reads.push(of);
         }
         layer_starts.push(start);
     }
-    let sizes: Vec<u64> = (0..forward).map(|_| (1 + rng.below(32)) * MIB / 4).collect();
-    let times: Vec<u64> = (0..forward).map(|_| 20_000 * (1 + rng.below(30))).collect();
+    let sizes: Vec<u64> = (0..forward).map(|_| (1 + rng.below(32) as u64) * MIB / 4).collect();
+    let times: Vec<u64> = (0..forward).map(|_| 20_000 * (1 + rng.below(30) as u64)).collect();
     layered_spec(&reads, &sizes, &times)
 }
 

@@ -5,8 +5,9 @@ use std::time::Instant;
 use super::exact;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
-use super::state::{Rng, State};
+use super::state::State;
 use crate::plan::baseline::{Patience, Policy};
+use crate::plan::rng::Rng;
 
 /// What first sequences are made from.
 pub(super) struct Fit<'a> {

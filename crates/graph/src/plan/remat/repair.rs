@@ -8,7 +8,8 @@
 use std::time::Instant;
 
 use super::model::Model;
-use super::state::{Rng, State};
+use super::state::State;
+use crate::plan::rng::Rng;
 
 /// How moves are weighed.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::emit::Laid;
 use super::model::Model;
 use super::repair::{Deadline, Style, is_repeat, relax, repair};
-use super::state::{Rng, State};
+use super::state::State;
+use crate::plan::rng::Rng;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]

@@ -15,6 +15,7 @@ use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar, Shape, Sm
 use super::ops::{Mode, Probe};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
+use crate::testing::Rng;
 use crate::{DeviceOptions, EmulatedOptions, PolicyKind};
 
 /// Programs in a run of the test; `REMAT_PROGRAM_CASES` multiplies it.
@@ -25,27 +26,6 @@ const LENGTH: usize = 70;
 
 /// Seeds that failed once, run before all others.
 const FAILED_ONCE: &str = include_str!("failed_seeds.txt");
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-}
 
 #[derive(Clone, Debug)]
 enum Step {
