@@ -252,9 +252,10 @@ impl<'a> Rebuild<'a> {
             }
         }
         roots = live.into_iter().collect();
+        // A new node stands where the node like it stood.
         roots.sort_by_key(|w| match w {
-            Which::Old(n) => (0, n.index()),
-            Which::New(i) => (1, *i),
+            Which::Old(n) => (n.index(), 0),
+            Which::New(i) => (self.patch.nodes[*i].like.map_or(usize::MAX, NodeId::index), i + 1),
         });
         self.ranked(&roots)
     }

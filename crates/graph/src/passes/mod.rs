@@ -5,12 +5,14 @@
 //! |---|---|---|
 //! | 0 | none | nothing |
 //! | 1 | [`merge`], [`cancel`], [`simplify`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, and [`fold`] | as level 1 |
+//! | 2 | those, [`fold`] and [`fuse`] | as level 1 |
 //!
-//! A pass runs until it finds nothing more; all of them run in turns until none does.
+//! All passes of a phase run in turns until none finds anything; then the next phase begins. What is fused is not looked
+//! into again, so fusing comes last.
 
 mod cancel;
 mod fold;
+mod fuse;
 mod merge;
 mod simplify;
 mod verify;
@@ -23,6 +25,7 @@ use remat_types::Result;
 
 pub use cancel::cancel;
 pub use fold::fold;
+pub use fuse::fuse;
 pub use merge::merge;
 pub use simplify::simplify;
 pub use verify::{Difference, verify};
@@ -61,17 +64,23 @@ pub struct Pass {
     pub name: &'static str,
     /// The first level at which it runs.
     pub level: u8,
+    /// The phase in which it runs, from 0.
+    pub phase: u8,
     /// The change that it would make.
     pub run: fn(&Graph, &PassCx<'_>) -> Result<Patch>,
 }
 
 /// Every pass, in the order in which they run.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "merge", level: 1, run: merge },
-    Pass { name: "cancel", level: 1, run: cancel },
-    Pass { name: "simplify", level: 1, run: simplify },
-    Pass { name: "fold", level: 2, run: fold },
+    Pass { name: "merge", level: 1, phase: 0, run: merge },
+    Pass { name: "cancel", level: 1, phase: 0, run: cancel },
+    Pass { name: "simplify", level: 1, phase: 0, run: simplify },
+    Pass { name: "fold", level: 2, phase: 0, run: fold },
+    Pass { name: "fuse", level: 2, phase: 1, run: fuse },
 ];
+
+/// Phases of [`PASSES`].
+const PHASES: u8 = 2;
 
 /// A change that a pass made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -106,19 +115,21 @@ fn optimize_with(
     mut see: impl FnMut(&Pass, &Graph, &Graph) -> Result<()>,
 ) -> Result<Graph> {
     let mut g = g.clone();
-    for _ in 0..MAX_ROUNDS {
-        let mut changed = false;
-        for pass in PASSES.iter().filter(|p| p.level <= cx.options.level) {
-            let patch = (pass.run)(&g, cx)?;
-            if patch.is_empty() {
-                continue;
+    for phase in 0..PHASES {
+        for _ in 0..MAX_ROUNDS {
+            let mut changed = false;
+            for pass in PASSES.iter().filter(|p| p.phase == phase && p.level <= cx.options.level) {
+                let patch = (pass.run)(&g, cx)?;
+                if patch.is_empty() {
+                    continue;
+                }
+                let next = g.patched(&patch)?;
+                see(pass, &g, &next)?;
+                (g, changed) = (next, true);
             }
-            let next = g.patched(&patch)?;
-            see(pass, &g, &next)?;
-            (g, changed) = (next, true);
-        }
-        if !changed {
-            break;
+            if !changed {
+                break;
+            }
         }
     }
     Ok(g)

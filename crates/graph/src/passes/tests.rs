@@ -1,6 +1,6 @@
 use remat_ops::OpRef;
 use remat_ops::linalg::MatMul;
-use remat_ops::pointwise::{Binary, BinaryFn, Cast, Unary, UnaryFn, Where};
+use remat_ops::pointwise::{Binary, BinaryFn, Cast, Fused, Unary, UnaryFn, Where};
 use remat_ops::shape::{BroadcastTo, Permute, Reshape, Slice};
 use remat_types::{DType, Fact, HostTensor, SmallVec};
 
@@ -60,12 +60,13 @@ fn data(g: &Graph) -> Vec<HostTensor> {
     g.inputs().iter().map(of).collect()
 }
 
-/// Nodes left at these options; every result keeps its bits.
+/// Calls left at these options, those within a fused op counted; every result keeps its bits.
 #[track_caller]
 fn left_with(g: &Graph, options: PassOptions) -> usize {
     let cx = PassCx { options: &options, pool: &Pool::new(1) };
     assert_eq!(verify(g, &data(g), &[], &cx).expect("computes"), None);
-    optimize(g, &cx).expect("patches fit").0.nodes().len()
+    let after = optimize(g, &cx).expect("patches fit").0;
+    after.nodes().iter().map(|n| n.op.downcast::<Fused>().map_or(1, |f| f.steps.len())).sum()
 }
 
 #[track_caller]
@@ -217,9 +218,73 @@ fn what_fails_when_folded_fails_when_run() {
     assert_eq!(e.op(), Some("div"));
 }
 
+/// Labels of the nodes that are left, in order.
+#[track_caller]
+fn kept(g: &Graph) -> Vec<&'static str> {
+    let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+    assert_eq!(verify(g, &data(g), &[], &cx).expect("computes"), None);
+    optimize(g, &cx).expect("patches fit").0.nodes().iter().map(|n| n.op.label()).collect()
+}
+
+#[test]
+fn pointwise_chains_become_one_op_with_what_others_read() {
+    let m = Make::new();
+    let (x, b) = (m.input(DType::F32, &[4, 3]), m.input(DType::F32, &[3]));
+    let sum = m.bin(BinaryFn::Add, x, b);
+    let act = m.un(UnaryFn::Tanh, sum);
+    let y = m.bin(BinaryFn::Mul, act, m.c(&[2.0]));
+    let other = m.op(Permute { order: SmallVec::from_slice(&[1, 0]) }, &[sum]);
+    let mixed = m.op(MatMul {}, &[y, other]);
+    let row = m.un(UnaryFn::Neg, b);
+    let end = m.un(UnaryFn::Relu, m.bin(BinaryFn::Sub, y, row));
+    let g = m.graph(&[mixed, end]);
+    // a smaller shape stays out, and a product lies between the two chains
+    assert_eq!(kept(&g), ["fused", "permute", "matmul", "neg", "fused"]);
+}
+
+#[test]
+fn no_path_leads_out_of_a_fused_op_and_back_in() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[3, 3]);
+    let a = m.un(UnaryFn::Exp, x);
+    let across = m.op(MatMul {}, &[a, x]);
+    let y = m.bin(BinaryFn::Add, a, across);
+    assert_eq!(kept(&m.graph(&[y])), ["exp", "matmul", "add"]);
+}
+
+#[test]
+fn two_fused_ops_do_not_wait_for_each_other() {
+    let m = Make::new();
+    let (x, w) = (m.input(DType::F32, &[3, 3]), m.input(DType::F32, &[2, 2]));
+    let (a1, b1) = (m.un(UnaryFn::Exp, x), m.un(UnaryFn::Sin, w));
+    // each pair is read by the other one's second op, through a sum that both need
+    let sum = |v: ValueId| {
+        let f = remat_ops::reduce::ReduceFn::Sum;
+        m.op(remat_ops::reduce::Reduce { f, axes: SmallVec::from_slice(&[0, 1]), keepdims: false }, &[v])
+    };
+    let (sa, sb) = (sum(a1), sum(b1));
+    let (a2, b2) = (m.bin(BinaryFn::Add, a1, sb), m.bin(BinaryFn::Add, b1, sa));
+    let labels = kept(&m.graph(&[a2, b2]));
+    assert_eq!(labels.iter().filter(|l| **l == "fused").count(), 1, "{labels:?}");
+}
+
+#[test]
+fn what_would_live_longer_is_not_fused() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[8, 8]);
+    let (a, b) = (m.op(MatMul {}, &[x, x]), m.un(UnaryFn::Cos, x));
+    let c = m.op(MatMul {}, &[b, x]);
+    let d = m.op(MatMul {}, &[c, x]);
+    let early = m.bin(BinaryFn::Mul, a, d);
+    let work = m.op(MatMul {}, &[c, m.op(MatMul {}, &[b, b])]);
+    let late = m.bin(BinaryFn::Add, early, work);
+    // two products would wait for the work between, to save one sum
+    assert_eq!(kept(&m.graph(&[late])).iter().filter(|l| **l == "fused").count(), 0);
+}
+
 #[test]
 fn random_programs_keep_their_bits() {
-    let mut gone = 0;
+    let (mut gone, mut fused) = (0, 0);
     for seed in 0..300u64 {
         let mut rng = Rng(seed);
         let mut below = |n: usize| rng.below(n);
@@ -252,8 +317,11 @@ fn random_programs_keep_their_bits() {
         let results = [v[v.len() - 1], v[v.len() - 2], v[v.len() - 5]];
         let g = m.graph(&results);
         gone += g.nodes().len() - left(&g);
+        let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+        let after = optimize(&g, &cx).expect("patches fit").0;
+        fused += after.nodes().iter().filter(|n| n.op.label() == "fused").count();
     }
-    assert!(gone > 500, "passes find something: {gone}");
+    assert!(gone > 500 && fused > 50, "passes find something: {gone} nodes less, {fused} fused");
 }
 
 #[test]
