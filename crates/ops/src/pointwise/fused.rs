@@ -233,6 +233,18 @@ impl OpDef for Fused {
         let long = BLOCK * 2 + 7;
         let ramp: Vec<f32> = (0..long).map(|i| (i % 13) as f32 * 0.25 - 1.5).collect();
         let silu = fused(1, vec![step(un(UnaryFn::Sigmoid), &[0]), step(bin(BinaryFn::Mul), &[0, 1])], &[1]);
+        // (1 - sigmoid(-x)) x: values that live side by side, each in a register
+        let swish = fused(
+            1,
+            vec![
+                step(un(UnaryFn::Neg), &[0]),
+                step(un(UnaryFn::Sigmoid), &[1]),
+                step(bin(BinaryFn::Mul), &[2, 0]),
+                step(bin(BinaryFn::Sub), &[0, 3]),
+            ],
+            &[3],
+        );
+        let swished = [0.5f64, -1.0, 0.25, 2.0, -0.5, 1.0].map(|x| x / (1.0 + (-x).exp()));
         let last = silu.steps[1].clone();
         let divide = fused(2, vec![step(bin(BinaryFn::Div), &[0, 1])], &[0]);
         let sample = |op: &Fused, x: Vec<remat_types::HostTensor>| Sample::new(op.clone(), x);
@@ -243,6 +255,7 @@ impl OpDef for Fused {
             sample(&choice, vec![t(&[3.0f32, -1.0, 1.5], [3]), t(&[1.0f32, -2.0, 1.75], [3])])
                 .gives(vec![t(&[true, true, false], [3]), t(&[2.0f32, 0.0, 1.75], [3]), t(&[2i32, 0, 1], [3])])
                 .no_grad("piecewise, and not differentiable along its first and last output"),
+            sample(&swish, vec![x.clone()]).gives(vec![t(&swished, [2, 3])]),
             sample(&silu, vec![t(&ramp, [long])]).no_grad("long"),
             sample(&silu, vec![t::<f32>(&[], [0, 4])]).gives(vec![t::<f32>(&[], [0, 4])]).no_grad("empty"),
             sample(&divide, vec![t(&[1.0f32, 3.0], [2]), t(&[2.0f32], [])]).gives(vec![t(&[0.5f32, 1.5], [2])]),
