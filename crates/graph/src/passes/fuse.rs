@@ -1,5 +1,5 @@
 use remat_ops::pointwise::{Fused, FusedStep, Pointwise};
-use remat_types::{Result, SmallVec};
+use remat_types::{Error, ErrorKind, Result, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PassCx;
@@ -180,18 +180,18 @@ impl<'g> Fuse<'g> {
     fn patch(&self) -> Result<Patch> {
         let mut patch = Patch::new();
         let mut new: FxHashMap<ValueId, PatchValue> = FxHashMap::default();
-        let mut done = vec![false; self.groups.len()];
+        let (mut begun, mut done) = (vec![false; self.groups.len()], vec![false; self.groups.len()]);
         for k in 0..self.groups.len() {
             let mut stack = vec![k];
             while let Some(&k) = stack.last() {
-                if done[k] {
-                    stack.pop();
-                    continue;
-                }
                 let before: Vec<usize> = self.needs(k).into_iter().filter(|p| !done[*p]).collect();
-                if before.is_empty() {
-                    self.add(k, &mut patch, &mut new);
-                    done[k] = true;
+                if done[k] || before.is_empty() {
+                    stack.pop();
+                    if !std::mem::replace(&mut done[k], true) {
+                        self.add(k, &mut patch, &mut new);
+                    }
+                } else if std::mem::replace(&mut begun[k], true) {
+                    return Err(Error::new(ErrorKind::Internal, "two fused ops wait for each other"));
                 } else {
                     stack.extend(before);
                 }
