@@ -325,10 +325,62 @@ fn random_programs_keep_their_bits() {
     assert!(gone > 500 && fused > 50, "passes find something: {gone} nodes less, {fused} fused");
 }
 
+/// Convolution or product with a constant weight, a constant added, batch norm, a factor.
+fn affine(image: bool, bias: bool, dims: &[usize]) -> Graph {
+    let m = Make::new();
+    let wave = |n: usize, at: f32| (0..n).map(|i| (i as f32 * 1.7 + at).sin() + 0.05).collect::<Vec<f32>>();
+    let of = |v: &[f32], dims: &[usize]| m.0.constant(&HostTensor::from_slice(v, dims).expect("fits"));
+    let x = m.input(DType::F32, dims);
+    let k = 4;
+    let y = if image {
+        let taps = remat_ops::conv::Taps { stride: [1, 1], padding: [1, 1], dilation: [1, 1], groups: 1 };
+        m.op(remat_ops::conv::Conv2d { taps }, &[x, of(&wave(k * dims[1] * 9, 0.1), &[k, dims[1], 3, 3])])
+    } else {
+        m.op(MatMul {}, &[x, of(&wave(dims[1] * k, 0.3), &[dims[1], k])])
+    };
+    let channel: &[usize] = if image { &[k, 1, 1] } else { &[k] };
+    let y = if bias { m.bin(BinaryFn::Add, of(&wave(k, 2.0), channel), y) } else { y };
+    let positive: Vec<f32> = wave(k, 5.0).iter().map(|v| v.abs() + 0.5).collect();
+    let norm = remat_ops::norm::BatchNormInfer { eps: 1e-5.into() };
+    let per = |at: f32| of(&wave(k, at), &[k]);
+    let y = m.op(norm, &[y, per(3.0), per(4.0), per(6.0), of(&positive, &[k])]);
+    let y = m.bin(BinaryFn::Mul, y, of(&[1.5], &[]));
+    m.graph(&[y])
+}
+
+#[test]
+fn batch_norm_and_factors_go_into_weights() {
+    for (image, dims) in [(true, vec![2, 3, 5, 4]), (false, vec![6, 5])] {
+        for bias in [false, true] {
+            let g = affine(image, bias, &dims);
+            let options = PassOptions { level: 3, ..Default::default() };
+            let cx = PassCx { options: &options, pool: &Pool::new(1) };
+            let n: usize = dims.iter().product();
+            let x: Vec<f32> = (0..n).map(|i| (i as f32 * 0.9).cos()).collect();
+            let x = HostTensor::from_slice(&x, dims.clone()).expect("fits");
+            assert_eq!(verify(&g, &[x], &[], &cx).expect("computes"), None, "image {image}, bias {bias}");
+            let after = optimize(&g, &cx).expect("patches fit").0;
+            let labels: Vec<&str> = after.nodes().iter().map(|n| n.op.label()).collect();
+            assert_eq!(labels, [if image { "conv2d" } else { "matmul" }, "add"], "bias {bias}");
+            assert_eq!(left(&g), if bias { 4 } else { 3 }, "level 2 keeps every bit");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_reads_absorbs_nothing() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[3, 3]);
+    let y = m.op(MatMul {}, &[x, m.0.constant(&special(&[3, 3]))]);
+    let z = m.bin(BinaryFn::Mul, y, m.c(&[2.0]));
+    let level = PassOptions { level: 3, ..Default::default() };
+    assert_eq!(left_with(&m.graph(&[z, y]), level), 2);
+}
+
 #[test]
 fn verify_names_the_element_that_differs() {
     let of = |v: &[f32]| vec![("y".to_owned(), HostTensor::from_slice(v, [v.len()]).expect("fits"))];
-    let find = |a: &[f32], b: &[f32]| verify::differs("merge", &of(a), &of(b));
+    let find = |a: &[f32], b: &[f32]| verify::differs("merge", &of(a), &of(b), 0.0);
     assert_eq!(find(&[1.0, f32::NAN], &[1.0, -f32::NAN]), None);
     let d = find(&[1.0, 0.0, 3.0], &[1.0, -0.0, 4.0]).expect("the sign of zero");
     assert_eq!((d.pass, d.value.as_str(), d.element), ("merge", "y", 1));
