@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use remat_graph::ir::{Graph, ValueId};
+use remat_graph::ir::{Graph, Origin, Patch, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
@@ -133,6 +133,16 @@ pub struct CompileOptions {
     /// in an order that the planner chooses when the function is compiled. Unless set, a device with a budget gives what
     /// it leaves beside all else that is on it then; another device gives no limit.
     pub memory_budget: Option<usize>,
+    /// Takes parameters and buffers that the function only reads as constants, so that passes can compute with them: for
+    /// inference. Their bytes count against the budget once more. When one of them is set, the function is compiled anew.
+    pub freeze: bool,
+}
+
+impl CompileOptions {
+    /// For inference: parameters are constants, and passes may change the last digits of results (level 3).
+    pub fn inference() -> Self {
+        CompileOptions { passes: PassOptions { level: 3, ..Default::default() }, freeze: true, ..Default::default() }
+    }
 }
 
 /// A function of tensors, compiled; see [`compile`].
@@ -281,6 +291,8 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let of = |v: ValueId| padded(g.fact(v).bytes());
         let given: usize = g.inputs().iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
         let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();
+        let constants = g.value_ids().filter(|v| matches!(g.value(*v).origin, Origin::Constant(_))).map(of);
+        let outputs = outputs + if self.options.freeze { constants.sum() } else { 0 };
         if let Some(budget) = self.options.memory_budget {
             return Ok(Some((budget, given + outputs)));
         }
@@ -292,7 +304,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     }
 
     fn entry(&self, facts: Vec<Fact>, traced: Traced, seen: &[Seen], updated: &[Handle]) -> Result<Entry> {
-        let Traced { graph, captured, host_inputs, guards, marks_step } = traced;
+        let Traced { mut graph, captured, host_inputs, mut guards, marks_step } = traced;
         let state = |h: Handle| {
             let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
             match cell {
@@ -303,6 +315,10 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         };
         let outputs = graph.outputs().len();
         let threads = self.device.options().threads;
+        let mut states: Vec<State> = captured.into_iter().map(state).collect();
+        if self.options.freeze {
+            (graph, states) = frozen(&graph, states, &mut guards)?;
+        }
         let (graph, _) = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?;
         let budget = self.budget(&graph)?;
         let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
@@ -314,7 +330,6 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             _ => Replan::After { runs: TIMED_RUNS, options },
         };
         let op = OpRef::from_shared(executable.clone());
-        let states: Vec<State> = captured.into_iter().map(state).collect();
         let address = |i: &usize| match &states[*i] {
             State::Updated(cell) => Some(Arc::as_ptr(cell).cast::<u8>() as usize),
             _ => None,
@@ -323,6 +338,30 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         order.sort_by_key(address);
         Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan })
     }
+}
+
+/// The graph with the states that it only reads as constants, and the states that are left. The guards are those of the
+/// versions that were taken.
+fn frozen(g: &Graph, states: Vec<State>, guards: &mut Vec<Guard>) -> Result<(Graph, Vec<State>)> {
+    let mut patch = Patch::new();
+    let mut left = Vec::new();
+    for (i, s) in states.into_iter().enumerate() {
+        let handle = match &s {
+            State::Updated(_) => None,
+            State::Fixed(h) => Some(h.clone()),
+            State::Read(cell) => lock(cell.slot()).as_ref().map(|t| t.handle.clone()),
+        };
+        let Some(handle) = handle else {
+            left.push(s);
+            continue;
+        };
+        patch.freeze(g, i, handle.channel().value(&handle)?);
+        if let State::Read(cell) = s {
+            let taken = handle.id();
+            guards.push(Box::new(move || lock(cell.slot()).as_ref().is_some_and(|t| t.handle.id() == taken)));
+        }
+    }
+    Ok((g.patched(&patch)?, left))
 }
 
 /// The error of a workspace that its limit cannot hold, with the figures of the run's budget.

@@ -148,6 +148,37 @@ fn evaluation_after_training_is_compiled_anew() {
 }
 
 #[test]
+fn inference_takes_parameters_as_constants_until_they_are_set() {
+    let d = cpu();
+    let net = Rc::new(Net::new(&d));
+    let (x, _) = net.batch(4, 0);
+    net.forward(&x).expect("statistics move");
+    net.layers.eval();
+    let inner = net.clone();
+    let mut f = compile_with(&d, CompileOptions::inference(), move |x: &[Tensor]| {
+        let _quiet = no_grad();
+        Ok(vec![inner.forward(&x[0])?])
+    });
+    let mut near = |why: &str, traces: usize| {
+        let _quiet = no_grad();
+        let got = f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values");
+        let want = net.forward(&x).expect("runs").to_vec::<f32>().expect("values");
+        let most = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() <= 1e-5 * most), "{why}: {got:?}, {want:?}");
+        assert_eq!(f.traces(), traces, "{why}");
+        f.graph(&[&x]).expect("compiled")
+    };
+    let g = near("first", 1);
+    assert_eq!(g.states().len(), 0);
+    assert!(g.nodes().iter().all(|n| n.op.name() != "batch_norm_infer"), "{:?}", g.nodes());
+    near("again", 1);
+    let (_, p) = net.parameters().into_iter().find(|(n, _)| n.ends_with("weight")).expect("a weight");
+    let _quiet = no_grad();
+    p.set(&p.get().expect("a value").mul(1.5).expect("fits")).expect("fits");
+    near("after a change", 2);
+}
+
+#[test]
 fn what_cannot_be_compiled_is_an_error_that_says_why() {
     let d = cpu();
     let x = tensor(&d, &[1.0, 2.0], [2]);
