@@ -2,12 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod chars;
 mod digits;
 mod interrupt;
 mod plan;
 mod promise;
+mod random;
 mod report;
 mod sizes;
+mod train;
 
 use std::process::ExitCode;
 
@@ -48,6 +51,8 @@ enum Command {
 enum Recipe {
     /// A residual network on 10,000 handwritten digits: 98 % and more in a minute or two on two cores.
     Digits(Box<digits::Options>),
+    /// A small GPT on a novel, character by character: it prints what it would write as it learns.
+    Chars(Box<chars::Options>),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +72,7 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         Command::Train(Recipe::Digits(options)) => digits::run(&options),
+        Command::Train(Recipe::Chars(options)) => chars::run(&options),
         Command::Promise(options) => promise::run(&options),
         Command::Plan(options) => plan::run(&options),
     };
