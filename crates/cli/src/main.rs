@@ -4,6 +4,7 @@
 mod budget;
 mod chars;
 mod digits;
+mod graph;
 mod interrupt;
 mod plan;
 mod promise;
@@ -45,6 +46,8 @@ enum Command {
     Promise(promise::Options),
     /// Plan any graph under a memory budget: what to compute again, when to free, and where everything lies.
     Plan(Box<plan::Options>),
+    /// What a graph computes and what memory it takes: figures, text, pictures.
+    Graph(Box<graph::Options>),
 }
 
 #[derive(Subcommand)]
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Train(Recipe::Chars(options)) => chars::run(&options),
         Command::Promise(options) => promise::run(&options),
         Command::Plan(options) => plan::run(&options),
+        Command::Graph(options) => graph::run(&options),
     };
     match result {
         Ok(()) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),

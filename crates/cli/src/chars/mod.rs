@@ -15,6 +15,7 @@ use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::graph::Traced;
 use crate::train::{self, RunOptions, Settings, Task};
 use data::{Text, Windows};
 
@@ -101,6 +102,13 @@ const GRADIENT_NORM: f64 = 1.0;
 /// Runs the command.
 pub(crate) fn run(o: &Options) -> Result<()> {
     train::run::<CharsTask>(&o.run, o.settings())
+}
+
+/// The training step, for another batch size or the usual one.
+pub(crate) fn traced(batch_size: Option<usize>) -> Result<Traced> {
+    let mut settings = train::defaults::<Options>()?.settings();
+    settings.batch_size = batch_size.unwrap_or(settings.batch_size);
+    train::traced::<CharsTask>(&settings)
 }
 
 /// A GPT on the characters of a novel.

@@ -13,6 +13,7 @@ use remat::runtime::Device;
 use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 
+use crate::graph::Traced;
 use crate::train::{self, RunOptions, Settings, Task};
 use data::Digits;
 use model::DigitsNet;
@@ -39,17 +40,29 @@ pub(crate) struct Options {
 const MOMENTUM: f64 = 0.9;
 const WEIGHT_DECAY: f64 = 5e-4;
 
+impl Options {
+    fn settings(&self) -> Settings<()> {
+        Settings {
+            recipe: DigitsTask::NAME.to_owned(),
+            seed: self.seed,
+            epochs: self.epochs,
+            batch_size: usize::from(self.batch_size),
+            learning_rate: self.learning_rate,
+            model: (),
+        }
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(o: &Options) -> Result<()> {
-    let settings = Settings {
-        recipe: DigitsTask::NAME.to_owned(),
-        seed: o.seed,
-        epochs: o.epochs,
-        batch_size: usize::from(o.batch_size),
-        learning_rate: o.learning_rate,
-        model: (),
-    };
-    train::run::<DigitsTask>(&o.run, settings)
+    train::run::<DigitsTask>(&o.run, o.settings())
+}
+
+/// The training step, for another batch size or the usual one.
+pub(crate) fn traced(batch_size: Option<usize>) -> Result<Traced> {
+    let mut settings = train::defaults::<Options>()?.settings();
+    settings.batch_size = batch_size.unwrap_or(settings.batch_size);
+    train::traced::<DigitsTask>(&settings)
 }
 
 /// A residual network on handwritten digits.

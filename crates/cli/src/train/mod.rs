@@ -15,6 +15,7 @@ use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
 use crate::budget::MemoryBudget;
+use crate::graph::Traced;
 use crate::{interrupt, report, sizes};
 use dry::Dry;
 use progress::Progress;
@@ -119,6 +120,22 @@ fn train<T: Task>(
         println!("wrote the trace to {}", path.display());
     }
     Ok(outcome)
+}
+
+/// The training step of a recipe as a graph, traced without memory, and how many numbers it trains.
+pub(crate) fn traced<T: Task>(settings: &Settings<T::Model>) -> Result<Traced> {
+    let device = Device::dry(DeviceOptions::default())?;
+    let task = Rc::new(T::new(&settings.model)?);
+    let mut session = Session::new(&device, &task, settings, true)?;
+    Ok(Traced { executable: session.executable()?, parameters: Some(session.parameter_count()) })
+}
+
+/// A recipe's options as they are when none is given. Errors (Internal) if there is one without a default.
+pub(crate) fn defaults<O: Args>() -> Result<O> {
+    let no = |e: clap::Error| Error::new(ErrorKind::Internal, e.to_string());
+    let given = O::augment_args(clap::Command::new("defaults").no_binary_name(true));
+    let given = given.try_get_matches_from(std::iter::empty::<&str>()).map_err(no)?;
+    O::from_arg_matches(&given).map_err(no)
 }
 
 /// Errors (Io) before the work instead of after it, if a file cannot be written.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use remat::nn::{Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Module, Optimizer, Schedule, TrainState};
-use remat::runtime::{Device, MemoryFigures};
+use remat::runtime::{Device, Executable, MemoryFigures};
 use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
 use remat::types::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
@@ -150,6 +150,17 @@ impl<T: Task> Session<T> {
         let [loss, right] = <[Tensor; 2]>::try_from(y)
             .map_err(|_| Error::new(ErrorKind::Internal, "a step gives its loss and what it got right"))?;
         Ok((loss, right))
+    }
+
+    /// The compiled step for the next batch. Errors: Internal if steps run op by op.
+    pub(super) fn executable(&mut self) -> Result<Arc<Executable>> {
+        let batch = self.loader.next_batch()?.unwrap_or_default();
+        let f = self.compiled.as_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "steps are not compiled"))?;
+        f.executable(&batch.iter().collect::<Vec<_>>())
+    }
+
+    pub(super) fn parameter_count(&self) -> usize {
+        self.net.parameter_count()
     }
 
     /// A few training steps and a test batch, without reading any value.

@@ -56,16 +56,21 @@ impl MultiHeadAttention {
     /// `[n, heads, t, t]`. A query that sees nothing gives NaN. Errors: also DType for a mask that is not of bools, and
     /// Shape for one that does not broadcast.
     pub fn forward_with(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        let _scope = self.label.enter();
         let [n, t, d] = extents(x, "attention")?;
-        let qkv = self.qkv.forward(x)?.reshape(&[n, t, 3, self.heads, d / self.heads].map(|e| e as isize))?;
+        let qkv = self.qkv.forward(x)?;
+        let y = self.heads_of(&qkv, [n, t, d], mask);
+        drop(qkv);
+        self.out.forward(&y?)
+    }
+
+    /// What the heads give, side by side, from `q, k, v` side by side.
+    fn heads_of(&self, qkv: &Tensor, [n, t, d]: [usize; 3], mask: Option<&Tensor>) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        let qkv = qkv.reshape(&[n, t, 3, self.heads, d / self.heads].map(|e| e as isize))?;
         let part = |i| qkv.select(2, i)?.permute(&[0, 2, 1, 3]);
         let scale = ((d / self.heads) as f64).sqrt().recip();
-        let (q, k, v) = (part(0)?.mul(scale)?, part(1)?, part(2)?);
-        drop(qkv);
-        let y = attend(&q, &k, &v, mask)?;
-        drop((q, k, v));
-        self.out.forward(&y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, d].map(|e| e as isize))?)
+        let y = attend(&part(0)?.mul(scale)?, &part(1)?, &part(2)?, mask)?;
+        y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, d].map(|e| e as isize))
     }
 }
 
