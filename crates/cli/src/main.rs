@@ -2,12 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod chars;
 mod digits;
+mod graph;
 mod interrupt;
 mod plan;
 mod promise;
+mod random;
 mod report;
 mod sizes;
+mod train;
 
 use std::process::ExitCode;
 
@@ -42,12 +46,16 @@ enum Command {
     Promise(promise::Options),
     /// Plan any graph under a memory budget: what to compute again, when to free, and where everything lies.
     Plan(Box<plan::Options>),
+    /// What a graph computes and what memory it takes: figures, text, pictures.
+    Graph(Box<graph::Options>),
 }
 
 #[derive(Subcommand)]
 enum Recipe {
     /// A residual network on 10,000 handwritten digits: 98 % and more in a minute or two on two cores.
     Digits(Box<digits::Options>),
+    /// A small GPT on a novel, character by character: it prints what it would write as it learns.
+    Chars(Box<chars::Options>),
 }
 
 fn main() -> ExitCode {
@@ -67,8 +75,10 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         Command::Train(Recipe::Digits(options)) => digits::run(&options),
+        Command::Train(Recipe::Chars(options)) => chars::run(&options),
         Command::Promise(options) => promise::run(&options),
         Command::Plan(options) => plan::run(&options),
+        Command::Graph(options) => graph::run(&options),
     };
     match result {
         Ok(()) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),

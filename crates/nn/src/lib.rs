@@ -11,6 +11,7 @@ mod data;
 mod init;
 mod layers;
 pub mod loss;
+pub mod models;
 mod module;
 mod optim;
 mod parameter;

@@ -9,6 +9,8 @@ use flate2::read::GzDecoder;
 use remat::nn::Dataset;
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result};
 
+use crate::random::mixed;
+
 static PACKED: &[u8] = include_bytes!("../../data/digits.bin.gz");
 
 const MAGIC: &[u8; 8] = b"RMDIGITS";
@@ -39,14 +41,6 @@ const SHIFT_PIXELS: i64 = 2;
 /// The training and the test digits. Errors (Format) if the file is not what it claims.
 pub(crate) fn load() -> Result<(Digits, Digits)> {
     parse(PACKED)
-}
-
-/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
-fn mixed(v: u64) -> u64 {
-    let v = v.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let v = (v ^ (v >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let v = (v ^ (v >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    v ^ (v >> 31)
 }
 
 fn parse(packed: &[u8]) -> Result<(Digits, Digits)> {

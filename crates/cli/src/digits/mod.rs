@@ -1,34 +1,28 @@
 //! `remat train digits`.
 
 mod data;
-mod dry;
 mod model;
-mod progress;
-mod session;
 
-use std::path::PathBuf;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use clap::Args;
-use remat::nn::Checkpoint;
-use remat::runtime::{Device, DeviceOptions};
-use remat::types::{Error, ErrorKind, Result};
-use serde_json::json;
+use remat::nn::{Dataset, InitCx, Layer, Module, Optimizer, Sgd, SgdOptions};
+use remat::runtime::Device;
+use remat::tensor::Tensor;
+use remat::types::{DType, Error, ErrorKind, Result};
 
-use crate::budget::MemoryBudget;
-use crate::{interrupt, report, sizes};
-use dry::Dry;
-use progress::Progress;
-use session::{Outcome, Session, Settings};
+use crate::graph::Traced;
+use crate::train::{self, RunOptions, Settings, Task};
+use data::Digits;
+use model::DigitsNet;
 
 /// Options of the run. A resumed run takes epochs, batch size, seed and learning rate from its checkpoint.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Most memory the device may use: `64MiB`, `0.5GB`, `50%` of the peak without a budget, or `unlimited`
-    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
-    memory_budget: MemoryBudget,
-    /// Compute threads [default: the number of cores]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    run: RunOptions,
     /// Seed of the initial weights and of the order of the examples
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -39,154 +33,100 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 320, value_parser = clap::value_parser!(u16).range(2..=9000))]
     batch_size: u16,
     /// Highest learning rate; it warms up and then falls along a cosine
-    #[arg(long, default_value_t = 0.2, value_parser = learning_rate)]
+    #[arg(long, default_value_t = 0.2, value_parser = train::learning_rate)]
     learning_rate: f64,
-    /// Write a checkpoint into DIR after every epoch and at the end
-    #[arg(long, value_name = "DIR")]
-    save: Option<PathBuf>,
-    /// Go on from the checkpoint in DIR, bit for bit as if the run had not stopped
-    #[arg(long, value_name = "DIR")]
-    resume: Option<PathBuf>,
-    /// Write the results as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a trace for Perfetto or chrome://tracing: dispatch, execution, recomputation, memory
-    #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
-    /// Compile the training step into one graph with a static memory plan instead of running it op by op
-    #[arg(long)]
-    compiled: bool,
-    /// End after this many steps
-    #[arg(long, value_name = "N")]
-    steps: Option<u64>,
 }
 
-fn learning_rate(text: &str) -> std::result::Result<f64, String> {
-    let v: Option<f64> = text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0 && *v <= 100.0);
-    v.ok_or_else(|| "give a number above 0 and at most 100, such as 0.1".to_owned())
+const MOMENTUM: f64 = 0.9;
+const WEIGHT_DECAY: f64 = 5e-4;
+
+impl Options {
+    fn settings(&self) -> Settings<()> {
+        Settings {
+            recipe: DigitsTask::NAME.to_owned(),
+            seed: self.seed,
+            epochs: self.epochs,
+            batch_size: usize::from(self.batch_size),
+            learning_rate: self.learning_rate,
+            model: (),
+        }
+    }
 }
 
 /// Runs the command.
 pub(crate) fn run(o: &Options) -> Result<()> {
-    let resumed = o.resume.as_ref().map(Checkpoint::load).transpose()?;
-    let settings = match &resumed {
-        Some(c) => Settings::of_checkpoint(c)?,
-        None => Settings {
-            seed: o.seed,
-            epochs: o.epochs,
-            batch_size: usize::from(o.batch_size),
-            learning_rate: o.learning_rate,
-        },
-    };
-    check_writable(o)?;
-    let mut options = DeviceOptions::default();
-    if let Some(t) = o.threads {
-        options.threads = usize::from(t);
-    }
-    let data = data::load()?;
-    let dry = Dry { data: &data, settings: &settings, threads: options.threads, compiled: o.compiled };
-    let unbudgeted = dry.peak()?;
-    options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;
-    let shown = options.budget_bytes.map_or_else(|| "unlimited".to_owned(), sizes::show);
-    println!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
-    let smallest = || dry.smallest_budget(unbudgeted);
-    let explain = |e: Error| {
-        if e.kind() == ErrorKind::Budget
-            && let Ok(Some(bytes)) = smallest()
-        {
-            eprintln!("the smallest feasible budget of this run is about {} ({bytes} bytes)", sizes::show(bytes));
-        }
-        e
-    };
-    interrupt::install();
-    let device = Device::cpu(options.clone())?;
-    let outcome = train(&device, &data, &settings, resumed.as_ref(), o).map_err(explain)?;
-    let memory = device.channel().report()?;
-    let smallest = if options.budget_bytes.is_some() { smallest()? } else { None };
-    report::print(&memory, smallest);
-    if let Some(f) = &outcome.compiled {
-        report::print_compiled(f);
-    }
-    if let Some(path) = &o.json {
-        write_json(path, &results(&outcome, &settings, &memory, unbudgeted, smallest, options.threads))?;
-    }
-    Ok(())
+    train::run::<DigitsTask>(&o.run, o.settings())
 }
 
-fn train(
-    device: &Device,
-    data: &(data::Digits, data::Digits),
-    settings: &Settings,
-    resumed: Option<&Checkpoint>,
-    o: &Options,
-) -> Result<Outcome> {
-    let mut session = Session::new(device, data, settings, o.compiled)?;
-    if let Some(c) = resumed {
-        session.restore(c)?;
-    }
-    if o.profile.is_some() {
-        device.channel().start_trace()?;
-    }
-    let progress = Progress::new(settings.epochs, session.steps_per_epoch(), device);
-    let outcome = session.run(o.save.as_deref(), o.steps, &progress)?;
-    if let Some(path) = &o.profile {
-        write_json(path, &device.channel().stop_trace()?.to_chrome_json())?;
-        println!("wrote the trace to {}", path.display());
-    }
-    Ok(outcome)
+/// The training step, for another batch size or the usual one.
+pub(crate) fn traced(batch_size: Option<usize>) -> Result<Traced> {
+    let mut settings = train::defaults::<Options>()?.settings();
+    settings.batch_size = batch_size.unwrap_or(settings.batch_size);
+    train::traced::<DigitsTask>(&settings)
 }
 
-/// Errors (Io) before the work instead of after it, if a file cannot be written.
-fn check_writable(o: &Options) -> Result<()> {
-    for path in [&o.json, &o.profile].into_iter().flatten() {
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        if parent.is_some_and(|p| !p.is_dir()) || path.is_dir() {
-            let text = format!("{} cannot be written: give a file in a folder that exists", path.display());
-            return Err(Error::new(ErrorKind::Io, text));
-        }
+/// A residual network on handwritten digits.
+pub(crate) struct DigitsTask {
+    train: Digits,
+    test: Digits,
+}
+
+impl Task for DigitsTask {
+    const NAME: &'static str = "digits";
+    const UNIT: &'static str = "images";
+    const RESULT: &'static str = "test_accuracy";
+    const BATCHES: RangeInclusive<usize> = 2..=9000;
+    type Model = ();
+    type Net = DigitsNet;
+
+    fn new(_model: &()) -> Result<Self> {
+        let (train, test) = data::load()?;
+        Ok(DigitsTask { train, test })
     }
-    Ok(())
+
+    fn net(&self, cx: &mut InitCx) -> Result<DigitsNet> {
+        DigitsNet::new(cx)
+    }
+
+    fn optimizer(&self, net: &DigitsNet, lr: f64) -> Result<Box<dyn Optimizer>> {
+        let options =
+            SgdOptions { lr, momentum: MOMENTUM, weight_decay: WEIGHT_DECAY, nesterov: true, ..SgdOptions::default() };
+        Ok(Box::new(Sgd::new(net.named_parameters(), options)?))
+    }
+
+    fn examples(&self) -> (impl Dataset, Arc<AtomicU64>) {
+        self.train.shifted()
+    }
+
+    fn example_bytes(&self) -> usize {
+        self.train.example_bytes()
+    }
+
+    fn loss(net: &DigitsNet, batch: Vec<Tensor>) -> Result<[Tensor; 2]> {
+        let [x, labels] = <[Tensor; 2]>::try_from(batch)
+            .map_err(|_| Error::new(ErrorKind::Internal, "a batch is images and labels"))?;
+        let logits = net.forward(&x)?;
+        drop(x);
+        Ok([logits.cross_entropy(&labels)?, count_right(&logits.detach(), &labels)?])
+    }
+
+    fn test_len(&self) -> usize {
+        self.test.len()
+    }
+
+    fn test(&self, net: &DigitsNet, device: &Device, examples: Range<usize>) -> Result<Tensor> {
+        let host = self.test.batch(&examples.collect::<Vec<_>>())?;
+        let x = Tensor::from_host(device, &host[0])?;
+        let labels = Tensor::from_host(device, &host[1])?;
+        count_right(&net.forward(&x)?, &labels)
+    }
+
+    fn tested(result: f64) -> String {
+        format!("test accuracy {:.2} %", 100.0 * result)
+    }
 }
 
-pub(crate) fn write_json(path: &std::path::Path, value: &serde_json::Value) -> Result<()> {
-    std::fs::write(path, format!("{value}\n")).map_err(|e| Error::from(e).context(path.display()))
-}
-
-fn results(
-    outcome: &Outcome,
-    settings: &Settings,
-    memory: &remat::runtime::MemoryReport,
-    unbudgeted: usize,
-    smallest: Option<usize>,
-    threads: usize,
-) -> serde_json::Value {
-    let s = &memory.stats;
-    json!({
-        "test_accuracy": outcome.test_accuracy,
-        "first_step": outcome.first_step,
-        "losses": outcome.losses,
-        "weights_sha256": outcome.weights_sha256,
-        "budget_bytes": s.budget_bytes,
-        "peak_bytes": s.peak_bytes,
-        "reserved_bytes": s.reserved_bytes,
-        "unbudgeted_peak_bytes": unbudgeted,
-        "smallest_feasible_bytes": smallest,
-        "resident_peak_bytes": resident_peak_bytes(),
-        "step_ms_median": outcome.step_ms_median(),
-        "seconds": outcome.seconds,
-        "recomputed_ops": s.recomputed_ops + outcome.recomputed_calls(),
-        "evictions": s.evictions,
-        "threads": threads,
-        "settings": settings,
-        "compiled": outcome.compiled,
-        "interrupted": interrupt::requested(),
-        "memory": memory,
-    })
-}
-
-/// The most memory the process ever had resident, from the system; `None` where it does not say.
-fn resident_peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+/// Rows whose largest logit is that of the label.
+fn count_right(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    logits.argmax(1, false)?.eq(labels)?.cast(DType::F32)?.sum()
 }

@@ -19,6 +19,8 @@ use remat_graph::plan::problem::Problem;
 use remat_graph::plan::remat::{Effort, peak_bytes, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 
+pub(crate) use picture::escape;
+
 use crate::budget::MemoryBudget;
 use crate::sizes::show;
 
@@ -99,6 +101,11 @@ const LONGEST_SECONDS: f64 = 86_400.0;
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let v: Option<f64> = text.parse().ok().filter(|v: &f64| *v > 0.0 && *v <= LONGEST_SECONDS);
     v.ok_or_else(|| "give seconds above 0 and at most 86400, such as 2.5".to_owned())
+}
+
+/// Prints to standard output. Errors: Io.
+pub(crate) fn print(text: &str) -> Result<()> {
+    input::write(None, text)
 }
 
 /// Runs the command.

@@ -116,7 +116,7 @@ fn nice(v: f64) -> f64 {
 }
 
 /// Text in XML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -34,6 +34,18 @@ activations! {
     Sigmoid => sigmoid;
 }
 
+/// `min(max(x, 0), 6)`. Errors: DType for an `x` of bools.
+#[derive(Clone, Copy, Debug, Default, Module)]
+#[module(crate = crate)]
+pub struct Relu6;
+
+impl Layer for Relu6 {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter("relu6");
+        x.clamp(0, 6)
+    }
+}
+
 /// `y = x`.
 #[derive(Clone, Copy, Debug, Default, Module)]
 #[module(crate = crate)]

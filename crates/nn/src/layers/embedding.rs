@@ -19,7 +19,12 @@ pub struct Embedding {
 impl Embedding {
     /// A table of `count` rows of `size` numbers. Errors: Budget if it does not fit.
     pub fn new(cx: &mut InitCx, count: usize, size: usize) -> Result<Self> {
-        let weight = cx.parameter([count, size], Init::Normal { mean: 0.0, std: 1.0 })?;
+        Embedding::with(cx, count, size, Init::Normal { mean: 0.0, std: 1.0 })
+    }
+
+    /// As [`Embedding::new`], begun by another rule. Errors: also those of the rule.
+    pub fn with(cx: &mut InitCx, count: usize, size: usize, init: Init) -> Result<Self> {
+        let weight = cx.parameter([count, size], init)?;
         Ok(Embedding { label: Label::new("embedding"), weight })
     }
 }

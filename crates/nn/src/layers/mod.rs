@@ -1,26 +1,39 @@
 //! The layers.
 
 mod activation;
+mod attention;
 mod conv;
+mod conv_norm;
 mod dropout;
 mod embedding;
-
 mod linear;
 mod norm;
 mod pool;
 mod reshape;
 mod sequential;
 
-pub use activation::{Gelu, Identity, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
+use remat_tensor::Tensor;
+use remat_types::{Error, ErrorKind, Result};
+
+pub use activation::{Gelu, Identity, LeakyRelu, LogSoftmax, Relu, Relu6, Sigmoid, Silu, Softmax, Tanh};
+pub use attention::{AttentionOptions, MultiHeadAttention, causal_mask};
 pub use conv::{Conv2d, Conv2dOptions};
+pub use conv_norm::ConvNorm;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
-
+pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use reshape::Flatten;
 pub use sequential::Sequential;
+
+/// The extents of an `x` of rank `N`. Errors (Axis) for another rank, with the name of who asks.
+pub(crate) fn extents<const N: usize>(x: &Tensor, op: &str) -> Result<[usize; N]> {
+    x.dims().try_into().map_err(|_| {
+        Error::new(ErrorKind::Axis, format!("x has shape {}: its rank must be {N}", x.shape())).with_op(op)
+    })
+}
 
 /// Two extents, down and across; a single number stands for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

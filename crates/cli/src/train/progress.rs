@@ -12,32 +12,34 @@ use crate::sizes::show;
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// What a step was like.
-pub(crate) struct Step {
-    pub(crate) epoch: u64,
-    pub(crate) step_in_epoch: u64,
-    pub(crate) loss: f32,
-    /// Share of this epoch's examples so far that were classified right.
-    pub(crate) accuracy: f64,
-    pub(crate) images_per_s: f64,
+pub(super) struct Step {
+    pub(super) epoch: u64,
+    pub(super) step_in_epoch: u64,
+    pub(super) loss: f32,
+    /// Share of this epoch's predictions so far that were right.
+    pub(super) accuracy: f64,
+    pub(super) per_s: f64,
 }
 
-pub(crate) struct Progress {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
     epochs: u64,
     steps: u64,
+    /// What the speed counts.
+    unit: &'static str,
     device: Device,
     last_line: std::cell::Cell<Instant>,
 }
 
 impl Progress {
-    pub(crate) fn new(epochs: u64, steps: u64, device: &Device) -> Self {
+    pub(super) fn new(epochs: u64, steps: u64, unit: &'static str, device: &Device) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Progress { bar, epochs, steps, device: device.clone(), last_line: Instant::now().into() }
+        Progress { bar, epochs, steps, unit, device: device.clone(), last_line: Instant::now().into() }
     }
 
     /// Bytes in use against the budget.
@@ -51,13 +53,14 @@ impl Progress {
         }
     }
 
-    pub(crate) fn step(&self, s: &Step) {
+    pub(super) fn step(&self, s: &Step) {
         let line = || {
             format!(
-                "loss {:.4} accuracy {:5.2} % {:.0} images/s, {}",
+                "loss {:.4} accuracy {:5.2} % {:.0} {}/s, {}",
                 s.loss,
                 100.0 * s.accuracy,
-                s.images_per_s,
+                s.per_s,
+                self.unit,
                 self.memory()
             )
         };
@@ -76,23 +79,27 @@ impl Progress {
         }
     }
 
-    pub(crate) fn epoch(&self, epoch: u64, loss: f64, accuracy: f64, test_accuracy: f64, images_per_s: f64) {
-        self.last_line.set(Instant::now());
-        let text = format!(
-            "epoch {}/{} loss {loss:.4} accuracy {:.2} % test {:.2} % {images_per_s:.0} images/s, {}",
+    pub(super) fn epoch(&self, epoch: u64, loss: f64, accuracy: f64, tested: &str, per_s: f64) {
+        self.say(&format!(
+            "epoch {}/{} loss {loss:.4} accuracy {:.2} % {tested} {per_s:.0} {}/s, {}",
             epoch + 1,
             self.epochs,
             100.0 * accuracy,
-            100.0 * test_accuracy,
+            self.unit,
             self.memory()
-        );
+        ));
+    }
+
+    /// Prints a line, above the bar if there is one.
+    pub(super) fn say(&self, text: &str) {
+        self.last_line.set(Instant::now());
         match &self.bar {
             Some(bar) => bar.suspend(|| println!("{text}")),
             None => println!("{text}"),
         }
     }
 
-    pub(crate) fn done(&self) {
+    pub(super) fn done(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

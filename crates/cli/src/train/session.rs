@@ -7,69 +7,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use remat::nn::{
-    Checkpoint, DataLoader, Dataset, InitCx, Layer, LearningRate, LoaderOptions, Module, Optimizer, Schedule, Sgd,
-    SgdOptions, TrainState,
-};
-use remat::runtime::{Device, MemoryFigures};
+use remat::nn::{Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Module, Optimizer, Schedule, TrainState};
+use remat::runtime::{Device, Executable, MemoryFigures};
 use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
-use remat::types::{DType, Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
+use remat::types::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 
-use super::data::Digits;
-use super::model::DigitsNet;
 use super::progress::{Progress, Step};
+use super::task::{Settings, Task};
 use crate::interrupt;
 
 /// Most examples of a test batch; never more than a training batch has, so that testing does not decide the peak.
 const TEST_BATCH: usize = 250;
 /// Batches that are read ahead; their bytes count against the budget.
 const PREFETCH: usize = 2;
-const MOMENTUM: f64 = 0.9;
-const WEIGHT_DECAY: f64 = 5e-4;
 /// Share of the steps in which the learning rate warms up.
 const WARMUP: f64 = 0.1;
 
-/// What decides a run's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Settings {
-    pub(crate) seed: u64,
-    pub(crate) epochs: u64,
-    pub(crate) batch_size: usize,
-    pub(crate) learning_rate: f64,
-}
-
-impl Settings {
-    /// The settings of the run that was saved. Errors (Format) if they are not there.
-    pub(crate) fn of_checkpoint(c: &Checkpoint) -> Result<Settings> {
-        let bad = |e: String| Error::new(ErrorKind::Format, format!("checkpoint: settings of the run: {e}"));
-        let s: Settings = serde_json::from_value(c.train.user.clone()).map_err(|e| bad(e.to_string()))?;
-        let sane = s.learning_rate.is_finite() && s.learning_rate > 0.0 && (2..=9000).contains(&s.batch_size);
-        if sane { Ok(s) } else { Err(bad(format!("{s:?} is outside what the options allow"))) }
-    }
-}
-
 /// What a run gave.
-pub(crate) struct Outcome {
-    pub(crate) test_accuracy: f64,
-    pub(crate) first_step: u64,
-    pub(crate) losses: Vec<f32>,
+pub(super) struct Outcome {
+    /// What the last test gave.
+    pub(super) result: f64,
+    pub(super) first_step: u64,
+    pub(super) losses: Vec<f32>,
     step_ms: Vec<f64>,
-    pub(crate) weights_sha256: String,
-    pub(crate) seconds: f64,
+    pub(super) weights_sha256: String,
+    pub(super) seconds: f64,
     /// What the compiled step takes; `None` if steps ran op by op.
-    pub(crate) compiled: Option<MemoryFigures>,
+    pub(super) compiled: Option<MemoryFigures>,
 }
 
 impl Outcome {
     /// Calls within compiled steps that ran again.
-    pub(crate) fn recomputed_calls(&self) -> u64 {
+    pub(super) fn recomputed_calls(&self) -> u64 {
         self.compiled.map_or(0, |f| (f.recomputed_calls * self.losses.len()) as u64)
     }
 
     /// The median time of a step; the first step makes its caches and does not count.
-    pub(crate) fn step_ms_median(&self) -> Option<f64> {
+    pub(super) fn step_ms_median(&self) -> Option<f64> {
         let mut all = self.step_ms.get(1..).filter(|s| !s.is_empty()).unwrap_or(&self.step_ms).to_vec();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied()
@@ -78,39 +53,31 @@ impl Outcome {
 
 type StepFn = Box<dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>>;
 
-pub(crate) struct Session {
+pub(super) struct Session<T: Task> {
+    task: Rc<T>,
     device: Device,
-    net: Rc<DigitsNet>,
-    optimizer: Rc<RefCell<Sgd>>,
+    net: Rc<T::Net>,
+    optimizer: Rc<RefCell<Box<dyn Optimizer>>>,
     learning_rate: LearningRate,
     /// The step as a compiled graph; `None` to run it op by op.
     compiled: Option<Compiled<StepFn>>,
     schedule: Schedule,
     loader: DataLoader,
-    /// The epoch whose shifts the training images have.
-    shifts: Arc<AtomicU64>,
-    test: Digits,
-    settings: Settings,
+    /// The epoch that training examples are read for.
+    epoch: Arc<AtomicU64>,
+    settings: Settings<T::Model>,
     step: u64,
 }
 
-impl Session {
-    pub(crate) fn new(
+impl<T: Task> Session<T> {
+    pub(super) fn new(
         device: &Device,
-        data: &(Digits, Digits),
-        settings: &Settings,
+        task: &Rc<T>,
+        settings: &Settings<T::Model>,
         compiled: bool,
-    ) -> Result<Session> {
-        let mut cx = InitCx::new(device, settings.seed);
-        let net = Rc::new(DigitsNet::new(&mut cx)?);
-        let options = SgdOptions {
-            lr: settings.learning_rate,
-            momentum: MOMENTUM,
-            weight_decay: WEIGHT_DECAY,
-            nesterov: true,
-            ..SgdOptions::default()
-        };
-        let optimizer = Sgd::new(net.named_parameters(), options)?;
+    ) -> Result<Session<T>> {
+        let net = Rc::new(task.net(&mut InitCx::new(device, settings.seed))?);
+        let optimizer = task.optimizer(&net, settings.learning_rate)?;
         let loader_options = LoaderOptions {
             batch_size: settings.batch_size,
             shuffle: Some(settings.seed),
@@ -118,8 +85,8 @@ impl Session {
             prefetch: PREFETCH,
             ..LoaderOptions::default()
         };
-        let (train, shifts) = data.0.shifted();
-        let loader = DataLoader::new(device, train, loader_options)?;
+        let (examples, epoch) = task.examples();
+        let loader = DataLoader::new(device, examples, loader_options)?;
         let steps = loader.batches() as u64 * settings.epochs;
         let warmup = (steps as f64 * WARMUP) as u64;
         let cosine = Schedule::Cosine { lr: settings.learning_rate, min: 0.0, steps: steps - warmup };
@@ -127,12 +94,13 @@ impl Session {
         let optimizer = Rc::new(RefCell::new(optimizer));
         let compiled = compiled.then(|| {
             let (net, optimizer) = (net.clone(), optimizer.clone());
-            let f: StepFn = Box::new(move |batch| step(&net, &mut optimizer.borrow_mut(), batch.to_vec()));
-            let staged = PREFETCH * (settings.batch_size * data.0.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
+            let f: StepFn = Box::new(move |batch| step::<T>(&net, &mut **optimizer.borrow_mut(), batch.to_vec()));
+            let staged = PREFETCH * (settings.batch_size * task.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
             let memory_budget = device.options().budget_bytes.map(|b| b.saturating_sub(staged));
             compile_with(device, CompileOptions { memory_budget, ..CompileOptions::default() }, f)
         });
         Ok(Session {
+            task: task.clone(),
             device: device.clone(),
             net,
             optimizer,
@@ -140,19 +108,18 @@ impl Session {
             compiled,
             schedule: cosine.after_warmup(warmup),
             loader,
-            shifts,
-            test: data.1.clone(),
-            settings: *settings,
+            epoch,
+            settings: settings.clone(),
             step: 0,
         })
     }
 
-    pub(crate) fn steps_per_epoch(&self) -> u64 {
+    pub(super) fn steps_per_epoch(&self) -> u64 {
         self.loader.batches() as u64
     }
 
-    pub(crate) fn restore(&mut self, c: &Checkpoint) -> Result<()> {
-        c.restore(&*self.net, Some(&mut *self.optimizer.borrow_mut()))?;
+    pub(super) fn restore(&mut self, c: &Checkpoint) -> Result<()> {
+        c.restore(&*self.net, Some(&mut **self.optimizer.borrow_mut()))?;
         self.step = c.train.step;
         match c.train.loader {
             Some(p) => self.loader.set_position(p),
@@ -167,17 +134,17 @@ impl Session {
             schedule: Some(self.schedule.clone()),
             rng: None,
             loader: Some(self.loader.position()),
-            user: serde_json::to_value(self.settings).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?,
+            user: serde_json::to_value(&self.settings).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?,
         };
-        Checkpoint::save(dir, &*self.net, Some(&*self.optimizer.borrow()), &train)
+        Checkpoint::save(dir, &*self.net, Some(&**self.optimizer.borrow()), &train)
     }
 
-    /// One training step: the loss, and the number of examples classified right, both still on the device.
+    /// One training step: the loss, and the number of predictions that are right, both still on the device.
     fn train_step(&mut self, batch: Vec<Tensor>) -> Result<(Tensor, Tensor)> {
         self.learning_rate.set(self.schedule.at(self.step));
         let y = match &mut self.compiled {
             Some(f) => f.call(&batch.iter().collect::<Vec<_>>())?,
-            None => step(&self.net, &mut self.optimizer.borrow_mut(), batch)?,
+            None => step::<T>(&self.net, &mut **self.optimizer.borrow_mut(), batch)?,
         };
         self.step += 1;
         let [loss, right] = <[Tensor; 2]>::try_from(y)
@@ -185,8 +152,19 @@ impl Session {
         Ok((loss, right))
     }
 
+    /// The compiled step for the next batch. Errors: Internal if steps run op by op.
+    pub(super) fn executable(&mut self) -> Result<Arc<Executable>> {
+        let batch = self.loader.next_batch()?.unwrap_or_default();
+        let f = self.compiled.as_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "steps are not compiled"))?;
+        f.executable(&batch.iter().collect::<Vec<_>>())
+    }
+
+    pub(super) fn parameter_count(&self) -> usize {
+        self.net.parameter_count()
+    }
+
     /// A few training steps and a test batch, without reading any value.
-    pub(crate) fn rehearse(&mut self, steps: usize) -> Result<()> {
+    pub(super) fn rehearse(&mut self, steps: usize) -> Result<()> {
         for _ in 0..steps {
             if let Some(batch) = self.loader.next_batch()? {
                 self.train_step(batch)?;
@@ -197,10 +175,10 @@ impl Session {
     }
 
     /// Trains until the last epoch, the last of `steps`, or Ctrl-C.
-    pub(crate) fn run(&mut self, save: Option<&Path>, steps: Option<u64>, progress: &Progress) -> Result<Outcome> {
+    pub(super) fn run(&mut self, save: Option<&Path>, steps: Option<u64>, progress: &Progress) -> Result<Outcome> {
         let started = Instant::now();
         let mut out = Outcome {
-            test_accuracy: 0.0,
+            result: 0.0,
             first_step: self.step,
             losses: Vec::new(),
             step_ms: Vec::new(),
@@ -208,7 +186,7 @@ impl Session {
             seconds: 0.0,
             compiled: None,
         };
-        let enough = |s: &Session| interrupt::requested() || steps.is_some_and(|n| s.step >= n);
+        let enough = |s: &Session<T>| interrupt::requested() || steps.is_some_and(|n| s.step >= n);
         while self.loader.position().epoch < self.settings.epochs && !enough(self) {
             let ended = self.epoch(&mut out, progress, &enough)?;
             if let Some(dir) = save {
@@ -220,19 +198,19 @@ impl Session {
         }
         progress.done();
         out.compiled = self.compiled.as_ref().and_then(|f| f.figures().last().copied());
-        out.test_accuracy = self.test_accuracy()?;
+        out.result = self.test()?;
         out.weights_sha256 = self.weights_sha256()?;
         out.seconds = started.elapsed().as_secs_f64();
-        println!("test accuracy {:.2} % after {} steps, {:.1} s", 100.0 * out.test_accuracy, self.step, out.seconds);
+        println!("{} after {} steps, {:.1} s", T::tested(out.result), self.step, out.seconds);
         println!("weights sha256 {}", out.weights_sha256);
         Ok(out)
     }
 
     /// The rest of an epoch. False if it was left early.
-    fn epoch(&mut self, out: &mut Outcome, progress: &Progress, enough: &dyn Fn(&Session) -> bool) -> Result<bool> {
+    fn epoch(&mut self, out: &mut Outcome, progress: &Progress, enough: &dyn Fn(&Session<T>) -> bool) -> Result<bool> {
         let epoch = self.loader.position().epoch;
         // Before the first batch: the loader's threads live for one epoch.
-        self.shifts.store(epoch, Ordering::Relaxed);
+        self.epoch.store(epoch, Ordering::Relaxed);
         let started = Instant::now();
         let (mut seen, mut right, mut loss_sum, mut batches) = (0usize, 0f64, 0f64, 0u64);
         loop {
@@ -245,18 +223,21 @@ impl Session {
             let (loss, hits) = self.train_step(batch)?;
             let loss: f32 = loss.item()?;
             right += f64::from(hits.item::<f32>()?);
-            seen += self.settings.batch_size;
+            seen += self.settings.batch_size * self.task.predictions();
             loss_sum += f64::from(loss);
             batches += 1;
             out.losses.push(loss);
             out.step_ms.push(begun.elapsed().as_secs_f64() * 1e3);
-            let images_per_s = seen as f64 / started.elapsed().as_secs_f64();
-            progress.step(&Step { epoch, step_in_epoch: at, loss, accuracy: right / seen as f64, images_per_s });
+            let per_s = seen as f64 / started.elapsed().as_secs_f64();
+            progress.step(&Step { epoch, step_in_epoch: at, loss, accuracy: right / seen as f64, per_s });
+            if let Some(text) = self.show()? {
+                progress.say(&text);
+            }
         }
         if seen > 0 {
-            let images_per_s = seen as f64 / started.elapsed().as_secs_f64();
-            let test = self.test_accuracy()?;
-            progress.epoch(epoch, loss_sum / batches as f64, right / seen as f64, test, images_per_s);
+            let per_s = seen as f64 / started.elapsed().as_secs_f64();
+            let tested = T::tested(self.test()?);
+            progress.epoch(epoch, loss_sum / batches as f64, right / seen as f64, &tested, per_s);
         }
         Ok(true)
     }
@@ -265,24 +246,30 @@ impl Session {
         TEST_BATCH.min(self.settings.batch_size)
     }
 
-    fn test_batch(&self, from: usize) -> Result<Tensor> {
-        let indices: Vec<usize> = (from..(from + self.test_batch_size()).min(self.test.len())).collect();
+    /// Runs `f` on the network as it evaluates.
+    fn evaluating<Y>(&self, f: impl FnOnce(&T::Net) -> Result<Y>) -> Result<Y> {
         let _quiet = no_grad();
         self.net.eval();
-        let host = self.test.batch(&indices)?;
-        let x = Tensor::from_host(&self.device, &host[0])?;
-        let labels = Tensor::from_host(&self.device, &host[1])?;
-        let logits = self.net.forward(&x);
+        let y = f(&self.net);
         self.net.train();
-        count_right(&logits?, &labels)
+        y
     }
 
-    fn test_accuracy(&self) -> Result<f64> {
-        let mut right = 0.0;
-        for from in (0..self.test.len()).step_by(self.test_batch_size()) {
-            right += f64::from(self.test_batch(from)?.item::<f32>()?);
+    fn show(&self) -> Result<Option<String>> {
+        self.evaluating(|net| self.task.show(net, &self.device, self.step))
+    }
+
+    fn test_batch(&self, from: usize) -> Result<Tensor> {
+        let to = (from + self.test_batch_size()).min(self.task.test_len());
+        self.evaluating(|net| self.task.test(net, &self.device, from..to))
+    }
+
+    fn test(&self) -> Result<f64> {
+        let mut sum = 0.0;
+        for from in (0..self.task.test_len()).step_by(self.test_batch_size()) {
+            sum += f64::from(self.test_batch(from)?.item::<f32>()?);
         }
-        Ok(right / self.test.len() as f64)
+        Ok(sum / (self.task.test_len() * self.task.predictions()) as f64)
     }
 
     /// A hash over names, shapes and bits of all parameters and buffers.
@@ -296,20 +283,11 @@ impl Session {
     }
 }
 
-/// Forward, backward and update: the loss, and the number of examples classified right.
-fn step(net: &DigitsNet, optimizer: &mut Sgd, batch: Vec<Tensor>) -> Result<Vec<Tensor>> {
-    let [x, labels] =
-        <[Tensor; 2]>::try_from(batch).map_err(|_| Error::new(ErrorKind::Internal, "a batch is images and labels"))?;
-    let logits = net.forward(&x)?;
-    drop(x);
-    let loss = logits.cross_entropy(&labels)?;
-    let right = count_right(&logits.detach(), &labels)?;
-    drop((logits, labels));
+/// Forward, backward and update: the loss, and the number of predictions that are right.
+fn step<T: Task>(net: &T::Net, optimizer: &mut dyn Optimizer, batch: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    let [loss, right] = T::loss(net, batch)?;
     loss.backward()?;
+    T::limit(net)?;
     optimizer.step()?;
     Ok(vec![loss.detach(), right])
-}
-
-fn count_right(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    logits.argmax(1, false)?.eq(labels)?.cast(DType::F32)?.sum()
 }

@@ -1,10 +1,12 @@
 //! Runs over facts alone: the peak without a budget, and the smallest budget that works, without touching the memory.
 
+use std::rc::Rc;
+
 use remat::runtime::{Device, DeviceOptions};
 use remat::types::{ErrorKind, Result};
 
-use super::data::Digits;
-use super::session::{Session, Settings};
+use super::session::Session;
+use super::task::{Settings, Task};
 
 /// Steps until a training step's memory repeats: the first makes what the second finds.
 const STEPS: usize = 2;
@@ -13,33 +15,32 @@ const STEPS: usize = 2;
 const SEARCH_BYTES: usize = 256 << 10;
 
 /// What decides the memory of a run.
-#[derive(Clone, Copy)]
-pub(crate) struct Dry<'a> {
-    pub(crate) data: &'a (Digits, Digits),
-    pub(crate) settings: &'a Settings,
-    pub(crate) threads: usize,
-    pub(crate) compiled: bool,
+pub(super) struct Dry<'a, T: Task> {
+    pub(super) task: &'a Rc<T>,
+    pub(super) settings: &'a Settings<T::Model>,
+    pub(super) threads: usize,
+    pub(super) compiled: bool,
 }
 
-impl Dry<'_> {
+impl<T: Task> Dry<'_, T> {
     fn run(&self, budget: Option<usize>) -> Result<usize> {
         let options = DeviceOptions { budget_bytes: budget, threads: self.threads, ..DeviceOptions::default() };
         let device = Device::dry(options)?;
-        let mut session = Session::new(&device, self.data, self.settings, self.compiled)?;
+        let mut session = Session::new(&device, self.task, self.settings, self.compiled)?;
         session.rehearse(STEPS)?;
         device.channel().sync()?;
         Ok(device.channel().stats()?.peak_bytes)
     }
 
     /// The arena's peak of a run without a budget.
-    pub(crate) fn peak(&self) -> Result<usize> {
+    pub(super) fn peak(&self) -> Result<usize> {
         self.run(None)
     }
 
     /// The smallest budget under which a dry run succeeds, found by bisection below `peak`; `None` if none does.
     ///
     /// Op times are estimates in a dry run, so the real run may choose other evictions and need a little more or less.
-    pub(crate) fn smallest_budget(&self, peak: usize) -> Result<Option<usize>> {
+    pub(super) fn smallest_budget(&self, peak: usize) -> Result<Option<usize>> {
         let works = |bytes: usize| match self.run(Some(bytes)) {
             Ok(_) => Ok(true),
             Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(false),

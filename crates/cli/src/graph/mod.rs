@@ -1,0 +1,88 @@
+//! `remat graph`: what a graph computes and what memory it takes, in figures and pictures.
+//!
+//! A graph comes from a file, is the forward pass of a network of `nn::models`, or is the training step of a recipe;
+//! the latter two are traced on a device without memory. Figures for people go to standard output.
+
+mod lives;
+mod source;
+mod summary;
+mod timeline;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use remat::types::{Error, Result};
+
+use crate::budget::MemoryBudget;
+use lives::Lives;
+use source::Source;
+pub(crate) use source::Traced;
+
+/// How to use it, with examples that can be pasted.
+const EXAMPLES: &str = "\
+Examples:
+  remat graph model:resnet50                              figures of a forward pass
+  remat graph model:gpt --batch 8 --out gpt.safetensors   the graph as a file, which any reader of safetensors opens
+  remat graph gpt.safetensors --text                      in words
+  remat graph train:digits --memory-timeline lives.svg    what lives when in a training step, the largest by name
+  remat graph train:chars --memory-budget 60% --memory-timeline lives.svg
+
+A graph is a file (as `--out` writes it, or as `--text` prints it), `model:NAME` with one of resnet18, resnet50,
+mobilenetv2, gpt, bert, mlp, or `train:NAME` with digits or chars.";
+
+/// Options of the command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// A file, `model:NAME` or `train:NAME`
+    #[arg(value_name = "GRAPH")]
+    source: Source,
+    /// Examples of a batch [default: 1 for a model, the recipe's for training]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    batch: Option<u16>,
+    /// Most bytes of a run: what does not fit is computed again, and shows as such; of a percentage, 100 are what the run
+    /// takes without a budget
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    memory_budget: MemoryBudget,
+    /// Print the graph in words instead of its figures
+    #[arg(long)]
+    text: bool,
+    /// Draw the graph
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Draw the bytes that live at each call
+    #[arg(long, value_name = "FILE")]
+    memory_timeline: Option<PathBuf>,
+    /// Write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the graph as a file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(o: &Options) -> Result<()> {
+    let traced = o.source.graph(o.batch.map(usize::from), o.memory_budget)?;
+    let graph = traced.executable.graph();
+    let lives = Lives::of(&traced.executable);
+    if let Some(path) = &o.svg {
+        write(path, graph.to_svg().as_bytes())?;
+    }
+    if let Some(path) = &o.memory_timeline {
+        write(path, timeline::svg(&o.source.to_string(), graph, &lives).as_bytes())?;
+    }
+    if let Some(path) = &o.out {
+        write(path, &graph.to_bytes()?)?;
+    }
+    if let Some(path) = &o.json {
+        let json = summary::json(&o.source, &traced, &lives);
+        write(path, format!("{json}\n").as_bytes())?;
+    }
+    let text = if o.text { graph.to_text()? } else { summary::text(&o.source, &traced, &lives) };
+    crate::plan::print(&text)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|e| Error::from(e).context(path.display()))
+}

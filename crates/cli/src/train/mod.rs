@@ -1,0 +1,194 @@
+//! `remat train`: what its recipes share, from the options to the results.
+
+mod dry;
+mod progress;
+mod session;
+mod task;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use clap::Args;
+use remat::nn::Checkpoint;
+use remat::runtime::{Device, DeviceOptions};
+use remat::types::{Error, ErrorKind, Result};
+use serde_json::json;
+
+use crate::budget::MemoryBudget;
+use crate::graph::Traced;
+use crate::{interrupt, report, sizes};
+use dry::Dry;
+use progress::Progress;
+use session::{Outcome, Session};
+pub(crate) use task::{Settings, Task};
+
+/// Options of every recipe.
+#[derive(Args)]
+pub(crate) struct RunOptions {
+    /// Most memory the device may use: `64MiB`, `0.5GB`, `50%` of the peak without a budget, or `unlimited`
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    memory_budget: MemoryBudget,
+    /// Compute threads [default: the number of cores]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Write a checkpoint into DIR after every epoch and at the end
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// Go on from the checkpoint in DIR, bit for bit as if the run had not stopped
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a trace for Perfetto or chrome://tracing: dispatch, execution, recomputation, memory
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Compile the training step into one graph with a static memory plan instead of running it op by op
+    #[arg(long)]
+    compiled: bool,
+    /// End after this many steps
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+}
+
+/// For the options of recipes.
+pub(crate) fn learning_rate(text: &str) -> std::result::Result<f64, String> {
+    let v: Option<f64> = text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0 && *v <= 100.0);
+    v.ok_or_else(|| "give a number above 0 and at most 100, such as 0.1".to_owned())
+}
+
+/// Runs a recipe with these settings, or with those of the checkpoint that it resumes.
+pub(crate) fn run<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()> {
+    let resumed = o.resume.as_ref().map(Checkpoint::load).transpose()?;
+    let settings = match &resumed {
+        Some(c) => Settings::of_checkpoint::<T>(c)?,
+        None => settings,
+    };
+    check_writable(o)?;
+    let mut options = DeviceOptions::default();
+    if let Some(t) = o.threads {
+        options.threads = usize::from(t);
+    }
+    let task = Rc::new(T::new(&settings.model)?);
+    let dry = Dry { task: &task, settings: &settings, threads: options.threads, compiled: o.compiled };
+    let unbudgeted = dry.peak()?;
+    options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;
+    let shown = options.budget_bytes.map_or_else(|| "unlimited".to_owned(), sizes::show);
+    println!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
+    let smallest = || dry.smallest_budget(unbudgeted);
+    let explain = |e: Error| {
+        if e.kind() == ErrorKind::Budget
+            && let Ok(Some(bytes)) = smallest()
+        {
+            eprintln!("the smallest feasible budget of this run is about {} ({bytes} bytes)", sizes::show(bytes));
+        }
+        e
+    };
+    interrupt::install();
+    let device = Device::cpu(options.clone())?;
+    let outcome = train(&device, &task, &settings, resumed.as_ref(), o).map_err(explain)?;
+    let memory = device.channel().report()?;
+    let smallest = if options.budget_bytes.is_some() { smallest()? } else { None };
+    report::print(&memory, smallest);
+    if let Some(f) = &outcome.compiled {
+        report::print_compiled(f);
+    }
+    if let Some(path) = &o.json {
+        write_json(path, &results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads))?;
+    }
+    Ok(())
+}
+
+fn train<T: Task>(
+    device: &Device,
+    task: &Rc<T>,
+    settings: &Settings<T::Model>,
+    resumed: Option<&Checkpoint>,
+    o: &RunOptions,
+) -> Result<Outcome> {
+    let mut session = Session::new(device, task, settings, o.compiled)?;
+    if let Some(c) = resumed {
+        session.restore(c)?;
+    }
+    if o.profile.is_some() {
+        device.channel().start_trace()?;
+    }
+    let progress = Progress::new(settings.epochs, session.steps_per_epoch(), T::UNIT, device);
+    let outcome = session.run(o.save.as_deref(), o.steps, &progress)?;
+    if let Some(path) = &o.profile {
+        write_json(path, &device.channel().stop_trace()?.to_chrome_json())?;
+        println!("wrote the trace to {}", path.display());
+    }
+    Ok(outcome)
+}
+
+/// The training step of a recipe as a graph, traced without memory, and how many numbers it trains.
+pub(crate) fn traced<T: Task>(settings: &Settings<T::Model>) -> Result<Traced> {
+    let device = Device::dry(DeviceOptions::default())?;
+    let task = Rc::new(T::new(&settings.model)?);
+    let mut session = Session::new(&device, &task, settings, true)?;
+    Ok(Traced { executable: session.executable()?, parameters: Some(session.parameter_count()) })
+}
+
+/// A recipe's options as they are when none is given. Errors (Internal) if there is one without a default.
+pub(crate) fn defaults<O: Args>() -> Result<O> {
+    let no = |e: clap::Error| Error::new(ErrorKind::Internal, e.to_string());
+    let given = O::augment_args(clap::Command::new("defaults").no_binary_name(true));
+    let given = given.try_get_matches_from(std::iter::empty::<&str>()).map_err(no)?;
+    O::from_arg_matches(&given).map_err(no)
+}
+
+/// Errors (Io) before the work instead of after it, if a file cannot be written.
+fn check_writable(o: &RunOptions) -> Result<()> {
+    for path in [&o.json, &o.profile].into_iter().flatten() {
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        if parent.is_some_and(|p| !p.is_dir()) || path.is_dir() {
+            let text = format!("{} cannot be written: give a file in a folder that exists", path.display());
+            return Err(Error::new(ErrorKind::Io, text));
+        }
+    }
+    Ok(())
+}
+
+fn write_json(path: &std::path::Path, value: &serde_json::Value) -> Result<()> {
+    std::fs::write(path, format!("{value}\n")).map_err(|e| Error::from(e).context(path.display()))
+}
+
+fn results<T: Task>(
+    outcome: &Outcome,
+    settings: &Settings<T::Model>,
+    memory: &remat::runtime::MemoryReport,
+    unbudgeted: usize,
+    smallest: Option<usize>,
+    threads: usize,
+) -> serde_json::Value {
+    let s = &memory.stats;
+    json!({
+        (T::RESULT): outcome.result,
+        "first_step": outcome.first_step,
+        "losses": outcome.losses,
+        "weights_sha256": outcome.weights_sha256,
+        "budget_bytes": s.budget_bytes,
+        "peak_bytes": s.peak_bytes,
+        "reserved_bytes": s.reserved_bytes,
+        "unbudgeted_peak_bytes": unbudgeted,
+        "smallest_feasible_bytes": smallest,
+        "resident_peak_bytes": resident_peak_bytes(),
+        "step_ms_median": outcome.step_ms_median(),
+        "seconds": outcome.seconds,
+        "recomputed_ops": s.recomputed_ops + outcome.recomputed_calls(),
+        "evictions": s.evictions,
+        "threads": threads,
+        "settings": settings,
+        "compiled": outcome.compiled,
+        "interrupted": interrupt::requested(),
+        "memory": memory,
+    })
+}
+
+/// The most memory the process ever had resident, from the system; `None` where it does not say.
+fn resident_peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}

@@ -1,0 +1,93 @@
+//! What differs between the recipes of `remat train`.
+
+use std::fmt::Debug;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use remat::nn::{Checkpoint, Dataset, InitCx, Module, Optimizer};
+use remat::runtime::Device;
+use remat::tensor::Tensor;
+use remat::types::{Error, ErrorKind, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What decides a run's numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settings<M> {
+    /// The task's name, so that a checkpoint is not taken for another's.
+    pub(crate) recipe: String,
+    pub(crate) seed: u64,
+    pub(crate) epochs: u64,
+    pub(crate) batch_size: usize,
+    pub(crate) learning_rate: f64,
+    pub(crate) model: M,
+}
+
+impl<M: DeserializeOwned + Debug> Settings<M> {
+    /// The settings of the run that was saved. Errors (Format) if they are not there, or are another task's.
+    pub(crate) fn of_checkpoint<T: Task<Model = M>>(c: &Checkpoint) -> Result<Settings<M>> {
+        let bad = |e: String| Error::new(ErrorKind::Format, format!("checkpoint: settings of the run: {e}"));
+        let recipe = c.train.user["recipe"].as_str();
+        if let Some(other) = recipe.filter(|r| *r != T::NAME) {
+            return Err(bad(format!("it is of `{other}`, not of `{}`", T::NAME)));
+        }
+        let s: Settings<M> = serde_json::from_value(c.train.user.clone()).map_err(|e| bad(e.to_string()))?;
+        let sane = s.learning_rate.is_finite() && s.learning_rate > 0.0 && T::BATCHES.contains(&s.batch_size);
+        if sane { Ok(s) } else { Err(bad(format!("{s:?} is outside what the options allow"))) }
+    }
+}
+
+/// A network that ships with its data.
+pub(crate) trait Task: Sized + 'static {
+    /// As on the command line.
+    const NAME: &'static str;
+    /// What an example is made of, for the speed: `images`.
+    const UNIT: &'static str;
+    /// The key of the last test's result in JSON.
+    const RESULT: &'static str;
+    /// Batch sizes that the data allow.
+    const BATCHES: RangeInclusive<usize>;
+    /// What the options choose of the network.
+    type Model: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
+    type Net: Module + 'static;
+
+    /// With its data. Errors: Format for data that are not what they claim, Value for an impossible model.
+    fn new(model: &Self::Model) -> Result<Self>;
+
+    fn net(&self, cx: &mut InitCx) -> Result<Self::Net>;
+
+    fn optimizer(&self, net: &Self::Net, learning_rate: f64) -> Result<Box<dyn Optimizer>>;
+
+    /// Training examples, and the value in which the caller stores the epoch that they are read for.
+    fn examples(&self) -> (impl Dataset, Arc<AtomicU64>);
+
+    /// Bytes of an example in a batch.
+    fn example_bytes(&self) -> usize;
+
+    /// What is predicted in an example: images have one class, texts a character at each place.
+    fn predictions(&self) -> usize {
+        1
+    }
+
+    /// The mean loss of a batch, and how many predictions are right.
+    fn loss(net: &Self::Net, batch: Vec<Tensor>) -> Result<[Tensor; 2]>;
+
+    /// Between the gradients and the optimiser's step.
+    fn limit(_net: &Self::Net) -> Result<()> {
+        Ok(())
+    }
+
+    fn test_len(&self) -> usize;
+
+    /// What testing sums up over these test examples; the result is its mean over all predictions.
+    fn test(&self, net: &Self::Net, device: &Device, examples: Range<usize>) -> Result<Tensor>;
+
+    /// The result for people: `test accuracy 98.00 %`.
+    fn tested(result: f64) -> String;
+
+    /// What the network has to show after this many steps. It changes nothing of the run.
+    fn show(&self, _net: &Self::Net, _device: &Device, _step: u64) -> Result<Option<String>> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,128 @@
+use remat_tensor::Tensor;
+use remat_types::Result;
+
+use crate::layers::{extents, plus};
+use crate::{
+    AttentionOptions, Dropout, Init, InitCx, Layer, LayerNorm, Linear, LinearOptions, Module, MultiHeadAttention,
+    causal_mask,
+};
+
+/// Which [`Transformer`]. The default is a small encoder, the body of a BERT: 6 layers of 384 numbers and 6 heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TransformerConfig {
+    /// Blocks.
+    pub layers: usize,
+    /// Numbers at each place.
+    pub width: usize,
+    /// Heads of an attention; they divide the width.
+    pub heads: usize,
+    /// A place sees itself and those before it, no others.
+    pub causal: bool,
+    /// Probability with which a number that a block adds is dropped in training.
+    pub dropout: f64,
+}
+
+impl Default for TransformerConfig {
+    fn default() -> Self {
+        TransformerConfig { layers: 6, width: 384, heads: 6, causal: false, dropout: 0.0 }
+    }
+}
+
+/// Standard deviation of a transformer's first weights, as in GPT-2 (Radford et al., 2019).
+pub(super) const STD: f64 = 0.02;
+
+/// `x + attention(norm(x))`, then `x + down(gelu(up(norm(x))))`, where `up` widens by four: norms stand before what they
+/// normalise for. `x, y: [n, t, d]`. Errors: as [`MultiHeadAttention`].
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct TransformerBlock {
+    norm1: LayerNorm,
+    attention: MultiHeadAttention,
+    norm2: LayerNorm,
+    up: Linear,
+    down: Linear,
+    dropout: Option<Dropout>,
+}
+
+impl TransformerBlock {
+    /// Block of a transformer of `config`. Weights begin as in GPT-2: normal, those of layers that add to `x` divided by
+    /// the root of their number. Errors: Value for heads that do not divide the width or a dropout outside 0 ..= 1;
+    /// Budget if it does not fit.
+    pub fn new(cx: &mut InitCx, config: &TransformerConfig) -> Result<Self> {
+        let d = config.width;
+        let linear = |std| LinearOptions {
+            weight_init: Init::Normal { mean: 0.0, std },
+            bias_init: Some(Init::Zeros),
+            ..LinearOptions::default()
+        };
+        let (plain, adds) = (linear(STD), linear(STD / ((2 * config.layers.max(1)) as f64).sqrt()));
+        let attention = AttentionOptions { qkv: plain, out: adds };
+        Ok(TransformerBlock {
+            norm1: LayerNorm::new(cx, [d])?,
+            attention: MultiHeadAttention::with(cx, d, config.heads, attention)?,
+            norm2: LayerNorm::new(cx, [d])?,
+            up: Linear::with(cx, d, 4 * d, plain)?,
+            down: Linear::with(cx, 4 * d, d, adds)?,
+            dropout: dropout(cx, config.dropout)?,
+        })
+    }
+
+    /// The output for `x` under a mask as [`MultiHeadAttention::forward_with`] takes it.
+    pub fn forward_with(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let y = self.attention.forward_with(&self.norm1.forward(x)?, mask)?;
+        let x = plus(drop_some(y, self.dropout.as_ref())?, x.clone())?;
+        let y = self.down.forward(&self.up.forward(&self.norm2.forward(&x)?)?.gelu()?)?;
+        plus(drop_some(y, self.dropout.as_ref())?, x)
+    }
+}
+
+impl Layer for TransformerBlock {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_with(x, None)
+    }
+}
+
+/// A layer that drops, if it ever does.
+pub(super) fn dropout(cx: &mut InitCx, p: f64) -> Result<Option<Dropout>> {
+    if p == 0.0 { Ok(None) } else { Dropout::new(p, &mut cx.rng).map(Some) }
+}
+
+pub(super) fn drop_some(x: Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
+    match dropout {
+        Some(d) => d.forward(&x),
+        None => Ok(x),
+    }
+}
+
+/// Blocks, and a norm behind the last; `x, y: [n, t, width]`. Errors: as [`MultiHeadAttention`].
+///
+/// The parameters are `layers (12 width^2 + 13 width) + 2 width` numbers.
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct Transformer {
+    blocks: Vec<TransformerBlock>,
+    norm: LayerNorm,
+    causal: bool,
+}
+
+impl Transformer {
+    /// A network with scopes named `transformer`. Errors: as [`TransformerBlock::new`].
+    pub fn new(cx: &mut InitCx, config: &TransformerConfig) -> Result<Self> {
+        let blocks = (0..config.layers).map(|_| TransformerBlock::new(cx, config)).collect::<Result<_>>()?;
+        let net = Transformer { blocks, norm: LayerNorm::new(cx, [config.width])?, causal: config.causal };
+        net.name_scopes("transformer");
+        Ok(net)
+    }
+}
+
+impl Layer for Transformer {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let [_, t, _] = extents(x, "transformer")?;
+        let mask = if self.causal { Some(causal_mask(&x.device(), t)?) } else { None };
+        let mut y = x.clone();
+        for block in &self.blocks {
+            y = block.forward_with(&y, mask.as_ref())?;
+        }
+        self.norm.forward(&y)
+    }
+}
