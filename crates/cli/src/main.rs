@@ -1,6 +1,7 @@
 //! The `remat` command.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod budget;
 mod digits;
 mod interrupt;
@@ -42,6 +43,8 @@ enum Command {
     Promise(promise::Options),
     /// Plan any graph under a memory budget: what to compute again, when to free, and where everything lies.
     Plan(Box<plan::Options>),
+    /// Time one piece of work and say what share of the machine's speed it reaches.
+    Bench(bench::Options),
 }
 
 #[derive(Subcommand)]
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Train(Recipe::Digits(options)) => digits::run(&options),
         Command::Promise(options) => promise::run(&options),
         Command::Plan(options) => plan::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match result {
         Ok(()) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),
