@@ -6,6 +6,7 @@
 //!
 //! * Forward and input gradient are both a *correlation* (module `correlate`): register tiles that read a padded copy of
 //!   a band of the image at one offset per tap. No im2col matrix exists, and a 1x1 kernel is a plain product.
+//! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`).
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
 //!   partial sums over the images.
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
@@ -21,6 +22,7 @@ use kernel::ConvKernels;
 use remat_types::{Error, ErrorKind, Result};
 
 mod correlate;
+mod depthwise;
 mod direct;
 mod kernel;
 mod plane;
@@ -241,7 +243,7 @@ impl ConvElement for half::bf16 {}
 /// Bytes of workspace that [`forward`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    T::conv_kernels().map_or(0, |kernels| correlate::workspace_bytes(&geom.forward(), kernels, threads.max(1)))
+    T::conv_kernels().map_or(0, |kernels| correlation_bytes(&geom.forward(), kernels, threads.max(1)))
 }
 
 /// `y = x * weight`, overwriting `y`; see the module and [`Conv2d`] for shapes.
@@ -253,16 +255,36 @@ pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) ->
 pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T], y: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), weight.len(), y.len());
     match T::conv_kernels() {
-        Some(kernels) => correlate::run(pool, kernels, &geom.forward(), x, weight, y, workspace),
+        Some(kernels) => run_correlation(pool, kernels, &geom.forward(), x, weight, y, workspace),
         None => direct::forward(pool, geom, x, weight, y),
     }
+}
+
+fn correlation_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
+    if depthwise::fits(corr) {
+        return depthwise::workspace_bytes(corr, kernels, threads);
+    }
+    correlate::workspace_bytes(corr, kernels, threads)
+}
+
+fn run_correlation<T: ConvElement>(
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    corr: &Correlation,
+    src: &[T],
+    weight: &[T],
+    dst: &mut [T],
+    workspace: &mut [u8],
+) {
+    let run = if depthwise::fits(corr) { depthwise::run } else { correlate::run };
+    run(pool, kernels, corr, src, weight, dst, workspace);
 }
 
 /// Bytes of workspace that [`input_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
     T::conv_kernels().map_or(0, |kernels| {
-        let phases = geom.input_grad().map(|corr| correlate::workspace_bytes(&corr, kernels, threads.max(1)));
+        let phases = geom.input_grad().map(|corr| correlation_bytes(&corr, kernels, threads.max(1)));
         phases.max().unwrap_or(0)
     })
 }
@@ -285,7 +307,7 @@ pub fn input_grad<T: ConvElement>(
     geom.assert_lengths(dx.len(), weight.len(), dy.len());
     match T::conv_kernels() {
         Some(kernels) => {
-            geom.input_grad().for_each(|corr| correlate::run(pool, kernels, &corr, dy, weight, dx, workspace));
+            geom.input_grad().for_each(|corr| run_correlation(pool, kernels, &corr, dy, weight, dx, workspace));
         }
         None => direct::input_grad(pool, geom, dy, weight, dx),
     }
@@ -294,7 +316,12 @@ pub fn input_grad<T: ConvElement>(
 /// Bytes of workspace that [`weight_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    T::conv_kernels().map_or(0, |kernels| weight_grad::workspace_bytes(geom, kernels, threads.max(1)))
+    T::conv_kernels().map_or(0, |kernels| {
+        if depthwise::has_weight_grad(geom) {
+            return depthwise::weight_grad_workspace_bytes(geom, kernels, threads.max(1));
+        }
+        weight_grad::workspace_bytes(geom, kernels, threads.max(1))
+    })
 }
 
 /// The gradient of the weight, `dw: [k, c / groups, r, s]` from `x` and `dy: [n, k, oh, ow]`, overwriting `dw`.
@@ -307,9 +334,22 @@ pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize
 pub fn weight_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], dy: &[T], dw: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), dw.len(), dy.len());
     match T::conv_kernels() {
-        Some(kernels) => weight_grad::run(pool, kernels, geom, x, dy, dw, workspace),
+        Some(kernels) => run_weight_grad(pool, kernels, geom, x, dy, dw, workspace),
         None => direct::weight_grad(pool, geom, x, dy, dw),
     }
+}
+
+fn run_weight_grad<T: ConvElement>(
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    geom: &Conv2d,
+    x: &[T],
+    dy: &[T],
+    dw: &mut [T],
+    workspace: &mut [u8],
+) {
+    let run = if depthwise::has_weight_grad(geom) { depthwise::weight_grad } else { weight_grad::run };
+    run(pool, kernels, geom, x, dy, dw, workspace);
 }
 
 /// A caller's workspace, handed out piece by piece, each piece aligned to a cache line.

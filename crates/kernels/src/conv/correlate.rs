@@ -53,12 +53,12 @@ impl Axis {
         (at.rem_euclid(divisor) == 0).then(|| usize::try_from(at / divisor).expect("taps are counted from the least"))
     }
 
-    fn taps(&self) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
+    pub(super) fn taps(&self) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
         (0..self.kernel).filter_map(|r| self.tap(r).map(|at| (r, at)))
     }
 
     /// Padded elements that one output reads across, at least 1.
-    fn span(&self) -> usize {
+    pub(super) fn span(&self) -> usize {
         self.taps().map(|(_, at)| at + 1).max().unwrap_or(1)
     }
 }
@@ -76,6 +76,14 @@ pub(super) struct Correlation {
     pub weight_group: usize,
     pub weight_out: usize,
     pub weight_src: usize,
+}
+
+impl Correlation {
+    /// The taps that take part: place in the kernel, and how far past the output's place it reads, down and across.
+    pub(super) fn taps(&self) -> impl Iterator<Item = (usize, [usize; 2])> + '_ {
+        let cols = &self.cols;
+        self.rows.taps().flat_map(move |(r, row)| cols.taps().map(move |(s, col)| (r * cols.kernel + s, [row, col])))
+    }
 }
 
 /// How a correlation is cut and laid out: a pure function of its sizes, the threads and the instruction set.
@@ -163,7 +171,7 @@ pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &Conv
 }
 
 /// Images, shared by tasks that write disjoint parts.
-struct Images<T>(*mut T);
+pub(super) struct Images<T>(pub *mut T);
 
 // SAFETY: each task writes elements of its own, and `T: Send` values may be written by any thread.
 unsafe impl<T: Send> Sync for Images<T> {}

@@ -28,6 +28,35 @@ pub(super) type OuterTile<T> = unsafe fn(
     ldc: usize,
 );
 
+/// `y[i * y_row + j] = sum over p < taps of w[p] * x[i * x_row + offsets[p] + j]` for `j < width`, in the order of `p`, for
+/// the rows `i` of the tile.
+///
+/// # Safety
+/// The processor has the table's instruction set and `width >= lanes`. Readable: `taps` elements at `w` and offsets, and
+/// `width` elements at each named row of `x`. Writable: `width` elements at each row of `y`.
+pub(super) type DepthRows<T> = unsafe fn(
+    taps: usize,
+    w: *const T,
+    x: *const T,
+    offsets: *const usize,
+    x_row: usize,
+    y: *mut T,
+    y_row: usize,
+    width: usize,
+);
+
+/// `sums[p * lanes + j % lanes] += x[i * x_row + offsets[p] + j] * d[i * width + j]` over `[i, j] < size`, row by row, for
+/// the taps `p` of the kernel.
+///
+/// # Safety
+/// The processor has the table's instruction set. Readable: the taps' offsets, `width` elements at each named row of `x`
+/// and of `d`. Readable and writable: a vector for each tap at `sums`.
+pub(super) type DepthTaps<T> =
+    unsafe fn(size: [usize; 2], x: *const T, offsets: *const usize, x_row: usize, d: *const T, sums: *mut T);
+
+/// Rows of the largest depthwise tile.
+pub(super) const ROWS: usize = 4;
+
 /// The convolution kernels of one element type for one instruction set.
 pub struct ConvKernels<T: 'static> {
     pub(super) lanes: usize,
@@ -35,6 +64,10 @@ pub struct ConvKernels<T: 'static> {
     pub(super) shift: &'static [(usize, ShiftTile<T>)],
     /// `outer[mr - 1][nv - 1]` is a tile of `mr` rows and `nv * lanes` columns.
     pub(super) outer: &'static [[OuterTile<T>; 2]],
+    /// `depth[rows - 1]` is a tile of `rows` rows.
+    pub(super) depth: [DepthRows<T>; ROWS],
+    /// `taps[n - 1]` holds the sums of `n` taps.
+    pub(super) taps: &'static [DepthTaps<T>],
 }
 
 impl<T> ConvKernels<T> {
@@ -124,6 +157,80 @@ unsafe fn outer<V: Simd, const MR: usize, const NV: usize>(
     }
 }
 
+#[inline(always)]
+unsafe fn depth_rows<V: Simd, const R: usize>(
+    taps: usize,
+    w: *const V::Elem,
+    x: *const V::Elem,
+    offsets: *const usize,
+    x_row: usize,
+    y: *mut V::Elem,
+    y_row: usize,
+    width: usize,
+) {
+    // SAFETY: the caller keeps the contract of `DepthRows`; `j + LANES <= width` at each step.
+    unsafe {
+        let mut j = 0;
+        while j < width {
+            // The last vector overlaps the one before it and computes the same again.
+            j = j.min(width - V::LANES);
+            let mut acc = [V::splat(V::Elem::default()); R];
+            for p in 0..taps {
+                let (w, x) = (V::splat(*w.add(p)), x.add(*offsets.add(p) + j));
+                for i in 0..R {
+                    acc[i] = w.mul_add(V::load(x.add(i * x_row)), acc[i]);
+                }
+            }
+            for i in 0..R {
+                acc[i].store(y.add(i * y_row + j));
+            }
+            j += V::LANES;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn depth_taps<V: Simd, const P: usize>(
+    size: [usize; 2],
+    x: *const V::Elem,
+    offsets: *const usize,
+    x_row: usize,
+    d: *const V::Elem,
+    sums: *mut V::Elem,
+) {
+    let [height, width] = size;
+    // SAFETY: the caller keeps the contract of `DepthTaps`; the last, shorter vector of a row is loaded by its mask.
+    unsafe {
+        let mut acc = [V::splat(V::Elem::default()); P];
+        let mut taps = [x; P];
+        for p in 0..P {
+            acc[p] = V::load(sums.add(p * V::LANES));
+            taps[p] = x.add(*offsets.add(p));
+        }
+        let whole = width / V::LANES * V::LANES;
+        for i in 0..height {
+            let d = d.add(i * width);
+            let mut j = 0;
+            while j < whole {
+                let dy = V::load(d.add(j));
+                for p in 0..P {
+                    acc[p] = dy.mul_add(V::load(taps[p].add(i * x_row + j)), acc[p]);
+                }
+                j += V::LANES;
+            }
+            if j < width {
+                let dy = V::load_first(d.add(j), width - j);
+                for p in 0..P {
+                    acc[p] = dy.mul_add(V::load_first(taps[p].add(i * x_row + j), width - j), acc[p]);
+                }
+            }
+        }
+        for p in 0..P {
+            acc[p].store(sums.add(p * V::LANES));
+        }
+    }
+}
+
 /// Wraps the kernels in functions compiled for an instruction set.
 macro_rules! compiled_for {
     ($module:ident $(, $features:literal)?) => {
@@ -154,6 +261,32 @@ macro_rules! compiled_for {
                 // SAFETY: same contract.
                 unsafe { super::outer::<V, MR, NV>(size, x, offsets, step, d, c, ldc) }
             }
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn depth_rows<V: Simd, const R: usize>(
+                taps: usize,
+                w: *const V::Elem,
+                x: *const V::Elem,
+                offsets: *const usize,
+                x_row: usize,
+                y: *mut V::Elem,
+                y_row: usize,
+                width: usize,
+            ) {
+                // SAFETY: same contract.
+                unsafe { super::depth_rows::<V, R>(taps, w, x, offsets, x_row, y, y_row, width) }
+            }
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn depth_taps<V: Simd, const P: usize>(
+                size: [usize; 2],
+                x: *const V::Elem,
+                offsets: *const usize,
+                x_row: usize,
+                d: *const V::Elem,
+                sums: *mut V::Elem,
+            ) {
+                // SAFETY: same contract.
+                unsafe { super::depth_taps::<V, P>(size, x, offsets, x_row, d, sums) }
+            }
         }
     };
 }
@@ -171,8 +304,17 @@ macro_rules! table {
             lanes: <$vector as Simd>::LANES,
             shift: &[$(($nv, $module::shift::<$vector, $mr, $nv>)),*],
             outer: &[$([$module::outer::<$vector, $rows, 1>, $module::outer::<$vector, $rows, 2>]),*],
+            depth: [
+                $module::depth_rows::<$vector, 1>,
+                $module::depth_rows::<$vector, 2>,
+                $module::depth_rows::<$vector, 3>,
+                $module::depth_rows::<$vector, 4>,
+            ],
+            // a kernel of 3 x 3 at once: 9 sums and 9 addresses, of which the compiler keeps most in registers
+            taps: table!(taps, $module, $vector, [1 2 3 4 5 6 7 8 9]),
         }
     };
+    (taps, $module:ident, $vector:ty, [$($taps:literal)*]) => { &[$($module::depth_taps::<$vector, $taps>),*] };
     // 16 registers: 6 x 2 sums, 2 loads, 2 broadcasts in flight. (4 x 3 needs 17: the compiler spills a sum in the inner
     // loop, which costs half the speed.) Few rows get more columns, to hide the latency.
     (16 registers, $module:ident, $vector:ty) => {

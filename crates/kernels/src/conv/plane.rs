@@ -38,15 +38,16 @@ impl Plane {
     /// Copies rows `first ..` of the phases of each channel of `src` (`[channels, height, width]`) to `out`.
     pub(super) fn copy<T: Copy + Default>(&self, src: &[T], first: usize, out: &mut [T]) {
         let [height, width] = self.size;
-        let mut rows = out.chunks_exact_mut(self.pitch);
+        let mut phases = out.chunks_exact_mut(self.phase_len());
         for channel in src.chunks_exact(height * width) {
             for phase_row in 0..self.phases[0] {
                 for phase_col in 0..self.phases[1] {
-                    for i in 0..self.rows {
-                        let row = rows.next().expect("the copy has a row for each channel, phase and row");
+                    let phase = phases.next().expect("the copy has a plane for each channel and phase");
+                    let columns = self.columns(phase_col);
+                    for (i, row) in phase.chunks_exact_mut(self.pitch).enumerate() {
                         let y = ((first + i) * self.stride[0] + phase_row) as isize - self.pad[0];
                         match usize::try_from(y) {
-                            Ok(y) if y < height => self.copy_row(&channel[y * width..][..width], phase_col, row),
+                            Ok(y) if y < height => self.copy_row(&channel[y * width..][..width], &columns, row),
                             _ => row.fill(T::default()),
                         }
                     }
@@ -55,20 +56,27 @@ impl Plane {
         }
     }
 
-    /// Every `stride`-th element of a padded row, from `phase` on.
-    fn copy_row<T: Copy + Default>(&self, src: &[T], phase: usize, out: &mut [T]) {
+    /// Which places of a phase's rows are source columns.
+    fn columns(&self, phase: usize) -> Columns {
         let (stride, shift) = (self.stride[1], phase as isize - self.pad[1]);
         // First place whose source column is not negative, and first whose column is past the end.
-        let begin = places_before(-shift, stride).min(out.len());
-        let end = places_before(src.len() as isize - shift, stride).clamp(begin, out.len());
+        let begin = places_before(-shift, stride).min(self.pitch);
+        let end = places_before(self.size[1] as isize - shift, stride).clamp(begin, self.pitch);
+        let start = if begin == end { 0 } else { ((begin * stride) as isize + shift) as usize };
+        Columns { begin, end, start }
+    }
+
+    /// Every `stride`-th element of a padded row.
+    #[inline]
+    fn copy_row<T: Copy + Default>(&self, src: &[T], columns: &Columns, out: &mut [T]) {
+        let &Columns { begin, end, start } = columns;
         out[..begin].fill(T::default());
         out[end..].fill(T::default());
         if begin == end {
             return;
         }
-        let start = ((begin * stride) as isize + shift) as usize;
         let out = &mut out[begin..end];
-        match stride {
+        match self.stride[1] {
             1 => copy_short(&src[start..start + out.len()], out),
             2 => {
                 // Pairs have a known length, so this becomes shuffles; the last element may have no partner.
@@ -78,13 +86,20 @@ impl Plane {
                 }
                 out[last] = src[start + 2 * last];
             }
-            _ => {
+            stride => {
                 for (y, &x) in out.iter_mut().zip(src[start..].iter().step_by(stride)) {
                     *y = x;
                 }
             }
         }
     }
+}
+
+/// Places `begin .. end` of a row of a phase are the source columns from `start` on, a stride apart; the others are zero.
+struct Columns {
+    begin: usize,
+    end: usize,
+    start: usize,
 }
 
 /// `to.copy_from_slice(from)` for rows of images: inline moves of fixed length instead of a call per row. The last move
@@ -112,5 +127,7 @@ pub(super) fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
 
 /// Number of places `j` with `j * stride < limit`.
 pub(super) fn places_before(limit: isize, stride: usize) -> usize {
-    usize::try_from(limit).unwrap_or(0).div_ceil(stride)
+    let limit = usize::try_from(limit).unwrap_or(0);
+    // A division takes as long as the copy of a short row.
+    if stride == 1 { limit } else { limit.div_ceil(stride) }
 }

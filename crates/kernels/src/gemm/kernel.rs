@@ -68,6 +68,11 @@ unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
     unsafe {
         let zero = V::splat(V::Elem::default());
         let mut acc = [[zero; NV]; MR];
+        // C is needed at the end, and comes from far away: a miss there would cost as much as a fifth of the loop.
+        for i in 0..MR {
+            V::prefetch(c.wrapping_add(i * ldc));
+            V::prefetch(c.wrapping_add(i * ldc + NV * V::LANES - 1));
+        }
         for _ in 0..kc {
             let mut row = [zero; NV];
             for j in 0..NV {
