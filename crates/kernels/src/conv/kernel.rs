@@ -1,16 +1,39 @@
 //! Micro-kernels of convolution, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
+use crate::gemm::kernel as gemm;
 use crate::simd::{Isa, Simd, Wide};
 
-/// `c[i * ldc + j] = sum over p < depth of a[p * mr + i] * x[offsets[p] + j]`, in the order of `p`, for a tile of `mr`
-/// rows and `nv * lanes` columns.
+/// Columns of the widest panel: two vectors of sixteen.
+pub(super) const MAX_COLUMNS: usize = 32;
+
+/// Columns of a panel that lie side by side in the source.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    /// First column in the panel, and columns.
+    pub at: usize,
+    pub len: usize,
+    /// Place of the first one in the source.
+    pub from: usize,
+    /// Row (or image) and place in it.
+    pub row: usize,
+    pub col: usize,
+}
+
+/// `out[p * width + run.at + j] = x[offsets[p] + run.from + j]` for `j < run.len`, for each step `p < depth` and run.
 ///
 /// # Safety
-/// The processor has the table's instruction set. Readable: `depth * mr` elements at `a`, `depth` offsets, `nv * lanes`
-/// elements at each `x + offsets[p]`. Writable: as many at each `c + i * ldc`.
-pub(super) type ShiftTile<T> =
-    unsafe fn(depth: usize, a: *const T, x: *const T, offsets: *const usize, c: *mut T, ldc: usize);
+/// The processor has the table's instruction set; runs are ordered by `at`. Readable: `depth` offsets, and `run.len` rounded
+/// up to whole vectors at each named place of `x`. Writable: `depth * width` elements and one vector more at `out`.
+pub(super) type Pack<T> = unsafe fn(
+    depth: usize,
+    x: *const T,
+    offsets: *const usize,
+    runs: *const Run,
+    count: usize,
+    out: *mut T,
+    width: usize,
+);
 
 /// `c[i * ldc + j] += sum over (h, w) of x[offsets[i] + h * row + w * step] * d[(h * width + w) * nv * lanes + j]`, in
 /// row-major order of `(h, w)`, for a tile of `mr` rows and `nv * lanes` columns.
@@ -60,8 +83,9 @@ pub(super) const ROWS: usize = 4;
 /// The convolution kernels of one element type for one instruction set.
 pub struct ConvKernels<T: 'static> {
     pub(super) lanes: usize,
-    /// `shift[mr - 1]` is a tile of `mr` rows and `.0 * lanes` columns.
-    pub(super) shift: &'static [(usize, ShiftTile<T>)],
+    /// The product's kernels for the same instruction set.
+    pub(super) gemm: &'static gemm::Kernels<T>,
+    pub(super) pack: Pack<T>,
     /// `outer[mr - 1][nv - 1]` is a tile of `mr` rows and `nv * lanes` columns.
     pub(super) outer: &'static [[OuterTile<T>; 2]],
     /// `depth[rows - 1]` is a tile of `rows` rows.
@@ -70,43 +94,38 @@ pub struct ConvKernels<T: 'static> {
     pub(super) taps: &'static [DepthTaps<T>],
 }
 
-impl<T> ConvKernels<T> {
-    /// Columns of the widest `shift` tile.
-    pub(super) fn widest_shift(&self) -> usize {
-        self.shift.iter().map(|tile| tile.0 * self.lanes).max().unwrap_or(0)
-    }
-}
-
 #[inline(always)]
-unsafe fn shift<V: Simd, const MR: usize, const NV: usize>(
+unsafe fn pack<V: Simd>(
     depth: usize,
-    mut a: *const V::Elem,
     x: *const V::Elem,
     offsets: *const usize,
-    c: *mut V::Elem,
-    ldc: usize,
+    runs: *const Run,
+    count: usize,
+    out: *mut V::Elem,
+    width: usize,
 ) {
-    // SAFETY: the caller keeps the contract of `ShiftTile`.
+    // SAFETY: the caller keeps the contract of `Pack`. What a vector writes past its run is overwritten by the next run, or
+    // by the next step, or lies in the room after the panel.
     unsafe {
-        let zero = V::splat(V::Elem::default());
-        let mut acc = [[zero; NV]; MR];
-        for p in 0..depth {
-            let x = x.add(*offsets.add(p));
-            let mut row = [zero; NV];
-            for j in 0..NV {
-                row[j] = V::load(x.add(j * V::LANES));
+        if count == 1 && width == 2 * V::LANES {
+            let x = x.add((*runs).from);
+            for p in 0..depth {
+                let (x, out) = (x.add(*offsets.add(p)), out.add(p * width));
+                let (low, high) = (V::load(x), V::load(x.add(V::LANES)));
+                low.store(out);
+                high.store(out.add(V::LANES));
             }
-            for i in 0..MR {
-                let w = V::splat(*a.add(i));
-                for j in 0..NV {
-                    acc[i][j] = w.mul_add(row[j], acc[i][j]);
-                }
-            }
-            a = a.add(MR);
+            return;
         }
-        for i in 0..MR {
-            for j in 0..NV {
-                acc[i][j].store(c.add(i * ldc + j * V::LANES));
+        for p in 0..depth {
+            let (x, out) = (x.add(*offsets.add(p)), out.add(p * width));
+            for i in 0..count {
+                let run = &*runs.add(i);
+                let (x, out) = (x.add(run.from), out.add(run.at));
+                V::load(x).store(out);
+                if run.len > V::LANES {
+                    V::load(x.add(V::LANES)).store(out.add(V::LANES));
+                }
             }
         }
     }
@@ -235,18 +254,19 @@ unsafe fn depth_taps<V: Simd, const P: usize>(
 macro_rules! compiled_for {
     ($module:ident $(, $features:literal)?) => {
         mod $module {
-            use super::Simd;
+            use super::{Run, Simd};
             $(#[target_feature(enable = $features)])?
-            pub(super) unsafe fn shift<V: Simd, const MR: usize, const NV: usize>(
+            pub(super) unsafe fn pack<V: Simd>(
                 depth: usize,
-                a: *const V::Elem,
                 x: *const V::Elem,
                 offsets: *const usize,
-                c: *mut V::Elem,
-                ldc: usize,
+                runs: *const Run,
+                count: usize,
+                out: *mut V::Elem,
+                width: usize,
             ) {
                 // SAFETY: same contract.
-                unsafe { super::shift::<V, MR, NV>(depth, a, x, offsets, c, ldc) }
+                unsafe { super::pack::<V>(depth, x, offsets, runs, count, out, width) }
             }
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn outer<V: Simd, const MR: usize, const NV: usize>(
@@ -297,12 +317,14 @@ compiled_for!(avx2, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
 compiled_for!(avx512, "avx512f");
 
-/// A table: the module, the vector type, `(rows, vectors)` of each shift tile, rows of each outer tile.
+/// A table: the module, the vector type, the product's kernels, rows of each outer tile (no more than 8, since the kernel
+/// holds an address for each).
 macro_rules! table {
-    ($module:ident, $vector:ty, [$($mr:literal x $nv:literal),*], [$($rows:literal)*]) => {
-        &ConvKernels {
+    ($module:ident, $vector:ty, $gemm:expr, [$($rows:literal)*]) => {
+        ConvKernels {
             lanes: <$vector as Simd>::LANES,
-            shift: &[$(($nv, $module::shift::<$vector, $mr, $nv>)),*],
+            gemm: $gemm,
+            pack: $module::pack::<$vector>,
             outer: &[$([$module::outer::<$vector, $rows, 1>, $module::outer::<$vector, $rows, 2>]),*],
             depth: [
                 $module::depth_rows::<$vector, 1>,
@@ -315,43 +337,34 @@ macro_rules! table {
         }
     };
     (taps, $module:ident, $vector:ty, [$($taps:literal)*]) => { &[$($module::depth_taps::<$vector, $taps>),*] };
-    // 16 registers: 6 x 2 sums, 2 loads, 2 broadcasts in flight. (4 x 3 needs 17: the compiler spills a sum in the inner
-    // loop, which costs half the speed.) Few rows get more columns, to hide the latency.
-    (16 registers, $module:ident, $vector:ty) => {
-        table!($module, $vector, [1 x 8, 2 x 4, 3 x 3, 4 x 2, 5 x 2, 6 x 2], [1 2 3 4 5 6])
-    };
-    // 32 registers; no more than 8 rows, since `outer` holds an address for each.
-    (32 registers, $module:ident, $vector:ty) => {
-        table!(
-            $module, $vector, [1 x 8, 2 x 8, 3 x 6, 4 x 6, 5 x 4, 6 x 4, 7 x 3, 8 x 3], [1 2 3 4 5 6 7 8]
-        )
-    };
 }
 
 /// The f32 kernels for `isa`.
-pub(super) fn f32_kernels(isa: Isa) -> &'static ConvKernels<f32> {
+pub(super) fn f32_kernels(isa: Isa) -> ConvKernels<f32> {
+    let gemm = gemm::f32_kernels(isa);
     match isa {
-        Isa::Portable => table!(16 registers, portable, Wide<f32, 4>),
+        Isa::Portable => table!(portable, Wide<f32, 4>, gemm, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => table!(16 registers, avx2, std::arch::x86_64::__m256),
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, gemm, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => table!(32 registers, avx512, std::arch::x86_64::__m512),
+        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512, gemm, [1 2 3 4 5 6 7 8]),
     }
 }
 
 /// The f64 kernels for `isa`.
-pub(super) fn f64_kernels(isa: Isa) -> &'static ConvKernels<f64> {
+pub(super) fn f64_kernels(isa: Isa) -> ConvKernels<f64> {
+    let gemm = gemm::f64_kernels(isa);
     match isa {
-        Isa::Portable => table!(16 registers, portable, Wide<f64, 2>),
+        Isa::Portable => table!(portable, Wide<f64, 2>, gemm, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => table!(16 registers, avx2, std::arch::x86_64::__m256d),
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, gemm, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => table!(32 registers, avx512, std::arch::x86_64::__m512d),
+        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512d, gemm, [1 2 3 4 5 6 7 8]),
     }
 }
 
 /// The portable kernels with the tiles of AVX-512, so that their blocking is tested on processors without it.
 #[cfg(test)]
-pub(super) fn f32_kernels_as_wide_as_avx512() -> &'static ConvKernels<f32> {
-    table!(32 registers, portable, Wide<f32, 16>)
+pub(super) fn f32_kernels_as_wide_as_avx512() -> ConvKernels<f32> {
+    table!(portable, Wide<f32, 16>, gemm::f32_kernels_as_wide_as_avx512(), [1 2 3 4 5 6 7 8])
 }
