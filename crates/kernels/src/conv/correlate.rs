@@ -292,23 +292,29 @@ fn pack_weights<T: ConvElement>(
     packed: &mut [T],
 ) {
     let (panels, depth) = (outs.div_ceil(mr), channels.len() * used.len());
-    for panel in 0..panels {
-        let rows = part_range(outs, panels, panel);
-        let height = rows.len();
-        let packed = &mut packed[rows.start * depth..rows.end * depth];
-        if corr.weight_src == used.len() {
+    if corr.weight_src == used.len() {
+        for panel in 0..panels {
+            let rows = part_range(outs, panels, panel);
             let from = &weight[rows.start * corr.weight_out + channels.start * corr.weight_src..];
-            assert!(from.len() >= (height - 1) * corr.weight_out + depth);
-            // SAFETY: `height` rows, `weight_out` apart, of `depth` contiguous elements, by the assert.
-            unsafe { transpose_into(from.as_ptr(), corr.weight_out as isize, 1, height, depth, height, packed) };
-            continue;
+            assert!(from.len() >= (rows.len() - 1) * corr.weight_out + depth);
+            let packed = &mut packed[rows.start * depth..rows.end * depth];
+            // SAFETY: these rows, `weight_out` apart, of `depth` contiguous elements, by the assert.
+            unsafe {
+                transpose_into(from.as_ptr(), corr.weight_out as isize, 1, rows.len(), depth, rows.len(), packed)
+            };
         }
-        let mut slots = packed.chunks_exact_mut(height);
-        for c in channels.clone() {
-            for (&tap, slot) in used.iter().zip(&mut slots) {
-                let from = weight[rows.start * corr.weight_out + c * corr.weight_src + tap..].iter();
-                for (slot, &w) in slot.iter_mut().zip(from.step_by(corr.weight_out)) {
-                    *slot = w;
+        return;
+    }
+    // The weights of a source channel lie together, so they are read once, for all panels.
+    for (at, c) in channels.enumerate() {
+        for panel in 0..panels {
+            let rows = part_range(outs, panels, panel);
+            let from = &weight[rows.start * corr.weight_out + c * corr.weight_src..];
+            let packed = &mut packed[rows.start * depth + at * used.len() * rows.len()..][..used.len() * rows.len()];
+            for (&tap, slots) in used.iter().zip(packed.chunks_exact_mut(rows.len())) {
+                let from = &from[tap..][..(rows.len() - 1) * corr.weight_out + 1];
+                for (i, slot) in slots.iter_mut().enumerate() {
+                    *slot = from[i * corr.weight_out];
                 }
             }
         }

@@ -6,8 +6,9 @@
 
 use super::correlate::{Correlation, Images};
 use super::kernel::{ConvKernels, ROWS};
-use super::plane::{Plane, copy_short};
+use super::plane::Plane;
 use super::{Conv2d, ConvElement, Workspace};
+use crate::gemm::pack::copy_short;
 use crate::pool::{Pool, part_range};
 
 /// Bytes of the padded copy of a band: with the rows of the result beside it, it stays in a 32 KiB L1 cache.

@@ -1,5 +1,7 @@
 //! The padded copy of a band of rows of an image: what the tiles read instead of an im2col matrix.
 
+use crate::gemm::pack::copy_short;
+
 /// Where a copy comes from and how it is laid out.
 ///
 /// In padded coordinates, row `y` is source row `y - pad`. With stride `s`, phase `p` of an axis holds the padded places
@@ -70,8 +72,8 @@ impl Plane {
     #[inline]
     fn copy_row<T: Copy + Default>(&self, src: &[T], columns: &Columns, out: &mut [T]) {
         let &Columns { begin, end, start } = columns;
-        out[..begin].fill(T::default());
-        out[end..].fill(T::default());
+        zero_short(&mut out[..begin]);
+        zero_short(&mut out[end..]);
         if begin == end {
             return;
         }
@@ -102,26 +104,14 @@ struct Columns {
     start: usize,
 }
 
-/// `to.copy_from_slice(from)` for rows of images: inline moves of fixed length instead of a call per row. The last move
-/// overlaps the one before it.
+/// `to.fill(0)` for the borders of images: no call for the usual one or two.
 #[inline]
-pub(super) fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
-    const STEP: usize = 8;
-    const HALF: usize = STEP / 2;
-    let len = from.len();
-    assert_eq!(len, to.len());
-    if len >= STEP {
-        for (to, from) in to.chunks_exact_mut(STEP).zip(from.chunks_exact(STEP)) {
-            to.copy_from_slice(from);
-        }
-        to[len - STEP..][..STEP].copy_from_slice(&from[len - STEP..][..STEP]);
-    } else if len >= HALF {
-        to[..HALF].copy_from_slice(&from[..HALF]);
-        to[len - HALF..][..HALF].copy_from_slice(&from[len - HALF..][..HALF]);
-    } else {
-        for (to, &from) in to.iter_mut().zip(from) {
-            *to = from;
-        }
+fn zero_short<T: Copy + Default>(to: &mut [T]) {
+    match to {
+        [] => {}
+        [a] => *a = T::default(),
+        [a, b] => (*a, *b) = (T::default(), T::default()),
+        _ => to.fill(T::default()),
     }
 }
 

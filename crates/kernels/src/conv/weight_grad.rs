@@ -44,6 +44,8 @@ struct Plan {
     /// Channels in a task.
     block: usize,
     plane: Plane,
+    /// The image itself is read, without a copy.
+    dense: bool,
     copy_len: usize,
     dy_len: usize,
 }
@@ -70,7 +72,8 @@ impl Plan {
             rows: (band - 1) * geom.stride[0] + (geom.r - 1) * geom.dilation[0] + 1,
             pitch: (geom.ow - 1) * geom.stride[1] + (geom.s - 1) * geom.dilation[1] + 1,
         };
-        let fit = COPY_BYTES / (plane.channel_len() * size);
+        let dense = taps == 1 && geom.stride == [1, 1] && geom.pad == [0, 0];
+        let fit = if dense { group_c } else { COPY_BYTES / (plane.channel_len() * size) };
         let wanted = (threads * TASKS_PER_THREAD).div_ceil(partials * pass.div_ceil(panels));
         let block = if threads == 1 { group_c } else { group_c.div_ceil(wanted) };
         let block = block.min(fit).max(1);
@@ -87,7 +90,8 @@ impl Plan {
             bands,
             block,
             plane,
-            copy_len: block * plane.channel_len(),
+            dense,
+            copy_len: if dense { 0 } else { block * plane.channel_len() },
             dy_len: band * geom.ow * panel,
         }
     }
@@ -144,7 +148,7 @@ pub(super) fn run<T: ConvElement>(
     for (row, offset) in offsets.iter_mut().enumerate() {
         let (c, tap) = (row / plan.taps, row % plan.taps);
         let at = [tap / geom.s * geom.dilation[0], tap % geom.s * geom.dilation[1]];
-        *offset = c * plan.plane.channel_len() + plan.plane.place(at);
+        *offset = if plan.dense { c * geom.h * geom.w } else { c * plan.plane.channel_len() + plan.plane.place(at) };
     }
     let job = Job { geom, plan: &plan, kernels, offsets, x, dy };
     let units = geom.groups * plan.panels;
@@ -208,18 +212,20 @@ impl<T: ConvElement> Job<'_, T> {
             let src = &self.x[channel * image_len..][..channels.len() * image_len];
             for band in 0..plan.bands {
                 let rows = band * plan.band..((band + 1) * plan.band).min(geom.oh);
-                plan.plane.copy(
-                    src,
-                    rows.start * geom.stride[0],
-                    &mut copy[..channels.len() * plan.plane.channel_len()],
-                );
+                let x = if plan.dense {
+                    &src[rows.start * geom.w..]
+                } else {
+                    let copy = &mut copy[..channels.len() * plan.plane.channel_len()];
+                    plan.plane.copy(src, rows.start * geom.stride[0], copy);
+                    &*copy
+                };
                 for (i, unit) in units.clone().enumerate() {
                     let panel = unit % plan.panels;
                     let width = self.transpose_dy(image, group, panel, rows.clone(), dy_band);
-                    // SAFETY: unit `i` of those that start at `sums`; the copy and `dy_band` hold this band.
+                    // SAFETY: unit `i` of those that start at `sums`; `x` and `dy_band` hold this band.
                     unsafe {
                         let sums = sums.add(i * plan.unit_len());
-                        self.tiles(channels.clone(), rows.len(), width, copy, dy_band, sums);
+                        self.tiles(channels.clone(), rows.len(), width, x, dy_band, sums);
                     }
                 }
             }
@@ -229,29 +235,29 @@ impl<T: ConvElement> Job<'_, T> {
     /// All tiles of a band of one unit.
     ///
     /// # Safety
-    /// `sums` is writable for a unit's rows of `channels`; `copy` and `dy` hold `height` rows of output.
+    /// `sums` is writable for a unit's rows of `channels`; `x` and `dy` hold what `height` rows of output read.
     unsafe fn tiles(
         &self,
         channels: std::ops::Range<usize>,
         height: usize,
         width: usize,
-        copy: &[T],
+        x: &[T],
         dy: &[T],
         sums: *mut T,
     ) {
         let (plan, geom) = (self.plan, self.geom);
         let rows = channels.len() * plan.taps;
         let panels = rows.div_ceil(self.kernels.outer.len());
-        let step = [geom.stride[0] * plan.plane.pitch, geom.stride[1]];
+        let step = [geom.stride[0] * if plan.dense { geom.w } else { plan.plane.pitch }, geom.stride[1]];
         for panel in 0..panels {
             let tile_rows = part_range(rows, panels, panel);
             let tile = self.kernels.outer[tile_rows.len() - 1][width / self.kernels.lanes - 1];
-            // SAFETY: offsets count from the first channel of a group, the copy from the first of the block, and both
-            // advance alike; the plane is as large as the last place of the last tap. Rows of `sums` are a panel apart.
+            // SAFETY: offsets count from the first channel of a group, `x` from the first of the block, and both advance
+            // alike; the plane is as large as the last place of the last tap. Rows of `sums` are a panel apart.
             unsafe {
                 tile(
                     [height, geom.ow],
-                    copy.as_ptr(),
+                    x.as_ptr(),
                     self.offsets[tile_rows.clone()].as_ptr(),
                     step,
                     dy.as_ptr(),
