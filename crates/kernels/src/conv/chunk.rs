@@ -5,7 +5,7 @@
 //! rows are shorter than a panel.
 
 use super::ConvElement;
-use super::correlate::{Correlation, Plan};
+use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
 use crate::gemm::kernel::MAX_TILE;
 use crate::pool::part_range;
@@ -18,9 +18,9 @@ pub(super) struct Chunk<'a, T: 'static> {
     plan: &'a Plan,
     kernels: &'a ConvKernels<T>,
     offsets: &'a [usize],
-    /// Packed weights of `outs` output channels, block by block of depth.
+    /// Packed weights of the pass for this group, block by block of depth.
     packed: &'a [T],
-    outs: usize,
+    pass: &'a Pass,
     group: usize,
     /// The first image, and the columns, counted from its first output.
     image: usize,
@@ -34,7 +34,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         kernels: &'a ConvKernels<T>,
         offsets: &'a [usize],
         packed: &'a [T],
-        outs: usize,
+        pass: &'a Pass,
         group: usize,
         chunk: usize,
     ) -> Self {
@@ -46,26 +46,19 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
             let panels = part_range(places.div_ceil(nr), plan.bands, chunk % plan.bands);
             panels.start * nr..(panels.end * nr).min(places)
         };
-        Chunk { corr, plan, kernels, offsets, packed, outs, group, image, columns }
+        Chunk { corr, plan, kernels, offsets, packed, pass, group: pass.groups.start + group, image, columns }
     }
 
-    /// The outputs of panels `panels` of the output channels from `out` on.
+    /// Adds the source channels of the pass to the outputs of panels `panels` of its output channels; the first writes.
     ///
     /// # Safety
     /// `src` and `dst` are as large as the correlation says, and no other thread touches these outputs.
-    pub(super) unsafe fn run(
-        &self,
-        src: &[T],
-        out: usize,
-        panels: std::ops::Range<usize>,
-        dst: *mut T,
-        lane: &mut [T],
-    ) {
+    pub(super) unsafe fn run(&self, src: &[T], panels: std::ops::Range<usize>, dst: *mut T, lane: &mut [T]) {
         let (corr, plan) = (self.corr, self.plan);
         let (copy, block) = lane.split_at_mut(plan.copy_len);
         let src_channel = corr.rows.src * corr.cols.src;
-        for first in (0..corr.src_c).step_by(plan.channels) {
-            let channels = plan.channels.min(corr.src_c - first);
+        for first in self.pass.channels.clone().step_by(plan.channels) {
+            let channels = plan.channels.min(self.pass.channels.end - first);
             let at = ((self.image * corr.groups + self.group) * corr.src_c + first) * src_channel;
             if plan.dense {
                 self.pack(&src[at..], channels * plan.taps, block);
@@ -74,7 +67,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                 self.pack(copy, channels * plan.taps, block);
             }
             // SAFETY: same contract; the block holds all panels of this chunk for these channels.
-            unsafe { self.multiply(block, first, channels, out, panels.clone(), dst) };
+            unsafe { self.multiply(block, first, channels, panels.clone(), dst) };
         }
     }
 
@@ -156,19 +149,11 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
     ///
     /// # Safety
     /// As [`Chunk::run`]; the block is packed.
-    unsafe fn multiply(
-        &self,
-        block: &[T],
-        first: usize,
-        channels: usize,
-        out: usize,
-        panels: std::ops::Range<usize>,
-        dst: *mut T,
-    ) {
+    unsafe fn multiply(&self, block: &[T], first: usize, channels: usize, panels: std::ops::Range<usize>, dst: *mut T) {
         let (plan, gemm) = (self.plan, self.kernels.gemm);
-        let depth = channels * plan.taps;
-        let weights = &self.packed[self.outs * first * plan.taps..][..self.outs * depth];
-        let all = self.outs.div_ceil(gemm.mr());
+        let (depth, outs, out) = (channels * plan.taps, self.pass.outs.len(), self.pass.outs.start);
+        let weights = &self.packed[outs * (first - self.pass.channels.start) * plan.taps..][..outs * depth];
+        let all = outs.div_ceil(gemm.mr());
         let step = (WEIGHT_BLOCK_BYTES / (depth * gemm.mr() * size_of::<T>())).max(1);
         let mut runs = [Run::default(); MAX_COLUMNS];
         for panel in panels.clone().step_by(step) {
@@ -180,7 +165,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                 let count = self.runs(start, valid, contiguous, &mut runs);
                 let x = &block[(start - self.columns.start) * depth..][..width * depth];
                 for panel in some.clone() {
-                    let rows = part_range(self.outs, all, panel);
+                    let rows = part_range(outs, all, panel);
                     let w = &weights[rows.start * depth..rows.end * depth];
                     let tile = gemm.tiles[rows.len() - 1][width / gemm.lanes - 1];
                     // SAFETY: the panels hold `depth` steps; a full tile within an image goes to its rows, any other

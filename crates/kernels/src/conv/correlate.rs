@@ -13,6 +13,8 @@
 //! order. So chunks, and who computes them, may follow the thread count.
 
 use super::chunk::Chunk;
+use std::ops::Range;
+
 use super::kernel::ConvKernels;
 use super::plane::Plane;
 use super::{ConvElement, Workspace};
@@ -123,8 +125,9 @@ pub(super) struct Plan {
     pub bands: usize,
     /// Parts that the output channels are cut into, each a task for every chunk.
     out_parts: usize,
-    /// Output channels and groups whose packed weights are held at a time.
+    /// Output channels, source channels and groups whose packed weights are held at a time.
     pass_out: usize,
+    pass_src: usize,
     pass_groups: usize,
     pub copy_len: usize,
     block_len: usize,
@@ -155,9 +158,16 @@ impl Plan {
         if !dense {
             channels = channels.min((COPY_BYTES / (images * plane.channel_len() * size)).max(1));
         }
-        let row_weights = (corr.src_c * taps * size).max(1);
-        let pass_out = (WEIGHT_BYTES / row_weights / mr * mr).clamp(mr, corr.out_c.max(mr)).min(corr.out_c);
-        let pass_groups = (WEIGHT_BYTES / (row_weights * corr.out_c.max(1))).clamp(1, corr.groups);
+        // Passes over the depth add to the result; passes over output channels would pack all columns again.
+        let block_weights = channels * taps * size;
+        let pass_out = (WEIGHT_BYTES / block_weights.max(1) / mr * mr).clamp(mr, corr.out_c.max(mr)).min(corr.out_c);
+        let blocks = (WEIGHT_BYTES / (pass_out * block_weights).max(1)).max(1);
+        let pass_src = blocks.saturating_mul(channels).min(corr.src_c);
+        let pass_groups = if pass_src == corr.src_c && pass_out == corr.out_c {
+            (WEIGHT_BYTES / (pass_out * pass_src * taps * size).max(1)).clamp(1, corr.groups)
+        } else {
+            1
+        };
         // From here on the plan may follow the threads.
         let wanted = if threads == 1 { 1 } else { threads * TASKS_PER_THREAD };
         let tasks = |images: usize, bands: usize| pass_groups * corr.n.div_ceil(images) * bands;
@@ -174,7 +184,20 @@ impl Plan {
         // Whole vectors are read and written, also past the last column.
         let copy_len = if dense { 0 } else { images * channels * plane.channel_len() + kernels.gemm.lanes };
         let block_len = columns.next_multiple_of(nr) * channels * taps + kernels.gemm.lanes;
-        Plan { plane, dense, taps, channels, images, bands, out_parts, pass_out, pass_groups, copy_len, block_len }
+        Plan {
+            plane,
+            dense,
+            taps,
+            channels,
+            images,
+            bands,
+            out_parts,
+            pass_out,
+            pass_src,
+            pass_groups,
+            copy_len,
+            block_len,
+        }
     }
 
     fn lane_len(&self) -> usize {
@@ -198,7 +221,7 @@ pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &Conv
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.channels * plan.taps);
     size.add::<usize>(plan.taps);
-    size.add::<T>(plan.pass_groups * plan.pass_out * corr.src_c * plan.taps);
+    size.add::<T>(plan.pass_groups * plan.pass_out * plan.pass_src * plan.taps);
     size.add::<T>(lanes * plan.lane_len());
     size.bytes()
 }
@@ -224,45 +247,76 @@ pub(super) fn run<T: ConvElement>(
     let plan = Plan::new(corr, kernels, pool.threads());
     assert_eq!(dst.len(), corr.n * corr.groups * corr.out_c * corr.rows.dst * corr.cols.dst);
     assert_eq!(src.len(), corr.n * corr.groups * corr.src_c * corr.rows.src * corr.cols.src);
-    let depth = corr.src_c * plan.taps;
     let mut ws = Workspace::new(workspace);
     let [offsets, used] = [ws.take::<usize>(plan.channels * plan.taps), ws.take::<usize>(plan.taps)];
-    let packed = ws.take::<T>(plan.pass_groups * plan.pass_out * depth);
+    let packed = ws.take::<T>(plan.pass_groups * plan.pass_out * plan.pass_src * plan.taps);
     let lanes = ws.rest::<T>();
     fill_offsets(corr, &plan, offsets, used);
     let (offsets, used, dst) = (&*offsets, &*used, Images(dst.as_mut_ptr()));
     for group in (0..corr.groups).step_by(plan.pass_groups) {
-        let groups = plan.pass_groups.min(corr.groups - group);
+        let groups = group..(group + plan.pass_groups).min(corr.groups);
         for out in (0..corr.out_c).step_by(plan.pass_out) {
-            let outs = plan.pass_out.min(corr.out_c - out);
-            let part = outs * depth;
-            let blocks = corr.src_c.div_ceil(plan.channels);
-            let pieces = Images(packed.as_mut_ptr());
-            pool.run(groups * blocks, &|task| {
-                let (g, first) = (task / blocks, task % blocks * plan.channels);
-                let channels = first..(first + plan.channels).min(corr.src_c);
-                let at = g * part + outs * first * plan.taps;
-                let pieces = &pieces;
-                // SAFETY: the weights of a group's block of channels, which lie within the packed ones of the pass and
-                // which no other task has.
-                let piece =
-                    unsafe { std::slice::from_raw_parts_mut(pieces.0.add(at), outs * channels.len() * plan.taps) };
-                let weight = &weight[(group + g) * corr.weight_group + out * corr.weight_out..];
-                pack_weights(corr, used, weight, channels, outs, kernels.gemm.mr(), piece);
-            });
-            let packed = &*packed;
-            let chunks = plan.chunks(corr.n);
-            pool.lanes(groups * chunks * plan.out_parts, lanes, plan.lane_len(), |task, lane| {
-                let (g, chunk) = (task / plan.out_parts / chunks, task / plan.out_parts % chunks);
-                let panels = part_range(outs.div_ceil(kernels.gemm.mr()), plan.out_parts, task % plan.out_parts);
-                let packed = &packed[g * part..][..part];
-                let dst = &dst;
-                let chunk = Chunk::new(corr, &plan, kernels, offsets, packed, outs, group + g, chunk);
-                // SAFETY: `src` and `dst` have their sizes, by the asserts above; only this task has these channels of
-                // these columns.
-                unsafe { chunk.run(src, out, panels, dst.0, lane) }
-            });
+            let outs = out..(out + plan.pass_out).min(corr.out_c);
+            for first in (0..corr.src_c).step_by(plan.pass_src) {
+                let channels = first..(first + plan.pass_src).min(corr.src_c);
+                let pass = Pass { groups: groups.clone(), outs: outs.clone(), channels };
+                pass.pack_weights(pool, corr, &plan, kernels, used, weight, packed);
+                let chunks = plan.chunks(corr.n);
+                let packed = &*packed;
+                pool.lanes(groups.len() * chunks * plan.out_parts, lanes, plan.lane_len(), |task, lane| {
+                    let (g, chunk) = (task / plan.out_parts / chunks, task / plan.out_parts % chunks);
+                    let panels =
+                        part_range(outs.len().div_ceil(kernels.gemm.mr()), plan.out_parts, task % plan.out_parts);
+                    let packed = &packed[g * pass.group_len(plan.taps)..][..pass.group_len(plan.taps)];
+                    let dst = &dst;
+                    let chunk = Chunk::new(corr, &plan, kernels, offsets, packed, &pass, g, chunk);
+                    // SAFETY: `src` and `dst` have their sizes, by the asserts above; only this task has these channels of
+                    // these columns.
+                    unsafe { chunk.run(src, panels, dst.0, lane) }
+                });
+            }
         }
+    }
+}
+
+/// What one round of packing weights and running chunks covers.
+pub(super) struct Pass {
+    pub groups: Range<usize>,
+    pub outs: Range<usize>,
+    pub channels: Range<usize>,
+}
+
+impl Pass {
+    /// Packed weights of a group.
+    fn group_len(&self, taps: usize) -> usize {
+        self.outs.len() * self.channels.len() * taps
+    }
+
+    /// Packs the weights of each group, block by block of depth.
+    fn pack_weights<T: ConvElement>(
+        &self,
+        pool: &Pool,
+        corr: &Correlation,
+        plan: &Plan,
+        kernels: &ConvKernels<T>,
+        used: &[usize],
+        weight: &[T],
+        packed: &mut [T],
+    ) {
+        let blocks = self.channels.len().div_ceil(plan.channels);
+        let packed = &mut packed[..self.groups.len() * self.group_len(plan.taps)];
+        let pieces = Images(packed.as_mut_ptr());
+        pool.run(self.groups.len() * blocks, &|task| {
+            let (g, first) = (task / blocks, self.channels.start + task % blocks * plan.channels);
+            let channels = first..(first + plan.channels).min(self.channels.end);
+            let at = g * self.group_len(plan.taps) + self.outs.len() * (first - self.channels.start) * plan.taps;
+            let len = self.outs.len() * channels.len() * plan.taps;
+            let pieces = &pieces;
+            // SAFETY: the weights of a group's block of channels lie within `packed`, and no other task has them.
+            let piece = unsafe { std::slice::from_raw_parts_mut(pieces.0.add(at), len) };
+            let weight = &weight[(self.groups.start + g) * corr.weight_group + self.outs.start * corr.weight_out..];
+            pack_weights(corr, used, weight, channels, self.outs.len(), kernels.gemm.mr(), piece);
+        });
     }
 }
 
@@ -286,7 +340,7 @@ fn pack_weights<T: ConvElement>(
     corr: &Correlation,
     used: &[usize],
     weight: &[T],
-    channels: std::ops::Range<usize>,
+    channels: Range<usize>,
     outs: usize,
     mr: usize,
     packed: &mut [T],
