@@ -8,7 +8,7 @@ use super::correlate::{Correlation, Images};
 use super::kernel::{ConvKernels, ROWS};
 use super::plane::Plane;
 use super::{Conv2d, ConvElement, Workspace};
-use crate::gemm::pack::copy_short;
+use crate::gemm::pack::move_short;
 use crate::pool::{Pool, part_range};
 
 /// Bytes of the padded copy of a band: with the rows of the result beside it, it stays in a 32 KiB L1 cache.
@@ -156,7 +156,7 @@ impl<T: ConvElement> Channel<'_, T> {
                     for (row, values) in buffer.chunks(y_row).take(rows).enumerate() {
                         let out = self.place(dst, band.start + i + row);
                         if corr.cols.dst_step == 1 {
-                            copy_short(&values[..width], std::slice::from_raw_parts_mut(out, width));
+                            move_short(values.as_ptr(), out, width);
                             continue;
                         }
                         for (j, &value) in values[..width].iter().enumerate() {

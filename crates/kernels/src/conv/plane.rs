@@ -1,6 +1,6 @@
 //! The padded copy of a band of rows of an image: what the tiles read instead of an im2col matrix.
 
-use crate::gemm::pack::copy_short;
+use crate::gemm::pack::move_short;
 
 /// Where a copy comes from and how it is laid out.
 ///
@@ -49,7 +49,10 @@ impl Plane {
                     for (i, row) in phase.chunks_exact_mut(self.pitch).enumerate() {
                         let y = ((first + i) * self.stride[0] + phase_row) as isize - self.pad[0];
                         match usize::try_from(y) {
-                            Ok(y) if y < height => self.copy_row(&channel[y * width..][..width], &columns, row),
+                            // SAFETY: row `y` of the channel has `width` elements, and `row` a pitch of them.
+                            Ok(y) if y < height => unsafe {
+                                self.copy_row(channel.as_ptr().add(y * width), &columns, row.as_mut_ptr());
+                            },
                             _ => row.fill(T::default()),
                         }
                     }
@@ -69,28 +72,38 @@ impl Plane {
     }
 
     /// Every `stride`-th element of a padded row.
-    #[inline]
-    fn copy_row<T: Copy + Default>(&self, src: &[T], columns: &Columns, out: &mut [T]) {
+    ///
+    /// # Safety
+    /// `src` is a row of the source, `out` is writable for a pitch.
+    #[inline(always)]
+    unsafe fn copy_row<T: Copy + Default>(&self, src: *const T, columns: &Columns, out: *mut T) {
         let &Columns { begin, end, start } = columns;
-        zero_short(&mut out[..begin]);
-        zero_short(&mut out[end..]);
-        if begin == end {
-            return;
-        }
-        let out = &mut out[begin..end];
-        match self.stride[1] {
-            1 => copy_short(&src[start..start + out.len()], out),
-            2 => {
-                // Pairs have a known length, so this becomes shuffles; the last element may have no partner.
-                let last = out.len() - 1;
-                for (y, pair) in out[..last].iter_mut().zip(src[start..].chunks_exact(2)) {
-                    *y = pair[0];
+        let len = end - begin;
+        // SAFETY: `begin <= end <= pitch`, and the source columns `start + i * stride` for `i < len` are below the width.
+        unsafe {
+            zero_short(out, begin);
+            zero_short(out.add(end), self.pitch - end);
+            let (src, out) = (src.add(start), out.add(begin));
+            match self.stride[1] {
+                1 => move_short(src, out, len),
+                2 => {
+                    // Pairs have a known length, so this becomes shuffles; the last element may have no partner.
+                    const PAIRS: usize = 4;
+                    let mut i = 0;
+                    while i + PAIRS < len {
+                        let pairs = src.add(2 * i).cast::<[[T; 2]; PAIRS]>().read_unaligned();
+                        out.add(i).cast::<[T; PAIRS]>().write_unaligned(pairs.map(|pair| pair[0]));
+                        i += PAIRS;
+                    }
+                    while i < len {
+                        *out.add(i) = *src.add(2 * i);
+                        i += 1;
+                    }
                 }
-                out[last] = src[start + 2 * last];
-            }
-            stride => {
-                for (y, &x) in out.iter_mut().zip(src[start..].iter().step_by(stride)) {
-                    *y = x;
+                stride => {
+                    for i in 0..len {
+                        *out.add(i) = *src.add(i * stride);
+                    }
                 }
             }
         }
@@ -104,14 +117,20 @@ struct Columns {
     start: usize,
 }
 
-/// `to.fill(0)` for the borders of images: no call for the usual one or two.
-#[inline]
-fn zero_short<T: Copy + Default>(to: &mut [T]) {
-    match to {
-        [] => {}
-        [a] => *a = T::default(),
-        [a, b] => (*a, *b) = (T::default(), T::default()),
-        _ => to.fill(T::default()),
+/// Zeros for the borders of images: no call for the usual one or two.
+///
+/// # Safety
+/// `len` elements are writable at `to`.
+#[inline(always)]
+unsafe fn zero_short<T: Copy + Default>(to: *mut T, len: usize) {
+    // SAFETY: each branch writes the first `len` elements.
+    unsafe {
+        match len {
+            0 => {}
+            1 => *to = T::default(),
+            2 => to.cast::<[T; 2]>().write_unaligned([T::default(); 2]),
+            _ => std::slice::from_raw_parts_mut(to, len).fill(T::default()),
+        }
     }
 }
 

@@ -293,21 +293,28 @@ impl<T: ConvElement> Job<'_, T> {
     }
 
     /// Adds the partial sums in order and writes the units of a pass to `dw`, transposed back.
-    fn write(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &[T], dw: &mut [T]) {
+    fn write(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &mut [T], dw: &mut [T]) {
         let plan = self.plan;
-        let channel = |unit: usize| unit / plan.panels * plan.group_k + unit % plan.panels * plan.panel;
-        let end = channel(pass.end - 1) + plan.panel.min(plan.group_k - (pass.end - 1) % plan.panels * plan.panel);
-        let start = channel(pass.start);
-        let sums = &sums[..plan.partials * pass.len() * plan.unit_len()];
-        pool.chunks_mut(&mut dw[start * plan.rows..end * plan.rows], plan.rows, |i, dw| {
-            let (group, k) = ((start + i) / plan.group_k, (start + i) % plan.group_k);
-            let unit = group * plan.panels + k / plan.panel - pass.start;
-            // The last panel of a group may hold fewer columns, but its rows are as far apart.
-            let at = unit * plan.unit_len() + k % plan.panel;
-            for (row, dw) in dw.iter_mut().enumerate() {
-                let partials = sums[at + row * plan.panel..].iter().step_by(pass.len() * plan.unit_len());
-                let sum = partials.fold(T::Sum::default(), |sum, x| T::add(sum, x.widen()));
-                *dw = T::narrow(sum);
+        let (len, partial_len) = (plan.unit_len(), pass.len() * plan.unit_len());
+        let (sums, dw_len, dw) = (Sums(sums.as_mut_ptr()), dw.len(), Sums(dw.as_mut_ptr()));
+        pool.run(pass.len(), &|i| {
+            let (group, panel) = ((pass.start + i) / plan.panels, (pass.start + i) % plan.panels);
+            let valid = plan.panel.min(plan.group_k - panel * plan.panel);
+            let at = (group * plan.group_k + panel * plan.panel) * plan.rows;
+            assert!(at + valid * plan.rows <= dw_len);
+            let (sums, dw) = (&sums, &dw);
+            // SAFETY: unit `i` of each partial sum, and the rows of `dw` of its output channels, which lie within `dw` by
+            // the assert; no other task has them. The unit's rows are a panel apart.
+            unsafe {
+                let unit = std::slice::from_raw_parts_mut(sums.0.add(i * len), len);
+                for partial in 1..plan.partials {
+                    let more = std::slice::from_raw_parts(sums.0.add(partial * partial_len + i * len), len);
+                    for (sum, x) in unit.iter_mut().zip(more) {
+                        *sum = T::narrow(T::add(sum.widen(), x.widen()));
+                    }
+                }
+                let dw = std::slice::from_raw_parts_mut(dw.0.add(at), valid * plan.rows);
+                transpose_into(unit.as_ptr(), plan.panel as isize, 1, plan.rows, valid, plan.rows, dw);
             }
         });
     }

@@ -65,38 +65,47 @@ unsafe fn copy_rows<T: Copy + Default>(
     out: &mut [T],
 ) {
     for (p, row) in out.chunks_exact_mut(width).take(kc).enumerate() {
-        // SAFETY: `valid` elements from row `p` on are readable, as the caller says.
-        let from = unsafe { std::slice::from_raw_parts(src.offset(p as isize * stride), valid) };
-        // Known lengths become vector moves; these are the widths of full panels.
-        match valid {
-            16 => row[..16].copy_from_slice(&from[..16]),
-            32 => row[..32].copy_from_slice(&from[..32]),
-            8 => row[..8].copy_from_slice(&from[..8]),
-            _ => copy_short(from, &mut row[..valid]),
-        }
+        // SAFETY: `valid` elements from row `p` on are readable, as the caller says, and `row` has `width >= valid`.
+        unsafe { move_short(src.offset(p as isize * stride), row.as_mut_ptr(), valid) };
         row[valid..].fill(T::default());
     }
 }
 
-/// `to.copy_from_slice(from)` for short pieces: inline moves of fixed length instead of a call. The last move overlaps the
-/// one before it.
-#[inline]
-pub(crate) fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
-    const STEP: usize = 8;
-    const HALF: usize = STEP / 2;
-    let len = from.len();
-    assert_eq!(len, to.len());
-    if len >= STEP {
-        for (to, from) in to.chunks_exact_mut(STEP).zip(from.chunks_exact(STEP)) {
-            to.copy_from_slice(from);
-        }
-        to[len - STEP..][..STEP].copy_from_slice(&from[len - STEP..][..STEP]);
-    } else if len >= HALF {
-        to[..HALF].copy_from_slice(&from[..HALF]);
-        to[len - HALF..][..HALF].copy_from_slice(&from[len - HALF..][..HALF]);
-    } else {
-        for (to, &from) in to.iter_mut().zip(from) {
-            *to = from;
+/// Copies `len` elements: for short pieces a few moves of fixed length, where a call would cost more. The last move overlaps
+/// the one before it.
+///
+/// # Safety
+/// `len` elements are readable at `from` and writable at `to`, and the two do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn move_short<T: Copy>(from: *const T, to: *mut T, len: usize) {
+    /// # Safety
+    /// `H` elements are readable at `from` and writable at `to`.
+    #[inline(always)]
+    unsafe fn step<T: Copy, const H: usize>(from: *const T, to: *mut T) {
+        // SAFETY: as the caller says; an array has its element's size and is moved at any alignment.
+        unsafe { to.cast::<[T; H]>().write_unaligned(from.cast::<[T; H]>().read_unaligned()) }
+    }
+    // SAFETY: every step lies within the `len` elements.
+    unsafe {
+        match len {
+            0 => {}
+            1 => *to = *from,
+            2..4 => {
+                step::<T, 2>(from, to);
+                step::<T, 2>(from.add(len - 2), to.add(len - 2));
+            }
+            4..8 => {
+                step::<T, 4>(from, to);
+                step::<T, 4>(from.add(len - 4), to.add(len - 4));
+            }
+            _ => {
+                let mut at = 0;
+                while at + 8 <= len {
+                    step::<T, 8>(from.add(at), to.add(at));
+                    at += 8;
+                }
+                step::<T, 8>(from.add(len - 8), to.add(len - 8));
+            }
         }
     }
 }
