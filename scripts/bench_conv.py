@@ -116,8 +116,8 @@ def build():
 
 
 class Peer:
-    def __init__(self, python):
-        command = [python, str(pathlib.Path(__file__).resolve()), "--peer"]
+    def __init__(self, python, script=__file__):
+        command = [python, str(pathlib.Path(script).resolve()), "--peer"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.version = self.process.stdout.readline().strip()
 
