@@ -1,6 +1,7 @@
 //! The `remat` command as a person or a script runs it; one binary, so that it links once.
 
 mod chars;
+mod graph;
 mod plan;
 mod promise;
 mod train;
