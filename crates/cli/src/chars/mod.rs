@@ -194,12 +194,13 @@ impl Task for CharsTask {
         format!("validation loss {result:.4}")
     }
 
-    fn show(&self, net: &Gpt, device: &Device, step: u64) -> Result<Option<String>> {
-        if !step.is_multiple_of(self.model.sample_every) {
-            return Ok(None);
-        }
+    fn shows(&self, step: u64) -> bool {
+        step.is_multiple_of(self.model.sample_every)
+    }
+
+    fn show(&self, net: &Gpt, device: &Device, step: u64) -> Result<String> {
         let text = sample::write(net, device, &self.text, self.model.context, step)?;
-        Ok(Some(format!("--- after {step} steps it writes:\n{text}\n---")))
+        Ok(format!("--- after {step} steps it writes:\n{text}\n---"))
     }
 }
 

@@ -86,8 +86,13 @@ pub(crate) trait Task: Sized + 'static {
     /// The result for people: `test accuracy 98.00 %`.
     fn tested(result: f64) -> String;
 
-    /// What the network has to show after this many steps. It changes nothing of the run.
-    fn show(&self, _net: &Self::Net, _device: &Device, _step: u64) -> Result<Option<String>> {
-        Ok(None)
+    /// Whether the network has something to show after this many steps.
+    fn shows(&self, _step: u64) -> bool {
+        false
+    }
+
+    /// What it shows then. It changes nothing of the run.
+    fn show(&self, _net: &Self::Net, _device: &Device, _step: u64) -> Result<String> {
+        Ok(String::new())
     }
 }
