@@ -1,11 +1,13 @@
 //! The `remat` command.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod budget;
 mod chars;
 mod digits;
 mod graph;
 mod interrupt;
+mod networks;
 mod plan;
 mod promise;
 mod random;
@@ -48,6 +50,8 @@ enum Command {
     Plan(Box<plan::Options>),
     /// What a graph computes and what memory it takes: figures, text, pictures.
     Graph(Box<graph::Options>),
+    /// Time one piece of work and say what share of the machine's speed it reaches.
+    Bench(Box<bench::Options>),
 }
 
 #[derive(Subcommand)]
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Promise(options) => promise::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Graph(options) => graph::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match result {
         Ok(()) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),

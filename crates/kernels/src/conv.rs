@@ -4,8 +4,9 @@
 //! the image; with groups, output channel `k` sees the input channels of its group only. This is what neural networks
 //! call convolution (mathematically a cross-correlation: the kernel is not flipped).
 //!
-//! * Forward and input gradient are both a *correlation* (module `correlate`): register tiles that read a padded copy of
-//!   a band of the image at one offset per tap. No im2col matrix exists, and a 1x1 kernel is a plain product.
+//! * Forward and input gradient are both a *correlation* (module `correlate`): a matrix product whose right side is packed
+//!   a block at a time, straight from the image or from a padded copy of a few rows. No im2col matrix exists.
+//! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`).
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
 //!   partial sums over the images.
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
@@ -20,7 +21,9 @@ use correlate::{Axis, Correlation};
 use kernel::ConvKernels;
 use remat_types::{Error, ErrorKind, Result};
 
+mod chunk;
 mod correlate;
+mod depthwise;
 mod direct;
 mod kernel;
 mod plane;
@@ -59,6 +62,9 @@ pub struct Conv2d {
 
 /// Largest padding, stride, dilation or size of an axis: sums of a few of them stay far from overflow.
 const AXIS_MAX: usize = 1 << 24;
+
+/// Elements that are worth a part of a pool run when they are only filled.
+const FILL_ELEMS: usize = 1 << 17;
 
 impl Conv2d {
     /// Checks the sizes and computes `oh = (h + 2 pad - dilation (r - 1) - 1) / stride + 1`, and `ow` likewise.
@@ -220,18 +226,18 @@ impl Conv2d {
 pub trait ConvElement: GemmElement {
     /// The vector kernels for this type, where it has any.
     #[doc(hidden)]
-    fn conv_kernels() -> Option<&'static ConvKernels<Self>> {
+    fn conv_kernels() -> Option<ConvKernels<Self>> {
         None
     }
 }
 
 impl ConvElement for f32 {
-    fn conv_kernels() -> Option<&'static ConvKernels<f32>> {
+    fn conv_kernels() -> Option<ConvKernels<f32>> {
         Some(kernel::f32_kernels(Isa::best()))
     }
 }
 impl ConvElement for f64 {
-    fn conv_kernels() -> Option<&'static ConvKernels<f64>> {
+    fn conv_kernels() -> Option<ConvKernels<f64>> {
         Some(kernel::f64_kernels(Isa::best()))
     }
 }
@@ -241,7 +247,7 @@ impl ConvElement for half::bf16 {}
 /// Bytes of workspace that [`forward`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    T::conv_kernels().map_or(0, |kernels| correlate::workspace_bytes(&geom.forward(), kernels, threads.max(1)))
+    T::conv_kernels().map_or(0, |kernels| correlation_bytes(&geom.forward(), &kernels, threads.max(1)))
 }
 
 /// `y = x * weight`, overwriting `y`; see the module and [`Conv2d`] for shapes.
@@ -253,16 +259,39 @@ pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) ->
 pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T], y: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), weight.len(), y.len());
     match T::conv_kernels() {
-        Some(kernels) => correlate::run(pool, kernels, &geom.forward(), x, weight, y, workspace),
+        Some(kernels) => run_correlation(pool, &kernels, &geom.forward(), x, weight, y, workspace),
         None => direct::forward(pool, geom, x, weight, y),
     }
+}
+
+fn correlation_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
+    if depthwise::fits(corr) {
+        return depthwise::workspace_bytes(corr, kernels, threads);
+    }
+    correlate::workspace_bytes(corr, kernels, threads)
+}
+
+fn run_correlation<T: ConvElement>(
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    corr: &Correlation,
+    src: &[T],
+    weight: &[T],
+    dst: &mut [T],
+    workspace: &mut [u8],
+) {
+    let run = if depthwise::fits(corr) { depthwise::run } else { correlate::run };
+    run(pool, kernels, corr, src, weight, dst, workspace);
 }
 
 /// Bytes of workspace that [`input_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
     T::conv_kernels().map_or(0, |kernels| {
-        let phases = geom.input_grad().map(|corr| correlate::workspace_bytes(&corr, kernels, threads.max(1)));
+        let phases = geom
+            .input_grad()
+            .filter(Correlation::has_taps)
+            .map(|corr| correlation_bytes(&corr, &kernels, threads.max(1)));
         phases.max().unwrap_or(0)
     })
 }
@@ -285,7 +314,12 @@ pub fn input_grad<T: ConvElement>(
     geom.assert_lengths(dx.len(), weight.len(), dy.len());
     match T::conv_kernels() {
         Some(kernels) => {
-            geom.input_grad().for_each(|corr| correlate::run(pool, kernels, &corr, dy, weight, dx, workspace));
+            if !geom.input_grad().all(|corr| corr.has_taps()) {
+                // Phases that no tap reaches are zero: one sweep over all costs less than strided writes.
+                pool.chunks_mut(dx, FILL_ELEMS, |_, part| part.fill(T::default()));
+            }
+            let phases = geom.input_grad().filter(Correlation::has_taps);
+            phases.for_each(|corr| run_correlation(pool, &kernels, &corr, dy, weight, dx, workspace));
         }
         None => direct::input_grad(pool, geom, dy, weight, dx),
     }
@@ -294,7 +328,12 @@ pub fn input_grad<T: ConvElement>(
 /// Bytes of workspace that [`weight_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    T::conv_kernels().map_or(0, |kernels| weight_grad::workspace_bytes(geom, kernels, threads.max(1)))
+    T::conv_kernels().map_or(0, |kernels| {
+        if depthwise::has_weight_grad(geom) {
+            return depthwise::weight_grad_workspace_bytes(geom, &kernels, threads.max(1));
+        }
+        weight_grad::workspace_bytes(geom, &kernels, threads.max(1))
+    })
 }
 
 /// The gradient of the weight, `dw: [k, c / groups, r, s]` from `x` and `dy: [n, k, oh, ow]`, overwriting `dw`.
@@ -307,9 +346,22 @@ pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize
 pub fn weight_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], dy: &[T], dw: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), dw.len(), dy.len());
     match T::conv_kernels() {
-        Some(kernels) => weight_grad::run(pool, kernels, geom, x, dy, dw, workspace),
+        Some(kernels) => run_weight_grad(pool, &kernels, geom, x, dy, dw, workspace),
         None => direct::weight_grad(pool, geom, x, dy, dw),
     }
+}
+
+fn run_weight_grad<T: ConvElement>(
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    geom: &Conv2d,
+    x: &[T],
+    dy: &[T],
+    dw: &mut [T],
+    workspace: &mut [u8],
+) {
+    let run = if depthwise::has_weight_grad(geom) { depthwise::weight_grad } else { weight_grad::run };
+    run(pool, kernels, geom, x, dy, dw, workspace);
 }
 
 /// A caller's workspace, handed out piece by piece, each piece aligned to a cache line.

@@ -17,7 +17,7 @@ use crate::pool::Pool;
 mod batched;
 mod blocked;
 mod element;
-mod kernel;
+pub(crate) mod kernel;
 pub(crate) mod pack;
 mod plain;
 mod vector;

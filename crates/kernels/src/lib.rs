@@ -11,6 +11,7 @@ pub mod copy;
 pub mod float;
 pub mod gemm;
 pub mod index;
+pub mod machine;
 pub mod norm;
 pub mod optim;
 pub mod philox;

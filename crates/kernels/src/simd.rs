@@ -59,6 +59,13 @@ pub(crate) trait Simd: Copy {
     /// `self * b + c`
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
+    /// The first `n <= LANES` lanes from `p`, zeros in the others; only those `n` elements need to be readable.
+    unsafe fn load_first(p: *const Self::Elem, n: usize) -> Self;
+    /// Asks for the cache line of `p`, which may be any address.
+    #[inline(always)]
+    unsafe fn prefetch(p: *const Self::Elem) {
+        let _ = p;
+    }
 }
 
 /// The portable vector.
@@ -102,12 +109,21 @@ where
         }
         out
     }
+    #[inline(always)]
+    unsafe fn load_first(p: *const T, n: usize) -> Self {
+        let mut out = [T::default(); N];
+        for (i, x) in out.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller says that `n` elements are readable at `p`.
+            *x = unsafe { *p.add(i) };
+        }
+        Wide(out)
+    }
 }
 
 /// Implements [`Simd`] for a vector register type by naming its intrinsics.
 #[cfg(target_arch = "x86_64")]
 macro_rules! vector {
-    ($vector:ty, $elem:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident) => {
+    ($vector:ty, $elem:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident, $first:expr) => {
         impl Simd for $vector {
             type Elem = $elem;
             const LANES: usize = $lanes;
@@ -136,6 +152,16 @@ macro_rules! vector {
                 // SAFETY: as for `splat`.
                 unsafe { std::arch::x86_64::$add(self, other) }
             }
+            #[inline(always)]
+            unsafe fn load_first(p: *const $elem, n: usize) -> Self {
+                // SAFETY: as for `splat`; a masked load touches no element beyond the first `n`.
+                unsafe { $first(p, n) }
+            }
+            #[inline(always)]
+            unsafe fn prefetch(p: *const $elem) {
+                // SAFETY: a prefetch never faults, and every processor of this architecture has it.
+                unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast()) }
+            }
         }
     };
 }
@@ -143,9 +169,106 @@ macro_rules! vector {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Simd;
-    use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
-    vector!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, _mm256_add_ps);
-    vector!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_fmadd_pd, _mm256_add_pd);
-    vector!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, _mm512_add_ps);
-    vector!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_fmadd_pd, _mm512_add_pd);
+    use std::arch::x86_64::*;
+
+    /// Ones, then zeros: eight lanes from place `8 - n` on are a mask of the first `n`.
+    static FIRST: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    static FIRST_WIDE: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
+
+    #[inline(always)]
+    unsafe fn first_ps(p: *const f32, n: usize) -> __m256 {
+        debug_assert!(n <= 8);
+        // SAFETY: `n <= 8`, so the mask lies in its table; the rest is the caller's contract.
+        unsafe { _mm256_maskload_ps(p, _mm256_loadu_si256(FIRST.as_ptr().add(8 - n).cast())) }
+    }
+    #[inline(always)]
+    unsafe fn first_pd(p: *const f64, n: usize) -> __m256d {
+        debug_assert!(n <= 4);
+        // SAFETY: `n <= 4`, so the mask lies in its table; the rest is the caller's contract.
+        unsafe { _mm256_maskload_pd(p, _mm256_loadu_si256(FIRST_WIDE.as_ptr().add(4 - n).cast())) }
+    }
+    #[inline(always)]
+    unsafe fn first_ps512(p: *const f32, n: usize) -> __m512 {
+        // SAFETY: the caller's contract; `n <= 16`.
+        unsafe { _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, p) }
+    }
+    #[inline(always)]
+    unsafe fn first_pd512(p: *const f64, n: usize) -> __m512d {
+        // SAFETY: the caller's contract; `n <= 8`.
+        unsafe { _mm512_maskz_loadu_pd(((1u32 << n) - 1) as u8, p) }
+    }
+
+    vector!(
+        __m256,
+        f32,
+        8,
+        _mm256_set1_ps,
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        _mm256_fmadd_ps,
+        _mm256_add_ps,
+        first_ps
+    );
+    vector!(
+        __m256d,
+        f64,
+        4,
+        _mm256_set1_pd,
+        _mm256_loadu_pd,
+        _mm256_storeu_pd,
+        _mm256_fmadd_pd,
+        _mm256_add_pd,
+        first_pd
+    );
+    vector!(
+        __m512,
+        f32,
+        16,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_fmadd_ps,
+        _mm512_add_ps,
+        first_ps512
+    );
+    vector!(
+        __m512d,
+        f64,
+        8,
+        _mm512_set1_pd,
+        _mm512_loadu_pd,
+        _mm512_storeu_pd,
+        _mm512_fmadd_pd,
+        _mm512_add_pd,
+        first_pd512
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_lanes_are_loaded_and_the_rest_is_zero<V: Simd<Elem = f32>>() {
+        for n in 0..=V::LANES {
+            let from: Vec<f32> = (1..=n).map(|i| i as f32).collect();
+            let mut out = vec![f32::NAN; V::LANES];
+            // SAFETY: `n` elements are readable, `LANES` writable; the callers check the instruction set.
+            unsafe { V::load_first(from.as_ptr(), n).store(out.as_mut_ptr()) };
+            let want = (0..V::LANES).map(|i| if i < n { (i + 1) as f32 } else { 0.0 });
+            assert!(out.iter().copied().eq(want), "{n}: {out:?}");
+        }
+    }
+
+    #[test]
+    fn masked_loads() {
+        for isa in Isa::all() {
+            match isa {
+                Isa::Portable => first_lanes_are_loaded_and_the_rest_is_zero::<Wide<f32, 4>>(),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => first_lanes_are_loaded_and_the_rest_is_zero::<std::arch::x86_64::__m256>(),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => first_lanes_are_loaded_and_the_rest_is_zero::<std::arch::x86_64::__m512>(),
+            }
+        }
+    }
 }

@@ -120,6 +120,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<pointwise::Binary>(),
     Entry::of::<pointwise::Cast>(),
     Entry::of::<pointwise::Clamp>(),
+    Entry::of::<pointwise::Fused>(),
     Entry::of::<pointwise::Compare>(),
     Entry::of::<pointwise::Fill>(),
     Entry::of::<pointwise::Unary>(),

@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 
-use remat_graph::ir::{Graph, ValueId};
+use remat_graph::ir::{Graph, Origin, Patch, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
@@ -103,7 +104,22 @@ struct Entry {
     guards: Vec<Guard>,
     marks_step: bool,
     outputs: usize,
+    replan: Replan,
 }
+
+/// A plan under a budget is made twice: at first with estimated times, and once the calls have been timed, with those,
+/// on a thread of its own beside the runs.
+enum Replan {
+    /// Nothing is made again, or the second plan is there already.
+    Done,
+    /// The first plan runs; so many runs remain.
+    After { runs: u32, options: ExecutableOptions },
+    /// The second plan is being made.
+    Running(JoinHandle<Result<Executable>>),
+}
+
+/// Runs under the first plan: one warms caches, the others are timed.
+const TIMED_RUNS: u32 = 4;
 
 /// Compiled forms that are kept; the one used longest ago goes first.
 const MAX_ENTRIES: usize = 16;
@@ -117,6 +133,16 @@ pub struct CompileOptions {
     /// in an order that the planner chooses when the function is compiled. Unless set, a device with a budget gives what
     /// it leaves beside all else that is on it then; another device gives no limit.
     pub memory_budget: Option<usize>,
+    /// Takes parameters and buffers that the function only reads as constants, so that passes can compute with them: for
+    /// inference. Their bytes count against the budget once more. When one of them is set, the function is compiled anew.
+    pub freeze: bool,
+}
+
+impl CompileOptions {
+    /// For inference: parameters are constants, and passes may change the last digits of results (level 3).
+    pub fn inference() -> Self {
+        CompileOptions { passes: PassOptions { level: 3, ..Default::default() }, freeze: true, ..Default::default() }
+    }
 }
 
 /// A function of tensors, compiled; see [`compile`].
@@ -179,7 +205,8 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             return (self.f)(&x);
         }
         self.ready(x).map_err(|e| e.with_call_site(site))?;
-        let entry = self.entries.last().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
+        let entry = self.entries.last_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
+        entry.replan();
         entry.run(&self.device.channel(), x, site)
     }
 
@@ -200,6 +227,12 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// What the forms compiled so far take, the one used last at the end.
     pub fn figures(&self) -> Vec<MemoryFigures> {
         self.entries.iter().map(|e| e.executable.figures()).collect()
+    }
+
+    /// True once every compiled form has its last plan. Under a budget that makes calls run again, a form begins with a
+    /// plan for estimated times and goes over, within some runs, to one for the times it measured; results are the same.
+    pub fn is_settled(&self) -> bool {
+        self.entries.iter().all(|e| matches!(e.replan, Replan::Done))
     }
 
     /// How often the function was traced.
@@ -258,6 +291,8 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let of = |v: ValueId| padded(g.fact(v).bytes());
         let given: usize = g.inputs().iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
         let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();
+        let constants = g.value_ids().filter(|v| matches!(g.value(*v).origin, Origin::Constant(_))).map(of);
+        let outputs = outputs + if self.options.freeze { constants.sum() } else { 0 };
         if let Some(budget) = self.options.memory_budget {
             return Ok(Some((budget, given + outputs)));
         }
@@ -269,7 +304,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     }
 
     fn entry(&self, facts: Vec<Fact>, traced: Traced, seen: &[Seen], updated: &[Handle]) -> Result<Entry> {
-        let Traced { graph, captured, host_inputs, guards, marks_step } = traced;
+        let Traced { mut graph, captured, host_inputs, mut guards, marks_step } = traced;
         let state = |h: Handle| {
             let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
             match cell {
@@ -280,22 +315,53 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         };
         let outputs = graph.outputs().len();
         let threads = self.device.options().threads;
+        let mut states: Vec<State> = captured.into_iter().map(state).collect();
+        if self.options.freeze {
+            (graph, states) = frozen(&graph, states, &mut guards)?;
+        }
         let (graph, _) = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?;
         let budget = self.budget(&graph)?;
         let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
         let options = ExecutableOptions { workspace_limit, ..Default::default() };
         let executable = Executable::with(Arc::new(graph), threads, &options);
         let executable = Arc::new(executable.map_err(|e| of_the_whole_run(e, budget))?);
+        let replan = match executable.figures().recomputed_calls {
+            0 => Replan::Done,
+            _ => Replan::After { runs: TIMED_RUNS, options },
+        };
         let op = OpRef::from_shared(executable.clone());
-        let states: Vec<State> = captured.into_iter().map(state).collect();
         let address = |i: &usize| match &states[*i] {
             State::Updated(cell) => Some(Arc::as_ptr(cell).cast::<u8>() as usize),
             _ => None,
         };
         let mut order: Vec<usize> = (0..states.len()).filter(|i| address(i).is_some()).collect();
         order.sort_by_key(address);
-        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs })
+        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan })
     }
+}
+
+/// The graph with the states that it only reads as constants, and the states that are left. The guards are those of the
+/// versions that were taken.
+fn frozen(g: &Graph, states: Vec<State>, guards: &mut Vec<Guard>) -> Result<(Graph, Vec<State>)> {
+    let mut patch = Patch::new();
+    let mut left = Vec::new();
+    for (i, s) in states.into_iter().enumerate() {
+        let handle = match &s {
+            State::Updated(_) => None,
+            State::Fixed(h) => Some(h.clone()),
+            State::Read(cell) => lock(cell.slot()).as_ref().map(|t| t.handle.clone()),
+        };
+        let Some(handle) = handle else {
+            left.push(s);
+            continue;
+        };
+        patch.freeze(g, i, handle.channel().value(&handle)?);
+        if let State::Read(cell) = s {
+            let taken = handle.id();
+            guards.push(Box::new(move || lock(cell.slot()).as_ref().is_some_and(|t| t.handle.id() == taken)));
+        }
+    }
+    Ok((g.patched(&patch)?, left))
 }
 
 /// The error of a workspace that its limit cannot hold, with the figures of the run's budget.
@@ -309,6 +375,38 @@ fn of_the_whole_run(e: Error, budget: Option<(usize, usize)>) -> Error {
 }
 
 impl Entry {
+    /// Goes on with the second plan: begins it when the calls have been timed, takes it over when it is there and better.
+    /// Which plan runs decides times and never a bit.
+    fn replan(&mut self) {
+        self.replan = match std::mem::replace(&mut self.replan, Replan::Done) {
+            Replan::After { runs: 0, options } if !self.executable.is_timed() => {
+                // calls are queued faster than they run, so none may have ended yet
+                Replan::After { runs: 1, options }
+            }
+            Replan::After { runs: 0, options } => {
+                let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
+                let options = ExecutableOptions { node_ns: self.executable.fastest_times(), ..options };
+                let plan = move || Executable::with(graph, threads, &options);
+                // without another thread the first plan stays, which is as right
+                let thread = std::thread::Builder::new().name("remat-replan".into()).spawn(plan);
+                thread.map_or(Replan::Done, Replan::Running)
+            }
+            Replan::After { runs, options } => Replan::After { runs: runs - 1, options },
+            Replan::Running(thread) if !thread.is_finished() => Replan::Running(thread),
+            Replan::Running(thread) => {
+                let times = self.executable.fastest_times();
+                if let Ok(Ok(new)) = thread.join()
+                    && new.predicted_ns(&times) < self.executable.predicted_ns(&times)
+                {
+                    self.executable = Arc::new(new);
+                    self.op = OpRef::from_shared(self.executable.clone());
+                }
+                Replan::Done
+            }
+            Replan::Done => Replan::Done,
+        };
+    }
+
     fn run(&self, channel: &Channel, x: &[&Tensor], site: CallSite) -> Result<Vec<Tensor>> {
         let mut handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
         for f in &self.host_inputs {

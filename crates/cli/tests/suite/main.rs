@@ -1,5 +1,6 @@
 //! The `remat` command as a person or a script runs it; one binary, so that it links once.
 
+mod bench;
 mod chars;
 mod graph;
 mod plan;

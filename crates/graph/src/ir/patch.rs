@@ -44,6 +44,8 @@ pub struct Patch {
     added: Vec<(Arc<str>, ValueId)>,
     removed: Vec<Arc<str>>,
     renamed: Vec<(ValueId, Option<Arc<str>>)>,
+    /// Indices of states that go.
+    frozen: Vec<usize>,
 }
 
 impl Patch {
@@ -54,7 +56,11 @@ impl Patch {
 
     /// True if it changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.replaced.is_empty() && self.added.is_empty() && self.removed.is_empty() && self.renamed.is_empty()
+        self.replaced.is_empty()
+            && self.added.is_empty()
+            && self.removed.is_empty()
+            && self.renamed.is_empty()
+            && self.frozen.is_empty()
     }
 
     /// Adds a node with one output that is used; more are reached by [`PatchValue::New`].
@@ -72,6 +78,15 @@ impl Patch {
     /// Whatever reads `old` reads `new`, the patch's own nodes excepted.
     pub fn replace(&mut self, old: ValueId, new: PatchValue) {
         self.replaced.push((old, new));
+    }
+
+    /// Makes a state that no run updates a constant: the graph has one state less, and those after it move up.
+    pub fn freeze(&mut self, g: &Graph, state: usize, data: HostTensor) {
+        let by = self.constant(data);
+        if let Some(s) = g.states().get(state) {
+            self.replace(s.value, by);
+        }
+        self.frozen.push(state);
     }
 
     /// Adds an output.
@@ -93,8 +108,8 @@ impl Patch {
 impl Graph {
     /// The graph with a patch applied, without the nodes and constants that no result needs.
     ///
-    /// Errors: Value for a replacement of another dtype or shape, for an output that does not exist or a name that is
-    /// taken, for a circle; what inference finds in the new nodes.
+    /// Errors: Value for a replacement of another dtype or shape, for an output or state that does not exist or a name
+    /// that is taken, for a frozen state that is updated, for a circle; what inference finds in the new nodes.
     pub fn patched(&self, patch: &Patch) -> Result<Graph> {
         Rebuild::new(self, patch)?.run()
     }
@@ -159,13 +174,15 @@ impl<'a> Rebuild<'a> {
             let new = self.value(Origin::Input(i), fact, Some(*v));
             self.parts.inputs.push(new);
         }
-        for (i, s) in self.old.states().iter().enumerate() {
+        let kept = self.kept_states()?;
+        for (i, old) in kept.iter().enumerate() {
+            let s = &self.old.states()[*old];
             let value = self.value(Origin::State(i), self.old.fact(s.value).clone(), Some(s.value));
             self.parts.states.push(State { value, next: None });
         }
         let outputs = self.outputs()?;
         let nexts: Vec<(usize, ValueId)> =
-            self.old.states().iter().enumerate().filter_map(|(i, s)| Some((i, s.next?))).collect();
+            kept.iter().enumerate().filter_map(|(i, old)| Some((i, self.old.states()[*old].next?))).collect();
         // The old order first, so that what is not changed stays in place.
         let mut needed = self.needed(outputs.iter().map(|(_, v)| *v).chain(nexts.iter().map(|(_, v)| *v)));
         needed.sort_by_key(|(rank, _)| *rank);
@@ -180,6 +197,19 @@ impl<'a> Rebuild<'a> {
             self.parts.states[i].next = Some(self.resolve(PatchValue::Old(v), None)?);
         }
         Graph::assemble(self.parts)
+    }
+
+    fn kept_states(&self) -> Result<Vec<usize>> {
+        for i in &self.patch.frozen {
+            match self.old.states().get(*i) {
+                None => return Err(wrong(format!("no state {i}"))),
+                Some(s) if s.next.is_some() => {
+                    return Err(wrong(format!("state {} is updated", self.old.label(s.value))));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok((0..self.old.states().len()).filter(|i| !self.patch.frozen.contains(i)).collect())
     }
 
     fn outputs(&self) -> Result<Vec<(Arc<str>, ValueId)>> {
@@ -252,9 +282,10 @@ impl<'a> Rebuild<'a> {
             }
         }
         roots = live.into_iter().collect();
+        // A new node stands where the node like it stood.
         roots.sort_by_key(|w| match w {
-            Which::Old(n) => (0, n.index()),
-            Which::New(i) => (1, *i),
+            Which::Old(n) => (n.index(), 0),
+            Which::New(i) => (self.patch.nodes[*i].like.map_or(usize::MAX, NodeId::index), i + 1),
         });
         self.ranked(&roots)
     }

@@ -193,6 +193,35 @@ fn a_patch_replaces_and_dead_nodes_go() {
 }
 
 #[test]
+fn a_frozen_state_is_a_constant() {
+    let b = Builder::new();
+    let fact = || Fact::new(DType::F32, [2]);
+    let (x, w, v) = (b.input(fact(), None), b.state(fact(), Some("w")), b.state(fact(), Some("v")));
+    let y = b.node(Binary { f: BinaryFn::Mul }.into(), &[x, w], None).expect("fits")[0];
+    let next = b.node(Binary { f: BinaryFn::Add }.into(), &[v, y], None).expect("fits")[0];
+    b.output(y, "y");
+    b.set_state(v, next).expect("same type");
+    let g = b.finish().expect("valid");
+    let data = |v: &[f32]| HostTensor::from_slice(v, [2]).expect("fits");
+    let mut patch = Patch::new();
+    patch.freeze(&g, 0, data(&[2.0, 3.0]));
+    let frozen = g.patched(&patch).expect("fits");
+    assert_eq!((frozen.states().len(), g.label(g.states()[1].value).as_str()), (1, "v"));
+    let values = frozen
+        .evaluate(&[data(&[5.0, 7.0])], &[data(&[1.0, 1.0])], &remat_kernels::pool::Pool::new(1))
+        .expect("computes");
+    assert_eq!(values.get(frozen.outputs()[0].value), Some(&data(&[10.0, 21.0])));
+    assert_eq!(frozen.states()[0].next.and_then(|v| values.get(v)), Some(&data(&[11.0, 22.0])));
+    let refused = |state: usize| {
+        let mut patch = Patch::new();
+        patch.freeze(&g, state, data(&[0.0, 0.0]));
+        g.patched(&patch).expect_err("refused").message().to_owned()
+    };
+    assert!(refused(1).contains("state v is updated"), "{}", refused(1));
+    assert!(refused(2).contains("no state 2"), "{}", refused(2));
+}
+
+#[test]
 fn wrong_patches_are_errors() {
     let g = small();
     let relu = g.nodes()[1].y[0];

@@ -5,6 +5,9 @@ use rustc_hash::FxHashMap;
 use super::PassCx;
 use crate::ir::{Graph, Origin, Patch, ValueId};
 
+/// Bytes up to which what needs no input is stored too: less than a call costs.
+const MADE_BYTES: usize = 64;
+
 /// What is computed from constants alone becomes a constant, as long as it has at most
 /// [`fold_bytes`](super::PassOptions::fold_bytes). What fails stays, and fails when it runs.
 pub fn fold(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
@@ -18,8 +21,9 @@ pub fn fold(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     for n in g.nodes() {
         let small = n.y.iter().all(|v| g.fact(*v).bytes() <= cx.options.fold_bytes);
         let x: Option<Vec<HostTensor>> = n.x.iter().map(|v| known.get(v).cloned()).collect();
-        // an op without inputs, a fill, is cheaper to run than to store
-        let Some(x) = x.filter(|x| !x.is_empty() && small && n.op.repeatable() && n.after.is_empty()) else { continue };
+        // a large tensor of an op without inputs, a fill, is cheaper to make than to store
+        let stored = n.y.iter().all(|v| g.fact(*v).bytes() <= MADE_BYTES) || !n.x.is_empty();
+        let Some(x) = x.filter(|_| stored && small && n.op.repeatable() && n.after.is_empty()) else { continue };
         let Ok(y) = eval_on_host(&*n.op, &x, cx.pool) else { continue };
         for (v, y) in n.y.iter().zip(y) {
             known.insert(*v, y);

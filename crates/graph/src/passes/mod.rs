@@ -5,12 +5,16 @@
 //! |---|---|---|
 //! | 0 | none | nothing |
 //! | 1 | [`merge`], [`cancel`], [`simplify`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, and [`fold`] | as level 1 |
+//! | 2 | those, [`fold`] and [`fuse`] | as level 1 |
+//! | 3 | those, and [`absorb`] | the last digits |
 //!
-//! A pass runs until it finds nothing more; all of them run in turns until none does.
+//! All passes of a phase run in turns until none finds anything; then the next phase begins. What is fused is not looked
+//! into again, so fusing comes last.
 
+mod absorb;
 mod cancel;
 mod fold;
+mod fuse;
 mod merge;
 mod simplify;
 mod verify;
@@ -21,18 +25,20 @@ mod tests;
 use remat_kernels::pool::Pool;
 use remat_types::Result;
 
+pub use absorb::absorb;
 pub use cancel::cancel;
 pub use fold::fold;
+pub use fuse::fuse;
 pub use merge::merge;
 pub use simplify::simplify;
-pub use verify::{Difference, verify};
+pub use verify::{CLOSE, Difference, verify};
 
 use crate::ir::{Graph, Patch};
 
 /// What passes may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassOptions {
-    /// 0 to 2; see the module's table. 2 unless set.
+    /// 0 to 3; see the module's table. 2 unless set.
     pub level: u8,
     /// The largest constant in bytes that folding may make; 1 MiB unless set.
     pub fold_bytes: usize,
@@ -61,17 +67,26 @@ pub struct Pass {
     pub name: &'static str,
     /// The first level at which it runs.
     pub level: u8,
+    /// The phase in which it runs, from 0.
+    pub phase: u8,
+    /// True if values keep their bits; false if their last digits may change.
+    pub exact: bool,
     /// The change that it would make.
     pub run: fn(&Graph, &PassCx<'_>) -> Result<Patch>,
 }
 
 /// Every pass, in the order in which they run.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "merge", level: 1, run: merge },
-    Pass { name: "cancel", level: 1, run: cancel },
-    Pass { name: "simplify", level: 1, run: simplify },
-    Pass { name: "fold", level: 2, run: fold },
+    Pass { name: "merge", level: 1, phase: 0, exact: true, run: merge },
+    Pass { name: "cancel", level: 1, phase: 0, exact: true, run: cancel },
+    Pass { name: "simplify", level: 1, phase: 0, exact: true, run: simplify },
+    Pass { name: "fold", level: 2, phase: 0, exact: true, run: fold },
+    Pass { name: "absorb", level: 3, phase: 0, exact: false, run: absorb },
+    Pass { name: "fuse", level: 2, phase: 1, exact: true, run: fuse },
 ];
+
+/// Phases of [`PASSES`].
+const PHASES: u8 = 2;
 
 /// A change that a pass made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -106,19 +121,21 @@ fn optimize_with(
     mut see: impl FnMut(&Pass, &Graph, &Graph) -> Result<()>,
 ) -> Result<Graph> {
     let mut g = g.clone();
-    for _ in 0..MAX_ROUNDS {
-        let mut changed = false;
-        for pass in PASSES.iter().filter(|p| p.level <= cx.options.level) {
-            let patch = (pass.run)(&g, cx)?;
-            if patch.is_empty() {
-                continue;
+    for phase in 0..PHASES {
+        for _ in 0..MAX_ROUNDS {
+            let mut changed = false;
+            for pass in PASSES.iter().filter(|p| p.phase == phase && p.level <= cx.options.level) {
+                let patch = (pass.run)(&g, cx)?;
+                if patch.is_empty() {
+                    continue;
+                }
+                let next = g.patched(&patch)?;
+                see(pass, &g, &next)?;
+                (g, changed) = (next, true);
             }
-            let next = g.patched(&patch)?;
-            see(pass, &g, &next)?;
-            (g, changed) = (next, true);
-        }
-        if !changed {
-            break;
+            if !changed {
+                break;
+            }
         }
     }
     Ok(g)

@@ -1,6 +1,6 @@
 use remat_ops::OpRef;
 use remat_ops::linalg::MatMul;
-use remat_ops::pointwise::{Binary, BinaryFn, Cast, Unary, UnaryFn, Where};
+use remat_ops::pointwise::{Binary, BinaryFn, Cast, Fused, Unary, UnaryFn, Where};
 use remat_ops::shape::{BroadcastTo, Permute, Reshape, Slice};
 use remat_types::{DType, Fact, HostTensor, SmallVec};
 
@@ -60,12 +60,13 @@ fn data(g: &Graph) -> Vec<HostTensor> {
     g.inputs().iter().map(of).collect()
 }
 
-/// Nodes left at these options; every result keeps its bits.
+/// Calls left at these options, those within a fused op counted; every result keeps its bits.
 #[track_caller]
 fn left_with(g: &Graph, options: PassOptions) -> usize {
     let cx = PassCx { options: &options, pool: &Pool::new(1) };
     assert_eq!(verify(g, &data(g), &[], &cx).expect("computes"), None);
-    optimize(g, &cx).expect("patches fit").0.nodes().len()
+    let after = optimize(g, &cx).expect("patches fit").0;
+    after.nodes().iter().map(|n| n.op.downcast::<Fused>().map_or(1, |f| f.steps.len())).sum()
 }
 
 #[track_caller]
@@ -93,7 +94,8 @@ fn permutations_casts_reshapes_slices_and_broadcasts_cancel() {
     let x = m.input(DType::F32, &[2, 3, 5]);
     let y = m.op(order(&[2, 0, 1]), &[x]);
     let there_and_back = m.op(order(&[1, 2, 0]), &[y]);
-    let twice = m.op(order(&[2, 0, 1]), &[y]);
+    // two that do not commute
+    let twice = m.op(order(&[1, 0, 2]), &[y]);
     let r = m.op(Reshape { shape: [6, 5].into() }, &[x]);
     let r = m.op(Reshape { shape: [30].into() }, &[r]);
     let s = m.op(Slice { axis: 0, start: 29, len: 15, step: -2 }, &[r]);
@@ -217,9 +219,73 @@ fn what_fails_when_folded_fails_when_run() {
     assert_eq!(e.op(), Some("div"));
 }
 
+/// Labels of the nodes that are left, in order.
+#[track_caller]
+fn kept(g: &Graph) -> Vec<&'static str> {
+    let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+    assert_eq!(verify(g, &data(g), &[], &cx).expect("computes"), None);
+    optimize(g, &cx).expect("patches fit").0.nodes().iter().map(|n| n.op.label()).collect()
+}
+
+#[test]
+fn pointwise_chains_become_one_op_with_what_others_read() {
+    let m = Make::new();
+    let (x, b) = (m.input(DType::F32, &[4, 3]), m.input(DType::F32, &[3]));
+    let sum = m.bin(BinaryFn::Add, x, b);
+    let act = m.un(UnaryFn::Tanh, sum);
+    let y = m.bin(BinaryFn::Mul, act, m.c(&[2.0]));
+    let other = m.op(Permute { order: SmallVec::from_slice(&[1, 0]) }, &[sum]);
+    let mixed = m.op(MatMul {}, &[y, other]);
+    let row = m.un(UnaryFn::Neg, b);
+    let end = m.un(UnaryFn::Relu, m.bin(BinaryFn::Sub, y, row));
+    let g = m.graph(&[mixed, end]);
+    // a smaller shape stays out, and a product lies between the two chains
+    assert_eq!(kept(&g), ["fused", "permute", "matmul", "neg", "fused"]);
+}
+
+#[test]
+fn no_path_leads_out_of_a_fused_op_and_back_in() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[3, 3]);
+    let a = m.un(UnaryFn::Exp, x);
+    let across = m.op(MatMul {}, &[a, x]);
+    let y = m.bin(BinaryFn::Add, a, across);
+    assert_eq!(kept(&m.graph(&[y])), ["exp", "matmul", "add"]);
+}
+
+#[test]
+fn two_fused_ops_do_not_wait_for_each_other() {
+    let m = Make::new();
+    let (x, w) = (m.input(DType::F32, &[3, 3]), m.input(DType::F32, &[2, 2]));
+    let (a1, b1) = (m.un(UnaryFn::Exp, x), m.un(UnaryFn::Sin, w));
+    // each pair is read by the other one's second op, through a sum that both need
+    let sum = |v: ValueId| {
+        let f = remat_ops::reduce::ReduceFn::Sum;
+        m.op(remat_ops::reduce::Reduce { f, axes: SmallVec::from_slice(&[0, 1]), keepdims: false }, &[v])
+    };
+    let (sa, sb) = (sum(a1), sum(b1));
+    let (a2, b2) = (m.bin(BinaryFn::Add, a1, sb), m.bin(BinaryFn::Add, b1, sa));
+    let labels = kept(&m.graph(&[a2, b2]));
+    assert_eq!(labels.iter().filter(|l| **l == "fused").count(), 1, "{labels:?}");
+}
+
+#[test]
+fn what_would_live_longer_is_not_fused() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[8, 8]);
+    let (a, b) = (m.op(MatMul {}, &[x, x]), m.un(UnaryFn::Cos, x));
+    let c = m.op(MatMul {}, &[b, x]);
+    let d = m.op(MatMul {}, &[c, x]);
+    let early = m.bin(BinaryFn::Mul, a, d);
+    let work = m.op(MatMul {}, &[c, m.op(MatMul {}, &[b, b])]);
+    let late = m.bin(BinaryFn::Add, early, work);
+    // two products would wait for the work between, to save one sum
+    assert_eq!(kept(&m.graph(&[late])).iter().filter(|l| **l == "fused").count(), 0);
+}
+
 #[test]
 fn random_programs_keep_their_bits() {
-    let mut gone = 0;
+    let (mut gone, mut fused) = (0, 0);
     for seed in 0..300u64 {
         let mut rng = Rng(seed);
         let mut below = |n: usize| rng.below(n);
@@ -252,14 +318,69 @@ fn random_programs_keep_their_bits() {
         let results = [v[v.len() - 1], v[v.len() - 2], v[v.len() - 5]];
         let g = m.graph(&results);
         gone += g.nodes().len() - left(&g);
+        let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+        let after = optimize(&g, &cx).expect("patches fit").0;
+        fused += after.nodes().iter().filter(|n| n.op.label() == "fused").count();
     }
-    assert!(gone > 500, "passes find something: {gone}");
+    assert!(gone > 500 && fused > 50, "passes find something: {gone} nodes less, {fused} fused");
+}
+
+/// Convolution or product with a constant weight, a constant added, batch norm, a factor.
+fn affine(image: bool, bias: bool, dims: &[usize]) -> Graph {
+    let m = Make::new();
+    let wave = |n: usize, at: f32| (0..n).map(|i| (i as f32 * 1.7 + at).sin() + 0.05).collect::<Vec<f32>>();
+    let of = |v: &[f32], dims: &[usize]| m.0.constant(&HostTensor::from_slice(v, dims).expect("fits"));
+    let x = m.input(DType::F32, dims);
+    let k = 4;
+    let y = if image {
+        let taps = remat_ops::conv::Taps { stride: [1, 1], padding: [1, 1], dilation: [1, 1], groups: 1 };
+        m.op(remat_ops::conv::Conv2d { taps }, &[x, of(&wave(k * dims[1] * 9, 0.1), &[k, dims[1], 3, 3])])
+    } else {
+        m.op(MatMul {}, &[x, of(&wave(dims[1] * k, 0.3), &[dims[1], k])])
+    };
+    let channel: &[usize] = if image { &[k, 1, 1] } else { &[k] };
+    let y = if bias { m.bin(BinaryFn::Add, of(&wave(k, 2.0), channel), y) } else { y };
+    let positive: Vec<f32> = wave(k, 5.0).iter().map(|v| v.abs() + 0.5).collect();
+    let norm = remat_ops::norm::BatchNormInfer { eps: 1e-5.into() };
+    let per = |at: f32| of(&wave(k, at), &[k]);
+    let y = m.op(norm, &[y, per(3.0), per(4.0), per(6.0), of(&positive, &[k])]);
+    let y = m.bin(BinaryFn::Mul, y, of(&[1.5], &[]));
+    m.graph(&[y])
+}
+
+#[test]
+fn batch_norm_and_factors_go_into_weights() {
+    for (image, dims) in [(true, vec![2, 3, 5, 4]), (false, vec![6, 5])] {
+        for bias in [false, true] {
+            let g = affine(image, bias, &dims);
+            let options = PassOptions { level: 3, ..Default::default() };
+            let cx = PassCx { options: &options, pool: &Pool::new(1) };
+            let n: usize = dims.iter().product();
+            let x: Vec<f32> = (0..n).map(|i| (i as f32 * 0.9).cos()).collect();
+            let x = HostTensor::from_slice(&x, dims.clone()).expect("fits");
+            assert_eq!(verify(&g, &[x], &[], &cx).expect("computes"), None, "image {image}, bias {bias}");
+            let after = optimize(&g, &cx).expect("patches fit").0;
+            let labels: Vec<&str> = after.nodes().iter().map(|n| n.op.label()).collect();
+            assert_eq!(labels, [if image { "conv2d" } else { "matmul" }, "add"], "bias {bias}");
+            assert_eq!(left(&g), if bias { 4 } else { 3 }, "level 2 keeps every bit");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_reads_absorbs_nothing() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[3, 3]);
+    let y = m.op(MatMul {}, &[x, m.0.constant(&special(&[3, 3]))]);
+    let z = m.bin(BinaryFn::Mul, y, m.c(&[2.0]));
+    let level = PassOptions { level: 3, ..Default::default() };
+    assert_eq!(left_with(&m.graph(&[z, y]), level), 2);
 }
 
 #[test]
 fn verify_names_the_element_that_differs() {
     let of = |v: &[f32]| vec![("y".to_owned(), HostTensor::from_slice(v, [v.len()]).expect("fits"))];
-    let find = |a: &[f32], b: &[f32]| verify::differs("merge", &of(a), &of(b));
+    let find = |a: &[f32], b: &[f32]| verify::differs("merge", &of(a), &of(b), 0.0);
     assert_eq!(find(&[1.0, f32::NAN], &[1.0, -f32::NAN]), None);
     let d = find(&[1.0, 0.0, 3.0], &[1.0, -0.0, 4.0]).expect("the sign of zero");
     assert_eq!((d.pass, d.value.as_str(), d.element), ("merge", "y", 1));

@@ -1,27 +1,38 @@
 //! The correlation that both the forward pass and the gradient of the input are.
 //!
-//! Each output is a sum over source channels and taps of a weight times a source element at a fixed distance. A band of
-//! output rows is computed on a *wide grid* whose rows are as long as the rows of the padded copy of the source: there,
-//! a tap is one offset for all outputs, so the tile reads the copy itself, shifted, and no im2col matrix exists. The few
-//! columns between the rows are computed for nothing and dropped. Zeros to the right of a row are the zeros to the left
-//! of the next one, which keeps the grid narrow.
+//! It is a matrix product `[out_c, depth] x [depth, columns]`, where `depth` runs over source channels and taps, and the
+//! columns are the outputs of an image, or of several small ones. The right matrix never exists as a whole: a *chunk* of
+//! columns is packed into the panels that the product's tiles read, by module `panels`, from a padded copy of a few rows
+//! of the source, or from the source itself where a 1x1 kernel needs no padding. A block of packed columns and a block
+//! of packed weights stay in the L2 cache together.
 //!
 //! A stride splits the copy into phases, so that neighbouring outputs still read neighbouring elements. The gradient of
 //! the input under a stride is one correlation (of stride 1) per phase of the input: a gather, without races.
 //!
-//! An output is one sum in one order, so tasks (images, groups, bands) may follow the thread count.
+//! The depth is cut into blocks of whole channels that follow from the sizes alone; an output is the sum of its blocks in
+//! order. So chunks, and who computes them, may follow the thread count.
+
+use super::chunk::Chunk;
+use std::ops::Range;
 
 use super::kernel::ConvKernels;
-use super::plane::{Plane, copy_short, places_before};
+use super::plane::Plane;
 use super::{ConvElement, Workspace};
+use crate::gemm::pack::transpose_into;
 use crate::pool::{Pool, part_range};
 
-/// Bytes of the padded copy of a band: with weights and outputs beside it, it stays in a 512 KiB L2 cache.
-const COPY_BYTES: usize = 192 << 10;
+/// Most steps of depth in a block: a panel of 16 f32 columns then takes 32 KiB.
+const MAX_KC: usize = 512;
+/// Bytes of a packed block of columns: with a block of weights beside it, it stays in a 512 KiB L2 cache.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Bytes of the padded copy that a block is packed from.
+const COPY_BYTES: usize = 256 << 10;
 /// Bytes of packed weights at a time; larger weights are taken in several passes over the images.
 const WEIGHT_BYTES: usize = 2 << 20;
-/// Tasks per thread at which bands are no longer cut further.
-const TASKS_PER_THREAD: usize = 2;
+/// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
+const TASKS_PER_THREAD: usize = 3;
+/// Fewest panels of columns in a chunk that is cut to keep threads busy.
+const MIN_PANELS: usize = 4;
 
 /// One axis: which taps there are and where outputs lie.
 #[derive(Clone, Copy, Debug)]
@@ -53,12 +64,22 @@ impl Axis {
         (at.rem_euclid(divisor) == 0).then(|| usize::try_from(at / divisor).expect("taps are counted from the least"))
     }
 
-    fn taps(&self) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
+    pub(super) fn taps(&self) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
         (0..self.kernel).filter_map(|r| self.tap(r).map(|at| (r, at)))
     }
 
+    /// Whether output `i` reads source element `i` alone, and lies at `i`.
+    fn is_whole(&self) -> bool {
+        self.pad == 0 && self.stride == 1 && self.src == self.out && self.span() == 1 && self.is_contiguous()
+    }
+
+    /// Whether the outputs lie side by side and fill the destination.
+    pub(super) fn is_contiguous(&self) -> bool {
+        self.dst_step == 1 && self.out == self.dst
+    }
+
     /// Padded elements that one output reads across, at least 1.
-    fn span(&self) -> usize {
+    pub(super) fn span(&self) -> usize {
         self.taps().map(|(_, at)| at + 1).max().unwrap_or(1)
     }
 }
@@ -78,92 +99,135 @@ pub(super) struct Correlation {
     pub weight_src: usize,
 }
 
-/// How a correlation is cut and laid out: a pure function of its sizes, the threads and the instruction set.
-struct Plan {
-    plane: Plane,
-    taps: usize,
-    depth: usize,
-    bands: usize,
-    /// Output channels and groups whose packed weights are held at a time.
+impl Correlation {
+    /// Whether any tap takes part; otherwise all outputs are zero, and there is nothing to run.
+    pub(super) fn has_taps(&self) -> bool {
+        self.rows.taps().next().is_some() && self.cols.taps().next().is_some()
+    }
+
+    /// The taps that take part: place in the kernel, and how far past the output's place it reads, down and across.
+    pub(super) fn taps(&self) -> impl Iterator<Item = (usize, [usize; 2])> + '_ {
+        let cols = &self.cols;
+        self.rows.taps().flat_map(move |(r, row)| cols.taps().map(move |(s, col)| (r * cols.kernel + s, [row, col])))
+    }
+}
+
+/// How a correlation is cut and laid out. All but the chunks is a pure function of its sizes and the instruction set.
+pub(super) struct Plan {
+    pub plane: Plane,
+    /// The source itself is read, without a copy.
+    pub dense: bool,
+    pub taps: usize,
+    /// Source channels in a block of depth.
+    pub channels: usize,
+    /// Images in a chunk, or else chunks in an image.
+    pub images: usize,
+    pub bands: usize,
+    /// Parts that the output channels are cut into, each a task for every chunk.
+    out_parts: usize,
+    /// Output channels, source channels and groups whose packed weights are held at a time.
     pass_out: usize,
+    pass_src: usize,
     pass_groups: usize,
-    copy_len: usize,
-    wide_len: usize,
+    pub copy_len: usize,
+    block_len: usize,
 }
 
 impl Plan {
     fn new<T>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> Plan {
         let (rows, cols) = (&corr.rows, &corr.cols);
-        let [row_span, col_span] = [rows.span(), cols.span()];
-        let row_reach = (row_span - 1) / rows.stride;
-        let phases = [rows.stride.min(row_span), cols.stride.min(col_span)];
+        let [mr, nr] = [kernels.gemm.mr(), kernels.gemm.nr()];
+        let size = size_of::<T>();
         let taps = rows.taps().count() * cols.taps().count();
-        let depth = taps * corr.src_c;
-        let pitch = pitch(cols, (col_span - 1) / cols.stride);
-        let row_bytes = corr.src_c * phases[0] * phases[1] * pitch * size_of::<T>();
-        let fit = (COPY_BYTES / row_bytes.max(1)).saturating_sub(row_reach).max(1);
-        let wanted = (threads * TASKS_PER_THREAD).div_ceil((corr.n * corr.groups).max(1));
-        let wanted = if threads == 1 { 1 } else { wanted };
-        let bands = rows.out.div_ceil(fit).max(wanted.min(rows.out)).max(1);
-        let band = rows.out.div_ceil(bands);
-        let plane = Plane {
+        let places = rows.out * cols.out;
+        let dense = taps == 1 && rows.is_whole() && cols.is_whole();
+        let row_reach = (rows.span() - 1) / rows.stride;
+        let mut plane = Plane {
             size: [rows.src, cols.src],
             pad: [rows.pad, cols.pad],
             stride: [rows.stride, cols.stride],
-            phases,
-            rows: band + row_reach,
-            pitch,
+            phases: [rows.stride.min(rows.span()), cols.stride.min(cols.span())],
+            rows: 0,
+            pitch: cols.out + (cols.span() - 1) / cols.stride,
         };
-        let mr = kernels.shift.len();
-        let row_weights = (depth * size_of::<T>()).max(1);
-        let pass_out = (WEIGHT_BYTES / row_weights / mr * mr).clamp(mr, corr.out_c.max(mr)).min(corr.out_c);
-        let pass_groups = (WEIGHT_BYTES / (row_weights * corr.out_c.max(1))).clamp(1, corr.groups);
-        // Tiles read up to a tile past the last column, and the last row runs on into the zeros after it.
-        let slack = kernels.widest_shift() + pitch;
+        let blocks = (corr.src_c * taps).div_ceil(MAX_KC).max(1);
+        let mut channels = corr.src_c.div_ceil(blocks);
+        let most = (BLOCK_BYTES / (channels * taps.max(1) * size) / nr * nr).max(nr);
+        let (mut images, mut bands) = ((most / places).clamp(1, corr.n.max(1)), places.div_ceil(most));
+        plane.rows = row_reach + chunk_rows(rows.out, cols.out, most.min(places));
+        if !dense {
+            channels = channels.min((COPY_BYTES / (images * plane.channel_len() * size)).max(1));
+        }
+        // Passes over the depth add to the result; passes over output channels would pack all columns again.
+        let block_weights = channels * taps * size;
+        let pass_out = (WEIGHT_BYTES / block_weights.max(1) / mr * mr).clamp(mr, corr.out_c.max(mr)).min(corr.out_c);
+        let blocks = (WEIGHT_BYTES / (pass_out * block_weights).max(1)).max(1);
+        let pass_src = blocks.saturating_mul(channels).min(corr.src_c);
+        let pass_groups = if pass_src == corr.src_c && pass_out == corr.out_c {
+            (WEIGHT_BYTES / (pass_out * pass_src * taps * size).max(1)).clamp(1, corr.groups)
+        } else {
+            1
+        };
+        // From here on the plan may follow the threads.
+        let wanted = if threads == 1 { 1 } else { threads * TASKS_PER_THREAD };
+        let tasks = |images: usize, bands: usize| pass_groups * corr.n.div_ceil(images) * bands;
+        while images > 1 && tasks(images, 1) < wanted && images / 2 * places >= MIN_PANELS * nr {
+            images = images.div_ceil(2);
+        }
+        if tasks(images, bands) < wanted {
+            let finest = places.div_ceil(MIN_PANELS * nr).max(bands);
+            bands = if images == 1 { wanted.div_ceil(tasks(1, 1).max(1)).clamp(bands, finest) } else { 1 };
+        }
+        let out_parts = wanted.div_ceil(tasks(images, bands).max(1)).min(pass_out.div_ceil(mr));
+        let columns = if images > 1 { images * places } else { places.div_ceil(nr).div_ceil(bands) * nr };
+        plane.rows = row_reach + chunk_rows(rows.out, cols.out, columns.min(places));
+        // Whole vectors are read and written, also past the last column.
+        let copy_len = if dense { 0 } else { images * channels * plane.channel_len() + kernels.gemm.lanes };
+        let block_len = columns.next_multiple_of(nr) * channels * taps + kernels.gemm.lanes;
         Plan {
             plane,
+            dense,
             taps,
-            depth,
+            channels,
+            images,
             bands,
+            out_parts,
             pass_out,
+            pass_src,
             pass_groups,
-            copy_len: corr.src_c * plane.channel_len() + slack,
-            wide_len: mr * wide_pitch(band, pitch, kernels),
+            copy_len,
+            block_len,
         }
     }
 
     fn lane_len(&self) -> usize {
-        self.copy_len + self.wide_len
+        self.copy_len + self.block_len
+    }
+
+    fn chunks(&self, images: usize) -> usize {
+        images.div_ceil(self.images) * self.bands
     }
 }
 
-/// Elements from one row of the wide grid to the next; `reach` is how many further columns of a phase an output reads.
-fn pitch(cols: &Axis, reach: usize) -> usize {
-    let needed = cols.out + reach;
-    let end = places_before(cols.src as isize + cols.pad, cols.stride).min(needed);
-    // Columns that are zero on the left of every phase: what is read past a row's end may fall on them.
-    let zeros = usize::try_from(cols.pad).unwrap_or(0) / cols.stride;
-    // Half of what is read at least, so that a row never runs on past the next one.
-    cols.out.max(end).max(needed.saturating_sub(zeros)).max(needed.div_ceil(2)).max(1)
-}
-
-fn wide_pitch<T>(band: usize, pitch: usize, kernels: &ConvKernels<T>) -> usize {
-    band * pitch + kernels.widest_shift()
+/// Most rows of an image that `columns` consecutive outputs lie in.
+fn chunk_rows(height: usize, width: usize, columns: usize) -> usize {
+    height.min((columns + width - 2) / width + 1)
 }
 
 /// Bytes of workspace that [`run`] needs.
 pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
     let plan = Plan::new(corr, kernels, threads);
-    let lanes = threads.min(corr.n * plan.pass_groups * plan.bands).max(1);
+    let lanes = threads.min(plan.pass_groups * plan.chunks(corr.n) * plan.out_parts).max(1);
     let mut size = Workspace::sizer();
-    size.add::<usize>(plan.depth);
-    size.add::<T>(plan.pass_groups * plan.pass_out * plan.depth);
+    size.add::<usize>(plan.channels * plan.taps);
+    size.add::<usize>(plan.taps);
+    size.add::<T>(plan.pass_groups * plan.pass_out * plan.pass_src * plan.taps);
     size.add::<T>(lanes * plan.lane_len());
     size.bytes()
 }
 
 /// Images, shared by tasks that write disjoint parts.
-struct Images<T>(*mut T);
+pub(super) struct Images<T>(pub *mut T);
 
 // SAFETY: each task writes elements of its own, and `T: Send` values may be written by any thread.
 unsafe impl<T: Send> Sync for Images<T> {}
@@ -181,136 +245,130 @@ pub(super) fn run<T: ConvElement>(
     workspace: &mut [u8],
 ) {
     let plan = Plan::new(corr, kernels, pool.threads());
-    let dst_channel = corr.rows.dst * corr.cols.dst;
-    assert_eq!(dst.len(), corr.n * corr.groups * corr.out_c * dst_channel);
+    assert_eq!(dst.len(), corr.n * corr.groups * corr.out_c * corr.rows.dst * corr.cols.dst);
+    assert_eq!(src.len(), corr.n * corr.groups * corr.src_c * corr.rows.src * corr.cols.src);
     let mut ws = Workspace::new(workspace);
-    let offsets = ws.take::<usize>(plan.depth);
-    let packed = ws.take::<T>(plan.pass_groups * plan.pass_out * plan.depth);
+    let [offsets, used] = [ws.take::<usize>(plan.channels * plan.taps), ws.take::<usize>(plan.taps)];
+    let packed = ws.take::<T>(plan.pass_groups * plan.pass_out * plan.pass_src * plan.taps);
     let lanes = ws.rest::<T>();
-    fill_offsets(corr, &plan, offsets);
-    let (offsets, dst) = (&*offsets, Images(dst.as_mut_ptr()));
+    fill_offsets(corr, &plan, offsets, used);
+    let (offsets, used, dst) = (&*offsets, &*used, Images(dst.as_mut_ptr()));
     for group in (0..corr.groups).step_by(plan.pass_groups) {
-        let groups = plan.pass_groups.min(corr.groups - group);
+        let groups = group..(group + plan.pass_groups).min(corr.groups);
         for out in (0..corr.out_c).step_by(plan.pass_out) {
-            let outs = plan.pass_out.min(corr.out_c - out);
-            let part = outs * plan.depth;
-            pool.chunks_mut(&mut packed[..groups * part], part.max(1), |g, packed| {
-                pack(corr, &weight[(group + g) * corr.weight_group + out * corr.weight_out..], outs, kernels, packed);
-            });
-            let packed = &*packed;
-            pool.lanes(corr.n * groups * plan.bands, lanes, plan.lane_len(), |task, lane| {
-                let (image, band) = (task / plan.bands / groups, task % plan.bands);
-                let g = task / plan.bands % groups;
-                let at = image * corr.groups + group + g;
-                let source = &src[at * corr.src_c * corr.rows.src * corr.cols.src..];
-                let dst = &dst;
-                let job = Band { corr, plan: &plan, kernels, offsets, packed: &packed[g * part..][..part], outs };
-                // SAFETY: channels `out .. out + outs` of this image and group lie within `dst`, by the assert above, and
-                // no other task has the rows of this band of them.
-                unsafe { job.run(source, band, dst.0.add((at * corr.out_c + out) * dst_channel), lane) }
-            });
-        }
-    }
-}
-
-/// The distance of each (source channel, tap) in the copy, in the order of the packed weights.
-fn fill_offsets(corr: &Correlation, plan: &Plan, offsets: &mut [usize]) {
-    let mut slots = offsets.iter_mut();
-    for c in 0..corr.src_c {
-        for (_, row) in corr.rows.taps() {
-            for ((_, col), slot) in corr.cols.taps().zip(&mut slots) {
-                *slot = c * plan.plane.channel_len() + plan.plane.place([row, col]);
+            let outs = out..(out + plan.pass_out).min(corr.out_c);
+            for first in (0..corr.src_c).step_by(plan.pass_src) {
+                let channels = first..(first + plan.pass_src).min(corr.src_c);
+                let pass = Pass { groups: groups.clone(), outs: outs.clone(), channels };
+                pass.pack_weights(pool, corr, &plan, kernels, used, weight, packed);
+                let chunks = plan.chunks(corr.n);
+                let packed = &*packed;
+                pool.lanes(groups.len() * chunks * plan.out_parts, lanes, plan.lane_len(), |task, lane| {
+                    let (g, chunk) = (task / plan.out_parts / chunks, task / plan.out_parts % chunks);
+                    let panels =
+                        part_range(outs.len().div_ceil(kernels.gemm.mr()), plan.out_parts, task % plan.out_parts);
+                    let packed = &packed[g * pass.group_len(plan.taps)..][..pass.group_len(plan.taps)];
+                    let dst = &dst;
+                    let chunk = Chunk::new(corr, &plan, kernels, offsets, packed, &pass, g, chunk);
+                    // SAFETY: `src` and `dst` have their sizes, by the asserts above; only this task has these channels of
+                    // these columns.
+                    unsafe { chunk.run(src, panels, dst.0, lane) }
+                });
             }
         }
     }
 }
 
-/// Packs the weights of `outs` output channels into panels `[depth][mr]` of nearly equal height.
-fn pack<T: ConvElement>(corr: &Correlation, weight: &[T], outs: usize, kernels: &ConvKernels<T>, packed: &mut [T]) {
-    let panels = outs.div_ceil(kernels.shift.len());
-    let mut packed = packed.iter_mut();
-    for panel in 0..panels {
-        let channels = part_range(outs, panels, panel);
-        for c in 0..corr.src_c {
-            for (r, _) in corr.rows.taps() {
-                for (s, _) in corr.cols.taps() {
-                    let at = c * corr.weight_src + r * corr.cols.kernel + s;
-                    for (m, slot) in channels.clone().zip(&mut packed) {
-                        *slot = weight[at + m * corr.weight_out];
-                    }
-                }
-            }
-        }
+/// What one round of packing weights and running chunks covers.
+pub(super) struct Pass {
+    pub groups: Range<usize>,
+    pub outs: Range<usize>,
+    pub channels: Range<usize>,
+}
+
+impl Pass {
+    /// Packed weights of a group.
+    fn group_len(&self, taps: usize) -> usize {
+        self.outs.len() * self.channels.len() * taps
+    }
+
+    /// Packs the weights of each group, block by block of depth.
+    fn pack_weights<T: ConvElement>(
+        &self,
+        pool: &Pool,
+        corr: &Correlation,
+        plan: &Plan,
+        kernels: &ConvKernels<T>,
+        used: &[usize],
+        weight: &[T],
+        packed: &mut [T],
+    ) {
+        let blocks = self.channels.len().div_ceil(plan.channels);
+        let packed = &mut packed[..self.groups.len() * self.group_len(plan.taps)];
+        let pieces = Images(packed.as_mut_ptr());
+        pool.run(self.groups.len() * blocks, &|task| {
+            let (g, first) = (task / blocks, self.channels.start + task % blocks * plan.channels);
+            let channels = first..(first + plan.channels).min(self.channels.end);
+            let at = g * self.group_len(plan.taps) + self.outs.len() * (first - self.channels.start) * plan.taps;
+            let len = self.outs.len() * channels.len() * plan.taps;
+            let pieces = &pieces;
+            // SAFETY: the weights of a group's block of channels lie within `packed`, and no other task has them.
+            let piece = unsafe { std::slice::from_raw_parts_mut(pieces.0.add(at), len) };
+            let weight = &weight[(self.groups.start + g) * corr.weight_group + self.outs.start * corr.weight_out..];
+            pack_weights(corr, used, weight, channels, self.outs.len(), kernels.gemm.mr(), piece);
+        });
     }
 }
 
-/// One task: a band of rows of all channels of a pass, of one image and group.
-struct Band<'a, T: 'static> {
-    corr: &'a Correlation,
-    plan: &'a Plan,
-    kernels: &'a ConvKernels<T>,
-    offsets: &'a [usize],
-    packed: &'a [T],
-    outs: usize,
-}
-
-impl<T: ConvElement> Band<'_, T> {
-    /// # Safety
-    /// `dst` is writable for `outs` channels, and no other thread touches the rows of this band in them.
-    unsafe fn run(&self, src: &[T], band: usize, dst: *mut T, lane: &mut [T]) {
-        let (corr, plan) = (self.corr, self.plan);
-        let rows = part_range(corr.rows.out, plan.bands, band);
-        let (copy, wide) = lane.split_at_mut(plan.copy_len);
-        if plan.taps > 0 {
-            let (body, slack) = copy.split_at_mut(corr.src_c * plan.plane.channel_len());
-            plan.plane.copy(&src[..corr.src_c * corr.rows.src * corr.cols.src], rows.start, body);
-            slack.fill(T::default());
-        }
-        let columns = (rows.len() - 1) * plan.plane.pitch + corr.cols.out;
-        let panels = self.outs.div_ceil(self.kernels.shift.len());
-        let ld = wide.len() / self.kernels.shift.len();
-        for panel in 0..panels {
-            let channels = part_range(self.outs, panels, panel);
-            let weights = &self.packed[channels.start * plan.depth..channels.end * plan.depth];
-            let (vectors, tile) = self.kernels.shift[channels.len() - 1];
-            let width = vectors * self.kernels.lanes;
-            for j in (0..columns).step_by(width) {
-                // SAFETY: the last tile ends less than a tile past the last column: `wide` and the copy have that much
-                // slack. The greatest offset plus the last column lies less than a pitch past the copy's last row.
-                unsafe {
-                    tile(
-                        plan.depth,
-                        weights.as_ptr(),
-                        copy.as_ptr().add(j),
-                        self.offsets.as_ptr(),
-                        wide.as_mut_ptr().add(j),
-                        ld,
-                    );
-                }
-            }
-            for (m, wide) in channels.zip(wide.chunks_exact(ld)) {
-                for (i, row) in rows.clone().zip(wide.chunks(plan.plane.pitch)) {
-                    // SAFETY: row `i` of channel `m` is in this band.
-                    unsafe { self.write_row(&row[..corr.cols.out], dst, m, i) };
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`Band::run`], for output row `i` of channel `m`.
-    #[inline]
-    unsafe fn write_row(&self, row: &[T], dst: *mut T, m: usize, i: usize) {
-        let (rows, cols) = (&self.corr.rows, &self.corr.cols);
-        let at = (m * rows.dst + rows.dst_start + i * rows.dst_step) * cols.dst + cols.dst_start;
-        // SAFETY: `dst_start + (out - 1) * dst_step < dst` on both axes, so each place is in row `i` of channel `m`.
-        unsafe {
-            let out = dst.add(at);
-            if cols.dst_step == 1 {
-                copy_short(row, std::slice::from_raw_parts_mut(out, row.len()));
+/// The distance of each (source channel of a block, tap) in the copy, in the order of the packed weights, and the taps'
+/// places in the kernel.
+fn fill_offsets(corr: &Correlation, plan: &Plan, offsets: &mut [usize], used: &mut [usize]) {
+    for (t, (tap, at)) in corr.taps().enumerate() {
+        used[t] = tap;
+        for c in 0..plan.channels {
+            offsets[c * plan.taps + t] = if plan.dense {
+                c * corr.rows.src * corr.cols.src
             } else {
-                for (j, &y) in row.iter().enumerate() {
-                    *out.add(j * cols.dst_step) = y;
+                c * plan.plane.channel_len() + plan.plane.place(at)
+            };
+        }
+    }
+}
+
+/// Packs the weights of `outs` output channels and some source channels into panels `[depth][mr]` of nearly equal height.
+fn pack_weights<T: ConvElement>(
+    corr: &Correlation,
+    used: &[usize],
+    weight: &[T],
+    channels: Range<usize>,
+    outs: usize,
+    mr: usize,
+    packed: &mut [T],
+) {
+    let (panels, depth) = (outs.div_ceil(mr), channels.len() * used.len());
+    if corr.weight_src == used.len() {
+        for panel in 0..panels {
+            let rows = part_range(outs, panels, panel);
+            let from = &weight[rows.start * corr.weight_out + channels.start * corr.weight_src..];
+            assert!(from.len() >= (rows.len() - 1) * corr.weight_out + depth);
+            let packed = &mut packed[rows.start * depth..rows.end * depth];
+            // SAFETY: these rows, `weight_out` apart, of `depth` contiguous elements, by the assert.
+            unsafe {
+                transpose_into(from.as_ptr(), corr.weight_out as isize, 1, rows.len(), depth, rows.len(), packed)
+            };
+        }
+        return;
+    }
+    // The weights of a source channel lie together, so they are read once, for all panels.
+    for (at, c) in channels.enumerate() {
+        for panel in 0..panels {
+            let rows = part_range(outs, panels, panel);
+            let from = &weight[rows.start * corr.weight_out + c * corr.weight_src..];
+            let packed = &mut packed[rows.start * depth + at * used.len() * rows.len()..][..used.len() * rows.len()];
+            for (&tap, slots) in used.iter().zip(packed.chunks_exact_mut(rows.len())) {
+                let from = &from[tap..][..(rows.len() - 1) * corr.weight_out + 1];
+                for (i, slot) in slots.iter_mut().enumerate() {
+                    *slot = from[i * corr.weight_out];
                 }
             }
         }

@@ -183,7 +183,14 @@ fn bits_do_not_depend_on_the_thread_count() {
 fn every_instruction_set_agrees_with_the_definition() {
     let mut tables: Vec<_> = Isa::all().into_iter().map(kernel::f32_kernels).collect();
     tables.push(kernel::f32_kernels_as_wide_as_avx512());
-    for case in [plain([2, 2, 5, 13, 9, 21, 3, 3], 1, 1), plain([2, 1, 5, 7, 9, 21, 3, 3], 2, 1)] {
+    let cases = [
+        plain([2, 2, 5, 13, 9, 21, 3, 3], 1, 1),
+        plain([2, 1, 5, 7, 9, 21, 3, 3], 2, 1),
+        plain([2, 5, 1, 1, 9, 21, 3, 3], 1, 1),
+        plain([2, 5, 1, 1, 9, 11, 4, 4], 2, 1),
+        plain([3, 1, 33, 31, 9, 7, 1, 1], 1, 0),
+    ];
+    for case in cases {
         let geom = case.geom().expect("the sizes fit");
         let (x, weight) = (values(geom.x_len(), 1, |x| x as f32), values(geom.weight_len(), 2, |x| x as f32));
         let dy = values(geom.y_len(), 3, |x| x as f32);
@@ -193,11 +200,11 @@ fn every_instruction_set_agrees_with_the_definition() {
             let pool = Pool::new(2);
             let mut ws = vec![0xff; 8 << 20];
             let mut out = [geom.y_len(), geom.x_len(), geom.weight_len()].map(|len| vec![f32::NAN; len]);
-            correlate::run(&pool, kernels, &geom.forward(), &x, &weight, &mut out[0], &mut ws);
-            for corr in geom.input_grad() {
-                correlate::run(&pool, kernels, &corr, &dy, &weight, &mut out[1], &mut ws);
+            run_correlation(&pool, kernels, &geom.forward(), &x, &weight, &mut out[0], &mut ws);
+            for corr in geom.input_grad().filter(Correlation::has_taps) {
+                run_correlation(&pool, kernels, &corr, &dy, &weight, &mut out[1], &mut ws);
             }
-            weight_grad::run(&pool, kernels, &geom, &x, &dy, &mut out[2], &mut ws);
+            run_weight_grad(&pool, kernels, &geom, &x, &dy, &mut out[2], &mut ws);
             for (got, want) in out.iter().zip(&want) {
                 compare("result", &geom, got, want, f64::from, 2e-6);
             }
@@ -248,4 +255,42 @@ fn workspace_is_modest() {
             assert!(bytes.iter().all(|&b| b <= threads * (4 << 20)), "{bytes:?} for {threads} threads, {geom:?}");
         }
     }
+}
+
+#[test]
+fn depthwise_agrees_with_the_definition() {
+    let cases = [
+        plain([2, 40, 1, 1, 7, 7, 3, 3], 1, 1),
+        plain([2, 40, 1, 1, 14, 14, 3, 3], 2, 1),
+        plain([3, 5, 1, 1, 61, 70, 3, 3], 1, 1),
+        plain([2, 5, 1, 1, 61, 70, 3, 3], 2, 1),
+        plain([2, 7, 1, 1, 20, 9, 5, 5], 1, 2),
+        plain([1, 3, 1, 1, 4, 30, 2, 7], 3, 3),
+        // wide rows, several bands of a few rows
+        plain([1, 2, 1, 1, 9, 3000, 3, 3], 1, 1),
+        Case { dilation: [2, 3], ..plain([2, 6, 1, 1, 25, 26, 3, 3], 2, 4) },
+        // many taps: the sums of the weight gradient go in several turns
+        plain([2, 3, 1, 1, 13, 17, 7, 7], 1, 3),
+    ];
+    for case in cases {
+        let geom = case.geom().expect("the sizes fit");
+        let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
+        let two = check::<f32>(&geom, 3, |x| x as f32, f64::from, 2e-6);
+        assert_eq!(one, two, "{geom:?}");
+        check::<f64>(&geom, 2, |x| x, |x| x, 1e-14);
+    }
+}
+
+#[test]
+fn an_infinite_value_reaches_the_gradients_of_its_own_taps_only() {
+    // The last place of a row that is no multiple of a vector: what a kernel reads beside its tail must not spread.
+    let geom = plain([1, 2, 1, 1, 5, 11, 3, 3], 1, 1).geom().expect("the sizes fit");
+    let mut x = vec![1.0f32; geom.x_len()];
+    x[10] = f32::INFINITY;
+    let [y, _, dw] = all_three(&geom, 1, &x, &[1.0; 18], &vec![1.0; geom.y_len()]);
+    let infinite: Vec<usize> = (0..y.len()).filter(|&i| !y[i].is_finite()).collect();
+    assert_eq!(infinite, [9, 10, 20, 21]);
+    // The corner is read by the taps (1, 1), (1, 2), (0, 1), (0, 2).
+    let infinite: Vec<usize> = (0..dw.len()).filter(|&i| !dw[i].is_finite()).collect();
+    assert_eq!(infinite, [1, 2, 4, 5]);
 }

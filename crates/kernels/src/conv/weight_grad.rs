@@ -44,6 +44,8 @@ struct Plan {
     /// Channels in a task.
     block: usize,
     plane: Plane,
+    /// The image itself is read, without a copy.
+    dense: bool,
     copy_len: usize,
     dy_len: usize,
 }
@@ -70,7 +72,8 @@ impl Plan {
             rows: (band - 1) * geom.stride[0] + (geom.r - 1) * geom.dilation[0] + 1,
             pitch: (geom.ow - 1) * geom.stride[1] + (geom.s - 1) * geom.dilation[1] + 1,
         };
-        let fit = COPY_BYTES / (plane.channel_len() * size);
+        let dense = taps == 1 && geom.stride == [1, 1] && geom.pad == [0, 0];
+        let fit = if dense { group_c } else { COPY_BYTES / (plane.channel_len() * size) };
         let wanted = (threads * TASKS_PER_THREAD).div_ceil(partials * pass.div_ceil(panels));
         let block = if threads == 1 { group_c } else { group_c.div_ceil(wanted) };
         let block = block.min(fit).max(1);
@@ -87,7 +90,8 @@ impl Plan {
             bands,
             block,
             plane,
-            copy_len: block * plane.channel_len(),
+            dense,
+            copy_len: if dense { 0 } else { block * plane.channel_len() },
             dy_len: band * geom.ow * panel,
         }
     }
@@ -144,7 +148,7 @@ pub(super) fn run<T: ConvElement>(
     for (row, offset) in offsets.iter_mut().enumerate() {
         let (c, tap) = (row / plan.taps, row % plan.taps);
         let at = [tap / geom.s * geom.dilation[0], tap % geom.s * geom.dilation[1]];
-        *offset = c * plan.plane.channel_len() + plan.plane.place(at);
+        *offset = if plan.dense { c * geom.h * geom.w } else { c * plan.plane.channel_len() + plan.plane.place(at) };
     }
     let job = Job { geom, plan: &plan, kernels, offsets, x, dy };
     let units = geom.groups * plan.panels;
@@ -208,18 +212,20 @@ impl<T: ConvElement> Job<'_, T> {
             let src = &self.x[channel * image_len..][..channels.len() * image_len];
             for band in 0..plan.bands {
                 let rows = band * plan.band..((band + 1) * plan.band).min(geom.oh);
-                plan.plane.copy(
-                    src,
-                    rows.start * geom.stride[0],
-                    &mut copy[..channels.len() * plan.plane.channel_len()],
-                );
+                let x = if plan.dense {
+                    &src[rows.start * geom.w..]
+                } else {
+                    let copy = &mut copy[..channels.len() * plan.plane.channel_len()];
+                    plan.plane.copy(src, rows.start * geom.stride[0], copy);
+                    &*copy
+                };
                 for (i, unit) in units.clone().enumerate() {
                     let panel = unit % plan.panels;
                     let width = self.transpose_dy(image, group, panel, rows.clone(), dy_band);
-                    // SAFETY: unit `i` of those that start at `sums`; the copy and `dy_band` hold this band.
+                    // SAFETY: unit `i` of those that start at `sums`; `x` and `dy_band` hold this band.
                     unsafe {
                         let sums = sums.add(i * plan.unit_len());
-                        self.tiles(channels.clone(), rows.len(), width, copy, dy_band, sums);
+                        self.tiles(channels.clone(), rows.len(), width, x, dy_band, sums);
                     }
                 }
             }
@@ -229,29 +235,29 @@ impl<T: ConvElement> Job<'_, T> {
     /// All tiles of a band of one unit.
     ///
     /// # Safety
-    /// `sums` is writable for a unit's rows of `channels`; `copy` and `dy` hold `height` rows of output.
+    /// `sums` is writable for a unit's rows of `channels`; `x` and `dy` hold what `height` rows of output read.
     unsafe fn tiles(
         &self,
         channels: std::ops::Range<usize>,
         height: usize,
         width: usize,
-        copy: &[T],
+        x: &[T],
         dy: &[T],
         sums: *mut T,
     ) {
         let (plan, geom) = (self.plan, self.geom);
         let rows = channels.len() * plan.taps;
         let panels = rows.div_ceil(self.kernels.outer.len());
-        let step = [geom.stride[0] * plan.plane.pitch, geom.stride[1]];
+        let step = [geom.stride[0] * if plan.dense { geom.w } else { plan.plane.pitch }, geom.stride[1]];
         for panel in 0..panels {
             let tile_rows = part_range(rows, panels, panel);
             let tile = self.kernels.outer[tile_rows.len() - 1][width / self.kernels.lanes - 1];
-            // SAFETY: offsets count from the first channel of a group, the copy from the first of the block, and both
-            // advance alike; the plane is as large as the last place of the last tap. Rows of `sums` are a panel apart.
+            // SAFETY: offsets count from the first channel of a group, `x` from the first of the block, and both advance
+            // alike; the plane is as large as the last place of the last tap. Rows of `sums` are a panel apart.
             unsafe {
                 tile(
                     [height, geom.ow],
-                    copy.as_ptr(),
+                    x.as_ptr(),
                     self.offsets[tile_rows.clone()].as_ptr(),
                     step,
                     dy.as_ptr(),
@@ -287,21 +293,28 @@ impl<T: ConvElement> Job<'_, T> {
     }
 
     /// Adds the partial sums in order and writes the units of a pass to `dw`, transposed back.
-    fn write(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &[T], dw: &mut [T]) {
+    fn write(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &mut [T], dw: &mut [T]) {
         let plan = self.plan;
-        let channel = |unit: usize| unit / plan.panels * plan.group_k + unit % plan.panels * plan.panel;
-        let end = channel(pass.end - 1) + plan.panel.min(plan.group_k - (pass.end - 1) % plan.panels * plan.panel);
-        let start = channel(pass.start);
-        let sums = &sums[..plan.partials * pass.len() * plan.unit_len()];
-        pool.chunks_mut(&mut dw[start * plan.rows..end * plan.rows], plan.rows, |i, dw| {
-            let (group, k) = ((start + i) / plan.group_k, (start + i) % plan.group_k);
-            let unit = group * plan.panels + k / plan.panel - pass.start;
-            // The last panel of a group may hold fewer columns, but its rows are as far apart.
-            let at = unit * plan.unit_len() + k % plan.panel;
-            for (row, dw) in dw.iter_mut().enumerate() {
-                let partials = sums[at + row * plan.panel..].iter().step_by(pass.len() * plan.unit_len());
-                let sum = partials.fold(T::Sum::default(), |sum, x| T::add(sum, x.widen()));
-                *dw = T::narrow(sum);
+        let (len, partial_len) = (plan.unit_len(), pass.len() * plan.unit_len());
+        let (sums, dw_len, dw) = (Sums(sums.as_mut_ptr()), dw.len(), Sums(dw.as_mut_ptr()));
+        pool.run(pass.len(), &|i| {
+            let (group, panel) = ((pass.start + i) / plan.panels, (pass.start + i) % plan.panels);
+            let valid = plan.panel.min(plan.group_k - panel * plan.panel);
+            let at = (group * plan.group_k + panel * plan.panel) * plan.rows;
+            assert!(at + valid * plan.rows <= dw_len);
+            let (sums, dw) = (&sums, &dw);
+            // SAFETY: unit `i` of each partial sum, and the rows of `dw` of its output channels, which lie within `dw` by
+            // the assert; no other task has them. The unit's rows are a panel apart.
+            unsafe {
+                let unit = std::slice::from_raw_parts_mut(sums.0.add(i * len), len);
+                for partial in 1..plan.partials {
+                    let more = std::slice::from_raw_parts(sums.0.add(partial * partial_len + i * len), len);
+                    for (sum, x) in unit.iter_mut().zip(more) {
+                        *sum = T::narrow(T::add(sum.widen(), x.widen()));
+                    }
+                }
+                let dw = std::slice::from_raw_parts_mut(dw.0.add(at), valid * plan.rows);
+                transpose_into(unit.as_ptr(), plan.panel as isize, 1, plan.rows, valid, plan.rows, dw);
             }
         });
     }

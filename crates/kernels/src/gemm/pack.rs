@@ -65,16 +65,48 @@ unsafe fn copy_rows<T: Copy + Default>(
     out: &mut [T],
 ) {
     for (p, row) in out.chunks_exact_mut(width).take(kc).enumerate() {
-        // SAFETY: `valid` elements from row `p` on are readable, as the caller says.
-        let from = unsafe { std::slice::from_raw_parts(src.offset(p as isize * stride), valid) };
-        // Known lengths become vector moves; these are the widths of full panels.
-        match valid {
-            16 => row[..16].copy_from_slice(&from[..16]),
-            32 => row[..32].copy_from_slice(&from[..32]),
-            8 => row[..8].copy_from_slice(&from[..8]),
-            _ => row[..valid].copy_from_slice(from),
-        }
+        // SAFETY: `valid` elements from row `p` on are readable, as the caller says, and `row` has `width >= valid`.
+        unsafe { move_short(src.offset(p as isize * stride), row.as_mut_ptr(), valid) };
         row[valid..].fill(T::default());
+    }
+}
+
+/// Copies `len` elements: for short pieces a few moves of fixed length, where a call would cost more. The last move overlaps
+/// the one before it.
+///
+/// # Safety
+/// `len` elements are readable at `from` and writable at `to`, and the two do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn move_short<T: Copy>(from: *const T, to: *mut T, len: usize) {
+    /// # Safety
+    /// `H` elements are readable at `from` and writable at `to`.
+    #[inline(always)]
+    unsafe fn step<T: Copy, const H: usize>(from: *const T, to: *mut T) {
+        // SAFETY: as the caller says; an array has its element's size and is moved at any alignment.
+        unsafe { to.cast::<[T; H]>().write_unaligned(from.cast::<[T; H]>().read_unaligned()) }
+    }
+    // SAFETY: every step lies within the `len` elements.
+    unsafe {
+        match len {
+            0 => {}
+            1 => *to = *from,
+            2..4 => {
+                step::<T, 2>(from, to);
+                step::<T, 2>(from.add(len - 2), to.add(len - 2));
+            }
+            4..8 => {
+                step::<T, 4>(from, to);
+                step::<T, 4>(from.add(len - 4), to.add(len - 4));
+            }
+            _ => {
+                let mut at = 0;
+                while at + 8 <= len {
+                    step::<T, 8>(from.add(at), to.add(at));
+                    at += 8;
+                }
+                step::<T, 8>(from.add(len - 8), to.add(len - 8));
+            }
+        }
     }
 }
 
@@ -96,6 +128,15 @@ pub(crate) unsafe fn transpose_into<T: Copy + Default>(
     out: &mut [T],
 ) {
     assert!(out.len() >= kc * width && valid <= width);
+    if outer == 1 && inner != 1 {
+        // SAFETY: `valid` contiguous elements are readable at each step.
+        return unsafe { copy_rows(src, inner, kc, valid, width, out) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if inner == 1 && size_of::<T>() == 4 && is_x86_feature_detected!("avx2") {
+        // SAFETY: same contract, for elements of four bytes that are only moved, and the feature is there.
+        return unsafe { squares::transpose(src.cast(), outer, valid, kc, width, out.as_mut_ptr().cast()) };
+    }
     for p in (0..kc).step_by(TRANSPOSE_BLOCK) {
         let steps = TRANSPOSE_BLOCK.min(kc - p);
         let src = src.wrapping_offset(p as isize * inner);
@@ -152,5 +193,147 @@ unsafe fn rows_into<T: Copy, const R: usize>(
         let column: [T; R] = std::array::from_fn(|r| unsafe { *src.offset(r as isize * outer + p as isize * inner) });
         out[p * width + i..][..R].copy_from_slice(&column);
         p += 1;
+    }
+}
+
+/// Squares of 8 x 8 four-byte elements through registers.
+#[cfg(target_arch = "x86_64")]
+mod squares {
+    use std::arch::x86_64::*;
+
+    const SIDE: usize = 8;
+
+    /// `super::transpose_into` for `inner == 1` and elements of four bytes.
+    ///
+    /// # Safety
+    /// The processor has AVX2. `src` is readable at `i * outer + p` for `i < valid`, `p < kc`; `out` is writable for
+    /// `kc * width` elements, `valid <= width`.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn transpose(
+        src: *const f32,
+        outer: isize,
+        valid: usize,
+        kc: usize,
+        width: usize,
+        out: *mut f32,
+    ) {
+        let mut p = 0;
+        // A square's last row of `out` may be followed by less than a vector: those are left to single elements.
+        while p + SIDE <= kc {
+            let mut i = 0;
+            while i < width {
+                let rows = SIDE.min(valid.saturating_sub(i));
+                // SAFETY: rows `i .. i + rows` and steps `p .. p + 8` are readable. A whole square of `out` ends within
+                // its row, or, if the panel is narrower than a square, within the panel.
+                unsafe {
+                    let from = src.wrapping_offset(i as isize * outer + p as isize);
+                    let to = out.add(p * width + i);
+                    if i + SIDE <= width || (i == 0 && (p + SIDE - 1) * width + SIDE <= kc * width) {
+                        square(from, outer, rows, to, width);
+                    } else {
+                        single(from, outer, rows, SIDE, width - i, to, width);
+                    }
+                }
+                i += SIDE;
+            }
+            p += SIDE;
+        }
+        // SAFETY: the steps that are left.
+        unsafe {
+            single(src.wrapping_add(p), outer, valid, kc - p, width, out.add(p * width), width);
+        }
+    }
+
+    /// `out[p * width + i] = src[i * outer + p]` for `i < 8`, `p < 8`, with zeros for `i >= rows`.
+    ///
+    /// # Safety
+    /// The processor has AVX2; 8 elements are readable at `rows` rows of `src` and writable at 8 rows of `out`, in order:
+    /// what a row writes past its end the next one overwrites.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn square(src: *const f32, outer: isize, rows: usize, out: *mut f32, width: usize) {
+        let mut r = [_mm256_setzero_ps(); SIDE];
+        for (i, r) in r.iter_mut().enumerate() {
+            if i < rows {
+                // SAFETY: row `i` is one of the readable ones.
+                *r = unsafe { _mm256_loadu_ps(src.wrapping_offset(i as isize * outer)) };
+            }
+        }
+        let pair = |a, b| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        let ((a0, a1), (a2, a3)) = (pair(r[0], r[1]), pair(r[2], r[3]));
+        let ((a4, a5), (a6, a7)) = (pair(r[4], r[5]), pair(r[6], r[7]));
+        let (b0, b1) = (_mm256_shuffle_ps::<0x44>(a0, a2), _mm256_shuffle_ps::<0xee>(a0, a2));
+        let (b2, b3) = (_mm256_shuffle_ps::<0x44>(a1, a3), _mm256_shuffle_ps::<0xee>(a1, a3));
+        let (b4, b5) = (_mm256_shuffle_ps::<0x44>(a4, a6), _mm256_shuffle_ps::<0xee>(a4, a6));
+        let (b6, b7) = (_mm256_shuffle_ps::<0x44>(a5, a7), _mm256_shuffle_ps::<0xee>(a5, a7));
+        let columns = [
+            _mm256_permute2f128_ps::<0x20>(b0, b4),
+            _mm256_permute2f128_ps::<0x20>(b1, b5),
+            _mm256_permute2f128_ps::<0x20>(b2, b6),
+            _mm256_permute2f128_ps::<0x20>(b3, b7),
+            _mm256_permute2f128_ps::<0x31>(b0, b4),
+            _mm256_permute2f128_ps::<0x31>(b1, b5),
+            _mm256_permute2f128_ps::<0x31>(b2, b6),
+            _mm256_permute2f128_ps::<0x31>(b3, b7),
+        ];
+        for (p, column) in columns.into_iter().enumerate() {
+            // SAFETY: 8 elements are writable at row `p`.
+            unsafe { _mm256_storeu_ps(out.add(p * width), column) };
+        }
+    }
+
+    /// The same, element by element, for `steps` steps and `all` elements of a row of `out`, zeros from `rows` on.
+    ///
+    /// # Safety
+    /// Those elements are readable and writable.
+    unsafe fn single(
+        src: *const f32,
+        outer: isize,
+        rows: usize,
+        steps: usize,
+        all: usize,
+        out: *mut f32,
+        width: usize,
+    ) {
+        for p in 0..steps {
+            for i in 0..all {
+                // SAFETY: as the caller says.
+                unsafe {
+                    let x = if i < rows { *src.wrapping_offset(i as isize * outer + p as isize) } else { 0.0 };
+                    *out.add(p * width + i) = x;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_transposition_moves_each_element_to_its_place() {
+        for valid in 1..20 {
+            for width in valid..=20 {
+                for kc in [1, 2, 7, 8, 9, 16, 31, 40] {
+                    for (outer, inner) in [(kc as isize + 3, 1), (1, valid as isize + 2), (2 * kc as isize, 2)] {
+                        let len = (valid - 1) * outer as usize + (kc - 1) * inner as usize + 1;
+                        let src: Vec<f32> = (0..len).map(|i| i as f32 + 1.0).collect();
+                        // Some elements after the panel must stay as they are.
+                        let mut out = vec![f32::NAN; kc * width + 9];
+                        let (panel, rest) = out.split_at_mut(kc * width);
+                        // SAFETY: `src` ends with the last of these elements.
+                        unsafe { transpose_into(src.as_ptr(), outer, inner, valid, kc, width, panel) };
+                        for (at, &got) in panel.iter().enumerate() {
+                            let (p, i) = (at / width, at % width);
+                            let from = i * outer as usize + p * inner as usize;
+                            let want = if i < valid { src[from] } else { 0.0 };
+                            assert_eq!(got, want, "{valid} of {width}, {kc} steps, strides {outer} {inner}");
+                        }
+                        assert!(rest.iter().all(|x| x.is_nan()));
+                    }
+                }
+            }
+        }
     }
 }

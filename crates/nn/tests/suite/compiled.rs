@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use remat_nn::*;
-use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures};
 use remat_tensor::{CompileOptions, Tensor, compile, compile_with, no_grad};
 use remat_types::{ErrorKind, HostTensor, Result};
 
@@ -145,6 +145,37 @@ fn evaluation_after_training_is_compiled_anew() {
     net.layers.train();
     f.call(&[&x]).expect("runs");
     assert_eq!(f.traces(), 2, "the first form still stands");
+}
+
+#[test]
+fn inference_takes_parameters_as_constants_until_they_are_set() {
+    let d = cpu();
+    let net = Rc::new(Net::new(&d));
+    let (x, _) = net.batch(4, 0);
+    net.forward(&x).expect("statistics move");
+    net.layers.eval();
+    let inner = net.clone();
+    let mut f = compile_with(&d, CompileOptions::inference(), move |x: &[Tensor]| {
+        let _quiet = no_grad();
+        Ok(vec![inner.forward(&x[0])?])
+    });
+    let mut near = |why: &str, traces: usize| {
+        let _quiet = no_grad();
+        let got = f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values");
+        let want = net.forward(&x).expect("runs").to_vec::<f32>().expect("values");
+        let most = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() <= 1e-5 * most), "{why}: {got:?}, {want:?}");
+        assert_eq!(f.traces(), traces, "{why}");
+        f.graph(&[&x]).expect("compiled")
+    };
+    let g = near("first", 1);
+    assert_eq!(g.states().len(), 0);
+    assert!(g.nodes().iter().all(|n| n.op.name() != "batch_norm_infer"), "{:?}", g.nodes());
+    near("again", 1);
+    let (_, p) = net.parameters().into_iter().find(|(n, _)| n.ends_with("weight")).expect("a weight");
+    let _quiet = no_grad();
+    p.set(&p.get().expect("a value").mul(1.5).expect("fits")).expect("fits");
+    near("after a change", 2);
 }
 
 #[test]
@@ -307,8 +338,9 @@ fn executables_of_one_graph_run_on_several_threads() {
     });
 }
 
-/// A training step of eight wide layers, compiled within a share of the memory that it takes without a budget.
-fn deep(share: Option<f64>) -> (Vec<f32>, Bits, remat_runtime::MemoryFigures) {
+/// A training step of eight wide layers, compiled within a share of the memory that it takes without a budget: losses,
+/// parameters, and figures at the first and the last run. Runs so often, or until the plan is the last one.
+fn deep(share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bits, MemoryFigures, MemoryFigures) {
     let d = cpu();
     let mut cx = InitCx::new(&d, 3);
     let mut net = Sequential::new();
@@ -331,22 +363,37 @@ fn deep(share: Option<f64>) -> (Vec<f32>, Bits, remat_runtime::MemoryFigures) {
     let free = compile(None).executable(&[&x]).expect("compiles").figures();
     let all = free.arena_bytes + free.state_bytes + free.input_bytes + free.output_bytes;
     let mut f = compile(share.map(|s| (all as f64 * s) as usize));
-    let losses = (0..5).map(|_| f.call(&[&x]).and_then(|y| y[0].item::<f32>()).expect("runs")).collect();
+    let first = f.executable(&[&x]).expect("compiles").figures();
+    let mut losses = Vec::new();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while runs.map_or(!f.is_settled(), |n| losses.len() < n) {
+        assert!(std::time::Instant::now() < end, "no last plan within a minute");
+        losses.push(f.call(&[&x]).and_then(|y| y[0].item::<f32>()).expect("runs"));
+    }
     let bits = net.state_dict().expect("values").into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect();
-    (losses, bits, f.figures()[0])
+    (losses, bits, first, f.figures()[0])
 }
 
 #[test]
 fn a_budget_of_a_compiled_step_is_kept_and_changes_no_bit() {
-    let (losses, bits, free) = deep(None);
+    let (losses, bits, free, _) = deep(None, Some(5));
     assert_eq!(free.recomputed_calls, 0);
     for share in [0.75, 0.6] {
-        let (l, b, f) = deep(Some(share));
+        let (l, b, f, _) = deep(Some(share), Some(5));
         assert_eq!((&l, &b), (&losses, &bits), "{share}");
-        let total = |f: remat_runtime::MemoryFigures| f.arena_bytes + f.state_bytes + f.input_bytes + f.output_bytes;
+        let total = |f: MemoryFigures| f.arena_bytes + f.state_bytes + f.input_bytes + f.output_bytes;
         assert!(total(f) as f64 <= total(free) as f64 * share, "{f:?} of {free:?}");
         assert!(f.recomputed_calls > 0, "{f:?}");
     }
+}
+
+#[test]
+fn a_plan_is_made_again_with_measured_times() {
+    let (losses, bits, first, last) = deep(Some(0.75), None);
+    assert!(first.recomputed_calls > 0 && losses.len() > 1, "{first:?}");
+    assert!(last.recomputed_calls > 0, "{last:?}");
+    let (l, b, ..) = deep(None, Some(losses.len()));
+    assert_eq!((l, b), (losses, bits), "bits do not depend on the plan");
 }
 
 #[test]

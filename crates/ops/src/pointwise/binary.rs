@@ -1,3 +1,4 @@
+use remat_kernels::pointwise::map2;
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,13 @@ impl Op for Binary {
                 };
                 accepted(row.reject, data, layout)?;
             }
-            if T::run2(cx.pool, &row.loops, dtype, &a, &b, y.slice_mut()?) { Ok(()) } else { Err(not_defined(dtype)) }
+            if !row.loops.has(dtype) {
+                return Err(not_defined(dtype));
+            }
+            map2(cx.pool, &a, &b, y.slice_mut()?, &|a: &[T], b: &[T], y: &mut [T]| {
+                T::block2(&row.loops, dtype, a, b, y);
+            });
+            Ok(())
         }
         for_storage!(cx.x[0].dtype(), T => go::<T>(self.f, cx))
     }

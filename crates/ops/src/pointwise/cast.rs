@@ -1,5 +1,5 @@
-use remat_kernels::pointwise::{Half, Operand, each1, map1};
-use remat_kernels::pool::Pool;
+use bytemuck::{cast_slice, cast_slice_mut};
+use remat_kernels::pointwise::{Half, each1, map1};
 use remat_types::{DType, Element, ErrorKind, Fact, Facts, Layout, Result, Storage, bf16, f16, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,31 @@ pub struct Cast {
     pub dtype: DType,
 }
 
-fn convert<T: Storage + Element, U: Storage + Element>(pool: &Pool, x: &Operand<'_, T>, y: &mut [U]) {
+fn convert<T: Storage + Element, U: Storage + Element>(x: &[T], y: &mut [U]) {
     if T::DTYPE.is_float() {
-        map1(pool, x, y, &|x: &[T], y: &mut [U]| each1(x, y, |x| U::from_f64(x.to_f64())));
+        each1(x, y, |x| U::from_f64(x.to_f64()));
     } else if T::DTYPE == DType::U64 && U::DTYPE.is_float() {
-        map1(pool, x, y, &|x: &[T], y: &mut [U]| each1(x, y, from_unsigned));
+        each1(x, y, from_unsigned);
     } else {
-        map1(pool, x, y, &|x: &[T], y: &mut [U]| each1(x, y, |x| U::from_i64(x.to_i64())));
+        each1(x, y, |x| U::from_i64(x.to_i64()));
+    }
+}
+
+/// The conversion of a block, given as bytes.
+pub(super) fn block(from: DType, to: DType, x: &[u8], y: &mut [u8]) {
+    match (from, to) {
+        (from, to) if from == to => y.copy_from_slice(x),
+        (DType::F32, DType::F16) => f16::narrow(cast_slice(x), cast_slice_mut(y)),
+        (DType::F32, DType::BF16) => bf16::narrow(cast_slice(x), cast_slice_mut(y)),
+        (DType::F16, DType::F32) => f16::widen(cast_slice(x), cast_slice_mut(y)),
+        (DType::BF16, DType::F32) => bf16::widen(cast_slice(x), cast_slice_mut(y)),
+        (from, DType::Bool) => for_storage!(from, T => {
+            let zero = T::default();
+            each1(cast_slice::<u8, T>(x), y, |x| u8::from(x != zero));
+        }),
+        (from, to) => for_storage!(from, T => for_storage!(to, U => {
+            convert::<T, U>(cast_slice(x), cast_slice_mut(y));
+        })),
     }
 }
 
@@ -39,16 +57,6 @@ fn from_unsigned<T: Element, U: Element>(x: T) -> U {
     U::from_f64(2.0 * U::from_i64(half as i64).to_f64())
 }
 
-/// f32 to a 16-bit float by the vectorised conversion.
-fn narrow<U: Half>(pool: &Pool, x: &Operand<'_, f32>, y: &mut [U]) {
-    map1(pool, x, y, &|x: &[f32], y: &mut [U]| U::narrow(x, y));
-}
-
-/// A 16-bit float to f32 by the vectorised conversion.
-fn widen<T: Half>(pool: &Pool, x: &Operand<'_, T>, y: &mut [f32]) {
-    map1(pool, x, y, &|x: &[T], y: &mut [f32]| T::widen(x, y));
-}
-
 impl Op for Cast {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         arity(x, 1)?;
@@ -56,27 +64,13 @@ impl Op for Cast {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let (x, y, pool) = (&cx.x[0], &mut cx.y[0], cx.pool);
-        let shape = y.shape();
-        match (x.dtype(), self.dtype) {
-            (from, to) if from == to => {
-                for_storage!(from, T => map1(pool, &operand::<T>(x, shape)?, y.slice_mut()?, &|x: &[T], y: &mut [T]| {
-                    y.copy_from_slice(x);
-                }));
-            }
-            (DType::F32, DType::F16) => narrow(pool, &operand(x, shape)?, y.slice_mut::<f16>()?),
-            (DType::F32, DType::BF16) => narrow(pool, &operand(x, shape)?, y.slice_mut::<bf16>()?),
-            (DType::F16, DType::F32) => widen(pool, &operand::<f16>(x, shape)?, y.slice_mut()?),
-            (DType::BF16, DType::F32) => widen(pool, &operand::<bf16>(x, shape)?, y.slice_mut()?),
-            (from, DType::Bool) => for_storage!(from, T => {
-                let zero = T::default();
-                let test = |x: &[T], y: &mut [u8]| each1(x, y, |x| u8::from(x != zero));
-                map1(pool, &operand::<T>(x, shape)?, y.slice_mut()?, &test);
-            }),
-            (from, to) => for_storage!(from, T => for_storage!(to, U => {
-                convert::<T, U>(pool, &operand(x, shape)?, y.slice_mut()?);
-            })),
-        }
+        let (from, to, y) = (cx.x[0].dtype(), self.dtype, &mut cx.y[0]);
+        for_storage!(from, T => {
+            let x = operand::<T>(&cx.x[0], y.shape())?;
+            for_storage!(to, U => map1(cx.pool, &x, y.slice_mut()?, &|x: &[T], y: &mut [U]| {
+                block(from, to, cast_slice(x), cast_slice_mut(y));
+            }));
+        });
         Ok(())
     }
 

@@ -1,5 +1,4 @@
-use remat_kernels::pointwise::{Operand, each1, map1};
-use remat_kernels::pool::Pool;
+use remat_kernels::pointwise::{each1, map1};
 use remat_types::{DType, Element, Error, ErrorKind, Fact, Facts, Result, Scalar, Storage, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +40,26 @@ fn saturate<T: Element>(v: Scalar) -> T {
     T::from_i64(wide.clamp(lo, hi) as i64)
 }
 
+impl Clamp {
+    fn on<T: Storage + Element>(&self) -> impl Fn(T) -> T + Sync + use<T> {
+        let (lo, hi) = (saturate::<T>(self.lo), saturate::<T>(self.hi));
+        move |x| {
+            if x < lo {
+                lo
+            } else if x > hi {
+                hi
+            } else {
+                x
+            }
+        }
+    }
+
+    /// The op on a block.
+    pub(super) fn block<T: Storage + Element>(&self, x: &[T], y: &mut [T]) {
+        each1(x, y, self.on::<T>());
+    }
+}
+
 impl Op for Clamp {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         arity(x, 1)?;
@@ -56,22 +75,10 @@ impl Op for Clamp {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        fn run<T: Storage + Element>(pool: &Pool, x: &Operand<'_, T>, y: &mut [T], lo: T, hi: T) {
-            let clamp = |x: T| {
-                if x < lo {
-                    lo
-                } else if x > hi {
-                    hi
-                } else {
-                    x
-                }
-            };
-            map1(pool, x, y, &|x: &[T], y: &mut [T]| each1(x, y, clamp));
-        }
         for_storage!(cx.x[0].dtype(), T => {
             let y = &mut cx.y[0];
             let x = operand::<T>(&cx.x[0], y.shape())?;
-            run(cx.pool, &x, y.slice_mut()?, saturate::<T>(self.lo), saturate::<T>(self.hi));
+            map1(cx.pool, &x, y.slice_mut()?, &|x: &[T], y: &mut [T]| self.block(x, y));
             Ok(())
         })
     }

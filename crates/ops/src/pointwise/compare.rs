@@ -30,7 +30,7 @@ impl CompareFn {
     pub const ALL: &'static [CompareFn] =
         &[CompareFn::Eq, CompareFn::Ne, CompareFn::Lt, CompareFn::Le, CompareFn::Gt, CompareFn::Ge];
 
-    fn loops<T: Storage>(self) -> Map2<T, u8> {
+    pub(super) fn loops<T: Storage>(self) -> Map2<T, u8> {
         match self {
             CompareFn::Eq => |a, b, y| each2(a, b, y, |a, b| u8::from(a == b)),
             CompareFn::Ne => |a, b, y| each2(a, b, y, |a, b| u8::from(a != b)),

@@ -1,7 +1,6 @@
 //! The loops of one pointwise function, one per type it computes in; the types it has are the function's domain.
 
-use remat_kernels::pointwise::{Map1, Map2, Operand, half_test, half1, half2, map1, map2};
-use remat_kernels::pool::Pool;
+use remat_kernels::pointwise::{Map1, Map2, half_test, half1, half2};
 use remat_types::{DType, Storage, bf16, f16};
 
 /// Loops per computing type. F16 and BF16 compute in f32 and round once.
@@ -96,36 +95,28 @@ macro_rules! loops {
 }
 pub(crate) use loops;
 
-/// A storage type, as the element of pointwise loops.
+/// A storage type, as the element of pointwise loops. The functions work on slices of at most a block of equal length
+/// and answer false if the loops have none for this type; `dtype` tells Bool from U8.
 pub(crate) trait Lane: Storage {
-    /// `y = f(x)`; false if the loops have none for this type. `dtype` tells Bool from U8.
-    fn run1(pool: &Pool, l: &Loops1, dtype: DType, x: &Operand<'_, Self>, y: &mut [Self]) -> bool;
-    /// As `run1`, for a predicate.
-    fn test1(pool: &Pool, l: &Tests1, dtype: DType, x: &Operand<'_, Self>, y: &mut [u8]) -> bool;
-    /// `y = f(a, b)`; as `run1`.
-    fn run2(
-        pool: &Pool,
-        l: &Loops2,
-        dtype: DType,
-        a: &Operand<'_, Self>,
-        b: &Operand<'_, Self>,
-        y: &mut [Self],
-    ) -> bool;
+    /// `y = f(x)`.
+    fn block1(l: &Loops1, dtype: DType, x: &[Self], y: &mut [Self]) -> bool;
+    /// As `block1`, for a predicate.
+    fn block_test(l: &Tests1, dtype: DType, x: &[Self], y: &mut [u8]) -> bool;
+    /// `y = f(a, b)`.
+    fn block2(l: &Loops2, dtype: DType, a: &[Self], b: &[Self], y: &mut [Self]) -> bool;
 }
 
 macro_rules! lane {
     ($($t:ident, |$l:ident, $d:ident| $pick:expr;)*) => { $(
         impl Lane for $t {
-            fn run1(pool: &Pool, $l: &Loops1, $d: DType, x: &Operand<'_, Self>, y: &mut [Self]) -> bool {
-                $pick.map(|f| map1(pool, x, y, &f)).is_some()
+            fn block1($l: &Loops1, $d: DType, x: &[Self], y: &mut [Self]) -> bool {
+                $pick.map(|f| f(x, y)).is_some()
             }
-            fn test1(pool: &Pool, $l: &Tests1, $d: DType, x: &Operand<'_, Self>, y: &mut [u8]) -> bool {
-                $pick.map(|f| map1(pool, x, y, &f)).is_some()
+            fn block_test($l: &Tests1, $d: DType, x: &[Self], y: &mut [u8]) -> bool {
+                $pick.map(|f| f(x, y)).is_some()
             }
-            fn run2(
-                pool: &Pool, $l: &Loops2, $d: DType, a: &Operand<'_, Self>, b: &Operand<'_, Self>, y: &mut [Self],
-            ) -> bool {
-                $pick.map(|f| map2(pool, a, b, y, &f)).is_some()
+            fn block2($l: &Loops2, $d: DType, a: &[Self], b: &[Self], y: &mut [Self]) -> bool {
+                $pick.map(|f| f(a, b, y)).is_some()
             }
         }
     )* };
@@ -146,16 +137,14 @@ lane! {
 macro_rules! half_lane {
     ($($t:ident)*) => { $(
         impl Lane for $t {
-            fn run1(pool: &Pool, l: &Loops1, _: DType, x: &Operand<'_, Self>, y: &mut [Self]) -> bool {
-                l.f32.map(|f| map1(pool, x, y, &|x: &[$t], y: &mut [$t]| half1(x, y, f))).is_some()
+            fn block1(l: &Loops1, _: DType, x: &[Self], y: &mut [Self]) -> bool {
+                l.f32.map(|f| half1(x, y, f)).is_some()
             }
-            fn test1(pool: &Pool, l: &Tests1, _: DType, x: &Operand<'_, Self>, y: &mut [u8]) -> bool {
-                l.f32.map(|f| map1(pool, x, y, &|x: &[$t], y: &mut [u8]| half_test(x, y, f))).is_some()
+            fn block_test(l: &Tests1, _: DType, x: &[Self], y: &mut [u8]) -> bool {
+                l.f32.map(|f| half_test(x, y, f)).is_some()
             }
-            fn run2(
-                pool: &Pool, l: &Loops2, _: DType, a: &Operand<'_, Self>, b: &Operand<'_, Self>, y: &mut [Self],
-            ) -> bool {
-                l.f32.map(|f| map2(pool, a, b, y, &|a: &[$t], b: &[$t], y: &mut [$t]| half2(a, b, y, f))).is_some()
+            fn block2(l: &Loops2, _: DType, a: &[Self], b: &[Self], y: &mut [Self]) -> bool {
+                l.f32.map(|f| half2(a, b, y, f)).is_some()
             }
         }
     )* };

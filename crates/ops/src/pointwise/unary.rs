@@ -1,3 +1,4 @@
+use remat_kernels::pointwise::map1;
 use remat_types::{DType, Fact, Facts, Result, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +34,16 @@ impl Op for Unary {
         fn go<T: Lane>(f: UnaryFn, cx: &mut EvalCx<'_>) -> Result<()> {
             let (dtype, y) = (cx.x[0].dtype(), &mut cx.y[0]);
             let x = operand::<T>(&cx.x[0], y.shape())?;
-            let done = match &row(f).form {
-                Form1::Same(l) => T::run1(cx.pool, l, dtype, &x, y.slice_mut()?),
-                Form1::Test(l) => T::test1(cx.pool, l, dtype, &x, y.slice_mut()?),
-            };
-            if done { Ok(()) } else { Err(not_defined(dtype)) }
+            match &row(f).form {
+                Form1::Same(l) if l.has(dtype) => map1(cx.pool, &x, y.slice_mut()?, &|x: &[T], y: &mut [T]| {
+                    T::block1(l, dtype, x, y);
+                }),
+                Form1::Test(l) if l.has(dtype) => map1(cx.pool, &x, y.slice_mut()?, &|x: &[T], y: &mut [u8]| {
+                    T::block_test(l, dtype, x, y);
+                }),
+                _ => return Err(not_defined(dtype)),
+            }
+            Ok(())
         }
         for_storage!(cx.x[0].dtype(), T => go::<T>(self.f, cx))
     }

@@ -26,7 +26,7 @@ pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptio
     match options.workspace_limit {
         Some(limit) if laid.arena_bytes > limit => {
             let lowered = lower(&graph, threads, false)?;
-            let laid = planned::within(&lowered, limit, threads, options.plan_seconds)?;
+            let laid = planned::within(&lowered, limit, threads, options)?;
             finish(graph, threads, lowered, laid)
         }
         _ => finish(graph, threads, lowered, laid),
@@ -76,6 +76,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
         graph,
         threads,
         times: steps.iter().map(|_| AtomicU64::new(0)).collect(),
+        fastest: steps.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
         steps,
         constants: l.constants,
         x: l.x,

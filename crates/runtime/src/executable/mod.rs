@@ -45,12 +45,15 @@ pub struct MemoryFigures {
 }
 
 /// How a graph is made ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExecutableOptions {
     /// Most bytes of the workspace; what does not fit is computed again. `None` for as many as it takes.
     pub workspace_limit: Option<usize>,
     /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000.
     pub plan_seconds: Option<f64>,
+    /// Nanoseconds that each node takes, in order, for planning under the limit; nodes without one count by their op's
+    /// estimate. See [`Executable::fastest_times`].
+    pub node_ns: Vec<Option<u64>>,
 }
 
 /// Where an operand's storage is.
@@ -110,6 +113,8 @@ pub struct Executable {
     figures: MemoryFigures,
     /// Nanoseconds of each step in the last run.
     times: Vec<AtomicU64>,
+    /// The least of all runs; `u64::MAX` before the first.
+    fastest: Vec<AtomicU64>,
     /// The outputs of the run in progress.
     ranges: std::sync::Mutex<Vec<run::Range>>,
 }
@@ -133,6 +138,11 @@ impl Executable {
         &self.graph
     }
 
+    /// The threads its kernels use.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
     /// What memory a run takes.
     pub fn figures(&self) -> MemoryFigures {
         self.figures
@@ -151,6 +161,31 @@ impl Executable {
     /// Nanoseconds of each node in the last run, in order; copies that the executable added have no node.
     pub fn node_times(&self) -> Vec<(Option<NodeId>, u64)> {
         self.steps.iter().zip(&self.times).map(|(s, t)| (s.node, t.load(Ordering::Relaxed))).collect()
+    }
+
+    /// The least nanoseconds that each node of the graph took in any run; `None` for views, which take no call, and
+    /// before the first run. A neighbour on the machine only ever adds time, so the least is the node's own.
+    pub fn fastest_times(&self) -> Vec<Option<u64>> {
+        let mut all = vec![None; self.graph.nodes().len()];
+        for (s, t) in self.steps.iter().zip(&self.fastest) {
+            let (Some(node), ns) = (s.node, t.load(Ordering::Relaxed)) else { continue };
+            if ns < u64::MAX {
+                let least: &mut Option<u64> = &mut all[node.index()];
+                *least = Some(least.map_or(ns, |l| l.min(ns)));
+            }
+        }
+        all
+    }
+
+    /// True once a run has ended.
+    pub fn is_timed(&self) -> bool {
+        self.fastest.last().is_some_and(|t| t.load(Ordering::Relaxed) < u64::MAX)
+    }
+
+    /// Nanoseconds of a run whose nodes take so long.
+    pub fn predicted_ns(&self, node_ns: &[Option<u64>]) -> u64 {
+        let of = |s: &Step| s.node.and_then(|n| node_ns.get(n.index()).copied().flatten()).unwrap_or(0);
+        self.steps.iter().map(of).fold(0, u64::saturating_add)
     }
 }
 

@@ -9,9 +9,9 @@ use remat_graph::plan::schedule::{Plan, Schedule, Shortfall, Step};
 use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::Place;
 use super::build::{Draft, Lowered, Root};
 use super::layout::Laid;
+use super::{ExecutableOptions, Place};
 use crate::arena::ALIGN_BYTES;
 
 /// A call, and where the temporaries that it makes lie from now on.
@@ -24,10 +24,10 @@ pub(super) struct Call {
 /// The calls in an order, some of them several times, whose arena has at most `limit` bytes.
 ///
 /// Errors (Budget): none was found; with the smallest limit for which there is one.
-pub(super) fn within(l: &Lowered, limit: usize, threads: usize, seconds: Option<f64>) -> Result<Laid> {
-    let problem = Problem::new(spec(l, threads))?;
+pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &ExecutableOptions) -> Result<Laid> {
+    let problem = Problem::new(spec(l, threads, &options.node_ns))?;
     let mut effort = Effort::for_ops(problem.ops().len());
-    if let Some(s) = seconds {
+    if let Some(s) = options.plan_seconds {
         effort.time_limit = Duration::try_from_secs_f64(s)
             .map_err(|_| Error::new(ErrorKind::Value, format!("{s} is no number of seconds for planning")))?;
     }
@@ -66,7 +66,7 @@ fn temp_name(t: usize) -> String {
 
 /// The drafts as the planner's problem. What lies outside the workspace has no bytes there, but its versions count: a
 /// state that is overwritten cannot be read, nor made, again.
-fn spec(l: &Lowered, threads: usize) -> Spec {
+fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>]) -> Spec {
     // the present version of every output of the run that holds something
     let mut held: FxHashMap<usize, String> = FxHashMap::default();
     let mut values = Vec::new();
@@ -75,6 +75,7 @@ fn spec(l: &Lowered, threads: usize) -> Spec {
         values.push((name.clone(), 0));
         held.insert(*j, name);
     }
+    let measured = |d: &Draft| node_ns.get(d.node?.index()).copied().flatten();
     let mut ops = Vec::with_capacity(l.drafts.len());
     for (i, d) in l.drafts.iter().enumerate() {
         let mut inputs: Vec<String> = Vec::new();
@@ -110,7 +111,7 @@ fn spec(l: &Lowered, threads: usize) -> Spec {
         let workspace = d.workspace.map_or(0, |t| l.temps[t].bytes as u64);
         ops.push(OpSpec {
             name: format!("{i} {}", d.op.label()),
-            time_ns: time_ns(d, threads),
+            time_ns: measured(d).unwrap_or_else(|| time_ns(d, threads)),
             inputs,
             outputs,
             workspace,

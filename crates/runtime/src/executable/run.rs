@@ -42,10 +42,14 @@ impl Executable {
         y.extend(cx.y.iter_mut().map(|y| Range(y.bytes_mut().as_mut_ptr(), y.bytes_mut().len())));
         let arena = Range(cx.workspace.as_mut_ptr(), cx.workspace.len());
         let memory = Memory { exe: self, x: cx.x, y, arena };
-        for (step, time) in self.steps.iter().zip(&self.times) {
-            let start = Instant::now();
+        let mut start = Instant::now();
+        for ((step, time), fastest) in self.steps.iter().zip(&self.times).zip(&self.fastest) {
             self.call(step, &memory, cx.pool).map_err(|e| self.located(e, step))?;
-            time.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            let end = Instant::now();
+            let ns = (end - start).as_nanos() as u64;
+            time.store(ns, Ordering::Relaxed);
+            fastest.fetch_min(ns, Ordering::Relaxed);
+            start = end;
         }
         Ok(())
     }

@@ -118,7 +118,8 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
         let all = Executable::new(graph.clone(), 1).expect("builds").figures().arena_bytes;
         for share in [9, 7, 5] {
             let limit = all * share / 10;
-            let options = ExecutableOptions { workspace_limit: Some(limit), plan_seconds: Some(0.05) };
+            let options =
+                ExecutableOptions { workspace_limit: Some(limit), plan_seconds: Some(0.05), ..Default::default() };
             match Executable::with(graph.clone(), 1, &options) {
                 Ok(exe) => {
                     assert!(exe.figures().arena_bytes <= limit, "seed {seed}, {share} of 10");

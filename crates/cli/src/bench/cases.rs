@@ -1,0 +1,141 @@
+//! Works made ready to run: operands filled, workspace laid out.
+
+use remat::types::{Error, ErrorKind, Result};
+use remat_kernels::conv::{self, Conv2d};
+use remat_kernels::gemm::{BatchRef, MatRef, batched, batched_workspace_bytes};
+use remat_kernels::pool::Pool;
+
+use super::work::{Conv, MatMul, Pass};
+use crate::sizes::show;
+
+/// Something that can be timed.
+pub(super) trait Case {
+    /// Does the work once.
+    fn run(&mut self) -> Result<()>;
+    /// Floating-point operations of one run.
+    fn flops(&self) -> u64;
+    /// Bytes that one run has to move: every operand once.
+    fn moved_bytes(&self) -> u64;
+    /// Most bytes held at the same time: operands, results and workspace.
+    fn peak_bytes(&self) -> usize;
+    /// Of those, the workspace.
+    fn workspace_bytes(&self) -> usize;
+}
+
+/// More than that is a slip of the keyboard, and would only make the machine swap.
+const MAX_BYTES: usize = 16 << 30;
+
+/// A buffer of `len` values without a pattern that any blocking is in step with. Errors: Value.
+fn filled(len: usize) -> Result<Vec<f32>> {
+    let mut v = empty(len)?;
+    v.extend((0..len).map(|i| (i % 8009 * 7919 % 1009) as f32 / 1009.0 - 0.5));
+    Ok(v)
+}
+
+fn empty<T>(len: usize) -> Result<Vec<T>> {
+    let mut v = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>());
+    match v.try_reserve_exact(len) {
+        Ok(()) if bytes <= MAX_BYTES => Ok(v),
+        _ => Err(Error::new(ErrorKind::Value, format!("an operand would take {}; at most 16 GiB", show(bytes)))),
+    }
+}
+
+fn workspace(bytes: usize) -> Result<Vec<u8>> {
+    let mut v = empty(bytes)?;
+    v.resize(bytes, 0);
+    Ok(v)
+}
+
+struct Product {
+    pool: Pool,
+    work: MatMul,
+    batch: usize,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+    workspace: Vec<u8>,
+}
+
+/// A batch of products. Errors: Value for sizes too large.
+pub(super) fn matmul(work: MatMul, batch: usize, threads: usize) -> Result<Box<dyn Case>> {
+    let MatMul { m, k, n, .. } = work;
+    let elems = |rows: usize, cols: usize| rows.saturating_mul(cols).saturating_mul(batch);
+    let [a, b, c] = [filled(elems(m, k))?, filled(elems(k, n))?, filled(elems(m, n))?];
+    let workspace = workspace(batched_workspace_bytes::<f32>(batch, m, n, k, threads))?;
+    Ok(Box::new(Product { pool: Pool::new(threads), work, batch, a, b, c, workspace }))
+}
+
+impl Case for Product {
+    fn run(&mut self) -> Result<()> {
+        let MatMul { m, k, n, transposed } = self.work;
+        let side = |data, rows: usize, cols: usize, transposed: bool| BatchRef {
+            matrix: if transposed { MatRef::row_major(data, rows).t() } else { MatRef::row_major(data, cols) },
+            batch_stride: (rows * cols) as isize,
+        };
+        let (a, b) = (side(&self.a, m, k, transposed[0]), side(&self.b, k, n, transposed[1]));
+        let c = &mut self.c;
+        batched(&self.pool, self.batch, m, n, k, a, b, c, m * n, n, false, &mut self.workspace);
+        Ok(())
+    }
+    fn flops(&self) -> u64 {
+        2 * (self.c.len() * self.work.k) as u64
+    }
+    fn moved_bytes(&self) -> u64 {
+        4 * (self.a.len() + self.b.len() + self.c.len()) as u64
+    }
+    fn peak_bytes(&self) -> usize {
+        self.moved_bytes() as usize + self.workspace.len()
+    }
+    fn workspace_bytes(&self) -> usize {
+        self.workspace.len()
+    }
+}
+
+struct Convolution {
+    pool: Pool,
+    geom: Conv2d,
+    pass: Pass,
+    x: Vec<f32>,
+    weight: Vec<f32>,
+    y: Vec<f32>,
+    workspace: Vec<u8>,
+}
+
+/// One of the three products of a convolution. Errors: those of the geometry; Value for sizes too large.
+pub(super) fn conv(work: &Conv, batch: usize, threads: usize) -> Result<Box<dyn Case>> {
+    let geom = work.geometry(batch)?;
+    let [x, weight, y] = [filled(geom.x_len())?, filled(geom.weight_len())?, filled(geom.y_len())?];
+    let bytes = match work.pass {
+        Pass::Forward => conv::forward_workspace_bytes::<f32>(&geom, threads),
+        Pass::InputGrad => conv::input_grad_workspace_bytes::<f32>(&geom, threads),
+        Pass::WeightGrad => conv::weight_grad_workspace_bytes::<f32>(&geom, threads),
+    };
+    let workspace = workspace(bytes)?;
+    Ok(Box::new(Convolution { pool: Pool::new(threads), geom, pass: work.pass, x, weight, y, workspace }))
+}
+
+impl Case for Convolution {
+    fn run(&mut self) -> Result<()> {
+        let (pool, geom, ws) = (&self.pool, &self.geom, &mut self.workspace[..]);
+        let (x, weight, y) = (&mut self.x, &mut self.weight, &mut self.y);
+        match self.pass {
+            Pass::Forward => conv::forward(pool, geom, x, weight, y, ws),
+            Pass::InputGrad => conv::input_grad(pool, geom, y, weight, x, ws),
+            Pass::WeightGrad => conv::weight_grad(pool, geom, x, y, weight, ws),
+        }
+        Ok(())
+    }
+    fn flops(&self) -> u64 {
+        self.geom.flops()
+    }
+    fn moved_bytes(&self) -> u64 {
+        4 * (self.x.len() + self.weight.len() + self.y.len()) as u64
+    }
+    fn peak_bytes(&self) -> usize {
+        self.moved_bytes() as usize + self.workspace.len()
+    }
+    fn workspace_bytes(&self) -> usize {
+        self.workspace.len()
+    }
+}

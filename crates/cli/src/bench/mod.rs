@@ -1,0 +1,215 @@
+//! `remat bench`: one piece of work, timed, beside what the machine can do at most in the same run.
+//!
+//! A work is read by `work`, made ready by `cases` as something with the trait `Case`, timed by `figures`, and told
+//! here. A further kind of work is a variant, a parser and a `Case`.
+
+mod cases;
+mod figures;
+mod networks;
+mod work;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use remat::types::{Error, ErrorKind, Result};
+use remat_kernels::pool::Pool;
+use serde::Serialize;
+
+use crate::budget::MemoryBudget;
+use crate::sizes::show;
+use cases::Case;
+use figures::Latency;
+use networks::How;
+use work::{Kind, Work};
+
+const EXAMPLES: &str = "\
+Examples:
+  remat bench machine
+  remat bench matmul:512x512x512 --threads 1
+  remat bench conv:64x56x56-64k3p1 --batch 8
+  remat bench conv:96x112x112-96k3s2p1g96:dw --batch 32 --json -
+  remat bench model:resnet50 --compiled --batch 8
+  remat bench train:resnet18 --compiled --memory-budget 50%";
+
+/// Options of the command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[arg(value_name = "WORK", help = format!("What to time:\n{}", work::FORMS))]
+    work: Work,
+    /// Products, images, or examples [default: 1; for a training step 64 of mlp, 32 of resnet18, 8 of others]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    batch: Option<u32>,
+    /// Threads; `machine` measures all numbers up to this one [default: the processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Run a network op by op [default]
+    #[arg(long, conflicts_with = "compiled")]
+    eager: bool,
+    /// Compile a network, and run that
+    #[arg(long)]
+    compiled: bool,
+    /// Most bytes of a network's run, of which a percentage is of the peak without a budget
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    memory_budget: MemoryBudget,
+    /// Time to repeat the work
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    seconds: f64,
+    /// Figures for programs go to this file, or to standard output for `-`
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let v: Option<f64> = text.parse().ok().filter(|v: &f64| *v > 0.0 && *v <= 3600.0);
+    v.ok_or_else(|| "give seconds above 0 and at most 3600, such as 0.5".to_owned())
+}
+
+/// What `machine` finds for one number of threads.
+#[derive(Serialize)]
+struct Limits {
+    threads: usize,
+    fma_gflops: f64,
+    triad_gb_s: f64,
+    read_gb_s: f64,
+}
+
+/// What any other work gives.
+#[derive(Serialize)]
+struct Report {
+    work: String,
+    batch: usize,
+    threads: usize,
+    runs: usize,
+    latency_ms: Latency,
+    /// At the median.
+    gflops: f64,
+    gb_s: f64,
+    /// Of the machine, in the same run; the bandwidth is that of a triad over as many bytes as the work moves.
+    peak_gflops: f64,
+    peak_gb_s: f64,
+    /// Which of the two takes longer at full speed: `compute` or `memory`.
+    bound: &'static str,
+    share_of_peak: f64,
+    share_of_bandwidth: f64,
+    peak_bytes: usize,
+    workspace_bytes: usize,
+}
+
+/// Values of an array of `machine`'s streams: larger than most last-level caches.
+const STREAM_ELEMS: usize = 32 << 20;
+
+/// Runs the command.
+pub(crate) fn run(o: &Options) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = o.threads.map_or(cores, usize::from);
+    let batch = match (&o.work.kind, o.batch) {
+        (_, Some(batch)) => batch as usize,
+        (Kind::Network(network), None) => network.batch(),
+        _ => 1,
+    };
+    let of_a_network = o.eager || o.compiled || o.memory_budget != MemoryBudget::Unlimited;
+    if of_a_network && !matches!(o.work.kind, Kind::Network(_)) {
+        let text =
+            format!("--eager, --compiled and --memory-budget are for model:NAME and train:NAME, not {}", o.work.text);
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    let case = match &o.work.kind {
+        Kind::Machine => return machine(o, threads),
+        Kind::MatMul(work) => cases::matmul(*work, batch, threads)?,
+        Kind::Conv(work) => cases::conv(work, batch, threads)?,
+        Kind::Network(network) => {
+            let how = How { batch, threads, compiled: o.compiled, budget: o.memory_budget };
+            networks::network(*network, how)?
+        }
+    };
+    let report = measure(o, batch, threads, case)?;
+    match o.json.as_deref() {
+        Some(file) => write_json(file, &report),
+        None => print(&table(&report)),
+    }
+}
+
+fn machine(o: &Options, threads: usize) -> Result<()> {
+    let limits = (1..=threads).map(|threads| {
+        let pool = Pool::new(threads);
+        let fma_gflops = figures::fma_gflops(&pool);
+        let [triad_gb_s, read_gb_s] = figures::streams(&pool, STREAM_ELEMS);
+        Limits { threads, fma_gflops, triad_gb_s, read_gb_s }
+    });
+    let limits: Vec<Limits> = limits.collect();
+    if let Some(file) = o.json.as_deref() {
+        return write_json(file, &limits);
+    }
+    let mut text = format!("{:>7} {:>12} {:>12} {:>12}\n", "threads", "FMA GFLOP/s", "triad GB/s", "read GB/s");
+    for l in limits {
+        let Limits { threads, fma_gflops, triad_gb_s, read_gb_s } = l;
+        text += &format!("{threads:>7} {fma_gflops:>12.1} {triad_gb_s:>12.1} {read_gb_s:>12.1}\n");
+    }
+    print(&text)
+}
+
+/// Times the case between two measurements of the machine, the better of which counts.
+fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -> Result<Report> {
+    let pool = Pool::new(threads);
+    let before = figures::fma_gflops(&pool);
+    let (latency_ms, runs) = figures::repeat(o.seconds, || case.run())?;
+    let peak_gflops = before.max(figures::fma_gflops(&pool));
+    let (flops, bytes) = (case.flops() as f64, case.moved_bytes() as f64);
+    let [peak_gb_s, _] = figures::streams(&pool, (case.moved_bytes() / 12).min(STREAM_ELEMS as u64) as usize);
+    let per_second = 1e-6 / latency_ms.p50;
+    let (gflops, gb_s) = (flops * per_second, bytes * per_second);
+    Ok(Report {
+        work: o.work.text.clone(),
+        batch,
+        threads,
+        runs,
+        latency_ms,
+        gflops,
+        gb_s,
+        peak_gflops,
+        peak_gb_s,
+        bound: if flops / peak_gflops >= bytes / peak_gb_s { "compute" } else { "memory" },
+        share_of_peak: gflops / peak_gflops,
+        share_of_bandwidth: gb_s / peak_gb_s,
+        peak_bytes: case.peak_bytes(),
+        workspace_bytes: case.workspace_bytes(),
+    })
+}
+
+fn table(r: &Report) -> String {
+    let Latency { min, p50, p90 } = r.latency_ms;
+    let share = |of: f64| 100.0 * of;
+    format!(
+        "{}, batch {}, {} threads, {} runs\n\
+         latency    {p50:.4} ms median, {min:.4} least, {p90:.4} 90 %\n\
+         compute    {:.1} GFLOP/s, {:.0} % of the machine's {:.1}\n\
+         memory     {:.1} GB/s, {:.0} % of the triad's {:.1} over as many bytes\n\
+         bound by   {}\n\
+         held       {}, of which workspace {}\n",
+        r.work,
+        r.batch,
+        r.threads,
+        r.runs,
+        r.gflops,
+        share(r.share_of_peak),
+        r.peak_gflops,
+        r.gb_s,
+        share(r.share_of_bandwidth),
+        r.peak_gb_s,
+        r.bound,
+        show(r.peak_bytes),
+        show(r.workspace_bytes),
+    )
+}
+
+fn print(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::new(ErrorKind::Io, format!("standard output: {e}")))
+}
+
+fn write_json(file: &Path, figures: &impl Serialize) -> Result<()> {
+    let fault = |what: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("{}: {what}", file.display()));
+    let text = serde_json::to_string_pretty(figures).map_err(|e| fault(&e))? + "\n";
+    if file == Path::new("-") { print(&text) } else { std::fs::write(file, text).map_err(|e| fault(&e)) }
+}

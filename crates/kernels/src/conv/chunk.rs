@@ -1,0 +1,232 @@
+//! A task of a correlation: some output channels of a chunk of columns.
+//!
+//! A chunk is a range of the outputs of one image, or all outputs of several images; its columns are counted through
+//! them. A panel of columns is a few *runs*, each within a row of an image, so that packing moves whole vectors also where
+//! rows are shorter than a panel.
+
+use super::ConvElement;
+use super::correlate::{Correlation, Pass, Plan};
+use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
+use crate::gemm::kernel::MAX_TILE;
+use crate::pool::part_range;
+
+/// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.
+const WEIGHT_BLOCK_BYTES: usize = 128 << 10;
+
+pub(super) struct Chunk<'a, T: 'static> {
+    corr: &'a Correlation,
+    plan: &'a Plan,
+    kernels: &'a ConvKernels<T>,
+    offsets: &'a [usize],
+    /// Packed weights of the pass for this group, block by block of depth.
+    packed: &'a [T],
+    pass: &'a Pass,
+    group: usize,
+    /// The first image, and the columns, counted from its first output.
+    image: usize,
+    columns: std::ops::Range<usize>,
+}
+
+impl<'a, T: ConvElement> Chunk<'a, T> {
+    pub(super) fn new(
+        corr: &'a Correlation,
+        plan: &'a Plan,
+        kernels: &'a ConvKernels<T>,
+        offsets: &'a [usize],
+        packed: &'a [T],
+        pass: &'a Pass,
+        group: usize,
+        chunk: usize,
+    ) -> Self {
+        let (places, nr) = (corr.rows.out * corr.cols.out, kernels.gemm.nr());
+        let image = chunk / plan.bands * plan.images;
+        let columns = if plan.bands == 1 {
+            0..plan.images.min(corr.n - image) * places
+        } else {
+            let panels = part_range(places.div_ceil(nr), plan.bands, chunk % plan.bands);
+            panels.start * nr..(panels.end * nr).min(places)
+        };
+        Chunk { corr, plan, kernels, offsets, packed, pass, group: pass.groups.start + group, image, columns }
+    }
+
+    /// Adds the source channels of the pass to the outputs of panels `panels` of its output channels; the first writes.
+    ///
+    /// # Safety
+    /// `src` and `dst` are as large as the correlation says, and no other thread touches these outputs.
+    pub(super) unsafe fn run(&self, src: &[T], panels: std::ops::Range<usize>, dst: *mut T, lane: &mut [T]) {
+        let (corr, plan) = (self.corr, self.plan);
+        let (copy, block) = lane.split_at_mut(plan.copy_len);
+        let src_channel = corr.rows.src * corr.cols.src;
+        for first in self.pass.channels.clone().step_by(plan.channels) {
+            let channels = plan.channels.min(self.pass.channels.end - first);
+            let at = ((self.image * corr.groups + self.group) * corr.src_c + first) * src_channel;
+            if plan.dense {
+                self.pack(&src[at..], channels * plan.taps, block);
+            } else {
+                self.copy(&src[at..], channels, copy);
+                self.pack(copy, channels * plan.taps, block);
+            }
+            // SAFETY: same contract; the block holds all panels of this chunk for these channels.
+            unsafe { self.multiply(block, first, channels, panels.clone(), dst) };
+        }
+    }
+
+    /// Fills the padded copy of the rows that the chunk reads, `[image][channel][plane]`.
+    fn copy(&self, src: &[T], channels: usize, copy: &mut [T]) {
+        let (corr, plan) = (self.corr, self.plan);
+        let image_len = plan.channels * plan.plane.channel_len();
+        let src_channel = corr.rows.src * corr.cols.src;
+        let images = self.columns.end.div_ceil(corr.rows.out * corr.cols.out);
+        let (body, slack) = copy.split_at_mut(plan.images * image_len);
+        for (image, copy) in body.chunks_exact_mut(image_len).take(images).enumerate() {
+            let src = &src[image * corr.groups * corr.src_c * src_channel..][..channels * src_channel];
+            plan.plane.copy(src, self.first_row(), &mut copy[..channels * plan.plane.channel_len()]);
+        }
+        slack.fill(T::default());
+    }
+
+    /// The row of the first output, from which on an image is copied.
+    fn first_row(&self) -> usize {
+        self.columns.start / self.corr.cols.out
+    }
+
+    /// The runs of `valid` columns from `start` on, each within a row of an image, or within an image if `whole_images`.
+    fn runs(&self, start: usize, valid: usize, whole_images: bool, runs: &mut [Run; MAX_COLUMNS]) -> usize {
+        let [rows, cols] = [self.corr.rows.out, self.corr.cols.out];
+        let row_len = if whole_images { rows * cols } else { cols };
+        let (mut row, mut col) = (start / row_len, start % row_len);
+        let (mut at, mut count) = (0, 0);
+        while at < valid {
+            let len = (row_len - col).min(valid - at);
+            runs[count] = Run { at, len, from: 0, row, col };
+            (row, col, at, count) = (row + 1, 0, at + len, count + 1);
+        }
+        count
+    }
+
+    /// Packs all panels of the chunk as `[panel][depth][columns]` from the copy, or from the source where it is dense.
+    fn pack(&self, from: &[T], depth: usize, block: &mut [T]) {
+        let (corr, plan, gemm) = (self.corr, self.plan, self.kernels.gemm);
+        let mut runs = [Run::default(); MAX_COLUMNS];
+        for start in self.columns.clone().step_by(gemm.nr()) {
+            let valid = gemm.nr().min(self.columns.end - start);
+            let width = valid.next_multiple_of(gemm.lanes);
+            let count = self.runs(start, valid, plan.dense, &mut runs);
+            let mut end = 0;
+            for run in &mut runs[..count] {
+                run.from = if plan.dense {
+                    run.row * corr.groups * corr.src_c * corr.rows.src * corr.cols.src + run.col
+                } else {
+                    let (image, row) = (run.row / corr.rows.out, run.row % corr.rows.out);
+                    let plane = image * plan.channels * plan.plane.channel_len();
+                    plane + (row - self.first_row()) * plan.plane.pitch + run.col
+                };
+                end = end.max(run.from + run.len.next_multiple_of(gemm.lanes));
+            }
+            let out = &mut block[(start - self.columns.start) * depth..];
+            let reach = self.offsets[..depth].iter().max().map_or(0, |&reach| reach);
+            if end + reach <= from.len() && out.len() >= depth * width + gemm.lanes {
+                // SAFETY: whole vectors from each run, at each offset, end within `from`; a vector may run on past its
+                // row of the panel by less than a vector, for which there is room.
+                unsafe {
+                    (self.kernels.pack)(
+                        depth,
+                        from.as_ptr(),
+                        self.offsets.as_ptr(),
+                        runs[..count].as_ptr(),
+                        count,
+                        out.as_mut_ptr(),
+                        width,
+                    );
+                }
+            } else {
+                pack_exactly(from, &self.offsets[..depth], &runs[..count], width, out);
+            }
+        }
+    }
+
+    /// Multiplies the packed block with the weights of its channels; the first block writes, the others add.
+    ///
+    /// # Safety
+    /// As [`Chunk::run`]; the block is packed.
+    unsafe fn multiply(&self, block: &[T], first: usize, channels: usize, panels: std::ops::Range<usize>, dst: *mut T) {
+        let (plan, gemm) = (self.plan, self.kernels.gemm);
+        let (depth, outs, out) = (channels * plan.taps, self.pass.outs.len(), self.pass.outs.start);
+        let weights = &self.packed[outs * (first - self.pass.channels.start) * plan.taps..][..outs * depth];
+        let all = outs.div_ceil(gemm.mr());
+        let step = (WEIGHT_BLOCK_BYTES / (depth * gemm.mr() * size_of::<T>())).max(1);
+        let mut runs = [Run::default(); MAX_COLUMNS];
+        for panel in panels.clone().step_by(step) {
+            let some = panel..(panel + step).min(panels.end);
+            for start in self.columns.clone().step_by(gemm.nr()) {
+                let valid = gemm.nr().min(self.columns.end - start);
+                let width = valid.next_multiple_of(gemm.lanes);
+                let contiguous = self.corr.rows.is_contiguous() && self.corr.cols.is_contiguous();
+                let count = self.runs(start, valid, contiguous, &mut runs);
+                let x = &block[(start - self.columns.start) * depth..][..width * depth];
+                for panel in some.clone() {
+                    let rows = part_range(outs, all, panel);
+                    let w = &weights[rows.start * depth..rows.end * depth];
+                    let tile = gemm.tiles[rows.len() - 1][width / gemm.lanes - 1];
+                    // SAFETY: the panels hold `depth` steps; a full tile within an image goes to its rows, any other
+                    // through a buffer that holds the largest tile.
+                    unsafe {
+                        if contiguous && count == 1 && valid == width {
+                            let y = dst.add(self.place(&runs[0], true, out + rows.start));
+                            tile(depth, w.as_ptr(), x.as_ptr(), width, y, self.dst_channel(), first > 0);
+                        } else {
+                            let mut buffer = [T::default(); MAX_TILE];
+                            tile(depth, w.as_ptr(), x.as_ptr(), width, buffer.as_mut_ptr(), width, false);
+                            for (i, row) in buffer.chunks_exact(width).take(rows.len()).enumerate() {
+                                for run in &runs[..count] {
+                                    let y = dst.add(self.place(run, contiguous, out + rows.start + i));
+                                    self.write(&row[run.at..run.at + run.len], y, contiguous, first > 0);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn dst_channel(&self) -> usize {
+        self.corr.rows.dst * self.corr.cols.dst
+    }
+
+    /// Where the first output of a run lies, for an output channel of the group.
+    fn place(&self, run: &Run, contiguous: bool, channel: usize) -> usize {
+        let (rows, cols) = (&self.corr.rows, &self.corr.cols);
+        let (image, at) = if contiguous {
+            (run.row, run.col)
+        } else {
+            let row = rows.dst_start + run.row % rows.out * rows.dst_step;
+            (run.row / rows.out, row * cols.dst + cols.dst_start + run.col * cols.dst_step)
+        };
+        let channel = ((self.image + image) * self.corr.groups + self.group) * self.corr.out_c + channel;
+        channel * self.dst_channel() + at
+    }
+
+    /// # Safety
+    /// `y` is the place of the first of these outputs.
+    #[inline]
+    unsafe fn write(&self, values: &[T], y: *mut T, contiguous: bool, accumulate: bool) {
+        let step = if contiguous { 1 } else { self.corr.cols.dst_step };
+        for (j, &value) in values.iter().enumerate() {
+            // SAFETY: the outputs of a run are a step apart in one row, or side by side in one image.
+            unsafe {
+                let y = y.add(j * step);
+                *y = if accumulate { T::narrow(T::add((*y).widen(), value.widen())) } else { value };
+            }
+        }
+    }
+}
+
+/// The pack kernel without whole vectors: for the end of the source, and its scalar twin.
+pub(super) fn pack_exactly<T: Copy>(from: &[T], offsets: &[usize], runs: &[Run], width: usize, out: &mut [T]) {
+    for (offset, out) in offsets.iter().zip(out.chunks_exact_mut(width)) {
+        for run in runs {
+            out[run.at..run.at + run.len].copy_from_slice(&from[offset + run.from..][..run.len]);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What the machine can do at most: multiply-adds from registers, and streams from memory.
+//!
+//! Kernels are judged by their share of these figures, so the loops are built from the same vectors as the kernels. The
+//! caller takes the time: one call is one sample.
+
+use std::hint::black_box;
+
+use crate::pool::Pool;
+use crate::simd::{Isa, Simd, Wide};
+
+/// Independent chains: two units of up to six cycles latency stay busy, and 16 registers suffice.
+const CHAINS: usize = 12;
+/// Elements that are worth a part of a pool run.
+const GRAIN_ELEMS: usize = 1 << 14;
+
+#[inline(always)]
+unsafe fn chains<V: Simd<Elem = f32>>(steps: usize) -> f32 {
+    // SAFETY: the caller says that the processor has the instruction set; the buffer holds the widest vector.
+    unsafe {
+        let factor = V::splat(black_box(0.5));
+        let mut acc = [V::splat(black_box(1.0)); CHAINS];
+        for _ in 0..steps {
+            for a in &mut acc {
+                *a = a.mul_add(factor, factor);
+            }
+        }
+        let mut out = [0.0; 16];
+        for a in acc {
+            a.add(V::load(out.as_ptr())).store(out.as_mut_ptr());
+        }
+        out[0]
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn chains_avx2(steps: usize) -> f32 {
+    // SAFETY: the features are enabled here.
+    unsafe { chains::<std::arch::x86_64::__m256>(steps) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn chains_avx512(steps: usize) -> f32 {
+    // SAFETY: the feature is enabled here.
+    unsafe { chains::<std::arch::x86_64::__m512>(steps) }
+}
+
+/// Runs `steps` steps of independent f32 multiply-adds on each thread and returns how many floating-point operations
+/// that was, two per multiply-add.
+pub fn multiply_adds(pool: &Pool, steps: usize) -> u64 {
+    let isa = Isa::best();
+    pool.run(pool.threads(), &|_| {
+        // SAFETY: the portable vector runs everywhere; the others were detected by `Isa::best`.
+        black_box(unsafe {
+            match isa {
+                Isa::Portable => chains::<Wide<f32, 4>>(steps),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => chains_avx2(steps),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => chains_avx512(steps),
+            }
+        });
+    });
+    let lanes: u64 = match isa {
+        Isa::Portable => 4,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => 8,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => 16,
+    };
+    2 * lanes * CHAINS as u64 * (steps * pool.threads()) as u64
+}
+
+/// `y = a + s b`, the stream benchmark's triad. Moves `12 y.len()` bytes (a cache also reads `y` first: not counted).
+///
+/// # Panics
+/// If lengths differ.
+pub fn triad(pool: &Pool, y: &mut [f32], a: &[f32], s: f32, b: &[f32]) {
+    assert!(y.len() == a.len() && y.len() == b.len(), "the three arrays of a triad have one length");
+    let chunk = y.len().div_ceil(pool.split(y.len(), GRAIN_ELEMS)).max(1);
+    pool.chunks_mut(y, chunk, |i, y| {
+        let at = i * chunk;
+        for ((y, &a), &b) in y.iter_mut().zip(&a[at..]).zip(&b[at..]) {
+            *y = a + s * b;
+        }
+    });
+}
+
+/// Reads all of `x`: each thread adds up its part in independent sums, and nothing is written.
+pub fn read(pool: &Pool, x: &[f32]) {
+    const SUMS: usize = 64;
+    pool.ranges(x.len(), GRAIN_ELEMS, |range| {
+        let mut sums = [0.0f32; SUMS];
+        for block in x[range].chunks_exact(SUMS) {
+            for (sum, x) in sums.iter_mut().zip(block) {
+                *sum += x;
+            }
+        }
+        black_box(sums);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_triad_is_what_its_formula_says() {
+        for threads in [1, 2] {
+            let (pool, n) = (Pool::new(threads), 100_003);
+            let (a, b): (Vec<f32>, Vec<f32>) = (0..n).map(|i| (i as f32, (i % 7) as f32)).unzip();
+            let mut y = vec![f32::NAN; n];
+            triad(&pool, &mut y, &a, 2.0, &b);
+            assert!((0..n).all(|i| y[i] == a[i] + 2.0 * b[i]));
+            triad(&pool, &mut [], &[], 2.0, &[]);
+            read(&pool, &a);
+        }
+    }
+
+    #[test]
+    fn multiply_adds_are_counted_per_thread() {
+        let (one, two) = (Pool::new(1), Pool::new(2));
+        assert_eq!(2 * multiply_adds(&one, 10), multiply_adds(&two, 10));
+        assert_eq!(multiply_adds(&one, 20), 2 * multiply_adds(&one, 10));
+    }
+}

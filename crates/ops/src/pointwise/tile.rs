@@ -1,0 +1,308 @@
+//! How a [`Fused`] runs: tile after tile through all steps.
+
+use std::ops::Range;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use remat_kernels::copy::{PARALLEL_MIN_ELEMS, Walk};
+use remat_kernels::pointwise::BLOCK;
+use remat_kernels::pool::part_range;
+use remat_types::{DType, Error, ErrorKind, Fact, Layout, Result, SmallVec, for_storage};
+
+use super::fused::{Fused, Pointwise};
+use super::loops::Lane;
+use super::unary_table::Form1;
+use super::{binary_table, cast, unary_table};
+use crate::EvalCx;
+
+/// Registers begin at multiples of this.
+const ALIGN: usize = 64;
+/// Values that an op of the largest size has.
+const MOST: usize = Fused::MAX_INPUTS + Fused::MAX_STEPS;
+
+/// Elements of a tile of an output of `elems`.
+fn tile_elems(elems: usize) -> usize {
+    elems.clamp(1, BLOCK)
+}
+
+/// Bytes of a register, which holds a tile of any of the values.
+fn register_bytes(widest: usize, elems: usize) -> usize {
+    (tile_elems(elems) * widest).next_multiple_of(ALIGN)
+}
+
+/// Bytes of registers for a pool of `threads`: one for each input, for it may need gathering, and for each step that
+/// is alive beside others.
+pub(super) fn workspace(op: &Fused, facts: &[Fact], threads: usize) -> usize {
+    let inputs = usize::from(op.inputs);
+    let elems = facts[inputs].elems();
+    let widest = facts.iter().map(|f| f.dtype.size_bytes()).max().unwrap_or(1);
+    (inputs + Registers::of(op).used) * register_bytes(widest, elems) * parts(elems, threads)
+}
+
+/// Parts that are computed at the same time.
+fn parts(elems: usize, threads: usize) -> usize {
+    if elems < PARALLEL_MIN_ELEMS { 1 } else { threads }
+}
+
+/// Where the value of a step lies.
+#[derive(Clone, Copy)]
+enum Place {
+    Register(usize),
+    Output(usize),
+}
+
+/// Registers of the steps: one is free again after the last step that reads its value.
+struct Registers {
+    of_step: SmallVec<[Place; 8]>,
+    used: usize,
+}
+
+impl Registers {
+    fn of(op: &Fused) -> Self {
+        let inputs = usize::from(op.inputs);
+        let mut last: SmallVec<[usize; 8]> = (0..op.steps.len()).collect();
+        for (k, s) in op.steps.iter().enumerate() {
+            s.x.iter().filter_map(|x| usize::from(*x).checked_sub(inputs)).for_each(|x| last[x] = k);
+        }
+        let mut taken: SmallVec<[Option<usize>; 8]> = SmallVec::new();
+        let of_step = (0..op.steps.len()).map(|k| {
+            if let Some(j) = op.outputs.iter().position(|o| usize::from(*o) == k) {
+                return Place::Output(j);
+            }
+            // read by this step too, so that a step never writes what it reads
+            let free = taken.iter().position(|t| t.is_none_or(|by| last[by] < k));
+            let r = free.unwrap_or(taken.len());
+            if r == taken.len() {
+                taken.push(None);
+            }
+            taken[r] = Some(k);
+            Place::Register(r)
+        });
+        let of_step = of_step.collect();
+        Registers { of_step, used: taken.len() }
+    }
+}
+
+/// Where the elements of an input are.
+enum Source<'a> {
+    /// In row-major order, as many as the output has.
+    Slice(&'a [u8]),
+    /// Selected of these by a walk of the output's shape.
+    Walk(&'a [u8], Walk),
+    /// In this output, which took its storage.
+    Held(usize),
+}
+
+/// What the parts of a run share.
+struct Run<'a> {
+    op: &'a Fused,
+    /// Element types of inputs and steps.
+    dtypes: SmallVec<[DType; MOST]>,
+    sources: SmallVec<[Source<'a>; Fused::MAX_INPUTS]>,
+    places: SmallVec<[Place; 8]>,
+    tile: usize,
+}
+
+/// The share of one thread: elements, the outputs' bytes for these, and registers (those of the inputs come first).
+struct Part<'c> {
+    range: Range<usize>,
+    y: SmallVec<[Option<&'c mut [u8]>; Fused::MAX_OUTPUTS]>,
+    registers: SmallVec<[Option<&'c mut [u8]>; MOST]>,
+}
+
+/// Computes all outputs of `op`.
+pub(super) fn run(op: &Fused, cx: &mut EvalCx<'_>) -> Result<()> {
+    let EvalCx { x, y, workspace, pool } = cx;
+    let Some(shape) = y.first().map(|y| y.shape()) else { return Ok(()) };
+    let elems = shape.elems();
+    if elems == 0 {
+        return Ok(());
+    }
+    let mut dtypes: SmallVec<[DType; MOST]> = x.iter().map(|x| x.dtype()).collect();
+    for s in &op.steps {
+        let given: SmallVec<[DType; 3]> = s.x.iter().map(|i| dtypes[usize::from(*i)]).collect();
+        dtypes.push(s.op.dtype(&given));
+    }
+    let mut sources = SmallVec::new();
+    for (i, x) in x.iter().enumerate() {
+        sources.push(match y.iter().position(|y| y.holds() == Some(i)) {
+            Some(j) => Source::Held(j),
+            None => source(x.bytes(), x.dtype(), &x.layout().broadcast_to(shape)?),
+        });
+    }
+    let registers = Registers::of(op);
+    let widest = dtypes.iter().map(|d| d.size_bytes()).max().unwrap_or(1);
+    let (each, count) = (register_bytes(widest, elems), x.len() + registers.used);
+    let parts = parts(elems, pool.threads());
+    let mut outputs: SmallVec<[&mut [u8]; Fused::MAX_OUTPUTS]> = y.iter_mut().map(|y| y.bytes_mut()).collect();
+    let mut memory: &mut [u8] = workspace;
+    let mut shares: SmallVec<[Part<'_>; 4]> = SmallVec::new();
+    for p in 0..parts {
+        let range = part_range(elems.div_ceil(BLOCK), parts, p);
+        let range = range.start * BLOCK..(range.end * BLOCK).min(elems);
+        let y = outputs
+            .iter_mut()
+            .zip(&op.outputs)
+            .map(|(y, k)| take(y, range.len() * dtypes[x.len() + usize::from(*k)].size_bytes()).map(Some));
+        let y = y.collect::<Result<_>>()?;
+        let registers = (0..count).map(|_| take(&mut memory, each).map(Some)).collect::<Result<_>>()?;
+        shares.push(Part { range, y, registers });
+    }
+    let run = Run { op, dtypes, sources, places: registers.of_step, tile: tile_elems(elems) };
+    pool.chunks_mut(&mut shares, 1, |_, part| part.iter_mut().for_each(|p| run.part(p)));
+    Ok(())
+}
+
+fn source<'a>(bytes: &'a [u8], dtype: DType, layout: &Layout) -> Source<'a> {
+    let size = dtype.size_bytes();
+    match bytes.get(layout.offset() * size..(layout.offset() + layout.elems()) * size) {
+        Some(run) if layout.is_contiguous() => Source::Slice(run),
+        _ => Source::Walk(bytes, Walk::new(layout)),
+    }
+}
+
+/// The first `n` bytes, which leave the slice.
+fn take<'c>(from: &mut &'c mut [u8], n: usize) -> Result<&'c mut [u8]> {
+    let all = std::mem::take(from);
+    let short = || Error::new(ErrorKind::Internal, "an output or the workspace is too small");
+    let (first, rest) = all.split_at_mut_checked(n).ok_or_else(short)?;
+    *from = rest;
+    Ok(first)
+}
+
+impl Run<'_> {
+    fn part(&self, part: &mut Part<'_>) {
+        for (i, s) in self.sources.iter().enumerate() {
+            if let (Source::Walk(x, walk), Some(to)) = (s, &mut part.registers[i])
+                && walk.is_uniform()
+            {
+                fill(self.dtypes[i], x, walk, &mut to[..self.tile * self.dtypes[i].size_bytes()]);
+            }
+        }
+        let (mut at, end) = (part.range.start, part.range.end);
+        while at < end {
+            let n = self.tile.min(end - at);
+            self.tile(part, at, n);
+            at += n;
+        }
+    }
+
+    /// Elements `at .. at + n`.
+    fn tile(&self, part: &mut Part<'_>, at: usize, n: usize) {
+        for (i, s) in self.sources.iter().enumerate() {
+            let bytes = n * self.dtypes[i].size_bytes();
+            let Some(to) = &mut part.registers[i] else { continue };
+            match s {
+                Source::Walk(x, walk) if !walk.is_uniform() => gather(self.dtypes[i], x, walk, at, &mut to[..bytes]),
+                Source::Held(j) => {
+                    let from = (at - part.range.start) * self.dtypes[i].size_bytes();
+                    if let Some(y) = &part.y[*j] {
+                        to[..bytes].copy_from_slice(&y[from..from + bytes]);
+                    }
+                }
+                Source::Slice(_) | Source::Walk(..) => {}
+            }
+        }
+        for (k, s) in self.op.steps.iter().enumerate() {
+            let place = self.places[k];
+            let slot = match place {
+                Place::Register(r) => &mut part.registers[self.sources.len() + r],
+                Place::Output(j) => &mut part.y[j],
+            };
+            // taken out, so that the others can be read while this one is written
+            let Some(memory) = slot.take() else { continue };
+            let read = |i: usize| s.x.get(i).map_or(&[][..], |v| self.read(part, usize::from(*v), at, n));
+            let x = [read(0), read(1), read(2)];
+            let dtype = |i: usize| s.x.get(i).map_or(DType::Bool, |v| self.dtypes[usize::from(*v)]);
+            let given = [dtype(0), dtype(1)];
+            let span = self.span(place, k, part, at, n);
+            s.op.block(&given, &x, &mut memory[span]);
+            match place {
+                Place::Register(r) => part.registers[self.sources.len() + r] = Some(memory),
+                Place::Output(j) => part.y[j] = Some(memory),
+            }
+        }
+    }
+
+    /// The bytes of a tile of step `k` within its place.
+    fn span(&self, place: Place, k: usize, part: &Part<'_>, at: usize, n: usize) -> Range<usize> {
+        let size = self.dtypes[self.sources.len() + k].size_bytes();
+        match place {
+            Place::Register(_) => 0..n * size,
+            Place::Output(_) => (at - part.range.start) * size..(at - part.range.start + n) * size,
+        }
+    }
+
+    /// A tile of a value: an input or a step.
+    fn read<'t>(&'t self, part: &'t Part<'_>, value: usize, at: usize, n: usize) -> &'t [u8] {
+        let size = self.dtypes[value].size_bytes();
+        let (register, span) = match value.checked_sub(self.sources.len()) {
+            None => match &self.sources[value] {
+                Source::Slice(x) => return &x[at * size..(at + n) * size],
+                Source::Walk(..) | Source::Held(_) => (&part.registers[value], 0..n * size),
+            },
+            Some(k) => match self.places[k] {
+                Place::Register(r) => (&part.registers[self.sources.len() + r], 0..n * size),
+                place @ Place::Output(j) => (&part.y[j], self.span(place, k, part, at, n)),
+            },
+        };
+        register.as_deref().map_or(&[], |m| &m[span])
+    }
+}
+
+/// The elements at `at ..` of a walk.
+fn gather(dtype: DType, x: &[u8], walk: &Walk, at: usize, to: &mut [u8]) {
+    for_storage!(dtype, T => walk.read(cast_slice::<u8, T>(x), at, cast_slice_mut(to)));
+}
+
+/// The one element of a walk, everywhere.
+fn fill(dtype: DType, x: &[u8], walk: &Walk, to: &mut [u8]) {
+    for_storage!(dtype, T => {
+        let to = cast_slice_mut::<u8, T>(to);
+        walk.read(cast_slice(x), 0, &mut to[..1]);
+        let v = to[0];
+        to.fill(v);
+    });
+}
+
+impl Pointwise {
+    /// The element type of the result.
+    fn dtype(&self, x: &[DType]) -> DType {
+        match self {
+            Pointwise::Compare(_) => DType::Bool,
+            Pointwise::Cast(op) => op.dtype,
+            Pointwise::Unary(op) if matches!(unary_table::row(op.f).form, Form1::Test(_)) => DType::Bool,
+            Pointwise::Where(_) => x[1],
+            Pointwise::Unary(_) | Pointwise::Binary(_) | Pointwise::Clamp(_) => x[0],
+        }
+    }
+
+    /// The op on a block, given as bytes.
+    fn block(&self, dtypes: &[DType], x: &[&[u8]], y: &mut [u8]) {
+        match self {
+            Pointwise::Unary(op) => for_storage!(dtypes[0], T => {
+                let a = cast_slice::<u8, T>(x[0]);
+                match &unary_table::row(op.f).form {
+                    Form1::Same(l) => T::block1(l, dtypes[0], a, cast_slice_mut(y)),
+                    Form1::Test(l) => T::block_test(l, dtypes[0], a, y),
+                };
+            }),
+            Pointwise::Binary(op) => for_storage!(dtypes[0], T => {
+                let l = &binary_table::row(op.f).loops;
+                T::block2(l, dtypes[0], cast_slice(x[0]), cast_slice(x[1]), cast_slice_mut(y));
+            }),
+            Pointwise::Compare(op) => for_storage!(dtypes[0], T => {
+                op.f.loops::<T>()(cast_slice(x[0]), cast_slice(x[1]), y);
+            }),
+            Pointwise::Where(_) => for_storage!(dtypes[1], T => {
+                let (a, b) = (cast_slice::<u8, T>(x[1]), cast_slice::<u8, T>(x[2]));
+                for (((y, a), b), c) in cast_slice_mut::<u8, T>(y).iter_mut().zip(a).zip(b).zip(x[0]) {
+                    *y = if *c != 0 { *a } else { *b };
+                }
+            }),
+            Pointwise::Cast(op) => cast::block(dtypes[0], op.dtype, x[0], y),
+            Pointwise::Clamp(op) => for_storage!(dtypes[0], T => {
+                op.block::<T>(cast_slice(x[0]), cast_slice_mut(y));
+            }),
+        }
+    }
+}
