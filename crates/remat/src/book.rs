@@ -14,6 +14,7 @@ pages! {
     Budgets = "../../../docs/src/budgets.md";
     Autodiff = "../../../docs/src/autodiff.md";
     Training = "../../../docs/src/training.md";
+    Models = "../../../docs/src/models.md";
     Compiled = "../../../docs/src/compiled.md";
     CommandLine = "../../../docs/src/command-line.md";
     Planning = "../../../docs/src/planning.md";

@@ -19,6 +19,12 @@ use crate::graph::Traced;
 use crate::train::{self, RunOptions, Settings, Task};
 use data::{Text, Windows};
 
+/// What the options allow, and a checkpoint may hold.
+const CONTEXTS: RangeInclusive<i64> = 2..=1024;
+const LAYERS: RangeInclusive<i64> = 1..=64;
+const WIDTHS: RangeInclusive<i64> = 1..=4096;
+const HEADS: RangeInclusive<i64> = 1..=64;
+
 /// Options of the run. A resumed run takes all that decides its numbers from its checkpoint.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -28,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Passes over the training text
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(train::EPOCHS))]
     epochs: u64,
     /// Windows of text in a step
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -37,16 +43,16 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 2e-3, value_parser = train::learning_rate)]
     learning_rate: f64,
     /// Characters that the network sees at once
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(2..=1024))]
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(CONTEXTS))]
     context: u16,
     /// Blocks of the network
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(LAYERS))]
     layers: u16,
     /// Numbers for each character
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(WIDTHS))]
     width: u16,
     /// Heads of each attention; they divide the width
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(HEADS))]
     heads: u16,
     /// Probability with which a number is dropped in training
     #[arg(long, default_value_t = 0.0, value_parser = probability)]
@@ -71,6 +77,19 @@ pub(crate) struct Model {
     heads: usize,
     dropout: f64,
     sample_every: u64,
+}
+
+impl Model {
+    /// Errors (Value) for what the options do not allow.
+    fn check(&self) -> Result<()> {
+        let within = |range: RangeInclusive<i64>, v: usize| i64::try_from(v).is_ok_and(|v| range.contains(&v));
+        let sizes = within(CONTEXTS, self.context) && within(LAYERS, self.layers);
+        let widths = within(WIDTHS, self.width) && within(HEADS, self.heads);
+        if sizes && widths && (0.0..1.0).contains(&self.dropout) && self.sample_every > 0 {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Value, format!("{self:?} is outside what the options allow")))
+    }
 }
 
 impl Options {
@@ -128,11 +147,9 @@ impl Task for CharsTask {
     type Net = Gpt;
 
     fn new(model: &Model) -> Result<Self> {
+        model.check()?;
         let text = Arc::new(data::load()?);
         let (train, test) = Windows::split(&text, model.context)?;
-        if model.sample_every == 0 {
-            return Err(Error::new(ErrorKind::Value, "a sample after every 0 steps"));
-        }
         Ok(CharsTask { text, train, test, model: model.clone() })
     }
 
@@ -194,12 +211,13 @@ impl Task for CharsTask {
         format!("validation loss {result:.4}")
     }
 
-    fn show(&self, net: &Gpt, device: &Device, step: u64) -> Result<Option<String>> {
-        if !step.is_multiple_of(self.model.sample_every) {
-            return Ok(None);
-        }
+    fn shows(&self, step: u64) -> bool {
+        step.is_multiple_of(self.model.sample_every)
+    }
+
+    fn show(&self, net: &Gpt, device: &Device, step: u64) -> Result<String> {
         let text = sample::write(net, device, &self.text, self.model.context, step)?;
-        Ok(Some(format!("--- after {step} steps it writes:\n{text}\n---")))
+        Ok(format!("--- after {step} steps it writes:\n{text}\n---"))
     }
 }
 
@@ -208,4 +226,25 @@ fn predictions(net: &Gpt, x: &Tensor, next: &Tensor) -> Result<(Tensor, Tensor)>
     let logits = net.forward(x)?;
     let classes = logits.dims().last().map_or(0, |c| *c as isize);
     Ok((logits.reshape(&[-1, classes])?, next.reshape(&[-1])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_no_option_gives_is_refused() {
+        let good = train::defaults::<Options>().expect("every option has a default").settings().model;
+        assert!(CharsTask::new(&good).is_ok());
+        for bad in [
+            Model { context: usize::MAX, ..good.clone() },
+            Model { layers: 1 << 40, ..good.clone() },
+            Model { width: 0, ..good.clone() },
+            Model { heads: 65, ..good.clone() },
+            Model { dropout: f64::NAN, ..good.clone() },
+            Model { sample_every: 0, ..good.clone() },
+        ] {
+            assert_eq!(CharsTask::new(&bad).err().map(|e| e.kind()), Some(ErrorKind::Value), "{bad:?}");
+        }
+    }
 }

@@ -1,12 +1,11 @@
 //! What lives when, over the calls of an executable.
 //!
 //! A value lives from the call that makes it to the last call that reads it or a view of it, and one that the run gives
-//! back to the end. An output that may overwrite a value that dies in the call counts together with it, and the next
-//! version of a state that its op writes in place has no bytes of its own. Copies that the executable adds are not in
-//! the picture.
+//! back to the end. An output that may overwrite a value that dies in the call counts together with it, and states that
+//! the last nodes update have no bytes but their own. Copies that the executable adds are not in the picture.
 
 use remat::graph::ir::{Graph, Node, NodeId, Origin, ValueId};
-use remat::runtime::Executable;
+use remat::runtime::{Executable, padded};
 use remat::types::Layout;
 use remat_graph::plan::lifetime::{Interval, Lifetimes};
 
@@ -16,7 +15,7 @@ pub(super) struct Lives {
     pub(super) fixed_bytes: u64,
     /// What lies in which value, for each interval; `None` for an op's workspace.
     pub(super) lives: Vec<Life>,
-    /// Bytes at each call, the fixed ones included.
+    /// Bytes at each call, the fixed ones included; each storage in whole units of the arena.
     pub(super) load: Vec<u64>,
 }
 
@@ -31,12 +30,14 @@ pub(super) struct Life {
     pub(super) bytes: u64,
     /// Made before in the same run.
     pub(super) again: bool,
+    /// It lies in an output of the run, not in the workspace.
+    pub(super) in_output: bool,
 }
 
 impl Lives {
-    pub(super) fn of(e: &Executable) -> Lives {
+    pub(super) fn of(e: &Executable, threads: usize) -> Lives {
         let calls: Vec<NodeId> = e.node_times().into_iter().filter_map(|c| c.0).collect();
-        Walk::new(e.graph(), e.figures().recomputed_calls == 0).run(&calls)
+        Walk::new(e.graph(), threads, e.figures().recomputed_calls == 0).run(&calls)
     }
 
     /// The call at which most bytes live, and how many.
@@ -55,8 +56,11 @@ impl Lives {
 
 struct Walk<'g> {
     graph: &'g Graph,
+    threads: usize,
     /// Each node runs once, so that what dies may be overwritten.
     takeover: bool,
+    /// Nodes from here on do nothing but update states, in place: nothing can fail any more.
+    first_update: usize,
     /// For each value, the one in whose storage it lies.
     whole: Vec<ValueId>,
     /// For each value, whether a run gives it, or a view of it, back.
@@ -68,13 +72,15 @@ struct Walk<'g> {
 }
 
 impl<'g> Walk<'g> {
-    fn new(graph: &'g Graph, takeover: bool) -> Self {
-        let n = graph.values().len();
-        let whole = viewed(graph);
+    fn new(graph: &'g Graph, threads: usize, takeover: bool) -> Self {
+        let (n, whole) = (graph.values().len(), viewed(graph));
         let mut given_back = vec![false; n];
         let results = graph.outputs().iter().map(|o| o.value).chain(graph.states().iter().filter_map(|s| s.next));
         results.for_each(|v| given_back[whole[v.index()].index()] = true);
-        Walk { graph, takeover, whole, given_back, open: vec![None; n], made: vec![false; n], lives: Vec::new() }
+        let (open, made, lives) = (vec![None; n], vec![false; n], Vec::new());
+        let mut walk = Walk { graph, threads, takeover, first_update: 0, whole, given_back, open, made, lives };
+        walk.first_update = walk.first_update();
+        walk
     }
 
     fn run(mut self, calls: &[NodeId]) -> Lives {
@@ -92,7 +98,7 @@ impl<'g> Walk<'g> {
             }
         }
         let g = self.graph;
-        let fixed = g.value_ids().filter(|v| g.producer(*v).is_none()).map(|v| g.fact(v).bytes() as u64).sum();
+        let fixed = g.value_ids().filter(|v| g.producer(*v).is_none()).map(|v| padded(g.fact(v).bytes()) as u64).sum();
         let interval = |l: &Life| Interval { storage: None, start: l.start, end: l.end, bytes: l.bytes };
         let load = Lifetimes::of(self.lives.iter().map(interval).collect(), calls.len()).load;
         Lives { fixed_bytes: fixed, lives: self.lives, load: load.into_iter().map(|b| b + fixed).collect() }
@@ -101,9 +107,17 @@ impl<'g> Walk<'g> {
     fn call(&mut self, at: usize, node: NodeId, last_read: &[Option<usize>]) {
         let n = self.graph.node(node);
         let facts: Vec<_> = n.x.iter().map(|v| self.graph.fact(*v)).collect();
-        let workspace = n.op.workspace(&facts, remat::runtime::DeviceOptions::default().threads) as u64;
+        let workspace = padded(n.op.workspace(&facts, self.threads)) as u64;
         if workspace > 0 {
-            self.lives.push(Life { node, value: None, start: at, end: at, bytes: workspace, again: false });
+            self.lives.push(Life {
+                node,
+                value: None,
+                start: at,
+                end: at,
+                bytes: workspace,
+                again: false,
+                in_output: false,
+            });
         }
         for v in &n.x {
             if let Some(life) = self.open[self.whole[v.index()].index()] {
@@ -111,8 +125,8 @@ impl<'g> Walk<'g> {
             }
         }
         for (j, y) in n.y.iter().enumerate() {
-            let bytes = self.graph.fact(*y).bytes() as u64;
-            if bytes == 0 || self.updates(n, j) {
+            let bytes = padded(self.graph.fact(*y).bytes()) as u64;
+            if bytes == 0 || node.index() >= self.first_update {
                 continue;
             }
             if let Some(life) = self.dying(n, j, at, last_read) {
@@ -121,14 +135,27 @@ impl<'g> Walk<'g> {
             }
             let again = std::mem::replace(&mut self.made[y.index()], true);
             self.open[y.index()] = Some(self.lives.len());
-            self.lives.push(Life { node, value: Some(*y), start: at, end: at, bytes, again });
+            let in_output = self.graph.outputs().iter().any(|o| o.value == *y) && self.state_of(*y).is_none();
+            self.lives.push(Life { node, value: Some(*y), start: at, end: at, bytes, again, in_output });
         }
+    }
+
+    /// The state whose next version a value is.
+    fn state_of(&self, v: ValueId) -> Option<ValueId> {
+        self.graph.states().iter().find(|s| s.next == Some(v)).map(|s| s.value)
     }
 
     /// True if output `j` is the next version of a state that the op writes in place.
     fn updates(&self, n: &Node, j: usize) -> bool {
-        let state_of = self.graph.states().iter().find(|s| s.next == Some(n.y[j]));
-        state_of.is_some_and(|s| n.op.overwrite().iter().any(|(i, to)| *to == j && n.x.get(*i) == Some(&s.value)))
+        let over = |state| n.op.overwrite().iter().any(|(i, to)| *to == j && n.x.get(*i) == Some(&state));
+        self.state_of(n.y[j]).is_some_and(over)
+    }
+
+    /// The first of the nodes at the end that do nothing but update states.
+    fn first_update(&self) -> usize {
+        let g = self.graph;
+        let only = |id: &NodeId| (0..g.node(*id).y.len()).all(|j| self.updates(g.node(*id), j));
+        g.nodes().len() - g.node_ids().rev().take_while(only).count()
     }
 
     /// The life of an input that ends here and whose bytes output `j` may take over.
@@ -200,30 +227,40 @@ mod tests {
 
     use super::*;
     use remat::ops::Registry;
-    use remat::runtime::ExecutableOptions;
 
-    fn lives(text: &str, limit: Option<usize>) -> Lives {
-        let g = Graph::parse(text, &Registry::builtin()).expect("a graph");
-        let options = ExecutableOptions { workspace_limit: limit, ..ExecutableOptions::default() };
-        Lives::of(&Executable::with(Arc::new(g), 1, &options).expect("it fits"))
+    fn unary(f: &str) -> String {
+        format!("unary 1 {{\"f\":\"{f}\"}}")
     }
 
     #[test]
     fn values_live_to_their_last_reader_and_may_be_written_over() {
-        let unary = |f: &str| format!("unary 1 {{\"f\":\"{f}\"}}");
+        let sum = "reduce 1 {\"f\":\"sum\",\"axes\":[0],\"keepdims\":false}";
         let text = format!(
-            "remat.graph 1\ninput x: f32[100]\n%1: f32[100] = {} (x)\n%2: f32[100] = {} (%1)\n%3: f32[100] = {} (%2)\n\
-             %4: f32[100] = binary 1 {{\"f\":\"add\"}} (%3, %1)\n%5: f32[] = reduce 1 \
-             {{\"f\":\"sum\",\"axes\":[0],\"keepdims\":false}} (%4)\noutput y = %5\n",
+            "remat.graph 1\ninput x: f32[64]\n%1: f32[64] = {} (x)\n%2: f32[64] = {} (%1)\n%3: f32[64] = {} (%2)\n\
+             %4: f32[64] = binary 1 {{\"f\":\"add\"}} (%3, %1)\n%5: f32[] = {sum} (%4)\noutput y = %5\n",
             unary("exp"),
             unary("tanh"),
             unary("sin"),
         );
-        let l = lives(&text, None);
+        let g = Graph::parse(&text, &Registry::builtin()).expect("a graph");
+        let l = Lives::of(&Executable::new(Arc::new(g), 1).expect("it has an order"), 1);
         // x; %1; %1 and %2; %3 over %2; %4 over %3; the result beside %4
-        assert_eq!(l.fixed_bytes, 400);
-        assert_eq!(l.load, [800, 1200, 1200, 1200, 804]);
-        assert_eq!(l.peak(), (1, 1200));
-        assert_eq!(l.at(2).iter().map(|l| l.bytes).collect::<Vec<_>>(), [400, 400]);
+        let unit = padded(256) as u64;
+        assert_eq!(l.fixed_bytes, unit);
+        assert_eq!(l.load, [2 * unit, 3 * unit, 3 * unit, 3 * unit, 2 * unit + padded(4) as u64]);
+        assert_eq!(l.peak(), (1, 3 * unit));
+        assert_eq!(l.at(2).iter().map(|l| l.bytes).collect::<Vec<_>>(), [unit, unit]);
+    }
+
+    /// Two ways to the most bytes that live at once: the picture's, and the executable's own bound.
+    #[test]
+    fn the_lives_of_training_steps_are_those_that_the_executable_places() {
+        for t in [crate::digits::traced(Some(8)).expect("a step"), crate::chars::traced(Some(2)).expect("a step")] {
+            let threads = remat::runtime::DeviceOptions::default().threads;
+            let l = Lives::of(&t.executable, threads);
+            let within = |c: usize| l.at(c).iter().filter(|l| !l.in_output).map(|l| l.bytes).sum::<u64>();
+            let most = (0..l.load.len()).map(within).max();
+            assert_eq!(most, Some(t.executable.figures().lower_bound_bytes as u64));
+        }
     }
 }

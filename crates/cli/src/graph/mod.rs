@@ -65,7 +65,7 @@ pub(crate) struct Options {
 pub(crate) fn run(o: &Options) -> Result<()> {
     let traced = o.source.graph(o.batch.map(usize::from), o.memory_budget)?;
     let graph = traced.executable.graph();
-    let lives = Lives::of(&traced.executable);
+    let lives = Lives::of(&traced.executable, source::threads());
     if let Some(path) = &o.svg {
         write(path, graph.to_svg().as_bytes())?;
     }

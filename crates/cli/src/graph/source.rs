@@ -89,7 +89,8 @@ fn ready(graph: impl Into<Arc<Graph>>, parameters: Option<usize>, workspace_limi
     Ok(Traced { executable, parameters })
 }
 
-fn threads() -> usize {
+/// Compute threads, which decide an op's workspace.
+pub(super) fn threads() -> usize {
     DeviceOptions::default().threads
 }
 

@@ -59,6 +59,7 @@ pub(super) fn json(source: &Source, t: &Traced, l: &Lives) -> Value {
         "flops": cost.flops,
         "bytes": cost.bytes,
         "memory": t.executable.figures(),
+        "fixed_bytes": l.fixed_bytes,
         "peak_bytes": peak_bytes,
         "peak_call": peak_call,
         "at_the_peak": largest,

@@ -1,4 +1,5 @@
-//! The bytes that live at each call, as a picture: the largest lives by name, one above the other, all others in grey.
+//! The bytes that live at each call, as a picture: the largest of the peak by name, one above the
+//! other, all others in grey.
 
 use remat::graph::ir::Graph;
 
@@ -58,23 +59,22 @@ pub(super) fn svg(title: &str, g: &Graph, lives: &Lives) -> String {
     s
 }
 
-/// What is always there, all small lives, and the largest ones, from the bottom up.
+/// What is always there, the largest lives by their beginning, and all others, from the bottom up.
 fn bands(g: &Graph, lives: &Lives) -> Vec<Band> {
     let mut order: Vec<&Life> = lives.lives.iter().collect();
-    // Of equal sizes those that live longer: they are what memory is spent on.
-    order.sort_by_key(|l| std::cmp::Reverse((l.bytes, l.end - l.start)));
-    let named = &order[..order.len().min(NAMED)];
+    // What lives at the peak decides the memory; of equal sizes those that live longer.
+    let peak = lives.peak().0;
+    order.sort_by_key(|l| std::cmp::Reverse(((l.start..=l.end).contains(&peak), l.bytes, l.end - l.start)));
+    let others = order.split_off(order.len().min(NAMED));
+    order.sort_by_key(|l| l.start);
     let calls = lives.load.len();
     let of = |l: &Life| (0..calls).map(|c| if (l.start..=l.end).contains(&c) { l.bytes } else { 0 }).collect();
     let mut all =
         vec![Band { color: FIXED, name: "states, inputs and constants".into(), bytes: vec![lives.fixed_bytes; calls] }];
-    let mut tops: Vec<Band> =
-        named.iter().zip(COLORS).map(|(l, color)| Band { color, name: name(g, l), bytes: of(l) }).collect();
-    let rest = (0..calls).map(|c| lives.load[c] - lives.fixed_bytes - tops.iter().map(|b| b.bytes[c]).sum::<u64>());
-    let rest: Vec<u64> = rest.collect();
-    all.push(Band { color: OTHERS, name: format!("{} others", order.len() - named.len()), bytes: rest });
-    tops.reverse();
-    all.extend(tops);
+    all.extend(order.iter().zip(COLORS).map(|(l, color)| Band { color, name: name(g, l), bytes: of(l) }));
+    let named = |c: usize| all.iter().map(|b| b.bytes[c]).sum::<u64>();
+    let rest = (0..calls).map(|c| lives.load[c] - named(c)).collect();
+    all.push(Band { color: OTHERS, name: format!("{} others", others.len()), bytes: rest });
     all
 }
 

@@ -20,7 +20,7 @@ use crate::{interrupt, report, sizes};
 use dry::Dry;
 use progress::Progress;
 use session::{Outcome, Session};
-pub(crate) use task::{Settings, Task};
+pub(crate) use task::{EPOCHS, Settings, Task};
 
 /// Options of every recipe.
 #[derive(Args)]

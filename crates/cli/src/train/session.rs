@@ -230,8 +230,8 @@ impl<T: Task> Session<T> {
             out.step_ms.push(begun.elapsed().as_secs_f64() * 1e3);
             let per_s = seen as f64 / started.elapsed().as_secs_f64();
             progress.step(&Step { epoch, step_in_epoch: at, loss, accuracy: right / seen as f64, per_s });
-            if let Some(text) = self.show()? {
-                progress.say(&text);
+            if self.task.shows(self.step) {
+                progress.say(&self.evaluating(|net| self.task.show(net, &self.device, self.step))?);
             }
         }
         if seen > 0 {
@@ -253,10 +253,6 @@ impl<T: Task> Session<T> {
         let y = f(&self.net);
         self.net.train();
         y
-    }
-
-    fn show(&self) -> Result<Option<String>> {
-        self.evaluating(|net| self.task.show(net, &self.device, self.step))
     }
 
     fn test_batch(&self, from: usize) -> Result<Tensor> {

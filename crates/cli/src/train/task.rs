@@ -24,6 +24,9 @@ pub(crate) struct Settings<M> {
     pub(crate) model: M,
 }
 
+/// Passes over the data that a run may make.
+pub(crate) const EPOCHS: RangeInclusive<u64> = 1..=100_000;
+
 impl<M: DeserializeOwned + Debug> Settings<M> {
     /// The settings of the run that was saved. Errors (Format) if they are not there, or are another task's.
     pub(crate) fn of_checkpoint<T: Task<Model = M>>(c: &Checkpoint) -> Result<Settings<M>> {
@@ -33,7 +36,8 @@ impl<M: DeserializeOwned + Debug> Settings<M> {
             return Err(bad(format!("it is of `{other}`, not of `{}`", T::NAME)));
         }
         let s: Settings<M> = serde_json::from_value(c.train.user.clone()).map_err(|e| bad(e.to_string()))?;
-        let sane = s.learning_rate.is_finite() && s.learning_rate > 0.0 && T::BATCHES.contains(&s.batch_size);
+        let rate = s.learning_rate.is_finite() && s.learning_rate > 0.0;
+        let sane = rate && T::BATCHES.contains(&s.batch_size) && EPOCHS.contains(&s.epochs);
         if sane { Ok(s) } else { Err(bad(format!("{s:?} is outside what the options allow"))) }
     }
 }
@@ -86,8 +90,13 @@ pub(crate) trait Task: Sized + 'static {
     /// The result for people: `test accuracy 98.00 %`.
     fn tested(result: f64) -> String;
 
-    /// What the network has to show after this many steps. It changes nothing of the run.
-    fn show(&self, _net: &Self::Net, _device: &Device, _step: u64) -> Result<Option<String>> {
-        Ok(None)
+    /// Whether the network has something to show after this many steps.
+    fn shows(&self, _step: u64) -> bool {
+        false
+    }
+
+    /// What it shows then. It changes nothing of the run.
+    fn show(&self, _net: &Self::Net, _device: &Device, _step: u64) -> Result<String> {
+        Ok(String::new())
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod chars;
+mod graph;
 mod plan;
 mod promise;
 mod train;
