@@ -15,6 +15,8 @@ mod run;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upstream;
 
 use std::any::Any;
 use std::hash::Hasher;
