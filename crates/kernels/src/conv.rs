@@ -6,7 +6,8 @@
 //!
 //! * Forward and input gradient are both a *correlation* (module `correlate`): a matrix product whose right side is packed
 //!   a block at a time, straight from the image or from a padded copy of a few rows. No im2col matrix exists.
-//! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`).
+//! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`), or with the channels of small images
+//!   in the lanes of vectors (module `lanes`).
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
 //!   partial sums over the images.
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
@@ -26,6 +27,7 @@ mod correlate;
 mod depthwise;
 mod direct;
 mod kernel;
+mod lanes;
 mod plane;
 mod weight_grad;
 
@@ -187,7 +189,7 @@ impl Conv2d {
     ///
     /// Input row `i * stride + phase` gets `dy` row `i + (phase + pad - r * dilation) / stride` for each tap `r` for which
     /// that is whole.
-    fn input_grad(&self) -> impl Iterator<Item = Correlation> + '_ {
+    fn input_grad(&self) -> impl Iterator<Item = Correlation> + Clone + Sync + '_ {
         let forward = self.forward();
         let phases = [self.stride[0].min(self.h), self.stride[1].min(self.w)];
         (0..phases[0] * phases[1]).map(move |phase| Correlation {
@@ -247,7 +249,7 @@ impl ConvElement for half::bf16 {}
 /// Bytes of workspace that [`forward`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    T::conv_kernels().map_or(0, |kernels| correlation_bytes(&geom.forward(), &kernels, threads.max(1)))
+    T::conv_kernels().map_or(0, |kernels| phases_bytes(std::iter::once(geom.forward()), &kernels, threads.max(1)))
 }
 
 /// `y = x * weight`, overwriting `y`; see the module and [`Conv2d`] for shapes.
@@ -259,41 +261,56 @@ pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) ->
 pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T], y: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), weight.len(), y.len());
     match T::conv_kernels() {
-        Some(kernels) => run_correlation(pool, &kernels, &geom.forward(), x, weight, y, workspace),
+        Some(kernels) => run_phases(pool, &kernels, std::iter::once(geom.forward()), x, weight, y, workspace),
         None => direct::forward(pool, geom, x, weight, y),
     }
 }
 
-fn correlation_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
-    if depthwise::fits(corr) {
-        return depthwise::workspace_bytes(corr, kernels, threads);
-    }
-    correlate::workspace_bytes(corr, kernels, threads)
+/// Bytes for the correlations that make up one result.
+fn phases_bytes<T: ConvElement>(
+    phases: impl Iterator<Item = Correlation> + Clone,
+    kernels: &ConvKernels<T>,
+    threads: usize,
+) -> usize {
+    let bytes = |corr: Correlation| {
+        if depthwise::fits(&corr) {
+            return depthwise::workspace_bytes(&corr, kernels, threads);
+        }
+        correlate::workspace_bytes(&corr, kernels, threads)
+    };
+    let small = phases.clone().all(|corr| depthwise::fits(&corr));
+    let lanes = if small { lanes::workspace_bytes(phases.clone(), kernels, threads) } else { None };
+    lanes.unwrap_or_else(|| phases.filter(Correlation::has_taps).map(bytes).max().unwrap_or(0))
 }
 
-fn run_correlation<T: ConvElement>(
+/// The correlations that make up one result.
+fn run_phases<T: ConvElement>(
     pool: &Pool,
     kernels: &ConvKernels<T>,
-    corr: &Correlation,
+    phases: impl Iterator<Item = Correlation> + Clone + Sync,
     src: &[T],
     weight: &[T],
     dst: &mut [T],
     workspace: &mut [u8],
 ) {
-    let run = if depthwise::fits(corr) { depthwise::run } else { correlate::run };
-    run(pool, kernels, corr, src, weight, dst, workspace);
+    let small = phases.clone().all(|corr| depthwise::fits(&corr));
+    if small && lanes::run(pool, kernels, phases.clone(), src, weight, dst, workspace) {
+        return;
+    }
+    if !phases.clone().all(|corr| corr.has_taps()) {
+        // Phases that no tap reaches are zero: one sweep over all costs less than strided writes.
+        pool.chunks_mut(dst, FILL_ELEMS, |_, part| part.fill(T::default()));
+    }
+    for corr in phases.filter(Correlation::has_taps) {
+        let run = if depthwise::fits(&corr) { depthwise::run } else { correlate::run };
+        run(pool, kernels, &corr, src, weight, dst, workspace);
+    }
 }
 
 /// Bytes of workspace that [`input_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    T::conv_kernels().map_or(0, |kernels| {
-        let phases = geom
-            .input_grad()
-            .filter(Correlation::has_taps)
-            .map(|corr| correlation_bytes(&corr, &kernels, threads.max(1)));
-        phases.max().unwrap_or(0)
-    })
+    T::conv_kernels().map_or(0, |kernels| phases_bytes(geom.input_grad(), &kernels, threads.max(1)))
 }
 
 /// The gradient of the input, `dx: [n, c, h, w]` from `dy: [n, k, oh, ow]`, overwriting `dx`.
@@ -313,14 +330,7 @@ pub fn input_grad<T: ConvElement>(
 ) {
     geom.assert_lengths(dx.len(), weight.len(), dy.len());
     match T::conv_kernels() {
-        Some(kernels) => {
-            if !geom.input_grad().all(|corr| corr.has_taps()) {
-                // Phases that no tap reaches are zero: one sweep over all costs less than strided writes.
-                pool.chunks_mut(dx, FILL_ELEMS, |_, part| part.fill(T::default()));
-            }
-            let phases = geom.input_grad().filter(Correlation::has_taps);
-            phases.for_each(|corr| run_correlation(pool, &kernels, &corr, dy, weight, dx, workspace));
-        }
+        Some(kernels) => run_phases(pool, &kernels, geom.input_grad(), dy, weight, dx, workspace),
         None => direct::input_grad(pool, geom, dy, weight, dx),
     }
 }
@@ -330,7 +340,8 @@ pub fn input_grad<T: ConvElement>(
 pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
     T::conv_kernels().map_or(0, |kernels| {
         if depthwise::has_weight_grad(geom) {
-            return depthwise::weight_grad_workspace_bytes(geom, &kernels, threads.max(1));
+            let small = lanes::weight_grad_workspace_bytes(geom, &kernels, threads.max(1));
+            return small.unwrap_or_else(|| depthwise::weight_grad_workspace_bytes(geom, &kernels, threads.max(1)));
         }
         weight_grad::workspace_bytes(geom, &kernels, threads.max(1))
     })
@@ -360,8 +371,11 @@ fn run_weight_grad<T: ConvElement>(
     dw: &mut [T],
     workspace: &mut [u8],
 ) {
-    let run = if depthwise::has_weight_grad(geom) { depthwise::weight_grad } else { weight_grad::run };
-    run(pool, kernels, geom, x, dy, dw, workspace);
+    if !depthwise::has_weight_grad(geom) {
+        weight_grad::run(pool, kernels, geom, x, dy, dw, workspace);
+    } else if !lanes::weight_grad(pool, kernels, geom, x, dy, dw, workspace) {
+        depthwise::weight_grad(pool, kernels, geom, x, dy, dw, workspace);
+    }
 }
 
 /// A caller's workspace, handed out piece by piece, each piece aligned to a cache line.

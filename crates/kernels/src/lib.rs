@@ -10,6 +10,8 @@ pub mod conv;
 pub mod copy;
 pub mod float;
 pub mod gemm;
+#[cfg(all(test, unix))]
+mod guarded;
 pub mod index;
 pub mod machine;
 pub mod norm;

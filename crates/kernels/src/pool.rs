@@ -336,10 +336,11 @@ impl Shared {
         let mut seen = 0;
         loop {
             self.wait_for_epoch_after(seen);
+            // In this order: a pool that ends between the two would otherwise count as seen, and never be left.
+            seen = self.epoch.load(Ordering::SeqCst);
             if self.quit.load(Ordering::SeqCst) {
                 return;
             }
-            seen = self.epoch.load(Ordering::SeqCst);
             if self.join() {
                 self.run_joined();
             }

@@ -77,6 +77,32 @@ pub(super) type DepthRows<T> = unsafe fn(
 pub(super) type DepthTaps<T> =
     unsafe fn(size: [usize; 2], x: *const T, offsets: *const usize, x_row: usize, d: *const T, sums: *mut T);
 
+/// `y[j * y_step ..] = sum over p < taps of w[p * lanes ..] * x[j * x_step + offsets[p] ..]` for `j < count`, lane by lane, in
+/// the order of `p`.
+///
+/// # Safety
+/// The processor has the table's instruction set. Readable: `taps` vectors at `w`, offsets, and a vector at each named place
+/// of `x`. Writable: a vector at each named place of `y`.
+pub(super) type LaneRows<T> = unsafe fn(
+    taps: usize,
+    w: *const T,
+    x: *const T,
+    offsets: *const usize,
+    x_step: usize,
+    y: *mut T,
+    y_step: usize,
+    count: usize,
+);
+
+/// `sums[p * lanes ..] += x[i * step[0] + j * step[1] + offsets[p] ..] * d[(i * width + j) * lanes ..]` over
+/// `[i, j] < size = [height, width]`, lane by lane, row by row, for the taps `p` of the kernel.
+///
+/// # Safety
+/// As [`LaneRows`]: a vector is readable at each named place of `x`, for each `[i, j]` at `d`, and readable and writable for
+/// each tap at `sums`.
+pub(super) type LaneTaps<T> =
+    unsafe fn(size: [usize; 2], x: *const T, offsets: *const usize, step: [usize; 2], d: *const T, sums: *mut T);
+
 /// Rows of the largest depthwise tile.
 pub(super) const ROWS: usize = 4;
 
@@ -92,6 +118,9 @@ pub struct ConvKernels<T: 'static> {
     pub(super) depth: [DepthRows<T>; ROWS],
     /// `taps[n - 1]` holds the sums of `n` taps.
     pub(super) taps: &'static [DepthTaps<T>],
+    pub(super) lane_rows: LaneRows<T>,
+    /// `lane_taps[n - 1]` holds the sums of `n` taps.
+    pub(super) lane_taps: &'static [LaneTaps<T>],
 }
 
 #[inline(always)]
@@ -250,6 +279,99 @@ unsafe fn depth_taps<V: Simd, const P: usize>(
     }
 }
 
+/// Outputs that `lane_rows` holds at a time: enough chains to hide the latency of one.
+const LANE_OUTPUTS: usize = 7;
+
+#[inline(always)]
+unsafe fn lane_outputs<V: Simd, const N: usize>(
+    taps: usize,
+    w: *const V::Elem,
+    x: *const V::Elem,
+    offsets: *const usize,
+    x_step: usize,
+    y: *mut V::Elem,
+    y_step: usize,
+) {
+    // SAFETY: the caller keeps the contract of `LaneRows` for `N` outputs.
+    unsafe {
+        let mut acc = [V::splat(V::Elem::default()); N];
+        for p in 0..taps {
+            let (w, x) = (V::load(w.add(p * V::LANES)), x.add(*offsets.add(p)));
+            for j in 0..N {
+                acc[j] = w.mul_add(V::load(x.add(j * x_step)), acc[j]);
+            }
+        }
+        for j in 0..N {
+            acc[j].store(y.add(j * y_step));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn lane_rows<V: Simd>(
+    taps: usize,
+    w: *const V::Elem,
+    mut x: *const V::Elem,
+    offsets: *const usize,
+    x_step: usize,
+    mut y: *mut V::Elem,
+    y_step: usize,
+    mut count: usize,
+) {
+    // SAFETY: the caller keeps the contract of `LaneRows`; pointers may end a step past the last output, unread.
+    unsafe {
+        while count >= LANE_OUTPUTS {
+            lane_outputs::<V, LANE_OUTPUTS>(taps, w, x, offsets, x_step, y, y_step);
+            (x, y) = (x.wrapping_add(LANE_OUTPUTS * x_step), y.wrapping_add(LANE_OUTPUTS * y_step));
+            count -= LANE_OUTPUTS;
+        }
+        if count >= 4 {
+            lane_outputs::<V, 4>(taps, w, x, offsets, x_step, y, y_step);
+            (x, y) = (x.wrapping_add(4 * x_step), y.wrapping_add(4 * y_step));
+            count -= 4;
+        }
+        while count > 0 {
+            lane_outputs::<V, 1>(taps, w, x, offsets, x_step, y, y_step);
+            (x, y) = (x.wrapping_add(x_step), y.wrapping_add(y_step));
+            count -= 1;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn lane_taps<V: Simd, const P: usize>(
+    size: [usize; 2],
+    x: *const V::Elem,
+    offsets: *const usize,
+    step: [usize; 2],
+    mut d: *const V::Elem,
+    sums: *mut V::Elem,
+) {
+    // SAFETY: the caller keeps the contract of `LaneTaps`; pointers may end a step past the last place, unread.
+    unsafe {
+        let mut acc = [V::splat(V::Elem::default()); P];
+        let mut at = [0; P];
+        for p in 0..P {
+            acc[p] = V::load(sums.add(p * V::LANES));
+            at[p] = *offsets.add(p);
+        }
+        for i in 0..size[0] {
+            let mut x = x.add(i * step[0]);
+            for _ in 0..size[1] {
+                let dy = V::load(d);
+                for p in 0..P {
+                    acc[p] = dy.mul_add(V::load(x.add(at[p])), acc[p]);
+                }
+                d = d.add(V::LANES);
+                x = x.wrapping_add(step[1]);
+            }
+        }
+        for p in 0..P {
+            acc[p].store(sums.add(p * V::LANES));
+        }
+    }
+}
+
 /// Wraps the kernels in functions compiled for an instruction set.
 macro_rules! compiled_for {
     ($module:ident $(, $features:literal)?) => {
@@ -307,6 +429,32 @@ macro_rules! compiled_for {
                 // SAFETY: same contract.
                 unsafe { super::depth_taps::<V, P>(size, x, offsets, x_row, d, sums) }
             }
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn lane_rows<V: Simd>(
+                taps: usize,
+                w: *const V::Elem,
+                x: *const V::Elem,
+                offsets: *const usize,
+                x_step: usize,
+                y: *mut V::Elem,
+                y_step: usize,
+                count: usize,
+            ) {
+                // SAFETY: same contract.
+                unsafe { super::lane_rows::<V>(taps, w, x, offsets, x_step, y, y_step, count) }
+            }
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn lane_taps<V: Simd, const P: usize>(
+                size: [usize; 2],
+                x: *const V::Elem,
+                offsets: *const usize,
+                step: [usize; 2],
+                d: *const V::Elem,
+                sums: *mut V::Elem,
+            ) {
+                // SAFETY: same contract.
+                unsafe { super::lane_taps::<V, P>(size, x, offsets, step, d, sums) }
+            }
         }
     };
 }
@@ -333,10 +481,12 @@ macro_rules! table {
                 $module::depth_rows::<$vector, 4>,
             ],
             // a kernel of 3 x 3 at once: 9 sums and 9 addresses, of which the compiler keeps most in registers
-            taps: table!(taps, $module, $vector, [1 2 3 4 5 6 7 8 9]),
+            taps: table!(taps depth_taps, $module, $vector, [1 2 3 4 5 6 7 8 9]),
+            lane_rows: $module::lane_rows::<$vector>,
+            lane_taps: table!(taps lane_taps, $module, $vector, [1 2 3 4 5 6 7 8 9]),
         }
     };
-    (taps, $module:ident, $vector:ty, [$($taps:literal)*]) => { &[$($module::depth_taps::<$vector, $taps>),*] };
+    (taps $name:ident, $module:ident, $vector:ty, [$($taps:literal)*]) => { &[$($module::$name::<$vector, $taps>),*] };
 }
 
 /// The f32 kernels for `isa`.

@@ -200,10 +200,8 @@ fn every_instruction_set_agrees_with_the_definition() {
             let pool = Pool::new(2);
             let mut ws = vec![0xff; 8 << 20];
             let mut out = [geom.y_len(), geom.x_len(), geom.weight_len()].map(|len| vec![f32::NAN; len]);
-            run_correlation(&pool, kernels, &geom.forward(), &x, &weight, &mut out[0], &mut ws);
-            for corr in geom.input_grad().filter(Correlation::has_taps) {
-                run_correlation(&pool, kernels, &corr, &dy, &weight, &mut out[1], &mut ws);
-            }
+            run_phases(&pool, kernels, std::iter::once(geom.forward()), &x, &weight, &mut out[0], &mut ws);
+            run_phases(&pool, kernels, geom.input_grad(), &dy, &weight, &mut out[1], &mut ws);
             run_weight_grad(&pool, kernels, &geom, &x, &dy, &mut out[2], &mut ws);
             for (got, want) in out.iter().zip(&want) {
                 compare("result", &geom, got, want, f64::from, 2e-6);

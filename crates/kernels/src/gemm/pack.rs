@@ -217,46 +217,48 @@ mod squares {
         width: usize,
         out: *mut f32,
     ) {
-        let mut p = 0;
-        // A square's last row of `out` may be followed by less than a vector: those are left to single elements.
-        while p + SIDE <= kc {
+        let narrow = width < SIDE;
+        let mut next = 0;
+        // The last square of a side overlaps the one before it and moves the same again. In a panel narrower than a square,
+        // what a row writes past its end belongs to the next one: the last steps go one by one.
+        while next + if narrow { 2 * SIDE } else { 1 } <= kc && kc >= SIDE {
+            let p = next.min(kc - SIDE);
             let mut i = 0;
             while i < width {
-                let rows = SIDE.min(valid.saturating_sub(i));
-                // SAFETY: rows `i .. i + rows` and steps `p .. p + 8` are readable. A whole square of `out` ends within
-                // its row, or, if the panel is narrower than a square, within the panel.
+                let at = if narrow { 0 } else { i.min(width - SIDE) };
+                // SAFETY: steps `p .. p + 8` and the rows from `at` on that are valid are readable; the square of `out` ends
+                // within its rows, or, if the panel is narrower, before the panel's end.
                 unsafe {
-                    let from = src.wrapping_offset(i as isize * outer + p as isize);
-                    let to = out.add(p * width + i);
-                    if i + SIDE <= width || (i == 0 && (p + SIDE - 1) * width + SIDE <= kc * width) {
-                        square(from, outer, rows, to, width);
-                    } else {
-                        single(from, outer, rows, SIDE, width - i, to, width);
-                    }
+                    let from = src.wrapping_offset(at as isize * outer + p as isize);
+                    square(from, outer, SIDE.min(valid.saturating_sub(at)), out.add(p * width + at), width);
                 }
                 i += SIDE;
             }
-            p += SIDE;
+            next += SIDE;
         }
-        // SAFETY: the steps that are left.
-        unsafe {
-            single(src.wrapping_add(p), outer, valid, kc - p, width, out.add(p * width), width);
+        if next < kc {
+            // SAFETY: the steps that are left.
+            unsafe { single(src.wrapping_add(next), outer, valid, kc - next, width, out.add(next * width), width) };
         }
     }
 
-    /// `out[p * width + i] = src[i * outer + p]` for `i < 8`, `p < 8`, with zeros for `i >= rows`.
+    /// `out[p * width + i] = src[i * outer + p]` for `i < 8`, `p < 8`, with zeros for `i >= rows`. Not inlined: in the loops
+    /// around it the compiler would keep sixteen pointers on the stack instead of two.
     ///
     /// # Safety
     /// The processor has AVX2; 8 elements are readable at `rows` rows of `src` and writable at 8 rows of `out`, in order:
     /// what a row writes past its end the next one overwrites.
     #[target_feature(enable = "avx2")]
-    #[inline]
+    #[inline(never)]
     unsafe fn square(src: *const f32, outer: isize, rows: usize, out: *mut f32, width: usize) {
+        // SAFETY: only called for the readable rows.
+        let row = |i: isize| unsafe { _mm256_loadu_ps(src.wrapping_offset(i * outer)) };
         let mut r = [_mm256_setzero_ps(); SIDE];
-        for (i, r) in r.iter_mut().enumerate() {
-            if i < rows {
-                // SAFETY: row `i` is one of the readable ones.
-                *r = unsafe { _mm256_loadu_ps(src.wrapping_offset(i as isize * outer)) };
+        if rows == SIDE {
+            r = [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)];
+        } else {
+            for (i, r) in r.iter_mut().enumerate().take(rows) {
+                *r = row(i as isize);
             }
         }
         let pair = |a, b| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));

@@ -127,3 +127,15 @@ fn part_ranges_cover_everything() {
         }
     }
 }
+
+#[test]
+fn pools_that_end_right_after_a_job_do_end() {
+    for _ in 0..3000 {
+        let (pool, ran) = (Pool::new(2), AtomicUsize::new(0));
+        pool.run(2, &|_| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+        drop(pool);
+        assert_eq!(ran.into_inner(), 2);
+    }
+}

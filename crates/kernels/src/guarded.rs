@@ -1,0 +1,127 @@
+//! Tests: operands that end right before, or begin right after, a page that nobody may touch. A kernel that reads or writes
+//! one element too far ends the process.
+
+use std::ptr::NonNull;
+
+use crate::conv::{self, Conv2d};
+use crate::gemm::{MatRef, gemm, gemm_workspace_bytes};
+use crate::pool::Pool;
+
+/// Memory between two pages that fault.
+struct Guarded {
+    base: NonNull<libc::c_void>,
+    bytes: usize,
+    page: usize,
+}
+
+impl Guarded {
+    fn new(bytes: usize) -> Guarded {
+        // SAFETY: asks for a constant of the system.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a page has a size");
+        let bytes = bytes.next_multiple_of(page).max(page);
+        // SAFETY: a new anonymous mapping; the checked result is at least as long as asked for, and the middle is opened.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let base = libc::mmap(std::ptr::null_mut(), bytes + 2 * page, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(base, libc::MAP_FAILED, "there is memory");
+            let middle = base.byte_add(page);
+            assert_eq!(libc::mprotect(middle, bytes, libc::PROT_READ | libc::PROT_WRITE), 0);
+            Guarded { base: NonNull::new(base).expect("a mapping has an address"), bytes, page }
+        }
+    }
+
+    /// `len` elements: the last ones before the end, or the first ones after the beginning.
+    fn elems(&mut self, len: usize, at_end: bool) -> &mut [f32] {
+        let skip = if at_end { self.bytes - 4 * len } else { 0 };
+        // SAFETY: the elements lie in the open pages of the mapping, which are aligned, zeroed and ours alone.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().byte_add(self.page + skip).cast(), len) }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`; slices of it borrow from `self`.
+        unsafe { libc::munmap(self.base.as_ptr(), self.bytes + 2 * self.page) };
+    }
+}
+
+/// Calls `f` with three operands of these lengths at both ends of guarded memory; it returns what it computed.
+fn at_both_ends(lens: [usize; 3], f: impl Fn([&mut [f32]; 3], &mut [u8]) -> Vec<f32>, workspace_bytes: usize) {
+    let mut results = Vec::new();
+    for at_end in [true, false] {
+        let mut memory = lens.map(|len| Guarded::new(4 * len));
+        let mut workspace = Guarded::new(workspace_bytes.next_multiple_of(4));
+        let [a, b, c] = &mut memory;
+        let operands = [a.elems(lens[0], at_end), b.elems(lens[1], at_end), c.elems(lens[2], at_end)];
+        for (i, x) in operands.into_iter().enumerate() {
+            x.iter_mut().enumerate().for_each(|(j, x)| *x = ((i * 31 + j * 7919) % 1009) as f32 / 1009.0 - 0.5);
+        }
+        let operands = [a.elems(lens[0], at_end), b.elems(lens[1], at_end), c.elems(lens[2], at_end)];
+        let workspace = workspace.elems(workspace_bytes.div_ceil(4), at_end);
+        workspace.fill(f32::NAN);
+        results.push(f(operands, &mut bytemuck::cast_slice_mut(workspace)[..workspace_bytes]));
+    }
+    let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+    assert!(!results[0].iter().any(|x| x.is_nan()), "a result is written whole, and from written memory only");
+    assert_eq!(bits(&results[0]), bits(&results[1]), "bits do not follow the addresses");
+}
+
+#[test]
+fn convolutions_stay_within_their_operands() {
+    let pool = Pool::new(2);
+    // images, channels, height, width, output channels, kernel, stride, padding, groups
+    let cases = [
+        [2, 5, 7, 7, 9, 1, 1, 0, 1],
+        [1, 16, 9, 11, 20, 1, 1, 0, 1],
+        [2, 6, 9, 13, 5, 1, 2, 0, 1],
+        [2, 3, 13, 17, 8, 3, 1, 1, 1],
+        [3, 4, 5, 3, 7, 3, 2, 1, 1],
+        [2, 70, 4, 4, 33, 3, 2, 1, 1],
+        [1, 3, 23, 21, 6, 7, 2, 3, 1],
+        [2, 8, 9, 19, 12, 3, 1, 1, 4],
+        [2, 9, 7, 7, 9, 3, 1, 1, 9],
+        [2, 9, 14, 15, 9, 3, 2, 1, 9],
+        [1, 5, 33, 29, 5, 3, 1, 1, 5],
+        [1, 5, 70, 71, 5, 5, 2, 2, 5],
+    ];
+    for case in cases {
+        let [n, c, h, w, k, r, s, p, g] = case;
+        let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], [p; 2], [1; 2], g).expect("the sizes fit");
+        let lens = [geom.x_len(), geom.weight_len(), geom.y_len()];
+        let forward = |[x, weight, y]: [&mut [f32]; 3], ws: &mut [u8]| {
+            y.fill(f32::NAN);
+            conv::forward(&pool, &geom, x, weight, y, ws);
+            y.to_vec()
+        };
+        at_both_ends(lens, forward, conv::forward_workspace_bytes::<f32>(&geom, 2));
+        let input_grad = |[x, weight, y]: [&mut [f32]; 3], ws: &mut [u8]| {
+            x.fill(f32::NAN);
+            conv::input_grad(&pool, &geom, y, weight, x, ws);
+            x.to_vec()
+        };
+        at_both_ends(lens, input_grad, conv::input_grad_workspace_bytes::<f32>(&geom, 2));
+        let weight_grad = |[x, weight, y]: [&mut [f32]; 3], ws: &mut [u8]| {
+            weight.fill(f32::NAN);
+            conv::weight_grad(&pool, &geom, x, y, weight, ws);
+            weight.to_vec()
+        };
+        at_both_ends(lens, weight_grad, conv::weight_grad_workspace_bytes::<f32>(&geom, 2));
+    }
+}
+
+#[test]
+fn products_stay_within_their_operands() {
+    let pool = Pool::new(2);
+    for [m, n, k] in [[1, 37, 70], [41, 1, 300], [13, 17, 19], [7, 65, 33], [61, 31, 257], [6, 16, 40], [5, 8, 513]] {
+        for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+            let product = |[a, b, c]: [&mut [f32]; 3], ws: &mut [u8]| {
+                c.fill(f32::NAN);
+                let a = if transposed[0] { MatRef::row_major(a, m).t() } else { MatRef::row_major(a, k) };
+                let b = if transposed[1] { MatRef::row_major(b, k).t() } else { MatRef::row_major(b, n) };
+                gemm(&pool, m, n, k, a, b, c, n, false, ws);
+                c.to_vec()
+            };
+            at_both_ends([m * k, k * n, m * n], product, gemm_workspace_bytes::<f32>(m, n, k, 2));
+        }
+    }
+}
