@@ -16,6 +16,18 @@ use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
 
+/// How a recipe runs again.
+#[derive(Default)]
+pub(super) struct Again {
+    /// Where its outputs go, as far as that is planned.
+    pub(super) offsets: SmallVec<[Option<usize>; 2]>,
+    /// The input whose bytes its output takes.
+    pub(super) in_place: Option<usize>,
+    pub(super) scratch_at: Option<usize>,
+    /// Its outputs are kept until the plan frees them; what exists already is written again, as it is.
+    pub(super) is_planned: bool,
+}
+
 /// A recipe that waits for its inputs.
 struct Frame {
     recipe: RecipeId,
@@ -63,7 +75,7 @@ impl Worker {
         }
         if s.readers.is_empty() {
             self.destroy(id);
-        } else if s.recipe.is_some() && s.is_resident() {
+        } else if s.recipe.is_some() && s.is_resident() && !s.kept {
             self.unplace(id);
         }
     }
@@ -223,10 +235,14 @@ impl Worker {
         }
     }
 
+    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), Stop> {
+        self.rerun_as(id, &Again::default())
+    }
+
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
     ///
     /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
-    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), Stop> {
+    pub(super) fn rerun_as(&mut self, id: RecipeId, again: &Again) -> std::result::Result<(), Stop> {
         let r = &self.table.recipes[id];
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
         let (stream, scope, site) = (r.stream, r.scope.clone(), r.site);
@@ -237,15 +253,21 @@ impl Worker {
         let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
         let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
         let label = self.ledger.label(op.label());
-        for (slot, fact) in slots.iter().zip(&facts) {
-            let target = slot.filter(|s| !self.table.is_resident(*s)).unwrap_or_else(|| {
+        let (mut placing, outer) = (SmallVec::new(), std::mem::take(&mut self.foresight.placing));
+        let outer_scratch = std::mem::replace(&mut self.foresight.scratch_at, again.scratch_at);
+        for (j, (slot, fact)) in slots.iter().zip(&facts).enumerate() {
+            let target = slot.filter(|s| again.is_planned || !self.table.is_resident(*s)).unwrap_or_else(|| {
                 let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
                 scratch.push(s);
                 s
             });
             self.table.storages[target].pins += 1;
+            self.table.storages[target].kept |= again.is_planned;
+            placing.extend(again.offsets.get(j).copied().flatten().map(|at| (target, at)));
             y.push(target);
         }
+        self.foresight.placing = placing;
+        let holds = [again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]))];
         let call = Call {
             op: &op,
             label,
@@ -253,13 +275,19 @@ impl Worker {
             y: &y,
             facts: &facts,
             workspace_bytes,
-            holds: &[],
+            holds: &holds[..usize::from(holds[0].is_some())],
             stream,
             scope: &scope,
             site,
             again: true,
         };
-        let result = self.place_outputs(&call, cost_ns).and_then(|()| self.run(&call));
+        let result = self.place_outputs(&call, cost_ns).and_then(|()| {
+            if let Some(i) = holds[0] {
+                self.hand_over(x[i].storage, y[0]);
+            }
+            self.run(&call)
+        });
+        (self.foresight.placing, self.foresight.scratch_at) = (outer, outer_scratch);
         for &s in &y {
             let s = &mut self.table.storages[s];
             s.pins -= 1;
