@@ -6,10 +6,11 @@
 //! next of all, but may take it where everything else is dearer, and the frame then has it made again. So depth costs
 //! stack entries, not budget.
 
-use remat_types::{BudgetShortfall, Error, ErrorKind, SmallVec};
+use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::failure::Stop;
+use super::ledger::Label;
 use super::run::Call;
 use super::table::{Input, RecipeId, StorageId};
 use super::worker::Worker;
@@ -26,6 +27,16 @@ pub(super) struct Again {
     pub(super) scratch_at: Option<usize>,
     /// Its outputs are kept until the plan frees them; what exists already is written again, as it is.
     pub(super) is_planned: bool,
+}
+
+/// Where the outputs of a recipe that runs again go.
+#[derive(Default)]
+struct Targets {
+    y: SmallVec<[StorageId; 2]>,
+    /// Those that nothing needs.
+    scratch: SmallVec<[StorageId; 2]>,
+    /// Offsets, as far as they are planned.
+    placing: SmallVec<[(StorageId, usize); 2]>,
 }
 
 /// A recipe that waits for its inputs.
@@ -239,6 +250,24 @@ impl Worker {
         self.rerun_as(id, &Again::default())
     }
 
+    /// A pinned storage for each output of a recipe that runs again.
+    fn targets(&mut self, slots: &[Option<StorageId>], facts: &[Fact], label: Label, again: &Again) -> Targets {
+        let mut t = Targets::default();
+        for (j, (slot, fact)) in slots.iter().zip(facts).enumerate() {
+            let target = slot.filter(|s| again.is_planned || !self.table.is_resident(*s)).unwrap_or_else(|| {
+                let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
+                t.scratch.push(s);
+                s
+            });
+            let s = &mut self.table.storages[target];
+            s.pins += 1;
+            s.kept |= again.is_planned;
+            t.placing.extend(again.offsets.get(j).copied().flatten().map(|at| (target, at)));
+            t.y.push(target);
+        }
+        t
+    }
+
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
     ///
     /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
@@ -250,23 +279,10 @@ impl Worker {
         for s in &x {
             self.table.storages[s.storage].pins += 1;
         }
-        let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
-        let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
         let label = self.ledger.label(op.label());
-        let (mut placing, outer) = (SmallVec::new(), std::mem::take(&mut self.foresight.placing));
+        let Targets { y, scratch, placing } = self.targets(&slots, &facts, label, again);
+        let outer = std::mem::replace(&mut self.foresight.placing, placing);
         let outer_scratch = std::mem::replace(&mut self.foresight.scratch_at, again.scratch_at);
-        for (j, (slot, fact)) in slots.iter().zip(&facts).enumerate() {
-            let target = slot.filter(|s| again.is_planned || !self.table.is_resident(*s)).unwrap_or_else(|| {
-                let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
-                scratch.push(s);
-                s
-            });
-            self.table.storages[target].pins += 1;
-            self.table.storages[target].kept |= again.is_planned;
-            placing.extend(again.offsets.get(j).copied().flatten().map(|at| (target, at)));
-            y.push(target);
-        }
-        self.foresight.placing = placing;
         let holds = [again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]))];
         let call = Call {
             op: &op,
