@@ -1,3 +1,4 @@
+use remat_graph::plan::problem::OutputKind;
 use remat_ops::OpRef;
 use remat_ops::pointwise::{Unary, UnaryFn};
 use remat_types::{DType, SmallVec};
@@ -99,6 +100,7 @@ fn a_state_that_the_step_overwrites_cannot_be_read_in_its_old_version_again() {
     let ops = stated.problem.ops();
     let last = ops.last().expect("there are three");
     assert!(!last.repeatable && last.inputs.iter().all(|v| ops[0].inputs.contains(v)), "{last:?}");
+    assert!(last.outputs.iter().any(|o| o.1 == OutputKind::Writes), "{last:?}");
     assert_eq!(stated.fixed_bytes, 0, "it takes the bytes of the version before");
 }
 
