@@ -1,6 +1,6 @@
 //! The memory report and errors as people read them.
 
-use remat::runtime::{MemoryFigures, MemoryReport};
+use remat::runtime::{MemoryFigures, MemoryReport, Stats};
 use remat::types::Error;
 
 use crate::sizes::show;
@@ -24,8 +24,29 @@ pub(crate) fn print(r: &MemoryReport, smallest_feasible: Option<usize>) {
     for op in r.recomputed.iter().take(HOLDERS_SHOWN) {
         println!("    {:24} {:>8} times {:>10.1} ms", op.op, op.count, op.time_ns as f64 / 1e6);
     }
+    print_foresight(s);
     if let Some(bytes) = smallest_feasible {
         println!("  smallest feasible budget: {} (by dry runs)", show(bytes));
+    }
+}
+
+/// Prints how many steps ran as planned, if any was planned.
+fn print_foresight(s: &Stats) {
+    if s.steps_planned == 0 {
+        return;
+    }
+    let ms = |ns: u64| ns as f64 / 1e6;
+    println!(
+        "  foresight: {} plans in {:.0} ms, {} steps followed, {} abandoned, {} blocks misplaced",
+        s.steps_planned,
+        ms(s.planning_ns),
+        s.steps_followed,
+        s.steps_abandoned,
+        s.misplaced
+    );
+    if s.steps_followed > 0 {
+        let (planned, took) = (ms(s.planned_step_ns), ms(s.followed_step_ns));
+        println!("    the ops of the last followed step took {took:.1} ms, {planned:.1} ms as planned");
     }
 }
 

@@ -190,12 +190,45 @@ impl Arena {
         if want == 0 {
             return Some(Block::empty());
         }
+        let range = self.range_around(at, want)?;
+        let cut = self.cut(range, at, want);
+        Some(self.give(cut, bytes, owner))
+    }
+
+    /// A block of at least `bytes` that ends at `limit` or below, at the lowest address that there is.
+    pub fn alloc_below(&mut self, limit: usize, bytes: usize, owner: Owner) -> Option<Block> {
+        let want = padded(bytes);
+        if want == 0 {
+            return Some(Block::empty());
+        }
+        let (at, start) = self.room_below(limit, want)?;
+        let cut = self.cut(at, start, want);
+        Some(self.give(cut, bytes, owner))
+    }
+
+    /// True if [`Arena::alloc_below`] would succeed.
+    pub fn has_room_below(&mut self, limit: usize, bytes: usize) -> bool {
+        bytes == 0 || self.room_below(limit, padded(bytes)).is_some()
+    }
+
+    fn room_below(&mut self, limit: usize, want: usize) -> Option<(At, usize)> {
+        self.merge_kept();
+        let mut below = self.order.iter().take_while(|(_, n)| n.start < limit);
+        let holds = |n: &Node| n.state == State::Free && n.bytes >= want && n.start + want <= limit;
+        below.find(|(_, n)| holds(n)).map(|(at, n)| (at, n.start))
+    }
+
+    /// True if [`Arena::alloc_at`] would succeed.
+    pub fn is_free(&mut self, at: usize, bytes: usize) -> bool {
+        bytes == 0 || self.range_around(at, padded(bytes)).is_some()
+    }
+
+    /// The free range that holds `want` bytes from `at` on.
+    fn range_around(&mut self, at: usize, want: usize) -> Option<At> {
         self.merge_kept();
         let end = at.checked_add(want)?;
         let holds = |n: &Node| n.state == State::Free && n.start <= at && end <= n.start + n.bytes;
-        let range = self.order.iter().find(|(_, n)| holds(n))?.0;
-        let cut = self.cut(range, at, want);
-        Some(self.give(cut, bytes, owner))
+        Some(self.order.iter().find(|(_, n)| holds(n))?.0)
     }
 
     /// Cuts `start..start + want` out of a free range; the segment is then in no index.

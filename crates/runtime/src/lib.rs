@@ -28,7 +28,9 @@ pub mod tracing {
 
 pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
 pub use executable::{Executable, ExecutableOptions, MemoryFigures};
-pub use options::{AsyncLevel, DeviceOptions, PolicyKind};
+pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
-pub use remat::{Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate};
+pub use remat::{
+    Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate, simulate_planned,
+};
 pub use report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};

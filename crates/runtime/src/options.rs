@@ -29,6 +29,21 @@ pub enum PolicyKind {
     Upstream,
 }
 
+/// Whether steps that repeat under a budget are planned, and then follow their plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Foresight {
+    /// No: what to evict is decided when room is needed.
+    Off,
+    /// On a thread beside the steps, for a share of the time that they take. A dry device, whose figures must not depend
+    /// on when a thread is ready, does not plan.
+    #[default]
+    Beside,
+    /// At the step mark, which waits, by rounds of search instead of time: what is followed from when on does not depend
+    /// on the clock.
+    AtOnce,
+}
+
 /// Options of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
@@ -46,6 +61,8 @@ pub struct DeviceOptions {
     pub always_record: bool,
     /// Default: [`PolicyKind::Window`].
     pub policy: PolicyKind,
+    /// Default: [`Foresight::Beside`].
+    pub foresight: Foresight,
 }
 
 impl Default for DeviceOptions {
@@ -58,6 +75,7 @@ impl Default for DeviceOptions {
             host_compute: true,
             always_record: false,
             policy: PolicyKind::Window,
+            foresight: Foresight::Beside,
         }
     }
 }

@@ -113,6 +113,22 @@ pub struct Stats {
     pub compacted_bytes: u64,
     /// The most that any one command pinned and needed at once: no smaller budget can run it.
     pub least_budget_bytes: usize,
+    /// Plans that were made for steps that repeat.
+    pub steps_planned: u64,
+    /// Steps that ran to their end as planned.
+    pub steps_followed: u64,
+    /// Steps that began as planned and went on in another way.
+    pub steps_abandoned: u64,
+    /// Time that planning took, beside the steps.
+    pub planning_ns: u64,
+    /// Time of the ops of the last followed step as its plan says.
+    pub planned_step_ns: u64,
+    /// The same without what runs again.
+    pub planned_base_ns: u64,
+    /// The same as it was measured.
+    pub followed_step_ns: u64,
+    /// Allocations of followed steps that did not get the place that was planned.
+    pub misplaced: u64,
 }
 
 impl Stats {

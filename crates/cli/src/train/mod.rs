@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use clap::Args;
 use remat::nn::Checkpoint;
-use remat::runtime::{Device, DeviceOptions};
+use remat::runtime::{Device, DeviceOptions, Foresight};
 use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
@@ -46,6 +46,9 @@ pub(crate) struct RunOptions {
     /// Compile the training step into one graph with a static memory plan instead of running it op by op
     #[arg(long)]
     compiled: bool,
+    /// Do not plan steps that repeat: evict by the online policy alone
+    #[arg(long)]
+    no_foresight: bool,
     /// End after this many steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -66,6 +69,9 @@ pub(crate) fn run<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Resu
     };
     check_writable(o)?;
     let mut options = DeviceOptions::default();
+    if o.no_foresight {
+        options.foresight = Foresight::Off;
+    }
     if let Some(t) = o.threads {
         options.threads = usize::from(t);
     }

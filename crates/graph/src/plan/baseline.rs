@@ -68,7 +68,7 @@ impl Policy {
 
     /// A sequence of operators whose live bytes fit the budget, if the policy finds one.
     pub fn sequence(self, p: &Problem, budget: u64) -> Option<Vec<usize>> {
-        let m = Model::new(p);
+        let m = Model::new(p, false);
         self.units(&m, budget, Patience::default()).map(|units| m.expand(&units))
     }
 

@@ -48,6 +48,8 @@ pub struct Effort {
     pub rounds: Option<usize>,
     /// Of the search's random numbers.
     pub seed: u64,
+    /// First executions keep the order of the problem: who follows the schedule cannot choose it.
+    pub in_order: bool,
 }
 
 /// Time for problems of up to [`FEW_OPS`] operators, and for [`MANY_OPS`] and more; between them it grows in proportion.
@@ -62,7 +64,7 @@ impl Effort {
     pub fn for_ops(ops: usize) -> Effort {
         let share = ((ops as f64 - FEW_OPS) / (MANY_OPS - FEW_OPS)).clamp(0.0, 1.0);
         let seconds = FEW_SECONDS + share * (MANY_SECONDS - FEW_SECONDS);
-        Effort { time_limit: Duration::from_secs_f64(seconds), rounds: None, seed: 1 }
+        Effort { time_limit: Duration::from_secs_f64(seconds), rounds: None, seed: 1, in_order: false }
     }
 }
 
@@ -75,7 +77,7 @@ pub fn peak_bytes(p: &Problem) -> u64 {
 /// Plans `p` within `budget_bytes`.
 pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
     let begin = Instant::now();
-    let model = Model::new(p);
+    let model = Model::new(p, effort.in_order);
     if !p.spill().is_possible() {
         return Planner::new(p, model, budget_bytes, effort).plan();
     }
@@ -134,8 +136,8 @@ const BOUND_MOMENTS: usize = 24;
 struct Planner<'p> {
     p: &'p Problem,
     model: Model,
-    /// The given order, and the one in which updates run early.
-    bases: [State; 2],
+    /// The given order, and if it may be left the one in which updates run early.
+    bases: Vec<State>,
     budget: u64,
     effort: Effort,
     begin: Instant,
@@ -145,7 +147,9 @@ struct Planner<'p> {
 impl<'p> Planner<'p> {
     fn new(p: &'p Problem, model: Model, budget: u64, effort: Effort) -> Planner<'p> {
         let begin = Instant::now();
-        let bases = [(0..model.base as u32).collect(), model.early_order()].map(|order| State::new(&model, order));
+        let given = std::iter::once((0..model.base as u32).collect());
+        let early = (!effort.in_order).then(|| model.early_order());
+        let bases = given.chain(early).map(|order| State::new(&model, order)).collect();
         Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
     }
 
@@ -169,7 +173,7 @@ impl<'p> Planner<'p> {
         let moments = self.moments();
         let bound_until = Instant::now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
         let mut bound = bound::time_bound(self.p, self.budget, &moments, bound_until);
-        if let Some(best) = exact::solve(&self.model, self.budget) {
+        if let Some(best) = self.exact() {
             let laid = self.lay(&best, self.budget, 1.0);
             if laid.layout.arena_bytes <= self.budget {
                 bound = bound.max(self.exact_bound(&laid));
@@ -180,6 +184,11 @@ impl<'p> Planner<'p> {
             Some(laid) => self.feasible(laid, bound),
             None => self.smallest(least, limiting_op),
         }
+    }
+
+    /// A fastest sequence of a small problem, in any order.
+    fn exact(&self) -> Option<Vec<u32>> {
+        if self.effort.in_order { None } else { exact::solve(&self.model, self.budget) }
     }
 
     fn may_fetch(&self) -> bool {
@@ -213,7 +222,7 @@ impl<'p> Planner<'p> {
 
     fn fit(&self, until: Instant) -> Fit<'_> {
         let seeds_until = Instant::now() + until.saturating_duration_since(Instant::now()).mul_f64(SEED_SHARE);
-        Fit { model: &self.model, bases: &self.bases, seeds_until, until }
+        Fit { model: &self.model, bases: &self.bases, in_order: self.effort.in_order, seeds_until, until }
     }
 
     /// Lays a sequence out, for a share of the usual time.
@@ -236,7 +245,7 @@ impl<'p> Planner<'p> {
     fn smallest(&self, least: u64, limiting_op: Option<usize>) -> Plan {
         // The time that the search would have had, or left.
         let fit = self.fit(self.until.max(Instant::now() + self.effort.time_limit.mul_f64(GRACE_SHARE)));
-        let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there are two");
+        let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there is the given order");
         let (mut known, mut best) = (base.clone(), self.lay(&base.sequence, 0, 1.0));
         let (mut low, mut high) = (least.max(self.budget), base.peak().1);
         while high > low + low / 256 && Instant::now() < fit.until {

@@ -143,3 +143,19 @@ fn a_small_block_is_kept_for_the_next_of_its_size_and_merged_for_a_larger_one() 
     assert_eq!(a.alloc(128, 2, End::Low).map(|b| b.bytes()), Some(128), "merged, for nothing else would hold it");
     assert_eq!((a.kept_ranges().count(), a.figures().largest_free), (0, 448));
 }
+
+#[test]
+fn a_block_below_a_limit_takes_the_lowest_room_and_never_crosses_it() {
+    let mut a = Arena::new(10 * ALIGN_BYTES);
+    let low = a.alloc_below(4 * ALIGN_BYTES, 3 * ALIGN_BYTES, 1).expect("room for three");
+    assert_eq!((low.start(), low.bytes()), (0, 3 * ALIGN_BYTES));
+    assert!(!a.has_room_below(4 * ALIGN_BYTES, 2 * ALIGN_BYTES) && a.has_room_below(5 * ALIGN_BYTES, 2 * ALIGN_BYTES));
+    assert!(a.alloc_below(4 * ALIGN_BYTES, 2 * ALIGN_BYTES, 2).is_none());
+    assert!(a.is_free(3 * ALIGN_BYTES, 7 * ALIGN_BYTES) && !a.is_free(2 * ALIGN_BYTES, ALIGN_BYTES));
+    let high = a.alloc_at(8 * ALIGN_BYTES, 2 * ALIGN_BYTES, 3).expect("free");
+    assert!(!a.is_free(7 * ALIGN_BYTES, 2 * ALIGN_BYTES));
+    a.free(low, 3 * ALIGN_BYTES);
+    assert_eq!(a.alloc_below(ALIGN_BYTES, 1, 4).expect("freed").start(), 0);
+    a.verify().expect("consistent");
+    a.free(high, 2 * ALIGN_BYTES);
+}

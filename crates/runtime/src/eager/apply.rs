@@ -21,6 +21,7 @@ const MAX_RECIPE_DEPTH: u32 = 10_000;
 impl Worker {
     pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
+        self.foresee_apply(a);
         let reply = match self.try_apply(a) {
             Ok(()) => {
                 self.record_apply(a);
@@ -31,6 +32,7 @@ impl Worker {
                     Stop::Own(e) => self.record_failure(e.with_op(a.op.label()).with_call_site(a.site)),
                     Stop::Inherited(f) => f,
                 };
+                self.abandon();
                 self.bind_failed(a, &failure);
                 if done.is_some() { Err(failure.report()) } else { Ok(()) }
             }
@@ -105,6 +107,7 @@ impl Worker {
             return Err(Error::new(ErrorKind::Internal, format!("view {layout:?} leaves its storage of {elems}")));
         }
         self.bind_new(a.y[0], Source { storage: s.storage, layout, dtype: s.dtype });
+        self.foresaw_apply(a, &[], &[], 0, true);
         Ok(())
     }
 
@@ -113,9 +116,12 @@ impl Worker {
         let recording = self.budget.is_some() || self.options.always_record;
         let found = recording.then(|| self.costs.find(&a.op, x));
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
-        let holds = self.donations(a, x);
+        let mut holds = self.donations(a, x);
+        self.keep_apart(&mut holds, x, &a.facts);
         let (y, from_source) = self.new_outputs(a, label, x, &holds);
+        self.place_outputs_as_planned(&y);
         let result = self.compute_into(a, label, x, &y, &holds, cost_ns);
+        self.end_places();
         for (&id, hold) in y.iter().zip(&holds) {
             self.table.storages[id].pins = 0;
             if result.is_err() {
@@ -136,6 +142,9 @@ impl Worker {
         }
         if let Some(found) = found {
             self.record(a, x, &y, &found, ns, from_source);
+            let recipe = y.first().and_then(|y| self.table.storages[*y].recipe);
+            let cost_ns = recipe.map_or(ns as f64, |r| self.table.recipes[r.0].cost_ns);
+            self.foresaw_apply(a, x, &holds, cost_ns as u64, recipe.is_some());
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ impl Worker {
     /// Gives a storage bytes, evicting others if the budget asks for it. Errors: Budget.
     pub(super) fn place(&mut self, id: StorageId, end: End) -> Result<()> {
         let bytes = self.table.storages[id].bytes;
-        let block = match self.arena.alloc(bytes, id.raw(), end) {
+        let block = match self.place_planned(id, bytes).or_else(|| self.arena.alloc(bytes, id.raw(), end)) {
             Some(b) => b,
             None => {
                 let window = self.make_room(bytes, id)?;

@@ -11,6 +11,8 @@ mod costs;
 mod device;
 mod failure;
 mod figures;
+mod follow;
+mod foresight;
 mod future;
 mod handle;
 mod ledger;

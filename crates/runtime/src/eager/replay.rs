@@ -6,15 +6,38 @@
 //! next of all, but may take it where everything else is dearer, and the frame then has it made again. So depth costs
 //! stack entries, not budget.
 
-use remat_types::{BudgetShortfall, Error, ErrorKind, SmallVec};
+use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::failure::Stop;
+use super::ledger::Label;
 use super::run::Call;
 use super::table::{Input, RecipeId, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
+
+/// How a recipe runs again.
+#[derive(Default)]
+pub(super) struct Again {
+    /// Where its outputs go, as far as that is planned.
+    pub(super) offsets: SmallVec<[Option<usize>; 2]>,
+    /// The input whose bytes its output takes.
+    pub(super) in_place: Option<usize>,
+    pub(super) scratch_at: Option<usize>,
+    /// Its outputs are kept until the plan frees them; what exists already is written again, as it is.
+    pub(super) is_planned: bool,
+}
+
+/// Where the outputs of a recipe that runs again go.
+#[derive(Default)]
+struct Targets {
+    y: SmallVec<[StorageId; 2]>,
+    /// Those that nothing needs.
+    scratch: SmallVec<[StorageId; 2]>,
+    /// Offsets, as far as they are planned.
+    placing: SmallVec<[(StorageId, usize); 2]>,
+}
 
 /// A recipe that waits for its inputs.
 struct Frame {
@@ -63,7 +86,7 @@ impl Worker {
         }
         if s.readers.is_empty() {
             self.destroy(id);
-        } else if s.recipe.is_some() && s.is_resident() {
+        } else if s.recipe.is_some() && s.is_resident() && !s.kept {
             self.unplace(id);
         }
     }
@@ -223,10 +246,32 @@ impl Worker {
         }
     }
 
+    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), Stop> {
+        self.rerun_as(id, &Again::default())
+    }
+
+    /// A pinned storage for each output of a recipe that runs again.
+    fn targets(&mut self, slots: &[Option<StorageId>], facts: &[Fact], label: Label, again: &Again) -> Targets {
+        let mut t = Targets::default();
+        for (j, (slot, fact)) in slots.iter().zip(facts).enumerate() {
+            let target = slot.filter(|s| again.is_planned || !self.table.is_resident(*s)).unwrap_or_else(|| {
+                let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
+                t.scratch.push(s);
+                s
+            });
+            let s = &mut self.table.storages[target];
+            s.pins += 1;
+            s.kept |= again.is_planned;
+            t.placing.extend(again.offsets.get(j).copied().flatten().map(|at| (target, at)));
+            t.y.push(target);
+        }
+        t
+    }
+
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
     ///
     /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
-    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), Stop> {
+    pub(super) fn rerun_as(&mut self, id: RecipeId, again: &Again) -> std::result::Result<(), Stop> {
         let r = &self.table.recipes[id];
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
         let (stream, scope, site) = (r.stream, r.scope.clone(), r.site);
@@ -234,18 +279,11 @@ impl Worker {
         for s in &x {
             self.table.storages[s.storage].pins += 1;
         }
-        let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
-        let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
         let label = self.ledger.label(op.label());
-        for (slot, fact) in slots.iter().zip(&facts) {
-            let target = slot.filter(|s| !self.table.is_resident(*s)).unwrap_or_else(|| {
-                let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
-                scratch.push(s);
-                s
-            });
-            self.table.storages[target].pins += 1;
-            y.push(target);
-        }
+        let Targets { y, scratch, placing } = self.targets(&slots, &facts, label, again);
+        let outer = std::mem::replace(&mut self.foresight.placing, placing);
+        let outer_scratch = std::mem::replace(&mut self.foresight.scratch_at, again.scratch_at);
+        let holds = [again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]))];
         let call = Call {
             op: &op,
             label,
@@ -253,13 +291,19 @@ impl Worker {
             y: &y,
             facts: &facts,
             workspace_bytes,
-            holds: &[],
+            holds: &holds[..usize::from(holds[0].is_some())],
             stream,
             scope: &scope,
             site,
             again: true,
         };
-        let result = self.place_outputs(&call, cost_ns).and_then(|()| self.run(&call));
+        let result = self.place_outputs(&call, cost_ns).and_then(|()| {
+            if let Some(i) = holds[0] {
+                self.hand_over(x[i].storage, y[0]);
+            }
+            self.run(&call)
+        });
+        (self.foresight.placing, self.foresight.scratch_at) = (outer, outer_scratch);
         for &s in &y {
             let s = &mut self.table.storages[s];
             s.pins -= 1;

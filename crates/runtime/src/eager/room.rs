@@ -213,6 +213,7 @@ impl Worker {
 
     /// Changes the budget. Errors (Budget): what cannot be evicted exceeds it; the old budget stays in force.
     pub(super) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
+        self.forget_plans();
         let Some(bytes) = budget else {
             self.budget = None;
             return Ok(());

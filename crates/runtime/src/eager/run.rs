@@ -37,7 +37,9 @@ impl Worker {
     /// Places every output that did not take over an input. On an error none of them stays placed.
     pub(super) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
         self.running = call.label.text;
-        let takes = |j: usize| call.holds.get(j).is_some_and(Option::is_some);
+        // What runs again as planned may write over what is there.
+        let is_there: SmallVec<[bool; 2]> = call.y.iter().map(|y| self.table.is_resident(*y)).collect();
+        let takes = |j: usize| is_there[j] || call.holds.get(j).is_some_and(Option::is_some);
         for (j, &id) in call.y.iter().enumerate() {
             if takes(j) {
                 continue;
@@ -112,6 +114,7 @@ impl Worker {
         let id = self.new_storage(bytes, Kind::Workspace, call.label);
         self.table.storages[id].pins = 1;
         scratch.push(id);
+        self.place_scratch(id, bytes);
         if let Err(e) = self.place(id, crate::arena::End::Low) {
             let placed: usize = scratch.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();
             let more = Self::scratch_bytes(call.op, call.x, call.workspace_bytes).saturating_sub(placed);

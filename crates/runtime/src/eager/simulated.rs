@@ -1,7 +1,7 @@
 //! The worker without a thread: a recording drives it one command at a time.
 
 use remat_ops::OpRef;
-use remat_types::{CallSite, DType, Error, ErrorKind, Facts, Layout, Result, SmallVec};
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 
 use super::command::{Apply, Command, Until};
 use super::handle::TensorId;
@@ -26,6 +26,11 @@ impl Simulated {
             Some(Slot::Failed(f)) => Err(f.report()),
             None => Err(Error::new(ErrorKind::Format, format!("tensor {id} does not exist"))),
         }
+    }
+
+    /// A step ends.
+    pub(crate) fn mark(&mut self) {
+        self.0.step(Command::StepMark);
     }
 
     /// Tells the worker of a command to come, by the tensors that it uses.
@@ -54,9 +59,11 @@ impl Simulated {
     }
 
     pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
+        self.0.foresee_put(&Fact::new(DType::U8, [bytes]));
         let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(crate::device::Event::REACHED))?;
         let source = Source { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
         self.0.bind_new(TensorId(id), source);
+        self.0.foresaw_put(TensorId(id));
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use super::handle::TensorId;
 use super::ledger::Label;
 use crate::arena::Block;
 use crate::device::{Event, StreamId};
+use crate::remat::foresight::{Local, NO_LOCAL};
 use crate::report::Kind;
 use crate::slab::{Key, Slab};
 
@@ -59,6 +60,10 @@ pub(super) struct Storage {
     pub(super) pins: u32,
     /// Should stay: a recomputation in progress will need it.
     pub(super) wanted: u32,
+    /// Stays until the plan that is followed lets it go.
+    pub(super) kept: bool,
+    /// Its number in the present step.
+    pub(super) local: Local,
     pub(super) kind: Kind,
     /// The op that made it.
     pub(super) label: Label,
@@ -79,6 +84,8 @@ impl Storage {
             tensors: SmallVec::new(),
             pins: 0,
             wanted: 0,
+            kept: false,
+            local: NO_LOCAL,
             kind,
             label,
             last_use_ns: 0,
@@ -218,7 +225,7 @@ impl Table {
             if s.wanted > 0 || (s.pins > 0 && s.kind != Kind::Staging) {
                 return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label.text));
             }
-            if s.handles == 0 && s.is_resident() && s.recipe.is_some() {
+            if s.handles == 0 && !s.kept && s.is_resident() && s.recipe.is_some() {
                 return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label.text));
             }
             if s.handles == 0 && s.readers.is_empty() && s.pins == 0 {

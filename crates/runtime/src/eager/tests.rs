@@ -2,6 +2,7 @@ mod budget;
 mod channel;
 mod devices;
 mod errors;
+mod foresight;
 mod ops;
 mod programs;
 mod upstream;

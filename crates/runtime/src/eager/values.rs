@@ -8,7 +8,7 @@ use super::failure::{Failure, Stop};
 use super::handle::TensorId;
 use super::table::{Input, Slot, Source, StorageId};
 use super::worker::Worker;
-use crate::arena::End;
+use crate::arena::{End, padded};
 use crate::device::{Buffer, Event, StreamId};
 use crate::report::Kind;
 
@@ -29,7 +29,10 @@ impl Worker {
         self.still_needed = 0;
         let label = self.ledger.label("put");
         let id = self.new_storage(bytes, kind, label);
-        if let Err(e) = self.place(id, End::High) {
+        self.place_outputs_as_planned(&[id]);
+        let placed = self.place(id, End::High);
+        self.end_places();
+        if let Err(e) = placed {
             self.table.storages.remove(id);
             return Err(e);
         }
@@ -60,6 +63,7 @@ impl Worker {
                 self.bind(id, Slot::Failed(failure));
             }
         }
+        self.foresaw_put(id);
         self.record_put(id);
     }
 
@@ -78,6 +82,7 @@ impl Worker {
     }
 
     pub(super) fn record_failure(&mut self, e: Error) -> Rc<Failure> {
+        self.abandon();
         let f = Failure::new(e);
         self.unreported.retain(|f| !f.is_reported());
         self.unreported.push_back(f.clone());
@@ -99,6 +104,7 @@ impl Worker {
     pub(super) fn step_mark(&mut self) {
         self.step_failure = None;
         self.step_marks = self.last_events.clone();
+        self.end_of_step();
     }
 
     pub(super) fn delete(&mut self, id: TensorId) {
@@ -123,6 +129,7 @@ impl Worker {
                 continue;
             }
             self.unplace(id);
+            self.foresight.forget(self.table.storages[id].local);
             dead.extend(self.table.detach(id));
             self.table.storages.discard(id);
         }
@@ -130,6 +137,7 @@ impl Worker {
 
     /// Makes a resident storage a source.
     pub(super) fn forget(&mut self, id: StorageId) {
+        self.foresight.lose_recipe(self.table.storages[id].local);
         let orphans = self.table.detach(id);
         orphans.into_iter().for_each(|o| self.destroy(o));
     }
@@ -214,7 +222,10 @@ impl Worker {
         let id = self.new_storage(bytes, Kind::Staging, label);
         self.table.storages[id].pins = 1;
         match self.place(id, End::High) {
-            Ok(()) => Ok(id.raw()),
+            Ok(()) => {
+                self.foresight.stage(padded(bytes) as isize);
+                Ok(id.raw())
+            }
             Err(e) => {
                 self.table.storages.remove(id);
                 Err(e.context(what))

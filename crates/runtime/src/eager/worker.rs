@@ -11,15 +11,17 @@ use rustc_hash::FxHashMap;
 use super::command::Command;
 use super::costs::Costs;
 use super::failure::Failure;
+use super::foresight::Foresight;
 use super::future::Future;
 use super::ledger::Ledger;
 use super::queue::{Batch, Next, Queue, Reply};
 use super::table::{Slot, Table};
-use crate::arena::Arena;
+use crate::arena::{Arena, padded};
 use crate::device::{Backend, Event};
-use crate::options::DeviceOptions;
+use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
 use crate::remat::CommandStream;
+use crate::remat::foresight::What;
 use crate::report::{Kind, Stats};
 use crate::slab::Key;
 
@@ -50,6 +52,7 @@ pub(super) struct Worker {
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
     pub(super) future: Future,
+    pub(super) foresight: Foresight,
     /// Commands of the batch that runs which have not run yet.
     left: usize,
     /// Commands that were taken from the queue behind that batch, to see further.
@@ -68,6 +71,11 @@ impl Worker {
     pub(super) fn new(mut backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Self> {
         let capacity = options.budget_bytes.unwrap_or(0);
         backend.reserve(capacity)?;
+        // What a dry run does must not depend on when a thread is ready.
+        let planning = match options.foresight {
+            Planning::Beside if backend.is_dry() => Planning::Off,
+            planning => planning,
+        };
         Ok(Worker {
             is_asynchronous: backend.is_asynchronous(),
             backend,
@@ -90,6 +98,7 @@ impl Worker {
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
             future: Future::default(),
+            foresight: Foresight::new(planning),
             left: 0,
             ahead: Batch::default(),
             queue: None,
@@ -166,31 +175,44 @@ impl Worker {
         }
         match command {
             Command::Put(p) => {
+                self.foresee_put(&Fact::new(p.data.dtype(), p.data.shape()));
                 let result = self.put(&p.data, p.kind, p.stream);
                 self.bind_put(p.id, result, &Fact::new(p.data.dtype(), p.data.shape()), p.site);
             }
             Command::PutFrom(p) => {
+                self.foresee_put(&p.fact);
                 let value = p.value.wait().map_err(|e| e.context("copy from another device"));
                 let result = value.and_then(|v| self.put(&v, Kind::Data, p.stream));
                 self.bind_put(p.id, result, &p.fact, p.site);
             }
             Command::Delete { id } => self.delete(id),
             Command::DropValue { id } => self.drop_value(id),
-            Command::Commit { id, kind } => self.commit(id, kind),
+            Command::Commit { id, kind } => {
+                self.foresee_use(What::Commit, id);
+                self.commit(id, kind);
+            }
             Command::Tag { id, kind } => {
                 if let Some(Slot::Ready(s)) = self.table.tensors.get(&id) {
                     self.set_kind(s.storage, kind);
                 }
             }
-            Command::Fetch { id, reply } => reply.send(self.fetch(id)),
-            Command::Await { id, reply } => reply.send(self.wait_value(id)),
+            Command::Fetch { id, reply } => {
+                self.foresee_use(What::Fetch, id);
+                reply.send(self.fetch(id));
+            }
+            Command::Await { id, reply } => {
+                self.foresee_use(What::Fetch, id);
+                reply.send(self.wait_value(id));
+            }
             Command::Sync { reply } => reply.send(self.sync()),
             Command::StepMark => self.step_mark(),
             Command::SetBudget { bytes, reply } => reply.send(self.set_budget(bytes)),
             Command::Charge { bytes, what, reply } => reply.send(self.charge(bytes, &what)),
             Command::Uncharge { charge } => {
                 let id = Key::from_raw(charge);
-                self.table.storages[id].pins = 0;
+                let s = &mut self.table.storages[id];
+                s.pins = 0;
+                self.foresight.stage(-(padded(s.bytes) as isize));
                 self.destroy(id);
             }
             Command::Stats { reply } => reply.send(Ok(self.figures())),

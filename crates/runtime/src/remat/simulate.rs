@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::stream::{CommandStream, StreamCommand};
 use crate::device::Dry;
 use crate::eager::Simulated as Worker;
-use crate::options::{DeviceOptions, PolicyKind};
+use crate::options::{DeviceOptions, Foresight, PolicyKind};
 
 /// What a replay cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,14 +30,33 @@ pub struct Simulation {
     pub peak_bytes: usize,
     /// The most that any one op pinned and needed at once.
     pub least_budget_bytes: usize,
+    /// Steps that ran as planned.
+    pub steps_followed: u64,
+    /// Steps that began as planned.
+    pub steps_abandoned: u64,
 }
 
 /// Replays a stream with a policy under a budget. Errors: Budget if it is infeasible; Format if the stream names a tensor
 /// that does not exist.
 pub fn simulate(stream: &CommandStream, policy: PolicyKind, budget_bytes: Option<usize>) -> Result<Simulation> {
+    replay(stream, policy, budget_bytes, Foresight::Off)
+}
+
+/// As [`simulate`], with plans for steps that repeat, which are made at once. Errors: as [`simulate`].
+pub fn simulate_planned(stream: &CommandStream, policy: PolicyKind, budget_bytes: Option<usize>) -> Result<Simulation> {
+    replay(stream, policy, budget_bytes, Foresight::AtOnce)
+}
+
+fn replay(
+    stream: &CommandStream,
+    policy: PolicyKind,
+    budget_bytes: Option<usize>,
+    foresight: Foresight,
+) -> Result<Simulation> {
     let options = DeviceOptions {
         budget_bytes,
         policy,
+        foresight,
         threads: 1,
         always_record: true,
         host_compute: false,
@@ -63,6 +82,8 @@ pub fn simulate(stream: &CommandStream, policy: PolicyKind, budget_bytes: Option
         compacted_bytes: stats.compacted_bytes,
         peak_bytes: stats.peak_bytes,
         least_budget_bytes: stats.least_budget_bytes,
+        steps_followed: stats.steps_followed,
+        steps_abandoned: stats.steps_abandoned,
     })
 }
 
@@ -91,7 +112,10 @@ fn step(w: &mut Worker, c: &StreamCommand) -> Result<()> {
         StreamCommand::DropValue { id } => w.drop_value(*id),
         StreamCommand::Commit { id, kind } => w.commit(*id, *kind),
         StreamCommand::Fetch { id } => w.wait(*id),
-        StreamCommand::StepMark => Ok(()),
+        StreamCommand::StepMark => {
+            w.mark();
+            Ok(())
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Fit<'a> {
     pub(super) model: &'a Model,
     /// Orders without recomputation.
     pub(super) bases: &'a [State],
+    /// First executions keep their order, which the exact solver does not.
+    pub(super) in_order: bool,
     /// No repair of a base begins after it, if there is a sequence already.
     pub(super) seeds_until: Instant,
     pub(super) until: Instant,
@@ -83,7 +85,7 @@ impl Fit<'_> {
     /// The fastest of them, or what only the exact solver finds.
     pub(super) fn first(&self, budget: u64) -> Option<State> {
         let exact = || exact::solve(self.model, budget).map(|s| State::new(self.model, s));
-        self.all(budget).into_iter().next().or_else(exact)
+        self.all(budget).into_iter().next().or_else(|| if self.in_order { None } else { exact() })
     }
 
     /// From a sequence that fits a higher budget, in one way.

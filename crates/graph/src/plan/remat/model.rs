@@ -60,11 +60,12 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(p: &Problem) -> Model {
-        let fused = Fusion::new(p, true).model(p);
+    /// With `in_order`, the units' parts in their order are the operators in theirs.
+    pub(crate) fn new(p: &Problem, in_order: bool) -> Model {
+        let fused = Fusion::new(p, if in_order { Fuse::Neighbours } else { Fuse::Any }).model(p);
         // The fusion's rules are local; this is their proof for the whole order.
         let base: Vec<u32> = (0..fused.units.len() as u32).collect();
-        if lifetimes(p, &fused.expand(&base)).is_ok() { fused } else { Fusion::new(p, false).model(p) }
+        if lifetimes(p, &fused.expand(&base)).is_ok() { fused } else { Fusion::new(p, Fuse::None).model(p) }
     }
 
     /// The operators of a sequence of units.
@@ -166,11 +167,20 @@ struct Fusion {
     is_fixed: Vec<bool>,
 }
 
+/// What may become one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fuse {
+    None,
+    /// Operators between which no other runs.
+    Neighbours,
+    Any,
+}
+
 impl Fusion {
-    fn new(p: &Problem, may_fuse: bool) -> Fusion {
+    fn new(p: &Problem, fuse: Fuse) -> Fusion {
         let n = p.ops().len();
-        let mut f =
-            Fusion { leader: (0..n).collect(), place: (0..n).collect(), is_fixed: vec![false; p.storages().len()] };
+        let is_fixed = vec![false; p.storages().len()];
+        let mut f = Fusion { leader: (0..n).collect(), place: (0..n).collect(), is_fixed };
         let readers = readers(p);
         for (s, storage) in p.storages().iter().enumerate() {
             let Some(root) = storage.producer else { continue };
@@ -179,7 +189,13 @@ impl Fusion {
                 if f.leader[op] == f.leader[root] {
                     continue;
                 }
-                if !(may_fuse && f.can_join(p, &readers, s, k, op) && f.join(p, &readers, f.leader[root], op)) {
+                let leader = f.leader[root];
+                let may_fuse = match fuse {
+                    Fuse::None => false,
+                    Fuse::Neighbours => op.checked_sub(1).is_some_and(|before| f.leader[before] == leader),
+                    Fuse::Any => true,
+                };
+                if !(may_fuse && f.can_join(p, &readers, s, k, op) && f.join(p, &readers, leader, op)) {
                     f.is_fixed[s] = true;
                     break;
                 }

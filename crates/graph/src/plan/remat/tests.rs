@@ -7,6 +7,7 @@ use crate::plan::baseline::Policy;
 use crate::plan::check::check;
 use crate::plan::generate::generate;
 use crate::plan::problem::{Bytes, OpSpec, OutputKind, OutputSpec, Spec, SpillRates};
+use crate::plan::schedule::Step;
 
 fn problem(name: &str) -> Problem {
     Problem::new(generate(name).expect(name)).expect(name)
@@ -14,7 +15,7 @@ fn problem(name: &str) -> Problem {
 
 /// By rounds, so that tests do not depend on the machine.
 fn rounds(rounds: usize) -> Effort {
-    Effort { time_limit: Duration::from_secs(600), rounds: Some(rounds), seed: 1 }
+    Effort { time_limit: Duration::from_secs(600), rounds: Some(rounds), seed: 1, in_order: false }
 }
 
 /// One operator: what it reads (counted backwards from the newest value), its bytes, time and workspace, and what else
@@ -103,6 +104,24 @@ proptest! {
         }
     }
 
+    #[test]
+    fn a_plan_in_order_runs_first_executions_as_they_are_given(
+        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1,
+    ) {
+        let p = small(&rows, outputs);
+        let budget = (peak_bytes(&p) as f64 * part) as u64;
+        if let Plan::Feasible(s) = plan(&p, budget, Effort { in_order: true, ..rounds(30) }) {
+            check(&p, &s).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            let mut first: Vec<usize> = Vec::new();
+            for step in &s.steps {
+                if let Step::Compute { op, .. } = step && !first.contains(op) {
+                    first.push(*op);
+                }
+            }
+            prop_assert!(first.iter().copied().eq(0..p.ops().len()), "{:?}", first);
+        }
+    }
+
     /// Also those that are too slow to be chosen in the end.
     #[test]
     fn every_way_to_spill_passes_the_check(
@@ -111,7 +130,7 @@ proptest! {
         let write_bytes_per_s = 10u64.pow(5 + rate);
         let p = small_with(&rows, outputs, SpillRates { write_bytes_per_s, read_bytes_per_s: write_bytes_per_s / 4 });
         let budget = (peak_bytes(&p) as f64 * part) as u64;
-        let model = Model::new(&p).with_fetches(p.spill(), SPILL_PRICES[price]);
+        let model = Model::new(&p, false).with_fetches(p.spill(), SPILL_PRICES[price]);
         if let Plan::Feasible(s) = Planner::new(&p, model, budget, rounds(30)).plan() {
             check(&p, &s).map_err(|e| TestCaseError::fail(e.to_string()))?;
         }
@@ -122,7 +141,7 @@ proptest! {
         let p = small(&rows, outputs);
         let budget = (peak_bytes(&p) as f64 * part) as u64;
         let brute = brute_force(&p, budget);
-        let m = Model::new(&p);
+        let m = Model::new(&p, false);
         let exact = exact::solve(&m, budget).map(|s| State::new(&m, s).time_ns);
         if m.is_faithful {
             prop_assert_eq!(exact, brute);
@@ -298,7 +317,7 @@ fn the_search_reaches_the_optimum_of_chains() {
         let p = problem(&format!("chain-{n}"));
         for part in [0.8, 0.7, 0.6, 0.5, 0.4] {
             let budget = (peak_bytes(&p) as f64 * part) as u64;
-            let planner = Planner::new(&p, Model::new(&p), budget, rounds(400));
+            let planner = Planner::new(&p, Model::new(&p, false), budget, rounds(400));
             let best = exact::solve(&planner.model, budget).map(|s| State::new(&planner.model, s).time_ns);
             let found = slices::search(&planner, 0).map(|l| l.time_ns(&p));
             assert_eq!(found, best, "chain-{n} at {part} of {}", peak_bytes(&p));
@@ -315,7 +334,7 @@ fn copies_hide_where_there_is_room() {
       { "name": "k", "time_ns": 5, "inputs": ["a", "c"], "outputs": [ { "name": "d", "bytes": 10 } ] } ],
       "outputs": ["d"], "spill": { "write_bytes_per_s": 1000000000, "read_bytes_per_s": 250000000 } }"#;
     let p = Problem::from_json(text).expect("valid");
-    let model = Model::new(&p).with_fetches(p.spill(), 0.0);
+    let model = Model::new(&p, false).with_fetches(p.spill(), 0.0);
     let fetch = model.fetch_of(0).expect("`a` may be spilled");
     let effort = arena::Effort::default();
     // Ten bytes go out in 10 ns, beside `g`, and come back in 40, of which `h` hides 30 if there is room for `a` beside it.

@@ -16,7 +16,7 @@ use super::ops::{Mode, Probe};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
 use crate::testing::Rng;
-use crate::{DeviceOptions, EmulatedOptions, PolicyKind};
+use crate::{DeviceOptions, EmulatedOptions, Foresight, PolicyKind};
 
 /// Programs in a run of the test; `REMAT_PROGRAM_CASES` multiplies it.
 const CASES: u64 = 40;
@@ -280,6 +280,67 @@ fn check(seed: u64) {
             failed
         });
     }
+}
+
+/// Runs a program several times, each as a step; its values each time, and the device's figures.
+fn repeat(d: &Device, streams: u16, p: &Program, seed: u64) -> Result<(Vec<Vec<HostTensor>>, crate::Stats)> {
+    let channels: Vec<Channel> = (0..streams).map(|s| d.stream(s).expect("exists")).collect();
+    let c = &channels[0];
+    let mut values = Vec::new();
+    for _ in 0..REPEATS {
+        values.push(p.run(&channels, seed)?);
+        c.step_mark()?;
+    }
+    c.verify().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    Ok((values, c.stats()?))
+}
+
+/// Enough to see a program twice, plan it, and follow the plan twice.
+const REPEATS: usize = 6;
+
+#[test]
+fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
+    let (mut followed, mut bound) = (0, 0);
+    for seed in 1000..1000 + CASES {
+        let mut p = Program::new(&mut Rng(seed));
+        p.steps.retain(|s| !matches!(s, Step::Mark));
+        let free = DeviceOptions { always_record: true, threads: 1, ..DeviceOptions::default() };
+        let cpu = |options: DeviceOptions| Device::cpu(options).expect("opens");
+        let (want, stats) = repeat(&cpu(free.clone()), 1, &p, seed).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
+        let (peak, least) = (stats.peak_bytes, stats.least_budget_bytes);
+        for percent in [75, 40, 10] {
+            let budget = (least + peak.saturating_sub(least) * percent / 100).next_multiple_of(64);
+            let options = DeviceOptions {
+                budget_bytes: Some(budget),
+                always_record: false,
+                foresight: Foresight::AtOnce,
+                ..free.clone()
+            };
+            let emulated = EmulatedOptions { streams: 2, seed, max_delay_us: 20, ..Default::default() };
+            let log = emulated.log.clone();
+            let d = Device::emulated(emulated, options.clone()).expect("opens");
+            if let Ok((values, _)) = repeat(&d, 2, &p, seed) {
+                assert!(values == want, "seed {seed}, {percent} %, emulated: values differ");
+            }
+            assert_eq!(log.races(), Vec::<String>::new(), "seed {seed}, {percent} %");
+            match repeat(&cpu(options.clone()), 1, &p, seed) {
+                Ok((values, s)) => {
+                    assert!(values == want, "seed {seed}, {percent} %: values differ");
+                    assert!(s.peak_bytes <= budget, "seed {seed}, {percent} %: {s:?}");
+                    assert_eq!(s.steps_abandoned, 0, "seed {seed}, {percent} %: {s:?}");
+                    followed += usize::from(s.steps_followed > 0);
+                    bound += usize::from(s.evictions > 0);
+                }
+                Err(e) => {
+                    assert!(e.shortfall().is_some() || e.kind() == ErrorKind::Poisoned, "seed {seed}: {e:?}");
+                    let without = DeviceOptions { foresight: Foresight::Off, ..options };
+                    let alone = repeat(&cpu(without), 1, &p, seed);
+                    assert!(alone.is_err(), "seed {seed}, {percent} %: feasible without a plan, but {e:?}");
+                }
+            }
+        }
+    }
+    assert!(followed > 0 && followed * 2 > bound, "{followed} of {bound} programs under pressure were followed");
 }
 
 #[test]

@@ -61,6 +61,42 @@ fn the_default_policy_keeps_a_chain_near_its_optimum() {
     assert!(r.recomputed_ops <= 3 * 64, "{r:?}");
 }
 
+/// The same step several times, with tensors of its own each time.
+fn repeated(step: &CommandStream, times: u64) -> CommandStream {
+    const APART: u64 = 10_000;
+    let mut commands = Vec::new();
+    for k in 0..times {
+        let id = |id: &u64| id + k * APART;
+        for c in &step.commands {
+            let mut c = c.clone();
+            match &mut c {
+                StreamCommand::Put { id: x, .. } | StreamCommand::Delete { id: x } => *x = id(x),
+                StreamCommand::Apply { x, y, .. } => {
+                    x.iter_mut().for_each(|x| x.0 = id(&x.0));
+                    y.iter_mut().for_each(|y| y.0 = id(&y.0));
+                }
+                _ => {}
+            }
+            commands.push(c);
+        }
+        commands.push(StreamCommand::StepMark);
+    }
+    CommandStream { commands }
+}
+
+#[test]
+fn a_simulated_plan_is_followed_and_always_the_same_and_no_slower_than_the_policy() {
+    let s = repeated(&training(48, 1 << 20), 10);
+    for mib in [10, 16, 30] {
+        let online = simulate(&s, PolicyKind::Window, Some(mib << 20)).expect("feasible");
+        let planned = simulate_planned(&s, PolicyKind::Window, Some(mib << 20)).expect("feasible");
+        assert_eq!(planned, simulate_planned(&s, PolicyKind::Window, Some(mib << 20)).expect("feasible"));
+        assert_eq!((online.steps_followed, planned.steps_followed), (0, 7), "{planned:?}");
+        assert!(planned.time_ns <= online.time_ns, "{mib} MiB: {planned:?} {online:?}");
+        assert!(planned.peak_bytes <= mib << 20);
+    }
+}
+
 #[test]
 fn a_stream_that_names_no_tensor_is_refused() {
     for c in

@@ -1,0 +1,226 @@
+//! Following a plan: what the worker does before and around the commands of a step that it knows.
+//!
+//! The upper part of the arena, from [`Followed::limit`] on, is the plan's: results go to the offsets that it says.
+//! Everything else (parameters, what the step hands on, small things, staging) lies below. What a plan keeps is *kept*:
+//! it stays although no handle names it, until the plan frees it or the step ends.
+//!
+//! Whatever is not as the plan believes is left to the online way: an allocation whose place is taken goes elsewhere, an
+//! input that is missing is made again when it is needed. So a plan is never wrong, only more or less useful.
+
+use remat_types::{Fact, SmallVec};
+
+use super::foresight::{Followed, Mode};
+use super::replay::Again;
+use super::table::{Input, RecipeId, StorageId};
+use super::worker::Worker;
+use crate::arena::{Block, padded};
+use crate::remat::foresight::{Action, Local, Remake};
+
+/// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
+const SMALL_SHARE: usize = 64;
+
+impl Worker {
+    /// Begins to follow the plan of a known step.
+    pub(super) fn follow(&mut self, known: usize, others: Vec<usize>) {
+        let Some(script) = self.foresight.book.known[known].script.clone() else { return };
+        let Some(limit) = self.arena.capacity().checked_sub(script.arena_bytes) else { return };
+        self.foresight.mode = Mode::Following(Followed { known, script, others, limit });
+    }
+
+    /// Goes on with another plan in the middle of a step: what it does not hold by now goes.
+    pub(super) fn adopt(&mut self, known: usize, others: Vec<usize>) {
+        let Some(script) = self.foresight.book.known[known].script.clone() else { return };
+        let Some(limit) = self.arena.capacity().checked_sub(script.arena_bytes) else { return };
+        let at = self.foresight.at;
+        let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
+        for action in script.before[..=at].iter().flatten() {
+            match action {
+                Action::Free(chain) => gone.extend_from_slice(chain),
+                Action::Remake(r) => gone.retain(|l| !r.at.iter().any(|made| made.0 == *l)),
+            }
+        }
+        self.foresight.mode = Mode::Following(Followed { known, script, others, limit });
+        self.free(&gone);
+        self.set_places(at);
+    }
+
+    /// Moves whatever the plan does not place out of its part of the arena.
+    ///
+    /// What the caller kept of the steps before stays, and forgets how it was made: else it would keep what that needs, a
+    /// loss its batch. Only what is large goes where that is not enough. If even then there is more than the plan leaves
+    /// room for, the step runs without it.
+    pub(super) fn clear_above(&mut self) {
+        let Mode::Following(Followed { limit, .. }) = self.foresight.mode else { return };
+        let is_clear = |w: &mut Worker| w.arena.segments().all(|s| s.owner.is_none() || s.start + s.bytes <= limit);
+        let named = self.table.storages.iter().filter(|(_, s)| s.handles > 0 && s.is_evictable());
+        let named: Vec<StorageId> = named.map(|(id, _)| id).collect();
+        let (small, large): (Vec<StorageId>, Vec<StorageId>) =
+            named.into_iter().partition(|&id| self.table.storages[id].bytes <= limit / SMALL_SHARE);
+        small.iter().for_each(|&id| self.forget(id));
+        // By now they may be gone with what was forgotten, or have been forgotten.
+        let is_left = |w: &Worker, id: &StorageId| w.table.storages.get(*id).is_some_and(|s| s.is_evictable());
+        let is_too_much = self.arena.in_use() > limit;
+        for id in large {
+            match (is_left(self, &id), is_too_much) {
+                (true, true) => self.evict(id),
+                (true, false) => self.forget(id),
+                (false, _) => {}
+            }
+        }
+        // A failure of the device is told by the next command that uses it.
+        if self.arena.in_use() > limit || (!is_clear(self) && self.compact().is_err()) {
+            self.abandon();
+        }
+    }
+
+    /// Does what comes before the command at this place of the step, and says where its results go.
+    pub(super) fn do_before(&mut self, at: usize) {
+        let Mode::Following(f) = &self.foresight.mode else { return };
+        let script = f.script.clone();
+        for action in script.before.get(at).into_iter().flatten() {
+            match action {
+                Action::Free(chain) => self.free(chain),
+                Action::Remake(r) => self.remake(r),
+            }
+        }
+        self.set_places(at);
+    }
+
+    fn set_places(&mut self, at: usize) {
+        let Mode::Following(f) = &self.foresight.mode else { return };
+        self.foresight.scratch_at = f.script.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
+    }
+
+    /// Frees what the plan keeps no longer; what can still be read is evicted.
+    fn free(&mut self, chain: &[Local]) {
+        for &local in chain {
+            let Some(id) = self.foresight.locals.get(local as usize).copied().flatten() else { continue };
+            self.table.storages[id].kept = false;
+            self.settle(id);
+            if self.table.storages.get(id).is_some_and(|s| s.is_evictable()) {
+                self.evict(id);
+            }
+        }
+    }
+
+    /// Runs commands of this step again, if all is there that they need; else whoever needs their results sees to it.
+    fn remake(&mut self, r: &Remake) {
+        let Mode::Following(f) = &self.foresight.mode else { return };
+        let (known, limit) = (f.known, f.limit);
+        let of = |local: Local| self.foresight.locals.get(local as usize).copied().flatten();
+        let last = r.events.last().and_then(|&e| self.foresight.book.known[known].tape.events[e].done.y.first());
+        if r.events.len() > 1 && last.and_then(|&l| of(l)).is_none_or(|id| self.table.is_resident(id)) {
+            return;
+        }
+        for (k, &event) in r.events.iter().enumerate() {
+            let done = &self.foresight.book.known[known].tape.events[event].done;
+            let in_place = done.holds.first().copied().flatten().filter(|_| k > 0).map(usize::from);
+            let y = done.y.clone();
+            let Some(recipe) = y.iter().find_map(|y| self.recipe_of(*y)) else { return };
+            let x = self.table.recipes[recipe].x.clone();
+            if x.iter().any(|s| !self.table.is_resident(s.storage)) {
+                return;
+            }
+            let offsets = y.iter().map(|y| r.at.iter().find(|at| at.0 == *y).map(|at| limit + at.1)).collect();
+            let in_place = in_place.filter(|i| self.is_only_kept(&x, *i));
+            let scratch_at = r.scratch_at.map(|at| limit + at);
+            let again = Again { offsets, in_place, scratch_at, is_planned: true };
+            // A failure is told by the command that needs the result.
+            if self.rerun_as(recipe, &again).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn recipe_of(&self, local: Local) -> Option<RecipeId> {
+        let id = self.foresight.locals.get(local as usize).copied().flatten()?;
+        self.table.storages[id].recipe.map(|r| r.0)
+    }
+
+    /// True if nothing but the plan keeps an input, so that a result may take its bytes.
+    fn is_only_kept(&self, x: &[Input], i: usize) -> bool {
+        let Some(s) = x.get(i).map(|s| &self.table.storages[s.storage]) else { return false };
+        s.handles == 0 && s.pins == 0 && s.wanted == 0 && s.recipe.is_some()
+    }
+
+    /// Where the plan places output `j` of the running command.
+    pub(super) fn planned_at(&self, j: usize) -> Option<usize> {
+        let Mode::Following(f) = &self.foresight.mode else { return None };
+        let at = self.foresight.at;
+        let local = *self.foresight.book.known[f.known].tape.events.get(at)?.done.y.get(j)?;
+        let places = f.script.places.get(at)?;
+        places.at.iter().find(|p| p.0 == local).map(|p| f.limit + p.1)
+    }
+
+    /// Takes a donation back where the plan counts on both, or where its input lies at a place of the plan's and the
+    /// result does not belong there; if there is room.
+    pub(super) fn keep_apart(&mut self, holds: &mut [Option<usize>], x: &[Input], y: &[Fact]) {
+        let Mode::Following(f) = &self.foresight.mode else { return };
+        let limit = f.limit;
+        if f.script.places.get(self.foresight.at).is_none_or(|p| p.in_place) {
+            return;
+        }
+        let y_local = &self.foresight.book.known[f.known].tape.events[self.foresight.at].done.y;
+        let is_planned: SmallVec<[bool; 2]> =
+            y_local.iter().map(|l| f.script.planned.get(*l as usize) == Some(&true)).collect();
+        for (j, hold) in holds.iter_mut().enumerate() {
+            let Some(s) = hold.map(|i| &self.table.storages[x[i].storage]) else { continue };
+            // What is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
+            if s.start() < limit || (s.recipe.is_none() && is_planned.get(j) == Some(&true)) {
+                continue;
+            }
+            let has_room = match self.planned_at(j) {
+                Some(at) => self.arena.is_free(at, y[j].bytes()),
+                None => self.arena.has_room_below(limit, y[j].bytes()),
+            };
+            if has_room {
+                *hold = None;
+            }
+        }
+    }
+
+    /// Says where the running command's outputs go.
+    pub(super) fn place_outputs_as_planned(&mut self, y: &[StorageId]) {
+        if matches!(self.foresight.mode, Mode::Following(_)) {
+            let at = (0..y.len()).filter_map(|j| Some((y[j], self.planned_at(j)?)));
+            self.foresight.placing = at.collect();
+        }
+    }
+
+    /// The command has run, or failed.
+    pub(super) fn end_places(&mut self) {
+        self.foresight.placing.clear();
+        self.foresight.scratch_at = None;
+    }
+
+    /// A block where the plan says, or for what it does not place, out of its way; `None` if there is no room there.
+    pub(super) fn place_planned(&mut self, id: StorageId, bytes: usize) -> Option<Block> {
+        let Mode::Following(f) = &self.foresight.mode else { return None };
+        let limit = f.limit;
+        let block = match self.foresight.placing.iter().find(|p| p.0 == id) {
+            Some(&(_, at)) => self.arena.alloc_at(at, bytes, id.raw()),
+            None => self.arena.alloc_below(limit, bytes, id.raw()),
+        };
+        self.stats.misplaced += u64::from(block.is_none());
+        block
+    }
+
+    /// Places the next scratch memory of the running call as planned.
+    pub(super) fn place_scratch(&mut self, id: StorageId, bytes: usize) {
+        if let Some(at) = self.foresight.scratch_at {
+            self.foresight.placing.push((id, at));
+            self.foresight.scratch_at = Some(at + padded(bytes));
+        }
+    }
+
+    /// Lets go of what only a plan keeps.
+    pub(super) fn release_kept(&mut self) {
+        for at in 0..self.foresight.locals.len() {
+            let Some(id) = self.foresight.locals[at] else { continue };
+            if std::mem::take(&mut self.table.storages[id].kept) {
+                self.settle(id);
+            }
+        }
+        self.end_places();
+    }
+}

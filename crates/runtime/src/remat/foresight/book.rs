@@ -1,0 +1,212 @@
+//! The steps that were seen, and the plans for them.
+//!
+//! A step that is seen twice is planned, beside the steps that run meanwhile. While it repeats it is planned again, at
+//! every doubling of the times it was seen, for as long as [`SHARE`] of those steps took together: so planning takes a
+//! share of the time of the steps it is for, however many they are, and the better plan wins.
+
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use remat_graph::plan::remat::{Effort, plan};
+use remat_graph::plan::schedule::Plan;
+
+use super::script::Script;
+use super::stated::state;
+use super::tape::Tape;
+use crate::options::Foresight;
+
+/// Steps that are remembered; shapes and branches that alternate need one each.
+const MOST_STEPS: usize = 4;
+
+/// Share of the time of the steps that were seen alike which the first plan for them may take, and each later one of
+/// the time of those since the one before. The planner's thread shares the cores with the steps: the first step that
+/// runs beside it is slower by up to this share, once.
+const SHARE: f64 = 0.5;
+
+/// A plan this near to what no plan can beat is not improved.
+const GOOD_ENOUGH: f64 = 0.005;
+
+/// What is not planned may be scattered: it gets room for this part of its bytes more.
+const SLACK: usize = 32;
+
+/// Rounds of the planner's search where plans must not depend on the clock.
+const INLINE_ROUNDS: usize = 48;
+
+/// A plan, or why there is none, and the time that took.
+struct Made {
+    script: Option<Script>,
+    took: Duration,
+}
+
+/// A step that was seen.
+pub(crate) struct Known {
+    pub(crate) tape: Tape,
+    hash: u64,
+    pub(crate) script: Option<Rc<Script>>,
+    /// What is on the way.
+    job: Option<Receiver<Made>>,
+    seen: u32,
+    /// Times it must have been seen before it is planned again.
+    plan_at: u32,
+    /// Time of the steps since it was planned last.
+    since_ns: u64,
+    last_used: u64,
+    /// The number of the step that came after it last.
+    next: Option<u64>,
+    number: u64,
+}
+
+/// Figures of planning.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Planned {
+    pub(crate) plans: u64,
+    pub(crate) took_ns: u64,
+}
+
+/// See the module's note.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub(crate) known: Vec<Known>,
+    clock: u64,
+    numbers: u64,
+    /// The number of the step before.
+    last: Option<u64>,
+}
+
+impl Book {
+    /// Notes a step that took `ns`, as it was recorded. True if it is a known one.
+    pub(crate) fn learn(&mut self, tape: Tape, ns: u64) -> bool {
+        let hash = tape.hash();
+        if let Some(at) = self.known.iter().position(|k| k.hash == hash && k.tape.events == tape.events) {
+            self.known[at].tape = tape;
+            self.repeat(at, ns);
+            return true;
+        }
+        if self.known.len() >= MOST_STEPS
+            && let Some(oldest) = (0..self.known.len()).min_by_key(|k| self.known[*k].last_used)
+        {
+            self.known.swap_remove(oldest);
+        }
+        self.numbers += 1;
+        let (number, plan_at) = (self.numbers, 2);
+        let new = Known {
+            tape,
+            hash,
+            script: None,
+            job: None,
+            seen: 0,
+            plan_at,
+            since_ns: 0,
+            last_used: 0,
+            next: None,
+            number,
+        };
+        self.known.push(new);
+        self.repeat(self.known.len() - 1, ns);
+        false
+    }
+
+    /// Notes that a known step was seen again.
+    pub(crate) fn repeat(&mut self, at: usize, ns: u64) {
+        self.clock += 1;
+        let (clock, last) = (self.clock, self.last);
+        let k = &mut self.known[at];
+        k.seen = k.seen.saturating_add(1);
+        k.since_ns += ns;
+        k.last_used = clock;
+        let number = k.number;
+        self.last = Some(number);
+        if let Some(before) = self.known.iter_mut().find(|k| Some(k.number) == last) {
+            before.next = Some(number);
+        }
+    }
+
+    /// Steps with plans: the one that is expected, and then the one used last first.
+    pub(crate) fn candidates(&self) -> Vec<usize> {
+        let last = self.known.iter().find(|k| Some(k.number) == self.last);
+        let expected = last.and_then(|k| k.next);
+        let mut with_plan: Vec<usize> = (0..self.known.len()).filter(|&k| self.known[k].script.is_some()).collect();
+        let is_not_expected = |k: usize| expected != Some(self.known[k].number);
+        with_plan.sort_by_key(|&k| (is_not_expected(k), std::cmp::Reverse(self.known[k].last_used)));
+        with_plan
+    }
+
+    /// Forgets everything: the budget has changed.
+    pub(crate) fn clear(&mut self) {
+        *self = Book::default();
+    }
+
+    /// Takes plans that are finished, and begins those that are due. Between steps only.
+    pub(crate) fn plan(&mut self, planning: Foresight, budget: usize) -> Planned {
+        let mut figures = Planned::default();
+        for k in &mut self.known {
+            if let Some(made) = k.job.as_ref().map(Receiver::try_recv) {
+                match made {
+                    Ok(made) => k.take(made, &mut figures),
+                    Err(TryRecvError::Empty) => continue,
+                    Err(TryRecvError::Disconnected) => k.job = None,
+                }
+            }
+            let is_good = k.script.as_ref().is_some_and(|s| {
+                s.time_ns as f64 <= s.bound_ns as f64 * (1.0 + GOOD_ENOUGH) || planning == Foresight::AtOnce
+            });
+            if k.seen < k.plan_at || is_good || planning == Foresight::Off {
+                continue;
+            }
+            k.begin(planning, budget, &mut figures);
+        }
+        figures
+    }
+}
+
+impl Known {
+    fn begin(&mut self, planning: Foresight, budget: usize, figures: &mut Planned) {
+        let limit = Duration::from_nanos(self.since_ns).mul_f64(SHARE);
+        (self.plan_at, self.since_ns) = (self.seen.saturating_mul(2), 0);
+        let tape = self.tape.clone();
+        if planning == Foresight::AtOnce {
+            let made = make(&tape, budget, |e| Effort {
+                rounds: Some(INLINE_ROUNDS),
+                time_limit: Duration::from_secs(3600),
+                ..e
+            });
+            self.take(made, figures);
+            return;
+        }
+        let (send, receive) = channel();
+        let job = move || {
+            let made = make(&tape, budget, |e| Effort { time_limit: e.time_limit.min(limit), ..e });
+            // The device may be closed meanwhile.
+            let _ = send.send(made);
+        };
+        // The thread has no part of the device and ends by its limit of time: nobody waits for it.
+        if std::thread::Builder::new().name("remat-plan".to_owned()).spawn(job).is_ok() {
+            self.job = Some(receive);
+        }
+    }
+
+    fn take(&mut self, made: Made, figures: &mut Planned) {
+        self.job = None;
+        figures.took_ns += made.took.as_nanos() as u64;
+        let Some(script) = made.script else { return };
+        figures.plans += 1;
+        if self.script.as_ref().is_none_or(|old| script.overhead() <= old.overhead()) {
+            self.script = Some(Rc::new(script));
+        }
+    }
+}
+
+/// Plans a tape; `limited` says how long.
+fn make(tape: &Tape, budget: usize, limited: impl Fn(Effort) -> Effort) -> Made {
+    let begin = std::time::Instant::now();
+    let script = state(tape, budget).ok().and_then(|stated| {
+        let room = budget.checked_sub(stated.fixed_bytes + stated.fixed_bytes / SLACK)?;
+        let effort = Effort { in_order: true, ..Effort::for_ops(stated.problem.ops().len()) };
+        match plan(&stated.problem, room as u64, limited(effort)) {
+            Plan::Feasible(schedule) => Script::new(tape, &stated, &schedule),
+            Plan::Infeasible(_) => None,
+        }
+    });
+    Made { script, took: begin.elapsed() }
+}

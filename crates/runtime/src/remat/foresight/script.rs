@@ -1,0 +1,128 @@
+//! A schedule by command: what the worker does before each one, and where results go.
+
+use remat_graph::plan::schedule::{Schedule, Step};
+use remat_types::SmallVec;
+use rustc_hash::FxHashMap;
+
+use super::stated::{Stated, name};
+use super::tape::{Local, Tape};
+
+/// What is done before a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The bytes of these, which are one after the other the same, are free.
+    Free(SmallVec<[Local; 2]>),
+    Remake(Remake),
+}
+
+/// Commands whose results are made again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Remake {
+    /// In order; each after the first works in place on what the one before made.
+    pub(crate) events: SmallVec<[usize; 2]>,
+    /// (storage, offset)
+    pub(crate) at: SmallVec<[(Local, usize); 2]>,
+    pub(crate) scratch_at: Option<usize>,
+}
+
+/// Where the results of a command go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// (storage, offset)
+    pub(crate) at: SmallVec<[(Local, usize); 2]>,
+    pub(crate) scratch_at: Option<usize>,
+    /// It works in place on what an operator's command before it made.
+    pub(crate) in_place: bool,
+}
+
+/// See the module's note. Offsets are relative to where the planned part of the arena begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Script {
+    /// Size of the planned part of the arena.
+    pub(crate) arena_bytes: usize,
+    /// Time of all commands, recomputations included.
+    pub(crate) time_ns: u64,
+    /// Time of all commands, each once.
+    pub(crate) base_ns: u64,
+    /// No script takes less.
+    pub(crate) bound_ns: u64,
+    /// Before each command, and after the last.
+    pub(crate) before: Vec<Vec<Action>>,
+    pub(crate) places: Vec<Places>,
+    /// For each storage, whether the plan places it.
+    pub(crate) planned: Vec<bool>,
+}
+
+impl Script {
+    /// Time that recomputation adds, as a share.
+    pub(super) fn overhead(&self) -> f64 {
+        self.time_ns as f64 / self.base_ns.max(1) as f64 - 1.0
+    }
+
+    /// The script of a schedule; `None` if that runs commands in another order than the tape's, which a planner that
+    /// keeps the order does not do.
+    pub(super) fn new(tape: &Tape, stated: &Stated, schedule: &Schedule) -> Option<Script> {
+        let n = tape.events.len();
+        let mut s = Script {
+            arena_bytes: schedule.arena_bytes as usize,
+            time_ns: schedule.time_ns + stated.other_ns,
+            base_ns: tape.cost_ns(),
+            bound_ns: schedule.lower_bound_ns + stated.other_ns,
+            before: vec![Vec::new(); n + 1],
+            places: vec![Places::default(); n],
+            planned: stated.root.iter().map(Option::is_some).collect(),
+        };
+        let locals = Locals::new(stated);
+        let (mut has_run, mut next, mut pending) = (vec![false; stated.parts.len()], 0, Vec::new());
+        for step in &schedule.steps {
+            match step {
+                Step::Compute { op, at, workspace_at } => {
+                    let events = &stated.parts[*op].events;
+                    if events.is_empty() {
+                        continue;
+                    }
+                    let at = at.iter().filter_map(|&(s, at)| Some((*locals.root.get(&s)?, at as usize))).collect();
+                    let scratch_at = workspace_at.map(|at| at as usize);
+                    if std::mem::replace(&mut has_run[*op], true) {
+                        pending.push(Action::Remake(Remake { events: events.clone(), at, scratch_at }));
+                        continue;
+                    }
+                    let (&first, &last) = (events.first()?, events.last()?);
+                    if first < next {
+                        return None;
+                    }
+                    next = last + 1;
+                    s.before[first].append(&mut pending);
+                    s.places[first] = Places { at, scratch_at, in_place: false };
+                    events[1..].iter().for_each(|&e| s.places[e].in_place = true);
+                }
+                Step::Free { storage } => {
+                    pending.extend(locals.chain.get(storage).map(|chain| Action::Free(chain.clone())));
+                }
+                Step::Spill { .. } | Step::Fetch { .. } => return None,
+            }
+        }
+        s.before[n].append(&mut pending);
+        Some(s)
+    }
+}
+
+/// The step's storages by the problem's.
+struct Locals {
+    root: FxHashMap<usize, Local>,
+    /// With those that take its bytes over, in order.
+    chain: FxHashMap<usize, SmallVec<[Local; 2]>>,
+}
+
+impl Locals {
+    fn new(stated: &Stated) -> Self {
+        let (mut root, mut chain) = (FxHashMap::default(), FxHashMap::<usize, SmallVec<[Local; 2]>>::default());
+        for (l, r) in stated.root.iter().enumerate() {
+            let Some(v) = r.and_then(|r| stated.problem.value_named(&name(r))) else { continue };
+            let storage = stated.problem.values()[v].storage;
+            chain.entry(storage).or_default().push(l as Local);
+            root.extend(r.map(|r| (storage, r)));
+        }
+        Locals { root, chain }
+    }
+}

@@ -1,0 +1,286 @@
+//! A step as the planner's problem.
+//!
+//! *Planned* are the storages that the step makes, but for small ones and for parameters that are updated in place. All
+//! others have no bytes in the problem: they lie in a part of the arena of their own, whose size is
+//! [`Stated::fixed_bytes`], and stay. Versions of
+//! what was there before count: a parameter that was overwritten cannot be read again.
+//!
+//! What has no recipe, or loses it in the step (gradients that are committed), is made once and stays until it was gone in
+//! the step that was recorded: no plan can free it. An op in place, of a tensor that nothing else reads, is one operator with the op before it; any
+//! other gets bytes of its own.
+
+use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, SpillRates};
+use remat_types::{Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::tape::{Done, Event, Local, Tape, What};
+use crate::arena::ALIGN_BYTES;
+
+/// Storages of no more than this part of the budget, or than so many bytes, are not worth a decision.
+const SMALL_SHARE: usize = 16_384;
+const SMALL_BYTES: usize = 256;
+
+/// The planner's operator for one command or several.
+pub(super) struct Part {
+    /// Commands, in order; each after the first works in place on what the one before made.
+    pub(super) events: SmallVec<[usize; 2]>,
+}
+
+/// See the module's note.
+pub(super) struct Stated {
+    pub(super) problem: Problem,
+    /// For each operator of the problem.
+    pub(super) parts: Vec<Part>,
+    /// For each planned storage, the one whose bytes it has: itself, or what it took over.
+    pub(super) root: Vec<Option<Local>>,
+    /// Bytes beside what is planned.
+    pub(super) fixed_bytes: usize,
+    /// Time of the commands that are in no operator.
+    pub(super) other_ns: u64,
+}
+
+/// The name of a planned storage.
+pub(super) fn name(local: Local) -> String {
+    format!("s{local}")
+}
+
+/// States the problem of a tape under a budget. Errors: those of [`Problem::new`], which a tape cannot cause.
+pub(super) fn state(tape: &Tape, budget: usize) -> Result<Stated> {
+    let mut b = Builder::new(tape, (budget / SMALL_SHARE).max(SMALL_BYTES));
+    for i in 0..tape.events.len() {
+        b.event(i);
+    }
+    b.finish()
+}
+
+struct Builder<'t> {
+    tape: &'t Tape,
+    small: usize,
+    planned: Vec<bool>,
+    /// How many inputs of commands each storage is.
+    reads: Vec<u32>,
+    /// Storages without a recipe that are gone before each event.
+    gone: FxHashMap<u32, Vec<Local>>,
+    root: Vec<Option<Local>>,
+    /// The present version of carried storages that the step overwrites.
+    version: FxHashMap<Local, String>,
+    /// It has no recipe, or none to the end.
+    is_source: Vec<bool>,
+    /// Whether an operator reads it.
+    is_read: Vec<bool>,
+    values: Vec<(String, u64)>,
+    ops: Vec<OpSpec>,
+    parts: Vec<Part>,
+    outputs: Vec<String>,
+    fixed_bytes: usize,
+    /// Scratch memory of commands that are in no operator.
+    other_scratch: usize,
+    other_ns: u64,
+}
+
+impl<'t> Builder<'t> {
+    fn new(tape: &'t Tape, small: usize) -> Self {
+        let n = tape.locals.len();
+        let mut reads = vec![0; n];
+        for e in &tape.events {
+            e.done.x.iter().for_each(|&l| reads[l as usize] += 1);
+        }
+        let mut planned: Vec<bool> = tape.locals.iter().map(|l| !l.is_carried && l.bytes > small).collect();
+        for d in tape.events.iter().map(|e| &e.done) {
+            for (&y, hold) in d.y.iter().zip(&d.holds) {
+                planned[y as usize] &= hold.is_none_or(|h| planned[d.x[usize::from(h)] as usize]);
+            }
+        }
+        let mut b = Builder {
+            tape,
+            small,
+            planned,
+            reads,
+            gone: FxHashMap::default(),
+            root: vec![None; n],
+            version: FxHashMap::default(),
+            is_source: vec![false; n],
+            is_read: vec![false; n],
+            values: Vec::new(),
+            ops: Vec::new(),
+            parts: Vec::new(),
+            outputs: Vec::new(),
+            fixed_bytes: tape.fixed_bytes + tape.staging_bytes,
+            other_scratch: 0,
+            other_ns: 0,
+        };
+        for x in tape.events.iter().flat_map(|e| e.done.overwritten()) {
+            if tape.locals[x as usize].is_carried && !b.version.contains_key(&x) {
+                b.values.push((format!("v{x}"), 0));
+                b.version.insert(x, format!("v{x}"));
+            }
+        }
+        for (l, gone_at) in tape.locals.iter().enumerate().filter_map(|(l, s)| Some((l as Local, s.gone_at?))) {
+            b.gone.entry(gone_at).or_default().push(l);
+        }
+        b
+    }
+
+    fn is_planned(&self, l: Local) -> bool {
+        self.planned[l as usize]
+    }
+
+    /// A source stays until it is gone: as if something read it then.
+    fn keep_sources(&mut self, i: usize) {
+        let gone = self.gone.remove(&(i as u32)).unwrap_or_default();
+        let is_source = |l: &Local| self.is_source[*l as usize];
+        let inputs: Vec<String> = gone.into_iter().filter(is_source).filter_map(|l| self.readable(l)).collect();
+        if !inputs.is_empty() {
+            let name = format!("until {i}");
+            self.ops.push(OpSpec { name, time_ns: 0, inputs, outputs: vec![], workspace: 0, repeatable: false });
+            self.parts.push(Part { events: SmallVec::new() });
+        }
+    }
+
+    fn event(&mut self, i: usize) {
+        self.keep_sources(i);
+        let e = &self.tape.events[i];
+        let d = &e.done;
+        // A view makes nothing, and a commit is known from what lost its recipe.
+        let is_view = d.y.iter().all(|y| d.x.contains(y)) && !d.y.is_empty();
+        if is_view || e.what == What::Commit {
+            return;
+        }
+        for (&y, hold) in d.y.iter().zip(d.holds.iter().chain(std::iter::repeat(&None))) {
+            let takes_fixed = hold.is_some_and(|h| !self.is_planned(d.x[usize::from(h)]));
+            if !self.is_planned(y) && !takes_fixed {
+                self.fixed_bytes += self.tape.locals[y as usize].bytes;
+            }
+        }
+        let is_planned = |l: &Local| self.is_planned(*l);
+        let ends_a_version = d.overwritten().any(|x| self.is_read[x as usize]);
+        if !d.x.iter().chain(&d.y).any(is_planned) && d.scratch_bytes <= self.small && !ends_a_version {
+            self.other_scratch = self.other_scratch.max(d.scratch_bytes);
+            self.other_ns += d.cost_ns;
+            self.overwrite(i, d);
+            return;
+        }
+        if !self.continues(i, e) {
+            self.operator(i, e);
+        }
+    }
+
+    /// True if the command works in place on what the last operator made, and is a part of it from now on.
+    fn continues(&mut self, i: usize, e: &Event) -> bool {
+        let d = &e.done;
+        let ([y], [Some(h)]) = (&d.y[..], &d.holds[..]) else { return false };
+        let x = d.x[*h as usize];
+        let is_alone = self.is_planned(x) && self.reads[x as usize] == 1;
+        let is_plain = d.has_recipe && d.scratch_bytes == 0 && !self.tape.locals[*y as usize].lost_recipe;
+        if !(is_alone && is_plain && self.is_planned(*y)) {
+            return false;
+        }
+        let Some(root) = self.root[x as usize].map(name) else { return false };
+        let inputs: Vec<String> = d.x.iter().filter_map(|&l| self.readable(l)).filter(|n| *n != root).collect();
+        let Some((op, part)) = self.ops.last_mut().zip(self.parts.last_mut()) else { return false };
+        let made_here = |n: &String| op.outputs.iter().any(|o| o.name == *n);
+        if !op.repeatable || !made_here(&root) || inputs.iter().any(made_here) {
+            return false;
+        }
+        let new: Vec<String> = inputs.into_iter().filter(|n| !op.inputs.contains(n)).collect();
+        op.inputs.extend(new);
+        d.x.iter().for_each(|&l| self.is_read[l as usize] = true);
+        op.time_ns += d.cost_ns;
+        part.events.push(i);
+        self.root[*y as usize] = self.root[x as usize];
+        if self.tape.locals[*y as usize].outlives {
+            self.outputs.push(root);
+        }
+        true
+    }
+
+    fn operator(&mut self, i: usize, e: &Event) {
+        let d = &e.done;
+        d.x.iter().for_each(|&l| self.is_read[l as usize] = true);
+        let mut inputs: Vec<String> = Vec::new();
+        for n in d.x.iter().filter_map(|&l| self.readable(l)) {
+            if !inputs.contains(&n) {
+                inputs.push(n);
+            }
+        }
+        let mut outputs = Vec::new();
+        for (&y, hold) in d.y.iter().zip(d.holds.iter().chain(std::iter::repeat(&None))) {
+            if !self.is_planned(y) {
+                continue;
+            }
+            // What cannot be made again anyway is overwritten where it lies.
+            let over = hold.map(|h| d.x[usize::from(h)]).filter(|x| self.is_planned(*x) && self.is_source[*x as usize]);
+            let about = &self.tape.locals[y as usize];
+            let bytes = match over.and_then(|x| Some((x, self.root[x as usize]?, self.readable(x)?))) {
+                Some((x, root, old)) => {
+                    self.is_source[x as usize] = false;
+                    self.root[y as usize] = Some(root);
+                    self.version.insert(y, name(y));
+                    Bytes::Writes(old)
+                }
+                None => {
+                    self.root[y as usize] = Some(y);
+                    Bytes::Own(about.bytes as u64)
+                }
+            };
+            outputs.push(OutputSpec { name: name(y), bytes });
+            self.is_source[y as usize] = !d.has_recipe || about.lost_recipe;
+            if about.outlives || self.is_source[y as usize] && about.gone_at.is_none() {
+                self.outputs.push(name(y));
+            }
+        }
+        let mut repeatable = d.has_recipe && !d.y.iter().any(|y| self.is_source[*y as usize]);
+        for (old, new) in self.overwrite(i, d) {
+            repeatable = false;
+            if !inputs.contains(&old) {
+                inputs.push(old.clone());
+            }
+            outputs.push(OutputSpec { name: new, bytes: Bytes::Writes(old) });
+        }
+        self.ops.push(OpSpec {
+            name: format!("{i}"),
+            time_ns: d.cost_ns,
+            inputs,
+            outputs,
+            workspace: d.scratch_bytes as u64,
+            repeatable,
+        });
+        self.parts.push(Part { events: SmallVec::from_slice(&[i]) });
+    }
+
+    /// How the problem calls what a storage holds now, if it knows it.
+    fn readable(&self, l: Local) -> Option<String> {
+        self.version.get(&l).cloned().or_else(|| self.root[l as usize].map(name))
+    }
+
+    /// New versions of what was there before the step: (old, new), by name.
+    fn overwrite(&mut self, i: usize, d: &Done) -> Vec<(String, String)> {
+        let mut versions = Vec::new();
+        for (&y, hold) in d.y.iter().zip(&d.holds) {
+            let Some(x) = hold.map(|h| d.x[h as usize]).filter(|x| !self.is_planned(*x)) else { continue };
+            // Known to the problem from its first reader on.
+            let Some(old) = self.version.get(&x).cloned() else { continue };
+            let new = format!("v{y} after {i}");
+            self.version.insert(y, new.clone());
+            versions.push((old, new));
+        }
+        versions
+    }
+
+    fn finish(self) -> Result<Stated> {
+        let spec = Spec {
+            align: ALIGN_BYTES as u64,
+            values: self.values,
+            ops: self.ops,
+            outputs: self.outputs,
+            spill: SpillRates::default(),
+        };
+        Ok(Stated {
+            problem: Problem::new(spec)?,
+            parts: self.parts,
+            root: self.root,
+            fixed_bytes: self.fixed_bytes + self.other_scratch,
+            other_ns: self.other_ns,
+        })
+    }
+}

@@ -1,0 +1,165 @@
+use remat_graph::plan::problem::OutputKind;
+use remat_ops::OpRef;
+use remat_ops::pointwise::{Unary, UnaryFn};
+use remat_types::{DType, SmallVec};
+
+use super::book::Book;
+use super::script::Action;
+use super::stated::state;
+use super::tape::{Done, Event, Local, LocalBytes, Name, Tape, What};
+use crate::options::Foresight;
+
+const UNIT: usize = 4096;
+
+fn op(f: UnaryFn) -> OpRef {
+    Unary { f }.into()
+}
+
+/// A tape of applications, each of one storage: (input storage, takes its bytes).
+fn tape(applies: &[(Local, bool)]) -> Tape {
+    let mut t = Tape::default();
+    let event = |what, x: &[Name], done| Event {
+        what,
+        x: SmallVec::from_slice(x),
+        types: SmallVec::from_iter([(DType::F32, [UNIT / 4].into())]),
+        done,
+    };
+    t.locals.push(LocalBytes { bytes: UNIT, is_carried: true, ..LocalBytes::default() });
+    for (i, &(x, in_place)) in applies.iter().enumerate() {
+        let done = Done {
+            x: SmallVec::from_iter([x]),
+            y: SmallVec::from_iter([i as Local + 1]),
+            holds: SmallVec::from_iter([in_place.then_some(0)]),
+            cost_ns: 1000,
+            scratch_bytes: 0,
+            has_recipe: true,
+        };
+        t.events.push(event(What::Apply(op(UnaryFn::Tanh)), &[x], done));
+        t.locals.push(LocalBytes { bytes: UNIT, ..LocalBytes::default() });
+    }
+    t
+}
+
+/// Forward and back: every result is read once more, in the opposite order.
+fn there_and_back(n: u32) -> Tape {
+    tape(&(0..n).chain((1..=n).rev()).map(|x| (x, false)).collect::<Vec<_>>())
+}
+
+#[test]
+fn events_are_equal_by_what_they_ask_of_whom_and_not_by_what_they_came_to() {
+    let t = tape(&[(0, false), (1, false)]);
+    let mut same = t.clone();
+    same.events[1].done.cost_ns = 5;
+    assert!(same.events == t.events && same.hash() == t.hash());
+    for change in [
+        |e: &mut Event| e.x[0] = 0,
+        |e: &mut Event| e.types[0].0 = DType::F64,
+        |e: &mut Event| e.types[0].1 = [7].into(),
+        |e: &mut Event| e.what = What::Apply(op(UnaryFn::Exp)),
+        |e: &mut Event| e.what = What::Commit,
+    ] {
+        let mut other = t.clone();
+        change(&mut other.events[1]);
+        assert!(other.events != t.events && other.hash() != t.hash());
+    }
+}
+
+#[test]
+fn an_op_in_place_is_one_operator_with_the_one_before_unless_something_else_reads_its_input() {
+    let parts = |t: &Tape| {
+        let stated = state(t, 1 << 20).expect("valid");
+        stated.parts.iter().map(|p| p.events.to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(parts(&tape(&[(0, false), (1, true), (2, true)])), [vec![0, 1, 2]]);
+    assert_eq!(parts(&tape(&[(0, false), (1, false), (1, true)])), [vec![0], vec![1], vec![2]]);
+    // Between the two runs another op: what it makes is planned, so it has its place in the order.
+    assert_eq!(parts(&tape(&[(0, false), (0, false), (1, true)])), [vec![0], vec![1], vec![2]]);
+}
+
+#[test]
+fn what_cannot_be_made_again_is_made_once_and_stays_until_it_was_gone() {
+    let mut t = there_and_back(3);
+    t.locals[1].lost_recipe = true;
+    t.locals[1].gone_at = Some(4);
+    let stated = state(&t, 1 << 20).expect("valid");
+    let ops = stated.problem.ops();
+    assert!(!ops[0].repeatable && ops[1].repeatable);
+    let keeps = stated.parts.iter().position(|p| p.events.is_empty()).expect("something reads it at its end");
+    assert!(ops[keeps].inputs == ops[1].inputs, "{:?}", ops[keeps]);
+    t.locals[1].gone_at = None;
+    let stated = state(&t, 1 << 20).expect("valid");
+    assert_eq!(stated.problem.outputs().len(), 1, "it is there at the end");
+}
+
+#[test]
+fn a_state_that_the_step_overwrites_cannot_be_read_in_its_old_version_again() {
+    // The carried storage is read by the first op and overwritten by the last.
+    let mut t = tape(&[(0, false), (1, false), (0, true)]);
+    t.locals[3].outlives = true;
+    let stated = state(&t, 1 << 20).expect("valid");
+    let ops = stated.problem.ops();
+    let last = ops.last().expect("there are three");
+    assert!(!last.repeatable && last.inputs.iter().all(|v| ops[0].inputs.contains(v)), "{last:?}");
+    assert!(last.outputs.iter().any(|o| o.1 == OutputKind::Writes), "{last:?}");
+    assert_eq!(stated.fixed_bytes, 0, "it takes the bytes of the version before");
+}
+
+#[test]
+fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place() {
+    let (t, budget) = (there_and_back(12), 6 * UNIT);
+    let mut book = Book::default();
+    assert!(!book.learn(t.clone(), 1000));
+    assert_eq!(book.plan(Foresight::AtOnce, budget).plans, 0);
+    assert!(book.candidates().is_empty());
+    assert!(book.learn(t.clone(), 1000));
+    assert_eq!(book.plan(Foresight::AtOnce, budget).plans, 1);
+    let script = book.known[book.candidates()[0]].script.clone().expect("planned");
+    assert!(script.arena_bytes <= budget && script.time_ns > script.base_ns);
+    let made: Vec<usize> = (script.before.iter().flatten())
+        .filter_map(|a| if let Action::Remake(r) = a { Some(r.events[0]) } else { None })
+        .collect();
+    assert!(!made.is_empty() && script.time_ns == script.base_ns + 1000 * made.len() as u64);
+    // Replays residence by hand: what is read is there, and no more than the arena holds.
+    let mut resident = vec![false; t.locals.len()];
+    resident[0] = true;
+    let run = |resident: &mut Vec<bool>, e: usize| {
+        let d = &t.events[e].done;
+        assert!(d.x.iter().all(|&x| resident[x as usize]), "event {e} reads what is not there");
+        resident[d.y[0] as usize] = true;
+        let bytes = resident[1..].iter().filter(|r| **r).count() * UNIT;
+        assert!(bytes <= script.arena_bytes, "{bytes} bytes at event {e}");
+    };
+    for (e, before) in script.before.iter().enumerate() {
+        for a in before {
+            match a {
+                Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
+                Action::Remake(r) => run(&mut resident, r.events[0]),
+            }
+        }
+        if e < t.events.len() {
+            run(&mut resident, e);
+        }
+    }
+}
+
+#[test]
+fn the_book_keeps_four_steps_and_expects_the_one_that_came_next_before() {
+    let steps: Vec<Tape> = (2..7).map(there_and_back).collect();
+    let mut book = Book::default();
+    for t in &steps[..2] {
+        for _ in 0..2 {
+            book.learn(t.clone(), 1000);
+        }
+    }
+    book.plan(Foresight::AtOnce, 1 << 20);
+    let at = |book: &Book, t: &Tape| book.known.iter().position(|k| k.tape.events == t.events);
+    for t in [&steps[0], &steps[1], &steps[0]] {
+        book.learn(t.clone(), 1000);
+    }
+    assert_eq!(book.candidates().first().copied(), at(&book, &steps[1]), "they alternate");
+    for t in &steps[2..] {
+        book.learn(t.clone(), 1000);
+    }
+    assert_eq!(book.known.len(), 4);
+    assert_eq!(at(&book, &steps[1]), None, "the one used longest ago");
+}
