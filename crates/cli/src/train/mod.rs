@@ -182,7 +182,7 @@ fn results<T: Task>(
         "resident_peak_bytes": resident_peak_bytes(),
         "step_ms_median": outcome.step_ms_median(),
         "seconds": outcome.seconds,
-        "recomputed_ops": s.recomputed_ops + outcome.recomputed_calls(),
+        "recomputed_ops": s.recomputed_ops + outcome.recomputed_calls,
         "evictions": s.evictions,
         "threads": threads,
         "settings": settings,

@@ -35,14 +35,11 @@ pub(super) struct Outcome {
     pub(super) seconds: f64,
     /// What the compiled step takes; `None` if steps ran op by op.
     pub(super) compiled: Option<MemoryFigures>,
+    /// Calls within compiled steps that ran again.
+    pub(super) recomputed_calls: u64,
 }
 
 impl Outcome {
-    /// Calls within compiled steps that ran again.
-    pub(super) fn recomputed_calls(&self) -> u64 {
-        self.compiled.map_or(0, |f| (f.recomputed_calls * self.losses.len()) as u64)
-    }
-
     /// The median time of a step; the first step makes its caches and does not count.
     pub(super) fn step_ms_median(&self) -> Option<f64> {
         let mut all = self.step_ms.get(1..).filter(|s| !s.is_empty()).unwrap_or(&self.step_ms).to_vec();
@@ -185,6 +182,7 @@ impl<T: Task> Session<T> {
             weights_sha256: String::new(),
             seconds: 0.0,
             compiled: None,
+            recomputed_calls: 0,
         };
         let enough = |s: &Session<T>| interrupt::requested() || steps.is_some_and(|n| s.step >= n);
         while self.loader.position().epoch < self.settings.epochs && !enough(self) {
@@ -197,13 +195,18 @@ impl<T: Task> Session<T> {
             }
         }
         progress.done();
-        out.compiled = self.compiled.as_ref().and_then(|f| f.figures().last().copied());
+        out.compiled = self.figures();
         out.result = self.test()?;
         out.weights_sha256 = self.weights_sha256()?;
         out.seconds = started.elapsed().as_secs_f64();
         println!("{} after {} steps, {:.1} s", T::tested(out.result), self.step, out.seconds);
         println!("weights sha256 {}", out.weights_sha256);
         Ok(out)
+    }
+
+    /// What the compiled step takes now; its plan changes once, early in a run.
+    fn figures(&self) -> Option<MemoryFigures> {
+        self.compiled.as_ref().and_then(|f| f.figures().last().copied())
     }
 
     /// The rest of an epoch. False if it was left early.
@@ -227,6 +230,7 @@ impl<T: Task> Session<T> {
             loss_sum += f64::from(loss);
             batches += 1;
             out.losses.push(loss);
+            out.recomputed_calls += self.figures().map_or(0, |f| f.recomputed_calls as u64);
             out.step_ms.push(begun.elapsed().as_secs_f64() * 1e3);
             let per_s = seen as f64 / started.elapsed().as_secs_f64();
             progress.step(&Step { epoch, step_in_epoch: at, loss, accuracy: right / seen as f64, per_s });
