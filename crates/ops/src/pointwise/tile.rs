@@ -52,18 +52,18 @@ enum Place {
 
 /// Registers of the steps: one is free again after the last step that reads its value.
 struct Registers {
-    of_step: SmallVec<[Place; 8]>,
+    of_step: SmallVec<[Place; Fused::MAX_STEPS]>,
     used: usize,
 }
 
 impl Registers {
     fn of(op: &Fused) -> Self {
         let inputs = usize::from(op.inputs);
-        let mut last: SmallVec<[usize; 8]> = (0..op.steps.len()).collect();
+        let mut last: SmallVec<[usize; Fused::MAX_STEPS]> = (0..op.steps.len()).collect();
         for (k, s) in op.steps.iter().enumerate() {
             s.x.iter().filter_map(|x| usize::from(*x).checked_sub(inputs)).for_each(|x| last[x] = k);
         }
-        let mut taken: SmallVec<[Option<usize>; 8]> = SmallVec::new();
+        let mut taken: SmallVec<[Option<usize>; Fused::MAX_STEPS]> = SmallVec::new();
         let of_step = (0..op.steps.len()).map(|k| {
             if let Some(j) = op.outputs.iter().position(|o| usize::from(*o) == k) {
                 return Place::Output(j);
@@ -98,7 +98,7 @@ struct Run<'a> {
     /// Element types of inputs and steps.
     dtypes: SmallVec<[DType; MOST]>,
     sources: SmallVec<[Source<'a>; Fused::MAX_INPUTS]>,
-    places: SmallVec<[Place; 8]>,
+    places: SmallVec<[Place; Fused::MAX_STEPS]>,
     tile: usize,
 }
 
