@@ -77,8 +77,9 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
         LayoutReq::Contiguous
     }
 
-    /// Pairs (input, output) that may share storage when the input dies here. They have equal dtype and shape. An `eval`
-    /// that returns an error other than Internal has not written them: a failed update leaves the old version behind.
+    /// Pairs (input, output) that may share storage when the input dies here: an input goes to one output at most, and an
+    /// output takes one input at most. They have equal dtype and shape. An `eval` that returns an error other than
+    /// Internal has not written them: a failed update leaves the old version behind.
     fn overwrite(&self) -> &[(usize, usize)] {
         &[]
     }

@@ -48,7 +48,8 @@ fn a_network_is_timed_eager_compiled_and_under_a_budget() {
     let least = 8.0 * 2.0 * products.iter().sum::<usize>() as f64;
     for v in [&eager, &compiled] {
         let flops = number(v, "gflops") * number(&v["latency_ms"], "p50") * 1e6;
-        assert!(flops > least && flops < 1.2 * least, "{v}");
+        // the optimiser's are some for each of the 669,706 parameters
+        assert!(flops > least && flops < least + 10.0 * 669_706.0, "{v}");
         assert!(number(v, "peak_bytes") > 3.0 * 4.0 * 669_706.0, "weights, momentum, gradients: {v}");
     }
     assert!(number(&compiled, "workspace_bytes") > 0.0 && number(&eager, "workspace_bytes") == 0.0);

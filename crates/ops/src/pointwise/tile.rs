@@ -21,7 +21,7 @@ const MOST: usize = Fused::MAX_INPUTS + Fused::MAX_STEPS;
 
 /// Elements of a tile of an output of `elems`.
 fn tile_elems(elems: usize) -> usize {
-    elems.clamp(1, BLOCK)
+    elems.min(BLOCK)
 }
 
 /// Bytes of a register, which holds a tile of any of the values.
@@ -34,6 +34,9 @@ fn register_bytes(widest: usize, elems: usize) -> usize {
 pub(super) fn workspace(op: &Fused, facts: &[Fact], threads: usize) -> usize {
     let inputs = usize::from(op.inputs);
     let elems = facts[inputs].elems();
+    if elems == 0 {
+        return 0;
+    }
     let widest = facts.iter().map(|f| f.dtype.size_bytes()).max().unwrap_or(1);
     (inputs + Registers::of(op).used) * register_bytes(widest, elems) * parts(elems, threads)
 }

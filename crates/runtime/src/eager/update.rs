@@ -41,7 +41,8 @@ impl Worker {
         let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::new();
         a.y.iter().for_each(|_| holds.push(None));
         for &(i, j) in a.op.overwrite() {
-            if i < x.len() && j < holds.len() && holds[j].is_none() && self.may_take(a, x, i, &a.facts[j]) {
+            let free = i < x.len() && j < holds.len() && holds[j].is_none() && !holds.contains(&Some(i));
+            if free && self.may_take(a, x, i, &a.facts[j]) {
                 holds[j] = Some(i);
             }
         }

@@ -30,6 +30,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "erf_grad",
     "erfinv_grad",
     "expm1_grad",
+    "fused",
     "gelu_grad",
     "gelu_tanh_grad",
     "hsigmoid_grad",
