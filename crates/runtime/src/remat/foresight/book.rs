@@ -22,7 +22,7 @@ const MOST_STEPS: usize = 4;
 /// Share of the time of the steps that were seen alike which the first plan for them may take, and each later one of
 /// the time of those since the one before. The planner's thread shares the cores with the steps: the first step that
 /// runs beside it is slower by up to this share, once.
-const SHARE: f64 = 0.5;
+const SHARE: f64 = 0.1;
 
 /// A plan this near to what no plan can beat is not improved.
 const GOOD_ENOUGH: f64 = 0.005;
