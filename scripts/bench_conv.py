@@ -88,24 +88,25 @@ def torch_run(torch, work, batch):
     return lambda: backward(dy, x, weight, None, [s, s], [p, p], [d, d], False, [0, 0], g, mask)
 
 
-def peer():
-    """PyTorch's side: for each line `work batch threads seconds`, prints the median milliseconds."""
+def peer(torch_run, fewest):
+    """PyTorch's side: for each line `work batch threads seconds`, prints the median milliseconds of `fewest` runs or more."""
     import torch
 
     print(torch.__version__.split("+")[0], flush=True)
-    with torch.no_grad():
-        for line in sys.stdin:
-            work, batch, threads, seconds = line.split()
-            torch.set_num_threads(int(threads))
-            run = torch_run(torch, work, int(batch))
-            for _ in range(2):
-                run()
-            times, start = [], time.perf_counter()
-            while len(times) < 5 or time.perf_counter() - start < float(seconds):
-                begin = time.perf_counter()
-                run()
-                times.append(time.perf_counter() - begin)
-            print(statistics.median(times) * 1e3, flush=True)
+    last = run = None
+    for line in sys.stdin:
+        work, batch, threads, seconds = line.split()
+        torch.set_num_threads(int(threads))
+        if (work, batch) != last:
+            last, run = (work, batch), torch_run(torch, work, int(batch))
+        for _ in range(2):
+            run()
+        times, start = [], time.perf_counter()
+        while len(times) < fewest or time.perf_counter() - start < float(seconds):
+            begin = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - begin)
+        print(statistics.median(times) * 1e3, flush=True)
 
 
 def build():
@@ -168,36 +169,46 @@ def summary(rows, version, args, load):
         worst = max(some, key=lambda row: row["ratio"])
         lines.append(f"| {group} | {part} | {threads} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} "
                      f"| {worst['ratio']:.2f}, `{worst['work']}` |")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     slower = sum(row["ratio"] > 1 for row in rows)
     mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows))
     lines += ["", f"Sums over the layers of a network. {len(rows)} shapes, geometric mean of the ratios {mean:.2f}, {slower} "
-              f"slower than PyTorch {version} (eager, NCHW). Medians of {args.rounds} turns of {args.seconds} s each on "
-              f"{cores} cores of {processor()}, load average {load[0]:.1f} at the start and {load[1]:.1f} at the end.", ""]
+              f"slower than PyTorch {version} (eager, NCHW). {conditions(args, load)}", ""]
     return "\n".join(lines)
 
 
-def write(path, text):
-    old = path.read_text()
-    head, rest = old.split(MARKS[0])
-    tail = rest.split(MARKS[1])[1]
-    path.write_text(head + MARKS[0] + text + MARKS[1] + tail)
+def write(path, text, marks):
+    head, rest = path.read_text().split(marks[0])
+    path.write_text(head + marks[0] + text + marks[1] + rest.split(marks[1])[1])
 
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch", default=sys.executable, help="a Python that has PyTorch")
+def options(doc, seconds):
+    """The options of a comparison with PyTorch."""
+    ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--torch", default=sys.executable, help="a Python that has PyTorch and NumPy")
     ap.add_argument("--remat", help="the command, if it is built already")
     ap.add_argument("--threads", type=lambda text: [int(t) for t in text.split(",")], default=[1, 2])
     ap.add_argument("--rounds", type=int, default=3)
-    ap.add_argument("--seconds", type=float, default=0.2, help="of each measurement")
-    ap.add_argument("--only", default="", help="a regular expression of networks, passes or works")
+    ap.add_argument("--seconds", type=float, default=seconds, help="of each measurement")
+    ap.add_argument("--only", default="", help="a regular expression of what to measure")
     ap.add_argument("--json", type=pathlib.Path, help="all figures")
-    ap.add_argument("--write", type=pathlib.Path, help="Markdown file with the markers of the summary")
+    ap.add_argument("--write", type=pathlib.Path, help="Markdown file with the markers of the table")
     ap.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
-    args = ap.parse_args()
+    return ap.parse_args()
+
+
+def conditions(args, load):
+    """Under which figures were taken."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (f"Medians of {args.rounds} turns of {args.seconds} s each on {cores} cores of {processor()}, load average "
+            f"{load[0]:.1f} at the start and {load[1]:.1f} at the end.")
+
+
+def main():
+    args = options(__doc__, seconds=0.2)
     if args.peer:
-        return peer()
+        import torch
+        with torch.no_grad():
+            return peer(torch_run, fewest=5)
     exe, other, start = args.remat or build(), Peer(args.torch), os.getloadavg()[0]
     rows, all_cases = [], [c for c in cases() if re.search(args.only, " ".join(map(str, c)), re.IGNORECASE)]
     for at, (group, part, work, batch, count) in enumerate(all_cases):
@@ -215,7 +226,7 @@ def main():
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     if args.write:
-        write(args.write, text)
+        write(args.write, text, MARKS)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,14 @@ Times are medians; a ratio is the median of the ratios of neighbouring measureme
 disturbs least. Losses of compiled and eager steps are equal bit for bit by the tests of crates/nn; here only time counts.
 """
 
-import argparse
 import json
 import os
-import pathlib
 import re
 import statistics
 import subprocess
 import sys
-import time
 
-from bench_conv import Peer, build, processor
+from bench_conv import Peer, build, conditions, options, peer, write
 
 MARKS = ("<!-- network-table -->\n", "<!-- /network-table -->\n")
 # work, batch
@@ -101,27 +98,6 @@ def torch_run(torch, work, batch):
     return step
 
 
-def peer():
-    """PyTorch's side: for each line `work batch threads seconds`, prints the median milliseconds."""
-    import torch
-
-    print(torch.__version__.split("+")[0], flush=True)
-    known = {}
-    for line in sys.stdin:
-        work, batch, threads, seconds = line.split()
-        torch.set_num_threads(int(threads))
-        if (work, batch) not in known:
-            known = {(work, batch): torch_run(torch, work, int(batch))}
-        run = known[work, batch]
-        run()
-        times, start = [], time.perf_counter()
-        while len(times) < 3 or time.perf_counter() - start < float(seconds):
-            begin = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - begin)
-        print(statistics.median(times) * 1e3, flush=True)
-
-
 def ours(exe, work, batch, threads, how, args):
     command = [exe, "bench", work, "--batch", str(batch), "--threads", str(threads), how]
     command += ["--seconds", str(args.seconds), "--json", "-"]
@@ -153,27 +129,15 @@ def table(rows, version, args, load):
         lines.append(f"| `{r['work']}` | {r['batch']} | {r['threads']} | {r['eager']:.1f} | {r['compiled']:.1f} "
                      f"| {r['theirs']:.1f} | {r['ratio_eager']:.2f} | {r['ratio_compiled']:.2f} "
                      f"| {r['compiled_to_eager']:.2f} | {100 * r['share_of_peak']:.0f} % | {r['peak_bytes'] / 2**20:.0f} |")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    lines += ["", f"PyTorch {version}, eager. Medians of {args.rounds} turns of {args.seconds} s each on {cores} cores of "
-              f"{processor()}, load average {load[0]:.1f} at the start and {load[1]:.1f} at the end. The share of the peak "
-              "is that of the compiled form; the arena's peak that of the eager one.", ""]
+    lines += ["", f"PyTorch {version}, eager. {conditions(args, load)} The share of the peak is that of the compiled form; the "
+              "arena's peak that of the eager one.", ""]
     return "\n".join(lines)
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch", default=sys.executable, help="a Python that has PyTorch and NumPy")
-    ap.add_argument("--remat", help="the command, if it is built already")
-    ap.add_argument("--threads", type=lambda text: [int(t) for t in text.split(",")], default=[1, 2])
-    ap.add_argument("--rounds", type=int, default=3)
-    ap.add_argument("--seconds", type=float, default=1, help="of each measurement")
-    ap.add_argument("--only", default="", help="a regular expression of works")
-    ap.add_argument("--json", type=pathlib.Path, help="all figures")
-    ap.add_argument("--write", type=pathlib.Path, help="Markdown file with the markers of the table")
-    ap.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
-    args = ap.parse_args()
+    args = options(__doc__, seconds=1)
     if args.peer:
-        return peer()
+        return peer(torch_run, fewest=3)
     exe, other, start = args.remat or build(), Peer(args.torch, __file__), os.getloadavg()[0]
     rows = []
     for work, batch in WORKS:
@@ -185,9 +149,7 @@ def main():
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     if args.write:
-        old = args.write.read_text()
-        head, rest = old.split(MARKS[0])
-        args.write.write_text(head + MARKS[0] + text + MARKS[1] + rest.split(MARKS[1])[1])
+        write(args.write, text, MARKS)
 
 
 if __name__ == "__main__":

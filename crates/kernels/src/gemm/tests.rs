@@ -77,7 +77,8 @@ fn check<T: GemmElement>(
     check_from(case, threads, make, value, tolerance, 1e-30)
 }
 
-/// As [`check`], where values below `normal` are as far apart as those at `normal`.
+/// As [`check`], for a type whose values below `normal` are as far apart as those at `normal`: of f16 the sums are that
+/// small, of f32 and bf16 none is.
 fn check_from<T: GemmElement>(
     case: Case,
     threads: usize,
@@ -142,9 +143,12 @@ proptest! {
     }
     #[test]
     fn half_floats_round_once(case in any_case(30)) {
-        let normal = f64::from(half::f16::MIN_POSITIVE);
-        check_from::<half::f16>(case, 2, half::f16::from_f64, half::f16::to_f64, 6e-4, normal);
-        check::<half::bf16>(case, 1, half::bf16::from_f64, half::bf16::to_f64, 5e-3);
+        // half a unit in the last place, once; the sum in f32 of fewer than 30 terms adds as many of its own units
+        let once = |epsilon: f64| 0.5 * epsilon + 30.0 * f64::from(f32::EPSILON) / 2.0;
+        // below the smallest normal number, units do not get smaller
+        let (f16, normal) = (once(half::f16::EPSILON.into()), f64::from(half::f16::MIN_POSITIVE));
+        check_from::<half::f16>(case, 2, half::f16::from_f64, half::f16::to_f64, f16, normal);
+        check::<half::bf16>(case, 1, half::bf16::from_f64, half::bf16::to_f64, once(half::bf16::EPSILON.into()));
     }
     #[test]
     fn small_integers_are_exact(case in any_case(20)) {
