@@ -78,8 +78,8 @@ fn main() -> ExitCode {
         return ExitCode::from(EXIT_USAGE);
     }
     let result = match cli.command {
-        Command::Train(Recipe::Digits(options)) => digits::run(&options),
-        Command::Train(Recipe::Chars(options)) => chars::run(&options),
+        Command::Train(Recipe::Digits(options)) => train::run(&*options),
+        Command::Train(Recipe::Chars(options)) => train::run(&*options),
         Command::Promise(options) => promise::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Graph(options) => graph::run(&options),

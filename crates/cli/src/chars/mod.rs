@@ -15,8 +15,7 @@ use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::graph::Traced;
-use crate::train::{self, RunOptions, Settings, Task};
+use crate::train::{self, Recipe, RunOptions, Settings, Task};
 use data::{Text, Windows};
 
 /// What the options allow, and a checkpoint may hold.
@@ -92,7 +91,13 @@ impl Model {
     }
 }
 
-impl Options {
+impl Recipe for Options {
+    type Task = CharsTask;
+
+    fn run(&self) -> &RunOptions {
+        &self.run
+    }
+
     fn settings(&self) -> Settings<Model> {
         Settings {
             recipe: CharsTask::NAME.to_owned(),
@@ -117,18 +122,6 @@ const BETA2: f64 = 0.99;
 const WEIGHT_DECAY: f64 = 0.1;
 /// Gradients are cut to this norm.
 const GRADIENT_NORM: f64 = 1.0;
-
-/// Runs the command.
-pub(crate) fn run(o: &Options) -> Result<()> {
-    train::run::<CharsTask>(&o.run, o.settings())
-}
-
-/// The training step, for another batch size or the usual one.
-pub(crate) fn traced(batch_size: Option<usize>) -> Result<Traced> {
-    let mut settings = train::defaults::<Options>()?.settings();
-    settings.batch_size = batch_size.unwrap_or(settings.batch_size);
-    train::traced::<CharsTask>(&settings)
-}
 
 /// A GPT on the characters of a novel.
 pub(crate) struct CharsTask {

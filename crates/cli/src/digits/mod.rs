@@ -13,8 +13,7 @@ use remat::runtime::Device;
 use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 
-use crate::graph::Traced;
-use crate::train::{self, RunOptions, Settings, Task};
+use crate::train::{self, Recipe, RunOptions, Settings, Task};
 use data::Digits;
 use model::DigitsNet;
 
@@ -40,7 +39,13 @@ pub(crate) struct Options {
 const MOMENTUM: f64 = 0.9;
 const WEIGHT_DECAY: f64 = 5e-4;
 
-impl Options {
+impl Recipe for Options {
+    type Task = DigitsTask;
+
+    fn run(&self) -> &RunOptions {
+        &self.run
+    }
+
     fn settings(&self) -> Settings<()> {
         Settings {
             recipe: DigitsTask::NAME.to_owned(),
@@ -51,18 +56,6 @@ impl Options {
             model: (),
         }
     }
-}
-
-/// Runs the command.
-pub(crate) fn run(o: &Options) -> Result<()> {
-    train::run::<DigitsTask>(&o.run, o.settings())
-}
-
-/// The training step, for another batch size or the usual one.
-pub(crate) fn traced(batch_size: Option<usize>) -> Result<Traced> {
-    let mut settings = train::defaults::<Options>()?.settings();
-    settings.batch_size = batch_size.unwrap_or(settings.batch_size);
-    train::traced::<DigitsTask>(&settings)
 }
 
 /// A residual network on handwritten digits.

@@ -255,7 +255,9 @@ mod tests {
     /// Two ways to the most bytes that live at once: the picture's, and the executable's own bound.
     #[test]
     fn the_lives_of_training_steps_are_those_that_the_executable_places() {
-        for t in [crate::digits::traced(Some(8)).expect("a step"), crate::chars::traced(Some(2)).expect("a step")] {
+        let digits = crate::train::traced::<crate::digits::Options>(Some(8));
+        let chars = crate::train::traced::<crate::chars::Options>(Some(2));
+        for t in [digits.expect("a step"), chars.expect("a step")] {
             let threads = remat::runtime::DeviceOptions::default().threads;
             let l = Lives::of(&t.executable, threads);
             let within = |c: usize| l.at(c).iter().filter(|l| !l.in_output).map(|l| l.bytes).sum::<u64>();

@@ -14,7 +14,7 @@ use remat::types::{Error, ErrorKind, Result};
 
 use crate::budget::MemoryBudget;
 use crate::networks::{Model, named};
-use crate::{chars, digits};
+use crate::{chars, digits, train};
 
 /// What the user named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ impl Source {
         let whole = match self {
             Source::File(path) => ready(read(path)?, None, None)?,
             Source::Model(model) => traced(*model, batch.unwrap_or(1))?,
-            Source::Train(Recipe::Digits) => digits::traced(batch)?,
-            Source::Train(Recipe::Chars) => chars::traced(batch)?,
+            Source::Train(Recipe::Digits) => train::traced::<digits::Options>(batch)?,
+            Source::Train(Recipe::Chars) => train::traced::<chars::Options>(batch)?,
         };
         let f = whole.executable.figures();
         let beside = f.state_bytes + f.input_bytes + f.output_bytes;

@@ -60,8 +60,29 @@ pub(crate) fn learning_rate(text: &str) -> std::result::Result<f64, String> {
     v.ok_or_else(|| "give a number above 0 and at most 100, such as 0.1".to_owned())
 }
 
-/// Runs a recipe with these settings, or with those of the checkpoint that it resumes.
-pub(crate) fn run<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()> {
+/// The options of a recipe.
+pub(crate) trait Recipe: Args {
+    /// What it trains.
+    type Task: Task;
+    /// Those that every recipe has.
+    fn run(&self) -> &RunOptions;
+    /// What the others decide.
+    fn settings(&self) -> Settings<<Self::Task as Task>::Model>;
+}
+
+/// Runs a recipe with its options' settings, or with those of the checkpoint that it resumes.
+pub(crate) fn run<R: Recipe>(o: &R) -> Result<()> {
+    run_task::<R::Task>(o.run(), o.settings())
+}
+
+/// The training step of a recipe, for another batch size or the usual one.
+pub(crate) fn traced<R: Recipe>(batch_size: Option<usize>) -> Result<Traced> {
+    let mut settings = defaults::<R>()?.settings();
+    settings.batch_size = batch_size.unwrap_or(settings.batch_size);
+    traced_task::<R::Task>(&settings)
+}
+
+fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()> {
     let resumed = o.resume.as_ref().map(Checkpoint::load).transpose()?;
     let settings = match &resumed {
         Some(c) => Settings::of_checkpoint::<T>(c)?,
@@ -129,7 +150,7 @@ fn train<T: Task>(
 }
 
 /// The training step of a recipe as a graph, traced without memory, and how many numbers it trains.
-pub(crate) fn traced<T: Task>(settings: &Settings<T::Model>) -> Result<Traced> {
+fn traced_task<T: Task>(settings: &Settings<T::Model>) -> Result<Traced> {
     let device = Device::dry(DeviceOptions::default())?;
     let task = Rc::new(T::new(&settings.model)?);
     let mut session = Session::new(&device, &task, settings, true)?;
