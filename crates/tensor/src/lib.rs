@@ -13,7 +13,7 @@ mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
-pub use compile::{CompileOptions, Compiled, StateCell, compile, compile_with, see_cell};
+pub use compile::{CompileOptions, Compiled, Session, StateCell, compile, compile_with, see_cell};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::{IntoOperand, Span};
 pub use tape::{NoGrad, is_recording, no_grad};

@@ -10,6 +10,7 @@
 
 mod builder;
 mod evaluate;
+mod order;
 mod parse;
 mod patch;
 mod picture;
