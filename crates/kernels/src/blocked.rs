@@ -1,7 +1,7 @@
 //! Inference on blocked tensors and packed weights: convolutions, products, reorders and pooling, in f32.
 //!
-//! A *blocked* image is `[n, blocks, h, w, block]`: channel `c` is lane `c % block` of block `c / block`, and lanes beyond the
-//! last channel are zero. So the lanes of a vector are output channels, and a tile of the output needs a broadcast of each
+//! A *blocked* image is `[n, blocks, h, w, block]`: channel `c` is lane `c % block` of block `c / block`; what lies in lanes
+//! beyond the last channel is never read into a channel. So the lanes of a vector are output channels, and a tile of the output needs a broadcast of each
 //! input and a row of weights that lies ready for it.
 //!
 //! * Weights are packed once ([`Blocked::pack`], [`Linear::pack`]) in the order in which tiles read them: panels of two
@@ -14,7 +14,7 @@
 //!
 //! Each machine has kernels for blocks of 8 and of 16; [`lanes`] is the one that its vectors fill. The order of a sum
 //! follows from the sizes and the block, never from threads. Rejected: padded tensors, whose margins every op would have to
-//! keep zero.
+//! keep zero; for the same reason nothing relies on zeros in lanes beyond the last channel.
 
 use remat_types::{Error, ErrorKind, Result};
 
@@ -178,7 +178,7 @@ impl Blocked {
         if self.is_depthwise() { 0 } else { dense::workspace_bytes(self, threads.max(1)) }
     }
 
-    /// `y = clamp(start + bias + x * weight)`, overwriting `y`. Lanes of `x` beyond its last channel must be finite.
+    /// `y = clamp(start + bias + x * weight)`, overwriting `y`.
     ///
     /// # Panics
     /// If a slice has another length than it should, or the workspace is too small.

@@ -25,9 +25,10 @@ const TASK_COST: usize = 4000;
 /// The sizes of a group's sums.
 #[derive(Clone, Copy)]
 pub(super) struct Sums {
-    /// Blocks of input channels, and lanes of each.
-    pub blocks: usize,
+    /// Input channels, the lanes of a block of them, and the blocks, of which the last may not be full.
+    pub channels: usize,
     pub width: usize,
+    pub blocks: usize,
     pub taps: usize,
     /// Blocks of output channels, and lanes of each.
     pub outputs: usize,
@@ -40,7 +41,7 @@ impl Sums {
         let (c, k) = (b.conv.c / b.conv.groups, b.conv.k / b.conv.groups);
         let (blocks, width) = if b.planar { (1, c) } else { (c.div_ceil(b.block), b.block) };
         let taps = b.conv.r * b.conv.s;
-        Sums { blocks, width, taps, outputs: k.div_ceil(b.block), lanes: b.block, groups: b.conv.groups }
+        Sums { channels: c, width, blocks, taps, outputs: k.div_ceil(b.block), lanes: b.block, groups: b.conv.groups }
     }
 
     /// Steps of a sum in a block of input channels.
@@ -52,8 +53,20 @@ impl Sums {
         self.groups * self.group_len()
     }
 
+    fn steps(&self) -> usize {
+        self.channels * self.taps
+    }
+
     fn group_len(&self) -> usize {
-        self.outputs * self.lanes * self.blocks * self.block_steps()
+        self.outputs * self.lanes * self.steps()
+    }
+
+    /// Block, tap and lane of a step: lanes beyond the last channel have none.
+    fn place(&self, step: usize) -> [usize; 3] {
+        let block = step / self.block_steps();
+        let lanes = self.width.min(self.channels - block * self.width);
+        let within = step % self.block_steps();
+        [block, within / lanes, within % lanes]
     }
 }
 
@@ -76,14 +89,13 @@ pub(super) fn pack(b: &Blocked, weight: &[f32], packed: &mut [f32]) {
         for i in 0..panels(s.outputs) {
             let (first, vectors) = panel(s.outputs, i);
             let row = vectors * s.lanes;
-            let steps = s.blocks * s.block_steps();
-            let packed = &mut packed[first * s.lanes * steps..][..row * steps];
+            let packed = &mut packed[first * s.lanes * s.steps()..][..row * s.steps()];
             for (step, packed) in packed.chunks_exact_mut(row).enumerate() {
-                let (block, tap, lane) = (step / s.block_steps(), step / s.width % s.taps, step % s.width);
+                let [block, tap, lane] = s.place(step);
                 let from = block * s.width + lane;
                 for (o, packed) in packed.iter_mut().enumerate() {
                     let to = first * s.lanes + o;
-                    if from < c && to < k {
+                    if to < k {
                         *packed = weight[((group * k + to) * c + from) * s.taps + tap];
                     }
                 }
@@ -262,18 +274,24 @@ impl Run<'_> {
         let tiles = self.b.kernels().tiles[vectors - 1];
         let y_vector = g.oh * g.ow * s.lanes;
         let y = part.image * self.b.y_image() + (group * s.outputs + first) * y_vector;
-        let step = vectors * s.lanes;
-        let adjacent = g.dilation[1] == 1;
-        let w = group * s.group_len() + first * s.lanes * s.blocks * s.block_steps();
-        for from in (0..s.blocks).step_by(self.plan.chunk) {
-            let blocks = self.plan.chunk.min(s.blocks - from);
+        let w = group * s.group_len() + first * s.lanes * s.steps();
+        let full = s.channels / s.width;
+        let mut from = 0;
+        while from < s.blocks {
+            // a block that is not full goes alone: beyond its last channel it is not read
+            let (blocks, lanes) = if from < full {
+                (self.plan.chunk.min(full - from), s.width)
+            } else {
+                (1, s.channels - full * s.width)
+            };
+            let adjacent = g.dilation[1] == 1 && lanes == s.width;
             let (begins, ends) = (from == 0, from + blocks == s.blocks);
             // SAFETY: all within operands of the asserted lengths: the panel's weights from block `from` on, its bias, and
             // the panel's first place of the part.
             let (x, w, bias, y, add) = unsafe {
                 let bias = o.bias.add((group * s.outputs + first) * s.lanes);
                 let add = if o.add.is_null() { o.add } else { o.add.add(y) };
-                let w = o.w.add(w + from * s.block_steps() * step);
+                let w = o.w.add(w + from * s.block_steps() * vectors * s.lanes);
                 (source.x.add(from * source.plane), w, bias, o.y.add(y), add)
             };
             let mut tile = Tile {
@@ -281,7 +299,7 @@ impl Run<'_> {
                 x_at: x_at.as_ptr(),
                 counts: [blocks, g.r, if adjacent { 1 } else { g.s }],
                 strides: [source.plane, g.dilation[0] * source.row, g.dilation[1] * s.width],
-                run: if adjacent { g.s * s.width } else { s.width },
+                run: if adjacent { g.s * s.width } else { lanes },
                 w,
                 y,
                 y_at: y_at.as_ptr(),
@@ -292,6 +310,7 @@ impl Run<'_> {
             };
             // SAFETY: as above; every column's offsets are in the slices.
             unsafe { columns(tiles, &mut tile, x_at.len()) }
+            from += blocks;
         }
     }
 
