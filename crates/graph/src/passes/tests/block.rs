@@ -121,6 +121,11 @@ fn linear_layers_take_what_follows_them() {
     let y = m.bin(BinaryFn::Add, m.op(MatMul {}, &[x, m.weight(&[30, 48])]), m.weight(&[48]));
     let y = m.bin(BinaryFn::Add, y, m.input(DType::F32, &[9, 48]));
     assert_eq!(labels(&m.graph(&[y])), ["linear_packed"]);
+    let m = Make::new();
+    let x = m.input(DType::F32, &[9, 30]);
+    let y = m.bin(BinaryFn::Add, m.op(MatMul {}, &[x, m.weight(&[30, 48])]), m.weight(&[48]));
+    let y = m.bin(BinaryFn::Add, y, m.weight(&[1, 48]));
+    assert_eq!(labels(&m.graph(&[y])), ["linear_packed", "add"], "one bias and no second");
 }
 
 #[test]
