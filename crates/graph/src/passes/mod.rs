@@ -6,12 +6,13 @@
 //! | 0 | none | nothing |
 //! | 1 | [`merge`], [`cancel`], [`simplify`] | nothing but time: every value keeps its bits, NaN's payload excepted |
 //! | 2 | those, [`fold`] and [`fuse`] | as level 1 |
-//! | 3 | those, and [`absorb`] | the last digits |
+//! | 3 | those, [`absorb`] and [`block`] | the last digits |
 //!
 //! All passes of a phase run in turns until none finds anything; then the next phase begins. What is fused is not looked
-//! into again, so fusing comes last.
+//! into again, so fusing comes last; before it, [`block`] packs weights that nothing changes any more.
 
 mod absorb;
+mod block;
 mod cancel;
 mod fold;
 mod fuse;
@@ -26,6 +27,7 @@ use remat_kernels::pool::Pool;
 use remat_types::Result;
 
 pub use absorb::absorb;
+pub use block::block;
 pub use cancel::cancel;
 pub use fold::fold;
 pub use fuse::fuse;
@@ -82,11 +84,12 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "simplify", level: 1, phase: 0, exact: true, run: simplify },
     Pass { name: "fold", level: 2, phase: 0, exact: true, run: fold },
     Pass { name: "absorb", level: 3, phase: 0, exact: false, run: absorb },
-    Pass { name: "fuse", level: 2, phase: 1, exact: true, run: fuse },
+    Pass { name: "block", level: 3, phase: 1, exact: false, run: block },
+    Pass { name: "fuse", level: 2, phase: 2, exact: true, run: fuse },
 ];
 
 /// Phases of [`PASSES`].
-const PHASES: u8 = 2;
+const PHASES: u8 = 3;
 
 /// A change that a pass made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
