@@ -27,7 +27,7 @@ pub mod tracing {
 }
 
 pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
-pub use executable::{Executable, ExecutableOptions, MemoryFigures};
+pub use executable::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
 pub use remat::{
