@@ -9,7 +9,9 @@ use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
-use remat_runtime::{Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, padded};
+use remat_runtime::{
+    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, PlanTimes, padded,
+};
 use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
 
 use crate::Tensor;
@@ -233,6 +235,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// plan for estimated times and goes over, within some runs, to one for the times it measured; results are the same.
     pub fn is_settled(&self) -> bool {
         self.entries.iter().all(|e| matches!(e.replan, Replan::Done))
+    }
+
+    /// What the planner promised for the form used last; `None` if it runs without a limit that binds.
+    pub fn plan_times(&self) -> Option<PlanTimes> {
+        self.entries.last().and_then(|e| e.executable.plan_times())
+    }
+
+    /// Nanoseconds that the calls of the last run took.
+    pub fn ops_ns(&self) -> u64 {
+        self.entries.last().map_or(0, |e| e.executable.node_times().iter().map(|t| t.1).sum())
     }
 
     /// How often the function was traced.
