@@ -27,11 +27,15 @@ WORKS = [("train:mlp", 64), ("train:resnet18", 32), ("train:resnet50", 8), ("tra
          ("model:mobilenetv2", 8), ("model:bert6", 1)]
 
 
-def torch_run(torch, work, batch):
-    """A function that does the work once."""
+def torch_run(torch, work, batch, checkpointed=False):
+    """A function that does the work once; the blocks of a network may be made again for the backward pass."""
     import models_reference as m
     from torch import nn
     F = nn.functional
+    call = lambda block, x: block(x)
+    if checkpointed:
+        from torch.utils.checkpoint import checkpoint
+        call = lambda block, x: checkpoint(block, x, use_reentrant=False)
 
     class Images(nn.Module):
         """The layers of a network of images: a stem, blocks, a classifier behind a mean over the image."""
@@ -44,7 +48,7 @@ def torch_run(torch, work, batch):
             x = self.act(self.layers[0](x))
             x = F.max_pool2d(x, 3, 2, 1) if self.pool else x
             for layer in self.layers[1:-1]:
-                x = layer(x)
+                x = call(layer, x)
             x = x if self.pool else self.act(x)
             return self.layers[-1](x.mean((2, 3)))
 
@@ -55,7 +59,7 @@ def torch_run(torch, work, batch):
 
         def forward(self, x):
             for block in self.body.blocks:
-                x = block(x)
+                x = call(block, x)
             return self.body.norm(x)
 
     class Tokens(nn.Module):
