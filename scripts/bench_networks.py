@@ -35,11 +35,15 @@ WORKS = [("train:mlp", 64), ("train:resnet18", 32), ("train:resnet50", 8), ("tra
 PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
 
-def torch_networks(torch):
-    """The networks by name, as functions that make them."""
+def torch_networks(torch, checkpointed=False):
+    """The networks by name, as functions that make them; their blocks may be made again for the backward pass."""
     import models_reference as m
     from torch import nn
     F = nn.functional
+    call = lambda block, x: block(x)
+    if checkpointed:
+        from torch.utils.checkpoint import checkpoint
+        call = lambda block, x: checkpoint(block, x, use_reentrant=False)
 
     class Images(nn.Module):
         """The layers of a network of images: a stem, blocks, a classifier behind a mean over the image."""
@@ -52,7 +56,7 @@ def torch_networks(torch):
             x = self.act(self.layers[0](x))
             x = F.max_pool2d(x, 3, 2, 1) if self.pool else x
             for layer in self.layers[1:-1]:
-                x = layer(x)
+                x = call(layer, x)
             x = x if self.pool else self.act(x)
             return self.layers[-1](x.mean((2, 3)))
 
@@ -63,7 +67,7 @@ def torch_networks(torch):
 
         def forward(self, x):
             for block in self.body.blocks:
-                x = block(x)
+                x = call(block, x)
             return self.body.norm(x)
 
     class Tokens(nn.Module):
@@ -87,7 +91,7 @@ def inference(torch, name, batch):
     return torch_networks(torch)[name]().eval(), x
 
 
-def torch_run(torch, work, batch):
+def torch_run(torch, work, batch, checkpointed=False):
     """A function that does the work once."""
     F = torch.nn.functional
     kind, _, name = work.partition(":")
@@ -100,7 +104,7 @@ def torch_run(torch, work, batch):
         return infer
     shape, classes = {"mlp": ((784,), 10), "resnet18": ((3, 64, 64), 1000), "resnet50": ((3, 224, 224), 1000),
                       "gpt": ((256,), 256)}[name]
-    net = torch_networks(torch)[name]().train()
+    net = torch_networks(torch, checkpointed)[name]().train()
     if name == "gpt":
         x, labels = torch.randint(0, 256, (batch, *shape)), torch.randint(0, classes, (batch, *shape))
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
