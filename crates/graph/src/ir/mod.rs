@@ -10,6 +10,7 @@
 
 mod builder;
 mod evaluate;
+mod gradient;
 mod parse;
 mod patch;
 mod picture;

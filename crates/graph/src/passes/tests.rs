@@ -8,6 +8,8 @@ use super::*;
 use crate::ir::{Builder, ValueId};
 use crate::plan::rng::Rng;
 
+mod arith;
+
 /// A graph in the making that takes what a test wants to see changed.
 struct Make(Builder);
 
