@@ -41,7 +41,7 @@ pub use merge::merge;
 pub use recast::recast;
 pub use reorder::{reorder, reorder_floats};
 pub use simplify::simplify;
-pub use verify::{CLOSE, Difference, verify};
+pub use verify::{CLOSE, Difference, HALF_ROUNDINGS, verify};
 
 use crate::ir::{Graph, Patch};
 
