@@ -14,6 +14,7 @@ mod profile;
 mod remat;
 mod report;
 mod slab;
+pub mod structure;
 #[cfg(test)]
 mod testing;
 
@@ -22,7 +23,7 @@ pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, Rac
 /// Tracing of eager programs into graphs.
 pub mod tracing {
     pub use crate::eager::trace::{
-        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, is_tracing, refuse, trace,
+        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, is_tracing, refuse, trace, trace_body,
     };
 }
 
