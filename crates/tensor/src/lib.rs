@@ -14,7 +14,7 @@ mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
-pub use compile::{CompileOptions, Compiled, StateCell, compile, compile_with, see_cell};
+pub use compile::{CompileOptions, Compiled, Session, StateCell, compile, compile_with, see_cell};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::{IntoOperand, Span};
 pub use structure::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};

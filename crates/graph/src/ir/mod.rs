@@ -12,6 +12,7 @@ mod builder;
 mod depends;
 mod evaluate;
 mod gradient;
+mod order;
 mod parse;
 mod patch;
 mod picture;

@@ -18,11 +18,11 @@ use super::device::Device;
 use super::handle::{Handle, TensorId};
 use super::scope::Scope;
 
-/// Gives a value anew for every run.
-pub type HostInput = Arc<dyn Fn() -> Result<HostTensor> + Send + Sync>;
+/// Writes a value anew for every run: the bytes of its elements in row-major order.
+pub type HostInput = Arc<dyn Fn(&mut [u8]) -> Result<()> + Send + Sync>;
 
 /// True as long as what the trace saw still holds.
-pub type Guard = Box<dyn Fn() -> bool + Send>;
+pub type Guard = Box<dyn Fn() -> bool + Send + Sync>;
 
 thread_local! {
     static ACTIVE: Cell<bool> = const { Cell::new(false) };
@@ -164,12 +164,12 @@ fn begin(
     Ok(Traced { graph, captured: t.captured, host_inputs: t.host_inputs, guards: t.guards, marks_step: t.marks_step })
 }
 
-/// A tensor of type `fact` whose value `f` gives: now in an eager program, before every run in a compiled one. Errors:
+/// A tensor of type `fact` whose value `f` writes: now in an eager program, before every run in a compiled one. Errors:
 /// those of `f`; Closed.
 #[track_caller]
 pub fn host_input(channel: &Channel, fact: Fact, f: HostInput) -> Result<Handle> {
     if !is_tracing() {
-        return channel.put(&f()?);
+        return channel.put(&host_value(&fact, &f)?);
     }
     with("host input", |t| {
         if t.is_body {
@@ -183,8 +183,15 @@ pub fn host_input(channel: &Channel, fact: Fact, f: HostInput) -> Result<Handle>
     })
 }
 
+/// The value of a host input at this moment. Errors: those of `f`.
+pub fn host_value(fact: &Fact, f: &HostInput) -> Result<HostTensor> {
+    let mut value = HostTensor::zeros(fact.dtype, fact.shape.clone())?;
+    f(value.bytes_mut())?;
+    Ok(value)
+}
+
 /// While tracing: the graph stands for the function as long as `holds` says so.
-pub fn guard(holds: impl Fn() -> bool + Send + 'static) {
+pub fn guard(holds: impl Fn() -> bool + Send + Sync + 'static) {
     TRACE.with_borrow_mut(|t| {
         if let Some(t) = t {
             t.guards.push(Box::new(holds));
