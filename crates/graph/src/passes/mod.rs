@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | none | nothing |
 //! | 1 | [`merge`], [`cancel`], [`simplify`], [`delay`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, [`reorder`], [`fold`], [`recast`] and [`fuse`] | as level 1 |
+//! | 2 | those, [`reorder`], [`fold`], [`recast`], [`fuse`] and [`fuse_reduce`] | as level 1 |
 //! | 3 | those, [`delay_sums`], [`reorder_floats`] and [`absorb`] | the last digits |
 //!
 //! [`halve`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
@@ -18,6 +18,7 @@ mod cancel;
 mod delay;
 mod fold;
 mod fuse;
+mod fuse_reduce;
 mod halve;
 mod merge;
 mod recast;
@@ -36,6 +37,7 @@ pub use cancel::cancel;
 pub use delay::{delay, delay_sums};
 pub use fold::fold;
 pub use fuse::fuse;
+pub use fuse_reduce::fuse_reduce;
 pub use halve::halve;
 pub use merge::merge;
 pub use recast::recast;
@@ -113,10 +115,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "halve", level: 1, phase: 1, moves: Moves::Halves, run: halve },
     Pass { name: "recast", level: 2, phase: 2, moves: Moves::Nothing, run: recast },
     Pass { name: "fuse", level: 2, phase: 3, moves: Moves::Nothing, run: fuse },
+    Pass { name: "fuse_reduce", level: 2, phase: 4, moves: Moves::Nothing, run: fuse_reduce },
 ];
 
 /// Phases of [`PASSES`].
-const PHASES: u8 = 4;
+const PHASES: u8 = 5;
 
 /// A change that a pass made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
