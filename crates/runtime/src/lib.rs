@@ -30,8 +30,8 @@ pub mod tracing {
 
 pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
 pub use executable::{
-    Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, RangeCheck, Session,
-    SessionMemory, SessionOptions, ValueDump, ValueView, Workspace,
+    Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
+    Session, SessionMemory, SessionOptions, ValueDump, ValueView, Workspace,
 };
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;

@@ -125,6 +125,8 @@ pub struct Stats {
     pub planned_step_ns: u64,
     /// The same without what runs again.
     pub planned_base_ns: u64,
+    /// No plan within the budget takes less, as the planner proved.
+    pub planned_bound_ns: u64,
     /// The same as it was measured.
     pub followed_step_ns: u64,
     /// Allocations of followed steps that did not get the place that was planned.

@@ -12,7 +12,8 @@ use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
 use remat_runtime::{
-    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, Observer, padded,
+    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, Observer, PlanTimes,
+    padded,
 };
 use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
 
@@ -248,6 +249,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     pub fn observe(&mut self, observer: Option<Arc<dyn Observer>>) {
         self.entries.iter().for_each(|e| e.executable.observe(observer.clone()));
         self.observer = observer;
+    }
+
+    /// What the planner promised for the form used last; `None` if it runs without a limit that binds.
+    pub fn plan_times(&self) -> Option<PlanTimes> {
+        self.entries.last().and_then(|e| e.executable.plan_times())
+    }
+
+    /// Nanoseconds that the calls of the last run took.
+    pub fn ops_ns(&self) -> u64 {
+        self.entries.last().map_or(0, |e| e.executable.node_times().iter().map(|t| t.1).sum())
     }
 
     /// How often the function was traced.

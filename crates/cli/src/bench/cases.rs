@@ -1,9 +1,11 @@
 //! Works made ready to run: operands filled, workspace laid out.
 
+use remat::runtime::PlanTimes;
 use remat::types::{Error, ErrorKind, Result};
 use remat_kernels::conv::{self, Conv2d};
 use remat_kernels::gemm::{BatchRef, MatRef, batched, batched_workspace_bytes};
 use remat_kernels::pool::Pool;
+use serde::Serialize;
 
 use super::work::{Conv, MatMul, Pass};
 use crate::sizes::show;
@@ -20,6 +22,22 @@ pub(super) trait Case {
     fn peak_bytes(&self) -> usize;
     /// Of those, the workspace.
     fn workspace_bytes(&self) -> usize;
+    /// What else a network tells.
+    fn told(&self) -> Told {
+        Told::default()
+    }
+}
+
+/// What a network tells besides its time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Told {
+    /// Of the first runs.
+    pub losses: Vec<f32>,
+    pub budget_bytes: Option<usize>,
+    /// The plan that the last runs followed.
+    pub plan: Option<PlanTimes>,
+    /// The time of the operators of the last of them.
+    pub ops_ns: u64,
 }
 
 /// More than that is a slip of the keyboard, and would only make the machine swap.

@@ -12,15 +12,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use remat::runtime::Foresight;
 use remat::types::{Error, ErrorKind, Result};
 use remat_kernels::pool::Pool;
 use serde::Serialize;
 
 use crate::budget::MemoryBudget;
 use crate::sizes::show;
-use cases::Case;
+use cases::{Case, Told};
 use figures::Latency;
 use networks::How;
+pub(crate) use networks::Network;
 use work::{Kind, Work};
 
 const EXAMPLES: &str = "\
@@ -53,6 +55,9 @@ pub(crate) struct Options {
     /// Most bytes of a network's run, of which a percentage is of the peak without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
     memory_budget: MemoryBudget,
+    /// Do not plan eager steps that repeat: evict by the online policy alone
+    #[arg(long, conflicts_with = "compiled")]
+    no_foresight: bool,
     /// Time to repeat the work
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
@@ -95,6 +100,10 @@ struct Report {
     share_of_bandwidth: f64,
     peak_bytes: usize,
     workspace_bytes: usize,
+    /// The most that the process had resident until the work was done; `None` where the system does not say.
+    resident_bytes: Option<u64>,
+    #[serde(flatten)]
+    told: Told,
 }
 
 /// Values of an array of `machine`'s streams: larger than most last-level caches.
@@ -109,10 +118,12 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         (Kind::Network(network), None) => network.batch(),
         _ => 1,
     };
-    let of_a_network = o.eager || o.compiled || o.memory_budget != MemoryBudget::Unlimited;
+    let of_a_network = o.eager || o.compiled || o.no_foresight || o.memory_budget != MemoryBudget::Unlimited;
     if of_a_network && !matches!(o.work.kind, Kind::Network(_)) {
-        let text =
-            format!("--eager, --compiled and --memory-budget are for model:NAME and train:NAME, not {}", o.work.text);
+        let text = format!(
+            "--eager, --compiled, --no-foresight and --memory-budget are for model:NAME and train:NAME, not {}",
+            o.work.text
+        );
         return Err(Error::new(ErrorKind::Value, text));
     }
     let case = match &o.work.kind {
@@ -120,7 +131,8 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         Kind::MatMul(work) => cases::matmul(*work, batch, threads)?,
         Kind::Conv(work) => cases::conv(work, batch, threads)?,
         Kind::Network(network) => {
-            let how = How { batch, threads, compiled: o.compiled, budget: o.memory_budget };
+            let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
+            let how = How { batch, threads, compiled: o.compiled, budget: o.memory_budget, foresight };
             networks::network(*network, how)?
         }
     };
@@ -155,6 +167,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
     let pool = Pool::new(threads);
     let before = figures::fma_gflops(&pool);
     let (latency_ms, runs) = figures::repeat(o.seconds, || case.run())?;
+    let resident_bytes = crate::train::resident_peak_bytes();
     let peak_gflops = before.max(figures::fma_gflops(&pool));
     let (flops, bytes) = (case.flops() as f64, case.moved_bytes() as f64);
     let [peak_gb_s, _] = figures::streams(&pool, (case.moved_bytes() / 12).min(STREAM_ELEMS as u64) as usize);
@@ -175,6 +188,8 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
         share_of_bandwidth: gb_s / peak_gb_s,
         peak_bytes: case.peak_bytes(),
         workspace_bytes: case.workspace_bytes(),
+        resident_bytes,
+        told: case.told(),
     })
 }
 
@@ -187,7 +202,7 @@ fn table(r: &Report) -> String {
          compute    {:.1} GFLOP/s, {:.0} % of the machine's {:.1}\n\
          memory     {:.1} GB/s, {:.0} % of the triad's {:.1} over as many bytes\n\
          bound by   {}\n\
-         held       {}, of which workspace {}\n",
+         held       {}, of which workspace {}\n{}",
         r.work,
         r.batch,
         r.threads,
@@ -201,6 +216,19 @@ fn table(r: &Report) -> String {
         r.bound,
         show(r.peak_bytes),
         show(r.workspace_bytes),
+        planned(&r.told),
+    )
+}
+
+/// What the planner promised and what came of it, if there was a plan.
+fn planned(told: &Told) -> String {
+    let Some(p) = told.plan.filter(|p| p.base_ns > 0) else { return String::new() };
+    let of_base = |ns: u64| ns as f64 / p.base_ns as f64;
+    format!(
+        "planned    {:.3} of the operators' time without a budget, at least {:.3}; the last run took {:.3}\n",
+        of_base(p.planned_ns),
+        of_base(p.bound_ns),
+        of_base(told.ops_ns),
     )
 }
 

@@ -1,29 +1,31 @@
 //! Networks as works: a forward pass, or a training step with backward and optimiser, eager or compiled.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use remat::nn::models::{Gpt, GptConfig, ResNet, ResNetConfig};
 use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Sgd, SgdOptions};
-use remat::runtime::{Device, DeviceOptions};
+use remat::runtime::{Device, DeviceOptions, Executable, Foresight, PlanTimes, Stats};
 use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
-use remat::types::{DType, HostTensor, Result, Shape};
+use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
-use super::cases::Case;
+use super::cases::{Case, Told};
 use crate::budget::MemoryBudget;
 use crate::networks::{IMAGE, MLP, Model, mlp, named};
 
 /// What is done with a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Network {
+pub(crate) enum Network {
     Infer(Model),
     Train(Step),
 }
 
 /// A training step, as it is measured elsewhere: its network, batch, and optimiser.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Mlp,
     ResNet18,
     ResNet50,
@@ -35,12 +37,12 @@ const STEPS: [(&str, Step); 4] =
 
 impl Network {
     /// `model:NAME`.
-    pub(super) fn model(name: &str) -> std::result::Result<Self, String> {
+    pub(crate) fn model(name: &str) -> std::result::Result<Self, String> {
         name.parse().map(Network::Infer)
     }
 
     /// `train:NAME`.
-    pub(super) fn step(name: &str) -> std::result::Result<Self, String> {
+    pub(crate) fn step(name: &str) -> std::result::Result<Self, String> {
         named("training step", name, &STEPS).map(Network::Train)
     }
 
@@ -53,6 +55,35 @@ impl Network {
             Network::Train(Step::ResNet50 | Step::Gpt) => 8,
         }
     }
+
+    /// The compiled form, run so many times without a budget; of 0 runs nothing is computed and no memory taken.
+    pub(crate) fn timed(self, batch: Option<usize>, threads: Option<usize>, runs: usize) -> Result<Arc<Executable>> {
+        let mut options = DeviceOptions::default();
+        options.threads = threads.unwrap_or(options.threads);
+        let how = How {
+            batch: batch.unwrap_or(self.batch()),
+            threads: options.threads,
+            compiled: true,
+            budget: MemoryBudget::Unlimited,
+            foresight: Foresight::default(),
+        };
+        let device = if runs == 0 { Device::dry(options)? } else { Device::cpu(options)? };
+        let Setup { f, x } = Setup::new(self, &device, how.batch)?;
+        let mut case = Running::new(way(self, how, &device, f), device, x);
+        for _ in 0..runs {
+            case.run()?;
+        }
+        case.executable()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Network::Infer(m) => write!(f, "model:{m}"),
+            Network::Train(s) => write!(f, "train:{}", STEPS.iter().find(|n| n.1 == *s).map_or("?", |n| n.0)),
+        }
+    }
 }
 
 /// How a network runs.
@@ -62,6 +93,7 @@ pub(super) struct How {
     pub threads: usize,
     pub compiled: bool,
     pub budget: MemoryBudget,
+    pub foresight: Foresight,
 }
 
 const CLASSES: usize = 1000;
@@ -161,10 +193,15 @@ struct Running {
     x: Vec<Tensor>,
     flops: u64,
     moved: u64,
+    told: Told,
 }
 
-/// Longest wait for the last plan of a compiled function.
+/// Longest wait for the last plan.
 const SETTLE: Duration = Duration::from_secs(60);
+/// Eager steps under a budget until their plan is a good one: they are planned when seen twice, four and eight times.
+const SETTLE_STEPS: usize = 10;
+/// Losses that are kept.
+const LOSSES: usize = 5;
 
 /// The network, run until it is warm. Errors: Budget; those of the network.
 pub(super) fn network(network: Network, how: How) -> Result<Box<dyn Case>> {
@@ -177,9 +214,11 @@ pub(super) fn network(network: Network, how: How) -> Result<Box<dyn Case>> {
     let refs: Vec<&Tensor> = given.iter().collect();
     let cost = compile_with(&device, raw, &mut plain.f).graph(&refs)?.cost();
     let budget_bytes = how.budget.bytes(|| peak(network, how, &dry()?))?;
-    let device = Device::cpu(DeviceOptions { budget_bytes, threads: how.threads, ..DeviceOptions::default() })?;
+    let options = DeviceOptions { budget_bytes, threads: how.threads, foresight: how.foresight, ..Default::default() };
+    let device = Device::cpu(options)?;
     let Setup { f, x } = Setup::new(network, &device, how.batch)?;
-    let mut case = Running { way: way(network, how, &device, f), device, x, flops: cost.flops, moved: cost.bytes };
+    let mut case = Running::new(way(network, how, &device, f), device, x);
+    (case.flops, case.moved, case.told.budget_bytes) = (cost.flops, cost.bytes, budget_bytes);
     case.settle()?;
     Ok(Box::new(case))
 }
@@ -195,21 +234,40 @@ fn way(network: Network, how: How, device: &Device, f: Function) -> Way {
 /// The peak without a budget, from two runs without memory: the first makes what the second finds.
 fn peak(network: Network, how: How, dry: &Device) -> Result<usize> {
     let Setup { f, x } = Setup::new(network, dry, how.batch)?;
-    let mut case = Running { way: way(network, how, dry, f), device: dry.clone(), x, flops: 0, moved: 0 };
+    let mut case = Running::new(way(network, how, dry, f), dry.clone(), x);
     case.run()?;
     case.run()?;
     Ok(dry.channel().stats()?.peak_bytes)
 }
 
 impl Running {
-    /// Runs until a compiled function has its last plan.
+    fn new(way: Way, device: Device, x: Vec<Tensor>) -> Running {
+        Running { way, device, x, flops: 0, moved: 0, told: Told::default() }
+    }
+
+    /// Runs until a compiled function has its last plan, or foresight had time for one.
     fn settle(&mut self) -> Result<()> {
         let end = Instant::now() + SETTLE;
         self.run()?;
-        while matches!(&self.way, Way::Compiled(f) if !f.is_settled()) && Instant::now() < end {
+        let mut runs = 1;
+        let has_budget = self.told.budget_bytes.is_some();
+        let is_settled = |way: &Way, runs| match way {
+            Way::Compiled(f) => f.is_settled(),
+            Way::Eager(_) => !has_budget || runs >= SETTLE_STEPS,
+        };
+        while !is_settled(&self.way, runs) && Instant::now() < end {
             self.run()?;
+            runs += 1;
         }
         Ok(())
+    }
+
+    /// Errors (Internal) if it is not compiled.
+    fn executable(&mut self) -> Result<Arc<Executable>> {
+        match &mut self.way {
+            Way::Compiled(f) => f.executable(&self.x.iter().collect::<Vec<_>>()),
+            Way::Eager(_) => Err(Error::new(ErrorKind::Internal, "the network is not compiled")),
+        }
     }
 
     fn figure(&self, of: impl Fn(&remat::runtime::MemoryFigures) -> usize) -> usize {
@@ -226,8 +284,30 @@ impl Case for Running {
             Way::Eager(f) => f(&self.x)?,
             Way::Compiled(f) => f.call(&self.x.iter().collect::<Vec<_>>())?,
         };
+        // Read by every run, for a step that reads is another one than a step that does not.
+        if let Some(loss) = y.first().filter(|y| y.elems() == 1 && !self.device.is_dry()) {
+            let loss: f32 = loss.item()?;
+            if self.told.losses.len() < LOSSES {
+                self.told.losses.push(loss);
+            }
+        }
         drop(y);
         self.device.channel().sync()
+    }
+    fn told(&self) -> Told {
+        let mut told = self.told.clone();
+        let stats = self.device.channel().stats().unwrap_or_default();
+        (told.plan, told.ops_ns) = match &self.way {
+            Way::Compiled(f) => (f.plan_times(), f.ops_ns()),
+            Way::Eager(_) if stats.steps_followed > 0 => {
+                let Stats { planned_step_ns, planned_base_ns, planned_bound_ns, .. } = stats;
+                let times =
+                    PlanTimes { planned_ns: planned_step_ns, base_ns: planned_base_ns, bound_ns: planned_bound_ns };
+                (Some(times), stats.followed_step_ns)
+            }
+            Way::Eager(_) => (None, 0),
+        };
+        told
     }
     fn flops(&self) -> u64 {
         self.flops

@@ -1,4 +1,4 @@
-//! `remat plan`: any graph in the JSON format, planned under a budget; any schedule, checked.
+//! `remat plan`: a training step, or any graph in the JSON format, planned under a budget; any schedule, checked.
 //!
 //! Results for programs go to `--out` or standard output, what people read to standard error. Every schedule is replayed
 //! by the checker before it is written.
@@ -7,6 +7,7 @@ mod curve;
 mod input;
 mod page;
 mod picture;
+mod step;
 mod timeline;
 
 use std::path::{Path, PathBuf};
@@ -23,10 +24,14 @@ pub(crate) use picture::escape;
 
 use crate::budget::MemoryBudget;
 use crate::sizes::show;
+use step::Work;
 
 /// How to use it, with examples that can be pasted.
 const EXAMPLES: &str = "\
 Examples:
+  remat plan train:resnet50 --batch 8 --budget 50%        a training step with its operators' times on this machine
+  remat plan train:gpt --estimated --curve --html gpt.html
+  remat plan train:chars --dag-out chars.json             the step as a graph in the JSON format
   remat plan --generate resnet50 --out resnet50.json      write a benchmark graph
   remat plan --dag resnet50.json --budget 70% --out s.json
   remat plan --check s.json                               replay it: offsets, versions, budget, time
@@ -43,6 +48,21 @@ Exit codes: 0 done or valid, 1 an error or an invalid schedule, 2 the budget can
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
+    /// A training step, `train:NAME` with digits, chars, mlp, resnet18, resnet50 or gpt, or a forward pass, `model:NAME`
+    #[arg(value_name = "WORK", conflicts_with_all = ["dag", "generate", "check"])]
+    work: Option<Work>,
+    /// Examples of the step's batch [default: the recipe's or the benchmark's]
+    #[arg(long, value_name = "N", requires = "work", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    batch: Option<u16>,
+    /// Compute threads of the step [default: the processors]
+    #[arg(long, value_name = "N", requires = "work", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Take estimates for the times of the step's operators instead of running it
+    #[arg(long, requires = "work")]
+    estimated: bool,
+    /// Write the step as a graph in the JSON format
+    #[arg(long, value_name = "FILE", requires = "work")]
+    dag_out: Option<PathBuf>,
     /// The graph as JSON; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     dag: Option<PathBuf>,
@@ -80,13 +100,14 @@ pub(crate) struct Options {
     html: Option<PathBuf>,
 }
 
-const NO_GRAPH: &str = "give a graph with `--dag FILE` or `--generate NAME`";
+const NO_GRAPH: &str = "name a step such as `train:gpt`, or give a graph with `--dag FILE` or `--generate NAME`";
 
 impl Options {
     /// What is wrong with the options together, beyond what the parser sees.
     pub(crate) fn fault(&self) -> Option<&'static str> {
-        let has_graph = self.dag.is_some() || self.generate.is_some() || self.check.is_some();
-        let has_aim = self.budget.is_some() || self.curve || self.check.is_some() || self.generate.is_some();
+        let has_graph = self.work.is_some() || self.dag.is_some() || self.generate.is_some() || self.check.is_some();
+        let is_written = self.generate.is_some() || self.dag_out.is_some();
+        let has_aim = self.budget.is_some() || self.curve || self.check.is_some() || is_written;
         match (has_graph, has_aim) {
             (false, _) => Some(NO_GRAPH),
             (true, false) => Some("give a budget, such as `--budget 70%`, or ask for `--curve`"),
@@ -114,6 +135,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         return verify(schedule, o.dag.as_deref());
     }
     let p = match (&o.dag, &o.generate) {
+        _ if o.work.is_some() => stepped(o)?,
         (Some(dag), _) => input::problem(dag)?,
         (None, Some(name)) => input::generated(name)?,
         (None, None) => return Err(Error::new(ErrorKind::Internal, NO_GRAPH)),
@@ -122,7 +144,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         return curve::run(o, &p);
     }
     let Some(budget) = o.budget else {
-        return input::write(o.out.as_deref(), &p.spec().to_json());
+        return if o.dag_out.is_some() { Ok(()) } else { input::write(o.out.as_deref(), &p.spec().to_json()) };
     };
     let peak = peak_bytes(&p);
     eprintln!("{} operators, {} without a budget", p.ops().len(), show(peak as usize));
@@ -135,6 +157,18 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         }
         Plan::Infeasible(s) => Err(shortfall_error(&p, s, peak)),
     }
+}
+
+/// The step that was named, written where the user wants it.
+fn stepped(o: &Options) -> Result<Problem> {
+    let work = o.work.ok_or_else(|| Error::new(ErrorKind::Internal, NO_GRAPH))?;
+    let p = step::problem(work, o.batch.map(usize::from), o.threads.map(usize::from), o.estimated)?;
+    if let Some(path) = &o.dag_out {
+        input::write(Some(path), &p.spec().to_json())?;
+    }
+    let how = if o.estimated { "estimated" } else { "measured" };
+    eprintln!("{work}: {:.3} s without a budget, {how}", p.base_time_ns() as f64 * 1e-9);
+    Ok(p)
 }
 
 fn effort(o: &Options, p: &Problem) -> Effort {

@@ -40,6 +40,10 @@ pub(super) fn blocks(p: &Problem, s: &Schedule) -> Vec<Block> {
             Step::Compute { op, at, workspace_at } => {
                 let o = &p.ops()[*op];
                 for &(i, at) in at {
+                    let is_there = |from: usize| open[from].is_some_and(|b: Block| b.at == at);
+                    if let Some(&(_, from)) = o.takes.iter().find(|(to, from)| *to == i && is_there(*from)) {
+                        done.extend(open[from].take().map(|b| Block { to_ns: now, ..b }));
+                    }
                     let kind = if std::mem::replace(&mut was_made[i], true) { Kind::Again } else { Kind::First };
                     open[i].get_or_insert(block(kind, i, at, storages[i].padded, now));
                 }

@@ -7,10 +7,11 @@ mod task;
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use clap::Args;
 use remat::nn::Checkpoint;
-use remat::runtime::{Device, DeviceOptions, Foresight};
+use remat::runtime::{Device, DeviceOptions, Executable, Foresight};
 use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
@@ -80,6 +81,21 @@ pub(crate) fn traced<R: Recipe>(batch_size: Option<usize>) -> Result<Traced> {
     let mut settings = defaults::<R>()?.settings();
     settings.batch_size = batch_size.unwrap_or(settings.batch_size);
     traced_task::<R::Task>(&settings)
+}
+
+/// The compiled training step of a recipe, run so many times without a budget; of 0 runs nothing is computed.
+pub(crate) fn timed<R: Recipe>(batch: Option<usize>, threads: Option<usize>, runs: usize) -> Result<Arc<Executable>> {
+    let mut settings = defaults::<R>()?.settings();
+    settings.batch_size = batch.unwrap_or(settings.batch_size);
+    let mut options = DeviceOptions::default();
+    options.threads = threads.unwrap_or(options.threads);
+    let device = if runs == 0 { Device::dry(options)? } else { Device::cpu(options)? };
+    let task = Rc::new(<R::Task as Task>::new(&settings.model)?);
+    let mut session = Session::<R::Task>::new(&device, &task, &settings, true)?;
+    if runs > 0 {
+        session.rehearse(runs)?;
+    }
+    session.executable()
 }
 
 fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()> {
@@ -214,7 +230,7 @@ fn results<T: Task>(
 }
 
 /// The most memory the process ever had resident, from the system; `None` where it does not say.
-fn resident_peak_bytes() -> Option<u64> {
+pub(crate) fn resident_peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)

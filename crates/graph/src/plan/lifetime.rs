@@ -3,13 +3,16 @@
 //! An execution of a storage's producer starts a new *instance* of it; the instance ends with the last step that reads
 //! or writes it before the next instance, or with the last step of all if an output lies in it. Times are positions in
 //! the sequence and both ends belong to the interval.
+//!
+//! An instance that may take over another one that ends with the step does: both are one interval then.
 
 use super::problem::{OutputKind, Problem};
 
 /// A range of steps in which bytes are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Index into the problem's storages; `None` for the workspace of the operator at `start`.
+    /// Index into the problem's storages, the first of those that have these bytes one after the other; `None` for the
+    /// workspace of the operator at `start`.
     pub storage: Option<usize>,
     /// First step.
     pub start: usize,
@@ -19,6 +22,19 @@ pub struct Interval {
     pub bytes: u64,
 }
 
+/// Where an interval goes over from one storage to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The step whose operator reads one and makes the other.
+    pub step: usize,
+    /// Index of the interval.
+    pub interval: usize,
+    /// The storage that is gone.
+    pub from: usize,
+    /// The storage that is made.
+    pub to: usize,
+}
+
 /// What a sequence holds when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
@@ -26,6 +42,8 @@ pub struct Lifetimes {
     pub intervals: Vec<Interval>,
     /// Bytes held at each step.
     pub load: Vec<u64>,
+    /// In order of their steps.
+    pub taken: Vec<Taken>,
 }
 
 impl Lifetimes {
@@ -41,7 +59,7 @@ impl Lifetimes {
             now += d;
             now as u64
         });
-        Lifetimes { load: load.collect(), intervals }
+        Lifetimes { load: load.collect(), intervals, taken: Vec::new() }
     }
 
     /// The largest load: no arena of this sequence is smaller.
@@ -72,8 +90,9 @@ pub fn lifetimes(p: &Problem, sequence: &[usize]) -> Result<Lifetimes, Unreadabl
         w.read(p, sequence.len(), value)?;
     }
     let last = sequence.len().max(1) - 1;
+    let taken = w.take_over();
     w.close(last);
-    Ok(Lifetimes::of(w.intervals, last + 1))
+    Ok(Lifetimes { taken, ..Lifetimes::of(w.intervals, last + 1) })
 }
 
 /// State of a walk over a sequence. A value can be read if it was made from the present content of its storage.
@@ -87,6 +106,8 @@ struct Walk {
     made_from: Vec<u32>,
     next_content: u32,
     has_run: Vec<bool>,
+    /// Step, the instance that may be taken over, the one that may do so.
+    takes: Vec<(usize, usize, usize)>,
 }
 
 impl Walk {
@@ -98,6 +119,7 @@ impl Walk {
             made_from: vec![0; p.values().len()],
             next_content: 1,
             has_run: vec![false; p.ops().len()],
+            takes: Vec::new(),
         };
         for (s, storage) in p.storages().iter().enumerate().filter(|(_, s)| s.producer.is_none()) {
             w.open[s] = Some(w.intervals.len());
@@ -148,10 +170,44 @@ impl Walk {
                 OutputKind::Alias => self.made_from[value] = self.content[s],
             }
         }
+        for &(to, from) in &o.takes {
+            if let (Some(to), Some(from)) = (self.open[to], self.open[from]) {
+                self.takes.push((step, from, to));
+            }
+        }
         if o.workspace > 0 {
             self.intervals.push(Interval { storage: None, start: step, end: step, bytes: o.workspace });
         }
         Ok(())
+    }
+
+    /// Makes one interval of instances of which one takes over the other. What is read at the end of all ends beyond the
+    /// last step and is never taken.
+    fn take_over(&mut self) -> Vec<Taken> {
+        let count = self.intervals.len();
+        // for each instance the first of those whose bytes it has
+        let mut first: Vec<usize> = (0..count).collect();
+        let ends: Vec<usize> = self.intervals.iter().map(|i| i.end).collect();
+        let mut is_taken = vec![false; count];
+        let mut taken = Vec::new();
+        for &(step, from, to) in &self.takes {
+            let (Some(old), Some(new)) = (self.intervals[from].storage, self.intervals[to].storage) else { continue };
+            if ends[from] == step && !is_taken[from] && first[to] == to {
+                (is_taken[from], first[to]) = (true, first[from]);
+                self.intervals[first[from]].end = ends[to];
+                taken.push(Taken { step, interval: first[from], from: old, to: new });
+            }
+        }
+        let number = |kept: &mut usize, i: usize| {
+            let at = *kept;
+            *kept += usize::from(first[i] == i);
+            Some(at)
+        };
+        let place: Vec<usize> = (0..count).scan(0, number).collect();
+        taken.iter_mut().for_each(|t| t.interval = place[t.interval]);
+        let mut i = 0..count;
+        self.intervals.retain(|_| i.next().is_some_and(|i| first[i] == i));
+        taken
     }
 
     /// Reads by the end of all are reads by the last step.
@@ -183,6 +239,21 @@ mod tests {
         let l = lifetimes(&chain(), &[0, 1, 2, 0, 3]).expect("valid");
         assert_eq!(l.load, [11, 36, 21, 31, 34], "a is gone while r runs");
         assert_eq!(l.peak(), 36);
+    }
+
+    #[test]
+    fn an_instance_takes_over_one_that_dies_there_and_no_other() {
+        let text = r#"{ "version": 1, "values": [], "ops": [
+          { "name": "f", "time_ns": 1, "inputs": [], "outputs": [ { "name": "a", "bytes": 10 } ] },
+          { "name": "g", "time_ns": 1, "inputs": ["a"], "outputs": [ { "name": "b", "bytes": 10, "may_take": ["a"] } ] },
+          { "name": "h", "time_ns": 1, "inputs": ["b", "a"], "outputs": [ { "name": "c", "bytes": 10, "may_take": ["b"] } ] }
+          ], "outputs": ["c"] }"#;
+        let p = Problem::from_json(text).expect("valid");
+        let l = lifetimes(&p, &[0, 1, 2]).expect("valid");
+        assert_eq!((l.load, l.taken.len()), (vec![10, 20, 20], 1), "a is read again, b is not");
+        let l = lifetimes(&p, &[0, 1, 0, 2]).expect("valid");
+        assert_eq!((l.load, l.taken.len()), (vec![10, 10, 20, 20], 2), "a is made again");
+        assert_eq!(l.intervals.len(), 2, "a, b and c have the same bytes one after the other");
     }
 
     #[test]

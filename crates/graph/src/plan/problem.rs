@@ -8,6 +8,8 @@
 //! * `alias_of` and `writes` name an input of the operator that has the output.
 //! * A view is readable from the step that computes it until the bytes under it are freed, made again or overwritten;
 //!   after that its operator has to run again, as any other.
+//! * `may_take` names inputs of the operator, of the output's size, whose storage the output may have if the input is not
+//!   read again before it is made again.
 //! * A write makes every other value of that storage unreadable. Two writers of one version cannot both be valid.
 //! * Sizes are counted in whole multiples of `align`.
 
@@ -99,6 +101,8 @@ pub struct OutputSpec {
 pub enum Bytes {
     /// In a storage of its own of this size.
     Own(u64),
+    /// In a storage of its own of this size, or in that of one of these inputs where the input dies.
+    OwnOr(u64, Vec<String>),
     /// In the storage of that input, which stays readable.
     AliasOf(String),
     /// In the storage of that input, whose values become unreadable.
@@ -153,6 +157,8 @@ pub struct Op {
     pub inputs: Vec<usize>,
     /// Values it makes.
     pub outputs: Vec<(usize, OutputKind)>,
+    /// Storages: one that it makes, and one of an input whose bytes that may have.
+    pub takes: Vec<(usize, usize)>,
     /// In whole multiples of `align`.
     pub workspace: u64,
     /// False if it may run once only.

@@ -287,6 +287,7 @@ impl Worker {
                 self.stats.steps_followed += 1;
                 self.stats.planned_step_ns = f.script.time_ns;
                 self.stats.planned_base_ns = f.script.base_ns;
+                self.stats.planned_bound_ns = f.script.bound_ns;
                 self.stats.followed_step_ns = self.op_ns().saturating_sub(self.foresight.begin.op_ns);
                 self.foresight.book.repeat(f.known, ns);
                 self.foresight.unknown = 0;

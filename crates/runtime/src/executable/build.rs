@@ -87,6 +87,8 @@ pub(super) struct Draft {
     pub(super) x: SmallVec<[(Root, usize, Fact, Layout); 4]>,
     /// Storage, fact, and the input whose storage it is.
     pub(super) y: SmallVec<[(Root, Fact, Option<usize>); 2]>,
+    /// (output, input): temporaries that the output may take over wherever nothing reads the input again.
+    pub(super) may_take: SmallVec<[(usize, usize); 2]>,
     /// The temporary that is its workspace.
     pub(super) workspace: Option<usize>,
     pub(super) node: Option<NodeId>,
@@ -191,18 +193,28 @@ impl<'g> Build<'g> {
             return None;
         }
         let n = self.graph.node(id);
-        let bytes = self.graph.fact(n.y[j]).bytes();
-        let fits = |i: usize| {
-            let (root, size, _, layout) = &x[i];
-            matches!(root, Root::Temp(_))
-                && self.graph.fact(n.x[i]).same_type(self.graph.fact(n.y[j]))
-                && self.last_read[n.x[i].index()] == Some(id)
-                && *size == bytes
-                && layout.is_contiguous()
-                && !taken.contains(&Some(i))
-                && x.iter().filter(|o| o.0 == *root).count() == 1
-        };
-        n.op.overwrite().iter().find(|(i, to)| *to == j && fits(*i)).map(|p| p.0)
+        let dies = |i: usize| self.last_read[n.x[i].index()] == Some(id) && !taken.contains(&Some(i));
+        n.op.overwrite().iter().find(|(i, to)| *to == j && dies(*i) && self.fits(id, j, *i, x)).map(|p| p.0)
+    }
+
+    /// True if the temporary of input `i` is as output `j` needs it.
+    fn fits(&self, id: NodeId, j: usize, i: usize, x: &[(Root, usize, Fact, Layout)]) -> bool {
+        let (n, (root, size, _, layout)) = (self.graph.node(id), &x[i]);
+        let y = self.graph.fact(n.y[j]);
+        matches!(root, Root::Temp(_))
+            && self.graph.fact(n.x[i]).same_type(y)
+            && *size == y.bytes()
+            && layout.is_contiguous()
+            && x.iter().filter(|o| o.0 == *root).count() == 1
+    }
+
+    /// The pairs that the planner may choose from.
+    fn may_take(&self, id: NodeId, x: &[(Root, usize, Fact, Layout)]) -> SmallVec<[(usize, usize); 2]> {
+        if self.takeover {
+            return SmallVec::new();
+        }
+        let pairs = self.graph.node(id).op.overwrite().iter().map(|&(i, j)| (j, i));
+        pairs.filter(|&(j, i)| self.fits(id, j, i, x)).collect()
     }
 
     /// For each value, the one in whose storage it lies.
@@ -307,7 +319,9 @@ impl<'g> Build<'g> {
             self.at[v.index()] = Some((root, fact.layout()));
             y.push((root, fact, in_place));
         }
-        self.out.drafts.push(Draft { op: n.op.clone(), x, y, workspace, node: Some(id) });
+        let is_temp = |j: usize| matches!(y[j], (Root::Temp(_), _, None));
+        let may_take = self.may_take(id, &x).into_iter().filter(|p| is_temp(p.0)).collect();
+        self.out.drafts.push(Draft { op: n.op.clone(), x, y, may_take, workspace, node: Some(id) });
         Ok(())
     }
 
@@ -329,6 +343,7 @@ impl<'g> Build<'g> {
             op,
             x: std::iter::once(x).collect(),
             y: std::iter::once(y).collect(),
+            may_take: SmallVec::new(),
             workspace: None,
             node: None,
         });

@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicU64;
 use remat_graph::ir::Graph;
 use remat_graph::plan::arena::{self, assign};
 use remat_graph::plan::lifetime::{Interval, Lifetimes};
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
 use super::build::{Draft, Lowered, Parts, Root, Temp, lower};
 use super::planned::{self, Call};
-use super::{Executable, ExecutableOptions, MemoryFigures, Operand, Place, Step, Target};
+use super::{Executable, ExecutableOptions, MemoryFigures, Operand, Place, PlanTimes, Step, Target};
 use crate::arena::padded;
 
 /// Calls with offsets.
@@ -18,6 +18,7 @@ pub(super) struct Laid {
     pub(super) calls: Vec<Call>,
     pub(super) arena_bytes: usize,
     pub(super) lower_bound_bytes: usize,
+    pub(super) plan: Option<PlanTimes>,
 }
 
 pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
@@ -59,9 +60,15 @@ fn in_order(l: &Lowered) -> Laid {
         new.chain(d.workspace.map(offset)).collect()
     };
     Laid {
-        calls: l.drafts.iter().enumerate().map(|(draft, d)| Call { draft, at: made(d) }).collect(),
+        calls: l
+            .drafts
+            .iter()
+            .enumerate()
+            .map(|(draft, d)| Call { draft, at: made(d), takes: SmallVec::new() })
+            .collect(),
         arena_bytes: laid.arena_bytes as usize,
         lower_bound_bytes: laid.lower_bound as usize,
+        plan: None,
     }
 }
 
@@ -70,7 +77,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
     let mut steps = Vec::with_capacity(laid.calls.len());
     for call in &laid.calls {
         call.at.iter().for_each(|(t, at)| offsets[*t] = *at);
-        let s = step(&l, &l.drafts[call.draft], &offsets);
+        let s = step(&l, call, &offsets);
         check(&s, laid.arena_bytes)?;
         steps.push(s);
     }
@@ -98,13 +105,15 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
         y: l.y,
         updates: l.updates,
         figures,
+        plan: laid.plan,
         ranges: Default::default(),
         observer: Default::default(),
         parts,
     })
 }
 
-fn step(l: &Lowered, d: &Draft, offsets: &[usize]) -> Step {
+fn step(l: &Lowered, call: &Call, offsets: &[usize]) -> Step {
+    let d = &l.drafts[call.draft];
     let place = |root: Root| match root {
         Root::Given(p) => p,
         Root::Temp(t) => Place::Arena(offsets[t]),
@@ -113,17 +122,18 @@ fn step(l: &Lowered, d: &Draft, offsets: &[usize]) -> Step {
         let layout: &remat_types::Layout = layout;
         Operand { place: place(*root), bytes: *bytes, dtype: f.dtype, layout: layout.clone() }
     };
-    let target = |(root, f, holds): &(Root, Fact, Option<usize>)| Target {
+    let taken = |j: usize| call.takes.iter().find(|t| t.0 == j).map(|t| t.1);
+    let target = |(j, (root, f, holds)): (usize, &(Root, Fact, Option<usize>))| Target {
         place: place(*root),
         bytes: f.bytes(),
         dtype: f.dtype,
         shape: f.shape.clone(),
-        holds: *holds,
+        holds: holds.or_else(|| taken(j)),
     };
     Step {
         op: d.op.clone(),
         x: d.x.iter().map(operand).collect(),
-        y: d.y.iter().map(target).collect(),
+        y: d.y.iter().enumerate().map(target).collect(),
         workspace: d.workspace.map_or((0, 0), |t| (offsets[t], l.temps[t].bytes)),
         node: d.node,
     }

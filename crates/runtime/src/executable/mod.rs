@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use remat_graph::ir::{Graph, NodeId};
+use remat_graph::plan::problem::Spec;
 use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
 
@@ -51,12 +52,24 @@ pub struct MemoryFigures {
     pub recomputed_calls: usize,
 }
 
+/// What the planner says of calls that run under a limit, in nanoseconds by the times that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PlanTimes {
+    /// A run.
+    pub planned_ns: u64,
+    /// A run without a limit: every call once.
+    pub base_ns: u64,
+    /// No plan within the limit takes less.
+    pub bound_ns: u64,
+}
+
 /// How a graph is made ready.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExecutableOptions {
     /// Most bytes of the workspace; what does not fit is computed again. `None` for as many as it takes.
     pub workspace_limit: Option<usize>,
-    /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000.
+    /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000. Four times
+    /// as many more before a limit is refused that is not proven too small.
     pub plan_seconds: Option<f64>,
     /// Nanoseconds that each node takes, in order, for planning under the limit; nodes without one count by their op's
     /// estimate. See [`Executable::fastest_times`].
@@ -121,6 +134,7 @@ pub struct Executable {
     /// (input, output) of each state with a next version.
     updates: Vec<(usize, usize)>,
     figures: MemoryFigures,
+    plan: Option<PlanTimes>,
     /// Nanoseconds of each step in the last run.
     times: Vec<AtomicU64>,
     /// The least of all runs; `u64::MAX` before the first.
@@ -171,6 +185,11 @@ impl Executable {
         self.figures
     }
 
+    /// What the planner promised; `None` if the calls fit their limit in their own order.
+    pub fn plan_times(&self) -> Option<PlanTimes> {
+        self.plan
+    }
+
     /// Number of kernel calls in a run, copies included.
     pub fn calls(&self) -> usize {
         self.steps.len()
@@ -203,6 +222,13 @@ impl Executable {
     /// True once a run has ended.
     pub fn is_timed(&self) -> bool {
         self.fastest.last().is_some_and(|t| t.load(Ordering::Relaxed) < u64::MAX)
+    }
+
+    /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by
+    /// their op's estimate. Errors: those of [`Executable::new`].
+    pub fn problem(&self, node_ns: &[Option<u64>]) -> Result<Spec> {
+        let lowered = build::lower(&self.graph, self.threads, false)?;
+        Ok(planned::spec(&lowered, self.threads, node_ns, planned::Extent::Run))
     }
 
     /// Nanoseconds of a run whose nodes take so long.

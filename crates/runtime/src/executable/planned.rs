@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::build::{Draft, Lowered, Root};
 use super::layout::Laid;
-use super::{ExecutableOptions, Place};
+use super::{ExecutableOptions, Place, PlanTimes};
 use crate::arena::ALIGN_BYTES;
 
 /// A call, and where the temporaries that it makes lie from now on.
@@ -19,23 +19,34 @@ pub(super) struct Call {
     pub(super) draft: usize,
     /// (temporary, offset)
     pub(super) at: SmallVec<[(usize, usize); 2]>,
+    /// (output, input) whose temporary it takes over, beyond what the draft says.
+    pub(super) takes: SmallVec<[(usize, usize); 2]>,
 }
 
 /// The calls in an order, some of them several times, whose arena has at most `limit` bytes.
 ///
 /// Errors (Budget): none was found; with the smallest limit for which there is one.
 pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &ExecutableOptions) -> Result<Laid> {
-    let problem = Problem::new(spec(l, threads, &options.node_ns))?;
+    let problem = Problem::new(spec(l, threads, &options.node_ns, Extent::Workspace))?;
     let mut effort = Effort::for_ops(problem.ops().len());
     if let Some(s) = options.plan_seconds {
         effort.time_limit = Duration::try_from_secs_f64(s)
             .map_err(|_| Error::new(ErrorKind::Value, format!("{s} is no number of seconds for planning")))?;
     }
-    match plan(&problem, limit as u64, effort) {
+    let longer = Effort { time_limit: effort.time_limit * LAST_TRY, seed: effort.seed + 1, ..effort };
+    let found = match plan(&problem, limit as u64, effort) {
+        Plan::Infeasible(s) if s.least_bytes <= s.budget_bytes => plan(&problem, limit as u64, longer),
+        found => found,
+    };
+    match found {
         Plan::Feasible(s) => Ok(laid(l, &problem, &s)),
         Plan::Infeasible(s) => Err(refused(l, &s)),
     }
 }
+
+/// So many times the usual time before a limit is refused that is not proven too small: a busy machine searches less in
+/// the same time.
+const LAST_TRY: u32 = 4;
 
 fn refused(l: &Lowered, s: &Shortfall) -> Error {
     let draft = s.limiting_op.map(|i| &l.drafts[i]);
@@ -64,16 +75,31 @@ fn temp_name(t: usize) -> String {
     format!("t{t}")
 }
 
-/// The drafts as the planner's problem. What lies outside the workspace has no bytes there, but its versions count: a
+/// What has bytes in a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The workspace alone.
+    Workspace,
+    /// Inputs, states, constants and outputs of the run, too.
+    Run,
+}
+
+/// The drafts as the planner's problem. What lies outside the workspace may have no bytes there, but its versions count: a
 /// state that is overwritten cannot be read, nor made, again.
-fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>]) -> Spec {
+pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent: Extent) -> Spec {
+    let whole = |bytes: usize| if extent == Extent::Run { bytes as u64 } else { 0 };
     // the present version of every output of the run that holds something
     let mut held: FxHashMap<usize, String> = FxHashMap::default();
     let mut values = Vec::new();
     for (_, j) in &l.updates {
         let name = format!("y{j}");
-        values.push((name.clone(), 0));
+        values.push((name.clone(), whole(l.y[*j].bytes())));
         held.insert(*j, name);
+    }
+    if extent == Extent::Run {
+        let is_read = |i: &usize| l.updates.iter().all(|u| u.0 != *i);
+        values.extend((0..l.x.len()).filter(is_read).map(|i| (format!("x{i}"), l.x[i].bytes() as u64)));
+        values.extend(l.constants.iter().enumerate().map(|(k, c)| (format!("c{k}"), c.bytes().len() as u64)));
     }
     let measured = |d: &Draft| node_ns.get(d.node?.index()).copied().flatten();
     let mut ops = Vec::with_capacity(l.drafts.len());
@@ -83,15 +109,17 @@ fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>]) -> Spec {
             match x.0 {
                 Root::Temp(t) => inputs.push(temp_name(t)),
                 Root::Given(Place::Output(j)) => inputs.extend(held.get(&j).cloned()),
+                Root::Given(Place::Input(i)) if extent == Extent::Run => inputs.push(format!("x{i}")),
+                Root::Given(Place::Constant(k)) if extent == Extent::Run => inputs.push(format!("c{k}")),
                 Root::Given(_) => {}
             }
         }
         let mut outputs = Vec::new();
         let mut repeatable = d.op.repeatable();
-        for y in &d.y {
+        for (k, y) in d.y.iter().enumerate() {
             match y.0 {
                 Root::Temp(t) => {
-                    outputs.push(OutputSpec { name: temp_name(t), bytes: Bytes::Own(l.temps[t].bytes as u64) });
+                    outputs.push(OutputSpec { name: temp_name(t), bytes: own(l, d, k, t) });
                 }
                 Root::Given(Place::Output(j)) => {
                     let name = format!("y{j} after {i}");
@@ -101,7 +129,7 @@ fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>]) -> Spec {
                             inputs.push(old.clone());
                             Bytes::Writes(old)
                         }
-                        None => Bytes::Own(0),
+                        None => Bytes::Own(whole(y.1.bytes())),
                     };
                     outputs.push(OutputSpec { name, bytes });
                 }
@@ -122,6 +150,14 @@ fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>]) -> Spec {
     Spec { align: ALIGN_BYTES as u64, values, ops, outputs, spill: SpillRates::default() }
 }
 
+/// The bytes of output `k`, which lies in temporary `t`.
+fn own(l: &Lowered, d: &Draft, k: usize, t: usize) -> Bytes {
+    let temp = |i: usize| if let Root::Temp(x) = d.x[i].0 { Some(temp_name(x)) } else { None };
+    let of: Vec<String> = d.may_take.iter().filter(|p| p.0 == k).filter_map(|p| temp(p.1)).collect();
+    let bytes = l.temps[t].bytes as u64;
+    if of.is_empty() { Bytes::Own(bytes) } else { Bytes::OwnOr(bytes, of) }
+}
+
 /// What a call may take before it was measured.
 fn time_ns(d: &Draft, threads: usize) -> u64 {
     let x: SmallVec<[&remat_types::Fact; 4]> = d.x.iter().map(|x| &x.2).collect();
@@ -137,14 +173,26 @@ fn laid(l: &Lowered, p: &Problem, s: &Schedule) -> Laid {
         }
     }
     let mut calls = Vec::new();
+    let mut offsets: Vec<Option<u64>> = vec![None; l.temps.len()];
     for step in &s.steps {
         let Step::Compute { op, at, workspace_at } = step else { continue };
-        let made = at.iter().filter_map(|(storage, at)| Some((*temp_of.get(storage)?, *at as usize)));
-        let workspace = l.drafts[*op].workspace.zip(*workspace_at).map(|(t, at)| (t, at as usize));
-        calls.push(Call { draft: *op, at: made.chain(workspace).collect() });
+        let d = &l.drafts[*op];
+        let made: SmallVec<[(usize, u64); 2]> =
+            at.iter().filter_map(|(storage, at)| Some((*temp_of.get(storage)?, *at))).collect();
+        // What lies where a resident input does has taken it over.
+        let is_taken = |&&(j, i): &&(usize, usize)| {
+            let (Root::Temp(y), Root::Temp(x)) = (d.y[j].0, d.x[i].0) else { return false };
+            made.iter().any(|&(t, at)| t == y && offsets[x] == Some(at) && l.temps[y].bytes > 0)
+        };
+        let takes = d.may_take.iter().filter(is_taken).copied().collect();
+        made.iter().for_each(|&(t, at)| offsets[t] = Some(at));
+        let made = made.iter().map(|&(t, at)| (t, at as usize));
+        let workspace = d.workspace.zip(*workspace_at).map(|(t, at)| (t, at as usize));
+        calls.push(Call { draft: *op, at: made.chain(workspace).collect(), takes });
     }
     let order: Vec<usize> =
         s.steps.iter().filter_map(|s| if let Step::Compute { op, .. } = s { Some(*op) } else { None }).collect();
     let lower_bound_bytes = lifetimes(p, &order).map_or(0, |l| l.peak() as usize);
-    Laid { calls, arena_bytes: s.arena_bytes as usize, lower_bound_bytes }
+    let plan = PlanTimes { planned_ns: s.time_ns, base_ns: s.base_time_ns, bound_ns: s.lower_bound_ns };
+    Laid { calls, arena_bytes: s.arena_bytes as usize, lower_bound_bytes, plan: Some(plan) }
 }

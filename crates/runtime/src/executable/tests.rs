@@ -111,7 +111,7 @@ fn random_programs_give_the_bits_of_the_interpreter() {
 
 #[test]
 fn a_limited_workspace_is_kept_and_changes_no_bit() {
-    let (mut again, mut refused) = (0, 0);
+    let (mut again, mut refused, mut shared) = (0, 0, 0);
     for seed in 0..60 {
         let c = cpu();
         let (graph, x, wanted) = random(seed, 24, &c);
@@ -124,6 +124,10 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
                 Ok(exe) => {
                     assert!(exe.figures().arena_bytes <= limit, "seed {seed}, {share} of 10");
                     again += exe.figures().recomputed_calls;
+                    let p = exe.plan_times();
+                    assert!(p.is_none_or(|p| p.bound_ns <= p.planned_ns && p.base_ns <= p.planned_ns), "{p:?}");
+                    let takes = |s: &&Step| s.y.iter().any(|y| y.holds.is_some());
+                    shared += if p.is_some() { exe.steps.iter().filter(takes).count() } else { 0 };
                     assert_gives(&c, exe, &x, &wanted);
                 }
                 Err(e) => {
@@ -138,6 +142,7 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
         }
     }
     assert!(again > 20 && refused > 5, "both happen: {again} calls again, {refused} refused");
+    assert!(shared > 20, "planned calls take over what dies: {shared}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 fn lifetimes(intervals: Vec<Interval>) -> Lifetimes {
     let steps = intervals.iter().map(|i| i.end + 1).max().unwrap_or(1);
     let live = |t: usize| intervals.iter().filter(move |i| i.start <= t && t <= i.end).map(|i| i.bytes).sum();
-    Lifetimes { load: (0..steps).map(live).collect(), intervals }
+    Lifetimes { load: (0..steps).map(live).collect(), intervals, taken: Vec::new() }
 }
 
 fn interval(start: usize, length: usize, bytes: u64) -> Interval {

@@ -133,6 +133,7 @@ impl<'p> Replay<'p> {
         for &(value, kind) in &o.outputs {
             let storage = self.p.values()[value].storage;
             if kind == OutputKind::Own {
+                self.take(o, storage, at, start_ns);
                 self.own_output(value, storage, at)?;
                 continue;
             }
@@ -151,6 +152,18 @@ impl<'p> Replay<'p> {
             }
             None => Ok(()),
         }
+    }
+
+    /// An output placed where an input lies that it may take over: then the input is gone.
+    fn take(&mut self, o: &Op, storage: usize, at: &[(usize, u64)], start_ns: &mut u64) {
+        let offset = at.iter().find(|(s, _)| *s == storage).map(|(_, at)| *at);
+        let is_at = |from: usize| self.resident[from].as_ref().is_some_and(|r| Some(r.offset) == offset);
+        let from = o.takes.iter().find(|(to, from)| *to == storage && is_at(*from)).map(|t| t.1);
+        let Some(gone) = from.filter(|_| self.resident[storage].is_none()).and_then(|f| self.resident[f].take()) else {
+            return;
+        };
+        self.map.release(gone.offset, self.p.storages()[storage].padded);
+        *start_ns = (*start_ns).max(gone.leaves_ns);
     }
 
     fn own_output(&mut self, value: usize, storage: usize, at: &[(usize, u64)]) -> Result<()> {

@@ -39,6 +39,38 @@ fn a_valid_schedule_passes() {
     assert_eq!(c, Checked { arena_bytes: 40, time_ns: 91, computes: 6, spilled_bytes: 0 });
 }
 
+#[test]
+fn an_output_may_lie_where_the_input_did_that_it_takes_over() {
+    let dag = |takes: &str| {
+        format!(
+            r#"{{ "version": 1, "values": [], "ops": [
+            {{ "name": "f", "time_ns": 1, "inputs": [], "outputs": [ {{ "name": "a", "bytes": 8 }} ] }},
+            {{ "name": "g", "time_ns": 1, "inputs": ["a"], "outputs": [ {{ "name": "b", "bytes": 8 {takes} }} ] }},
+            {{ "name": "h", "time_ns": 1, "inputs": ["b"], "outputs": [ {{ "name": "c", "bytes": 1 }} ] }} ],
+            "outputs": ["c"] }}"#
+        )
+    };
+    let run = |takes: &str, more: &str| {
+        let p = Problem::from_json(&dag(takes))?;
+        let text = format!(
+            r#"{{ "version": 1, "budget_bytes": 9, "arena_bytes": 9, "time_ns": 3, "base_time_ns": 3, "values": {{}},
+            "steps": [ {{"compute":"f","at":{{"a":0}}}}, {{"compute":"g","at":{{"b":0}}}}, {more}
+            {{"compute":"h","at":{{"c":8}}}} ] }}"#
+        );
+        match Plan::from_json(&text, &p)? {
+            Plan::Feasible(s) => check(&p, &s),
+            Plan::Infeasible(_) => unreachable!("it is feasible"),
+        }
+    };
+    let takes = r#", "may_take": ["a"]"#;
+    assert_eq!(run(takes, "").expect("valid").arena_bytes, 9);
+    assert!(run("", "").expect_err("it may not").to_string().contains("overlaps `a`"));
+    let e = run(takes, r#"{"free":"a"},"#).expect_err("it is gone").to_string();
+    assert!(e.contains("`a` is not resident"), "{e}");
+    let e = run(takes, r#"{"compute":"g","at":{"b":0}},"#).expect_err("it cannot be read").to_string();
+    assert!(e.contains("`a` is not resident"), "{e}");
+}
+
 /// A fault planted into the good schedule, and the verdict.
 const FAULTS: &[(&str, &str, &str)] = &[
     (

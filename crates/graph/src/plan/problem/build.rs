@@ -56,12 +56,12 @@ impl Builder {
         let (mut outputs, mut written) = (Vec::with_capacity(op.outputs.len()), Vec::new());
         for out in &op.outputs {
             let made = match &out.bytes {
-                Bytes::Own(bytes) => self.storage(&out.name, *bytes, Some(index), spec.align),
+                Bytes::Own(bytes) | Bytes::OwnOr(bytes, _) => self.storage(&out.name, *bytes, Some(index), spec.align),
                 Bytes::AliasOf(of) | Bytes::Writes(of) => self.in_place(index, &inputs, &out.name, of),
             };
             let value = made.map_err(|e| e.context(format!("output `{}`", out.name)))?;
             let kind = match &out.bytes {
-                Bytes::Own(_) => OutputKind::Own,
+                Bytes::Own(_) | Bytes::OwnOr(..) => OutputKind::Own,
                 Bytes::AliasOf(_) => OutputKind::Alias,
                 Bytes::Writes(_) => OutputKind::Writes,
             };
@@ -71,9 +71,37 @@ impl Builder {
             outputs.push((value, kind));
         }
         self.overwrite(index, &written, &outputs)?;
+        let takes = self.takes(op, &inputs, &outputs)?;
         let (name, time_ns, repeatable) = (op.name.clone(), op.time_ns, op.repeatable);
-        self.ops.push(Op { name, time_ns, inputs, outputs, workspace, repeatable });
+        self.ops.push(Op { name, time_ns, inputs, outputs, takes, workspace, repeatable });
         Ok(())
+    }
+
+    /// What outputs may take over.
+    fn takes(&self, op: &OpSpec, inputs: &[usize], outputs: &[(usize, OutputKind)]) -> Result<Vec<(usize, usize)>> {
+        let mut takes = Vec::new();
+        let storage_of = |v: usize| self.values[v].storage;
+        for (out, &(y, _)) in op.outputs.iter().zip(outputs) {
+            let Bytes::OwnOr(_, names) = &out.bytes else { continue };
+            for name in names {
+                let in_output = |text: String| format_error(text).context(format!("output `{}`", out.name));
+                let x = self.by_name.get(name).filter(|v| inputs.contains(v)).map(|&v| storage_of(v));
+                let x = x.ok_or_else(|| in_output(format!("`may_take` names `{name}`, which is no input")))?;
+                let (from, to) = (&self.storages[x], &self.storages[storage_of(y)]);
+                if from.producer.is_none() || from.padded != to.padded {
+                    let text = format!("`may_take` names `{name}`, which is given or of another size");
+                    return Err(in_output(text));
+                }
+                if outputs.iter().any(|o| storage_of(o.0) == x) {
+                    return Err(in_output(format!("`may_take` names `{name}`, in which another output lies")));
+                }
+                // nothing lies where something else does, which is no sign that it was taken over
+                if to.padded > 0 {
+                    push_new(&mut takes, (storage_of(y), x));
+                }
+            }
+        }
+        Ok(takes)
     }
 
     /// Marks what the operator's writes make unreadable.
@@ -160,6 +188,12 @@ impl Builder {
         let padded = pad(bytes, align);
         self.bytes = sum(self.bytes, padded, "sizes")?;
         Ok(padded)
+    }
+}
+
+fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
     }
 }
 

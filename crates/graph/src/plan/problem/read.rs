@@ -64,6 +64,9 @@ fn output(o: &Object) -> Result<OutputSpec> {
     let name = json::text(o, "name")?.to_owned();
     let of = |key| json::text(o, key).map(str::to_owned);
     let bytes = match (o.contains_key("bytes"), o.contains_key("alias_of"), o.contains_key("writes")) {
+        (true, false, false) if o.contains_key("may_take") => {
+            Bytes::OwnOr(json::number(o, "bytes")?, json::texts(o, "may_take")?)
+        }
         (true, false, false) => Bytes::Own(json::number(o, "bytes")?),
         (_, true, false) => Bytes::AliasOf(of("alias_of")?),
         (_, false, true) => Bytes::Writes(of("writes")?),

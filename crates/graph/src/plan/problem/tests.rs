@@ -35,6 +35,25 @@ fn what_is_written_reads_back_equal() {
     assert_eq!(Spec::from_json(&spec.to_json()).expect("own output"), spec);
 }
 
+#[test]
+fn what_may_be_taken_over_is_an_input_of_the_same_size() {
+    let of = |bytes: u64, takes: &str| {
+        let text = format!(
+            r#"{{ "version": 1, "align": 4, "values": [ {{ "name": "x", "bytes": 7 }} ], "ops": [
+            {{ "name": "f", "time_ns": 1, "inputs": ["x"], "outputs": [ {{ "name": "a", "bytes": 5 }} ] }},
+            {{ "name": "g", "time_ns": 1, "inputs": ["a", "x"],
+               "outputs": [ {{ "name": "b", "bytes": {bytes}, "may_take": ["{takes}"] }} ] }} ], "outputs": ["b"] }}"#
+        );
+        Problem::from_json(&text).map_err(|e| e.to_string())
+    };
+    let p = of(8, "a").expect("both are 8 bytes when padded");
+    assert_eq!(p.ops()[1].takes, [(2, 1)]);
+    assert_eq!(Spec::from_json(&p.spec().to_json()).expect("own output"), *p.spec());
+    assert!(of(9, "a").expect_err("larger").contains("of another size"));
+    assert!(of(8, "x").expect_err("given").contains("given"));
+    assert!(of(8, "c").expect_err("unknown").contains("no input"));
+}
+
 /// What is replaced in the example, by what, and what the error must say.
 const HOSTILE: &[(&str, &str, &[&str])] = &[
     ("\"version\": 1,", "\"version\": 2,", &["`version` 2"]),

@@ -32,6 +32,7 @@ fn op(o: &OpSpec) -> Value {
         .iter()
         .map(|out| match &out.bytes {
             Bytes::Own(bytes) => json!({ "name": out.name, "bytes": bytes }),
+            Bytes::OwnOr(bytes, of) => json!({ "name": out.name, "bytes": bytes, "may_take": of }),
             Bytes::AliasOf(of) => json!({ "name": out.name, "alias_of": of }),
             Bytes::Writes(of) => json!({ "name": out.name, "writes": of }),
         })

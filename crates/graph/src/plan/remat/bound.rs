@@ -46,11 +46,19 @@ fn storages_of(p: &Problem, values: impl Iterator<Item = usize>) -> Vec<usize> {
     list
 }
 
-/// What an operator itself holds, given values apart.
+/// What an operator itself holds at least, given values apart: each output that may take an input over does so.
 fn held_bytes(p: &Problem, o: usize) -> u64 {
     let op = &p.ops()[o];
     let held = storages_of(p, op.inputs.iter().copied().chain(op.outputs.iter().map(|x| x.0)));
-    held.iter().map(|&s| p.storages()[s].padded).sum::<u64>() + op.workspace
+    let mut takers: Vec<usize> = op.takes.iter().map(|t| t.0).collect();
+    takers.dedup();
+    let mut taken: Vec<usize> = op.takes.iter().map(|t| t.1).collect();
+    taken.sort_unstable();
+    taken.dedup();
+    // as many pairs as there could be, the larger ones; all of a pair are of one size
+    takers.sort_by_key(|&s| std::cmp::Reverse(p.storages()[s].padded));
+    let spared: u64 = takers.iter().take(taken.len()).map(|&s| p.storages()[s].padded).sum();
+    held.iter().map(|&s| p.storages()[s].padded).sum::<u64>() - spared + op.workspace
 }
 
 /// A lower bound on the time of any schedule within `budget`, from the moments of the operators `at`.

@@ -57,11 +57,19 @@ impl Laid {
         }
     }
 
-    /// Offsets of given values, and the steps: every storage is freed right after the last step of its interval.
+    /// Offsets of given values, and the steps: every storage is freed right after the last step of its interval,
+    /// unless it was taken over.
     fn plain_steps(&self, p: &Problem) -> (Vec<(usize, u64)>, Vec<Step>) {
         let steps = self.sequence.len();
         let (mut starts, mut ends) = (vec![Vec::new(); steps], vec![Vec::new(); steps]);
         let mut values = Vec::new();
+        // for each interval the storage that has its bytes last
+        let mut last: Vec<Option<usize>> = self.lifetimes.intervals.iter().map(|i| i.storage).collect();
+        let mut taken = vec![Vec::new(); steps];
+        for t in &self.lifetimes.taken {
+            last[t.interval] = Some(t.to);
+            taken[t.step].push((t.to, self.layout.offsets[t.interval]));
+        }
         for (i, interval) in self.lifetimes.intervals.iter().enumerate() {
             match interval.storage {
                 Some(s) if p.storages()[s].producer.is_none() => values.push((s, self.layout.offsets[i])),
@@ -77,10 +85,14 @@ impl Laid {
             let (at, scratch): (Vec<_>, Vec<_>) = intervals.partition(|(s, _)| s.is_some());
             out.push(Step::Compute {
                 op,
-                at: at.into_iter().filter_map(|(s, offset)| Some((s?, offset))).collect(),
+                at: at
+                    .into_iter()
+                    .filter_map(|(s, offset)| Some((s?, offset)))
+                    .chain(taken[step].iter().copied())
+                    .collect(),
                 workspace_at: scratch.first().map(|w| w.1),
             });
-            let gone = ends[step].iter().filter_map(|&i| self.lifetimes.intervals[i].storage);
+            let gone = ends[step].iter().filter_map(|&i| last[i]);
             out.extend(gone.filter(|&s| step + 1 < steps || !is_output(p, s)).map(|storage| Step::Free { storage }));
         }
         (values, out)

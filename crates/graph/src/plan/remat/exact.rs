@@ -116,7 +116,30 @@ impl Search<'_> {
         if !is_allowed || is_held_off {
             return Some(());
         }
-        let with = place.resident | outputs;
+        self.taken(place, unit).into_iter().try_for_each(|taken| self.expand_with(place, unit, taken, time_ns))
+    }
+
+    /// Sets of inputs that the unit's outputs may take over from here.
+    fn taken(&self, place: Place, unit: u32) -> Vec<u64> {
+        let mut sets = vec![(0u64, 0u64)];
+        for &(y, x) in &self.m.units[unit as usize].takes {
+            let is_free =
+                |&&(made, gone): &&(u64, u64)| (made | place.resident) & (1 << y) == 0 && gone & (1 << x) == 0;
+            let more: Vec<_> = sets.iter().filter(is_free).map(|(made, gone)| (made | 1 << y, gone | 1 << x)).collect();
+            sets.extend(more);
+        }
+        let mut sets: Vec<u64> = sets.into_iter().map(|s| s.1).collect();
+        sets.sort_unstable();
+        sets.dedup();
+        sets
+    }
+
+    /// The same with the inputs `taken` taken over.
+    fn expand_with(&mut self, place: Place, unit: u32, taken: u64, time_ns: u64) -> Option<()> {
+        let u = &self.m.units[unit as usize];
+        let mask = |list: &[u32]| list.iter().fold(0u64, |bits, &i| bits | 1 << i);
+        let (inputs, outputs) = (mask(&u.inputs), mask(&u.outputs));
+        let with = (place.resident | outputs) & !taken;
         let over = (self.bytes(with) + u.workspace).saturating_sub(self.room);
         let candidates: Vec<u32> = (0..self.m.storages.len() as u32)
             .filter(|&s| (place.resident & !inputs & !outputs) & (1 << s) != 0 && self.m.storages[s as usize].bytes > 0)

@@ -20,6 +20,8 @@ pub(crate) struct Unit {
     pub(crate) requires: Vec<u32>,
     /// Storages that it makes.
     pub(crate) outputs: Vec<u32>,
+    /// One that it makes, and one of its inputs whose bytes that may have where the input dies.
+    pub(crate) takes: Vec<(u32, u32)>,
     pub(crate) workspace: u64,
     pub(crate) is_repeatable: bool,
     /// Units that must not have run.
@@ -137,6 +139,8 @@ impl Model {
             self.units.push(fetch);
             self.overwritten_readers.push(Vec::new());
         }
+        // A copy out may still read what would be taken over.
+        self.units.iter_mut().for_each(|u| u.takes.clear());
         self.is_faithful = false;
         self
     }
@@ -265,6 +269,9 @@ impl Fusion {
         for (o, &u) in unit_of.iter().enumerate() {
             self.add_part(p, o, &mut units[u as usize], &index, &unit_of);
         }
+        for u in &mut units {
+            add_takes(p, u, &index);
+        }
         let mut overwritten_readers = vec![Vec::new(); units.len()];
         for (u, unit) in units.iter().enumerate() {
             unit.deadlines.iter().for_each(|&w| overwritten_readers[w as usize].push(u as u32));
@@ -342,6 +349,20 @@ impl Fusion {
             p.ops()[q].outputs.contains(&(x, OutputKind::Writes)).then_some(q)
         });
         writers.min()
+    }
+}
+
+/// What a unit may take over: inputs that other parts of it do not read as well.
+fn add_takes(p: &Problem, unit: &mut Unit, index: &[Option<u32>]) {
+    for &o in &unit.parts {
+        let reads = |part: &&usize, s: usize| p.ops()[**part].inputs.iter().any(|&v| p.values()[v].storage == s);
+        for &(to, from) in &p.ops()[o].takes {
+            let (Some(y), Some(x)) = (index[to], index[from]) else { continue };
+            let is_alone = unit.parts.iter().filter(|part| reads(part, from)).count() == 1;
+            if is_alone && unit.inputs.contains(&x) && unit.outputs.contains(&y) {
+                unit.takes.push((y, x));
+            }
+        }
     }
 }
 

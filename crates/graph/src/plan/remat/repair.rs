@@ -277,7 +277,7 @@ impl Search<'_> {
                 }
                 let bytes = self.m.storages[input as usize].bytes;
                 let producer = self.m.storages[input as usize].producer;
-                let has_room = state.largest_load(instance.end + 1, at) + bytes <= self.budget;
+                let has_room = state.largest_load(instance.gone_from(), at) + bytes <= self.budget;
                 let is_to_hold = has_room || (way == Way::Hold && is_first);
                 let way_back = self.way_back(state, input, producer, at);
                 match way_back.filter(|_| !is_to_hold) {
@@ -355,5 +355,5 @@ fn can_remove(m: &Model, state: &State, step: u32, budget: u64) -> bool {
     unit.outputs
         .iter()
         .filter(|&&s| needed(s).is_some())
-        .all(|&s| state.instance_at(s, step).is_some_and(|i| state.largest_load(i.end + 1, step) + bytes <= budget))
+        .all(|&s| state.instance_at(s, step).is_some_and(|i| state.largest_load(i.gone_from(), step) + bytes <= budget))
 }

@@ -143,7 +143,7 @@ impl<'a> Transfers<'a> {
         let first_scratch = intervals.len();
         let units = self.sequence.iter().enumerate().map(|(step, &u)| (step, self.m.units[u as usize].workspace));
         intervals.extend(units.filter(|u| u.1 > 0).map(|(step, bytes)| interval(None, step, step, bytes)));
-        let lifetimes = Lifetimes { load: self.load.clone(), intervals };
+        let lifetimes = Lifetimes { load: self.load.clone(), intervals, taken: Vec::new() };
         let layout = assign(&lifetimes, effort);
         let mut scratch = vec![None; self.sequence.len()];
         for i in first_scratch..lifetimes.intervals.len() {

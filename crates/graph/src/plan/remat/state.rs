@@ -15,6 +15,15 @@ pub(crate) struct Instance {
     last_use: u32,
     /// The one before of the same storage.
     previous: u32,
+    /// Its bytes go over to another instance at its end.
+    is_taken: bool,
+}
+
+impl Instance {
+    /// The first step at which it would have to be held longer to be there later.
+    pub(crate) fn gone_from(&self) -> u32 {
+        self.end + u32::from(!self.is_taken)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +46,8 @@ pub(crate) struct State {
     /// For each storage, its latest instance.
     latest: Vec<u32>,
     deltas: Vec<i64>,
+    /// (the instance that may be taken over, the one that may do so)
+    takes: Vec<(u32, u32)>,
     /// Largest loads of [`BLOCK`] steps each.
     block_loads: Vec<u64>,
 }
@@ -55,6 +66,7 @@ impl State {
             uses: Vec::new(),
             latest: Vec::new(),
             deltas: Vec::new(),
+            takes: Vec::new(),
             block_loads: Vec::new(),
         };
         s.evaluate(m);
@@ -66,6 +78,7 @@ impl State {
         let n = self.sequence.len();
         self.instances.clear();
         self.uses.clear();
+        self.takes.clear();
         self.latest.clear();
         self.latest.resize(m.storages.len(), NONE);
         self.deltas.clear();
@@ -91,9 +104,13 @@ impl State {
                     first_use: NONE,
                     last_use: NONE,
                     previous: self.latest[s as usize],
+                    is_taken: false,
                 };
                 self.latest[s as usize] = self.instances.len() as u32;
                 self.instances.push(instance);
+            }
+            for &(y, x) in &unit.takes {
+                self.takes.push((self.latest[x as usize], self.latest[y as usize]));
             }
         }
         for (s, storage) in m.storages.iter().enumerate() {
@@ -123,6 +140,7 @@ impl State {
             self.deltas[i.start as usize] += bytes;
             self.deltas[(i.end as usize + 1).min(n + 1)] -= bytes;
         }
+        self.take_over(m);
         self.load.clear();
         let mut now = m.given_bytes as i64;
         for d in &self.deltas[..n] {
@@ -131,6 +149,22 @@ impl State {
         }
         self.block_loads.clear();
         self.block_loads.extend(self.load.chunks(BLOCK).map(|c| c.iter().copied().max().unwrap_or(0)));
+    }
+
+    /// Does not count twice what one instance takes over from another.
+    fn take_over(&mut self, m: &Model) {
+        let mut has_taken = NONE;
+        for k in 0..self.takes.len() {
+            let (x, y) = self.takes[k];
+            let step = self.instances[y as usize].start as usize;
+            let x = &mut self.instances[x as usize];
+            if x.end as usize == step && !x.is_taken && has_taken != y {
+                (x.is_taken, has_taken) = (true, y);
+                let bytes = m.storages[x.storage as usize].bytes as i64;
+                self.deltas[step] -= bytes;
+                self.deltas[step + 1] += bytes;
+            }
+        }
     }
 
     /// The step of the largest load, the first among equals, and that load.

@@ -30,6 +30,7 @@ fn small(rows: &[Row], outputs: usize) -> Problem {
 fn small_with(rows: &[Row], outputs: usize, spill: SpillRates) -> Problem {
     let values = vec![("x".to_string(), 3), ("w".to_string(), 2)];
     let (mut readable, mut ops) = (vec!["x".to_string(), "w".to_string()], Vec::new());
+    let mut owned: Vec<(String, u64)> = Vec::new();
     for (i, &(reads, bytes, time_ns, workspace, kind)) in rows.iter().enumerate() {
         let pick = |back: usize| readable[readable.len() - 1 - back % readable.len()].clone();
         let mut inputs: Vec<String> = reads.iter().map(|&b| pick(b)).collect();
@@ -38,8 +39,16 @@ fn small_with(rows: &[Row], outputs: usize, spill: SpillRates) -> Problem {
         let place = match kind {
             0 => Bytes::AliasOf(inputs[0].clone()),
             1 => Bytes::Writes(inputs[0].clone()),
+            4..=6 => {
+                let size = |n: &String| owned.iter().find(|(o, _)| o == n).map(|o| o.1);
+                let bytes = inputs.iter().find_map(size).unwrap_or(bytes);
+                Bytes::OwnOr(bytes, inputs.iter().filter(|n| size(n) == Some(bytes)).cloned().collect())
+            }
             _ => Bytes::Own(bytes),
         };
+        if let Bytes::Own(b) | Bytes::OwnOr(b, _) = &place {
+            owned.push((name.clone(), *b));
+        }
         let mut made = vec![OutputSpec { name: name.clone(), bytes: place.clone() }];
         if kind == 2 {
             made.push(OutputSpec { name: format!("s{i}"), bytes: Bytes::Own(1) });
@@ -221,10 +230,26 @@ fn steps(p: &Problem, place: &Place, budget: u64) -> Vec<(u64, Place)> {
             }
             slot.get_or_insert_default().insert(v);
         }
-        let held: u64 = (0..p.storages().len()).filter(|&s| after.0[s].is_some()).map(|s| p.storages()[s].padded).sum();
-        // Making what is there is either of no use or forbidden; to free it first is allowed and as good.
-        if !undoes && held + op.workspace <= budget {
-            next.push((op.time_ns, after));
+        // of what it may take over, every choice
+        let mut choices = vec![(after, Vec::new())];
+        for &(to, from) in &op.takes {
+            for k in 0..choices.len() {
+                let (place, made): &(Place, Vec<usize>) = &choices[k];
+                if place.0[from].is_some() && !made.contains(&to) {
+                    let (mut place, mut made) = (place.clone(), made.clone());
+                    place.0[from] = None;
+                    made.push(to);
+                    choices.push((place, made));
+                }
+            }
+        }
+        for (after, _) in choices {
+            let held: u64 =
+                (0..p.storages().len()).filter(|&s| after.0[s].is_some()).map(|s| p.storages()[s].padded).sum();
+            // Making what is there is either of no use or forbidden; to free it first is allowed and as good.
+            if !undoes && held + op.workspace <= budget {
+                next.push((op.time_ns, after));
+            }
         }
     }
     next
