@@ -5,14 +5,14 @@
 //! |---|---|---|
 //! | 0 | none | nothing |
 //! | 1 | [`merge`], [`cancel`], [`simplify`], [`delay`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, [`reorder`], [`fold`], [`recast`] and [`fuse`] | as level 1 |
+//! | 2 | those, [`reorder`], [`fold`], [`recast`], [`fuse`] and [`fuse_reduce`] | as level 1 |
 //! | 3 | those, [`delay_sums`], [`reorder_floats`], [`absorb`] and [`block`] | the last digits |
 //!
 //! [`halve`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
 //!
 //! All passes of a phase run in turns until none finds anything; then the next phase begins. What is fused is not looked
-//! into again, so fusing comes last; before it, [`block`] packs weights that nothing changes any more, and what [`recast`]
-//! makes twice, [`merge`] would make one again.
+//! into again, so fusing comes last; before it, [`block`] packs weights that nothing changes any more; what [`recast`] makes
+//! twice, [`merge`] would make one again.
 
 mod absorb;
 mod block;
@@ -20,6 +20,7 @@ mod cancel;
 mod delay;
 mod fold;
 mod fuse;
+mod fuse_reduce;
 mod halve;
 mod merge;
 mod recast;
@@ -39,6 +40,7 @@ pub use cancel::cancel;
 pub use delay::{delay, delay_sums};
 pub use fold::fold;
 pub use fuse::fuse;
+pub use fuse_reduce::fuse_reduce;
 pub use halve::halve;
 pub use merge::merge;
 pub use recast::recast;
@@ -117,10 +119,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "block", level: 3, phase: 2, moves: Moves::LastDigits, run: block },
     Pass { name: "recast", level: 2, phase: 3, moves: Moves::Nothing, run: recast },
     Pass { name: "fuse", level: 2, phase: 4, moves: Moves::Nothing, run: fuse },
+    Pass { name: "fuse_reduce", level: 2, phase: 5, moves: Moves::Nothing, run: fuse_reduce },
 ];
 
 /// Phases of [`PASSES`].
-const PHASES: u8 = 5;
+const PHASES: u8 = 6;
 
 /// A change that a pass made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

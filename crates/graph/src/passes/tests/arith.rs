@@ -228,3 +228,39 @@ fn a_graph_that_trains_is_not_halved() {
     let cx = PassCx { options: &options, pool: &Pool::new(1) };
     assert!(halve(&g, &cx).expect("a patch").is_empty());
 }
+
+#[test]
+fn reductions_over_the_last_axes_join_what_they_reduce() {
+    use ReduceFn::{Max, Mean, Sum};
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        for (f, axes, keepdims) in [(Sum, &[2usize][..], false), (Max, &[1, 2], true), (Mean, &[2, 1], false)] {
+            if f == Mean && !dtype.is_float() {
+                continue;
+            }
+            let m = Make::new();
+            let (x, b) = (m.input(dtype, &[5, 300, 7]), m.input(dtype, &[7]));
+            let y = m.bin(BinaryFn::Mul, m.bin(BinaryFn::Add, x, b), x);
+            let y = m.reduce(f, axes, keepdims, y);
+            let alone = m.reduce(f, axes, keepdims, m.un(UnaryFn::Neg, x));
+            let g = m.graph(&[y, alone]);
+            let after = after(&g, &given(&g), level(2));
+            let labels: Vec<&str> = after.nodes().iter().map(|n| n.op.label()).collect();
+            assert_eq!(labels, ["fused_reduce", "fused_reduce"], "{f:?} of {dtype}");
+        }
+    }
+}
+
+#[test]
+fn reductions_stay_apart_where_nothing_is_saved() {
+    let m = Make::new();
+    let (x, big) = (m.input(DType::F32, &[6, 4]), m.input(DType::F32, &[20_000]));
+    let read = m.un(UnaryFn::Exp, x);
+    let first = m.un(UnaryFn::Neg, x);
+    let long = m.un(UnaryFn::Tanh, big);
+    // another reader, axes that are not the last ones, a row beyond a cache
+    let all = [(read, 1), (first, 0), (long, 0)].map(|(v, axis)| m.reduce(ReduceFn::Sum, &[axis], false, v));
+    let other = m.op(Permute { order: SmallVec::from_slice(&[1, 0]) }, &[read]);
+    let g = m.graph(&[all[0], all[1], all[2], other]);
+    let after = after(&g, &given(&g), level(2));
+    assert!(after.nodes().iter().all(|n| n.op.label() != "fused_reduce"));
+}
