@@ -44,6 +44,9 @@ fn given(d: &Device) -> [Tensor; 3] {
     [of(6, 0, &[2, 3]), of(24, 3, &[4, 2, 3]), of(9, 7, &[3, 3])]
 }
 
+/// A loop over its start, its slices and a weight.
+type Recurrence<'f> = dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<Vec<Tensor>> + 'f;
+
 #[test]
 fn a_scan_gives_the_values_of_its_steps() {
     let d = plain();
@@ -67,7 +70,7 @@ fn a_scan_gives_the_values_of_its_steps() {
 fn gradients_reach_carried_values_rows_and_what_the_closure_captures() {
     let d = plain();
     for reverse in [false, true] {
-        let loss = |run: &dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<Vec<Tensor>>| {
+        let loss = |run: &Recurrence<'_>| {
             let x = given(&d);
             let parts = run(&x[0], &x[1], &x[2]).expect("runs");
             let sum = parts.iter().map(|p| p.square()?.sum()).reduce(|a, b| a? + b?);
