@@ -52,6 +52,9 @@ pub(crate) struct Options {
     /// Compile a network, and run that
     #[arg(long)]
     compiled: bool,
+    /// Compile a network and bind it to memory of its own: runs without handles and queue
+    #[arg(long, conflicts_with_all = ["eager", "no_foresight", "memory_budget"])]
+    session: bool,
     /// Most bytes of a network's run, of which a percentage is of the peak without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
     memory_budget: MemoryBudget,
@@ -118,10 +121,11 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         (Kind::Network(network), None) => network.batch(),
         _ => 1,
     };
-    let of_a_network = o.eager || o.compiled || o.no_foresight || o.memory_budget != MemoryBudget::Unlimited;
+    let of_a_network =
+        o.eager || o.compiled || o.session || o.no_foresight || o.memory_budget != MemoryBudget::Unlimited;
     if of_a_network && !matches!(o.work.kind, Kind::Network(_)) {
         let text = format!(
-            "--eager, --compiled, --no-foresight and --memory-budget are for model:NAME and train:NAME, not {}",
+            "--eager, --compiled, --session, --no-foresight and --memory-budget are for model:NAME and train:NAME, not {}",
             o.work.text
         );
         return Err(Error::new(ErrorKind::Value, text));
@@ -132,8 +136,9 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         Kind::Conv(work) => cases::conv(work, batch, threads)?,
         Kind::Network(network) => {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
-            let how = How { batch, threads, compiled: o.compiled, budget: o.memory_budget, foresight };
-            networks::network(*network, how)?
+            let compiled = o.compiled || o.session;
+            let how = How { batch, threads, compiled, budget: o.memory_budget, foresight };
+            networks::network(*network, how, o.session)?
         }
     };
     let report = measure(o, batch, threads, case)?;

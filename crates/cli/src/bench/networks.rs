@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use remat::nn::models::{Gpt, GptConfig, ResNet, ResNetConfig};
 use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Sgd, SgdOptions};
-use remat::runtime::{Device, DeviceOptions, Executable, Foresight, PlanTimes, Stats};
-use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
+use remat::runtime::{Device, DeviceOptions, Executable, Foresight, MemoryFigures, PlanTimes, Stats};
+use remat::tensor::{CompileOptions, Compiled, Session, Tensor, compile_with, no_grad};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
 use super::cases::{Case, Told};
@@ -185,6 +185,7 @@ impl Setup {
 enum Way {
     Eager(Function),
     Compiled(Compiled<Function>),
+    Session(Box<Session>, MemoryFigures),
 }
 
 struct Running {
@@ -204,7 +205,7 @@ const SETTLE_STEPS: usize = 10;
 const LOSSES: usize = 5;
 
 /// The network, run until it is warm. Errors: Budget; those of the network.
-pub(super) fn network(network: Network, how: How) -> Result<Box<dyn Case>> {
+pub(super) fn network(network: Network, how: How, in_session: bool) -> Result<Box<dyn Case>> {
     let dry = || Device::dry(DeviceOptions { threads: how.threads, ..DeviceOptions::default() });
     let mut plain = Setup::new(network, &dry()?, how.batch)?;
     let given: Vec<Tensor> = plain.x.clone();
@@ -220,6 +221,12 @@ pub(super) fn network(network: Network, how: How) -> Result<Box<dyn Case>> {
     let mut case = Running::new(way(network, how, &device, f), device, x);
     (case.flops, case.moved, case.told.budget_bytes) = (cost.flops, cost.bytes, budget_bytes);
     case.settle()?;
+    if in_session && let Way::Compiled(f) = &mut case.way {
+        let mut session = f.session(&case.x.iter().collect::<Vec<_>>())?;
+        let figures = session.executable()?.figures();
+        case.way = Way::Session(Box::new(session), figures);
+        case.run()?;
+    }
     Ok(Box::new(case))
 }
 
@@ -254,6 +261,7 @@ impl Running {
         let is_settled = |way: &Way, runs| match way {
             Way::Compiled(f) => f.is_settled(),
             Way::Eager(_) => !has_budget || runs >= SETTLE_STEPS,
+            Way::Session(..) => true,
         };
         while !is_settled(&self.way, runs) && Instant::now() < end {
             self.run()?;
@@ -266,13 +274,15 @@ impl Running {
     fn executable(&mut self) -> Result<Arc<Executable>> {
         match &mut self.way {
             Way::Compiled(f) => f.executable(&self.x.iter().collect::<Vec<_>>()),
+            Way::Session(s, _) => s.executable().cloned(),
             Way::Eager(_) => Err(Error::new(ErrorKind::Internal, "the network is not compiled")),
         }
     }
 
-    fn figure(&self, of: impl Fn(&remat::runtime::MemoryFigures) -> usize) -> usize {
+    fn figure(&self, of: impl Fn(&MemoryFigures) -> usize) -> usize {
         match &self.way {
             Way::Eager(_) => 0,
+            Way::Session(_, figures) => of(figures),
             Way::Compiled(f) => f.figures().last().map_or(0, of),
         }
     }
@@ -283,6 +293,7 @@ impl Case for Running {
         let y = match &mut self.way {
             Way::Eager(f) => f(&self.x)?,
             Way::Compiled(f) => f.call(&self.x.iter().collect::<Vec<_>>())?,
+            Way::Session(s, _) => return s.run(),
         };
         // Read by every run, for a step that reads is another one than a step that does not.
         if let Some(loss) = y.first().filter(|y| y.elems() == 1 && !self.device.is_dry()) {
@@ -305,7 +316,7 @@ impl Case for Running {
                     PlanTimes { planned_ns: planned_step_ns, base_ns: planned_base_ns, bound_ns: planned_bound_ns };
                 (Some(times), stats.followed_step_ns)
             }
-            Way::Eager(_) => (None, 0),
+            Way::Eager(_) | Way::Session(..) => (None, 0),
         };
         told
     }
