@@ -23,7 +23,7 @@ fn reordered(g: &Graph, takes: fn(&Graph, ValueId) -> bool) -> Patch {
         if within[id.index()] {
             continue;
         }
-        let mut chain = Chain { g, f, terms: Vec::new(), elems: 0 };
+        let mut chain = Chain { g, f, terms: Vec::new(), nodes: Vec::new(), elems: 0 };
         chain.collect(id, &mut within);
         if let Some(order) = chain.better() {
             chain.rewrite(id, &order, &mut patch);
@@ -47,6 +47,8 @@ struct Chain<'g> {
     f: BinaryFn,
     /// What is added up, from left to right.
     terms: Vec<ValueId>,
+    /// The nodes of the tree.
+    nodes: Vec<NodeId>,
     /// Elements that the tree computes as it stands.
     elems: usize,
 }
@@ -54,6 +56,7 @@ struct Chain<'g> {
 impl Chain<'_> {
     fn collect(&mut self, id: NodeId, within: &mut [bool]) {
         within[id.index()] = true;
+        self.nodes.push(id);
         let g = self.g;
         let n = g.node(id);
         if !n.x.iter().all(|v| is_constant(g, *v)) {
@@ -97,11 +100,18 @@ impl Chain<'_> {
         sum
     }
 
+    /// Each sum stands where the first node of the tree stood by which its terms are there: what dies early still does, and
+    /// what follows a product can still be taken by it.
     fn rewrite(&self, root: NodeId, order: &[ValueId], patch: &mut Patch) {
         let Some((first, rest)) = order.split_first() else { return };
         let op = Binary { f: self.f };
-        let join = |a, v: &ValueId| patch.node(op.clone(), &[a, PatchValue::Old(*v)], Some(root));
-        let y = rest.iter().fold(PatchValue::Old(*first), join);
+        let mut ready = self.g.producer(*first);
+        let mut y = PatchValue::Old(*first);
+        for v in rest {
+            ready = ready.max(self.g.producer(*v));
+            let place = self.nodes.iter().filter(|n| Some(**n) > ready).min().copied();
+            y = patch.node(op.clone(), &[y, PatchValue::Old(*v)], place.or(Some(root)));
+        }
         patch.replace(self.g.node(root).y[0], y);
     }
 }
