@@ -167,7 +167,9 @@ fn convolutions_by_blocks_stay_within_their_operands() {
 #[test]
 fn products_with_packed_weights_stay_within_their_operands() {
     let pool = Pool::new(2);
-    for ([m, k, n], block) in [([1, 5, 8], 8), ([13, 300, 24], 8), ([7, 17, 40], 8), ([50, 259, 48], 16), ([6, 1, 16], 16)] {
+    for ([m, k, n], block) in
+        [([1, 5, 8], 8), ([13, 300, 24], 8), ([7, 17, 40], 8), ([50, 259, 48], 16), ([6, 1, 16], 16)]
+    {
         let l = blocked::Linear::new(m, k, n, block).expect("whole blocks");
         let run = |[x, weights, y]: [&mut [f32]; 3], ws: &mut [u8]| {
             let (packed, bias) = weights.split_at(l.packed_len());

@@ -12,7 +12,8 @@ use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
 use remat_runtime::{
-    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, Observer, PlanTimes, padded,
+    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, Observer, PlanTimes,
+    padded,
 };
 use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
 

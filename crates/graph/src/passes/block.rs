@@ -19,7 +19,8 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 ///
 /// The order of a sum differs from that of the plain kernels, so results differ in their last digits.
 pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
-    let mut b = Block { g, cx, patch: Patch::new(), blocked: FxHashMap::default(), taken: vec![false; g.nodes().len()] };
+    let mut b =
+        Block { g, cx, patch: Patch::new(), blocked: FxHashMap::default(), taken: vec![false; g.nodes().len()] };
     for id in g.node_ids() {
         if !b.taken[id.index()] && g.node(id).after.is_empty() {
             b.node(id)?;
@@ -119,13 +120,8 @@ impl Block<'_> {
         let tail = Tail::of(g, id, |v, c| per_channel(g.fact(v), c));
         let mut bias = tail.bias.clone();
         bias.resize(weight_shape[0].next_multiple_of(block), 0.0);
-        let op = ConvBlocked {
-            taps: conv.taps,
-            weight: weight_shape,
-            block,
-            adds: tail.add.is_some(),
-            clamp: tail.clamp,
-        };
+        let op =
+            ConvBlocked { taps: conv.taps, weight: weight_shape, block, adds: tail.add.is_some(), clamp: tail.clamp };
         let x = if planar { PatchValue::Old(n.x[0]) } else { self.image(n.x[0], id) };
         let mut operands = vec![x, self.packed(packed), self.numbers(&bias)?];
         if let Some(add) = tail.add {
@@ -203,8 +199,7 @@ impl Tail {
     /// What follows the node `id`; `channels` gives a constant's numbers, one a channel or one for all, beside a value.
     fn of(g: &Graph, id: NodeId, channels: impl Fn(ValueId, &HostTensor) -> Option<Vec<f64>>) -> Tail {
         let y = g.fact(g.node(id).y[0]);
-        let mut tail =
-            Tail { bias: Vec::new(), add: None, clamp: None, end: g.node(id).y[0], nodes: SmallVec::new() };
+        let mut tail = Tail { bias: Vec::new(), add: None, clamp: None, end: g.node(id).y[0], nodes: SmallVec::new() };
         while tail.clamp.is_none()
             && let ([next], false) = (g.readers(tail.end), g.is_result(tail.end))
         {

@@ -147,7 +147,9 @@ impl OpDef for ConvBlocked {
         let plain = || op([40, 3, 7, 7], [2, 2], [3, 3], 1, false, Some([0.0, f64::INFINITY]));
         let bad = |op: ConvBlocked, kind| Sample::new(op, operands(&plain(), image(&[1, 3, 16, 16]))).fails(kind);
         vec![
-            Sample::new(one.clone(), vec![x.clone(), packed.clone(), bias.clone(), add]).gives(vec![y]).no_grad(INFERENCE_ONLY),
+            Sample::new(one.clone(), vec![x.clone(), packed.clone(), bias.clone(), add])
+                .gives(vec![y])
+                .no_grad(INFERENCE_ONLY),
             three(plain(), image(&[2, 3, 20, 17])),
             three(op([24, 20, 1, 1], [1, 1], [0, 0], 1, true, Some([0.0, 6.0])), image(&[2, 3, 5, 6, 8])),
             three(op([16, 8, 3, 3], [2, 2], [1, 1], 1, false, None), image(&[1, 1, 9, 8, 8])),

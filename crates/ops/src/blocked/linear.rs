@@ -87,7 +87,8 @@ impl OpDef for LinearPacked {
     const NAME: &'static str = "linear_packed";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |adds, clamp: Option<[f64; 2]>| LinearPacked { block: 8, adds, clamp: clamp.map(|c| c.map(Scalar::from)) };
+        let op =
+            |adds, clamp: Option<[f64; 2]>| LinearPacked { block: 8, adds, clamp: clamp.map(|c| c.map(Scalar::from)) };
         let w = |shape: &[usize]| wave(shape, 0.3);
         let ones = |n: usize| t(&vec![1.0f32; n], [n]);
         // two products of ones and ones: 1 x + 2 x, with a bias of 1
