@@ -128,6 +128,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<pointwise::Cast>(),
     Entry::of::<pointwise::Clamp>(),
     Entry::of::<pointwise::Fused>(),
+    Entry::of::<pointwise::FusedReduce>(),
     Entry::of::<pointwise::Compare>(),
     Entry::of::<pointwise::Fill>(),
     Entry::of::<pointwise::Unary>(),

@@ -99,8 +99,8 @@ pub use remat_runtime::{
     SessionOptions, Stats, ValueDump, Workspace,
 };
 pub use remat_tensor::{
-    CompileOptions, Compiled, GradCheckReport, IntoOperand, Session, Tensor, compile, compile_with, custom, grad,
-    grad_with, gradcheck, no_grad,
+    Collect, CompileOptions, Compiled, GradCheckReport, IntoOperand, ScanOptions, Session, Tensor, call, compile,
+    compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch, while_loop,
 };
 pub use remat_types::{DType, Error, ErrorKind, HostTensor, Shape, bf16, f16};
 

@@ -14,6 +14,7 @@ mod profile;
 mod remat;
 mod report;
 mod slab;
+pub mod structure;
 #[cfg(test)]
 mod testing;
 
@@ -23,6 +24,7 @@ pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, Rac
 pub mod tracing {
     pub use crate::eager::trace::{
         Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, refuse, trace,
+        trace_body,
     };
 }
 

@@ -31,7 +31,7 @@ pub trait StateCell: Send + Sync {
 }
 
 /// A cell that the running trace has seen, and the version it had.
-struct Seen {
+pub(crate) struct Seen {
     cell: Arc<dyn StateCell>,
     before: Tensor,
 }
@@ -60,11 +60,11 @@ pub fn see_cell(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
 }
 
 /// Puts the cells back as they were, also when the traced function fails or panics.
-struct Restores;
+pub(crate) struct Restores;
 
 impl Restores {
     /// Puts back every cell: those of which a run makes a new version come with it.
-    fn restore(&self) -> (Vec<Seen>, Vec<(Handle, Handle)>, bool) {
+    pub(crate) fn restore(&self) -> (Vec<Seen>, Vec<(Handle, Handle)>, bool) {
         let seen = SEEN.take();
         let mut updates = Vec::new();
         let mut left = false;

@@ -27,7 +27,8 @@ pub(super) fn lower(graph: &Graph, threads: usize, takeover: bool, parts: &Parts
     Ok(b.out)
 }
 
-/// How a run is cut: the outputs of each part, and the number of nodes up to its end.
+/// How a run is cut: the outputs of each part, and the number of nodes up to its end. None for a run in one piece.
+#[derive(Default)]
 pub(super) struct Parts<'p> {
     pub(super) outputs: &'p [Vec<usize>],
     pub(super) ends: &'p [usize],

@@ -227,7 +227,7 @@ impl Executable {
     /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by
     /// their op's estimate. Errors: those of [`Executable::new`].
     pub fn problem(&self, node_ns: &[Option<u64>]) -> Result<Spec> {
-        let lowered = build::lower(&self.graph, self.threads, false)?;
+        let lowered = build::lower(&self.graph, self.threads, false, &build::Parts::default())?;
         Ok(planned::spec(&lowered, self.threads, node_ns, planned::Extent::Run))
     }
 
