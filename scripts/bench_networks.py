@@ -26,6 +26,7 @@ import time
 from bench_conv import Peer, build, conditions, options, peer, write
 
 MARKS = ("<!-- network-table -->\n", "<!-- /network-table -->\n")
+INFERENCE_MARKS = ("<!-- inference-table -->\n", "<!-- /inference-table -->\n")
 # work, batch
 WORKS = [("train:mlp", 64), ("train:resnet18", 32), ("train:resnet50", 8), ("train:gpt", 8), ("model:resnet18", 1),
          ("model:resnet18", 8), ("model:resnet50", 1), ("model:resnet50", 8), ("model:mobilenetv2", 1),
@@ -247,7 +248,7 @@ def table(rows, peers, args, load):
 def more(ap):
     ap.add_argument("--peers", default="torch", type=lambda text: text.split(","),
                     help="with what forward passes are compared: torch, onnxruntime, openvino [torch]")
-    ap.add_argument("--inference-only", action="store_true", help="compiled forward passes alone")
+    ap.add_argument("--inference-only", action="store_true", help="compiled forward passes alone, a table of their own")
 
 
 def main():
@@ -269,7 +270,7 @@ def main():
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     if args.write:
-        write(args.write, text, MARKS)
+        write(args.write, text, INFERENCE_MARKS if args.inference_only else MARKS)
 
 
 if __name__ == "__main__":
