@@ -25,7 +25,7 @@ pub(super) fn lower(graph: &Graph, threads: usize, takeover: bool) -> Result<Low
 }
 
 /// Where a storage is while the offsets are not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Root {
     Given(Place),
     /// Index into the temporaries.
