@@ -117,8 +117,8 @@ def build():
 
 
 class Peer:
-    def __init__(self, python, script=__file__):
-        command = [python, str(pathlib.Path(script).resolve()), "--peer"]
+    def __init__(self, python, script=__file__, name="torch"):
+        command = [python, str(pathlib.Path(script).resolve()), "--peer", name]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.version = self.process.stdout.readline().strip()
 
@@ -181,8 +181,8 @@ def write(path, text, marks):
     path.write_text(head + marks[0] + text + marks[1] + rest.split(marks[1])[1])
 
 
-def options(doc, seconds, more=lambda ap: None, peer_args=0):
-    """The options of a comparison with PyTorch, and `more`; PyTorch's side may take arguments."""
+def options(doc, seconds, more=lambda ap: None, peer_args=None):
+    """The options of a comparison with PyTorch, and `more`; its side takes a name, or so many arguments."""
     ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--torch", default=sys.executable, help="a Python that has PyTorch and NumPy")
     ap.add_argument("--remat", help="the command, if it is built already")
@@ -192,8 +192,7 @@ def options(doc, seconds, more=lambda ap: None, peer_args=0):
     ap.add_argument("--only", default="", help="a regular expression of what to measure")
     ap.add_argument("--json", type=pathlib.Path, help="all figures")
     ap.add_argument("--write", type=pathlib.Path, help="Markdown file with the markers of the table")
-    how = {"nargs": peer_args} if peer_args else {"action": "store_true"}
-    ap.add_argument("--peer", help=argparse.SUPPRESS, **how)
+    ap.add_argument("--peer", nargs=peer_args, help=argparse.SUPPRESS)
     more(ap)
     return ap.parse_args()
 

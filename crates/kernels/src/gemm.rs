@@ -248,7 +248,7 @@ struct Rows<T>(*mut T);
 unsafe impl<T: Send> Sync for Rows<T> {}
 
 /// The elements of `workspace` from its first cache line boundary on.
-fn aligned<T: bytemuck::Pod>(workspace: &mut [u8]) -> &mut [T] {
+pub(crate) fn aligned<T: bytemuck::Pod>(workspace: &mut [u8]) -> &mut [T] {
     let skip = workspace.as_ptr().align_offset(blocked::ALIGN_BYTES);
     let Some(rest) = workspace.get_mut(skip..) else {
         return &mut [];

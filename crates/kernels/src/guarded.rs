@@ -3,6 +3,7 @@
 
 use std::ptr::NonNull;
 
+use crate::blocked::{self, Blocked, Start};
 use crate::conv::{self, Conv2d};
 use crate::gemm::{MatRef, gemm, gemm_workspace_bytes};
 use crate::pool::Pool;
@@ -123,5 +124,59 @@ fn products_stay_within_their_operands() {
             };
             at_both_ends([m * k, k * n, m * n], product, gemm_workspace_bytes::<f32>(m, n, k, 2));
         }
+    }
+}
+
+#[test]
+fn convolutions_by_blocks_stay_within_their_operands() {
+    let pool = Pool::new(2);
+    // images, channels, height, width, output channels, kernel, stride, padding, groups, plain input
+    let cases = [
+        [2, 5, 7, 7, 9, 1, 1, 0, 1, 0],
+        [1, 16, 9, 11, 40, 1, 2, 0, 1, 0],
+        [2, 3, 13, 17, 8, 3, 1, 1, 1, 1],
+        [1, 3, 23, 21, 24, 7, 2, 3, 1, 1],
+        [2, 70, 4, 4, 33, 3, 2, 1, 1, 0],
+        [3, 32, 7, 7, 16, 3, 1, 1, 1, 0],
+        [2, 64, 9, 10, 32, 3, 1, 1, 2, 0],
+        [1, 8, 6, 31, 8, 3, 1, 0, 1, 0],
+        [2, 9, 7, 7, 9, 3, 1, 1, 9, 0],
+        [2, 20, 14, 15, 20, 3, 2, 1, 20, 0],
+        [1, 8, 33, 29, 8, 5, 1, 2, 8, 0],
+        [1, 8, 9, 30, 8, 4, 3, 2, 8, 0],
+    ];
+    for (case, block) in cases.into_iter().flat_map(|case| [(case, 8), (case, 16)]) {
+        let [n, c, h, w, k, r, s, p, g, planar] = case;
+        let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], [p; 2], [1; 2], g).expect("the sizes fit");
+        let b = Blocked::new(geom, block, planar == 1).expect("groups suit blocks");
+        for adds in [false, true] {
+            let run = |[x, weights, y]: [&mut [f32]; 3], ws: &mut [u8]| {
+                let (packed, bias) = weights.split_at(b.packed_len());
+                let start = if adds { Start::AddHeld } else { Start::Zero };
+                if !adds {
+                    y.fill(f32::NAN);
+                }
+                b.run(&pool, x, packed, bias, &start, Some([0.0, 6.0]), y, ws);
+                y.to_vec()
+            };
+            at_both_ends([b.x_len(), b.packed_len() + b.bias_len(), b.y_len()], run, b.workspace_bytes(2));
+        }
+    }
+}
+
+#[test]
+fn products_with_packed_weights_stay_within_their_operands() {
+    let pool = Pool::new(2);
+    for ([m, k, n], block) in
+        [([1, 5, 8], 8), ([13, 300, 24], 8), ([7, 17, 40], 8), ([50, 259, 48], 16), ([6, 1, 16], 16)]
+    {
+        let l = blocked::Linear::new(m, k, n, block).expect("whole blocks");
+        let run = |[x, weights, y]: [&mut [f32]; 3], ws: &mut [u8]| {
+            let (packed, bias) = weights.split_at(l.packed_len());
+            y.fill(f32::NAN);
+            l.run(&pool, x, packed, bias, &Start::Zero, None, y, ws);
+            y.to_vec()
+        };
+        at_both_ends([m * k, k * n + n, m * n], run, l.workspace_bytes());
     }
 }

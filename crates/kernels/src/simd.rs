@@ -59,6 +59,8 @@ pub(crate) trait Simd: Copy {
     /// `self * b + c`
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
+    /// Each lane moved into `low ..= high`, where `low <= high`; NaN stays.
+    unsafe fn clamp(self, low: Self, high: Self) -> Self;
     /// The first `n <= LANES` lanes from `p`, zeros in the others; only those `n` elements need to be readable.
     unsafe fn load_first(p: *const Self::Elem, n: usize) -> Self;
     /// Asks for the cache line of `p`, which may be any address.
@@ -75,7 +77,7 @@ pub(crate) struct Wide<T, const N: usize>([T; N]);
 
 impl<T, const N: usize> Simd for Wide<T, N>
 where
-    T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + 'static,
+    T: Copy + Default + PartialOrd + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + 'static,
 {
     type Elem = T;
     const LANES: usize = N;
@@ -110,6 +112,15 @@ where
         out
     }
     #[inline(always)]
+    unsafe fn clamp(self, low: Self, high: Self) -> Self {
+        let mut out = self;
+        for i in 0..N {
+            out.0[i] = if out.0[i] < low.0[i] { low.0[i] } else { out.0[i] };
+            out.0[i] = if out.0[i] > high.0[i] { high.0[i] } else { out.0[i] };
+        }
+        out
+    }
+    #[inline(always)]
     unsafe fn load_first(p: *const T, n: usize) -> Self {
         let mut out = [T::default(); N];
         for (i, x) in out.iter_mut().enumerate().take(n) {
@@ -123,7 +134,7 @@ where
 /// Implements [`Simd`] for a vector register type by naming its intrinsics.
 #[cfg(target_arch = "x86_64")]
 macro_rules! vector {
-    ($vector:ty, $elem:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident, $first:expr) => {
+    ($vector:ty, $elem:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident, $max:ident, $min:ident, $first:expr) => {
         impl Simd for $vector {
             type Elem = $elem;
             const LANES: usize = $lanes;
@@ -151,6 +162,11 @@ macro_rules! vector {
             unsafe fn add(self, other: Self) -> Self {
                 // SAFETY: as for `splat`.
                 unsafe { std::arch::x86_64::$add(self, other) }
+            }
+            #[inline(always)]
+            unsafe fn clamp(self, low: Self, high: Self) -> Self {
+                // SAFETY: as for `splat`. Of a pair with a NaN the instructions give the second operand.
+                unsafe { std::arch::x86_64::$min(high, std::arch::x86_64::$max(low, self)) }
             }
             #[inline(always)]
             unsafe fn load_first(p: *const $elem, n: usize) -> Self {
@@ -207,6 +223,8 @@ mod x86 {
         _mm256_storeu_ps,
         _mm256_fmadd_ps,
         _mm256_add_ps,
+        _mm256_max_ps,
+        _mm256_min_ps,
         first_ps
     );
     vector!(
@@ -218,6 +236,8 @@ mod x86 {
         _mm256_storeu_pd,
         _mm256_fmadd_pd,
         _mm256_add_pd,
+        _mm256_max_pd,
+        _mm256_min_pd,
         first_pd
     );
     vector!(
@@ -229,6 +249,8 @@ mod x86 {
         _mm512_storeu_ps,
         _mm512_fmadd_ps,
         _mm512_add_ps,
+        _mm512_max_ps,
+        _mm512_min_ps,
         first_ps512
     );
     vector!(
@@ -240,6 +262,8 @@ mod x86 {
         _mm512_storeu_pd,
         _mm512_fmadd_pd,
         _mm512_add_pd,
+        _mm512_max_pd,
+        _mm512_min_pd,
         first_pd512
     );
 }
@@ -256,6 +280,29 @@ mod tests {
             unsafe { V::load_first(from.as_ptr(), n).store(out.as_mut_ptr()) };
             let want = (0..V::LANES).map(|i| if i < n { (i + 1) as f32 } else { 0.0 });
             assert!(out.iter().copied().eq(want), "{n}: {out:?}");
+        }
+    }
+
+    fn lanes_are_moved_into_the_range<V: Simd<Elem = f32>>() {
+        let mut x = [-7.0, 0.5, 9.0, f32::NAN].repeat(V::LANES / 4);
+        // SAFETY: a vector is readable and writable; the callers check the instruction set.
+        unsafe { V::load(x.as_ptr()).clamp(V::splat(0.0), V::splat(6.0)).store(x.as_mut_ptr()) };
+        for x in x.chunks(4) {
+            assert_eq!(x[..3], [0.0, 0.5, 6.0]);
+            assert!(x[3].is_nan());
+        }
+    }
+
+    #[test]
+    fn clamps() {
+        for isa in Isa::all() {
+            match isa {
+                Isa::Portable => lanes_are_moved_into_the_range::<Wide<f32, 8>>(),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => lanes_are_moved_into_the_range::<std::arch::x86_64::__m256>(),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => lanes_are_moved_into_the_range::<std::arch::x86_64::__m512>(),
+            }
         }
     }
 

@@ -36,9 +36,14 @@ impl Rng {
     #[track_caller]
     pub fn next_host_key(&mut self) -> Result<HostTensor> {
         remat_runtime::tracing::refuse("drawing a key from an `Rng` (an `RngCell` draws one in every run)");
-        let key = HostTensor::from_slice(&[self.seed, self.counter], [2])?;
+        HostTensor::from_slice(&self.draw(), [2])
+    }
+
+    /// The two words of the next key.
+    pub(crate) fn draw(&mut self) -> [u64; 2] {
+        let key = [self.seed, self.counter];
         self.counter = self.counter.wrapping_add(1);
-        Ok(key)
+        key
     }
 
     /// The next key on `device`: `u64 [2]`. Errors: Closed.

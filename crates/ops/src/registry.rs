@@ -91,10 +91,17 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-use crate::{conv, index, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
+use crate::{blocked, conv, index, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
 
 /// One line per op.
 static BUILTIN: &[Entry] = &[
+    Entry::of::<blocked::ConvBlocked>(),
+    Entry::of::<blocked::FromBlocked>(),
+    Entry::of::<blocked::LinearPacked>(),
+    Entry::of::<blocked::MaxPoolBlocked>(),
+    Entry::of::<blocked::PackConv>(),
+    Entry::of::<blocked::PackLinear>(),
+    Entry::of::<blocked::ToBlocked>(),
     Entry::of::<conv::Conv2d>(),
     Entry::of::<conv::Conv2dInputGrad>(),
     Entry::of::<conv::Conv2dWeightGrad>(),
@@ -121,6 +128,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<pointwise::Cast>(),
     Entry::of::<pointwise::Clamp>(),
     Entry::of::<pointwise::Fused>(),
+    Entry::of::<pointwise::FusedReduce>(),
     Entry::of::<pointwise::Compare>(),
     Entry::of::<pointwise::Fill>(),
     Entry::of::<pointwise::Unary>(),

@@ -94,10 +94,13 @@ pub use remat_runtime as runtime;
 pub use remat_tensor as tensor;
 pub use remat_types as types;
 
-pub use remat_runtime::{AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, Scope, Stats};
+pub use remat_runtime::{
+    AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, NanCheck, Observer, RangeCheck, Scope,
+    SessionOptions, Stats, ValueDump, Workspace,
+};
 pub use remat_tensor::{
-    CompileOptions, Compiled, GradCheckReport, IntoOperand, Tensor, compile, compile_with, custom, grad, grad_with,
-    gradcheck, no_grad,
+    Collect, CompileOptions, Compiled, GradCheckReport, IntoOperand, ScanOptions, Session, Tensor, call, compile,
+    compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch, while_loop,
 };
 pub use remat_types::{DType, Error, ErrorKind, HostTensor, Shape, bf16, f16};
 

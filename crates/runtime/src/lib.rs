@@ -14,6 +14,7 @@ mod profile;
 mod remat;
 mod report;
 mod slab;
+pub mod structure;
 #[cfg(test)]
 mod testing;
 
@@ -22,12 +23,16 @@ pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, Rac
 /// Tracing of eager programs into graphs.
 pub mod tracing {
     pub use crate::eager::trace::{
-        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, is_tracing, refuse, trace,
+        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, refuse, trace,
+        trace_body,
     };
 }
 
 pub use eager::{Channel, Charge, Device, Handle, NotUpdated, Scope, TensorId};
-pub use executable::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
+pub use executable::{
+    Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
+    Session, SessionMemory, SessionOptions, ValueDump, ValueView, Workspace,
+};
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
 pub use remat::{

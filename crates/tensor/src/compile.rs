@@ -1,5 +1,7 @@
 //! Compiled functions: traced once for each set of input types, then run as one op.
 
+mod session;
+
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -10,12 +12,15 @@ use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
 use remat_runtime::{
-    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, PlanTimes, padded,
+    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, Observer, PlanTimes,
+    padded,
 };
 use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
 
 use crate::Tensor;
 use crate::tape::{Leaf, lock};
+
+pub use session::Session;
 
 /// A tensor that outlives a run and is replaced by updates: what a parameter is to a compiled function.
 pub trait StateCell: Send + Sync {
@@ -26,7 +31,7 @@ pub trait StateCell: Send + Sync {
 }
 
 /// A cell that the running trace has seen, and the version it had.
-struct Seen {
+pub(crate) struct Seen {
     cell: Arc<dyn StateCell>,
     before: Tensor,
 }
@@ -55,11 +60,11 @@ pub fn see_cell(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
 }
 
 /// Puts the cells back as they were, also when the traced function fails or panics.
-struct Restores;
+pub(crate) struct Restores;
 
 impl Restores {
     /// Puts back every cell: those of which a run makes a new version come with it.
-    fn restore(&self) -> (Vec<Seen>, Vec<(Handle, Handle)>, bool) {
+    pub(crate) fn restore(&self) -> (Vec<Seen>, Vec<(Handle, Handle)>, bool) {
         let seen = SEEN.take();
         let mut updates = Vec::new();
         let mut left = false;
@@ -85,6 +90,7 @@ impl Drop for Restores {
 }
 
 /// Where a state of the graph comes from at each run.
+#[derive(Clone)]
 enum State {
     /// A tensor that the function uses and never replaces.
     Fixed(Handle),
@@ -103,7 +109,7 @@ struct Entry {
     /// The updated cells by address, as indices into the states: every run locks in this order.
     order: Vec<usize>,
     host_inputs: Vec<HostInput>,
-    guards: Vec<Guard>,
+    guards: Arc<Vec<Guard>>,
     marks_step: bool,
     outputs: usize,
     replan: Replan,
@@ -155,6 +161,7 @@ pub struct Compiled<F> {
     /// The one used last stands last.
     entries: Vec<Entry>,
     traces: usize,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// Compiles a function on tensors of `device`.
@@ -187,7 +194,7 @@ pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
     options: CompileOptions,
     f: F,
 ) -> Compiled<F> {
-    Compiled { device: device.clone(), f, options, entries: Vec::new(), traces: 0 }
+    Compiled { device: device.clone(), f, options, entries: Vec::new(), traces: 0, observer: None }
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -237,6 +244,13 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.entries.iter().all(|e| matches!(e.replan, Replan::Done))
     }
 
+    /// Shows every value that runs compute to `observer`, until the next call of this; `None` ends it. What it refuses
+    /// fails the run. Views take no call and are not shown.
+    pub fn observe(&mut self, observer: Option<Arc<dyn Observer>>) {
+        self.entries.iter().for_each(|e| e.executable.observe(observer.clone()));
+        self.observer = observer;
+    }
+
     /// What the planner promised for the form used last; `None` if it runs without a limit that binds.
     pub fn plan_times(&self) -> Option<PlanTimes> {
         self.entries.last().and_then(|e| e.executable.plan_times())
@@ -265,6 +279,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             }
             None => {
                 let e = self.trace(x)?;
+                e.executable.observe(self.observer.clone());
                 self.entries.push(e);
                 if self.entries.len() > MAX_ENTRIES {
                     self.entries.remove(0);
@@ -348,6 +363,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         };
         let mut order: Vec<usize> = (0..states.len()).filter(|i| address(i).is_some()).collect();
         order.sort_by_key(address);
+        let guards = Arc::new(guards);
         Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan })
     }
 }
@@ -410,6 +426,7 @@ impl Entry {
                 if let Ok(Ok(new)) = thread.join()
                     && new.predicted_ns(&times) < self.executable.predicted_ns(&times)
                 {
+                    new.observe(self.executable.observer());
                     self.executable = Arc::new(new);
                     self.op = OpRef::from_shared(self.executable.clone());
                 }
@@ -421,8 +438,9 @@ impl Entry {
 
     fn run(&self, channel: &Channel, x: &[&Tensor], site: CallSite) -> Result<Vec<Tensor>> {
         let mut handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
-        for f in &self.host_inputs {
-            handles.push(channel.put(&f()?)?);
+        let g = self.executable.graph();
+        for (f, v) in self.host_inputs.iter().zip(&g.inputs()[x.len()..]) {
+            handles.push(channel.put(&tracing::host_value(g.fact(*v), f)?)?);
         }
         let mut slots: Vec<Option<MutexGuard<'_, Option<Tensor>>>> = self.states.iter().map(|_| None).collect();
         for &i in &self.order {
@@ -442,7 +460,9 @@ impl Entry {
         let facts: SmallVec<[&Fact; 4]> = handles.iter().map(Handle::fact).collect();
         self.executable.infer(&facts)?;
         drop(facts);
-        let mut replaces: SmallVec<[Option<u16>; 2]> = SmallVec::from_elem(None, self.outputs);
+        // A function without updates is an op like any other: an earlier failure does not hold it back.
+        let kept = if self.executable.updates().is_empty() { 0 } else { self.outputs };
+        let mut replaces: SmallVec<[Option<u16>; 2]> = SmallVec::from_elem(None, kept);
         for (i, _) in self.executable.updates() {
             let i = u16::try_from(*i);
             replaces.push(Some(i.map_err(|_| Error::new(ErrorKind::Arity, "more than 65,535 inputs and states"))?));

@@ -9,12 +9,14 @@ mod compile;
 mod gradcheck;
 mod methods;
 mod site;
+mod structure;
 mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
-pub use compile::{CompileOptions, Compiled, StateCell, compile, compile_with, see_cell};
+pub use compile::{CompileOptions, Compiled, Session, StateCell, compile, compile_with, see_cell};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::{IntoOperand, Span};
+pub use structure::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use tape::{NoGrad, is_recording, no_grad};
 pub use tensor::Tensor;

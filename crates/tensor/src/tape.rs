@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_ops::{BackwardKey, OpRef};
-use remat_runtime::{Channel, Device, Handle};
+use remat_runtime::{Channel, Device, Handle, tracing};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 
 use crate::Tensor;
@@ -176,6 +176,9 @@ pub(crate) fn apply_on(
     site: CallSite,
 ) -> Result<SmallVec<[Tensor; 2]>> {
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {
+        if tracing::is_tracing() {
+            crate::structure::note(&x);
+        }
         // Pushes, as in the channel: collecting into a SmallVec costs several times as much.
         let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();
         x.into_iter().for_each(|t| handles.push(t.handle));

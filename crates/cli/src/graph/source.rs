@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use remat::graph::ir::Graph;
 use remat::nn::InitCx;
-use remat::ops::Registry;
 use remat::runtime::{Device, DeviceOptions, Executable, ExecutableOptions};
 use remat::tensor::{Tensor, compile, no_grad};
 use remat::types::{Error, ErrorKind, Result};
@@ -98,7 +97,7 @@ pub(super) fn threads() -> usize {
 fn read(path: &Path) -> Result<Graph> {
     let in_file = |e: Error| e.context(path.display());
     let bytes = std::fs::read(path).map_err(|e| in_file(e.into()))?;
-    let registry = Registry::builtin();
+    let registry = remat::runtime::structure::registry();
     if !bytes.starts_with(b"remat.graph") {
         return Graph::from_bytes(&bytes, &registry).map_err(in_file);
     }

@@ -9,12 +9,16 @@
 //! run.
 
 mod builder;
+mod depends;
 mod evaluate;
+mod gradient;
+mod order;
 mod parse;
 mod patch;
 mod picture;
 mod reach;
 mod serial;
+pub mod symbolic;
 mod text;
 mod verify;
 
@@ -29,6 +33,7 @@ use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec
 use rustc_hash::FxHashMap;
 
 pub use builder::Builder;
+pub use depends::ShapeDepends;
 pub use evaluate::Values;
 pub use patch::{Patch, PatchNode, PatchValue};
 pub use reach::Reach;

@@ -37,7 +37,7 @@ pub fn absorb(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     Ok(patch)
 }
 
-fn constant(g: &Graph, v: ValueId) -> Option<&HostTensor> {
+pub(super) fn constant(g: &Graph, v: ValueId) -> Option<&HostTensor> {
     match &g.value(v).origin {
         Origin::Constant(data) => Some(data),
         _ => None,
@@ -73,7 +73,7 @@ impl Affine {
 
 /// The numbers of a constant that is one a channel of `x`, or one for all: channels are the second axis of an image and
 /// the last of a matrix.
-fn per_channel(x: &Fact, c: &HostTensor) -> Option<Vec<f64>> {
+pub(super) fn per_channel(x: &Fact, c: &HostTensor) -> Option<Vec<f64>> {
     let axis = channel_axis(x)?;
     let after = x.rank() - 1 - axis;
     let shape = c.shape();

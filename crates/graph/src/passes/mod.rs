@@ -4,18 +4,27 @@
 //! | level | passes | what may change |
 //! |---|---|---|
 //! | 0 | none | nothing |
-//! | 1 | [`merge`], [`cancel`], [`simplify`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, [`fold`] and [`fuse`] | as level 1 |
-//! | 3 | those, and [`absorb`] | the last digits |
+//! | 1 | [`merge`], [`cancel`], [`simplify`], [`delay`] | nothing but time: every value keeps its bits, NaN's payload excepted |
+//! | 2 | those, [`reorder`], [`fold`], [`recast`], [`fuse`] and [`fuse_reduce`] | as level 1 |
+//! | 3 | those, [`delay_sums`], [`reorder_floats`], [`absorb`] and [`block`] | the last digits |
+//!
+//! [`halve`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
 //!
 //! All passes of a phase run in turns until none finds anything; then the next phase begins. What is fused is not looked
-//! into again, so fusing comes last.
+//! into again, so fusing comes last; before it, [`block`] packs weights that nothing changes any more; what [`recast`] makes
+//! twice, [`merge`] would make one again.
 
 mod absorb;
+mod block;
 mod cancel;
+mod delay;
 mod fold;
 mod fuse;
+mod fuse_reduce;
+mod halve;
 mod merge;
+mod recast;
+mod reorder;
 mod simplify;
 mod verify;
 
@@ -23,15 +32,21 @@ mod verify;
 mod tests;
 
 use remat_kernels::pool::Pool;
-use remat_types::Result;
+use remat_types::{DType, Result};
 
 pub use absorb::absorb;
+pub use block::block;
 pub use cancel::cancel;
+pub use delay::{delay, delay_sums};
 pub use fold::fold;
 pub use fuse::fuse;
+pub use fuse_reduce::fuse_reduce;
+pub use halve::halve;
 pub use merge::merge;
+pub use recast::recast;
+pub use reorder::{reorder, reorder_floats};
 pub use simplify::simplify;
-pub use verify::{CLOSE, Difference, verify};
+pub use verify::{CLOSE, Difference, HALF_ROUNDINGS, verify};
 
 use crate::ir::{Graph, Patch};
 
@@ -44,11 +59,13 @@ pub struct PassOptions {
     pub fold_bytes: usize,
     /// Allows what changes the sign of zeros: `x + 0` becomes `x`. Off unless set.
     pub fast_math: bool,
+    /// F16 or BF16 to store values of f32 as: see [`halve`] for what that rounds. Unset, every value keeps its dtype.
+    pub half: Option<DType>,
 }
 
 impl Default for PassOptions {
     fn default() -> Self {
-        PassOptions { level: 2, fold_bytes: 1 << 20, fast_math: false }
+        PassOptions { level: 2, fold_bytes: 1 << 20, fast_math: false, half: None }
     }
 }
 
@@ -60,6 +77,17 @@ pub struct PassCx<'a> {
     pub pool: &'a Pool,
 }
 
+/// How far a pass may move values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moves {
+    /// Not a bit; NaN's payload excepted.
+    Nothing,
+    /// Last digits of sums and products, within [`CLOSE`].
+    LastDigits,
+    /// As far as storing them in [`PassOptions::half`] does.
+    Halves,
+}
+
 /// A pass.
 #[derive(Clone, Copy)]
 pub struct Pass {
@@ -69,24 +97,33 @@ pub struct Pass {
     pub level: u8,
     /// The phase in which it runs, from 0.
     pub phase: u8,
-    /// True if values keep their bits; false if their last digits may change.
-    pub exact: bool,
+    /// What becomes of values.
+    pub moves: Moves,
     /// The change that it would make.
     pub run: fn(&Graph, &PassCx<'_>) -> Result<Patch>,
 }
 
 /// Every pass, in the order in which they run.
+#[rustfmt::skip]
 pub const PASSES: &[Pass] = &[
-    Pass { name: "merge", level: 1, phase: 0, exact: true, run: merge },
-    Pass { name: "cancel", level: 1, phase: 0, exact: true, run: cancel },
-    Pass { name: "simplify", level: 1, phase: 0, exact: true, run: simplify },
-    Pass { name: "fold", level: 2, phase: 0, exact: true, run: fold },
-    Pass { name: "absorb", level: 3, phase: 0, exact: false, run: absorb },
-    Pass { name: "fuse", level: 2, phase: 1, exact: true, run: fuse },
+    Pass { name: "merge", level: 1, phase: 0, moves: Moves::Nothing, run: merge },
+    Pass { name: "cancel", level: 1, phase: 0, moves: Moves::Nothing, run: cancel },
+    Pass { name: "simplify", level: 1, phase: 0, moves: Moves::Nothing, run: simplify },
+    Pass { name: "delay", level: 1, phase: 0, moves: Moves::Nothing, run: delay },
+    Pass { name: "delay_sums", level: 3, phase: 0, moves: Moves::LastDigits, run: delay_sums },
+    Pass { name: "reorder", level: 2, phase: 0, moves: Moves::Nothing, run: reorder },
+    Pass { name: "reorder_floats", level: 3, phase: 0, moves: Moves::LastDigits, run: reorder_floats },
+    Pass { name: "fold", level: 2, phase: 0, moves: Moves::Nothing, run: fold },
+    Pass { name: "absorb", level: 3, phase: 0, moves: Moves::LastDigits, run: absorb },
+    Pass { name: "halve", level: 1, phase: 1, moves: Moves::Halves, run: halve },
+    Pass { name: "block", level: 3, phase: 2, moves: Moves::LastDigits, run: block },
+    Pass { name: "recast", level: 2, phase: 3, moves: Moves::Nothing, run: recast },
+    Pass { name: "fuse", level: 2, phase: 4, moves: Moves::Nothing, run: fuse },
+    Pass { name: "fuse_reduce", level: 2, phase: 5, moves: Moves::Nothing, run: fuse_reduce },
 ];
 
 /// Phases of [`PASSES`].
-const PHASES: u8 = 2;
+const PHASES: u8 = 6;
 
 /// A change that a pass made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

@@ -8,6 +8,9 @@ use super::*;
 use crate::ir::{Builder, ValueId};
 use crate::plan::rng::Rng;
 
+mod arith;
+mod block;
+
 /// A graph in the making that takes what a test wants to see changed.
 struct Make(Builder);
 

@@ -1,6 +1,6 @@
-use remat_types::{HostTensor, Result};
+use remat_types::{DType, HostTensor, Result};
 
-use super::{PassCx, optimize_with};
+use super::{Moves, PassCx, PassOptions, optimize_with};
 use crate::ir::{Graph, Values};
 
 /// The first place at which an optimised graph computes something else.
@@ -26,8 +26,9 @@ impl std::fmt::Display for Difference {
 }
 
 /// Runs the raw graph and the graph after every pass on the same data, and gives the first difference, if there is one.
-/// NaN equals NaN. Everything else is compared by bits after an exact pass, and after another one within [`CLOSE`] of the
-/// largest magnitude of its tensor; what comes later is compared with what that pass gave.
+/// NaN equals NaN. Everything else is compared by bits after a pass that moves nothing, and after another one within
+/// [`CLOSE`], or [`HALF_ROUNDINGS`] roundings to half, of the largest magnitude of its tensor; what comes later is compared
+/// with what that pass gave.
 ///
 /// Errors: those of [`Graph::evaluate`].
 pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &PassCx<'_>) -> Result<Option<Difference>> {
@@ -38,8 +39,8 @@ pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &Pass
         if found.is_none() {
             let values = after.evaluate(inputs, states, cx.pool)?;
             let given = results(after, &values);
-            found = differs(pass.name, &wanted, &given, if pass.exact { 0.0 } else { CLOSE });
-            if !pass.exact {
+            found = differs(pass.name, &wanted, &given, close(pass.moves, cx.options));
+            if pass.moves != Moves::Nothing {
                 wanted = given;
             }
         }
@@ -51,6 +52,19 @@ pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &Pass
 /// How far a pass that is not exact may move an element, relative to the largest magnitude of its tensor: sums of some
 /// thousand products in f32 end within it.
 pub const CLOSE: f64 = 1e-5;
+
+/// How many times what comes out may have been rounded to f16 or bf16, relative to the largest magnitude of its tensor.
+/// Roundings go either way, so that what comes of a network of some tens of layers ends within it.
+pub const HALF_ROUNDINGS: f64 = 8.0;
+
+fn close(moves: Moves, options: &PassOptions) -> f64 {
+    match (moves, options.half) {
+        (Moves::Nothing, _) => 0.0,
+        (Moves::LastDigits, _) => CLOSE,
+        (Moves::Halves, Some(DType::BF16)) => HALF_ROUNDINGS / 256.0,
+        (Moves::Halves, _) => HALF_ROUNDINGS / 2048.0,
+    }
+}
 
 /// Outputs and next states with their names.
 fn results(g: &Graph, values: &Values) -> Vec<(String, HostTensor)> {

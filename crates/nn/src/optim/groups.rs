@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_runtime::{Device, Kind, tracing};
 use remat_tensor::Tensor;
-use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
+use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{LearningRate, Optimizer};
@@ -133,7 +133,10 @@ impl<R: Rule> Grouped<R> {
         for (slot, grad) in g.slots.iter().zip(grads) {
             let Some(grad) = grad else { continue };
             let shared = g.rule.clone();
-            let rate = Arc::new(move || Ok(HostTensor::scalar(lock(&shared).lr() as f32)));
+            let rate = Arc::new(move |to: &mut [u8]| {
+                to.copy_from_slice(&(lock(&shared).lr() as f32).to_ne_bytes());
+                Ok(())
+            });
             let channel = slot.parameter.device().channel();
             let lr = tracing::host_input(&channel, Fact::new(DType::F32, Shape::scalar()), rate)?;
             rule.step(slot, grad, Tensor::from_handle(lr)).map_err(|e| e.context(&slot.name))?;

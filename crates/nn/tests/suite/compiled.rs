@@ -11,17 +11,17 @@ use remat_types::{ErrorKind, HostTensor, Result};
 use crate::support::{cpu, host, tensor, wave32};
 
 /// Names and bytes of tensors.
-type Bits = Vec<(String, Vec<u8>)>;
+pub(crate) type Bits = Vec<(String, Vec<u8>)>;
 
 /// Convolution, batch norm, dropout, a skip connection, pooling, a linear layer.
-struct Net {
+pub(crate) struct Net {
     device: Device,
-    layers: Sequential,
+    pub(crate) layers: Sequential,
     head: Sequential,
 }
 
 impl Net {
-    fn new(device: &Device) -> Net {
+    pub(crate) fn new(device: &Device) -> Net {
         let cx = &mut InitCx::new(device, 3);
         let mut rng = Rng::new(5);
         let layers = Sequential::new()
@@ -33,32 +33,32 @@ impl Net {
         Net { device: device.clone(), layers, head }
     }
 
-    fn parameters(&self) -> Vec<(String, Parameter)> {
+    pub(crate) fn parameters(&self) -> Vec<(String, Parameter)> {
         let mut all = self.layers.named_parameters();
         all.extend(self.head.named_parameters().into_iter().map(|(n, p)| (format!("head.{n}"), p)));
         all
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = self.layers.forward(x)?;
         let z = (&y + &y.tanh()?)?;
         self.head.forward(&z)
     }
 
-    fn batch(&self, n: usize, step: usize) -> (Tensor, Tensor) {
+    pub(crate) fn batch(&self, n: usize, step: usize) -> (Tensor, Tensor) {
         let x = tensor(&self.device, &wave32(n * 2 * 36, step as f64), [n, 2, 6, 6]);
         let labels: Vec<i64> = (0..n).map(|i| ((i + step) % 3) as i64).collect();
         (x, Tensor::new(&self.device, &labels, [n]).expect("fits"))
     }
 
-    fn bits(&self) -> Bits {
+    pub(crate) fn bits(&self) -> Bits {
         let mut all = self.layers.state_dict().expect("values");
         all.extend(self.head.state_dict().expect("values").into_iter().map(|(n, t)| (format!("head.{n}"), t)));
         all.into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect()
     }
 }
 
-fn step(net: &Net, o: &mut dyn Optimizer, x: &Tensor, labels: &Tensor) -> Result<Tensor> {
+pub(crate) fn step(net: &Net, o: &mut dyn Optimizer, x: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let loss = net.forward(x)?.cross_entropy(labels)?;
     loss.backward()?;
     clip_grad_norm(&net.parameters().into_iter().map(|(_, p)| p).collect::<Vec<_>>(), 5.0)?;

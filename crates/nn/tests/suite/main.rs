@@ -10,5 +10,6 @@ mod loader;
 mod models;
 mod optim;
 mod parameters;
+mod sessions;
 mod support;
 mod training;

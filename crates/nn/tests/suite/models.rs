@@ -6,7 +6,7 @@ use remat_nn::models::*;
 use remat_nn::*;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, compile, no_grad};
-use remat_types::{DType, ErrorKind, HostTensor, Shape, read_safetensors};
+use remat_types::{DType, ErrorKind, HostTensor, Result, Shape, read_safetensors};
 
 use crate::support::{assert_close, cpu, set, tensor, values, wave, wave32};
 
@@ -233,4 +233,61 @@ fn a_tied_head_trains_the_table() {
     gpt.loss(&tokens, &tokens).expect("fits").backward().expect("tracked");
     let dw = values(&parameters["tokens.weight"].grad().expect("a gradient"));
     assert!(dw[4..].iter().any(|g| *g != 0.0), "rows of tokens that were not read have one through the head: {dw:?}");
+}
+
+/// Workspace and its lower bound, in inference and in a training step, on a device without memory.
+fn workspaces<L: Layer + 'static>(
+    make: impl FnOnce(&mut InitCx) -> L,
+    x: impl Into<Shape>,
+    dtype: DType,
+) -> [(usize, usize); 2] {
+    let d = Device::dry(DeviceOptions { threads: 2, ..DeviceOptions::default() }).expect("no memory");
+    let net = make(&mut InitCx::new(&d, 1));
+    let x = Tensor::zeros(&d, x, dtype).expect("small");
+    let of = |f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>, x: &[&Tensor]| {
+        let figures = compile(&d, f).executable(x).expect("it traces").figures();
+        (figures.arena_bytes, figures.lower_bound_bytes)
+    };
+    net.eval();
+    let infer = of(
+        &mut |x| {
+            Ok(vec![{
+                let _quiet = no_grad();
+                net.forward(&x[0])?
+            }])
+        },
+        &[&x],
+    );
+    net.train();
+    let mut sgd = Sgd::new(net.named_parameters(), SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() })
+        .expect("valid");
+    let places = if dtype.is_int() { x.elems() } else { x.dims()[0] };
+    let labels = Tensor::zeros(&d, [places], DType::I64).expect("small");
+    let train = of(
+        &mut |x| {
+            let logits = net.forward(&x[0])?;
+            let classes = logits.dims()[logits.dims().len() - 1] as isize;
+            let loss = logits.reshape(&[-1, classes])?.cross_entropy(&x[1])?;
+            loss.backward()?;
+            sgd.step()?;
+            Ok(vec![loss.detach()])
+        },
+        &[&x, &labels],
+    );
+    [infer, train]
+}
+
+#[test]
+fn workspaces_are_within_a_hundredth_of_what_lives_at_once() {
+    let image = [4, 3, 224, 224];
+    let (resnet18, resnet50) = (ResNetConfig::resnet18(), ResNetConfig::resnet50());
+    let all = [
+        workspaces(|cx| ResNet::new(cx, &resnet18).expect("dry"), image, DType::F32),
+        workspaces(|cx| ResNet::new(cx, &resnet50).expect("dry"), image, DType::F32),
+        workspaces(|cx| MobileNetV2::new(cx, &MobileNetV2Config::default()).expect("dry"), image, DType::F32),
+        workspaces(|cx| Gpt::new(cx, &GptConfig::default()).expect("dry"), [4, 256], DType::I64),
+    ];
+    for (arena, bound) in all.into_iter().flatten() {
+        assert!(bound > 1 << 20 && (bound..=bound + bound / 100).contains(&arena), "{all:?}");
+    }
 }

@@ -37,7 +37,7 @@ impl Taps {
     pub const PLAIN: Taps = Taps { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 };
 
     /// The geometry for `x: [n, c, h, w]` and `weight: [k, c / groups, r, s]`. Errors: Value, Shape.
-    fn geometry(&self, x: [usize; 4], weight: [usize; 4]) -> Result<Geometry> {
+    pub(crate) fn geometry(&self, x: [usize; 4], weight: [usize; 4]) -> Result<Geometry> {
         Geometry::new(x, weight, self.stride, self.padding, self.dilation, self.groups)
     }
 }
@@ -56,7 +56,7 @@ fn two_extents(x: &[&Fact], names: [&str; 2]) -> Result<[[usize; 4]; 2]> {
 }
 
 /// Values of both signs without a pattern in step with any axis, for samples.
-fn wave(shape: &[usize], phase: f32) -> remat_types::HostTensor {
+pub(crate) fn wave(shape: &[usize], phase: f32) -> remat_types::HostTensor {
     let n: usize = shape.iter().product();
     let v: Vec<f32> = (0..n).map(|i| (i as f32 * 1.27 + phase).sin()).collect();
     crate::sample::t(&v, shape)

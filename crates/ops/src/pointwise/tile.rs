@@ -6,16 +6,16 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use remat_kernels::copy::{PARALLEL_MIN_ELEMS, Walk};
 use remat_kernels::pointwise::BLOCK;
 use remat_kernels::pool::part_range;
-use remat_types::{DType, Error, ErrorKind, Fact, Layout, Result, SmallVec, for_storage};
+use remat_types::{DType, Error, ErrorKind, Fact, Layout, Result, Shape, SmallVec, for_storage};
 
 use super::fused::{Fused, Pointwise};
 use super::loops::Lane;
 use super::unary_table::Form1;
 use super::{binary_table, cast, unary_table};
-use crate::EvalCx;
+use crate::{EvalCx, In};
 
 /// Registers begin at multiples of this.
-const ALIGN: usize = 64;
+pub(super) const ALIGN: usize = 64;
 /// Values that an op of the largest size has.
 const MOST: usize = Fused::MAX_INPUTS + Fused::MAX_STEPS;
 
@@ -42,7 +42,7 @@ pub(super) fn workspace(op: &Fused, facts: &[Fact], threads: usize) -> usize {
 }
 
 /// Parts that are computed at the same time.
-fn parts(elems: usize, threads: usize) -> usize {
+pub(super) fn parts(elems: usize, threads: usize) -> usize {
     if elems < PARALLEL_MIN_ELEMS { 1 } else { threads }
 }
 
@@ -96,20 +96,26 @@ enum Source<'a> {
 }
 
 /// What the parts of a run share.
-struct Run<'a> {
+pub(super) struct Run<'a> {
     op: &'a Fused,
     /// Element types of inputs and steps.
     dtypes: SmallVec<[DType; MOST]>,
     sources: SmallVec<[Source<'a>; Fused::MAX_INPUTS]>,
     places: SmallVec<[Place; Fused::MAX_STEPS]>,
     tile: usize,
+    /// Registers of a part, and bytes of each.
+    count: usize,
+    each: usize,
 }
 
+/// Registers; one is taken out while it is written.
+pub(super) type Held<'c> = SmallVec<[Option<&'c mut [u8]>; MOST]>;
+
 /// The share of one thread: elements, the outputs' bytes for these, and registers (those of the inputs come first).
-struct Part<'c> {
-    range: Range<usize>,
-    y: SmallVec<[Option<&'c mut [u8]>; Fused::MAX_OUTPUTS]>,
-    registers: SmallVec<[Option<&'c mut [u8]>; MOST]>,
+pub(super) struct Part<'c> {
+    pub(super) range: Range<usize>,
+    pub(super) y: SmallVec<[Option<&'c mut [u8]>; Fused::MAX_OUTPUTS]>,
+    pub(super) registers: Held<'c>,
 }
 
 /// Computes all outputs of `op`.
@@ -120,21 +126,7 @@ pub(super) fn run(op: &Fused, cx: &mut EvalCx<'_>) -> Result<()> {
     if elems == 0 {
         return Ok(());
     }
-    let mut dtypes: SmallVec<[DType; MOST]> = x.iter().map(|x| x.dtype()).collect();
-    for s in &op.steps {
-        let given: SmallVec<[DType; 3]> = s.x.iter().map(|i| dtypes[usize::from(*i)]).collect();
-        dtypes.push(s.op.dtype(&given));
-    }
-    let mut sources = SmallVec::new();
-    for (i, x) in x.iter().enumerate() {
-        sources.push(match y.iter().position(|y| y.holds() == Some(i)) {
-            Some(j) => Source::Held(j),
-            None => source(x.bytes(), x.dtype(), &x.layout().broadcast_to(shape)?),
-        });
-    }
-    let registers = Registers::of(op);
-    let widest = dtypes.iter().map(|d| d.size_bytes()).max().unwrap_or(1);
-    let (each, count) = (register_bytes(widest, elems), x.len() + registers.used);
+    let run = Run::new(op, x, shape, |i| y.iter().position(|y| y.holds() == Some(i)))?;
     let parts = parts(elems, pool.threads());
     let mut outputs: SmallVec<[&mut [u8]; Fused::MAX_OUTPUTS]> = y.iter_mut().map(|y| y.bytes_mut()).collect();
     let mut memory: &mut [u8] = workspace;
@@ -145,12 +137,10 @@ pub(super) fn run(op: &Fused, cx: &mut EvalCx<'_>) -> Result<()> {
         let y = outputs
             .iter_mut()
             .zip(&op.outputs)
-            .map(|(y, k)| take(y, range.len() * dtypes[x.len() + usize::from(*k)].size_bytes()).map(Some));
+            .map(|(y, k)| take(y, range.len() * run.dtypes[x.len() + usize::from(*k)].size_bytes()).map(Some));
         let y = y.collect::<Result<_>>()?;
-        let registers = (0..count).map(|_| take(&mut memory, each).map(Some)).collect::<Result<_>>()?;
-        shares.push(Part { range, y, registers });
+        shares.push(Part { range, y, registers: run.registers(&mut memory)? });
     }
-    let run = Run { op, dtypes, sources, places: registers.of_step, tile: tile_elems(elems) };
     pool.chunks_mut(&mut shares, 1, |_, part| part.iter_mut().for_each(|p| run.part(p)));
     Ok(())
 }
@@ -164,7 +154,7 @@ fn source<'a>(bytes: &'a [u8], dtype: DType, layout: &Layout) -> Source<'a> {
 }
 
 /// The first `n` bytes, which leave the slice.
-fn take<'c>(from: &mut &'c mut [u8], n: usize) -> Result<&'c mut [u8]> {
+pub(super) fn take<'c>(from: &mut &'c mut [u8], n: usize) -> Result<&'c mut [u8]> {
     let all = std::mem::take(from);
     let short = || Error::new(ErrorKind::Internal, "an output or the workspace is too small");
     let (first, rest) = all.split_at_mut_checked(n).ok_or_else(short)?;
@@ -172,8 +162,45 @@ fn take<'c>(from: &mut &'c mut [u8], n: usize) -> Result<&'c mut [u8]> {
     Ok(first)
 }
 
-impl Run<'_> {
-    fn part(&self, part: &mut Part<'_>) {
+impl<'a> Run<'a> {
+    /// What a run over `shape` shares; `held` names the output that took the storage of an input.
+    pub(super) fn new(
+        op: &'a Fused,
+        x: &[In<'a>],
+        shape: &Shape,
+        held: impl Fn(usize) -> Option<usize>,
+    ) -> Result<Run<'a>> {
+        let mut dtypes: SmallVec<[DType; MOST]> = x.iter().map(|x| x.dtype()).collect();
+        for s in &op.steps {
+            let given: SmallVec<[DType; 3]> = s.x.iter().map(|i| dtypes[usize::from(*i)]).collect();
+            dtypes.push(s.op.dtype(&given));
+        }
+        let mut sources = SmallVec::new();
+        for (i, x) in x.iter().enumerate() {
+            sources.push(match held(i) {
+                Some(j) => Source::Held(j),
+                None => source(x.bytes(), x.dtype(), &x.layout().broadcast_to(shape)?),
+            });
+        }
+        let Registers { of_step, used } = Registers::of(op);
+        let widest = dtypes.iter().map(|d| d.size_bytes()).max().unwrap_or(1);
+        let elems = shape.elems();
+        let each = register_bytes(widest, elems);
+        Ok(Run { op, dtypes, sources, places: of_step, tile: tile_elems(elems), count: x.len() + used, each })
+    }
+
+    /// The dtype of output `j`.
+    pub(super) fn dtype_of(&self, j: usize) -> DType {
+        self.dtypes[self.sources.len() + usize::from(self.op.outputs[j])]
+    }
+
+    /// The registers of a part, from the front of `memory`.
+    pub(super) fn registers<'c>(&self, memory: &mut &'c mut [u8]) -> Result<Held<'c>> {
+        (0..self.count).map(|_| take(memory, self.each).map(Some)).collect()
+    }
+
+    /// Computes a part.
+    pub(super) fn part(&self, part: &mut Part<'_>) {
         for (i, s) in self.sources.iter().enumerate() {
             if let (Source::Walk(x, walk), Some(to)) = (s, &mut part.registers[i])
                 && walk.is_uniform()

@@ -40,7 +40,7 @@ impl Windows {
 
     /// The windows on an input of `h` by `w`. Errors: Value for a kernel or stride of 0, or padding that is not less
     /// than the kernel; Shape if no window fits, or an adaptive window would be empty.
-    fn axes(&self, h: usize, w: usize) -> Result<[Axis; 2]> {
+    pub(crate) fn axes(&self, h: usize, w: usize) -> Result<[Axis; 2]> {
         let one = |axis: usize, size: usize| -> Result<Axis> {
             match *self {
                 Windows::Sliding { kernel, stride, padding } => {

@@ -18,11 +18,11 @@ use super::device::Device;
 use super::handle::{Handle, TensorId};
 use super::scope::Scope;
 
-/// Gives a value anew for every run.
-pub type HostInput = Arc<dyn Fn() -> Result<HostTensor> + Send + Sync>;
+/// Writes a value anew for every run: the bytes of its elements in row-major order.
+pub type HostInput = Arc<dyn Fn(&mut [u8]) -> Result<()> + Send + Sync>;
 
 /// True as long as what the trace saw still holds.
-pub type Guard = Box<dyn Fn() -> bool + Send>;
+pub type Guard = Box<dyn Fn() -> bool + Send + Sync>;
 
 thread_local! {
     static ACTIVE: Cell<bool> = const { Cell::new(false) };
@@ -37,6 +37,8 @@ struct Tracing {
     host_inputs: Vec<HostInput>,
     guards: Vec<Guard>,
     marks_step: bool,
+    /// The body of an op: what it takes from outside becomes an input, and may be of the trace around it.
+    is_body: bool,
     /// Something that a trace cannot do, found where no error could be returned.
     refused: Option<Error>,
 }
@@ -45,7 +47,8 @@ struct Tracing {
 pub struct Traced {
     /// The graph: its inputs are the given ones and then the host inputs.
     pub graph: Graph,
-    /// For each state of the graph the tensor that it was when the trace began.
+    /// For each state of the graph the tensor that it was when the trace began; of a body, for each input after the given
+    /// ones.
     pub captured: Vec<Handle>,
     /// What gives the inputs after the given ones.
     pub host_inputs: Vec<HostInput>,
@@ -77,13 +80,15 @@ fn with<R>(what: &str, f: impl FnOnce(&mut Tracing) -> Result<R>) -> Result<R> {
     TRACE.with_borrow_mut(|t| f(t.as_mut().ok_or_else(|| none(what))?))
 }
 
-/// Ends the trace of this thread also when the traced function fails or panics.
-struct Ends;
+/// Ends the trace of this thread also when the traced function fails or panics; the trace around it goes on.
+struct Ends {
+    outer: Option<Tracing>,
+}
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        ACTIVE.set(false);
-        let ended = TRACE.take();
+        ACTIVE.set(self.outer.is_some());
+        let ended = TRACE.replace(self.outer.take());
         // Dropped outside of the borrow: handles in it may call back.
         drop(ended);
     }
@@ -97,6 +102,32 @@ pub fn trace(device: &Device, inputs: &[Fact], f: impl FnOnce(&[Handle]) -> Resu
     if is_tracing() {
         return Err(Error::new(ErrorKind::Value, "a compiled function was called for the first time within another"));
     }
+    begin(device, inputs, false, f)
+}
+
+/// Traces `f` as the body of an op that owns a graph; within another trace too. The graph has no states: what `f` takes
+/// from outside are its inputs after the given ones, in the order of [`Traced::captured`].
+///
+/// Errors: those of [`trace`]; Value for random numbers and other host inputs, which a body would draw once for all of
+/// its runs, for updates and for the end of a step.
+pub fn trace_body(
+    device: &Device,
+    inputs: &[Fact],
+    f: impl FnOnce(&[Handle]) -> Result<Vec<Handle>>,
+) -> Result<Traced> {
+    let traced = begin(device, inputs, true, |x| Ok(TraceResults { outputs: f(x)?, updates: Vec::new() }))?;
+    if traced.marks_step {
+        return Err(Error::new(ErrorKind::Value, "a step cannot end within a loop or a branch"));
+    }
+    Ok(traced)
+}
+
+fn begin(
+    device: &Device,
+    inputs: &[Fact],
+    is_body: bool,
+    f: impl FnOnce(&[Handle]) -> Result<TraceResults>,
+) -> Result<Traced> {
     let tracing = Tracing {
         device: device.clone(),
         builder: Builder::new(),
@@ -105,11 +136,11 @@ pub fn trace(device: &Device, inputs: &[Fact], f: impl FnOnce(&[Handle]) -> Resu
         host_inputs: Vec::new(),
         guards: Vec::new(),
         marks_step: false,
+        is_body,
         refused: None,
     };
-    TRACE.set(Some(tracing));
+    let ends = Ends { outer: TRACE.replace(Some(tracing)) };
     ACTIVE.set(true);
-    let ends = Ends;
     let channel = device.channel();
     let x: Vec<Handle> = with("trace", |t| {
         Ok(inputs.iter().enumerate().map(|(i, f)| t.input(&channel, f, &format!("x{i}"))).collect())
@@ -133,22 +164,34 @@ pub fn trace(device: &Device, inputs: &[Fact], f: impl FnOnce(&[Handle]) -> Resu
     Ok(Traced { graph, captured: t.captured, host_inputs: t.host_inputs, guards: t.guards, marks_step: t.marks_step })
 }
 
-/// A tensor of type `fact` whose value `f` gives: now in an eager program, before every run in a compiled one. Errors:
+/// A tensor of type `fact` whose value `f` writes: now in an eager program, before every run in a compiled one. Errors:
 /// those of `f`; Closed.
 #[track_caller]
 pub fn host_input(channel: &Channel, fact: Fact, f: HostInput) -> Result<Handle> {
     if !is_tracing() {
-        return channel.put(&f()?);
+        return channel.put(&host_value(&fact, &f)?);
     }
     with("host input", |t| {
+        if t.is_body {
+            let text = "a loop or a branch would draw a random number, or read a rate, once for all of its runs; do it \
+                        outside and use the tensor";
+            return Err(Error::new(ErrorKind::Value, text));
+        }
         let name = format!("host{}", t.host_inputs.len());
         t.host_inputs.push(f);
         Ok(t.input(channel, &fact, &name))
     })
 }
 
+/// The value of a host input at this moment. Errors: those of `f`.
+pub fn host_value(fact: &Fact, f: &HostInput) -> Result<HostTensor> {
+    let mut value = HostTensor::zeros(fact.dtype, fact.shape.clone())?;
+    f(value.bytes_mut())?;
+    Ok(value)
+}
+
 /// While tracing: the graph stands for the function as long as `holds` says so.
-pub fn guard(holds: impl Fn() -> bool + Send + 'static) {
+pub fn guard(holds: impl Fn() -> bool + Send + Sync + 'static) {
     TRACE.with_borrow_mut(|t| {
         if let Some(t) = t {
             t.guards.push(Box::new(holds));
@@ -191,10 +234,13 @@ impl Tracing {
         if let Some(v) = self.values.get(&h.id()) {
             return Ok(*v);
         }
-        if h.is_traced() {
+        if h.is_traced() && !self.is_body {
             return Err(Error::new(ErrorKind::Value, "a tensor of another, earlier trace"));
         }
-        let v = self.builder.state(h.fact().clone(), Some(&format!("s{}", self.captured.len())));
+        let v = match self.is_body {
+            true => self.builder.input(h.fact().clone(), None),
+            false => self.builder.state(h.fact().clone(), Some(&format!("s{}", self.captured.len()))),
+        };
         self.captured.push(h.clone());
         self.values.insert(h.id(), v);
         Ok(v)

@@ -11,17 +11,27 @@ use super::Place;
 
 /// The calls of a graph in its own order. With `takeover`, outputs take the storage of temporaries that die with the
 /// call: less memory, but what was taken over cannot be read again.
-pub(super) fn lower(graph: &Graph, threads: usize, takeover: bool) -> Result<Lowered> {
+pub(super) fn lower(graph: &Graph, threads: usize, takeover: bool, parts: &Parts<'_>) -> Result<Lowered> {
     let mut b = Build::new(graph, threads, takeover);
     b.place_given();
     b.find_last_updates();
     b.find_last_reads();
     b.place_outputs();
     for n in graph.node_ids() {
+        b.end_parts(parts, n.index());
         b.node(n)?;
     }
+    b.end_parts(parts, graph.nodes().len());
     b.copy_results();
+    b.out.parts.push(b.out.drafts.len());
     Ok(b.out)
+}
+
+/// How a run is cut: the outputs of each part, and the number of nodes up to its end. None for a run in one piece.
+#[derive(Default)]
+pub(super) struct Parts<'p> {
+    pub(super) outputs: &'p [Vec<usize>],
+    pub(super) ends: &'p [usize],
 }
 
 /// Where a storage is while the offsets are not known.
@@ -49,6 +59,8 @@ pub(super) struct Lowered {
     pub(super) y: Facts,
     /// (input, output) of each state with a next version.
     pub(super) updates: Vec<(usize, usize)>,
+    /// The number of drafts up to the end of each part.
+    pub(super) parts: Vec<usize>,
 }
 
 struct Build<'g> {
@@ -64,6 +76,8 @@ struct Build<'g> {
     last_read: Vec<Option<NodeId>>,
     /// The output of the run into which a value is computed.
     into: Vec<Option<usize>>,
+    /// Outputs that the end of a part has copied to their places.
+    copied: Vec<usize>,
     contiguous: OpRef,
 }
 
@@ -92,6 +106,7 @@ impl<'g> Build<'g> {
             in_place: vec![SmallVec::new(); graph.nodes().len()],
             last_read: vec![None; graph.values().len()],
             into: vec![None; graph.values().len()],
+            copied: Vec::new(),
             contiguous: OpRef::new(Contiguous),
         }
     }
@@ -335,10 +350,30 @@ impl<'g> Build<'g> {
         });
     }
 
+    /// Ends the parts that have `nodes` nodes, but for the last: what was not computed into its output is copied there.
+    fn end_parts(&mut self, parts: &Parts<'_>, nodes: usize) {
+        while self.out.parts.len() + 1 < parts.ends.len() && parts.ends[self.out.parts.len()] == nodes {
+            for &j in &parts.outputs[self.out.parts.len()] {
+                self.copy_to_output(self.graph.outputs()[j].value, j);
+                self.copied.push(j);
+            }
+            self.out.parts.push(self.out.drafts.len());
+        }
+    }
+
+    fn copy_to_output(&mut self, v: ValueId, j: usize) {
+        let Some((root, layout)) = self.at[v.index()].clone() else { return };
+        let to = Root::Given(Place::Output(j));
+        if root != to || !layout.is_contiguous() {
+            self.copy(root, &Self::plain(self.graph.fact(v)), layout, to);
+        }
+    }
+
     /// What was not computed into its place is copied there: outputs first, for they may be old versions of states.
     fn copy_results(&mut self) {
         let g = self.graph;
-        let mut copies: Vec<(ValueId, usize)> = g.outputs().iter().enumerate().map(|(j, o)| (o.value, j)).collect();
+        let outputs = g.outputs().iter().enumerate().map(|(j, o)| (o.value, j));
+        let mut copies: Vec<(ValueId, usize)> = outputs.filter(|(_, j)| !self.copied.contains(j)).collect();
         let nexts = g.states().iter().filter_map(|s| s.next);
         copies.extend(nexts.zip(self.out.updates.clone()).map(|(v, (_, j))| (v, j)));
         // Two states that swap read each other's old version, which the first copy would overwrite.
@@ -358,12 +393,6 @@ impl<'g> Build<'g> {
                 self.at[v.index()] = Some((saved, fact.layout()));
             }
         }
-        for (v, j) in copies {
-            let Some((root, layout)) = self.at[v.index()].clone() else { continue };
-            let to = Root::Given(Place::Output(j));
-            if root != to || !layout.is_contiguous() {
-                self.copy(root, &Self::plain(g.fact(v)), layout, to);
-            }
-        }
+        copies.into_iter().for_each(|(v, j)| self.copy_to_output(v, j));
     }
 }

@@ -8,7 +8,7 @@ use remat_graph::plan::arena::{self, assign};
 use remat_graph::plan::lifetime::{Interval, Lifetimes};
 use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
-use super::build::{Draft, Lowered, Root, Temp, lower};
+use super::build::{Draft, Lowered, Parts, Root, Temp, lower};
 use super::planned::{self, Call};
 use super::{Executable, ExecutableOptions, MemoryFigures, Operand, Place, PlanTimes, Step, Target};
 use crate::arena::padded;
@@ -22,11 +22,23 @@ pub(super) struct Laid {
 }
 
 pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
-    let lowered = lower(&graph, threads, true)?;
+    let (graph, ends) = match &options.parts[..] {
+        [] => (graph, Vec::new()),
+        parts => {
+            let (graph, ends) = graph.in_parts(parts)?;
+            (Arc::new(graph), ends)
+        }
+    };
+    let parts = Parts { outputs: &options.parts, ends: &ends };
+    let lowered = lower(&graph, threads, true, &parts)?;
     let laid = in_order(&lowered);
     match options.workspace_limit {
+        Some(limit) if laid.arena_bytes > limit && ends.len() > 1 => {
+            let text = format!("parts need a workspace of {} bytes, and the limit is {limit}", laid.arena_bytes);
+            Err(Error::new(ErrorKind::Value, text))
+        }
         Some(limit) if laid.arena_bytes > limit => {
-            let lowered = lower(&graph, threads, false)?;
+            let lowered = lower(&graph, threads, false, &parts)?;
             let laid = planned::within(&lowered, limit, threads, options)?;
             finish(graph, threads, lowered, laid)
         }
@@ -69,6 +81,9 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
         check(&s, laid.arena_bytes)?;
         steps.push(s);
     }
+    let mut parts = l.parts;
+    parts.pop();
+    parts.push(steps.len());
     let outputs = graph.outputs().len();
     let figures = MemoryFigures {
         arena_bytes: laid.arena_bytes,
@@ -91,7 +106,9 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
         updates: l.updates,
         figures,
         plan: laid.plan,
-        ranges: std::sync::Mutex::default(),
+        ranges: Default::default(),
+        observer: Default::default(),
+        parts,
     })
 }
 

@@ -10,8 +10,10 @@
 
 mod build;
 mod layout;
+mod observe;
 mod planned;
 mod run;
+mod session;
 
 #[cfg(test)]
 mod tests;
@@ -20,13 +22,16 @@ mod upstream;
 
 use std::any::Any;
 use std::hash::Hasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use remat_graph::ir::{Graph, NodeId};
 use remat_graph::plan::problem::Spec;
 use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
+
+pub use observe::{NanCheck, Observed, Observer, RangeCheck, ValueDump, ValueView};
+pub use session::{Allocate, Session, SessionMemory, SessionOptions, Workspace};
 
 /// What memory a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -69,6 +74,9 @@ pub struct ExecutableOptions {
     /// Nanoseconds that each node takes, in order, for planning under the limit; nodes without one count by their op's
     /// estimate. See [`Executable::fastest_times`].
     pub node_ns: Vec<Option<u64>>,
+    /// Cuts a run into consecutive parts: the outputs that each gives, by index. What no part names comes with the last;
+    /// the last also updates the states. Empty for a run in one piece.
+    pub parts: Vec<Vec<usize>>,
 }
 
 /// Where an operand's storage is.
@@ -131,8 +139,11 @@ pub struct Executable {
     times: Vec<AtomicU64>,
     /// The least of all runs; `u64::MAX` before the first.
     fastest: Vec<AtomicU64>,
-    /// The outputs of the run in progress.
-    ranges: std::sync::Mutex<Vec<run::Range>>,
+    /// What the run in progress was given.
+    ranges: Mutex<run::Ranges>,
+    observer: observe::Slot,
+    /// The number of steps at the end of each part; one part unless the options say otherwise.
+    parts: Vec<usize>,
 }
 
 impl Executable {
@@ -152,6 +163,16 @@ impl Executable {
     /// The graph it runs.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
+    }
+
+    /// Shows every value that a call of later runs gives to `observer`; `None` ends it. Runs take longer by what it does.
+    pub fn observe(&self, observer: Option<Arc<dyn Observer>>) {
+        self.observer.set(observer);
+    }
+
+    /// Who is shown the values of runs.
+    pub fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.observer.get()
     }
 
     /// The threads its kernels use.
@@ -206,7 +227,7 @@ impl Executable {
     /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by
     /// their op's estimate. Errors: those of [`Executable::new`].
     pub fn problem(&self, node_ns: &[Option<u64>]) -> Result<Spec> {
-        let lowered = build::lower(&self.graph, self.threads, false)?;
+        let lowered = build::lower(&self.graph, self.threads, false, &build::Parts::default())?;
         Ok(planned::spec(&lowered, self.threads, node_ns, planned::Extent::Run))
     }
 

@@ -7,7 +7,8 @@ use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
-use super::{Executable, Place, Step};
+use super::observe::{Observed, Observer, ValueView};
+use super::{Executable, Place, Step, Target};
 
 /// Operands of a call up to this number cost no allocation.
 const INLINE: usize = 8;
@@ -19,37 +20,87 @@ pub(super) struct Range(*mut u8, usize);
 // SAFETY: the pointer is only followed within the run that stored it; between runs it is a number.
 unsafe impl Send for Range {}
 
+impl Range {
+    pub(super) fn exclusive(bytes: &mut [u8]) -> Range {
+        Range(bytes.as_mut_ptr(), bytes.len())
+    }
+
+    /// A part of it. Errors (Internal) beyond its end.
+    pub(super) fn part(self, at: usize, bytes: usize) -> Result<Range> {
+        if at.checked_add(bytes).is_none_or(|end| end > self.1) {
+            let text = format!("bytes {at}..+{bytes} of a range of {}", self.1);
+            return Err(Error::new(ErrorKind::Internal, text));
+        }
+        // SAFETY: `at` is at most the range's length.
+        Ok(Range(unsafe { self.0.add(at) }, bytes))
+    }
+
+    /// A range that is only read.
+    pub(super) fn shared(bytes: &[u8]) -> Range {
+        Range(bytes.as_ptr().cast_mut(), bytes.len())
+    }
+}
+
+/// First bytes and lengths of what a run is given: inputs and states, and outputs with the next versions of states.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    pub(super) x: Vec<Range>,
+    pub(super) y: Vec<Range>,
+}
+
 /// The memory of a run by address; every place of a step lies within, as `build` has checked.
-struct Memory<'m> {
-    exe: &'m Executable,
-    x: &'m [In<'m>],
-    y: &'m [Range],
-    arena: Range,
+pub(super) struct Memory<'m> {
+    pub(super) exe: &'m Executable,
+    pub(super) given: &'m Ranges,
+    pub(super) arena: Range,
 }
 
 impl Executable {
     pub(super) fn run(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        if cx.pool.threads() != self.threads {
-            let text = format!("compiled for {} threads, run with {}", self.threads, cx.pool.threads());
-            return Err(Error::new(ErrorKind::Value, text));
-        }
+        self.check_threads(cx.pool)?;
         self.hold_states(cx)?;
         // One list serves all runs; a second run at the same time, on another device, makes its own.
-        let mut own = Vec::new();
+        let mut own = Ranges::default();
         let mut kept = self.ranges.try_lock();
-        let y = kept.as_deref_mut().unwrap_or(&mut own);
-        y.clear();
-        y.extend(cx.y.iter_mut().map(|y| Range(y.bytes_mut().as_mut_ptr(), y.bytes_mut().len())));
-        let arena = Range(cx.workspace.as_mut_ptr(), cx.workspace.len());
-        let memory = Memory { exe: self, x: cx.x, y, arena };
+        let given = kept.as_deref_mut().unwrap_or(&mut own);
+        given.x.clear();
+        given.x.extend(cx.x.iter().map(|x| Range::shared(x.bytes())));
+        given.y.clear();
+        given.y.extend(cx.y.iter_mut().map(|y| Range::exclusive(y.bytes_mut())));
+        let memory = Memory { exe: self, given, arena: Range::exclusive(cx.workspace) };
+        self.run_steps(0..self.steps.len(), &memory, cx.pool, &mut |_, _| Ok(()))
+    }
+
+    pub(super) fn check_threads(&self, pool: &Pool) -> Result<()> {
+        if pool.threads() == self.threads {
+            return Ok(());
+        }
+        let text = format!("compiled for {} threads, run with {}", self.threads, pool.threads());
+        Err(Error::new(ErrorKind::Value, text))
+    }
+
+    /// Runs the steps of `range` in order; after each the observer is shown what it gave, then `after` is called.
+    pub(super) fn run_steps(
+        &self,
+        range: std::ops::Range<usize>,
+        memory: &Memory<'_>,
+        pool: &Pool,
+        after: &mut dyn FnMut(usize, &Memory<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let observer = self.observer();
         let mut start = Instant::now();
-        for ((step, time), fastest) in self.steps.iter().zip(&self.times).zip(&self.fastest) {
-            self.call(step, &memory, cx.pool).map_err(|e| self.located(e, step))?;
+        for i in range {
+            let step = &self.steps[i];
+            self.call(step, memory, pool).map_err(|e| self.located(e, step))?;
             let end = Instant::now();
             let ns = (end - start).as_nanos() as u64;
-            time.store(ns, Ordering::Relaxed);
-            fastest.fetch_min(ns, Ordering::Relaxed);
-            start = end;
+            self.times[i].store(ns, Ordering::Relaxed);
+            self.fastest[i].fetch_min(ns, Ordering::Relaxed);
+            if let Some(o) = &observer {
+                memory.show(step, ns, o.as_ref()).map_err(|e| self.located(e, step))?;
+            }
+            after(i, memory)?;
+            start = if observer.is_some() { Instant::now() } else { end };
         }
         Ok(())
     }
@@ -132,16 +183,36 @@ impl<'m> Memory<'m> {
         failed.map_or(Ok(all), Err)
     }
 
+    /// Shows what a step that has run gave.
+    fn show(&self, step: &Step, ns: u64, to: &dyn Observer) -> Result<()> {
+        let Some(node) = step.node else { return Ok(()) };
+        let values = &self.exe.graph.node(node).y;
+        for (j, (t, v)) in step.y.iter().zip(values).enumerate() {
+            let view = self.view(t)?;
+            to.value(&Observed { graph: &self.exe.graph, node, value: *v, output: j, view, ns })?;
+        }
+        Ok(())
+    }
+
+    /// What a target holds after its step.
+    pub(super) fn view<'v>(&'v self, t: &'v Target) -> Result<ValueView<'v>> {
+        let Range(at, bytes) = self.address(t.place, t.bytes)?;
+        // SAFETY: the range lies within memory that is alive for this run; nothing writes it while the view is shown,
+        // which is between two steps, on the thread that runs them.
+        let bytes = unsafe { std::slice::from_raw_parts(at, bytes) };
+        Ok(ValueView { dtype: t.dtype, shape: &t.shape, bytes })
+    }
+
     /// The first byte of a place, which holds `bytes`. Errors (Internal) if it does not.
     fn address(&self, place: Place, bytes: usize) -> Result<Range> {
         let no = || Error::new(ErrorKind::Internal, format!("{place:?} has not {bytes} bytes"));
         let (at, len) = match place {
             Place::Input(i) => {
-                let all = self.x.get(i).ok_or_else(no)?;
-                (all.bytes().as_ptr().cast_mut(), all.bytes().len())
+                let Range(at, len) = *self.given.x.get(i).ok_or_else(no)?;
+                (at, len)
             }
             Place::Output(j) => {
-                let Range(at, len) = *self.y.get(j).ok_or_else(no)?;
+                let Range(at, len) = *self.given.y.get(j).ok_or_else(no)?;
                 (at, len)
             }
             Place::Constant(k) => {
@@ -150,8 +221,8 @@ impl<'m> Memory<'m> {
             }
             Place::Arena(at) => {
                 let len = self.arena.1.checked_sub(at).ok_or_else(no)?;
-                // SAFETY: `at` is at most the workspace's length.
-                (unsafe { self.arena.0.add(at) }, len)
+                let Range(at, len) = self.arena.part(at, len)?;
+                (at, len)
             }
         };
         if len < bytes { Err(no()) } else { Ok(Range(at, bytes)) }

@@ -9,6 +9,7 @@ mod hooks;
 mod methods;
 mod passes;
 mod samples;
+mod structure;
 mod support;
 mod threads;
 mod versions;

@@ -31,6 +31,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "erfinv_grad",
     "expm1_grad",
     "fused",
+    "fused_reduce",
     "gelu_grad",
     "gelu_tanh_grad",
     "hsigmoid_grad",

@@ -1,0 +1,370 @@
+//! Convolutions whose outputs sum over many channels: tiles over panels of packed weights.
+//!
+//! The output is cut into tasks: some rows of an image (or some whole images, if they are small) by some panels of output
+//! channels. A padded or planar input is first copied into the task's workspace with its margins, a few rows at a time, so
+//! that no tile asks where the image ends; one without padding is read in place. Within a task, a panel's weights are used
+//! in chunks that stay in the L1 cache while all places of the task go by; between chunks sums wait in `y`. So the order of
+//! a sum is: bias and what is added, then channel blocks, taps, lanes.
+
+use super::kernel::{MAX_COLUMNS, Tile};
+use super::{Blocked, Operands};
+use crate::gemm::aligned;
+use crate::pool::{Pool, part_range};
+
+/// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
+pub(super) const CHUNK_BYTES: usize = 16 << 10;
+/// Bytes of the rows that a task reads: they stay in an L2 cache of 512 KiB or more.
+const STRIP_BYTES: usize = 160 << 10;
+/// Alignment of a lane's workspace: a cache line.
+const ALIGN_BYTES: usize = 64;
+/// What copying an element costs, in multiply-adds of one vector.
+const COPY_COST: usize = 1;
+/// What a task costs to begin, in multiply-adds of one vector.
+const TASK_COST: usize = 4000;
+
+/// The sizes of a group's sums.
+#[derive(Clone, Copy)]
+pub(super) struct Sums {
+    /// Input channels, the lanes of a block of them, and the blocks, of which the last may not be full.
+    pub channels: usize,
+    pub width: usize,
+    pub blocks: usize,
+    pub taps: usize,
+    /// Blocks of output channels, and lanes of each.
+    pub outputs: usize,
+    pub lanes: usize,
+    pub groups: usize,
+}
+
+impl Sums {
+    pub(super) fn of(b: &Blocked) -> Sums {
+        let (c, k) = (b.conv.c / b.conv.groups, b.conv.k / b.conv.groups);
+        let (blocks, width) = if b.planar { (1, c) } else { (c.div_ceil(b.block), b.block) };
+        let taps = b.conv.r * b.conv.s;
+        Sums { channels: c, width, blocks, taps, outputs: k.div_ceil(b.block), lanes: b.block, groups: b.conv.groups }
+    }
+
+    /// Steps of a sum in a block of input channels.
+    fn block_steps(&self) -> usize {
+        self.taps * self.width
+    }
+
+    pub(super) fn packed_len(&self) -> usize {
+        self.groups * self.group_len()
+    }
+
+    fn steps(&self) -> usize {
+        self.channels * self.taps
+    }
+
+    fn group_len(&self) -> usize {
+        self.outputs * self.lanes * self.steps()
+    }
+
+    /// Block, tap and lane of a step: lanes beyond the last channel have none.
+    fn place(&self, step: usize) -> [usize; 3] {
+        let block = step / self.block_steps();
+        let lanes = self.width.min(self.channels - block * self.width);
+        let within = step % self.block_steps();
+        [block, within / lanes, within % lanes]
+    }
+}
+
+/// Panels of `outputs` blocks: of two blocks each, the last of three if the number is odd, or of one if that is all.
+pub(super) fn panels(outputs: usize) -> usize {
+    (outputs / 2).max(1)
+}
+
+/// First block and number of blocks of a panel.
+pub(super) fn panel(outputs: usize, i: usize) -> (usize, usize) {
+    let last = i + 1 == panels(outputs);
+    (2 * i, if last { outputs - 2 * i } else { 2 })
+}
+
+/// `packed` is zeroed; the order is group, panel, block of inputs, tap, input lane, output of the panel.
+pub(super) fn pack(b: &Blocked, weight: &[f32], packed: &mut [f32]) {
+    let s = Sums::of(b);
+    let (c, k) = (b.conv.c / b.conv.groups, b.conv.k / b.conv.groups);
+    for (group, packed) in packed.chunks_exact_mut(s.group_len()).enumerate() {
+        for i in 0..panels(s.outputs) {
+            let (first, vectors) = panel(s.outputs, i);
+            let row = vectors * s.lanes;
+            let packed = &mut packed[first * s.lanes * s.steps()..][..row * s.steps()];
+            for (step, packed) in packed.chunks_exact_mut(row).enumerate() {
+                let [block, tap, lane] = s.place(step);
+                let from = block * s.width + lane;
+                for (o, packed) in packed.iter_mut().enumerate() {
+                    let to = first * s.lanes + o;
+                    if to < k {
+                        *packed = weight[((group * k + to) * c + from) * s.taps + tap];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How the output is cut: a pure function of the geometry and the number of threads.
+struct Plan {
+    /// Images of a task, or parts of an image: one of them is 1.
+    images: usize,
+    parts: usize,
+    panel_parts: usize,
+    /// Rows of the input that the largest part of an image reads, and places of each.
+    rows: usize,
+    row: usize,
+    copies: bool,
+    /// Places of the output of the largest task.
+    places: usize,
+    /// Blocks of input channels of a chunk.
+    chunk: usize,
+}
+
+impl Plan {
+    fn new(b: &Blocked, threads: usize) -> Plan {
+        let (g, s) = (&b.conv, Sums::of(b));
+        let reach = |kernel: usize, dilation: usize| (kernel - 1) * dilation + 1;
+        let rows = |out: usize| (out - 1) * g.stride[0] + reach(g.r, g.dilation[0]);
+        let copies = b.planar || g.pad != [0, 0];
+        let row = if copies { (g.ow - 1) * g.stride[1] + reach(g.s, g.dilation[1]) } else { g.w };
+        let row_bytes = row * s.blocks * s.width * size_of::<f32>();
+        let fits = |parts: &usize| rows(g.oh.div_ceil(*parts)) * row_bytes <= STRIP_BYTES;
+        let fewest = (1..g.oh).find(fits).unwrap_or(g.oh);
+        let images = if fewest > 1 { 1 } else { (STRIP_BYTES / (rows(g.oh) * row_bytes)).clamp(1, g.n.max(1)) };
+        let all_panels = panels(s.outputs);
+        // the cut whose slowest thread is done first; of equals the coarsest
+        let cost = |(images, parts, panel_parts): (usize, usize, usize)| {
+            let out = g.oh.div_ceil(parts);
+            let tasks = g.n.div_ceil(images) * parts * panel_parts * s.groups;
+            let blocks = 2 * all_panels.div_ceil(panel_parts);
+            let sums = out * g.ow * blocks * s.blocks * s.block_steps();
+            let copied = if copies { COPY_COST * rows(out) * row * s.blocks } else { 0 };
+            tasks.div_ceil(threads) * (images * (sums + copied) + TASK_COST)
+        };
+        let few = |most: usize| 1..=most.min(if threads == 1 { 1 } else { 4 * threads });
+        let part_counts = fewest..=(if threads == 1 { fewest } else { g.oh.min(fewest + 4 * threads) });
+        let by_parts = part_counts.flat_map(|p| few(all_panels).map(move |k| (1, p, k)));
+        let by_images = few(images).flat_map(|i| few(all_panels).map(move |k| (images.div_ceil(i), 1, k)));
+        let cuts = by_images.filter(|_| fewest == 1).chain(by_parts);
+        let (images, parts, panel_parts) = cuts.min_by_key(|c| cost(*c)).unwrap_or((1, fewest, 1));
+        let out = g.oh.div_ceil(parts);
+        let block_bytes = s.block_steps() * 2 * s.lanes * size_of::<f32>();
+        let chunks = s.blocks.div_ceil((CHUNK_BYTES / block_bytes).max(1));
+        let places = images * out * g.ow;
+        Plan { images, parts, panel_parts, rows: rows(out), row, copies, places, chunk: s.blocks.div_ceil(chunks) }
+    }
+
+    fn tasks(&self, b: &Blocked) -> usize {
+        b.conv.n.div_ceil(self.images) * self.parts * self.panel_parts * b.conv.groups
+    }
+
+    /// Elements of the copy of an image's part, a group's channels only.
+    fn copy_len(&self, s: &Sums) -> usize {
+        if self.copies { s.blocks * s.width * self.rows * self.row } else { 0 }
+    }
+
+    /// Items of a lane: two offsets for each place, then the copies; whole cache lines.
+    fn lane_len(&self, s: &Sums) -> usize {
+        (2 * self.places + self.images * self.copy_len(s)).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
+    }
+}
+
+pub(super) fn workspace_bytes(b: &Blocked, threads: usize) -> usize {
+    let plan = Plan::new(b, threads);
+    plan.lane_len(&Sums::of(b)) * plan.tasks(b).min(threads) * size_of::<f32>() + ALIGN_BYTES
+}
+
+/// # Safety
+/// The operands have the lengths that `b` says.
+pub(super) unsafe fn run(b: &Blocked, pool: &Pool, operands: &Operands, workspace: &mut [u8]) {
+    let (plan, sums) = (Plan::new(b, pool.threads()), Sums::of(b));
+    if b.conv.n == 0 {
+        return;
+    }
+    let run = Run { b, operands, plan: &plan, sums };
+    pool.lanes(plan.tasks(b), aligned::<f32>(workspace), plan.lane_len(&sums), |task, lane| {
+        // SAFETY: the caller's contract; each task comes once, and tasks write disjoint places of `y`.
+        unsafe { run.task(task, lane) }
+    });
+}
+
+struct Run<'a> {
+    b: &'a Blocked,
+    operands: &'a Operands,
+    plan: &'a Plan,
+    sums: Sums,
+}
+
+/// Images and rows of the output that a task makes.
+struct Part {
+    image: usize,
+    images: usize,
+    row: usize,
+    rows: usize,
+}
+
+/// Where a task's tiles find their input.
+struct Source {
+    x: *const f32,
+    /// From one block of channels, and from one row, to the next.
+    plane: usize,
+    row: usize,
+}
+
+impl Run<'_> {
+    /// # Safety
+    /// No other thread runs the same task.
+    unsafe fn task(&self, task: usize, lane: &mut [f32]) {
+        let (g, plan, s) = (&self.b.conv, self.plan, &self.sums);
+        // neighbouring tasks share weights
+        let strips = g.n.div_ceil(plan.images) * plan.parts;
+        let (strip, rest) = (task % strips, task / strips);
+        let (group, panel_part) = (rest % g.groups, rest / g.groups);
+        let image = strip / plan.parts * plan.images;
+        let rows = part_range(g.oh, plan.parts, strip % plan.parts);
+        let part = Part { image, images: plan.images.min(g.n - image), row: rows.start, rows: rows.len() };
+        let (offsets, copy) = lane.split_at_mut(2 * plan.places);
+        let source = if plan.copies {
+            // SAFETY: the copy holds the images of the largest part, and `x` is what `b` says.
+            unsafe { self.copy(&part, group, copy) };
+            Source { x: copy.as_ptr(), plane: plan.rows * plan.row * s.width, row: plan.row * s.width }
+        } else {
+            let first = ((image * g.groups + group) * s.blocks * g.h + part.row * g.stride[0]) * g.w * s.width;
+            // SAFETY: the part's first row lies in `x`.
+            Source { x: unsafe { self.operands.x.add(first) }, plane: g.h * g.w * s.width, row: g.w * s.width }
+        };
+        let offsets: &mut [u32] = bytemuck::cast_slice_mut(offsets);
+        let (x_at, y_at) = offsets.split_at_mut(plan.places);
+        let count = self.place(&part, &source, x_at, y_at);
+        let all = part_range(panels(s.outputs), plan.panel_parts, panel_part);
+        for i in all {
+            // SAFETY: the offsets are those of the part's places in source and output.
+            unsafe { self.panel(i, group, &part, &source, &x_at[..count], &y_at[..count]) }
+        }
+    }
+
+    /// Fills the offsets of the part's places, and gives their number.
+    fn place(&self, part: &Part, source: &Source, x_at: &mut [u32], y_at: &mut [u32]) -> usize {
+        let (g, s) = (&self.b.conv, &self.sums);
+        let x_image = if self.plan.copies { s.blocks * source.plane } else { self.b.x_image() };
+        let mut count = 0;
+        for image in 0..part.images {
+            for row in 0..part.rows {
+                let x = image * x_image + row * g.stride[0] * source.row;
+                let y = image * self.b.y_image() + (part.row + row) * g.ow * s.lanes;
+                let to = count..count + g.ow;
+                for (o, (x_at, y_at)) in x_at[to.clone()].iter_mut().zip(&mut y_at[to]).enumerate() {
+                    // images have at most 2^28 elements, and several only if they are small
+                    *x_at = (x + o * g.stride[1] * s.width) as u32;
+                    *y_at = (y + o * s.lanes) as u32;
+                }
+                count += g.ow;
+            }
+        }
+        count
+    }
+
+    /// One panel of output channels at all places of the part.
+    ///
+    /// # Safety
+    /// The offsets name places of the part.
+    unsafe fn panel(&self, i: usize, group: usize, part: &Part, source: &Source, x_at: &[u32], y_at: &[u32]) {
+        let (g, s, o) = (&self.b.conv, &self.sums, self.operands);
+        let (first, vectors) = panel(s.outputs, i);
+        let tiles = self.b.kernels().tiles[vectors - 1];
+        let y_vector = g.oh * g.ow * s.lanes;
+        let y = part.image * self.b.y_image() + (group * s.outputs + first) * y_vector;
+        let w = group * s.group_len() + first * s.lanes * s.steps();
+        let full = s.channels / s.width;
+        let mut from = 0;
+        while from < s.blocks {
+            // a block that is not full goes alone: beyond its last channel it is not read
+            let (blocks, lanes) = if from < full {
+                (self.plan.chunk.min(full - from), s.width)
+            } else {
+                (1, s.channels - full * s.width)
+            };
+            let adjacent = g.dilation[1] == 1 && lanes == s.width;
+            let (begins, ends) = (from == 0, from + blocks == s.blocks);
+            // SAFETY: all within operands of the asserted lengths: the panel's weights from block `from` on, its bias, and
+            // the panel's first place of the part.
+            let (x, w, bias, y, add) = unsafe {
+                let bias = o.bias.add((group * s.outputs + first) * s.lanes);
+                let add = if o.add.is_null() { o.add } else { o.add.add(y) };
+                let w = o.w.add(w + from * s.block_steps() * vectors * s.lanes);
+                (source.x.add(from * source.plane), w, bias, o.y.add(y), add)
+            };
+            let mut tile = Tile {
+                x,
+                x_at: x_at.as_ptr(),
+                counts: [blocks, g.r, if adjacent { 1 } else { g.s }],
+                strides: [source.plane, g.dilation[0] * source.row, g.dilation[1] * s.width],
+                run: if adjacent { g.s * s.width } else { lanes },
+                w,
+                y,
+                y_at: y_at.as_ptr(),
+                y_vector,
+                bias: if begins { bias } else { std::ptr::null() },
+                add,
+                clamp: if ends { o.clamp } else { None },
+            };
+            // SAFETY: as above; every column's offsets are in the slices.
+            unsafe { columns(tiles, &mut tile, x_at.len()) }
+            from += blocks;
+        }
+    }
+
+    /// Copies the rows that the part reads, with zeros for their margins.
+    ///
+    /// # Safety
+    /// `copy` holds the images of the largest part.
+    unsafe fn copy(&self, part: &Part, group: usize, copy: &mut [f32]) {
+        let (b, g, plan, s) = (self.b, &self.b.conv, self.plan, &self.sums);
+        // SAFETY: `x` has this length.
+        let x = unsafe { std::slice::from_raw_parts(self.operands.x, b.x_len()) };
+        let images = copy.chunks_exact_mut(plan.copy_len(s)).take(part.images).enumerate();
+        for (image, copy) in images {
+            let x = &x[(part.image + image) * b.x_image()..][..b.x_image()];
+            for (at, copy) in copy.chunks_exact_mut(plan.row * s.width).enumerate() {
+                let (block, row) = (at / plan.rows, at % plan.rows);
+                let row = (part.row * g.stride[0] + row).wrapping_sub(g.pad[0]);
+                if row >= g.h {
+                    copy.fill(0.0);
+                    continue;
+                }
+                let left = g.pad[1].min(plan.row);
+                let places = g.w.min(plan.row - left);
+                let (before, rest) = copy.split_at_mut(left * s.width);
+                let (inside, after) = rest.split_at_mut(places * s.width);
+                before.fill(0.0);
+                after.fill(0.0);
+                if b.planar {
+                    for lane in 0..s.width {
+                        let x = &x[(lane * g.h + row) * g.w..][..places];
+                        inside.iter_mut().skip(lane).step_by(s.width).zip(x).for_each(|(to, x)| *to = *x);
+                    }
+                } else {
+                    let from = (((group * s.blocks + block) * g.h) + row) * g.w * s.width;
+                    inside.copy_from_slice(&x[from..][..inside.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// The tile at each of `count` columns, as tall as the table's tallest and as even as can be.
+///
+/// # Safety
+/// The contract of `TileFn` for all columns.
+pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, count: usize) {
+    let parts = count.div_ceil(tiles.len().min(MAX_COLUMNS));
+    let (x_at, y_at) = (tile.x_at, tile.y_at);
+    for i in 0..parts {
+        let range = part_range(count, parts, i);
+        // SAFETY: the range lies within the columns; no range is longer than the tallest tile.
+        unsafe {
+            (tile.x_at, tile.y_at) = (x_at.add(range.start), y_at.add(range.start));
+            tiles[range.len() - 1](tile);
+        }
+    }
+}

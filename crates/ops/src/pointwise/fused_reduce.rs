@@ -1,0 +1,224 @@
+use std::ops::Range;
+
+use remat_kernels::pool::{Pool, part_range};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, smallvec};
+use serde::{Deserialize, Serialize};
+
+use super::fused::{Fused, FusedStep, Pointwise};
+use super::tile::{self, Part, Run};
+use super::{Binary, BinaryFn, Unary, UnaryFn};
+use crate::reduce::{Reduce, ReduceFn};
+use crate::sample::t;
+use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Out, Sample, Var};
+
+/// The reduction of a [`Fused`]'s one output over its last axes, some rows at a time: what the steps give is never
+/// written to memory as a whole.
+///
+/// Results are bit for bit those of the two ops one after the other: rows are folded by the loops of [`Reduce`], and how a
+/// row is folded depends on its length alone. Errors: Value for steps with several outputs, axes that are not the last
+/// ones, or rows of more than [`FusedReduce::MAX_ROW_ELEMS`]; those of the two ops.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FusedReduce {
+    /// What is reduced.
+    pub steps: Fused,
+    /// How.
+    pub reduce: Reduce,
+}
+
+impl FusedReduce {
+    /// Most elements that fall on one output: a row lies in a core's cache, and is folded by one thread.
+    pub const MAX_ROW_ELEMS: usize = 16 * 1024;
+
+    /// Elements of a row of `x`, if `axes` are its last ones and the row is short enough.
+    pub fn row_elems(x: &Shape, axes: &[usize]) -> Option<usize> {
+        let first = x.rank().checked_sub(axes.len())?;
+        let last = !axes.is_empty() && (first..x.rank()).all(|a| axes.contains(&a));
+        let elems: usize = x[first..].iter().product();
+        (last && (1..=Self::MAX_ROW_ELEMS).contains(&elems)).then_some(elems)
+    }
+
+    /// The fact between the two ops.
+    fn between(&self, x: &[&Fact]) -> Result<Fact> {
+        match &self.steps.infer(x)?[..] {
+            [y] => Ok(y.clone()),
+            all => Err(Error::new(ErrorKind::Value, format!("{} values to reduce, not one", all.len()))),
+        }
+    }
+
+    /// Elements of a row, and rows at a time.
+    fn rows(&self, x: &Fact) -> Result<(usize, usize)> {
+        let row = Self::row_elems(&x.shape, &self.reduce.axes);
+        let row = row.ok_or_else(|| {
+            let text =
+                format!("axes {:?} of {} are not the last ones, or too many elements", self.reduce.axes, x.shape);
+            Error::new(ErrorKind::Value, text)
+        })?;
+        // no more than there are: small tensors need little workspace
+        Ok((row, (Self::MAX_ROW_ELEMS / row).min(x.elems() / row).max(1)))
+    }
+
+    /// Computes a share, some rows at a time.
+    fn share(&self, run: &Run<'_>, s: &mut Share<'_>, of: &Rows<'_>) -> Result<()> {
+        let (size, size_y) = (of.between.size_bytes(), of.y.size_bytes());
+        for from in s.rows.clone().step_by(of.together) {
+            let rows = of.together.min(s.rows.end - from);
+            s.part.range = from * of.row..(from + rows) * of.row;
+            run.part(&mut s.part);
+            let data = s.part.y.first().and_then(Option::as_deref).map(|y| &y[..rows * of.row * size]);
+            let at = (from - s.rows.start) * size_y;
+            of.fold(self.reduce.f, rows, data.unwrap_or_default(), &mut s.y[at..at + rows * size_y])?;
+        }
+        Ok(())
+    }
+}
+
+/// What the shares of a run have in common.
+struct Rows<'p> {
+    /// Elements of a row.
+    row: usize,
+    /// Rows at a time.
+    together: usize,
+    between: DType,
+    y: DType,
+    pool: &'p Pool,
+}
+
+impl Rows<'_> {
+    /// Folds rows that the steps gave; they are too few for more than one thread.
+    fn fold(&self, f: ReduceFn, rows: usize, data: &[u8], y: &mut [u8]) -> Result<()> {
+        let (from, to) = (Layout::contiguous([rows, self.row]), Shape::from([rows]));
+        let x = [In::new(self.between, &from, data)];
+        let mut y = [Out::new(self.y, &to, y, None)];
+        let op = Reduce { f, axes: smallvec![1], keepdims: false };
+        op.eval(&mut EvalCx { x: &x, y: &mut y, workspace: &mut [], pool: self.pool })
+    }
+}
+
+/// A thread's share: its rows, and where their results go.
+struct Share<'c> {
+    rows: Range<usize>,
+    part: Part<'c>,
+    y: &'c mut [u8],
+    failed: Option<Error>,
+}
+
+impl Op for FusedReduce {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        let between = self.between(x)?;
+        let y = self.reduce.infer(&[&between])?;
+        if between.elems() > 0 {
+            self.rows(&between)?;
+        }
+        Ok(y)
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        let EvalCx { x, y, workspace, pool } = cx;
+        // from the first step alone: inference of all may take memory
+        let first = self.steps.steps.first().map_or(&[][..], |s| &s.x);
+        let shape = first.iter().try_fold(Shape::scalar(), |s, i| s.broadcast(x[usize::from(*i)].shape()))?;
+        let run = Run::new(&self.steps, x, &shape, |_| None)?;
+        let between = Fact::new(run.dtype_of(0), shape);
+        if between.elems() == 0 {
+            let from = between.layout();
+            // nothing, but aligned as an element
+            let x = [In::new(between.dtype, &from, bytemuck::cast_slice::<u64, u8>(&[]))];
+            let shape = y[0].shape().clone();
+            let mut y = [Out::new(y[0].dtype(), &shape, y[0].bytes_mut(), None)];
+            return self.reduce.eval(&mut EvalCx { x: &x, y: &mut y, workspace: &mut [], pool });
+        }
+        let (row, together) = self.rows(&between)?;
+        let of = Rows { row, together, between: between.dtype, y: y[0].dtype(), pool };
+        let parts = tile::parts(between.elems(), pool.threads());
+        let mut memory: &mut [u8] = workspace;
+        let mut results: &mut [u8] = y[0].bytes_mut();
+        let mut shares: SmallVec<[Share<'_>; 4]> = SmallVec::new();
+        for p in 0..parts {
+            let rows = part_range(between.elems() / row, parts, p);
+            let y = tile::take(&mut results, rows.len() * of.y.size_bytes())?;
+            let scratch = tile::take(&mut memory, scratch_bytes(&between, row, together))?;
+            let registers = run.registers(&mut memory)?;
+            let part = Part { range: 0..0, y: smallvec![Some(scratch)], registers };
+            shares.push(Share { rows, part, y, failed: None });
+        }
+        pool.chunks_mut(&mut shares, 1, |_, s| s.iter_mut().for_each(|s| s.failed = self.share(&run, s, &of).err()));
+        shares.into_iter().find_map(|s| s.failed).map_or(Ok(()), Err)
+    }
+
+    fn workspace(&self, x: &[&Fact], threads: usize) -> usize {
+        let Ok(between) = self.between(x) else { return 0 };
+        let Ok((row, together)) = self.rows(&between) else { return 0 };
+        let each = scratch_bytes(&between, row, together);
+        self.steps.workspace(x, threads) + each * tile::parts(between.elems(), threads)
+    }
+
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
+        cx.through(|cx, x| {
+            let between: Var = cx.apply(OpRef::new(self.steps.clone()), x)?;
+            cx.apply_all(self.reduce.clone(), &[between])
+        })
+    }
+
+    fn layout(&self, _input: usize) -> LayoutReq {
+        LayoutReq::Strided
+    }
+
+    fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
+        let Ok(between) = self.between(x) else { return Cost::default() };
+        let steps = self.steps.cost(x, std::slice::from_ref(&between)).flops;
+        Cost::bytes(x, y).with_flops(steps.saturating_add(between.elems() as u64))
+    }
+}
+
+/// Bytes of the rows that a thread computes at a time.
+fn scratch_bytes(between: &Fact, row: usize, together: usize) -> usize {
+    (row * together * between.dtype.size_bytes()).next_multiple_of(tile::ALIGN)
+}
+
+impl OpDef for FusedReduce {
+    const NAME: &'static str = "fused_reduce";
+
+    fn samples() -> Vec<Sample<Self>> {
+        let step = |op: Pointwise, x: &[u16]| FusedStep { op, x: SmallVec::from_slice(x) };
+        let bin = |f: BinaryFn| Pointwise::Binary(Binary { f });
+        // tanh(x + b), summed up
+        let op = |f: ReduceFn, axes: &[usize], keepdims: bool| FusedReduce {
+            steps: Fused {
+                inputs: 2,
+                steps: vec![
+                    step(bin(BinaryFn::Add), &[0, 1]),
+                    step(Pointwise::Unary(Unary { f: UnaryFn::Tanh }), &[2]),
+                ],
+                outputs: smallvec![1],
+            },
+            reduce: Reduce { f, axes: SmallVec::from_slice(axes), keepdims },
+        };
+        let x = || vec![t(&[0.5f64, -1.0, 0.25, 2.0, -0.5, 1.0], [2, 3]), t(&[1.0f64, 0.5, -0.25], [3])];
+        let y = [1.5f64, -0.5, 0.0, 3.0, 0.0, 0.75].map(f64::tanh);
+        let rows = [y[0] + y[1] + y[2], y[3] + y[4] + y[5]];
+        let many = || {
+            let v: Vec<f32> = (0..70 * 1100).map(|i| (i % 37) as f32 * 0.125 - 2.0).collect();
+            vec![t(&v, [70, 11, 100]), t(&[0.25f32], [])]
+        };
+        let mut two = op(ReduceFn::Sum, &[1], false);
+        two.steps.outputs = smallvec![0, 1];
+        use ReduceFn::{Max, Mean, Sum, SumSqr};
+        vec![
+            Sample::new(op(Sum, &[1], false), x()).gives(vec![t(&rows, [2])]),
+            Sample::new(op(Mean, &[1], true), x()).gives(vec![t(&rows.map(|v| v / 3.0), [2, 1])]),
+            Sample::new(op(Sum, &[1, 0], false), x()).gives(vec![t(&[rows[0] + rows[1]], [])]),
+            Sample::new(op(Max, &[1], false), x()).gives(vec![t(&[y[0], y[3]], [2])]),
+            Sample::new(op(SumSqr, &[2], false), many()).no_grad("long"),
+            Sample::new(op(Mean, &[1, 2], false), many()).no_grad("long"),
+            Sample::new(op(Sum, &[1], false), vec![t::<f32>(&[], [2, 0]), t(&[1.0f32], [])])
+                .gives(vec![t(&[0.0f32, 0.0], [2])])
+                .no_grad("empty"),
+            Sample::new(op(Sum, &[0], false), x()).fails(ErrorKind::Value),
+            Sample::new(op(Sum, &[], false), x()).fails(ErrorKind::Value),
+            Sample::new(two, x()).fails(ErrorKind::Value),
+            Sample::new(op(Sum, &[2], false), x()).fails(ErrorKind::Axis),
+            Sample::new(op(Sum, &[0], false), vec![t(&[0.0f32; 16385], [16385]), t(&[1.0f32], [])])
+                .fails(ErrorKind::Value),
+        ]
+    }
+}

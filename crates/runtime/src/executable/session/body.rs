@@ -1,0 +1,267 @@
+//! What a session's run needs, in one piece, so that it can move to the session's thread.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use remat_graph::ir::{Origin, ValueId};
+use remat_kernels::pool::Pool;
+use remat_types::{Error, ErrorKind, Fact, Result};
+
+use super::super::observe::ValueView;
+use super::super::run::{Memory, Range, Ranges};
+use super::super::{Executable, Place, Step};
+use super::SessionOptions;
+use super::memory::{Allocate, Block, Workspace};
+use crate::arena::padded;
+
+/// What is called with a value.
+pub(super) type Callback = Box<dyn FnMut(ValueView<'_>) + Send>;
+
+/// After which step, with which of its targets, what is called.
+struct Hook {
+    step: usize,
+    target: usize,
+    f: Callback,
+}
+
+pub(super) struct Body {
+    pub(super) exe: Arc<Executable>,
+    pool: Pool,
+    /// Inputs, states and outputs.
+    given: Block,
+    /// Offset and bytes in `given`; none for a state that is updated, which lies in its output.
+    x: Vec<(usize, usize)>,
+    y: Vec<(usize, usize)>,
+    ranges: Ranges,
+    workspace: Workspace,
+    allocate: Option<Allocate>,
+    /// Parts that have run.
+    done: usize,
+    hooks: Vec<Hook>,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (given, workspace) = self.bytes();
+        write!(f, "{} steps, {given} bytes, {workspace} of workspace", self.exe.steps.len())
+    }
+}
+
+impl Body {
+    pub(super) fn new(exe: Arc<Executable>, options: &SessionOptions) -> Result<Body> {
+        if options.workspace.is_some() && exe.parts.len() > 1 {
+            let text = "parts keep values in their workspace, which other sessions cannot share";
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        let mut bytes = 0;
+        let mut place = |f: &Fact| {
+            let at = bytes;
+            bytes += padded(f.bytes());
+            (at, f.bytes())
+        };
+        let updated = |i: usize| exe.updates.iter().any(|u| u.0 == i);
+        let x = exe.x.iter().enumerate().map(|(i, f)| if updated(i) { (0, 0) } else { place(f) }).collect();
+        let y = exe.y.iter().map(&mut place).collect();
+        let mut given = Block::default();
+        given.reserve(bytes, options.allocate.as_ref())?;
+        given.slice()?.fill(0);
+        let body = Body {
+            pool: Pool::new(exe.threads),
+            given,
+            x,
+            y,
+            ranges: Ranges::default(),
+            workspace: options.workspace.clone().unwrap_or_default(),
+            allocate: options.allocate.clone(),
+            done: 0,
+            hooks: Vec::new(),
+            exe,
+        };
+        if options.prefault {
+            let mut block = body.workspace.lock();
+            block.reserve(body.exe.figures.arena_bytes, body.allocate.as_ref())?;
+            block.prefault()?;
+        }
+        Ok(body)
+    }
+
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        (self.given.bytes, self.workspace.bytes())
+    }
+
+    pub(super) fn release_workspace(&mut self) {
+        self.done = 0;
+        self.workspace.release();
+    }
+
+    pub(super) fn x_bytes(&mut self, i: usize) -> Result<&mut [u8]> {
+        let (at, n) = self.x[i];
+        self.given.slice().map(|all| &mut all[at..at + n])
+    }
+
+    fn y_bytes(&mut self, j: usize) -> Result<&mut [u8]> {
+        let (at, n) = self.y[j];
+        self.given.slice().map(|all| &mut all[at..at + n])
+    }
+
+    pub(super) fn state_fact(&self, i: usize) -> &Fact {
+        &self.exe.x[self.exe.graph.inputs().len() + i]
+    }
+
+    pub(super) fn state_bytes(&mut self, i: usize) -> Result<&mut [u8]> {
+        let i = self.exe.graph.inputs().len() + i;
+        match self.exe.updates.iter().find(|u| u.0 == i) {
+            Some(&(_, j)) => self.y_bytes(j),
+            None => self.x_bytes(i),
+        }
+    }
+
+    pub(super) fn output(&mut self, j: usize) -> Result<ValueView<'_>> {
+        let ((at, n), fact) = (self.y[j], &self.exe.y[j]);
+        let bytes = &self.given.slice()?[at..at + n];
+        Ok(ValueView { dtype: fact.dtype, shape: &fact.shape, bytes })
+    }
+
+    pub(super) fn run_all(&mut self) -> Result<()> {
+        self.run_into(&mut [])
+    }
+
+    pub(super) fn run_into(&mut self, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
+        self.check_outputs(outputs)?;
+        self.done = 0;
+        self.run_steps(0..self.exe.steps.len(), outputs)
+    }
+
+    pub(super) fn run_part(&mut self, k: usize) -> Result<()> {
+        let parts = self.exe.parts.len();
+        if k != self.done || k >= parts {
+            let text = format!("part {k} of {parts} was run when part {} was next; begin with part 0 again", self.done);
+            self.done = 0;
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        let begin = k.checked_sub(1).map_or(0, |before| self.exe.parts[before]);
+        self.done = 0;
+        self.run_steps(begin..self.exe.parts[k], &mut [])?;
+        self.done = (k + 1) % parts;
+        Ok(())
+    }
+
+    fn check_outputs(&self, outputs: &[Option<&mut [u8]>]) -> Result<()> {
+        let n = self.exe.graph.outputs().len();
+        if outputs.len() > n {
+            return Err(Error::new(ErrorKind::Value, format!("memory for {} outputs of {n}", outputs.len())));
+        }
+        for (j, (given, fact)) in outputs.iter().zip(&self.exe.y).enumerate() {
+            let Some(given) = given else { continue };
+            let (bytes, align) = (fact.bytes(), fact.dtype.size_bytes());
+            if given.len() != bytes || bytes > 0 && given.as_ptr().align_offset(align) != 0 {
+                let text = format!(
+                    "output {j} is {}{} and needs {bytes} bytes aligned to {align}; the memory given for it has {} at {:p}",
+                    fact.dtype,
+                    fact.shape,
+                    given.len(),
+                    given.as_ptr()
+                );
+                return Err(Error::new(ErrorKind::Value, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn run_steps(&mut self, steps: std::ops::Range<usize>, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
+        let Body { exe, pool, given, x, y, ranges, workspace, allocate, hooks, .. } = self;
+        let mut block = workspace.lock();
+        block.reserve(exe.figures.arena_bytes, allocate.as_ref())?;
+        bind(ranges, x, y, Range::exclusive(given.slice()?), outputs)?;
+        let memory = Memory { exe, given: ranges, arena: Range::exclusive(block.slice()?) };
+        exe.run_steps(steps, &memory, pool, &mut |step, memory| {
+            for h in hooks.iter_mut().filter(|h| h.step == step) {
+                (h.f)(memory.view(&exe.steps[step].y[h.target])?);
+            }
+            Ok(())
+        })
+    }
+
+    /// The last step that writes an output makes it whole.
+    pub(super) fn on_output(&mut self, j: usize, f: Callback) -> Result<()> {
+        let writes = |s: &Step| s.y.iter().position(|t| t.place == Place::Output(j));
+        let found = self.exe.steps.iter().enumerate().rev().find_map(|(step, s)| Some((step, writes(s)?)));
+        let none = || Error::new(ErrorKind::Internal, format!("no step writes output {j}"));
+        let (step, target) = found.ok_or_else(none)?;
+        self.hooks.push(Hook { step, target, f });
+        Ok(())
+    }
+
+    /// The first step of a node: the others give the same again.
+    pub(super) fn on_value(&mut self, v: ValueId, f: Callback) -> Result<()> {
+        let g = &self.exe.graph;
+        let made = match g.values().get(v.index()).map(|v| &v.origin) {
+            Some(Origin::Node { node, output }) => {
+                self.exe.steps.iter().position(|s| s.node == Some(*node)).map(|step| (step, *output))
+            }
+            _ => None,
+        };
+        let none = || Error::new(ErrorKind::Value, "no call gives this value: it is an input, a constant or a view");
+        let (step, target) = made.ok_or_else(none)?;
+        self.hooks.push(Hook { step, target, f });
+        Ok(())
+    }
+}
+
+/// Fills `ranges` with parts of `given` and the caller's memory; only the first run takes memory for that.
+fn bind(
+    ranges: &mut Ranges,
+    x: &[(usize, usize)],
+    y: &[(usize, usize)],
+    given: Range,
+    outputs: &mut [Option<&mut [u8]>],
+) -> Result<()> {
+    ranges.x.clear();
+    ranges.y.clear();
+    for &(at, bytes) in x {
+        ranges.x.push(given.part(at, bytes)?);
+    }
+    for (j, &(at, bytes)) in y.iter().enumerate() {
+        ranges.y.push(match outputs.get_mut(j) {
+            Some(Some(own)) => Range::exclusive(own),
+            _ => given.part(at, bytes)?,
+        });
+    }
+    Ok(())
+}
+
+/// The thread of asynchronous runs. Channels with room for one message take nothing from the heap when one is sent.
+pub(super) struct Runner {
+    to: SyncSender<Box<Body>>,
+    back: Receiver<(Box<Body>, Result<()>)>,
+}
+
+impl Runner {
+    pub(super) fn new() -> Result<Self> {
+        let (to, jobs) = sync_channel::<Box<Body>>(1);
+        let (done, back) = sync_channel(1);
+        let work = move || {
+            while let Ok(mut body) = jobs.recv() {
+                let run = catch_unwind(AssertUnwindSafe(|| body.run_all()));
+                let result =
+                    run.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "a kernel or callback panicked")));
+                if done.send((body, result)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("remat-session".into()).spawn(work);
+        thread.map_err(|e| Error::new(ErrorKind::Io, format!("no thread for the session: {e}")))?;
+        Ok(Runner { to, back })
+    }
+
+    pub(super) fn start(&self, body: Box<Body>) -> std::result::Result<(), Box<Body>> {
+        self.to.send(body).map_err(|e| e.0)
+    }
+
+    pub(super) fn wait(&self) -> Option<(Box<Body>, Result<()>)> {
+        self.back.recv().ok()
+    }
+}

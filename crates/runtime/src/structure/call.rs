@@ -1,0 +1,99 @@
+use remat_ops::{Cost, EvalCx, GradCx, Grads, In, Op, OpDef, Out, Sample, Var};
+use remat_types::{Fact, Facts, Result, SmallVec};
+use serde::{Deserialize, Serialize};
+
+use super::body::{Body, elements, layouts};
+
+/// A graph as one op: its inputs are the graph's inputs, its outputs the graph's outputs.
+///
+/// Errors: Arity and Shape for inputs that are not as the graph's; those of its ops.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Call {
+    /// What is called.
+    pub body: Body,
+}
+
+impl Op for Call {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        self.body.infer(x)
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        run(&self.body, cx, 0)
+    }
+
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
+        let Some(g) = gradient(&self.body, cx, 0)? else { return Ok(SmallVec::from_elem(None, cx.x_count())) };
+        let x: SmallVec<[Var; 8]> =
+            (0..cx.x_count()).map(|i| cx.x(i)).chain(cotangents(cx, self.body.y().len())).collect();
+        let dx = cx.apply_all(Call { body: g }, &x)?;
+        Ok(given_back(cx, 0, &dx))
+    }
+
+    fn workspace(&self, _x: &[&Fact], threads: usize) -> usize {
+        self.body.workspace(threads)
+    }
+
+    fn cost(&self, _x: &[&Fact], _y: &[Fact]) -> Cost {
+        self.body.cost()
+    }
+
+    fn repeatable(&self) -> bool {
+        self.body.repeatable()
+    }
+}
+
+/// Runs a body on the inputs from `first` on, into all outputs.
+pub(super) fn run(body: &Body, cx: &mut EvalCx<'_>, first: usize) -> Result<()> {
+    let own = layouts(body.x());
+    let mut x: SmallVec<[In<'_>; 8]> = SmallVec::new();
+    for (given, layout) in cx.x[first..].iter().zip(&own) {
+        x.push(In::new(given.dtype(), layout, elements(given)?));
+    }
+    let facts = body.y();
+    let outs = cx.y.iter_mut().zip(facts).map(|(y, f)| Out::new(f.dtype, &f.shape, y.bytes_mut(), None));
+    let mut y: Vec<Out<'_>> = outs.collect();
+    body.run(&mut EvalCx { x: &x, y: &mut y, workspace: cx.workspace, pool: cx.pool })
+}
+
+/// True for an input, from `first` on, whose gradient is needed and exists.
+fn needs(body: &Body, cx: &GradCx<'_>, first: usize) -> Vec<bool> {
+    body.x().enumerate().map(|(i, f)| f.dtype.is_float() && cx.needs(first + i)).collect()
+}
+
+fn has_dy(body: &Body, cx: &GradCx<'_>) -> Vec<bool> {
+    body.y().enumerate().map(|(j, f)| f.dtype.is_float() && cx.dy(j).is_some()).collect()
+}
+
+/// The cotangents that there are, in order.
+pub(super) fn cotangents<'a>(cx: &'a GradCx<'_>, outputs: usize) -> impl Iterator<Item = Var> + 'a {
+    (0..outputs).filter_map(|j| cx.dy(j).filter(|dy| cx.fact(*dy).dtype.is_float()))
+}
+
+/// The body of the gradient of an op that runs `body` on its inputs from `first` on; `None` if nothing is wanted.
+pub(super) fn gradient(body: &Body, cx: &GradCx<'_>, first: usize) -> Result<Option<Body>> {
+    let (needs, has_dy) = (needs(body, cx, first), has_dy(body, cx));
+    if !needs.contains(&true) || !has_dy.contains(&true) {
+        return Ok(None);
+    }
+    Body::new(body.graph().gradient(&needs, &has_dy)?).map(Some)
+}
+
+/// One gradient for each input of an op whose body begins at input `first`.
+pub(super) fn given_back(cx: &GradCx<'_>, first: usize, dx: &[Var]) -> Grads {
+    let mut dx = dx.iter().copied();
+    (0..cx.x_count())
+        .map(|i| {
+            let wanted = i >= first && cx.needs(i) && cx.fact(cx.x(i)).dtype.is_float();
+            if wanted { dx.next() } else { None }
+        })
+        .collect()
+}
+
+impl OpDef for Call {
+    const NAME: &'static str = "call";
+
+    fn samples() -> Vec<Sample<Self>> {
+        super::samples::calls()
+    }
+}

@@ -1,0 +1,101 @@
+use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec};
+use serde::{Deserialize, Serialize};
+
+use super::body::Body;
+use super::call::{cotangents, given_back, gradient, run};
+
+/// One of several graphs, chosen by a value that is known when the op runs: only that one is computed.
+///
+/// Input 0 is the choice, of rank 0: an I64 that counts the branches, or a Bool where there are two, false for the first.
+/// The other inputs go to the branch. All branches take and give the same facts.
+///
+/// Errors: Value for no branch; Shape for branches that differ; DType for another choice; Index, when it runs, for a
+/// branch that is not there; those of the branches.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Switch {
+    /// The branches.
+    pub branches: Vec<Body>,
+}
+
+impl Switch {
+    fn choice(&self, cx: &EvalCx<'_>) -> Result<usize> {
+        let chosen = match cx.x[0].dtype() {
+            DType::Bool => i64::from(cx.x[0].slice::<u8>()?[0]),
+            _ => cx.x[0].slice::<i64>()?[0],
+        };
+        let found = usize::try_from(chosen).ok().filter(|i| *i < self.branches.len());
+        found.ok_or_else(|| {
+            let text = format!("branch {chosen} of {}", self.branches.len());
+            Error::new(ErrorKind::Index, text)
+        })
+    }
+}
+
+impl Op for Switch {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        let Some((choice, x)) = x.split_first() else {
+            return Err(Error::new(ErrorKind::Arity, "takes a choice and the inputs of the branches"));
+        };
+        let Some((first, rest)) = self.branches.split_first() else {
+            return Err(Error::new(ErrorKind::Value, "there is no branch to choose"));
+        };
+        let two = choice.dtype == DType::Bool && self.branches.len() == 2;
+        if choice.dtype != DType::I64 && !two {
+            let text = format!("{} cannot choose among {} branches", choice.dtype, self.branches.len());
+            return Err(Error::new(ErrorKind::DType, text));
+        }
+        if choice.rank() != 0 {
+            return Err(Error::new(ErrorKind::Shape, format!("the choice has shape {}, not rank 0", choice.shape)));
+        }
+        let y = first.infer(x)?;
+        for (k, b) in rest.iter().enumerate() {
+            let other = b.infer(x).map_err(|e| e.context(format!("branch {}", k + 1)))?;
+            if other.len() != y.len() || !other.iter().zip(&y).all(|(a, b)| a.same_type(b)) {
+                let text = format!("branch {} gives other types than branch 0", k + 1);
+                return Err(Error::new(ErrorKind::Shape, text));
+            }
+        }
+        Ok(y)
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        let branch = &self.branches[self.choice(cx)?];
+        run(branch, cx, 1)
+    }
+
+    fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
+        let mut branches = Vec::new();
+        for b in &self.branches {
+            match gradient(b, cx, 1)? {
+                Some(g) => branches.push(g),
+                None => return Ok(SmallVec::from_elem(None, cx.x_count())),
+            }
+        }
+        let outputs = self.branches.first().map_or(0, |b| b.y().len());
+        let x: SmallVec<[Var; 8]> = (0..cx.x_count()).map(|i| cx.x(i)).chain(cotangents(cx, outputs)).collect();
+        let dx = cx.apply_all(Switch { branches }, &x)?;
+        Ok(given_back(cx, 1, &dx))
+    }
+
+    fn workspace(&self, _x: &[&Fact], threads: usize) -> usize {
+        self.branches.iter().map(|b| b.workspace(threads)).max().unwrap_or(0)
+    }
+
+    /// That of the dearest branch.
+    fn cost(&self, _x: &[&Fact], _y: &[Fact]) -> Cost {
+        self.branches.iter().map(Body::cost).max_by_key(Cost::prior_ns).unwrap_or_default()
+    }
+
+    fn repeatable(&self) -> bool {
+        self.branches.iter().all(Body::repeatable)
+    }
+}
+
+impl OpDef for Switch {
+    const NAME: &'static str = "switch";
+
+    fn samples() -> Vec<Sample<Self>> {
+        super::samples::choices()
+    }
+}

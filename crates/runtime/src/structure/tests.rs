@@ -1,0 +1,80 @@
+use remat_graph::ir::Graph;
+use remat_ops::pointwise::UnaryFn;
+use remat_ops::testing::{check_entry, each_sample};
+use remat_types::DType;
+
+use super::samples::Make;
+use super::*;
+
+const OWN: [&str; 3] = ["call", "switch", "loop"];
+
+#[test]
+fn ops_that_own_graphs_pass_every_check_on_every_sample() {
+    let all = registry();
+    let failures: Vec<String> =
+        OWN.iter().flat_map(|name| check_entry(all.entry(name).expect("registered"))).map(|f| f.to_string()).collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn graphs_within_graphs_survive_text_and_file() {
+    let mut seen = 0;
+    each_sample(&registry(), |entry, i, s| {
+        let facts: Vec<remat_types::Fact> = s.x.iter().map(remat_types::Fact::of).collect();
+        let fits = s.op.infer(&facts.iter().collect::<Vec<_>>()).is_ok();
+        if !OWN.contains(&entry.name) || !fits {
+            return;
+        }
+        let b = remat_graph::ir::Builder::new();
+        let x: Vec<_> = facts.iter().map(|f| b.input(f.clone(), None)).collect();
+        let y = b.node(s.op.clone(), &x, None).expect("fits");
+        y.iter().enumerate().for_each(|(j, v)| b.output(*v, &format!("y{j}")));
+        let g = b.finish().expect("valid");
+        let text = g.to_text().expect("serialises");
+        let again = Graph::parse(&text, &registry()).expect("parses");
+        assert_eq!(again.to_text().expect("serialises"), text, "{} sample {i}", entry.name);
+        let file = Graph::from_bytes(&g.to_bytes().expect("serialises"), &registry()).expect("reads");
+        assert_eq!(file.to_text().expect("serialises"), text, "{} sample {i}", entry.name);
+        seen += 1;
+    });
+    assert!(seen > 10, "{seen} samples");
+}
+
+#[test]
+fn a_body_that_is_no_graph_is_an_error_and_no_panic() {
+    let call = |body: serde_json::Value| {
+        registry().load(&serde_json::json!({ "op": "call", "v": 1, "params": { "body": body } }))
+    };
+    let good = super::samples::calls().remove(0).op.body;
+    let good = serde_json::to_value(&good).expect("serialises");
+    assert!(call(good.clone()).is_ok());
+    for bad in [serde_json::json!([]), serde_json::json!(["remat.graph 1", "output y = %9"]), serde_json::json!(3)] {
+        assert!(call(bad.clone()).is_err(), "{bad}");
+    }
+    let mut lines = good.as_array().expect("lines").clone();
+    lines.push("state s: f64[]".into());
+    let e = call(lines.into()).expect_err("a state");
+    assert!(e.to_string().contains("states"), "{e}");
+}
+
+#[test]
+fn the_workspace_is_the_plan_of_the_body_and_two_sets_of_what_is_carried() {
+    let m = Make::new();
+    m.input(DType::I64, &[]);
+    let s = m.input(DType::F64, &[1000]);
+    // two temporaries that do not live at once take one place
+    let y = m.un(UnaryFn::Exp, m.un(UnaryFn::Tanh, m.un(UnaryFn::Sin, s)));
+    let op = Loop {
+        body: m.body(&[y]),
+        trips: 7,
+        carried: 1,
+        sliced: 0,
+        reverse: false,
+        counted: false,
+        conditional: false,
+    };
+    let inner = op.body.ready(1).expect("builds").figures().arena_bytes;
+    let set = crate::padded(8000);
+    assert_eq!(remat_ops::Op::workspace(&op, &[], 1), crate::padded(inner) + 64 + 2 * set);
+    assert!(inner <= 2 * set, "{inner}");
+}
