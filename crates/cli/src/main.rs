@@ -5,6 +5,7 @@ mod bench;
 mod budget;
 mod chars;
 mod digits;
+mod endure;
 mod graph;
 mod interrupt;
 mod networks;
@@ -46,7 +47,9 @@ enum Command {
     Train(Recipe),
     /// Measure the promise: train digits under several budgets and compare with the run without one.
     Promise(promise::Options),
-    /// Plan any graph under a memory budget: what to compute again, when to free, and where everything lies.
+    /// Train under a budget in a loop whose shapes alternate, branch and sometimes fail, and compare every bit.
+    Endure(endure::Options),
+    /// Plan a training step or any graph under a memory budget: what to compute again, when to free, and where everything lies.
     Plan(Box<plan::Options>),
     /// What a graph computes and what memory it takes: figures, text, pictures.
     Graph(Box<graph::Options>),
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Train(Recipe::Digits(options)) => train::run(&*options),
         Command::Train(Recipe::Chars(options)) => train::run(&*options),
         Command::Promise(options) => promise::run(&options),
+        Command::Endure(options) => endure::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Graph(options) => graph::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -52,16 +52,16 @@ pub(crate) struct Options {
     #[arg(value_name = "WORK", conflicts_with_all = ["dag", "generate", "check"])]
     work: Option<Work>,
     /// Examples of the step's batch [default: the recipe's or the benchmark's]
-    #[arg(long, value_name = "N", requires = "work", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "N", requires = "work", conflicts_with_all = ["dag", "generate", "check"], value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: Option<u16>,
     /// Compute threads of the step [default: the processors]
-    #[arg(long, value_name = "N", requires = "work", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", requires = "work", conflicts_with_all = ["dag", "generate", "check"], value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Take estimates for the times of the step's operators instead of running it
-    #[arg(long, requires = "work")]
+    #[arg(long, requires = "work", conflicts_with_all = ["dag", "generate", "check"])]
     estimated: bool,
     /// Write the step as a graph in the JSON format
-    #[arg(long, value_name = "FILE", requires = "work")]
+    #[arg(long, value_name = "FILE", requires = "work", conflicts_with_all = ["dag", "generate", "check"])]
     dag_out: Option<PathBuf>,
     /// The graph as JSON; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod chars;
+mod endure;
 mod graph;
 mod plan;
 mod promise;

@@ -32,6 +32,24 @@ fn text(dir: &Path, name: &str) -> String {
 }
 
 #[test]
+fn a_training_step_is_planned_and_written_as_a_graph() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let step = ["plan", "train:mlp", "--batch", "512", "--threads", "1", "--time-limit", "0.5"];
+    let o = remat(dir.path(), &[&step[..], &["--budget", "100%", "--out", "s.json", "--dag-out", "dag.json"]].concat());
+    assert_code(&o, OK);
+    assert!(err(&o).contains("measured"), "{}", err(&o));
+    assert_code(&remat(dir.path(), &["plan", "--check", "s.json", "--dag", "dag.json"]), OK);
+    let ops = |name: &str| json(&dir.path().join(name))["ops"].as_array().expect("a list").clone();
+    assert!(ops("dag.json").iter().any(|o| o["outputs"][0]["may_take"].is_array()), "relu can work in place");
+    let o = remat(dir.path(), &[&step[..], &["--estimated", "--dag-out", "estimated.json"]].concat());
+    assert_code(&o, OK);
+    assert!(err(&o).contains("estimated") && out(&o).is_empty(), "{}", err(&o));
+    assert_eq!(ops("estimated.json").len(), ops("dag.json").len());
+    assert_code(&remat(dir.path(), &["plan", "train:imagenet", "--budget", "50%"]), USAGE);
+    assert_code(&remat(dir.path(), &["plan", "--dag", "dag.json", "--estimated", "--budget", "50%"]), USAGE);
+}
+
+#[test]
 fn a_plan_keeps_to_its_budget_and_passes_the_check() {
     let dir = folder_with("dag.json", DAG);
     let plan = ["plan", "--dag", "dag.json", "--time-limit", "0.2", "--out", "s.json", "--budget"];

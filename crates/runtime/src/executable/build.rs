@@ -35,7 +35,7 @@ pub(super) struct Parts<'p> {
 }
 
 /// Where a storage is while the offsets are not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Root {
     Given(Place),
     /// Index into the temporaries.

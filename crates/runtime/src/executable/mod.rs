@@ -80,7 +80,7 @@ pub struct ExecutableOptions {
 }
 
 /// Where an operand's storage is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     /// An input of the run.
     Input(usize),

@@ -7,7 +7,7 @@ use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, Spill
 use remat_graph::plan::remat::{Effort, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall, Step};
 use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::build::{Draft, Lowered, Root};
 use super::layout::Laid;
@@ -101,6 +101,7 @@ pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent:
         values.extend((0..l.x.len()).filter(is_read).map(|i| (format!("x{i}"), l.x[i].bytes() as u64)));
         values.extend(l.constants.iter().enumerate().map(|(k, c)| (format!("c{k}"), c.bytes().len() as u64)));
     }
+    let mut checks = Checks::default();
     let measured = |d: &Draft| node_ns.get(d.node?.index()).copied().flatten();
     let mut ops = Vec::with_capacity(l.drafts.len());
     for (i, d) in l.drafts.iter().enumerate() {
@@ -126,6 +127,7 @@ pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent:
                     let bytes = match held.insert(j, name.clone()) {
                         Some(old) => {
                             repeatable = false;
+                            inputs.extend(checks.passed.iter().cloned());
                             inputs.push(old.clone());
                             Bytes::Writes(old)
                         }
@@ -136,6 +138,7 @@ pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent:
                 Root::Given(_) => {}
             }
         }
+        outputs.extend(checks.note(i, d).map(|name| OutputSpec { name, bytes: Bytes::Own(0) }));
         let workspace = d.workspace.map_or(0, |t| l.temps[t].bytes as u64);
         ops.push(OpSpec {
             name: format!("{i} {}", d.op.label()),
@@ -148,6 +151,28 @@ pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent:
     }
     let outputs = held.into_values().collect();
     Spec { align: ALIGN_BYTES as u64, values, ops, outputs, spill: SpillRates::default() }
+}
+
+/// The calls that may fail for what the user gave them: those that read indices or labels. Each makes a value of no bytes
+/// that every update of a state reads, so that no order overwrites a state before the last of them has run.
+#[derive(Default)]
+struct Checks {
+    /// Integers that the user gave, or that were made of such.
+    given: FxHashSet<Root>,
+    passed: Vec<String>,
+}
+
+impl Checks {
+    /// The name of the value that says that draft `i` has run, if it may fail.
+    fn note(&mut self, i: usize, d: &Draft) -> Option<String> {
+        let is_given = |root: &Root| matches!(root, Root::Given(_)) || self.given.contains(root);
+        if !d.x.iter().any(|x| x.2.dtype.is_int() && is_given(&x.0)) {
+            return None;
+        }
+        self.given.extend(d.y.iter().filter(|y| y.1.dtype.is_int()).map(|y| y.0));
+        self.passed.push(format!("{i} has run"));
+        self.passed.last().cloned()
+    }
 }
 
 /// The bytes of output `k`, which lies in temporary `t`.

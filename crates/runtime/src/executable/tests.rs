@@ -1,4 +1,5 @@
 use remat_graph::ir::{Builder, ValueId};
+use remat_ops::index::Take;
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
 use remat_ops::shape::{Concat, Permute, Slice};
@@ -143,6 +144,29 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
     }
     assert!(again > 20 && refused > 5, "both happen: {again} calls again, {refused} refused");
     assert!(shared > 20, "planned calls take over what dies: {shared}");
+}
+
+#[test]
+fn no_plan_updates_a_state_before_what_may_still_fail() {
+    let fact = || Fact::new(DType::F32, [64, 64]);
+    let b = Builder::raw();
+    let (x, index) = (b.input(fact(), None), b.input(Fact::new(DType::I64, [1]), None));
+    let w = b.state(fact(), Some("w"));
+    let node = |op: OpRef, x: &[ValueId]| b.node(op, x, None).expect("fits")[0];
+    // only the update reads it, and it would be in the way of what is larger
+    let g = node(unary(UnaryFn::Tanh), &[x]);
+    let larger = node(Concat { axis: 0 }.into(), &[x, x]);
+    let larger = node(unary(UnaryFn::Exp), &[larger]);
+    b.output(node(Take { axis: 0 }.into(), &[larger, index]), "y");
+    b.set_state(w, node(binary(BinaryFn::Add), &[w, g])).expect("same type");
+    let workspace_limit = Some(fact().bytes() * 5 / 2);
+    let options = ExecutableOptions { workspace_limit, ..Default::default() };
+    let graph = Arc::new(b.finish().expect("valid"));
+    let exe = Executable::with(graph, 1, &options).expect("it fits if tanh runs later");
+    assert!(exe.plan_times().is_some(), "its own order does not fit");
+    let takes = exe.steps.iter().position(|s| s.op.label() == "take").expect("there");
+    let updates = exe.steps.iter().position(|s| s.y[0].place == Place::Output(1)).expect("there");
+    assert!(takes < updates, "a wrong index would leave the state overwritten");
 }
 
 #[test]
