@@ -407,3 +407,19 @@ fn a_budget_that_cannot_be_met_is_refused_when_it_is_compiled() {
     let s = e.shortfall().expect("figures");
     assert!(s.smallest_feasible_bytes >= 3 * 1024, "{s:?}");
 }
+
+#[test]
+fn a_part_of_a_tensor_comes_in_as_what_it_is() {
+    let d = cpu();
+    let all = tensor(&d, &wave32(12, 0.3), [6, 2]);
+    let mut parts: Vec<Tensor> = [0, 2, 4].map(|at| all.narrow(0, at, 2).expect("within")).into();
+    parts.push(all.narrow(0, 1, 2).expect("within").t().expect("a matrix"));
+    let held = all.narrow(0, 3, 2).expect("within");
+    let f = |x: &[Tensor]| Ok(vec![(x[0].exp()? + &held)?]);
+    let mut compiled = compile(&d, f);
+    for x in &parts {
+        let want = f(std::slice::from_ref(x)).expect("runs")[0].to_vec::<f32>().expect("values");
+        assert_eq!(compiled.call(&[x]).expect("runs")[0].to_vec::<f32>().expect("values"), want);
+    }
+    assert_eq!(compiled.traces(), 1);
+}

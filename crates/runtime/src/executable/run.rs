@@ -48,6 +48,11 @@ pub(super) struct Ranges {
     pub(super) y: Vec<Range>,
 }
 
+/// The elements of a contiguous input, which may be a part of its storage; none if it was donated.
+fn elements<'x>(x: &In<'x>) -> &'x [u8] {
+    x.bytes().get(x.layout().offset() * x.dtype().size_bytes()..).unwrap_or(&[])
+}
+
 /// The memory of a run by address; every place of a step lies within, as `build` has checked.
 pub(super) struct Memory<'m> {
     pub(super) exe: &'m Executable,
@@ -64,7 +69,7 @@ impl Executable {
         let mut kept = self.ranges.try_lock();
         let given = kept.as_deref_mut().unwrap_or(&mut own);
         given.x.clear();
-        given.x.extend(cx.x.iter().map(|x| Range::shared(x.bytes())));
+        given.x.extend(cx.x.iter().map(|x| Range::shared(elements(x))));
         given.y.clear();
         given.y.extend(cx.y.iter_mut().map(|y| Range::exclusive(y.bytes_mut())));
         let memory = Memory { exe: self, given, arena: Range::exclusive(cx.workspace) };
@@ -109,13 +114,9 @@ impl Executable {
     fn hold_states(&self, cx: &mut EvalCx<'_>) -> Result<()> {
         for &(i, j) in &self.updates {
             if cx.y[j].holds() != Some(i) {
-                let x = &cx.x[i];
-                if !x.layout().is_contiguous() || x.layout().offset() != 0 {
-                    return Err(Error::new(ErrorKind::Internal, format!("state {i} comes as a view")));
-                }
                 let y = cx.y[j].bytes_mut();
                 let n = y.len();
-                y.copy_from_slice(x.bytes().get(..n).ok_or_else(|| self.outside(i))?);
+                y.copy_from_slice(elements(&cx.x[i]).get(..n).ok_or_else(|| self.outside(i))?);
             }
         }
         Ok(())
