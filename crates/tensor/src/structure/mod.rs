@@ -106,8 +106,7 @@ fn apply(device: &Device, op: impl Into<OpRef>, x: SmallVec<[Tensor; 4]>, site: 
 
 /// `f(x)` as one op: a part of a program that graphs, reports and pictures show as one call.
 ///
-/// Errors: those of `f`; Arity without inputs; Value for what a body cannot do (see the [module](self) note): random
-/// numbers, updates.
+/// Errors: those of `f`; Arity without inputs; Value for random numbers and updates, which a body cannot have.
 ///
 /// ```
 /// # use remat_runtime::{Device, DeviceOptions};

@@ -53,7 +53,7 @@ pub struct ScanOptions {
 /// The loop is one op; its gradient is a loop, which runs the forward one once more instead of keeping its steps.
 ///
 /// Errors: Arity without a carried value, and for `f` that gives another number of them; Shape for one that changes its
-/// type; those of `f` and of [`call`].
+/// type; those of `f` and of [`call`](crate::call).
 ///
 /// ```
 /// # use remat_runtime::{Device, DeviceOptions};
