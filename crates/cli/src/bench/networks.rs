@@ -258,10 +258,10 @@ impl Running {
         let end = Instant::now() + SETTLE;
         self.run()?;
         let mut runs = 1;
-        let has_budget = self.told.budget_bytes.is_some();
+        let foresees = self.told.budget_bytes.is_some() && self.device.options().foresight != Foresight::Off;
         let is_settled = |way: &Way, runs| match way {
             Way::Compiled(f) => f.is_settled(),
-            Way::Eager(_) => !has_budget || runs >= SETTLE_STEPS,
+            Way::Eager(_) => !foresees || runs >= SETTLE_STEPS,
             Way::Session(..) => true,
         };
         while !is_settled(&self.way, runs) && Instant::now() < end {
