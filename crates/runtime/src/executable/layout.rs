@@ -26,6 +26,7 @@ pub(super) struct Laid {
 }
 
 pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
+    let graph = super::constants::settled(graph)?;
     let (graph, ends) = match &options.parts[..] {
         [] => (graph, Vec::new()),
         parts => {

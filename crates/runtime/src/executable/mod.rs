@@ -9,6 +9,7 @@
 //! fail any more: updates at the end of the graph write in place, all others go to the workspace and are copied last.
 
 mod build;
+mod constants;
 mod layout;
 mod observe;
 mod planned;
@@ -48,7 +49,7 @@ pub struct MemoryFigures {
     pub input_bytes: usize,
     /// Outputs, the next versions of states not counted.
     pub output_bytes: usize,
-    /// Constants, which the executable holds on the host.
+    /// Constants, which the executable holds on the host: in one mapping if they are large and the graph was its alone.
     pub constant_bytes: usize,
     /// Calls that a run makes again because what they gave had to go.
     pub recomputed_calls: usize,
