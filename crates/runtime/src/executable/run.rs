@@ -10,8 +10,8 @@ use remat_types::{Error, ErrorKind, Result, SmallVec};
 use super::observe::{Observed, Observer, ValueView};
 use super::{Executable, Place, Step, Target};
 
-/// Operands of a call up to this number cost no allocation.
-const INLINE: usize = 8;
+/// Operands of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
+const INLINE: usize = 16;
 
 /// First byte and length of a range that is exclusively the run's.
 #[derive(Clone, Copy, Debug)]
