@@ -61,7 +61,8 @@ fn nested(t: usize, b: usize, fixed: Option<usize>) -> Graph {
     let looped = m.body(&y);
     let m = Make::new();
     let (c, x) = (m.input(f, &[b, 3]), m.input(f, &rows));
-    let other = m.body(&[m.un(UnaryFn::Neg, c), m.un(UnaryFn::Exp, x)]);
+    let y = [m.un(UnaryFn::Neg, c), m.un(UnaryFn::Exp, x)];
+    let other = m.body(&y);
     let m = Make::new();
     let (p, c, x) = (m.input(DType::Bool, &[]), m.input(f, &[b, 3]), m.input(f, &rows));
     let y = m.0.node(Switch { branches: vec![other, looped] }.into(), &[p, c, x], None).expect("fits");
