@@ -14,6 +14,7 @@ mod profile;
 mod remat;
 mod report;
 mod slab;
+mod spill;
 pub mod structure;
 #[cfg(test)]
 mod testing;
@@ -38,4 +39,6 @@ pub use profile::Trace;
 pub use remat::{
     Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate, simulate_planned,
 };
+pub use remat_graph::plan::problem::SpillRates;
 pub use report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};
+pub use spill::SpillTo;

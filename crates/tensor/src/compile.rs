@@ -388,13 +388,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         if self.options.freeze {
             (graph, states) = frozen(&graph, states, &mut guards)?;
         }
-        let (graph, _) = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?;
+        // what it was made of ends here: the executable moves constants that nobody else holds
+        graph = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?.0;
         let budget = self.budget(&graph)?;
         let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
-        let options = ExecutableOptions { workspace_limit, ..Default::default() };
+        let spill = self.device.options().spill.clone();
+        let options = ExecutableOptions { workspace_limit, spill, ..Default::default() };
         let executable = Executable::with(Arc::new(graph), threads, &options);
         let executable = Arc::new(executable.map_err(|e| of_the_whole_run(e, budget))?);
-        let replan = match executable.figures().recomputed_calls {
+        let f = executable.figures();
+        let replan = match f.recomputed_calls + f.spilled_bytes {
             0 => Replan::Done,
             _ => Replan::After { runs: TIMED_RUNS, options },
         };
@@ -455,7 +458,8 @@ impl Entry {
             }
             Replan::After { runs: 0, options } => {
                 let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
-                let options = ExecutableOptions { node_ns: self.executable.fastest_times(), ..options };
+                let (node_ns, spill) = (self.executable.fastest_times(), self.executable.spills_to());
+                let options = ExecutableOptions { node_ns, spill: spill.or(options.spill.clone()), ..options };
                 let plan = move || Executable::with(graph, threads, &options);
                 // without another thread the first plan stays, which is as right
                 let thread = std::thread::Builder::new().name("remat-replan".into()).spawn(plan);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use remat_nn::*;
-use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures, SpillRates, SpillTo};
 use remat_tensor::{
     Collect, CompileOptions, Dim, ScanOptions, Symbols, Tensor, compile, compile_with, grad, no_grad, scan,
 };
@@ -394,8 +394,11 @@ fn executables_of_one_graph_run_on_several_threads() {
 /// A training step of eight wide layers, compiled within a share of the memory that it takes without a budget: losses,
 /// parameters, and figures at the first and the last run. Runs so often, or until the plan is the last one.
 fn deep(share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bits, MemoryFigures, MemoryFigures) {
-    let d = cpu();
-    let mut cx = InitCx::new(&d, 3);
+    deep_on(&cpu(), share, runs)
+}
+
+fn deep_on(d: &Device, share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bits, MemoryFigures, MemoryFigures) {
+    let mut cx = InitCx::new(d, 3);
     let mut net = Sequential::new();
     for _ in 0..8 {
         net = net.then(Linear::new(&mut cx, 16, 16).expect("fits")).then(Tanh);
@@ -405,14 +408,14 @@ fn deep(share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bits, MemoryFigur
     let sgd = Rc::new(RefCell::new(Sgd::new(net.named_parameters(), o).expect("valid")));
     let compile = |memory_budget: Option<usize>| {
         let (net, sgd) = (net.clone(), sgd.clone());
-        compile_with(&d, CompileOptions { memory_budget, ..Default::default() }, move |x: &[Tensor]| {
+        compile_with(d, CompileOptions { memory_budget, ..Default::default() }, move |x: &[Tensor]| {
             let loss = net.forward(&x[0])?.square()?.mean()?;
             loss.backward()?;
             sgd.borrow_mut().step()?;
             Ok(vec![loss.detach()])
         })
     };
-    let x = tensor(&d, &wave32(256 * 16, 0.5), [256, 16]);
+    let x = tensor(d, &wave32(256 * 16, 0.5), [256, 16]);
     let free = compile(None).executable(&[&x]).expect("compiles").figures();
     let all = free.arena_bytes + free.state_bytes + free.input_bytes + free.output_bytes;
     let mut f = compile(share.map(|s| (all as f64 * s) as usize));
@@ -438,6 +441,22 @@ fn a_budget_of_a_compiled_step_is_kept_and_changes_no_bit() {
         assert!(total(f) as f64 <= total(free) as f64 * share, "{f:?} of {free:?}");
         assert!(f.recomputed_calls > 0, "{f:?}");
     }
+}
+
+#[test]
+fn a_compiled_step_spills_where_its_device_may_and_changes_no_bit() {
+    let (losses, bits, ..) = deep(None, Some(5));
+    let folder = tempfile::tempdir().expect("a folder");
+    let rates = SpillRates { write_bytes_per_s: 1 << 50, read_bytes_per_s: 1 << 50 };
+    let spill = Some(SpillTo::with_rates(folder.path(), rates).expect("positive"));
+    let d = Device::cpu(DeviceOptions { threads: 1, spill, ..Default::default() }).expect("the CPU opens");
+    let (l, b, first, _) = deep_on(&d, Some(0.75), Some(5));
+    assert!(first.spilled_bytes > 0 && first.recomputed_calls == 0, "copies cost nothing: {first:?}");
+    assert!(l == losses && b == bits);
+    // until the plan with measured rates, in which they do cost something
+    let (l, b, ..) = deep_on(&d, Some(0.75), None);
+    let (losses, bits, ..) = deep(None, Some(l.len()));
+    assert!(l == losses && b == bits, "bits do not depend on the plan");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::observe::{Observed, Observer, ValueView};
+use super::spill::Flying;
 use super::{Executable, Place, Step, Target};
 
 /// Operands of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
@@ -33,6 +34,11 @@ impl Range {
         }
         // SAFETY: `at` is at most the range's length.
         Ok(Range(unsafe { self.0.add(at) }, bytes))
+    }
+
+    /// Its first byte.
+    pub(super) fn first(self) -> *mut u8 {
+        self.0
     }
 
     /// A range that is only read.
@@ -89,10 +95,29 @@ impl Executable {
         pool: &Pool,
         after: &mut dyn FnMut(usize, &Memory<'_>) -> Result<()>,
     ) -> Result<()> {
+        match &self.spill {
+            None => self.run_all(range, memory, pool, after, None),
+            Some(spill) => spill.fly(memory.arena, |f| self.run_all(range, memory, pool, after, Some(f))),
+        }
+    }
+
+    fn run_all(
+        &self,
+        range: std::ops::Range<usize>,
+        memory: &Memory<'_>,
+        pool: &Pool,
+        after: &mut dyn FnMut(usize, &Memory<'_>) -> Result<()>,
+        mut flying: Option<&mut Flying<'_>>,
+    ) -> Result<()> {
         let observer = self.observer();
         let mut start = Instant::now();
         for i in range {
             let step = &self.steps[i];
+            if let Some(f) = &mut flying
+                && f.before(i).map_err(|e| self.located(e, step))?
+            {
+                start = Instant::now();
+            }
             self.call(step, memory, pool).map_err(|e| self.located(e, step))?;
             let end = Instant::now();
             let ns = (end - start).as_nanos() as u64;
