@@ -112,6 +112,11 @@ fn compiled_training_is_eager_training_bit_for_bit() {
     for adam in [false, true] {
         let eager = train(&cpu(), None, adam);
         assert_eq!(eager, train(&cpu(), given(), adam), "adam: {adam}");
+        for level in [0, 1] {
+            let mut options = CompileOptions::default();
+            options.passes.level = level;
+            assert_eq!(eager, train(&cpu(), Some(options), adam), "adam: {adam}, level {level}");
+        }
         let sync = DeviceOptions { threads: 1, async_level: AsyncLevel::Sync, ..DeviceOptions::default() };
         assert_eq!(eager, train(&Device::cpu(sync).expect("a CPU"), given(), adam), "waiting for every op");
         let emulated = Device::emulated(EmulatedOptions::default(), DeviceOptions { threads: 1, ..Default::default() });
