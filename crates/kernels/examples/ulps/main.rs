@@ -23,7 +23,7 @@ fn over_all(f: &Function, step: u64) -> Worst {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let part = (1u64 << 32).div_ceil(threads).next_multiple_of(step);
     std::thread::scope(|s| {
-        let part = |t| s.spawn(move || worst(f, t * part, ((t + 1) * part).min(1 << 32), step));
+        let part = |t: u64| s.spawn(move || worst(f, t * part, ((t + 1) * part).min(1 << 32), step));
         let all: Vec<_> = (0..threads).map(part).collect();
         all.into_iter().map(|t| t.join().expect("no panic")).fold(Worst::default(), join)
     })
