@@ -164,7 +164,7 @@ impl Worker {
         if self.budget.is_none() {
             self.future.pass_over(batch.len());
         } else {
-            batch.uses(|ids| self.future.note(ids));
+            batch.uses(|x| self.future.note(x));
         }
     }
 

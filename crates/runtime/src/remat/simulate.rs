@@ -74,7 +74,7 @@ fn replay(
         // The caller runs as far ahead as the queue lets it, and waits for what it reads.
         is_waiting &= foreseen > at;
         while !is_waiting && foreseen < stream.commands.len().min(at + ahead) {
-            worker.foresee(&stream.commands[foreseen].uses());
+            worker.foresee(&stream.commands[foreseen]);
             is_waiting = matches!(stream.commands[foreseen], StreamCommand::Fetch { .. });
             foreseen += 1;
         }

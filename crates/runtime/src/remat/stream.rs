@@ -68,18 +68,6 @@ pub enum StreamCommand {
     StepMark,
 }
 
-impl StreamCommand {
-    /// The tensors whose bytes it reads.
-    pub(crate) fn uses(&self) -> Vec<u64> {
-        match self {
-            StreamCommand::Apply { x, .. } => x.iter().map(|x| x.0).collect(),
-            StreamCommand::View { x, .. } => vec![x.0],
-            StreamCommand::Fetch { id } => vec![*id],
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// A recording of what the worker was asked, made by [`Channel::start_recording`](crate::Channel::start_recording).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandStream {
