@@ -100,7 +100,6 @@ impl Future {
         at.saturating_sub(self.at) as f64 * self.mean_ns
     }
 
-    pub(super) fn at(&self) -> u64 { self.at }
     /// Beyond this time all uses count as equally far.
     pub(super) fn horizon_ns(&self) -> f64 {
         HORIZON_COMMANDS * self.mean_ns

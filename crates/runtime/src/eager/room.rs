@@ -16,6 +16,26 @@ const NEIGHBOURHOOD_MAX: usize = 256;
 /// Keeps a storage used this instant comparable.
 const STALE_FLOOR_NS: f64 = 1e3;
 
+/// What is evicted and still needed, as it was before the last decision; by place in the table.
+#[derive(Default)]
+pub(super) struct Survey {
+    epoch: u64,
+    /// The epoch in which a storage was last found evicted and needed.
+    missed: Vec<u64>,
+    /// And in which the recomputation in progress was going to read it.
+    soon: Vec<u64>,
+}
+
+impl Survey {
+    fn is_missed(&self, id: StorageId) -> bool {
+        self.missed.get(id.raw() as usize) == Some(&self.epoch)
+    }
+
+    fn is_soon(&self, id: StorageId) -> bool {
+        self.soon.get(id.raw() as usize) == Some(&self.epoch)
+    }
+}
+
 impl Worker {
     /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
     /// Returns where it starts, if the policy chose a place.
@@ -50,6 +70,7 @@ impl Worker {
     /// The address order as a policy sees it.
     fn ranges(&mut self) -> Vec<Range> {
         let now = self.backend.now_ns();
+        self.survey();
         let segments: Vec<_> = self.arena.segments().collect();
         segments
             .into_iter()
@@ -125,13 +146,13 @@ impl Worker {
     }
 
     /// What losing a storage would cost, given what is evicted already.
-    pub(super) fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
+    fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
         let s = &self.table.storages[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
         let next = s.tensors.iter().filter_map(|t| self.future.next_use(*t)).min();
         let until = next.map(|at| self.future.until_ns(at));
-        // What a recomputation in progress wants is used next of all.
-        let until = if s.wanted > 0 { Some(0.0) } else { until };
+        // What a recomputation in progress wants, or will on its way, is used next of all.
+        let until = if s.wanted > 0 || self.survey.is_soon(id) { Some(0.0) } else { until };
         let ahead_ns = until.unwrap_or_else(|| self.future.queued_ns() + stale_ns).min(self.future.horizon_ns());
         // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
         // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
@@ -172,6 +193,38 @@ impl Worker {
         !s.is_resident() || (s.recipe.is_some() && !s.kept && ends())
     }
 
+    /// Marks what is evicted and will be made again, and what making it again will read.
+    fn survey(&mut self) {
+        let Survey { epoch, missed, soon } = &mut self.survey;
+        let slots = self.table.storages.slots();
+        *epoch += 1;
+        missed.resize(slots.max(missed.len()), 0);
+        soon.resize(slots.max(soon.len()), 0);
+        let (mut now, mut later): (Vec<StorageId>, Vec<StorageId>) = (Vec::new(), Vec::new());
+        for (id, s) in self.table.storages.iter().filter(|(_, s)| !s.is_resident() && s.recipe.is_some()) {
+            match (s.wanted > 0 || s.pins > 0, s.handles > 0) {
+                (true, _) => now.push(id),
+                (false, true) => later.push(id),
+                (false, false) => {}
+            }
+        }
+        for (mut stack, is_now) in [(now, true), (later, false)] {
+            while let Some(id) = stack.pop() {
+                if std::mem::replace(&mut missed[id.raw() as usize], *epoch) == *epoch {
+                    continue;
+                }
+                let x = self.table.storages[id].recipe.map(|r| &self.table.recipes[r.0].x);
+                for x in x.into_iter().flatten() {
+                    match self.table.is_resident(x.storage) {
+                        false => stack.push(x.storage),
+                        true if is_now => soon[x.storage.raw() as usize] = *epoch,
+                        true => {}
+                    }
+                }
+            }
+        }
+    }
+
     /// Sum of the costs of the recipes of evicted descendants that something still needs.
     fn descendants(&mut self, id: StorageId) -> f64 {
         self.visit_epoch += 1;
@@ -182,7 +235,7 @@ impl Worker {
             for i in 0..self.table.storages[id].readers.len() {
                 let r = self.table.storages[id].readers[i];
                 let below = self.table.recipes[r].y.iter().flatten().copied();
-                let below: SmallVec<[StorageId; 2]> = below.filter(|s| !self.table.is_resident(*s)).collect();
+                let below: SmallVec<[StorageId; 2]> = below.filter(|s| self.survey.is_missed(*s)).collect();
                 if below.is_empty() || seen >= NEIGHBOURHOOD_MAX || !self.visits(r) {
                     continue;
                 }
