@@ -201,12 +201,11 @@ impl Known {
 fn make(tape: &Tape, budget: usize, limited: impl Fn(Effort) -> Effort) -> Made {
     let begin = std::time::Instant::now();
     let script = state(tape, budget).ok().and_then(|stated| {
-        eprintln!("DBG fixed {} ops {} budget {budget}", stated.fixed_bytes, stated.problem.ops().len());
         let room = budget.checked_sub(stated.fixed_bytes + stated.fixed_bytes / SLACK)?;
         let effort = Effort { in_order: true, ..Effort::for_ops(stated.problem.ops().len()) };
         match plan(&stated.problem, room as u64, limited(effort)) {
-            Plan::Feasible(schedule) => { let s = Script::new(tape, &stated, &schedule); eprintln!("DBG script {}", s.is_some()); s }
-            Plan::Infeasible(s) => { eprintln!("DBG infeasible room {room} least {} smallest {}", s.least_bytes, s.smallest_feasible_bytes); None }
+            Plan::Feasible(schedule) => Script::new(tape, &stated, &schedule),
+            Plan::Infeasible(_) => None,
         }
     });
     Made { script, took: begin.elapsed() }
