@@ -68,10 +68,18 @@ fn steps(stream: &CommandStream, free: &Simulation, percents: &str) -> Result<()
         for (name, run) in [("online", simulate as fn(_, _, _) -> _), ("planned", simulate_planned)] {
             match run(stream, PolicyKind::Window, budget) {
                 Ok(s) => {
-                    let counts = (s.recomputed_ops, s.evictions, s.compacted_bytes >> 20, s.steps_followed, s.steps_abandoned);
-                    println!("{percent} {name}: {:?} (again, evictions, MiB moved, followed, abandoned) {counts:?}", thousandths(&s));
+                    let counts =
+                        (s.recomputed_ops, s.evictions, s.compacted_bytes >> 20, s.steps_followed, s.steps_abandoned);
+                    println!(
+                        "{percent} {name}: {:?} (again, evictions, MiB moved, followed, abandoned) {counts:?}",
+                        thousandths(&s)
+                    );
                     if let Some(p) = s.plan {
-                        println!("  planned {:.3}, bound {:.3}", p.planned_ns as f64 / p.base_ns as f64, p.bound_ns as f64 / p.base_ns as f64);
+                        println!(
+                            "  planned {:.3}, bound {:.3}",
+                            p.planned_ns as f64 / p.base_ns as f64,
+                            p.bound_ns as f64 / p.base_ns as f64
+                        );
                     }
                 }
                 Err(e) => println!("{percent} {name}: {e}"),

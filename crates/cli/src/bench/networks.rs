@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use remat::nn::models::{Gpt, GptConfig, ResNet, ResNetConfig};
 use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Sgd, SgdOptions};
-use remat::runtime::{
-    CommandStream, Device, DeviceOptions, Executable, Foresight, MemoryFigures, PlanTimes, Stats,
-};
+use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, MemoryFigures, PlanTimes, Stats};
 use remat::tensor::{CompileOptions, Compiled, Session, Tensor, compile_with, no_grad};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 

@@ -16,7 +16,10 @@ pub(super) fn run(o: &Options, work: Work) -> Result<()> {
     let free = simulate(&s, PolicyKind::default(), None)?;
     let how = if o.estimated { "estimated" } else { "measured" };
     eprintln!("{work}: {:.3} s a step, {how}, and {} without a budget", step_ns(&free) * 1e-9, show(free.peak_bytes));
-    input::write(None, "| budget | bytes | online | again | evictions | moved | foresight | planned | bound | steps followed |\n")?;
+    input::write(
+        None,
+        "| budget | bytes | online | again | evictions | moved | foresight | planned | bound | steps followed |\n",
+    )?;
     input::write(None, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")?;
     let mut percents = o.percents.clone();
     percents.sort_unstable_by_key(|&x| std::cmp::Reverse(x));
@@ -47,10 +50,16 @@ fn row(
     foresight: Option<Simulation>,
 ) -> String {
     const NO: &str = "infeasible";
-    let ratio = |s: &Option<Simulation>| s.as_ref().map_or(NO.to_owned(), |s| format!("{:.3}", step_ns(s) / step_ns(free)));
+    let ratio =
+        |s: &Option<Simulation>| s.as_ref().map_or(NO.to_owned(), |s| format!("{:.3}", step_ns(s) / step_ns(free)));
     let of_step = |n: u64| n / free.step_ns.len().max(1) as u64;
     let counts = |s: &Simulation| {
-        format!("{} | {} | {}", of_step(s.recomputed_ops), of_step(s.evictions), show(of_step(s.compacted_bytes) as usize))
+        format!(
+            "{} | {} | {}",
+            of_step(s.recomputed_ops),
+            of_step(s.evictions),
+            show(of_step(s.compacted_bytes) as usize)
+        )
     };
     let plan = foresight.as_ref().and_then(|f| f.plan).filter(|p| p.base_ns > 0);
     let planned = plan.map_or(" | ".to_owned(), |p| {

@@ -65,7 +65,12 @@ pub(super) fn problem(work: Work, batch: Option<usize>, threads: Option<usize>, 
 const STEPS: usize = 5;
 
 /// What eager steps ask of the runtime. Errors: those of the network; Unsupported for steps that only the trainer runs.
-pub(super) fn stream(work: Work, batch: Option<usize>, threads: Option<usize>, is_estimated: bool) -> Result<CommandStream> {
+pub(super) fn stream(
+    work: Work,
+    batch: Option<usize>,
+    threads: Option<usize>,
+    is_estimated: bool,
+) -> Result<CommandStream> {
     match work {
         Work::Network(network) => network.recorded(batch, threads, STEPS, is_estimated),
         Work::Digits => train::recorded::<digits::Options>(batch, threads, STEPS, is_estimated),

@@ -174,7 +174,8 @@ impl Worker {
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         stack.push(id);
         while let Some(id) = stack.pop() {
-            let Some((r, _)) = self.table.storages[id].recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.visits(r.0)) else {
+            let Some((r, _)) = self.table.storages[id].recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.visits(r.0))
+            else {
                 continue;
             };
             seen += 1;

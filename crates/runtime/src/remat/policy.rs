@@ -109,8 +109,7 @@ fn window_or_compaction(ranges: &[Range], (_, lo, hi): (f64, usize, usize), scat
     let moved = || -> usize { ranges.iter().filter(|r| r.segment.owner.is_some()).map(|r| r.segment.bytes).sum() };
     let window_ns = loss_ns(&mut (lo..=hi));
     let scattered_ns = loss_ns(&mut scattered.evict.iter().copied());
-    let is_dearer =
-        |moving_ns: f64| window_ns > SCATTERED_RELUCTANCE * scattered_ns + MOVING_RELUCTANCE * moving_ns;
+    let is_dearer = |moving_ns: f64| window_ns > SCATTERED_RELUCTANCE * scattered_ns + MOVING_RELUCTANCE * moving_ns;
     // What must be moved is another pass, needed only where the move decides.
     if is_dearer(0.0) && (scattered.at.is_some() || is_dearer(moved() as f64 / MOVED_BYTES_PER_NS)) {
         return choice(ranges, &scattered);

@@ -101,7 +101,9 @@ impl CommandStream {
                 _ => {}
             }
         }
-        let Some(ops) = steps.first().map(|s| s.iter().map(|op| op.0.to_owned()).collect::<Vec<String>>()) else { return };
+        let Some(ops) = steps.first().map(|s| s.iter().map(|op| op.0.to_owned()).collect::<Vec<String>>()) else {
+            return;
+        };
         steps.retain(|s| s.iter().map(|op| op.0).eq(ops.iter().map(String::as_str)));
         for i in 0..ops.len() {
             let least = steps.iter().map(|s| *s[i].1).min().unwrap_or_default();
