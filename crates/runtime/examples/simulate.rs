@@ -1,13 +1,15 @@
 //! What each policy would do with a program under each budget.
 //!
 //! `cargo run --release --example simulate -- recording.json` replays a recording that
-//! `Channel::stop_recording` gave and `CommandStream::to_json` wrote. Without an argument it records a small residual
+//! `remat plan WORK --eager --out FILE` wrote; with percentages (`75,50`) behind it, step by step, online and with plans. Without an argument it records a small residual
 //! network's training step on a dry device and replays that.
 
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
 use remat_ops::{OpRef, shape::Permute};
-use remat_runtime::{Channel, CommandStream, Device, DeviceOptions, Handle, Kind, PolicyKind, simulate};
+use remat_runtime::{
+    Channel, CommandStream, Device, DeviceOptions, Handle, Kind, PolicyKind, Simulation, simulate, simulate_planned,
+};
 use remat_types::{DType, HostTensor, Result, SmallVec, smallvec};
 
 const POLICIES: [PolicyKind; 3] = [PolicyKind::Window, PolicyKind::Dtr, PolicyKind::Upstream];
@@ -37,6 +39,9 @@ fn table(name: &str, stream: &CommandStream) -> Result<()> {
         free.least_budget_bytes >> 10
     );
     println!("{:>8} {:>10}  {}", "percent", "KiB", POLICIES.map(|p| format!("{:>34}", format!("{p:?}"))).join("  "));
+    if let Some(percents) = std::env::args().nth(2) {
+        return steps(stream, &free, &percents);
+    }
     for percent in [100, 80, 60, 50, 40, 30, 20, 15, 10] {
         let budget = free.peak_bytes * percent / 100;
         let cells = POLICIES.map(|p| match simulate(stream, p, Some(budget)) {
@@ -49,6 +54,37 @@ fn table(name: &str, stream: &CommandStream) -> Result<()> {
             Err(_) => format!("{:>34}", "infeasible"),
         });
         println!("{percent:>8} {:>10}  {}", budget >> 10, cells.join("  "));
+    }
+    Ok(())
+}
+
+/// Prints what each step took, in thousandths of a step without a budget, online and with plans.
+fn steps(stream: &CommandStream, free: &Simulation, percents: &str) -> Result<()> {
+    let thousandths = |s: &Simulation| -> Vec<u64> {
+        s.step_ns.iter().zip(&free.step_ns).map(|(ns, free)| ns * 1000 / free.max(&1)).collect()
+    };
+    for percent in percents.split(',').filter_map(|p| p.parse::<usize>().ok()) {
+        let budget = Some(free.peak_bytes * percent / 100);
+        for (name, run) in [("online", simulate as fn(_, _, _) -> _), ("planned", simulate_planned)] {
+            match run(stream, PolicyKind::Window, budget) {
+                Ok(s) => {
+                    let counts =
+                        (s.recomputed_ops, s.evictions, s.compacted_bytes >> 20, s.steps_followed, s.steps_abandoned);
+                    println!(
+                        "{percent} {name}: {:?} (again, evictions, MiB moved, followed, abandoned) {counts:?}",
+                        thousandths(&s)
+                    );
+                    if let Some(p) = s.plan {
+                        println!(
+                            "  planned {:.3}, bound {:.3}",
+                            p.planned_ns as f64 / p.base_ns as f64,
+                            p.bound_ns as f64 / p.base_ns as f64
+                        );
+                    }
+                }
+                Err(e) => println!("{percent} {name}: {e}"),
+            }
+        }
     }
     Ok(())
 }

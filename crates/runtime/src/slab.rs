@@ -92,6 +92,11 @@ impl<T> Slab<T> {
         self.entries.iter().enumerate().filter_map(|(i, e)| Some((Key(i as u32, PhantomData), e.as_ref()?)))
     }
 
+    /// All keys are below this number.
+    pub(crate) fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use remat::nn::models::{Gpt, GptConfig, ResNet, ResNetConfig};
 use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Sgd, SgdOptions};
-use remat::runtime::{Device, DeviceOptions, Executable, Foresight, MemoryFigures, PlanTimes, SpillTo, Stats};
+use remat::runtime::{
+    CommandStream, Device, DeviceOptions, Executable, Foresight, MemoryFigures, PlanTimes, SpillTo, Stats,
+};
 use remat::tensor::{CompileOptions, Compiled, Session, Tensor, compile_with, no_grad};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
@@ -74,6 +76,30 @@ impl Network {
             case.run()?;
         }
         case.executable()
+    }
+
+    /// What so many eager steps ask of the runtime, without a budget; each operator's time is the least of all steps, or an
+    /// estimate of a step that is not computed.
+    pub(crate) fn recorded(
+        self,
+        batch: Option<usize>,
+        threads: Option<usize>,
+        steps: usize,
+        is_estimated: bool,
+    ) -> Result<CommandStream> {
+        let mut options = DeviceOptions { always_record: true, ..DeviceOptions::default() };
+        options.threads = threads.unwrap_or(options.threads);
+        let device = if is_estimated { Device::dry(options)? } else { Device::cpu(options)? };
+        let Setup { f, x } = Setup::new(self, &device, batch.unwrap_or(self.batch()))?;
+        let mut case = Running::new(Way::Eager(f), device, x);
+        // The first makes the optimiser's state.
+        case.run()?;
+        let channel = case.device.channel();
+        channel.start_recording()?;
+        (0..steps).try_for_each(|_| case.run())?;
+        let mut stream = channel.stop_recording()?;
+        stream.settle_times();
+        Ok(stream)
     }
 }
 

@@ -4,6 +4,7 @@
 //! by the checker before it is written.
 
 mod curve;
+mod eager;
 mod input;
 mod page;
 mod picture;
@@ -31,6 +32,7 @@ const EXAMPLES: &str = "\
 Examples:
   remat plan train:resnet50 --batch 8 --budget 50%        a training step with its operators' times on this machine
   remat plan train:gpt --estimated --curve --html gpt.html
+  remat plan train:resnet50 --batch 32 --estimated --eager   what budgets cost the step as an eager program
   remat plan train:chars --dag-out chars.json             the step as a graph in the JSON format
   remat plan --generate resnet50 --out resnet50.json      write a benchmark graph
   remat plan --dag resnet50.json --budget 70% --out s.json
@@ -88,8 +90,12 @@ pub(crate) struct Options {
     /// Plan a range of budgets and print time over memory as a table
     #[arg(long)]
     curve: bool,
-    /// Budgets of the curve in percent of the peak
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT,..", requires = "curve",
+    /// Simulate the step as an eager program, op by op, and print what each budget costs online and with foresight; with
+    /// `--out`, write the recorded commands
+    #[arg(long, requires = "work", conflicts_with_all = ["curve", "budget", "dag_out", "dag", "generate", "check"])]
+    eager: bool,
+    /// Budgets in percent of the peak
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT,..",
           default_values_t = curve::PERCENTS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     percents: Vec<u32>,
     /// Draw the curve
@@ -107,7 +113,7 @@ impl Options {
     pub(crate) fn fault(&self) -> Option<&'static str> {
         let has_graph = self.work.is_some() || self.dag.is_some() || self.generate.is_some() || self.check.is_some();
         let is_written = self.generate.is_some() || self.dag_out.is_some();
-        let has_aim = self.budget.is_some() || self.curve || self.check.is_some() || is_written;
+        let has_aim = self.budget.is_some() || self.curve || self.check.is_some() || is_written || self.eager;
         match (has_graph, has_aim) {
             (false, _) => Some(NO_GRAPH),
             (true, false) => Some("give a budget, such as `--budget 70%`, or ask for `--curve`"),
@@ -133,6 +139,9 @@ pub(crate) fn print(text: &str) -> Result<()> {
 pub(crate) fn run(o: &Options) -> Result<()> {
     if let Some(schedule) = &o.check {
         return verify(schedule, o.dag.as_deref());
+    }
+    if let Some(work) = o.work.filter(|_| o.eager) {
+        return eager::run(o, work);
     }
     let p = match (&o.dag, &o.generate) {
         _ if o.work.is_some() => stepped(o)?,

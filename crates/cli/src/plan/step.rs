@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use remat::runtime::CommandStream;
 use remat::types::{Error, ErrorKind, Result};
 use remat_graph::plan::problem::Problem;
 
@@ -58,6 +59,23 @@ pub(super) fn problem(work: Work, batch: Option<usize>, threads: Option<usize>, 
         return Err(Error::new(ErrorKind::Internal, "the step was run and has no times"));
     }
     Problem::new(executable.problem(&executable.fastest_times())?)
+}
+
+/// Steps of a recording: foresight plans what it has seen twice, and follows the rest.
+const STEPS: usize = 5;
+
+/// What eager steps ask of the runtime. Errors: those of the network; Unsupported for steps that only the trainer runs.
+pub(super) fn stream(
+    work: Work,
+    batch: Option<usize>,
+    threads: Option<usize>,
+    is_estimated: bool,
+) -> Result<CommandStream> {
+    match work {
+        Work::Network(network) => network.recorded(batch, threads, STEPS, is_estimated),
+        Work::Digits => train::recorded::<digits::Options>(batch, threads, STEPS, is_estimated),
+        Work::Chars => train::recorded::<chars::Options>(batch, threads, STEPS, is_estimated),
+    }
 }
 
 #[cfg(test)]

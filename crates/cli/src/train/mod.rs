@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use remat::nn::Checkpoint;
-use remat::runtime::{Device, DeviceOptions, Executable, Foresight, SpillTo};
+use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, SpillTo};
 use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
@@ -99,6 +99,29 @@ pub(crate) fn timed<R: Recipe>(batch: Option<usize>, threads: Option<usize>, run
         session.rehearse(runs)?;
     }
     session.executable()
+}
+
+/// What so many eager steps of a recipe ask of the runtime without a budget; of estimated ones nothing is computed.
+pub(crate) fn recorded<R: Recipe>(
+    batch: Option<usize>,
+    threads: Option<usize>,
+    steps: usize,
+    is_estimated: bool,
+) -> Result<CommandStream> {
+    let mut settings = defaults::<R>()?.settings();
+    settings.batch_size = batch.unwrap_or(settings.batch_size);
+    let mut options = DeviceOptions { always_record: true, ..DeviceOptions::default() };
+    options.threads = threads.unwrap_or(options.threads);
+    let device = if is_estimated { Device::dry(options)? } else { Device::cpu(options)? };
+    let task = Rc::new(<R::Task as Task>::new(&settings.model)?);
+    let mut session = Session::<R::Task>::new(&device, &task, &settings, false)?;
+    session.rehearse(1)?;
+    let channel = device.channel();
+    channel.start_recording()?;
+    session.rehearse(steps)?;
+    let mut stream = channel.stop_recording()?;
+    stream.settle_times();
+    Ok(stream)
 }
 
 fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()> {

@@ -52,6 +52,9 @@ impl Worker {
     pub(super) fn clear_above(&mut self) {
         let Mode::Following(Followed { limit, .. }) = self.foresight.mode else { return };
         let is_clear = |w: &mut Worker| w.arena.segments().all(|s| s.owner.is_none() || s.start + s.bytes <= limit);
+        let unnamed = self.table.storages.iter().filter(|(_, s)| s.handles == 0 && s.is_evictable());
+        let unnamed: Vec<StorageId> = unnamed.map(|(id, _)| id).collect();
+        unnamed.into_iter().for_each(|id| self.unplace(id));
         let named = self.table.storages.iter().filter(|(_, s)| s.handles > 0 && s.is_evictable());
         let named: Vec<StorageId> = named.map(|(id, _)| id).collect();
         let (small, large): (Vec<StorageId>, Vec<StorageId>) =

@@ -18,26 +18,47 @@ const MEAN_DECAY: f64 = 0.02;
 /// Measured with `examples/simulate.rs`: 32 recomputes more in a plain chain, 512 more in a residual one.
 const HORIZON_COMMANDS: f64 = 128.0;
 
+/// What a queued command is to a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    /// It is read, and the last handle on it goes.
+    Last,
+    /// The last handle on it goes.
+    End,
+}
+
+/// What the queue says of a tensor.
+#[derive(Default)]
+struct Known {
+    /// Positions of queued uses, ascending.
+    uses: SmallVec<[u64; 4]>,
+    /// Position of the command that ends it.
+    ends_at: Option<u64>,
+}
+
 #[derive(Default)]
 pub(super) struct Future {
-    /// Positions of queued uses, ascending.
-    uses: FxHashMap<TensorId, SmallVec<[u64; 4]>>,
-    /// Position of the command that runs now.
+    known: FxHashMap<TensorId, Known>,
+    /// Position of the command that ran last.
     at: u64,
-    /// Position that the next noted command gets.
+    /// Position of the last noted command.
     end: u64,
     mean_ns: f64,
 }
 
 impl Future {
     /// Notes a queued command by the tensors that it uses. Every command is noted once, in order.
-    pub(super) fn note(&mut self, ids: &[TensorId]) {
+    pub(super) fn note(&mut self, x: &[(TensorId, Use)]) {
         self.end += 1;
         let at = self.end;
-        for &id in ids {
-            let uses = self.uses.entry(id).or_default();
-            if uses.last() != Some(&at) {
-                uses.push(at);
+        for &(id, how) in x {
+            let known = self.known.entry(id).or_default();
+            if how != Use::End && known.uses.last() != Some(&at) {
+                known.uses.push(at);
+            }
+            if how != Use::Read {
+                known.ends_at = Some(at);
             }
         }
     }
@@ -45,7 +66,7 @@ impl Future {
     /// Counts queued commands and forgets all uses: without a budget nobody asks for them.
     pub(super) fn pass_over(&mut self, commands: usize) {
         self.end += commands as u64;
-        self.uses.clear();
+        self.known.clear();
     }
 
     /// The next noted command runs now; the last one took `ns`.
@@ -56,16 +77,27 @@ impl Future {
 
     /// Forgets a deleted tensor.
     pub(super) fn forget(&mut self, id: TensorId) {
-        self.uses.remove(&id);
+        self.known.remove(&id);
     }
 
-    /// Estimated time until a tensor is used, if a queued command uses it.
-    pub(super) fn until_use_ns(&mut self, id: TensorId) -> Option<f64> {
-        let (at, mean_ns) = (self.at, self.mean_ns);
-        let uses = self.uses.get_mut(&id)?;
+    /// Position of the next queued command that uses a tensor.
+    pub(super) fn next_use(&mut self, id: TensorId) -> Option<u64> {
+        let at = self.at;
+        let uses = &mut self.known.get_mut(&id)?.uses;
         let past = uses.iter().take_while(|u| **u <= at).count();
         uses.drain(..past);
-        uses.first().map(|u| (u - at) as f64 * mean_ns)
+        uses.first().copied()
+    }
+
+    /// True if a queued command ends a tensor before the command at this position, or any if that is not known.
+    pub(super) fn ends_before(&self, id: TensorId, at: Option<u64>) -> bool {
+        let ends_at = self.known.get(&id).and_then(|k| k.ends_at);
+        ends_at.is_some_and(|end| at.is_none_or(|at| end < at))
+    }
+
+    /// Estimated time until the command at a position runs.
+    pub(super) fn until_ns(&self, at: u64) -> f64 {
+        at.saturating_sub(self.at) as f64 * self.mean_ns
     }
 
     /// Beyond this time all uses count as equally far.

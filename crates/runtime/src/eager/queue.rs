@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::command::{Apply, Command};
+use super::future::Use;
 use super::handle::TensorId;
 
 /// How long an idle worker, or a waiter for a reply, spins before it parks.
@@ -83,16 +84,18 @@ impl Batch {
         self.applies.append(&mut other.applies);
     }
 
-    /// Tells the tensors whose bytes each command uses, in a batch of which none was handed out.
-    pub(crate) fn uses(&self, mut tell: impl FnMut(&[TensorId])) {
+    /// Tells the tensors that each command uses, and whether they end with it, in a batch of which none was handed out.
+    pub(crate) fn uses(&self, mut tell: impl FnMut(&[(TensorId, Use)])) {
         let mut applies = self.applies.iter();
         for c in &self.order {
             match c {
                 None => {
                     let x = applies.next().into_iter().flat_map(|a| &a.x);
-                    tell(&x.map(|x| x.0).collect::<SmallVec<[TensorId; 4]>>());
+                    let of = |dies| if dies { Use::Last } else { Use::Read };
+                    tell(&x.map(|&(id, dies)| (id, of(dies))).collect::<SmallVec<[(TensorId, Use); 4]>>());
                 }
-                Some(Command::Fetch { id, .. } | Command::Await { id, .. }) => tell(&[*id]),
+                Some(Command::Fetch { id, .. } | Command::Await { id, .. }) => tell(&[(*id, Use::Read)]),
+                Some(Command::Delete { id }) => tell(&[(*id, Use::End)]),
                 Some(_) => tell(&[]),
             }
         }

@@ -6,16 +6,21 @@
 //! next of all, but may take it where everything else is dearer, and the frame then has it made again. So depth costs
 //! stack entries, not budget.
 
-use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
+use remat_ops::OpRef;
+use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, Layout, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::failure::Stop;
+use super::foresight::Mode;
 use super::ledger::Label;
 use super::run::Call;
 use super::table::{Input, RecipeId, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
+
+/// What is made of a storage is looked for among so many storages that are gone.
+const LED_TO_MAX: usize = 32;
 
 /// How a recipe runs again.
 #[derive(Default)]
@@ -86,9 +91,38 @@ impl Worker {
         }
         if s.readers.is_empty() {
             self.destroy(id);
-        } else if s.recipe.is_some() && s.is_resident() && !s.kept {
+        } else if s.recipe.is_some() && s.is_resident() && !s.kept && !self.leads_to_evicted(id) {
             self.unplace(id);
         }
+    }
+
+    /// True if something that is named and evicted is made of this storage: its bytes are worth more than their room, until
+    /// the policy says otherwise.
+    fn leads_to_evicted(&self, id: StorageId) -> bool {
+        // A plan knows itself what it keeps.
+        if self.stats.evictions == 0 || matches!(self.foresight.mode, Mode::Following(_)) {
+            return false;
+        }
+        let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
+        seen.push(id);
+        let mut at = 0;
+        while let Some(&id) = seen.get(at) {
+            at += 1;
+            let readers = &self.table.storages[id].readers;
+            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+                let s = &self.table.storages[y];
+                if s.is_resident() || seen.contains(&y) {
+                    continue;
+                }
+                if s.handles > 0 {
+                    return true;
+                }
+                if seen.len() < LED_TO_MAX {
+                    seen.push(y);
+                }
+            }
+        }
+        false
     }
 
     /// Makes one evicted storage resident. It is pinned by the caller.
@@ -268,6 +302,41 @@ impl Worker {
         t
     }
 
+    /// For each output of a recipe that runs again, the input whose bytes it takes: what the plan says, or one that was
+    /// made for this recipe alone.
+    fn takes(
+        &self,
+        op: &OpRef,
+        x: &[Input],
+        y: &[StorageId],
+        facts: &[Fact],
+        scratch: &[StorageId],
+        again: &Again,
+    ) -> SmallVec<[Option<usize>; 2]> {
+        let mut holds: SmallVec<[Option<usize>; 2]> = y.iter().map(|_| None).collect();
+        if again.is_planned {
+            holds[0] = again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]));
+            return holds;
+        }
+        for &(i, j) in op.overwrite() {
+            let is_free = i < x.len() && j < y.len() && holds[j].is_none() && !holds.contains(&Some(i));
+            if is_free && !scratch.contains(&y[j]) && self.is_made_for_this(x, i, &facts[j]) {
+                holds[j] = Some(i);
+            }
+        }
+        holds
+    }
+
+    /// True if nothing but the recipe that runs again holds an input, and the output has its form.
+    fn is_made_for_this(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
+        let (src, s) = (&x[i], &self.table.storages[x[i].storage]);
+        // The frame's pin and the run's, and the frame's want.
+        let is_alone = s.handles == 0 && s.pins == 2 && s.wanted == 1 && !s.kept && s.recipe.is_some();
+        let is_whole =
+            src.layout == Layout::contiguous(fact.shape.clone()) && src.dtype == fact.dtype && s.bytes == fact.bytes();
+        is_alone && is_whole && s.bytes > 0 && x.iter().filter(|o| o.storage == src.storage).count() == 1
+    }
+
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
     ///
     /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
@@ -283,7 +352,7 @@ impl Worker {
         let Targets { y, scratch, placing } = self.targets(&slots, &facts, label, again);
         let outer = std::mem::replace(&mut self.foresight.placing, placing);
         let outer_scratch = std::mem::replace(&mut self.foresight.scratch_at, again.scratch_at);
-        let holds = [again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]))];
+        let holds = self.takes(&op, &x, &y, &facts, &scratch, again);
         let call = Call {
             op: &op,
             label,
@@ -291,15 +360,17 @@ impl Worker {
             y: &y,
             facts: &facts,
             workspace_bytes,
-            holds: &holds[..usize::from(holds[0].is_some())],
+            holds: &holds,
             stream,
             scope: &scope,
             site,
             again: true,
         };
         let result = self.place_outputs(&call, cost_ns).and_then(|()| {
-            if let Some(i) = holds[0] {
-                self.hand_over(x[i].storage, y[0]);
+            for (&y, hold) in y.iter().zip(&holds) {
+                if let Some(i) = *hold {
+                    self.hand_over(x[i].storage, y);
+                }
             }
             self.run(&call)
         });

@@ -3,7 +3,7 @@
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::table::{Storage, StorageId};
+use super::table::{RecipeId, Storage, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::remat::{Candidate, Range, choose};
@@ -15,6 +15,26 @@ const NEIGHBOURHOOD_MAX: usize = 256;
 
 /// Keeps a storage used this instant comparable.
 const STALE_FLOOR_NS: f64 = 1e3;
+
+/// What is evicted and still needed, as it was before the last decision; by place in the table.
+#[derive(Default)]
+pub(super) struct Survey {
+    epoch: u64,
+    /// The epoch in which a storage was last found evicted and needed.
+    missed: Vec<u64>,
+    /// And in which the recomputation in progress was going to read it.
+    soon: Vec<u64>,
+}
+
+impl Survey {
+    fn is_missed(&self, id: StorageId) -> bool {
+        self.missed.get(id.raw() as usize) == Some(&self.epoch)
+    }
+
+    fn is_soon(&self, id: StorageId) -> bool {
+        self.soon.get(id.raw() as usize) == Some(&self.epoch)
+    }
+}
 
 impl Worker {
     /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
@@ -50,6 +70,7 @@ impl Worker {
     /// The address order as a policy sees it.
     fn ranges(&mut self) -> Vec<Range> {
         let now = self.backend.now_ns();
+        self.survey();
         let segments: Vec<_> = self.arena.segments().collect();
         segments
             .into_iter()
@@ -128,55 +149,112 @@ impl Worker {
     fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
         let s = &self.table.storages[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
-        let until = s.tensors.iter().filter_map(|t| self.future.until_use_ns(*t)).reduce(f64::min);
-        // What a recomputation in progress wants is used next of all.
-        let until = if s.wanted > 0 { Some(0.0) } else { until };
+        let next = s.tensors.iter().filter_map(|t| self.future.next_use(*t)).min();
+        let until = next.map(|at| self.future.until_ns(at));
+        // What a recomputation in progress wants, or will on its way, is used next of all.
+        let until = if s.wanted > 0 || self.survey.is_soon(id) { Some(0.0) } else { until };
         let ahead_ns = until.unwrap_or_else(|| self.future.queued_ns() + stale_ns).min(self.future.horizon_ns());
         // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
         // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
         let idle_ns = (ahead_ns * stale_ns.max(STALE_FLOOR_NS)).sqrt();
         let own = s.recipe?.0;
         let own_ns = self.table.recipes[own].cost_ns;
-        let ancestors_ns = self.neighbourhood(id, true) - own_ns;
-        let descendants_ns = self.neighbourhood(id, false);
+        let ancestors_ns = self.ancestors(id, next) - own_ns;
+        let descendants_ns = self.descendants(id);
         Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
     }
 
-    /// Sum of the costs of the recipes that would have to run: upwards, this storage's own and those of its evicted
-    /// ancestors; downwards, those of its evicted descendants that something still needs.
-    fn neighbourhood(&mut self, id: StorageId, up: bool) -> f64 {
+    /// Sum of the costs of a storage's recipe and of those of its ancestors that will be gone at its next use.
+    ///
+    /// What the queue ends before then is gone: the cotangent that the running command reads for the last time would
+    /// look like a cheap way back to what was made of it.
+    fn ancestors(&mut self, id: StorageId, next: Option<u64>) -> f64 {
         self.visit_epoch += 1;
         let (mut cost, mut seen) = (0.0, 0);
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         stack.push(id);
         while let Some(id) = stack.pop() {
-            let s = &self.table.storages[id];
-            let recipes: SmallVec<[_; 4]> = if up { s.recipe.iter().map(|r| r.0).collect() } else { s.readers.clone() };
-            for r in recipes {
-                let at = r.raw() as usize;
-                if self.visited.len() <= at {
-                    self.visited.resize(at + 1, 0);
-                }
-                if self.visited[at] == self.visit_epoch || seen >= NEIGHBOURHOOD_MAX {
+            let Some((r, _)) = self.table.storages[id].recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.visits(r.0))
+            else {
+                continue;
+            };
+            seen += 1;
+            let recipe = &self.table.recipes[r];
+            cost += recipe.cost_ns;
+            stack.extend(recipe.x.iter().map(|x| x.storage).filter(|s| self.is_gone_by(*s, next)));
+        }
+        cost
+    }
+
+    /// True if a storage is evicted, or will be gone, unless something makes it again, when the command at a position
+    /// runs.
+    fn is_gone_by(&self, id: StorageId, at: Option<u64>) -> bool {
+        let s = &self.table.storages[id];
+        let ends = || s.tensors.iter().all(|t| self.future.ends_before(*t, at));
+        !s.is_resident() || (s.recipe.is_some() && !s.kept && ends())
+    }
+
+    /// Marks what is evicted and will be made again, and what making it again will read.
+    fn survey(&mut self) {
+        let Survey { epoch, missed, soon } = &mut self.survey;
+        let slots = self.table.storages.slots();
+        *epoch += 1;
+        missed.resize(slots.max(missed.len()), 0);
+        soon.resize(slots.max(soon.len()), 0);
+        let (mut now, mut later): (Vec<StorageId>, Vec<StorageId>) = (Vec::new(), Vec::new());
+        for (id, s) in self.table.storages.iter().filter(|(_, s)| !s.is_resident() && s.recipe.is_some()) {
+            match (s.wanted > 0 || s.pins > 0, s.handles > 0) {
+                (true, _) => now.push(id),
+                (false, true) => later.push(id),
+                (false, false) => {}
+            }
+        }
+        for (mut stack, is_now) in [(now, true), (later, false)] {
+            while let Some(id) = stack.pop() {
+                if std::mem::replace(&mut missed[id.raw() as usize], *epoch) == *epoch {
                     continue;
                 }
-                let recipe = &self.table.recipes[r];
-                let evicted = |s: &StorageId| !self.table.storages[*s].is_resident();
-                if up {
-                    stack.extend(recipe.x.iter().map(|x| x.storage).filter(evicted));
-                } else {
-                    let below: SmallVec<[StorageId; 2]> = recipe.y.iter().flatten().copied().filter(evicted).collect();
-                    if below.is_empty() {
-                        continue;
+                let x = self.table.storages[id].recipe.map(|r| &self.table.recipes[r.0].x);
+                for x in x.into_iter().flatten() {
+                    match self.table.is_resident(x.storage) {
+                        false => stack.push(x.storage),
+                        true if is_now => soon[x.storage.raw() as usize] = *epoch,
+                        true => {}
                     }
-                    stack.extend(below);
                 }
-                self.visited[at] = self.visit_epoch;
+            }
+        }
+    }
+
+    /// Sum of the costs of the recipes of evicted descendants that something still needs.
+    fn descendants(&mut self, id: StorageId) -> f64 {
+        self.visit_epoch += 1;
+        let (mut cost, mut seen) = (0.0, 0);
+        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
+        stack.push(id);
+        while let Some(id) = stack.pop() {
+            for i in 0..self.table.storages[id].readers.len() {
+                let r = self.table.storages[id].readers[i];
+                let below = self.table.recipes[r].y.iter().flatten().copied();
+                let below: SmallVec<[StorageId; 2]> = below.filter(|s| self.survey.is_missed(*s)).collect();
+                if below.is_empty() || seen >= NEIGHBOURHOOD_MAX || !self.visits(r) {
+                    continue;
+                }
                 seen += 1;
-                cost += recipe.cost_ns;
+                cost += self.table.recipes[r].cost_ns;
+                stack.extend(below);
             }
         }
         cost
+    }
+
+    /// True at the first visit of a recipe in this epoch.
+    fn visits(&mut self, r: RecipeId) -> bool {
+        let at = r.raw() as usize;
+        if self.visited.len() <= at {
+            self.visited.resize(at + 1, 0);
+        }
+        std::mem::replace(&mut self.visited[at], self.visit_epoch) != self.visit_epoch
     }
 
     /// The contract's error: what `id` needed, and who holds the rest.

@@ -4,12 +4,14 @@ use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 
 use super::command::{Apply, Command, Until};
+use super::future::Use;
 use super::handle::TensorId;
 use super::queue::Reply;
 use super::table::{Slot, Source};
 use super::worker::Worker;
 use crate::device::{Backend, StreamId};
 use crate::options::DeviceOptions;
+use crate::remat::StreamCommand;
 use crate::report::{Kind, Stats};
 
 /// See the module's note.
@@ -34,9 +36,16 @@ impl Simulated {
     }
 
     /// Tells the worker of a command to come, by the tensors that it uses.
-    pub(crate) fn foresee(&mut self, uses: &[u64]) {
-        let ids: SmallVec<[TensorId; 4]> = uses.iter().map(|id| TensorId(*id)).collect();
-        self.0.future.note(&ids);
+    pub(crate) fn foresee(&mut self, command: &StreamCommand) {
+        let of = |&(id, dies): &(u64, bool)| (TensorId(id), if dies { Use::Last } else { Use::Read });
+        let uses: SmallVec<[(TensorId, Use); 4]> = match command {
+            StreamCommand::Apply { x, .. } => x.iter().map(of).collect(),
+            StreamCommand::View { x, .. } => SmallVec::from_iter([of(x)]),
+            StreamCommand::Fetch { id } => SmallVec::from_iter([(TensorId(*id), Use::Read)]),
+            StreamCommand::Delete { id } => SmallVec::from_iter([(TensorId(*id), Use::End)]),
+            _ => SmallVec::new(),
+        };
+        self.0.future.note(&uses);
     }
 
     /// Runs one foreseen command.

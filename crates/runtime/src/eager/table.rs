@@ -225,9 +225,6 @@ impl Table {
             if s.wanted > 0 || (s.pins > 0 && s.kind != Kind::Staging) {
                 return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label.text));
             }
-            if s.handles == 0 && !s.kept && s.is_resident() && s.recipe.is_some() {
-                return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label.text));
-            }
             if s.handles == 0 && s.readers.is_empty() && s.pins == 0 {
                 return Err(format!("{id:?} ({}) is needed by nothing", s.label.text));
             }

@@ -15,6 +15,7 @@ use super::foresight::Foresight;
 use super::future::Future;
 use super::ledger::Ledger;
 use super::queue::{Batch, Next, Queue, Reply};
+use super::room::Survey;
 use super::table::{Slot, Table};
 use crate::arena::{Arena, padded};
 use crate::device::{Backend, Event};
@@ -49,6 +50,7 @@ pub(super) struct Worker {
     pub(super) still_needed: usize,
     pub(super) visited: Vec<u64>,
     pub(super) visit_epoch: u64,
+    pub(super) survey: Survey,
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
     pub(super) future: Future,
@@ -95,6 +97,7 @@ impl Worker {
             still_needed: 0,
             visited: Vec::new(),
             visit_epoch: 0,
+            survey: Survey::default(),
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
             future: Future::default(),
@@ -164,7 +167,7 @@ impl Worker {
         if self.budget.is_none() {
             self.future.pass_over(batch.len());
         } else {
-            batch.uses(|ids| self.future.note(ids));
+            batch.uses(|x| self.future.note(x));
         }
     }
 

@@ -60,7 +60,7 @@ pub struct MemoryFigures {
 }
 
 /// What the planner says of calls that run under a limit, in nanoseconds by the times that it was given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PlanTimes {
     /// A run.
     pub planned_ns: u64,

@@ -9,6 +9,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec
 use serde::{Deserialize, Serialize};
 
 use super::stream::{CommandStream, StreamCommand};
+use crate::PlanTimes;
 use crate::device::Dry;
 use crate::eager::Simulated as Worker;
 use crate::options::{DeviceOptions, Foresight, PolicyKind};
@@ -34,6 +35,10 @@ pub struct Simulation {
     pub steps_followed: u64,
     /// Steps that began as planned.
     pub steps_abandoned: u64,
+    /// Time of each step up to its mark.
+    pub step_ns: Vec<u64>,
+    /// What was planned for the last step that ran as planned.
+    pub plan: Option<PlanTimes>,
 }
 
 /// Replays a stream with a policy under a budget. Errors: Budget if it is infeasible; Format if the stream names a tensor
@@ -64,16 +69,28 @@ fn replay(
     };
     let ahead = options.queue_capacity;
     let mut worker = Worker::new(Box::new(Dry::new(1)), options)?;
-    let mut foreseen = 0;
+    let (mut foreseen, mut is_waiting, mut marks) = (0, false, Vec::new());
     for (at, c) in stream.commands.iter().enumerate() {
-        // The caller runs as far ahead as the queue lets it.
-        for c in stream.commands.iter().take(at + ahead).skip(foreseen) {
-            worker.foresee(&c.uses());
+        // The caller runs as far ahead as the queue lets it, and waits for what it reads.
+        is_waiting &= foreseen > at;
+        while !is_waiting && foreseen < stream.commands.len().min(at + ahead) {
+            worker.foresee(&stream.commands[foreseen]);
+            is_waiting = matches!(stream.commands[foreseen], StreamCommand::Fetch { .. });
+            foreseen += 1;
         }
-        foreseen = foreseen.max(stream.commands.len().min(at + ahead));
         worker.advance(|w| step(w, c)).map_err(|e| e.context(format!("command {at}")))?;
+        if *c == StreamCommand::StepMark {
+            marks.push(worker.figures().1);
+        }
     }
     let (stats, time_ns) = worker.figures();
+    let begins = std::iter::once(&0).chain(&marks);
+    let times = || PlanTimes {
+        planned_ns: stats.planned_step_ns,
+        base_ns: stats.planned_base_ns,
+        bound_ns: stats.planned_bound_ns,
+        stall_ns: 0,
+    };
     Ok(Simulation {
         time_ns,
         recomputed_ns: stats.recomputed_ns,
@@ -84,6 +101,8 @@ fn replay(
         least_budget_bytes: stats.least_budget_bytes,
         steps_followed: stats.steps_followed,
         steps_abandoned: stats.steps_abandoned,
+        step_ns: begins.zip(&marks).map(|(begin, end)| end - begin).collect(),
+        plan: (stats.steps_followed > 0).then(times),
     })
 }
 

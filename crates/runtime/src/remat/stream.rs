@@ -68,18 +68,6 @@ pub enum StreamCommand {
     StepMark,
 }
 
-impl StreamCommand {
-    /// The tensors whose bytes it reads.
-    pub(crate) fn uses(&self) -> Vec<u64> {
-        match self {
-            StreamCommand::Apply { x, .. } => x.iter().map(|x| x.0).collect(),
-            StreamCommand::View { x, .. } => vec![x.0],
-            StreamCommand::Fetch { id } => vec![*id],
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// A recording of what the worker was asked, made by [`Channel::start_recording`](crate::Channel::start_recording).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandStream {
@@ -96,6 +84,31 @@ impl CommandStream {
     /// The JSON form. Errors: Format, which only a lack of memory can cause.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))
+    }
+
+    /// Gives each op the least time that it took in any step, where all steps ran the same ops: by what a machine's noise
+    /// adds, every step would be another. Ops of other steps stay as they are.
+    pub fn settle_times(&mut self) {
+        let mut steps: Vec<Vec<(&str, &mut u64)>> = vec![Vec::new()];
+        for c in &mut self.commands {
+            match c {
+                StreamCommand::StepMark => steps.push(Vec::new()),
+                StreamCommand::Apply { op, cost_ns, .. } => {
+                    if let Some(step) = steps.last_mut() {
+                        step.push((op.as_str(), cost_ns));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let Some(ops) = steps.first().map(|s| s.iter().map(|op| op.0.to_owned()).collect::<Vec<String>>()) else {
+            return;
+        };
+        steps.retain(|s| s.iter().map(|op| op.0).eq(ops.iter().map(String::as_str)));
+        for i in 0..ops.len() {
+            let least = steps.iter().map(|s| *s[i].1).min().unwrap_or_default();
+            steps.iter_mut().for_each(|s| *s[i].1 = least);
+        }
     }
 
     /// Time of all ops, each once.

@@ -157,7 +157,9 @@ impl<'t> Builder<'t> {
         if !d.x.iter().chain(&d.y).any(is_planned) && d.scratch_bytes <= self.small && !ends_a_version {
             self.other_scratch = self.other_scratch.max(d.scratch_bytes);
             self.other_ns += d.cost_ns;
-            self.overwrite(i, d);
+            // No operator made the version before and none makes this one, but one may read it.
+            let versions = self.overwrite(i, d);
+            self.values.extend(versions.into_iter().map(|(_, new)| (new, 0)));
             return;
         }
         if !self.continues(i, e) {

@@ -105,6 +105,16 @@ fn a_state_that_the_step_overwrites_cannot_be_read_in_its_old_version_again() {
 }
 
 #[test]
+fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
+    // A counter is counted up in place, and then read by something large: AdamW's step.
+    let mut t = tape(&[(0, true), (1, false), (2, false)]);
+    (t.locals[0].bytes, t.locals[1].bytes) = (64, 64);
+    let stated = state(&t, 1 << 20).expect("valid");
+    assert_eq!(stated.problem.ops().len(), 2);
+    assert_eq!(stated.problem.ops()[0].inputs.len(), 1, "it reads the counter");
+}
+
+#[test]
 fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place() {
     let (t, budget) = (there_and_back(12), 6 * UNIT);
     let mut book = Book::default();
