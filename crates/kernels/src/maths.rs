@@ -255,6 +255,12 @@ fn sine(x: f32, quarter: u64) -> f32 {
     f64::from_bits(y.to_bits() ^ (q & 2) << 62) as f32
 }
 
+/// NaN and infinities are far too.
+#[inline(always)]
+fn is_far(x: f32) -> bool {
+    x.is_nan() || x.abs() >= TURNS
+}
+
 #[inline(always)]
 fn sines(x: &[f32], y: &mut [f32], quarter: u64, other: fn(f32) -> f32) {
     widest(
@@ -263,11 +269,10 @@ fn sines(x: &[f32], y: &mut [f32], quarter: u64, other: fn(f32) -> f32) {
             let mut far = false;
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = sine(x, quarter);
-                // infinities and NaN with them
-                far |= !(x.abs() < TURNS);
+                far |= is_far(x);
             }
             if far {
-                y.iter_mut().zip(x).filter(|(_, x)| !(x.abs() < TURNS)).for_each(|(y, x)| *y = other(*x));
+                y.iter_mut().zip(x).filter(|(_, x)| is_far(**x)).for_each(|(y, x)| *y = other(*x));
             }
         },
     );
