@@ -258,7 +258,11 @@ fn parts(text: &str) -> Vec<Json> {
         let end = rest.find(|c: char| (c.is_ascii_digit() || is_number && c == '.') != is_number);
         let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
         // only what is printed as it was read can be another number at another size
-        let number = serde_json::from_str::<Json>(part).ok().filter(|n| is_number && n.to_string() == part);
+        let as_read = |n: &Json| {
+            let printed = n.to_string();
+            is_number && printed == part
+        };
+        let number = serde_json::from_str::<Json>(part).ok().filter(as_read);
         all.push(number.unwrap_or_else(|| part.into()));
         rest = after;
     }
