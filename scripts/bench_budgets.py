@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 
-from bench_conv import build, conditions, options, write
+from bench_conv import build, conditions, finish, options
 from bench_networks import torch_run
 
 MARKS = ("<!-- budget-table -->\n", "<!-- /budget-table -->\n")
@@ -66,9 +66,15 @@ def theirs(args, work, batch, checkpointed):
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
+def ways(args):
+    """The ways of the table, with the options that they take."""
+    spilling = {"compiled, spilling": ["--compiled", "--spill-to", args.spill_to]}
+    return WAYS | (spilling if args.spill_to else {})
+
+
 def ours(exe, args, work, batch, way, budget):
     """The report of `remat bench`, or None if the budget cannot be met."""
-    command = [exe, "bench", work, "--batch", str(batch), "--threads", str(args.threads[-1]), *WAYS[way]]
+    command = [exe, "bench", work, "--batch", str(batch), "--threads", str(args.threads[-1]), *ways(args)[way]]
     command += ["--memory-budget", budget, "--seconds", str(args.seconds), "--json", "-"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == INFEASIBLE:
@@ -81,7 +87,7 @@ def measure(exe, args, work, batch):
     """For each way and budget the rounds' (ratio to the run without a budget, report), and PyTorch's reports."""
     rows, peers = {}, {False: [], True: []}
     for _ in range(args.rounds):
-        for way in WAYS:
+        for way in ways(args):
             base = None
             for budget in BUDGETS:
                 # without a budget there is nothing to foresee
@@ -96,13 +102,13 @@ def measure(exe, args, work, batch):
     return rows, peers
 
 
-def table(work, batch, rows, peers):
+def table(args, work, rows, peers):
     name = {"train:resnet50": "ResNet-50", "train:gpt": "GPT"}.get(work, work)
-    lines = [f"{name}, batch {batch}:", "",
+    lines = [f"{name}, batch {args.batch}:", "",
              "| | budget | ms | time | planned | bound | taken | arena MiB | resident MiB | losses |",
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
     losses = next(r["losses"] for _, r in rows[("eager, online", "unlimited")])
-    for way in WAYS:
+    for way in ways(args):
         for budget in BUDGETS:
             if not rows.get((way, budget)):
                 lines.append(f"| {way} | {budget.replace('%', ' %')} | not feasible | | | | | | | |")
@@ -173,6 +179,7 @@ def largest_batches(exe, args, work="train:resnet50"):
 def main():
     def more(ap):
         ap.add_argument("--batch", type=int, default=32)
+        ap.add_argument("--spill-to", metavar="DIR", help="also compiled with a folder to spill to")
         ap.add_argument("--largest-batch", type=lambda text: text.split(","), metavar="SIZE,..",
                         help="find the largest batches of ResNet-50 within so much memory instead")
     args = options(__doc__, seconds=5, more=more, peer_args=5)
@@ -185,15 +192,11 @@ def main():
     texts, figures = [], {}
     for work in (w for w in WORKS if re.search(args.only, w)):
         rows, peers = measure(exe, args, work, args.batch)
-        texts.append(table(work, args.batch, rows, peers))
+        texts.append(table(args, work, rows, peers))
         figures[work] = {"rows": [(way, budget, some) for (way, budget), some in rows.items()], "peers": list(peers.items())}
         version = peers[False][0]["version"]
     text = "\n".join(texts + [f"PyTorch {version}, eager. {conditions(args, (start, os.getloadavg()[0]))}", ""])
-    print(text)
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1))
-    if args.write:
-        write(args.write, text, MARKS)
+    finish(args, text, figures, MARKS)
 
 
 if __name__ == "__main__":

@@ -181,6 +181,15 @@ def write(path, text, marks):
     path.write_text(head + marks[0] + text + marks[1] + rest.split(marks[1])[1])
 
 
+def finish(args, text, figures, marks):
+    """Shows a table, and writes it and its figures where the options say."""
+    print(text)
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1))
+    if args.write:
+        write(args.write, text, marks)
+
+
 def options(doc, seconds, more=lambda ap: None, peer_args=None):
     """The options of a comparison with PyTorch, and `more`; its side takes a name, or so many arguments."""
     ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -222,12 +231,8 @@ def main():
     if sys.stderr.isatty():
         print(file=sys.stderr)
     show(rows)
-    text = summary(rows, other.version, args, (start, os.getloadavg()[0]))
-    print("\n" + text)
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
-    if args.write:
-        write(args.write, text, MARKS)
+    print()
+    finish(args, summary(rows, other.version, args, (start, os.getloadavg()[0])), rows, MARKS)
 
 
 if __name__ == "__main__":

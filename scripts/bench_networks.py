@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-from bench_conv import Peer, build, conditions, options, peer, write
+from bench_conv import Peer, build, conditions, finish, options, peer
 
 MARKS = ("<!-- network-table -->\n", "<!-- /network-table -->\n")
 INFERENCE_MARKS = ("<!-- inference-table -->\n", "<!-- /inference-table -->\n")
@@ -266,11 +266,7 @@ def main():
             rows.append(measure(exe, peers, work, batch, threads, args))
             print(rows[-1], file=sys.stderr, flush=True)
     text = table(rows, peers, args, (start, os.getloadavg()[0])) if rows else sys.exit("nothing is called so")
-    print(text)
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
-    if args.write:
-        write(args.write, text, INFERENCE_MARKS if args.inference_only else MARKS)
+    finish(args, text, rows, INFERENCE_MARKS if args.inference_only else MARKS)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,13 @@ pub(crate) fn print_compiled(f: &MemoryFigures) {
         show(f.constant_bytes),
         f.recomputed_calls
     );
+    if f.spilled_bytes > 0 {
+        println!(
+            "    {} go to the spill file in each step, {} come back",
+            show(f.spilled_bytes),
+            show(f.fetched_bytes)
+        );
+    }
 }
 
 fn print_holders(title: &str, holders: &[remat::runtime::HolderBytes], peak: usize) {

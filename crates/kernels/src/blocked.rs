@@ -197,9 +197,7 @@ impl Blocked {
         assert_eq!(packed.len(), self.packed_len(), "elements of the packed weight for {self:?}");
         assert_eq!(bias.len(), self.bias_len(), "elements of the bias for {self:?}");
         assert_eq!(y.len(), self.y_len(), "elements of y for {self:?}");
-        let add = start.place(y.as_mut_ptr(), y.len());
-        let operands =
-            Operands { x: x.as_ptr(), w: packed.as_ptr(), bias: bias.as_ptr(), add, y: y.as_mut_ptr(), clamp };
+        let operands = Operands::new(x, packed, bias, start, clamp, y);
         // SAFETY: the lengths were checked just above; `conv` and `block` are what `new` established.
         unsafe {
             if self.is_depthwise() {
@@ -228,3 +226,19 @@ struct Operands {
 
 // SAFETY: threads only read through the constant pointers, and write disjoint elements of `y`.
 unsafe impl Sync for Operands {}
+
+impl Operands {
+    /// To be used while the slices are borrowed. Panics if `start` has not as many elements as `y`.
+    fn new(
+        x: &[f32],
+        packed: &[f32],
+        bias: &[f32],
+        start: &Start<'_>,
+        clamp: Option<[f32; 2]>,
+        y: &mut [f32],
+    ) -> Operands {
+        let (y, y_len) = (y.as_mut_ptr(), y.len());
+        let add = start.place(y, y_len);
+        Operands { x: x.as_ptr(), w: packed.as_ptr(), bias: bias.as_ptr(), add, y, clamp }
+    }
+}

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use remat_types::{Layout, SmallVec};
 
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::pack::squares::{SIDE as SQUARE, square};
 use crate::pool::Pool;
 
 /// Elements from which a copy or a pointwise kernel uses more than one thread. Below it, the hand-over to a second
@@ -204,14 +206,41 @@ impl Transpose {
     fn copy_band<T: Copy>(&self, data: &[T], base: isize, y: &mut [T]) {
         let rows = y.len() / self.columns;
         for first in (0..self.columns).step_by(TILE) {
-            for column in first..(first + TILE).min(self.columns) {
+            let columns = first..(first + TILE).min(self.columns);
+            let done = self.copy_squares(data, base, columns.clone(), y);
+            for column in columns {
                 let at = (base + column as isize * self.column_step) as usize;
                 let x = &data[at..at + rows];
-                for (row, &v) in x.iter().enumerate() {
+                let from = if column < done.end { done.start } else { 0 };
+                for (row, &v) in x.iter().enumerate().skip(from) {
                     y[row * self.columns + column] = v;
                 }
             }
         }
+    }
+
+    /// Copies squares of four-byte elements through vectors: the rows below `start` of the columns below `end` are done.
+    fn copy_squares<T: Copy>(&self, data: &[T], base: isize, columns: Range<usize>, y: &mut [T]) -> Range<usize> {
+        #[cfg(target_arch = "x86_64")]
+        if size_of::<T>() == 4 && is_x86_feature_detected!("avx2") {
+            let rows = y.len() / self.columns / SQUARE * SQUARE;
+            let end = columns.start + columns.len() / SQUARE * SQUARE;
+            for column in (columns.start..end).step_by(SQUARE) {
+                for row in (0..rows).step_by(SQUARE) {
+                    let at = |i: usize| (base + (column + i) as isize * self.column_step) as usize + row;
+                    // the column that lies lowest and the one that lies highest, whichever they are
+                    let ends = [at(0), at(SQUARE - 1)].map(|at| data[at..at + SQUARE].as_ptr());
+                    let to = y[row * self.columns + column..(row + SQUARE - 1) * self.columns + column + SQUARE]
+                        .as_mut_ptr();
+                    // SAFETY: the first and the last of eight columns at equal steps lie in `data`, so all do; the rows of the
+                    // square lie in `y` from its first to its last element; the processor has AVX2.
+                    unsafe { square(ends[0].cast(), self.column_step, SQUARE, to.cast(), self.columns) };
+                }
+            }
+            return rows..end;
+        }
+        let _ = (data, base, y);
+        0..columns.start
     }
 }
 

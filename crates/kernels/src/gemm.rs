@@ -6,7 +6,7 @@
 //! Which way a product goes depends on the sizes only:
 //! * one row or one column of C: a matrix-vector kernel that reads the matrix once;
 //! * tiny: plain loops without packing and without threads;
-//! * f32 and f64: packed blocks and register tiles (`blocked`), AVX-512, AVX2 or portable;
+//! * f32 and f64: packed blocks and register tiles (`blocked`), AVX-512, AVX2 or portable; small operands are not packed;
 //! * f16, bf16 (summed in f32) and integers (wrapping): plain loops, rows over the threads.
 //!
 //! The order in which the `k` products of an element are added follows from the sizes and the instruction set, so pools

@@ -113,7 +113,9 @@ fn convolutions_stay_within_their_operands() {
 #[test]
 fn products_stay_within_their_operands() {
     let pool = Pool::new(2);
-    for [m, n, k] in [[1, 37, 70], [41, 1, 300], [13, 17, 19], [7, 65, 33], [61, 31, 257], [6, 16, 40], [5, 8, 513]] {
+    for [m, n, k] in
+        [[1, 37, 70], [41, 1, 300], [13, 17, 19], [7, 65, 33], [61, 31, 257], [6, 16, 40], [5, 8, 513], [17, 24, 33]]
+    {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
             let product = |[a, b, c]: [&mut [f32]; 3], ws: &mut [u8]| {
                 c.fill(f32::NAN);

@@ -15,6 +15,7 @@ pub mod gemm;
 mod guarded;
 pub mod index;
 pub mod machine;
+pub mod maths;
 pub mod norm;
 pub mod optim;
 pub mod philox;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_runtime::{Device, Scope, tracing};
 use remat_tensor::Tensor;
-use remat_types::{DType, Fact, Result};
+use remat_types::Result;
 
 use crate::Rng;
 
@@ -48,7 +48,7 @@ impl RngCell {
         RngCell(Arc::new(Mutex::new(rng)))
     }
 
-    /// The next key on `device`: `u64 [2]`. Errors: Closed.
+    /// The next key on `device`: `u64 [2]`; within a loop each step gets one of its own. Errors: Closed.
     pub fn next_key(&self, device: &Device) -> Result<Tensor> {
         let own = self.0.clone();
         let next = move |to: &mut [u8]| {
@@ -58,8 +58,7 @@ impl RngCell {
                 .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
             Ok(())
         };
-        let fact = Fact::new(DType::U64, [2]);
-        Ok(Tensor::from_handle(tracing::host_input(&device.channel(), fact, Arc::new(next))?))
+        Ok(Tensor::from_handle(tracing::random_key(&device.channel(), Arc::new(next))?))
     }
 
     /// The generator as it is now.

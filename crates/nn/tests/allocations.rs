@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use remat_nn::*;
 use remat_runtime::{Device, DeviceOptions};
-use remat_tensor::{Session, Tensor, compile};
-use remat_types::DType;
+use remat_tensor::{Collect, ScanOptions, Session, Tensor, compile, cond, grad, scan};
+use remat_types::{DType, Result};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -83,4 +83,35 @@ fn a_compiled_training_step_takes_nothing_from_the_heap() {
             assert_eq!(heap_calls(&mut session, 10), 0, "{name}, {threads} threads");
         }
     }
+    a_loop_takes_nothing_from_the_heap();
+}
+
+/// A loop with dropout, everything that can be collected and a branch in it, and its gradient.
+fn looped(drop: &Dropout, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let w = x[1].detach().requires_grad()?;
+    let (end, all) = scan(
+        &ScanOptions::default(),
+        &[&x[0].zeros_like()?.narrow(0, 0, 1)?.squeeze(&[0])?],
+        &[&x[0]],
+        |k, c, row| {
+            let h = (c[0].matmul(&w)? + &row[0])?.tanh()?;
+            let h = cond(&k.lt(2)?, &[&h], |h| Ok(vec![drop.forward(&h[0])?]), |h| Ok(h.to_vec()))?.swap_remove(0);
+            Ok((vec![h.clone()], vec![Collect::All(h.clone()), Collect::Sum(h.square()?), Collect::Last(h.neg()?)]))
+        },
+    )?;
+    let loss = ((end[0].sum()? + all[0].sum()?)? + (all[1].sum()? + all[2].sum()?)?)?;
+    let dw = grad(&loss, &[&w], false)?;
+    Ok(dw.into_iter().flatten().chain([loss]).collect())
+}
+
+/// Part of the test above: the count is of the whole process, so one test at a time.
+fn a_loop_takes_nothing_from_the_heap() {
+    let d = device(1);
+    let drop = Dropout::new(0.2, &mut Rng::new(5)).expect("valid");
+    let mut f = compile(&d, |x: &[Tensor]| looped(&drop, x));
+    let x = Tensor::ones(&d, [6, 4, 8], DType::F32).expect("fits");
+    let w = Tensor::ones(&d, [8, 8], DType::F32).expect("fits");
+    let mut session = f.session(&[&x, &w]).expect("compiles");
+    d.channel().sync().expect("open");
+    assert_eq!(heap_calls(&mut session, 10), 0, "loop");
 }

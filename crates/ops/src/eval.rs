@@ -73,6 +73,20 @@ impl<'a> In<'a> {
     }
 }
 
+impl<'a> In<'a> {
+    /// The bytes of the elements in row-major order, which may be a part of the storage; none if donated. Errors
+    /// (Internal): a layout with gaps, or beyond the storage.
+    pub fn element_bytes(&self) -> Result<&'a [u8]> {
+        if self.donated {
+            return Ok(&[]);
+        }
+        let size = self.dtype.size_bytes();
+        let (from, bytes) = (self.layout.offset() * size, self.layout.elems() * size);
+        let found = self.bytes.get(from..from + bytes).filter(|_| self.layout.is_contiguous());
+        found.ok_or_else(|| internal(format!("{:?} is no run of elements of {} bytes", self.layout, self.bytes.len())))
+    }
+}
+
 /// An output: contiguous and uninitialised, or holding a donated input.
 pub struct Out<'a> {
     dtype: DType,

@@ -100,6 +100,14 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
         Cost::bytes(x, y)
     }
 
+    /// The op that does the same for inputs of other extents, where its own parameters hold the old ones: for ops that own
+    /// graphs. `None` if it is this op.
+    ///
+    /// Errors: where what it owns cannot have these inputs.
+    fn resized(&self, _x: &[&Fact]) -> Result<Option<OpRef>> {
+        Ok(None)
+    }
+
     /// False for an op that must run exactly once: a collective, a user's callback.
     fn repeatable(&self) -> bool {
         true

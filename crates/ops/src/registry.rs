@@ -140,6 +140,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<pooling::MaxPool2dPick>(),
     Entry::of::<random::Bernoulli>(),
     Entry::of::<random::Dropout>(),
+    Entry::of::<random::FoldIn>(),
     Entry::of::<random::Normal>(),
     Entry::of::<random::RandomPermutation>(),
     Entry::of::<random::Uniform>(),

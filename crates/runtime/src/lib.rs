@@ -14,6 +14,7 @@ mod profile;
 mod remat;
 mod report;
 mod slab;
+mod spill;
 pub mod structure;
 #[cfg(test)]
 mod testing;
@@ -23,8 +24,8 @@ pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, Rac
 /// Tracing of eager programs into graphs.
 pub mod tracing {
     pub use crate::eager::trace::{
-        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, refuse, trace,
-        trace_body,
+        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, random_key, refuse,
+        trace, trace_body,
     };
 }
 
@@ -38,4 +39,6 @@ pub use profile::Trace;
 pub use remat::{
     Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate, simulate_planned,
 };
+pub use remat_graph::plan::problem::SpillRates;
 pub use report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};
+pub use spill::SpillTo;

@@ -1,5 +1,6 @@
 //! Typed options of a device, with their defaults.
 
+use crate::spill::SpillTo;
 use remat_types::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,9 @@ pub struct DeviceOptions {
     pub policy: PolicyKind,
     /// Default: [`Foresight::Beside`].
     pub foresight: Foresight,
+    /// Where compiled functions may copy what does not fit, if their plan says that this costs less than computing it
+    /// again. Default: `None`.
+    pub spill: Option<SpillTo>,
 }
 
 impl Default for DeviceOptions {
@@ -76,6 +80,7 @@ impl Default for DeviceOptions {
             always_record: false,
             policy: PolicyKind::Window,
             foresight: Foresight::Beside,
+            spill: None,
         }
     }
 }

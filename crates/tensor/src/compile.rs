@@ -1,6 +1,7 @@
 //! Compiled functions: traced once for each set of input types, then run as one op.
 
 mod session;
+mod symbols;
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,6 +22,7 @@ use crate::Tensor;
 use crate::tape::{Leaf, lock};
 
 pub use session::Session;
+pub use symbols::Symbols;
 
 /// A tensor that outlives a run and is replaced by updates: what a parameter is to a compiled function.
 pub trait StateCell: Send + Sync {
@@ -129,11 +131,8 @@ enum Replan {
 /// Runs under the first plan: one warms caches, the others are timed.
 const TIMED_RUNS: u32 = 4;
 
-/// Compiled forms that are kept; the one used longest ago goes first.
-const MAX_ENTRIES: usize = 16;
-
 /// How a function is compiled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
     /// What passes may do to the graph.
     pub passes: PassOptions,
@@ -144,6 +143,20 @@ pub struct CompileOptions {
     /// Takes parameters and buffers that the function only reads as constants, so that passes can compute with them: for
     /// inference. Their bytes count against the budget once more. When one of them is set, the function is compiled anew.
     pub freeze: bool,
+    /// What a new shape costs. Unless set, a trace of the function at that shape. With symbols the function is traced at a
+    /// few sizes when it is first called, and never for a size after that: the graph of a new size is filled in, inferred,
+    /// put through the passes and planned. A function whose graph does not follow from the sizes, and a size out of
+    /// bounds, are errors: nothing is traced in silence.
+    pub symbols: Option<Symbols>,
+    /// Compiled forms that are kept, at least 1; the one used longest ago goes first.
+    pub forms: usize,
+}
+
+impl Default for CompileOptions {
+    fn default() -> Self {
+        let passes = PassOptions::default();
+        CompileOptions { passes, memory_budget: None, freeze: false, symbols: None, forms: 16 }
+    }
 }
 
 impl CompileOptions {
@@ -153,6 +166,16 @@ impl CompileOptions {
     }
 }
 
+/// What a trace found, and where its states come from.
+#[derive(Clone)]
+struct Trace {
+    graph: Graph,
+    states: Vec<State>,
+    host_inputs: Vec<HostInput>,
+    guards: Arc<Vec<Guard>>,
+    marks_step: bool,
+}
+
 /// A function of tensors, compiled; see [`compile`].
 pub struct Compiled<F> {
     device: Device,
@@ -160,7 +183,10 @@ pub struct Compiled<F> {
     options: CompileOptions,
     /// The one used last stands last.
     entries: Vec<Entry>,
+    /// Over symbols, if the options have some; the one used last stands last.
+    forms: Vec<symbols::Form>,
     traces: usize,
+    plans: usize,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -194,7 +220,8 @@ pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
     options: CompileOptions,
     f: F,
 ) -> Compiled<F> {
-    Compiled { device: device.clone(), f, options, entries: Vec::new(), traces: 0, observer: None }
+    let (entries, forms) = (Vec::new(), Vec::new());
+    Compiled { device: device.clone(), f, options, entries, forms, traces: 0, plans: 0, observer: None }
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -261,9 +288,15 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.entries.last().map_or(0, |e| e.executable.node_times().iter().map(|t| t.1).sum())
     }
 
-    /// How often the function was traced.
+    /// How often the function was traced: once a shape, or a few times in all where
+    /// [`symbols`](CompileOptions::symbols) are given.
     pub fn traces(&self) -> usize {
         self.traces
+    }
+
+    /// How many graphs were planned for a run, those that are not kept any more included.
+    pub fn plans(&self) -> usize {
+        self.plans
     }
 
     /// Puts the entry for these inputs last.
@@ -278,10 +311,17 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
                 self.entries.push(e);
             }
             None => {
-                let e = self.trace(x)?;
+                let facts: Vec<Fact> = x.iter().map(|t| Fact::new(t.dtype(), t.shape().clone())).collect();
+                let e = match self.options.symbols.clone() {
+                    Some(symbols) => self.instance(&symbols, facts)?,
+                    None => {
+                        let traced = self.trace(&facts)?;
+                        self.entry(facts, traced)?
+                    }
+                };
                 e.executable.observe(self.observer.clone());
                 self.entries.push(e);
-                if self.entries.len() > MAX_ENTRIES {
+                if self.entries.len() > self.options.forms.max(1) {
                     self.entries.remove(0);
                 }
             }
@@ -289,14 +329,13 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         Ok(())
     }
 
-    fn trace(&mut self, x: &[&Tensor]) -> Result<Entry> {
+    fn trace(&mut self, facts: &[Fact]) -> Result<Trace> {
         self.traces += 1;
-        let facts: Vec<Fact> = x.iter().map(|t| Fact::new(t.dtype(), t.shape().clone())).collect();
         let restores = Restores;
         let mut seen = Vec::new();
         let mut updated: Vec<Handle> = Vec::new();
         let f = &mut self.f;
-        let traced = tracing::trace(&self.device, &facts, |x| {
+        let traced = tracing::trace(&self.device, facts, |x| {
             let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
             let outputs: Vec<Handle> = f(&x)?.into_iter().map(|t| t.handle).collect();
             let (cells, updates, gradient_left) = restores.restore();
@@ -310,7 +349,17 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             Ok(TraceResults { outputs, updates })
         })?;
         drop(restores);
-        self.entry(facts, traced, &seen, &updated)
+        let Traced { graph, captured, host_inputs, guards, marks_step } = traced;
+        let state = |h: Handle| {
+            let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
+            match cell {
+                Some(s) if updated.iter().any(|u| u.id() == h.id()) => State::Updated(s.cell.clone()),
+                Some(s) => State::Read(s.cell.clone()),
+                None => State::Fixed(h),
+            }
+        };
+        let states = captured.into_iter().map(state).collect();
+        Ok(Trace { graph, states, host_inputs, guards: Arc::new(guards), marks_step })
     }
 
     /// The budget of a run of `g`, and what of it is not its workspace.
@@ -330,29 +379,25 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         Ok(Some((budget, channel.stats()?.fixed_bytes.max(given) + outputs)))
     }
 
-    fn entry(&self, facts: Vec<Fact>, traced: Traced, seen: &[Seen], updated: &[Handle]) -> Result<Entry> {
-        let Traced { mut graph, captured, host_inputs, mut guards, marks_step } = traced;
-        let state = |h: Handle| {
-            let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
-            match cell {
-                Some(s) if updated.iter().any(|u| u.id() == h.id()) => State::Updated(s.cell.clone()),
-                Some(s) => State::Read(s.cell.clone()),
-                None => State::Fixed(h),
-            }
-        };
+    fn entry(&mut self, facts: Vec<Fact>, traced: Trace) -> Result<Entry> {
+        self.plans += 1;
+        let Trace { mut graph, mut states, host_inputs, guards: shared, marks_step } = traced;
+        let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
         let outputs = graph.outputs().len();
         let threads = self.device.options().threads;
-        let mut states: Vec<State> = captured.into_iter().map(state).collect();
         if self.options.freeze {
             (graph, states) = frozen(&graph, states, &mut guards)?;
         }
-        let (graph, _) = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?;
+        // what it was made of ends here: the executable moves constants that nobody else holds
+        graph = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?.0;
         let budget = self.budget(&graph)?;
         let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
-        let options = ExecutableOptions { workspace_limit, ..Default::default() };
+        let spill = self.device.options().spill.clone();
+        let options = ExecutableOptions { workspace_limit, spill, ..Default::default() };
         let executable = Executable::with(Arc::new(graph), threads, &options);
         let executable = Arc::new(executable.map_err(|e| of_the_whole_run(e, budget))?);
-        let replan = match executable.figures().recomputed_calls {
+        let f = executable.figures();
+        let replan = match f.recomputed_calls + f.spilled_bytes {
             0 => Replan::Done,
             _ => Replan::After { runs: TIMED_RUNS, options },
         };
@@ -413,7 +458,8 @@ impl Entry {
             }
             Replan::After { runs: 0, options } => {
                 let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
-                let options = ExecutableOptions { node_ns: self.executable.fastest_times(), ..options };
+                let (node_ns, spill) = (self.executable.fastest_times(), self.executable.spills_to());
+                let options = ExecutableOptions { node_ns, spill: spill.or(options.spill.clone()), ..options };
                 let plan = move || Executable::with(graph, threads, &options);
                 // without another thread the first plan stays, which is as right
                 let thread = std::thread::Builder::new().name("remat-replan".into()).spawn(plan);

@@ -9,12 +9,25 @@ use crate::{DType, Element, Error, ErrorKind, Layout, Result, Shape};
 
 /// A contiguous tensor in host memory. Clones share the bytes; writing to a shared one copies first.
 ///
-/// The bytes are kept in words of eight so that a slice of any element type is aligned.
+/// The bytes begin at a multiple of eight, so that a slice of any element type is aligned.
 #[derive(Clone)]
 pub struct HostTensor {
     dtype: DType,
     shape: Shape,
-    words: Arc<Vec<u64>>,
+    store: Store,
+}
+
+/// Memory outside the heap that holds a tensor's bytes: [`HostTensor::moved`].
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+#[derive(Clone)]
+enum Store {
+    Own(Arc<Vec<u64>>),
+    Lent(SharedBytes),
+}
+
+fn own(bytes: usize) -> Store {
+    Store::Own(Arc::new(vec![0; bytes.div_ceil(8)]))
 }
 
 impl HostTensor {
@@ -22,7 +35,7 @@ impl HostTensor {
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let bytes = shape.checked_elems()? * dtype.size_bytes();
-        Ok(HostTensor { dtype, shape, words: Arc::new(vec![0; bytes.div_ceil(8)]) })
+        Ok(HostTensor { dtype, shape, store: own(bytes) })
     }
 
     /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs.
@@ -59,6 +72,28 @@ impl HostTensor {
         Ok(t)
     }
 
+    /// The same tensor with its bytes in `memory`, where they are already and never change.
+    ///
+    /// Errors: Value if they are not there, or not aligned to eight.
+    pub fn moved(&self, memory: SharedBytes) -> Result<Self> {
+        let there: &[u8] = (*memory).as_ref();
+        if there != self.bytes() || !there.as_ptr().addr().is_multiple_of(8) {
+            return Err(Error::new(
+                ErrorKind::Value,
+                "a tensor moved to memory that holds other bytes, or not aligned",
+            ));
+        }
+        Ok(HostTensor { dtype: self.dtype, shape: self.shape.clone(), store: Store::Lent(memory) })
+    }
+
+    /// True if the bytes are on the heap and no other tensor shares them: they are freed with this one.
+    pub fn owns_bytes(&mut self) -> bool {
+        match &mut self.store {
+            Store::Own(words) => Arc::get_mut(words).is_some(),
+            Store::Lent(_) => false,
+        }
+    }
+
     /// A rank-0 tensor.
     pub fn scalar<T: Element>(v: T) -> Self {
         HostTensor::from_slice(&[v], Shape::scalar()).expect("one element fills the rank-0 shape")
@@ -81,13 +116,25 @@ impl HostTensor {
 
     /// The elements' bytes, row-major.
     pub fn bytes(&self) -> &[u8] {
-        &cast_slice::<u64, u8>(&self.words)[..self.elems() * self.dtype.size_bytes()]
+        let n = self.elems() * self.dtype.size_bytes();
+        match &self.store {
+            Store::Own(words) => &cast_slice::<u64, u8>(words)[..n],
+            Store::Lent(memory) => &(**memory).as_ref()[..n],
+        }
     }
 
     /// The elements' bytes, to be changed; copies them first if they are shared. Bools must stay 0 or 1.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let n = self.elems() * self.dtype.size_bytes();
-        &mut cast_slice_mut::<u64, u8>(Arc::make_mut(&mut self.words).as_mut_slice())[..n]
+        if let Store::Lent(memory) = &self.store {
+            let mut words = vec![0u64; n.div_ceil(8)];
+            cast_slice_mut::<u64, u8>(&mut words)[..n].copy_from_slice(&(**memory).as_ref()[..n]);
+            self.store = Store::Own(Arc::new(words));
+        }
+        match &mut self.store {
+            Store::Own(words) => &mut cast_slice_mut::<u64, u8>(Arc::make_mut(words).as_mut_slice())[..n],
+            Store::Lent(_) => unreachable!("it was copied just now"),
+        }
     }
 
     /// The elements. Errors: DType if they are of another type.
@@ -206,6 +253,32 @@ mod tests {
         b.bytes_mut()[0] = 9;
         assert_eq!(a.to_vec::<i32>().expect("i32"), [1, 2]);
         assert_eq!(b.to_vec::<i32>().expect("i32"), [9, 2]);
+    }
+
+    #[test]
+    fn a_moved_tensor_reads_the_same_and_is_copied_before_it_is_written() {
+        /// Bytes that are aligned to eight.
+        struct Words(Vec<u64>, std::ops::Range<usize>);
+        impl AsRef<[u8]> for Words {
+            fn as_ref(&self) -> &[u8] {
+                &cast_slice(&self.0)[self.1.clone()]
+            }
+        }
+        let at = |range| -> SharedBytes { Arc::new(Words(vec![2 << 32 | 1, 3, 2 << 32 | 1, 3], range)) };
+        let mut a = HostTensor::from_slice(&[1i32, 2, 3], [3]).expect("fits");
+        for wrong in [0..8, 0..16, 4..16, 8..20] {
+            assert_eq!(a.moved(at(wrong)).expect_err("other bytes").kind(), ErrorKind::Value);
+        }
+        let unaligned: SharedBytes = Arc::new(Words(vec![1 << 32, 3 << 32 | 2], 4..16));
+        assert_eq!(a.moved(unaligned).expect_err("not aligned").kind(), ErrorKind::Value);
+        let mut b = a.moved(at(16..28)).expect("it is there");
+        assert!(b == a && !b.owns_bytes());
+        let c = b.clone();
+        b.bytes_mut()[4] = 9;
+        assert_eq!(b.to_vec::<i32>().expect("i32"), [1, 9, 3]);
+        assert!(c == a && b.owns_bytes() && a.owns_bytes());
+        let _shared = a.clone();
+        assert!(!a.owns_bytes());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use remat::runtime::Foresight;
+use remat::runtime::{Foresight, SpillTo};
 use remat::types::{Error, ErrorKind, Result};
 use remat_kernels::pool::Pool;
 use serde::Serialize;
@@ -32,7 +32,8 @@ Examples:
   remat bench conv:64x56x56-64k3p1 --batch 8
   remat bench conv:96x112x112-96k3s2p1g96:dw --batch 32 --json -
   remat bench model:resnet50 --compiled --batch 8
-  remat bench train:resnet18 --compiled --memory-budget 50%";
+  remat bench train:resnet18 --compiled --memory-budget 50%
+  remat bench train:resnet50 --batch 32 --compiled --memory-budget 40% --spill-to /var/tmp";
 
 /// Options of the command.
 #[derive(Args)]
@@ -61,6 +62,9 @@ pub(crate) struct Options {
     /// Do not plan eager steps that repeat: evict by the online policy alone
     #[arg(long, conflicts_with = "compiled")]
     no_foresight: bool,
+    /// A compiled network copies what does not fit to a file in DIR where that is cheaper than computing it again
+    #[arg(long, value_name = "DIR", requires = "compiled")]
+    spill_to: Option<PathBuf>,
     /// Time to repeat the work
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
@@ -138,7 +142,8 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
             let compiled = o.compiled || o.session;
             let how = How { batch, threads, compiled, budget: o.memory_budget, foresight };
-            networks::network(*network, how, o.session)?
+            let spill = o.spill_to.as_ref().map(SpillTo::measure).transpose()?;
+            networks::network(*network, how, o.session, spill)?
         }
     };
     let report = measure(o, batch, threads, case)?;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use remat::nn::models::{Gpt, GptConfig, ResNet, ResNetConfig};
 use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Sgd, SgdOptions};
-use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, MemoryFigures, PlanTimes, Stats};
+use remat::runtime::{
+    CommandStream, Device, DeviceOptions, Executable, Foresight, MemoryFigures, PlanTimes, SpillTo, Stats,
+};
 use remat::tensor::{CompileOptions, Compiled, Session, Tensor, compile_with, no_grad};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
@@ -229,7 +231,7 @@ const SETTLE_STEPS: usize = 10;
 const LOSSES: usize = 5;
 
 /// The network, run until it is warm. Errors: Budget; those of the network.
-pub(super) fn network(network: Network, how: How, in_session: bool) -> Result<Box<dyn Case>> {
+pub(super) fn network(network: Network, how: How, in_session: bool, spill: Option<SpillTo>) -> Result<Box<dyn Case>> {
     let dry = || Device::dry(DeviceOptions { threads: how.threads, ..DeviceOptions::default() });
     let mut plain = Setup::new(network, &dry()?, how.batch)?;
     let given: Vec<Tensor> = plain.x.clone();
@@ -239,7 +241,8 @@ pub(super) fn network(network: Network, how: How, in_session: bool) -> Result<Bo
     let refs: Vec<&Tensor> = given.iter().collect();
     let cost = compile_with(&device, raw, &mut plain.f).graph(&refs)?.cost();
     let budget_bytes = how.budget.bytes(|| peak(network, how, &dry()?))?;
-    let options = DeviceOptions { budget_bytes, threads: how.threads, foresight: how.foresight, ..Default::default() };
+    let options =
+        DeviceOptions { budget_bytes, threads: how.threads, foresight: how.foresight, spill, ..Default::default() };
     let device = Device::cpu(options)?;
     let Setup { f, x } = Setup::new(network, &device, how.batch)?;
     let mut case = Running::new(way(network, how, &device, f), device, x);
@@ -281,10 +284,10 @@ impl Running {
         let end = Instant::now() + SETTLE;
         self.run()?;
         let mut runs = 1;
-        let has_budget = self.told.budget_bytes.is_some();
+        let foresees = self.told.budget_bytes.is_some() && self.device.options().foresight != Foresight::Off;
         let is_settled = |way: &Way, runs| match way {
             Way::Compiled(f) => f.is_settled(),
-            Way::Eager(_) => !has_budget || runs >= SETTLE_STEPS,
+            Way::Eager(_) => !foresees || runs >= SETTLE_STEPS,
             Way::Session(..) => true,
         };
         while !is_settled(&self.way, runs) && Instant::now() < end {
@@ -336,8 +339,12 @@ impl Case for Running {
             Way::Compiled(f) => (f.plan_times(), f.ops_ns()),
             Way::Eager(_) if stats.steps_followed > 0 => {
                 let Stats { planned_step_ns, planned_base_ns, planned_bound_ns, .. } = stats;
-                let times =
-                    PlanTimes { planned_ns: planned_step_ns, base_ns: planned_base_ns, bound_ns: planned_bound_ns };
+                let times = PlanTimes {
+                    planned_ns: planned_step_ns,
+                    base_ns: planned_base_ns,
+                    bound_ns: planned_bound_ns,
+                    stall_ns: 0,
+                };
                 (Some(times), stats.followed_step_ns)
             }
             Way::Eager(_) | Way::Session(..) => (None, 0),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use remat::nn::Checkpoint;
-use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight};
+use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, SpillTo};
 use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
@@ -50,6 +50,9 @@ pub(crate) struct RunOptions {
     /// Do not plan steps that repeat: evict by the online policy alone
     #[arg(long)]
     no_foresight: bool,
+    /// The compiled step copies what does not fit to a file in DIR where that is cheaper than computing it again
+    #[arg(long, value_name = "DIR", requires = "compiled")]
+    spill_to: Option<PathBuf>,
     /// End after this many steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -135,6 +138,7 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()>
     if let Some(t) = o.threads {
         options.threads = usize::from(t);
     }
+    options.spill = o.spill_to.as_ref().map(SpillTo::measure).transpose()?;
     let task = Rc::new(T::new(&settings.model)?);
     let dry = Dry { task: &task, settings: &settings, threads: options.threads, compiled: o.compiled };
     let unbudgeted = dry.peak()?;

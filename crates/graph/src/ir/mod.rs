@@ -238,6 +238,23 @@ impl Graph {
         self.states.iter().map(|s| self.fact(s.value).bytes()).sum()
     }
 
+    /// Puts what `f` gives in place of each constant that nobody else holds: the same tensor in other memory, whose old
+    /// memory is free before the next one's turn. Errors: those of `f`; Internal for another type.
+    pub fn move_constants(&mut self, mut f: impl FnMut(&mut HostTensor) -> Result<Option<HostTensor>>) -> Result<()> {
+        for v in &mut self.values {
+            if let Origin::Constant(data) = &mut v.origin
+                && let Some(old) = Arc::get_mut(data)
+                && let Some(new) = f(old)?
+            {
+                if (new.dtype(), new.shape()) != (old.dtype(), old.shape()) {
+                    return Err(Error::new(ErrorKind::Internal, "a constant changed its type when it was moved"));
+                }
+                *old = new;
+            }
+        }
+        Ok(())
+    }
+
     /// Operations and bytes of one run, as the ops estimate them.
     pub fn cost(&self) -> remat_ops::Cost {
         let mut sum = remat_ops::Cost::default();

@@ -114,7 +114,8 @@ impl Graph {
         Rebuild::new(self, patch)?.run()
     }
 
-    /// The graph with other facts for its inputs, everything inferred anew: another batch size, say.
+    /// The graph with other facts for its inputs, everything inferred anew: another batch size, say. Graphs that ops own
+    /// follow ([`Op::resized`](remat_ops::Op::resized)).
     ///
     /// Errors: Arity for another number of facts; what inference finds, where an op's own parameters fix a shape.
     pub fn with_inputs(&self, facts: &[Fact]) -> Result<Graph> {
@@ -341,7 +342,7 @@ impl<'a> Rebuild<'a> {
 
     fn copy(&mut self, which: Which) -> Result<()> {
         let id = NodeId(self.parts.nodes.len() as u32);
-        let (op, reads, like) = match which {
+        let (mut op, reads, like) = match which {
             Which::Old(n) => {
                 let old = self.old.node(n);
                 (old.op.clone(), old.x.iter().map(|v| PatchValue::Old(*v)).collect::<Vec<_>>(), Some(n))
@@ -354,6 +355,11 @@ impl<'a> Rebuild<'a> {
         let reader = if let Which::New(i) = which { Some(i) } else { None };
         let x = reads.iter().map(|v| self.resolve(*v, reader)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
         let refs: SmallVec<[&Fact; 4]> = x.iter().map(|v| &self.parts.values[v.index()].fact).collect();
+        if self.input_facts.is_some()
+            && let Some(own) = op.resized(&refs).map_err(|e| e.with_op(op.label()))?
+        {
+            op = own;
+        }
         let facts = op.infer(&refs)?;
         drop(refs);
         let mut y = SmallVec::new();

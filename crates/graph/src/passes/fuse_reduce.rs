@@ -5,8 +5,8 @@ use remat_types::{Result, SmallVec};
 use super::PassCx;
 use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 
-/// A reduction over the last axes joins the pointwise work before it, whose result nothing else reads: some rows at a time
-/// are computed and folded, and the whole is never in memory.
+/// A reduction over the last axes, the leading ones, or all but the channels of images joins the pointwise work before it,
+/// whose result nothing else reads: a tile at a time is computed and folded, and the whole is never in memory.
 ///
 /// What dies with the pointwise op lives on until the reduction runs; it joins only if that is less than it saves.
 pub fn fuse_reduce(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
@@ -46,7 +46,7 @@ fn steps(g: &Graph, id: NodeId) -> Option<Fused> {
 fn joins(g: &Graph, before: NodeId, reduce: NodeId, op: &Reduce) -> bool {
     let n = g.node(before);
     let v = n.y[0];
-    let fits = FusedReduce::row_elems(&g.fact(v).shape, &op.axes).is_some();
+    let fits = FusedReduce::fits(&g.fact(v).shape, &op.axes);
     let dies = |(i, x): (usize, &ValueId)| {
         let last = g.producer(*x).is_some() && !g.is_result(*x) && g.readers(*x).iter().all(|r| *r <= before);
         if last && !n.x[..i].contains(x) { g.fact(*x).bytes() } else { 0 }

@@ -13,7 +13,11 @@
 //! Without a time limit that binds, the result is a function of problem, budget, rounds and seed.
 //!
 //! Rejected: stages with a free choice of what is computed in each (Checkmate's rows) as the search's state. A plain
-//! sequence has no decisions that have no effect, and an insertion changes one gap.
+//! sequence has no decisions that have no effect, and an insertion changes one gap. Dynamic programming over the stages
+//! of a chain (Beaumont et al. 2019, section 4) as a first sequence: its schedules keep a stage's output until the stages
+//! behind it are done, and the repair's need not. Of the first sequences of chains of 10 to 100 stages, ResNet-50,
+//! MobileNetV2, DenseNet-121, U-Net and a GPT at 80 to 40 %, the repair's took up to 5 % of the run less and at most 0.3 %
+//! more (DenseNet-121 at 40 %), and the table took longer to fill than the repair to run.
 
 mod bound;
 mod emit;

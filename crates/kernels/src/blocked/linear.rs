@@ -116,15 +116,13 @@ impl Linear {
         let Linear { m, k, n, .. } = *self;
         assert_eq!((x.len(), packed.len()), (m * k, k * n), "elements of the factors for {self:?}");
         assert_eq!((bias.len(), y.len()), (n, m * n), "elements of bias and y for {self:?}");
-        let add = start.place(y.as_mut_ptr(), y.len());
         let offsets: &mut [u32] = &mut aligned::<u32>(workspace)[..2 * m];
         let (x_at, y_at) = offsets.split_at_mut(m);
         for (i, (x_at, y_at)) in x_at.iter_mut().zip(y_at.iter_mut()).enumerate() {
             // `new` has checked that these fit
             (*x_at, *y_at) = ((i * k) as u32, (i * n) as u32);
         }
-        let operands =
-            Operands { x: x.as_ptr(), w: packed.as_ptr(), bias: bias.as_ptr(), add, y: y.as_mut_ptr(), clamp };
+        let operands = Operands::new(x, packed, bias, start, clamp, y);
         let grid = self.grid(pool.threads());
         let (x_at, y_at, operands) = (&*x_at, &*y_at, &operands);
         pool.run(grid[0] * grid[1], &|task| {

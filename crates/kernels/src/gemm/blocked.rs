@@ -22,6 +22,9 @@ const B_BLOCK_BYTES: usize = 1 << 20;
 const TASK_MIN_MULS: usize = 1 << 17;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
 const TASKS_PER_THREAD: usize = 3;
+/// Elements from the first to the last of an operand that is read where it is: both then stay in the first caches, and
+/// packing them would cost as much as it saves.
+const IN_PLACE_ELEMS: usize = 1 << 13;
 /// Alignment of packed blocks: a cache line.
 pub(super) const ALIGN_BYTES: usize = 64;
 
@@ -145,6 +148,10 @@ impl<T: GemmElement> Task<'_, T> {
     /// As [`product`], for the `m x n` rectangle at `c`.
     unsafe fn run(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, a_block: &mut [T], b_block: &mut [T]) {
         let plan = self.plan;
+        if self.is_small(a, b, m, n) {
+            // SAFETY: same contract.
+            return unsafe { self.in_place(a, b, c, m, n) };
+        }
         for j in (0..n).step_by(plan.nc) {
             let nc = plan.nc.min(n - j);
             for p in (0..plan.k).step_by(KC) {
@@ -158,6 +165,49 @@ impl<T: GemmElement> Task<'_, T> {
                         pack_a(a.shifted(i, p), mc, kc, self.kernels.mr(), a_block);
                         self.block(a_block, b_block, c.add(i * self.ldc + j), mc, nc, kc, self.accumulate || p > 0);
                     }
+                }
+            }
+        }
+    }
+
+    /// True if the rectangle's operands need no packing: small, in order one way, rows of B in whole vectors.
+    fn is_small(&self, a: View<T>, b: View<T>, m: usize, n: usize) -> bool {
+        let k = self.plan.k;
+        let reach = |rows: usize, view: View<T>| rows.saturating_mul(view.row_stride.unsigned_abs());
+        let in_order = a.col_stride == 1 && reach(m, a) <= IN_PLACE_ELEMS
+            || a.row_stride == 1 && k.saturating_mul(a.col_stride.unsigned_abs()) <= IN_PLACE_ELEMS;
+        k <= KC
+            && n.is_multiple_of(self.kernels.lanes)
+            && (b.col_stride, b.row_stride > 0) == (1, true)
+            && reach(k, b) <= IN_PLACE_ELEMS
+            && in_order
+    }
+
+    /// The tiles of a small rectangle, from the operands where they are. The sums are those of the packed ones, in the same
+    /// order.
+    ///
+    /// # Safety
+    /// As [`Task::run`]; `n` is of whole vectors, and rows of B are contiguous.
+    unsafe fn in_place(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize) {
+        let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
+        let panels = m.div_ceil(self.kernels.mr());
+        for j in (0..n).step_by(nr) {
+            let width = nr.min(n - j);
+            for panel in 0..panels {
+                let rows = part_range(m, panels, panel);
+                let tile = self.kernels.tiles_in_place[rows.len() - 1][width / lanes - 1];
+                // SAFETY: the tile's rows and columns lie in the rectangle.
+                unsafe {
+                    tile(
+                        self.plan.k,
+                        a.at(rows.start, 0),
+                        [a.row_stride, a.col_stride],
+                        b.at(0, j),
+                        b.row_stride as usize,
+                        c.add(rows.start * self.ldc + j),
+                        self.ldc,
+                        self.accumulate,
+                    );
                 }
             }
         }

@@ -19,6 +19,21 @@ pub(crate) const MAX_TILE: usize = MAX_MR * 32;
 pub(crate) type Tile<T> =
     unsafe fn(kc: usize, a: *const T, b: *const T, ldb: usize, c: *mut T, ldc: usize, accumulate: bool);
 
+/// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`: an operand that is not packed.
+///
+/// # Safety
+/// As [`Tile`]; readable are those elements of `a`.
+pub(crate) type TileInPlace<T> = unsafe fn(
+    kc: usize,
+    a: *const T,
+    a_step: [isize; 2],
+    b: *const T,
+    ldb: usize,
+    c: *mut T,
+    ldc: usize,
+    accumulate: bool,
+);
+
 /// `y[i] = (accumulate ? y[i] : 0) + sum over p < k of x[p] * b[p * ldb + i]`, for `i < n`: rows of `b` added up.
 ///
 /// # Safety
@@ -39,6 +54,8 @@ pub struct Kernels<T: 'static> {
     pub(crate) lanes: usize,
     /// `tiles[mr - 1][nv - 1]` makes a tile of `mr` rows and `nv * lanes` columns.
     pub(crate) tiles: &'static [[Tile<T>; 2]],
+    /// The same tiles of an A that is not packed.
+    pub(crate) tiles_in_place: &'static [[TileInPlace<T>; 2]],
     pub(crate) add_rows: AddRows<T>,
     pub(crate) dot: Dot<T>,
 }
@@ -58,13 +75,14 @@ impl<T> Kernels<T> {
 unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
     kc: usize,
     mut a: *const V::Elem,
+    a_step: [isize; 2],
     mut b: *const V::Elem,
     ldb: usize,
     c: *mut V::Elem,
     ldc: usize,
     accumulate: bool,
 ) {
-    // SAFETY: the caller keeps the contract of `Tile`: all offsets below stay in the elements it lists.
+    // SAFETY: the caller keeps the contract of `TileInPlace`: all offsets below stay in the elements it lists.
     unsafe {
         let zero = V::splat(V::Elem::default());
         let mut acc = [[zero; NV]; MR];
@@ -79,13 +97,13 @@ unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
                 row[j] = V::load(b.add(j * V::LANES));
             }
             for i in 0..MR {
-                let x = V::splat(*a.add(i));
+                let x = V::splat(*a.offset(i as isize * a_step[0]));
                 for j in 0..NV {
                     acc[i][j] = x.mul_add(row[j], acc[i][j]);
                 }
             }
-            a = a.add(MR);
-            // The last step may lead out of the allocation of an unpacked `b`; it is never read from there.
+            // The last step may lead out of the allocation of what is not packed; it is never read from there.
+            a = a.wrapping_offset(a_step[1]);
             b = b.wrapping_add(ldb);
         }
         for i in 0..MR {
@@ -238,7 +256,21 @@ macro_rules! compiled_for {
                 accumulate: bool,
             ) {
                 // SAFETY: same contract.
-                unsafe { super::tile::<V, MR, NV>(kc, a, b, ldb, c, ldc, accumulate) }
+                unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, ldb, c, ldc, accumulate) }
+            }
+            $(#[target_feature(enable = $features)])?
+            pub(crate) unsafe fn tile_in_place<V: Simd, const MR: usize, const NV: usize>(
+                kc: usize,
+                a: *const V::Elem,
+                a_step: [isize; 2],
+                b: *const V::Elem,
+                ldb: usize,
+                c: *mut V::Elem,
+                ldc: usize,
+                accumulate: bool,
+            ) {
+                // SAFETY: same contract.
+                unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
             pub(crate) unsafe fn add_rows<V: Simd>(
@@ -280,6 +312,9 @@ macro_rules! table {
         &Kernels {
             lanes: <$vector as Simd>::LANES,
             tiles: &[$([$module::tile::<$vector, $mr, 1>, $module::tile::<$vector, $mr, 2>]),*],
+            tiles_in_place: &[
+                $([$module::tile_in_place::<$vector, $mr, 1>, $module::tile_in_place::<$vector, $mr, 2>]),*
+            ],
             add_rows: $module::add_rows::<$vector>,
             dot: $module::dot::<$vector>,
         }

@@ -198,10 +198,10 @@ unsafe fn rows_into<T: Copy, const R: usize>(
 
 /// Squares of 8 x 8 four-byte elements through registers.
 #[cfg(target_arch = "x86_64")]
-mod squares {
+pub(crate) mod squares {
     use std::arch::x86_64::*;
 
-    const SIDE: usize = 8;
+    pub(crate) const SIDE: usize = 8;
 
     /// `super::transpose_into` for `inner == 1` and elements of four bytes.
     ///
@@ -250,7 +250,7 @@ mod squares {
     /// what a row writes past its end the next one overwrites.
     #[target_feature(enable = "avx2")]
     #[inline(never)]
-    unsafe fn square(src: *const f32, outer: isize, rows: usize, out: *mut f32, width: usize) {
+    pub(crate) unsafe fn square(src: *const f32, outer: isize, rows: usize, out: *mut f32, width: usize) {
         // SAFETY: only called for the readable rows.
         let row = |i: isize| unsafe { _mm256_loadu_ps(src.wrapping_offset(i * outer)) };
         let mut r = [_mm256_setzero_ps(); SIDE];

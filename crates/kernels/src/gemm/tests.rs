@@ -197,6 +197,34 @@ fn bits_do_not_depend_on_the_thread_count() {
 }
 
 #[test]
+fn operands_read_where_they_are_give_the_bits_of_packed_ones() {
+    let mut random = Random::new(3);
+    for (m, n, k) in [(8, 8, 9), (16, 16, 16), (17, 24, 33), (64, 64, 64), (29, 80, 100), (3, 16, 256), (70, 8, 257)] {
+        let a = data(m, k, &mut random, |x| x as f32);
+        let b = data(k, n, &mut random, |x| x as f32);
+        let turned = |x: &[f32], rows: usize, cols: usize| -> Vec<f32> {
+            (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect()
+        };
+        let (at, bt) = (turned(&a, m, k), turned(&b, k, n));
+        let run = |a: MatRef<'_, f32>, b: MatRef<'_, f32>, accumulate: bool| {
+            let mut c = vec![0.25f32; m * n];
+            let pool = Pool::new(2);
+            let mut ws = vec![0u8; gemm_workspace_bytes::<f32>(m, n, k, 2)];
+            gemm(&pool, m, n, k, a, b, &mut c, n, accumulate, &mut ws);
+            c
+        };
+        for accumulate in [false, true] {
+            // a transposed B is packed whatever its size
+            let want = run(MatRef::row_major(&a, k), MatRef::row_major(&bt, k).t(), accumulate);
+            for a in [MatRef::row_major(&a, k), MatRef::row_major(&at, m).t()] {
+                let got = run(a, MatRef::row_major(&b, n), accumulate);
+                assert_eq!(bits(&got), bits(&want), "{m} x {n} x {k}, A {}", a.col_stride);
+            }
+        }
+    }
+}
+
+#[test]
 fn every_instruction_set_and_tile_agrees_with_the_plain_loops() {
     let pool = Pool::new(2);
     let mut tables: Vec<_> = Isa::all().into_iter().map(kernel::f32_kernels).collect();

@@ -100,7 +100,8 @@ impl<const D: usize> Layer for BatchNorm<D> {
         self.track(&self.running_mean, mean.detach())?;
         let count = x.elems() / x.dims()[1].max(1);
         if count > 1 {
-            self.track(&self.running_var, var.detach().mul(count as f64 / (count - 1) as f64)?)?;
+            // two numbers that each follow from the batch, for graphs over symbols
+            self.track(&self.running_var, var.detach().mul(count as f64)?.div((count - 1) as f64)?)?;
         }
         Ok(y)
     }

@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use remat_nn::*;
-use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures};
-use remat_tensor::{CompileOptions, Tensor, compile, compile_with, no_grad};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures, SpillRates, SpillTo};
+use remat_tensor::{
+    Collect, CompileOptions, Dim, ScanOptions, Symbols, Tensor, compile, compile_with, grad, no_grad, scan,
+};
 use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::support::{cpu, host, tensor, wave32};
@@ -67,7 +69,7 @@ pub(crate) fn step(net: &Net, o: &mut dyn Optimizer, x: &Tensor, labels: &Tensor
 }
 
 /// Losses, final state bits and optimiser state bits of six steps whose batch sizes alternate and whose rate changes.
-fn train(device: &Device, compiled: bool, adam: bool) -> (Vec<f32>, Bits, Vec<HostTensor>) {
+fn train(device: &Device, compiled: Option<CompileOptions>, adam: bool) -> (Vec<f32>, Bits, Vec<HostTensor>) {
     let net = Rc::new(Net::new(device));
     let optimizer: Box<dyn Optimizer> = if adam {
         Box::new(AdamW::new(net.parameters(), AdamWOptions { lr: 0.01, ..Default::default() }).expect("valid"))
@@ -78,35 +80,61 @@ fn train(device: &Device, compiled: bool, adam: bool) -> (Vec<f32>, Bits, Vec<Ho
     let optimizer = Rc::new(RefCell::new(optimizer));
     let rate = optimizer.borrow().learning_rate();
     let inner = (net.clone(), optimizer.clone());
-    let mut run =
-        compile(device, move |x: &[Tensor]| Ok(vec![step(&inner.0, &mut **inner.1.borrow_mut(), &x[0], &x[1])?]));
+    let is_compiled = compiled.is_some();
+    let options = compiled.unwrap_or_default();
+    let traces = match (is_compiled, &options.symbols) {
+        (false, _) => 0,
+        (true, None) => 2,    // one for each batch size
+        (true, Some(_)) => 5, // two neighbouring sizes and three checks
+    };
+    let mut run = compile_with(device, options, move |x: &[Tensor]| {
+        Ok(vec![step(&inner.0, &mut **inner.1.borrow_mut(), &x[0], &x[1])?])
+    });
     let mut losses = Vec::new();
     for i in 0..6 {
         rate.set(0.1 / (1.0 + i as f64));
         let (x, labels) = net.batch(if i % 3 == 2 { 5 } else { 8 }, i);
-        let loss = if compiled {
+        let loss = if is_compiled {
             run.call(&[&x, &labels]).expect("runs").swap_remove(0)
         } else {
             step(&net, &mut **optimizer.borrow_mut(), &x, &labels).expect("runs")
         };
         losses.push(loss.item::<f32>().expect("a number"));
     }
-    assert_eq!(run.traces(), if compiled { 2 } else { 0 }, "one for each batch size");
+    assert_eq!((run.traces(), run.plans()), (traces, if is_compiled { 2 } else { 0 }));
     let state = optimizer.borrow().state_dict().expect("values").into_values().collect();
     (losses, net.bits(), state)
 }
 
 #[test]
 fn compiled_training_is_eager_training_bit_for_bit() {
+    let given = || Some(CompileOptions::default());
     for adam in [false, true] {
-        let eager = train(&cpu(), false, adam);
-        assert_eq!(eager, train(&cpu(), true, adam), "adam: {adam}");
+        let eager = train(&cpu(), None, adam);
+        assert_eq!(eager, train(&cpu(), given(), adam), "adam: {adam}");
+        for level in [0, 1] {
+            let mut options = CompileOptions::default();
+            options.passes.level = level;
+            assert_eq!(eager, train(&cpu(), Some(options), adam), "adam: {adam}, level {level}");
+        }
         let sync = DeviceOptions { threads: 1, async_level: AsyncLevel::Sync, ..DeviceOptions::default() };
-        assert_eq!(eager, train(&Device::cpu(sync).expect("a CPU"), true, adam), "waiting for every op");
+        assert_eq!(eager, train(&Device::cpu(sync).expect("a CPU"), given(), adam), "waiting for every op");
         let emulated = Device::emulated(EmulatedOptions::default(), DeviceOptions { threads: 1, ..Default::default() });
         let emulated = emulated.expect("a device");
-        let other = train(&emulated, false, adam);
-        assert_eq!(other, train(&emulated, true, adam), "an asynchronous device");
+        let other = train(&emulated, None, adam);
+        assert_eq!(other, train(&emulated, given(), adam), "an asynchronous device");
+    }
+}
+
+#[test]
+fn one_trace_over_symbols_trains_at_any_batch_size_bit_for_bit() {
+    let symbols = Symbols::new(&[Dim::new("b", 1, 32)], &["b _ _ _", "b"]).expect("named");
+    for adam in [false, true] {
+        for level in [0, 2] {
+            let mut options = CompileOptions { symbols: Some(symbols.clone()), ..Default::default() };
+            options.passes.level = level;
+            assert_eq!(train(&cpu(), Some(options), adam), train(&cpu(), None, adam), "adam: {adam}, level {level}");
+        }
     }
 }
 
@@ -122,6 +150,36 @@ fn dropout_draws_a_new_mask_in_every_run() {
     let eager = Dropout::new(0.5, &mut Rng::new(1)).expect("valid");
     assert_eq!(a, eager.forward(&x).expect("runs").to_vec::<f32>().expect("values"));
     assert_eq!(b, eager.forward(&x).expect("runs").to_vec::<f32>().expect("values"));
+}
+
+#[test]
+fn dropout_within_a_loop_drops_anew_in_every_step() {
+    let d = cpu();
+    let run = |drop: &Dropout, x: &Tensor| -> Result<Vec<Tensor>> {
+        let x = x.detach().requires_grad()?;
+        let options = ScanOptions { trips: Some(3), ..Default::default() };
+        let (end, all) = scan(&options, &[&x], &[], |_, c, _| {
+            let y = drop.forward(&c[0])?;
+            Ok((vec![y.clone()], vec![Collect::All(drop.forward(&y.ones_like()?)?)]))
+        })?;
+        let dx = grad(&end[0].sum()?, &[&x], false)?;
+        Ok(end.into_iter().chain(all).chain(dx.into_iter().flatten()).collect())
+    };
+    let x = tensor(&d, &[1.0; 64], [64]);
+    let (eager, inner) = (Dropout::new(0.25, &mut Rng::new(1)), Dropout::new(0.25, &mut Rng::new(1)));
+    let (eager, inner) = (eager.expect("valid"), inner.expect("valid"));
+    let mut f = compile(&d, |x: &[Tensor]| run(&inner, &x[0]));
+    let values = |y: Vec<Tensor>| -> Vec<Vec<f32>> { y.iter().map(|t| t.to_vec().expect("values")).collect() };
+    let mut masks: Vec<Vec<f32>> = Vec::new();
+    for _ in 0..2 {
+        let want = values(run(&eager, &x).expect("runs"));
+        assert_eq!(values(f.call(&[&x]).expect("runs")), want);
+        // the input is ones: the result is the product of the masks, and so is the gradient, which draws nothing itself
+        assert_eq!(want[0], want[2]);
+        assert!(want[0].iter().filter(|v| **v > 0.0).count() < 40, "about 27 of 64 are left after three steps");
+        masks.extend(want[1].chunks(64).map(<[f32]>::to_vec));
+    }
+    assert!((0..6).all(|i| (0..i).all(|j| masks[i] != masks[j])), "no two steps of any run drop the same");
 }
 
 #[test]
@@ -341,8 +399,11 @@ fn executables_of_one_graph_run_on_several_threads() {
 /// A training step of eight wide layers, compiled within a share of the memory that it takes without a budget: losses,
 /// parameters, and figures at the first and the last run. Runs so often, or until the plan is the last one.
 fn deep(share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bits, MemoryFigures, MemoryFigures) {
-    let d = cpu();
-    let mut cx = InitCx::new(&d, 3);
+    deep_on(&cpu(), share, runs)
+}
+
+fn deep_on(d: &Device, share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bits, MemoryFigures, MemoryFigures) {
+    let mut cx = InitCx::new(d, 3);
     let mut net = Sequential::new();
     for _ in 0..8 {
         net = net.then(Linear::new(&mut cx, 16, 16).expect("fits")).then(Tanh);
@@ -352,14 +413,14 @@ fn deep(share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bits, MemoryFigur
     let sgd = Rc::new(RefCell::new(Sgd::new(net.named_parameters(), o).expect("valid")));
     let compile = |memory_budget: Option<usize>| {
         let (net, sgd) = (net.clone(), sgd.clone());
-        compile_with(&d, CompileOptions { memory_budget, ..Default::default() }, move |x: &[Tensor]| {
+        compile_with(d, CompileOptions { memory_budget, ..Default::default() }, move |x: &[Tensor]| {
             let loss = net.forward(&x[0])?.square()?.mean()?;
             loss.backward()?;
             sgd.borrow_mut().step()?;
             Ok(vec![loss.detach()])
         })
     };
-    let x = tensor(&d, &wave32(256 * 16, 0.5), [256, 16]);
+    let x = tensor(d, &wave32(256 * 16, 0.5), [256, 16]);
     let free = compile(None).executable(&[&x]).expect("compiles").figures();
     let all = free.arena_bytes + free.state_bytes + free.input_bytes + free.output_bytes;
     let mut f = compile(share.map(|s| (all as f64 * s) as usize));
@@ -385,6 +446,22 @@ fn a_budget_of_a_compiled_step_is_kept_and_changes_no_bit() {
         assert!(total(f) as f64 <= total(free) as f64 * share, "{f:?} of {free:?}");
         assert!(f.recomputed_calls > 0, "{f:?}");
     }
+}
+
+#[test]
+fn a_compiled_step_spills_where_its_device_may_and_changes_no_bit() {
+    let (losses, bits, ..) = deep(None, Some(5));
+    let folder = tempfile::tempdir().expect("a folder");
+    let rates = SpillRates { write_bytes_per_s: 1 << 50, read_bytes_per_s: 1 << 50 };
+    let spill = Some(SpillTo::with_rates(folder.path(), rates).expect("positive"));
+    let d = Device::cpu(DeviceOptions { threads: 1, spill, ..Default::default() }).expect("the CPU opens");
+    let (l, b, first, _) = deep_on(&d, Some(0.75), Some(5));
+    assert!(first.spilled_bytes > 0 && first.recomputed_calls == 0, "copies cost nothing: {first:?}");
+    assert!(l == losses && b == bits);
+    // until the plan with measured rates, in which they do cost something
+    let (l, b, ..) = deep_on(&d, Some(0.75), None);
+    let (losses, bits, ..) = deep(None, Some(l.len()));
+    assert!(l == losses && b == bits, "bits do not depend on the plan");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Inference on blocked images and packed weights: what the pass `block` makes of convolutions and linear layers.
 //!
 //! A blocked image is an ordinary row-major tensor `[n, blocks, h, w, block]`: channel `c` is lane `c % block` of block
-//! `c / block`; what lies in lanes beyond the last channel is never read into a channel. Everything here is f32 and has no gradient: programs are
-//! written, and differentiated, with the plain ops.
+//! `c / block`; what lies in lanes beyond the last channel is never read into a channel. Everything here is f32 and has no
+//! gradient: programs are written, and differentiated, with the plain ops.
 
 mod conv;
 mod linear;

@@ -37,23 +37,6 @@ impl PackConv {
     }
 }
 
-impl Op for PackConv {
-    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
-        arity(x, 1)?;
-        Ok(smallvec![checked_fact(DType::F32, [self.kernel(x[0])?.packed_len()])?])
-    }
-
-    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let kernel = self.kernel(&Fact::new(cx.x[0].dtype(), cx.x[0].shape()))?;
-        kernel.pack(cx.x[0].slice()?, cx.y[0].slice_mut()?);
-        Ok(())
-    }
-
-    fn grad(&self, _: &mut GradCx<'_>) -> Result<Grads> {
-        Err(not_differentiable("packing"))
-    }
-}
-
 /// The right factor of a [`LinearPacked`](super::LinearPacked) in the order in which its kernel reads it.
 ///
 /// `w: [k, n]` of f32 to `packed: [k n]`. Errors: Axis, DType; Value for a block that is neither 8 nor 16; Shape for an `n`
@@ -72,22 +55,28 @@ impl PackLinear {
     }
 }
 
-impl Op for PackLinear {
-    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
-        arity(x, 1)?;
-        Ok(smallvec![checked_fact(DType::F32, [self.kernel(x[0])?.packed_len()])?])
-    }
+/// The packing of a weight by the kernel that `$op::kernel` gives.
+macro_rules! packs {
+    ($($op:ident)*) => { $(
+        impl Op for $op {
+            fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+                arity(x, 1)?;
+                Ok(smallvec![checked_fact(DType::F32, [self.kernel(x[0])?.packed_len()])?])
+            }
 
-    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let kernel = self.kernel(&Fact::new(cx.x[0].dtype(), cx.x[0].shape()))?;
-        kernel.pack(cx.x[0].slice()?, cx.y[0].slice_mut()?);
-        Ok(())
-    }
+            fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+                let kernel = self.kernel(&Fact::new(cx.x[0].dtype(), cx.x[0].shape()))?;
+                kernel.pack(cx.x[0].slice()?, cx.y[0].slice_mut()?);
+                Ok(())
+            }
 
-    fn grad(&self, _: &mut GradCx<'_>) -> Result<Grads> {
-        Err(not_differentiable("packing"))
-    }
+            fn grad(&self, _: &mut GradCx<'_>) -> Result<Grads> {
+                Err(not_differentiable("packing"))
+            }
+        }
+    )* };
 }
+packs! { PackConv PackLinear }
 
 impl OpDef for PackConv {
     const NAME: &'static str = "pack_conv";

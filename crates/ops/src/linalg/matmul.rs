@@ -208,6 +208,9 @@ fn transposed(cx: &GradCx<'_>, v: Var) -> Result<Var> {
 
 /// The gradient of `b`: `a^T dy`, summed over the batch axes along which `b` was broadcast. When there is one `b`, the
 /// batch joins the summed axis of one product, so that no product per batch is kept.
+///
+/// A single matrix is most often the transposed weight of a linear layer, whose gradient is transposed once more: there
+/// `(dy^T a)^T` has the same bits, and the weight's gradient is in order without a copy.
 fn grad_b(cx: &GradCx<'_>, dy: Var) -> Result<Var> {
     let (mut a, mut dy) = (cx.x(0), dy);
     let shape = cx.fact(cx.x(1)).shape;
@@ -220,11 +223,23 @@ fn grad_b(cx: &GradCx<'_>, dy: Var) -> Result<Var> {
             Reshape { shape: [f.shape[..f.rank() - 1].iter().product(), cols].into() }
         };
         (a, dy) = (cx.apply(flat(&fa), &[a])?, cx.apply(flat(&fy), &[dy])?);
+        if rank == 2 {
+            return grad_of_matrix(cx, a, dy);
+        }
         let db = cx.apply(MatMul {}, &[transposed(cx, a)?, dy])?;
         return Chain(cx).reshape(db, &shape);
     }
+    if rank == 2 && fa.rank() == 2 {
+        return grad_of_matrix(cx, a, dy);
+    }
     let db = cx.apply(MatMul {}, &[transposed(cx, a)?, dy])?;
     Chain(cx).sum_to(db, &shape)
+}
+
+/// `(dy^T a)^T`
+fn grad_of_matrix(cx: &GradCx<'_>, a: Var, dy: Var) -> Result<Var> {
+    let db = cx.apply(MatMul {}, &[transposed(cx, dy)?, a])?;
+    transposed(cx, db)
 }
 
 impl Op for MatMul {

@@ -1,22 +1,24 @@
 use std::ops::Range;
 
 use remat_kernels::pool::{Pool, part_range};
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, smallvec};
+use remat_kernels::reduce::{Plan, Reducer, TILE, Tiles, reduce_tiles};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, smallvec};
 use serde::{Deserialize, Serialize};
 
 use super::fused::{Fused, FusedStep, Pointwise};
 use super::tile::{self, Part, Run};
 use super::{Binary, BinaryFn, Unary, UnaryFn};
-use crate::reduce::{Reduce, ReduceFn};
+use crate::reduce::{Reduce, ReduceFn, WithReducer, reduced_elems};
 use crate::sample::t;
 use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Out, Sample, Var};
 
-/// The reduction of a [`Fused`]'s one output over its last axes, some rows at a time: what the steps give is never
-/// written to memory as a whole.
+/// The reduction of a [`Fused`]'s one output, some tiles at a time: what the steps give is never written to memory as a
+/// whole.
 ///
-/// Results are bit for bit those of the two ops one after the other: rows are folded by the loops of [`Reduce`], and how a
-/// row is folded depends on its length alone. Errors: Value for steps with several outputs, axes that are not the last
-/// ones, or rows of more than [`FusedReduce::MAX_ROW_ELEMS`]; those of the two ops.
+/// Results are bit for bit those of the two ops one after the other. Rows, where the last axes are reduced, are folded by
+/// the loops of [`Reduce`], and how a row is folded depends on its length alone. Columns, where the leading axes are, and
+/// long runs, as the channels of images have, go through [`reduce_tiles`], which cuts as [`Reduce`] does. Errors: Value for
+/// steps with several outputs, and for axes that [`FusedReduce::fits`] refuses; those of the two ops.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FusedReduce {
     /// What is reduced.
@@ -29,8 +31,24 @@ impl FusedReduce {
     /// Most elements that fall on one output: a row lies in a core's cache, and is folded by one thread.
     pub const MAX_ROW_ELEMS: usize = 16 * 1024;
 
+    /// Least elements of a run that is computed by itself.
+    const MIN_RUN_ELEMS: usize = 64;
+    /// Least outputs of runs: fewer would not occupy the threads that the two ops occupy.
+    const MIN_RUNS: usize = 8;
+
+    /// True if a reduction of a tensor of this shape over `axes` goes tile by tile.
+    pub fn fits(x: &Shape, axes: &[usize]) -> bool {
+        Self::row_elems(x, axes).is_some() || Self::tiled(x, axes).is_some()
+    }
+
+    /// The plan of columns or runs.
+    fn tiled(x: &Shape, axes: &[usize]) -> Option<Plan> {
+        let axes = Some(axes).filter(|all| all.iter().all(|a| *a < x.rank()) && x.elems() > 0)?;
+        Some(Plan::new(x, axes)).filter(|p| p.is_tiled(Self::MIN_RUN_ELEMS, Self::MIN_RUNS))
+    }
+
     /// Elements of a row of `x`, if `axes` are its last ones and the row is short enough.
-    pub fn row_elems(x: &Shape, axes: &[usize]) -> Option<usize> {
+    fn row_elems(x: &Shape, axes: &[usize]) -> Option<usize> {
         let first = x.rank().checked_sub(axes.len())?;
         let last = !axes.is_empty() && (first..x.rank()).all(|a| axes.contains(&a));
         let elems: usize = x[first..].iter().product();
@@ -45,16 +63,16 @@ impl FusedReduce {
         }
     }
 
-    /// Elements of a row, and rows at a time.
-    fn rows(&self, x: &Fact) -> Result<(usize, usize)> {
-        let row = Self::row_elems(&x.shape, &self.reduce.axes);
-        let row = row.ok_or_else(|| {
-            let text =
-                format!("axes {:?} of {} are not the last ones, or too many elements", self.reduce.axes, x.shape);
+    /// How `x` is reduced.
+    fn way(&self, x: &Fact) -> Result<Way> {
+        if let Some(row) = Self::row_elems(&x.shape, &self.reduce.axes) {
+            // no more than there are: small tensors need little workspace
+            return Ok(Way::Rows(row, (Self::MAX_ROW_ELEMS / row).min(x.elems() / row).max(1)));
+        }
+        Self::tiled(&x.shape, &self.reduce.axes).map(Way::Tiles).ok_or_else(|| {
+            let text = format!("axes {:?} of {} are not reduced tile by tile", self.reduce.axes, x.shape);
             Error::new(ErrorKind::Value, text)
-        })?;
-        // no more than there are: small tensors need little workspace
-        Ok((row, (Self::MAX_ROW_ELEMS / row).min(x.elems() / row).max(1)))
+        })
     }
 
     /// Computes a share, some rows at a time.
@@ -68,6 +86,61 @@ impl FusedReduce {
             let at = (from - s.rows.start) * size_y;
             of.fold(self.reduce.f, rows, data.unwrap_or_default(), &mut s.y[at..at + rows * size_y])?;
         }
+        Ok(())
+    }
+}
+
+/// How a tensor is reduced.
+enum Way {
+    /// Elements of a row, and rows at a time.
+    Rows(usize, usize),
+    /// By [`reduce_tiles`].
+    Tiles(Plan),
+}
+
+impl Way {
+    /// Bytes of what a thread computes at a time.
+    fn scratch_bytes(&self, between: &Fact) -> usize {
+        let elems = match self {
+            Way::Rows(row, together) => row * together,
+            Way::Tiles(_) => TILE.min(between.elems()),
+        };
+        (elems * between.dtype.size_bytes()).next_multiple_of(tile::ALIGN)
+    }
+}
+
+/// Computes tiles for [`reduce_tiles`].
+struct Maker<'c, 'r> {
+    run: &'c Run<'r>,
+    part: Part<'c>,
+    size: usize,
+}
+
+impl<T: Storage> Tiles<T> for Maker<'_, '_> {
+    fn tile(&mut self, at: usize, n: usize, rows: usize, stride: usize) -> &[T] {
+        // rows without gaps are one
+        let (n, rows) = if n == stride { (n * rows, 1) } else { (n, rows) };
+        for i in 0..rows {
+            self.part.at = i * n;
+            self.part.range = at + i * stride..at + i * stride + n;
+            self.run.tiles(&mut self.part);
+        }
+        let y = self.part.y.first().and_then(Option::as_deref).unwrap_or_default();
+        bytemuck::cast_slice(&y[..n * rows * self.size])
+    }
+}
+
+/// The shares of a run by [`reduce_tiles`].
+struct InTiles<'a, 'c, 'r, 'y> {
+    pool: &'a Pool,
+    plan: &'a Plan,
+    makers: &'a mut [Maker<'c, 'r>],
+    y: &'a mut Out<'y>,
+}
+
+impl WithReducer for InTiles<'_, '_, '_, '_> {
+    fn with<T: Storage, U: Storage>(self, r: impl Reducer<T, U>) -> Result<()> {
+        reduce_tiles(self.pool, r, self.plan, self.makers, self.y.slice_mut::<U>()?);
         Ok(())
     }
 }
@@ -107,7 +180,7 @@ impl Op for FusedReduce {
         let between = self.between(x)?;
         let y = self.reduce.infer(&[&between])?;
         if between.elems() > 0 {
-            self.rows(&between)?;
+            self.way(&between)?;
         }
         Ok(y)
     }
@@ -127,7 +200,25 @@ impl Op for FusedReduce {
             let mut y = [Out::new(y[0].dtype(), &shape, y[0].bytes_mut(), None)];
             return self.reduce.eval(&mut EvalCx { x: &x, y: &mut y, workspace: &mut [], pool });
         }
-        let (row, together) = self.rows(&between)?;
+        let way = self.way(&between)?;
+        let scratch_bytes = way.scratch_bytes(&between);
+        let (row, together) = match &way {
+            Way::Rows(row, together) => (*row, *together),
+            Way::Tiles(plan) => {
+                let mut memory: &mut [u8] = workspace;
+                let mut makers: SmallVec<[Maker<'_, '_>; 4]> = SmallVec::new();
+                for _ in 0..tile::parts(between.elems(), pool.threads()) {
+                    let scratch = tile::take(&mut memory, scratch_bytes)?;
+                    let registers = run.registers(&mut memory)?;
+                    let mut part = Part { range: 0..0, at: 0, y: smallvec![Some(scratch)], registers };
+                    run.begin(&mut part);
+                    makers.push(Maker { run: &run, part, size: between.dtype.size_bytes() });
+                }
+                let n = reduced_elems(&between.shape, &self.reduce.axes);
+                let tiles = InTiles { pool, plan, makers: &mut makers, y: &mut y[0] };
+                return self.reduce.f.reducer(between.dtype, n, tiles);
+            }
+        };
         let of = Rows { row, together, between: between.dtype, y: y[0].dtype(), pool };
         let parts = tile::parts(between.elems(), pool.threads());
         let mut memory: &mut [u8] = workspace;
@@ -136,9 +227,9 @@ impl Op for FusedReduce {
         for p in 0..parts {
             let rows = part_range(between.elems() / row, parts, p);
             let y = tile::take(&mut results, rows.len() * of.y.size_bytes())?;
-            let scratch = tile::take(&mut memory, scratch_bytes(&between, row, together))?;
+            let scratch = tile::take(&mut memory, scratch_bytes)?;
             let registers = run.registers(&mut memory)?;
-            let part = Part { range: 0..0, y: smallvec![Some(scratch)], registers };
+            let part = Part { range: 0..0, at: 0, y: smallvec![Some(scratch)], registers };
             shares.push(Share { rows, part, y, failed: None });
         }
         pool.chunks_mut(&mut shares, 1, |_, s| s.iter_mut().for_each(|s| s.failed = self.share(&run, s, &of).err()));
@@ -147,9 +238,8 @@ impl Op for FusedReduce {
 
     fn workspace(&self, x: &[&Fact], threads: usize) -> usize {
         let Ok(between) = self.between(x) else { return 0 };
-        let Ok((row, together)) = self.rows(&between) else { return 0 };
-        let each = scratch_bytes(&between, row, together);
-        self.steps.workspace(x, threads) + each * tile::parts(between.elems(), threads)
+        let Ok(way) = self.way(&between) else { return 0 };
+        self.steps.workspace(x, threads) + way.scratch_bytes(&between) * tile::parts(between.elems(), threads)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
@@ -168,11 +258,6 @@ impl Op for FusedReduce {
         let steps = self.steps.cost(x, std::slice::from_ref(&between)).flops;
         Cost::bytes(x, y).with_flops(steps.saturating_add(between.elems() as u64))
     }
-}
-
-/// Bytes of the rows that a thread computes at a time.
-fn scratch_bytes(between: &Fact, row: usize, together: usize) -> usize {
-    (row * together * between.dtype.size_bytes()).next_multiple_of(tile::ALIGN)
 }
 
 impl OpDef for FusedReduce {
@@ -200,6 +285,11 @@ impl OpDef for FusedReduce {
             let v: Vec<f32> = (0..70 * 1100).map(|i| (i % 37) as f32 * 0.125 - 2.0).collect();
             vec![t(&v, [70, 11, 100]), t(&[0.25f32], [])]
         };
+        let images = || {
+            let v: Vec<f32> = (0..5 * 9 * 12 * 11).map(|i| (i % 41) as f32 * 0.0625 - 1.0).collect();
+            vec![t(&v, [5, 9, 12, 11]), t(&[-0.5f32], [])]
+        };
+        let x3 = || vec![t(&[0.5f32; 8], [2, 2, 2]), t(&[0.5f32], [])];
         let mut two = op(ReduceFn::Sum, &[1], false);
         two.steps.outputs = smallvec![0, 1];
         use ReduceFn::{Max, Mean, Sum, SumSqr};
@@ -213,7 +303,17 @@ impl OpDef for FusedReduce {
             Sample::new(op(Sum, &[1], false), vec![t::<f32>(&[], [2, 0]), t(&[1.0f32], [])])
                 .gives(vec![t(&[0.0f32, 0.0], [2])])
                 .no_grad("empty"),
-            Sample::new(op(Sum, &[0], false), x()).fails(ErrorKind::Value),
+            // columns, of which the last chunk is narrower; rows that do not fill the last block
+            Sample::new(op(Sum, &[0], false), x()).gives(vec![t(&[y[0] + y[3], y[1] + y[4], y[2] + y[5]], [3])]),
+            Sample::new(op(Max, &[0], true), x()).gives(vec![t(&[y[3], y[4], y[5]], [1, 3])]),
+            Sample::new(op(Mean, &[0, 1], false), many()).no_grad("long"),
+            Sample::new(op(Sum, &[0], false), many()).no_grad("long"),
+            // channels of images
+            Sample::new(op(Sum, &[0, 2, 3], true), images()).no_grad("long"),
+            Sample::new(op(SumSqr, &[0, 2, 3], false), images()).no_grad("long"),
+            // neither: few runs, short runs, rows between kept axes
+            Sample::new(op(Sum, &[0, 2], false), x3()).fails(ErrorKind::Value),
+            Sample::new(op(Sum, &[1], false), x3()).fails(ErrorKind::Value),
             Sample::new(op(Sum, &[], false), x()).fails(ErrorKind::Value),
             Sample::new(two, x()).fails(ErrorKind::Value),
             Sample::new(op(Sum, &[2], false), x()).fails(ErrorKind::Axis),

@@ -94,3 +94,51 @@ fn every_pair_of_dtypes_casts() {
         }
     }
 }
+
+#[test]
+fn a_fused_reduction_has_the_bits_of_the_two_ops() {
+    use crate::reduce::{Reduce, ReduceFn};
+    let step = |op, x: &[u16]| FusedStep { op, x: SmallVec::from_slice(x) };
+    let steps = Fused {
+        inputs: 2,
+        steps: vec![
+            step(Pointwise::Binary(Binary { f: BinaryFn::Mul }), &[0, 1]),
+            step(Pointwise::Unary(Unary { f: UnaryFn::Sin }), &[2]),
+        ],
+        outputs: SmallVec::from_elem(1, 1),
+    };
+    // columns in one part and several, narrow and wide, with a last chunk and a last block that are not full; rows of
+    // images; long rows; and short rows, which go another way
+    let columns: [(&[usize], &[usize]); 7] = [
+        (&[3, 2], &[0]),
+        (&[70, 1100], &[0]),
+        (&[3000, 24], &[0]),
+        (&[40, 7, 96], &[0, 1]),
+        (&[1500, 130], &[0]),
+        (&[33, 5000], &[0]),
+        (&[1, 65, 512], &[1]),
+    ];
+    let runs: [(&[usize], &[usize]); 4] =
+        [(&[5, 9, 12, 11], &[0, 2, 3]), (&[300, 8, 20, 20], &[0, 2, 3]), (&[8, 40000], &[1]), (&[6, 70], &[1])];
+    for (shape, axes) in columns.into_iter().chain(runs) {
+        let n: usize = shape.iter().product();
+        for dtype in [DType::F32, DType::F64, DType::F16] {
+            let x: Vec<f64> = (0..n).map(|i| (i as f64 * 0.37).sin() * 3.0).collect();
+            let x = HostTensor::from_f64_slice(&x, dtype, shape).expect("fits");
+            let other = HostTensor::from_f64_slice(&[1.25], dtype, []).expect("fits");
+            for f in [ReduceFn::Sum, ReduceFn::Mean, ReduceFn::Max, ReduceFn::SumSqr] {
+                let reduce = Reduce { f, axes: SmallVec::from_slice(axes), keepdims: false };
+                assert!(FusedReduce::fits(&shape.into(), axes), "{shape:?} over {axes:?}");
+                let fused = FusedReduce { steps: steps.clone(), reduce: reduce.clone() };
+                for threads in [1, 3] {
+                    let pool = Pool::new(threads);
+                    let given = [x.clone(), other.clone()];
+                    let between = eval_on_host(&steps, &given, &pool).expect("runs");
+                    let want = eval_on_host(&reduce, &between, &pool).expect("runs");
+                    let got = eval_on_host(&fused, &given, &pool).expect("runs");
+                    assert_eq!(got, want, "{f:?} of {dtype} {shape:?} over {axes:?}, {threads} threads");
+                }
+            }
+        }
+    }
+}

@@ -114,6 +114,8 @@ pub(super) type Held<'c> = SmallVec<[Option<&'c mut [u8]>; MOST]>;
 /// The share of one thread: elements, the outputs' bytes for these, and registers (those of the inputs come first).
 pub(super) struct Part<'c> {
     pub(super) range: Range<usize>,
+    /// Where in the outputs' bytes the range begins, in elements.
+    pub(super) at: usize,
     pub(super) y: SmallVec<[Option<&'c mut [u8]>; Fused::MAX_OUTPUTS]>,
     pub(super) registers: Held<'c>,
 }
@@ -139,7 +141,7 @@ pub(super) fn run(op: &Fused, cx: &mut EvalCx<'_>) -> Result<()> {
             .zip(&op.outputs)
             .map(|(y, k)| take(y, range.len() * run.dtypes[x.len() + usize::from(*k)].size_bytes()).map(Some));
         let y = y.collect::<Result<_>>()?;
-        shares.push(Part { range, y, registers: run.registers(&mut memory)? });
+        shares.push(Part { range, at: 0, y, registers: run.registers(&mut memory)? });
     }
     pool.chunks_mut(&mut shares, 1, |_, part| part.iter_mut().for_each(|p| run.part(p)));
     Ok(())
@@ -201,6 +203,12 @@ impl<'a> Run<'a> {
 
     /// Computes a part.
     pub(super) fn part(&self, part: &mut Part<'_>) {
+        self.begin(part);
+        self.tiles(part);
+    }
+
+    /// Fills the registers that are the same for every tile.
+    pub(super) fn begin(&self, part: &mut Part<'_>) {
         for (i, s) in self.sources.iter().enumerate() {
             if let (Source::Walk(x, walk), Some(to)) = (s, &mut part.registers[i])
                 && walk.is_uniform()
@@ -208,6 +216,10 @@ impl<'a> Run<'a> {
                 fill(self.dtypes[i], x, walk, &mut to[..self.tile * self.dtypes[i].size_bytes()]);
             }
         }
+    }
+
+    /// Computes a part that has begun.
+    pub(super) fn tiles(&self, part: &mut Part<'_>) {
         let (mut at, end) = (part.range.start, part.range.end);
         while at < end {
             let n = self.tile.min(end - at);
@@ -224,7 +236,7 @@ impl<'a> Run<'a> {
             match s {
                 Source::Walk(x, walk) if !walk.is_uniform() => gather(self.dtypes[i], x, walk, at, &mut to[..bytes]),
                 Source::Held(j) => {
-                    let from = (at - part.range.start) * self.dtypes[i].size_bytes();
+                    let from = (at - part.range.start + part.at) * self.dtypes[i].size_bytes();
                     if let Some(y) = &part.y[*j] {
                         to[..bytes].copy_from_slice(&y[from..from + bytes]);
                     }
@@ -258,7 +270,10 @@ impl<'a> Run<'a> {
         let size = self.dtypes[self.sources.len() + k].size_bytes();
         match place {
             Place::Register(_) => 0..n * size,
-            Place::Output(_) => (at - part.range.start) * size..(at - part.range.start + n) * size,
+            Place::Output(_) => {
+                let from = at - part.range.start + part.at;
+                from * size..(from + n) * size
+            }
         }
     }
 

@@ -52,7 +52,12 @@ macro_rules! rows {
         static ROWS: &[Row1] = &[$( Row1 { name: $name, form: $form, grad: $grad } ),*];
     };
 }
-macro_rules! same { ($($t:tt)*) => { Form1::Same(loops!(Loops1, each1; $($t)*)) }; }
+macro_rules! same {
+    (float |$x:ident| $e:expr, f32 $f:path) => {
+        Form1::Same(Loops1 { f32: Some($f), ..loops!(Loops1, each1; float |$x| $e) })
+    };
+    ($($t:tt)*) => { Form1::Same(loops!(Loops1, each1; $($t)*)) };
+}
 macro_rules! test { ($($t:tt)*) => { Form1::Test(loops!(Tests1, each1; $($t)*)) }; }
 
 pub(crate) fn row(f: UnaryFn) -> &'static Row1 {
@@ -72,7 +77,7 @@ rows! {
     /// `e^x - 1`, accurate near 0.
     Expm1 = "expm1", same!(float |x| x.exp_m1()), Grad1::FromY(BinaryFn::Expm1Grad);
     /// `ln x`: -inf at 0, NaN below.
-    Log = "log", same!(float |x| x.ln()), Grad1::FromX(BinaryFn::Div);
+    Log = "log", same!(float |x| x.fast_ln()), Grad1::FromX(BinaryFn::Div);
     /// `ln(1 + x)`, accurate near 0.
     Log1p = "log1p", same!(float |x| x.ln_1p()), Grad1::FromX(BinaryFn::Log1pGrad);
     /// `sqrt x`: NaN below 0. The derivative at 0 is infinite.
@@ -84,9 +89,9 @@ rows! {
     /// `1 / x`.
     Recip = "recip", same!(float |x| 1.0 / x), Grad1::FromY(BinaryFn::RecipGrad);
     /// `sin x`, in radians.
-    Sin = "sin", same!(float |x| x.sin()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Cos, x)?));
+    Sin = "sin", same!(float |x| x.sin(), f32 remat_kernels::maths::sin), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Cos, x)?));
     /// `cos x`.
-    Cos = "cos", same!(float |x| x.cos()), Grad1::ChainX(|c, dy, x| c.neg(c.mul(dy, c.un(Sin, x)?)?));
+    Cos = "cos", same!(float |x| x.cos(), f32 remat_kernels::maths::cos), Grad1::ChainX(|c, dy, x| c.neg(c.mul(dy, c.un(Sin, x)?)?));
     /// `tan x`.
     Tan = "tan", same!(float |x| x.tan()), Grad1::FromY(BinaryFn::TanGrad);
     /// `arcsin x`: NaN outside -1 ..= 1.
@@ -114,11 +119,11 @@ rows! {
     /// `ln(1 + e^x)`, without overflow.
     Softplus = "softplus", same!(float |x| Real::softplus(x)), Grad1::FromX(BinaryFn::SoftplusGrad);
     /// `x sigmoid(x)` (Elfwing et al., 2017, arXiv:1702.03118). NaN at -inf, the limit there being 0.
-    Silu = "silu", same!(float |x| x * Real::sigmoid(x)), Grad1::FromX(BinaryFn::SiluGrad);
+    Silu = "silu", same!(float |x| Real::silu(x)), Grad1::FromX(BinaryFn::SiluGrad);
     /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
-    Gelu = "gelu", same!(float |x| x * x.normal_cdf()), Grad1::FromX(BinaryFn::GeluGrad);
+    Gelu = "gelu", same!(float |x| Real::gelu(x)), Grad1::FromX(BinaryFn::GeluGrad);
     /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, the tanh form of GELU from the same paper.
-    GeluTanh = "gelu_tanh", same!(float |x| 0.5 * x * (1.0 + x.gelu_inner().fast_tanh())),
+    GeluTanh = "gelu_tanh", same!(float |x| Real::gelu_tanh(x)),
         Grad1::FromX(BinaryFn::GeluTanhGrad);
     /// The error function.
     Erf = "erf", same!(float |x| Real::erf(x)), Grad1::FromX(BinaryFn::ErfGrad);

@@ -5,9 +5,11 @@
 
 mod draw;
 mod dropout;
+mod fold_in;
 
 pub use draw::{Bernoulli, Normal, RandomPermutation, Uniform};
 pub use dropout::Dropout;
+pub use fold_in::FoldIn;
 
 use remat_kernels::philox::Stream;
 use remat_types::{DType, Fact, Result};

@@ -7,6 +7,7 @@ mod var;
 
 pub use arg_reduce::{ArgReduce, ArgReduceFn};
 pub use log_sum_exp::LogSumExp;
+pub(crate) use reduce_op::WithReducer;
 pub use reduce_op::{Reduce, ReduceFn};
 pub use var::Var;
 
@@ -27,7 +28,7 @@ fn reduced_shape(x: &Shape, axes: &[usize], keepdims: bool) -> Result<Shape> {
 }
 
 /// Number of elements that fall on one output.
-fn reduced_elems(x: &Shape, axes: &[usize]) -> usize {
+pub(crate) fn reduced_elems(x: &Shape, axes: &[usize]) -> usize {
     axes.iter().map(|&a| x[a]).product()
 }
 

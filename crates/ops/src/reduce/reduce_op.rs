@@ -71,25 +71,50 @@ pub(super) fn run<T: Storage, U: Storage>(cx: &mut EvalCx<'_>, axes: &[usize], r
     Ok(())
 }
 
+/// What is done with the reducer of a function and an element type.
+pub(crate) trait WithReducer: Sized {
+    /// From elements `T` to `U`.
+    fn with<T: Storage, U: Storage>(self, r: impl Reducer<T, U>) -> Result<()>;
+}
+
+/// All of input 0, at once.
+struct Whole<'c, 'd> {
+    cx: &'c mut EvalCx<'d>,
+    axes: &'c [usize],
+}
+
+impl WithReducer for Whole<'_, '_> {
+    fn with<T: Storage, U: Storage>(self, r: impl Reducer<T, U>) -> Result<()> {
+        run(self.cx, self.axes, r)
+    }
+}
+
+impl ReduceFn {
+    /// Hands the reducer to `to`: of elements of `x`, `n` of which fall on one output.
+    pub(crate) fn reducer(self, x: DType, n: usize, to: impl WithReducer) -> Result<()> {
+        fn go<T: Num>(f: ReduceFn, to: impl WithReducer) -> Result<()> {
+            match f {
+                ReduceFn::Prod => to.with::<T, T>(reduce::Prod),
+                ReduceFn::SumSqr => to.with::<T, T>(reduce::SumSqr),
+                ReduceFn::Max => to.with::<T, T>(reduce::Max),
+                ReduceFn::Min => to.with::<T, T>(reduce::Min),
+                _ => to.with::<T, T>(reduce::Sum),
+            }
+        }
+        match (self, x) {
+            (ReduceFn::Sum, DType::Bool) => to.with::<u8, i64>(reduce::Count),
+            (ReduceFn::Any | ReduceFn::Max, DType::Bool) => to.with::<u8, u8>(reduce::Any),
+            (_, DType::Bool) => to.with::<u8, u8>(reduce::All),
+            (ReduceFn::Mean, DType::F16) => to.with::<f16, f16>(reduce::Mean { n }),
+            (ReduceFn::Mean, DType::BF16) => to.with::<bf16, bf16>(reduce::Mean { n }),
+            (ReduceFn::Mean, DType::F32) => to.with::<f32, f32>(reduce::Mean { n }),
+            (ReduceFn::Mean, _) => to.with::<f64, f64>(reduce::Mean { n }),
+            _ => for_storage!(x, T => go::<T>(self, to)),
+        }
+    }
+}
+
 impl Reduce {
-    fn eval_bool(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        match self.f {
-            ReduceFn::Sum => run::<u8, i64>(cx, &self.axes, reduce::Count),
-            ReduceFn::Any | ReduceFn::Max => run::<u8, u8>(cx, &self.axes, reduce::Any),
-            _ => run::<u8, u8>(cx, &self.axes, reduce::All),
-        }
-    }
-
-    fn eval_mean(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let r = reduce::Mean { n: reduced_elems(cx.x[0].shape(), &self.axes) };
-        match cx.x[0].dtype() {
-            DType::F16 => run::<f16, f16>(cx, &self.axes, r),
-            DType::BF16 => run::<bf16, bf16>(cx, &self.axes, r),
-            DType::F32 => run::<f32, f32>(cx, &self.axes, r),
-            _ => run::<f64, f64>(cx, &self.axes, r),
-        }
-    }
-
     /// The gradient of a product: `dy` times the product of the others, which division gives only where no element is 0.
     fn grad_prod(cx: &GradCx<'_>, x: Var, y: Var, dy: Var, axes: &SmallVec<[usize; 4]>) -> Result<Var> {
         let c = Chain(cx);
@@ -116,21 +141,8 @@ impl Op for Reduce {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        fn go<T: Num>(op: &Reduce, cx: &mut EvalCx<'_>) -> Result<()> {
-            match op.f {
-                ReduceFn::Sum => run::<T, T>(cx, &op.axes, reduce::Sum),
-                ReduceFn::Prod => run::<T, T>(cx, &op.axes, reduce::Prod),
-                ReduceFn::SumSqr => run::<T, T>(cx, &op.axes, reduce::SumSqr),
-                ReduceFn::Max => run::<T, T>(cx, &op.axes, reduce::Max),
-                ReduceFn::Min => run::<T, T>(cx, &op.axes, reduce::Min),
-                ReduceFn::Mean => op.eval_mean(cx),
-                ReduceFn::Any | ReduceFn::All => op.eval_bool(cx),
-            }
-        }
-        if cx.x[0].dtype() == DType::Bool {
-            return self.eval_bool(cx);
-        }
-        for_storage!(cx.x[0].dtype(), T => go::<T>(self, cx))
+        let (dtype, n) = (cx.x[0].dtype(), reduced_elems(cx.x[0].shape(), &self.axes));
+        self.f.reducer(dtype, n, Whole { cx, axes: &self.axes })
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

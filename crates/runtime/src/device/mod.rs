@@ -12,7 +12,7 @@ pub(crate) use cpu::Cpu;
 pub(crate) use dry::Dry;
 pub(crate) use emulated::Emulated;
 pub use emulated::{EmulatedOptions, RaceLog};
-pub(crate) use region::Region;
+pub(crate) use region::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
 
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, HostTensor, Layout, Result, Shape};

@@ -16,8 +16,10 @@ pub(crate) struct Region {
     usable: AtomicUsize,
 }
 
-/// From this size on a range asks for huge pages: one of them is 2 MiB, smaller ranges would only be rounded up.
-const HUGE_PAGE_MIN_BYTES: usize = 8 << 20;
+/// A huge page, of the size that most processors have.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// From this size on a range asks for huge pages; smaller ranges would only be rounded up.
+pub(crate) const HUGE_PAGE_MIN_BYTES: usize = 4 * HUGE_PAGE_BYTES;
 
 impl Region {
     /// Maps `bytes` of address space; none of it is usable yet.

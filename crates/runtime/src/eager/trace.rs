@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use remat_graph::ir::{Builder, Graph, ValueId};
 use remat_ops::OpRef;
-use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
+use remat_ops::random::FoldIn;
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
@@ -39,6 +40,10 @@ struct Tracing {
     marks_step: bool,
     /// The body of an op: what it takes from outside becomes an input, and may be of the trace around it.
     is_body: bool,
+    /// The number of the step, of a body that runs once a step.
+    step: Option<Handle>,
+    /// The trace around it.
+    outer: Option<Box<Tracing>>,
     /// Something that a trace cannot do, found where no error could be returned.
     refused: Option<Error>,
 }
@@ -81,16 +86,40 @@ fn with<R>(what: &str, f: impl FnOnce(&mut Tracing) -> Result<R>) -> Result<R> {
 }
 
 /// Ends the trace of this thread also when the traced function fails or panics; the trace around it goes on.
-struct Ends {
-    outer: Option<Tracing>,
-}
+struct Ends;
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        ACTIVE.set(self.outer.is_some());
-        let ended = TRACE.replace(self.outer.take());
+        let mut ended = TRACE.take();
+        set_trace(ended.as_mut().and_then(|t| t.outer.take()).map(|outer| *outer));
         // Dropped outside of the borrow: handles in it may call back.
         drop(ended);
+    }
+}
+
+fn set_trace(t: Option<Tracing>) {
+    ACTIVE.set(t.is_some());
+    TRACE.set(t);
+}
+
+/// Steps out of the body that this thread traces, until it is dropped.
+struct Outside {
+    body: Option<Tracing>,
+}
+
+impl Outside {
+    fn step() -> Outside {
+        let mut body = TRACE.take();
+        set_trace(body.as_mut().and_then(|t| t.outer.take()).map(|outer| *outer));
+        Outside { body }
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let Some(mut body) = self.body.take() else { return };
+        body.outer = TRACE.take().map(Box::new);
+        set_trace(Some(body));
     }
 }
 
@@ -102,30 +131,40 @@ pub fn trace(device: &Device, inputs: &[Fact], f: impl FnOnce(&[Handle]) -> Resu
     if is_tracing() {
         return Err(Error::new(ErrorKind::Value, "a compiled function was called for the first time within another"));
     }
-    begin(device, inputs, false, f)
+    begin(device, inputs, Kind::Function, f)
 }
 
 /// Traces `f` as the body of an op that owns a graph; within another trace too. The graph has no states: what `f` takes
-/// from outside are its inputs after the given ones, in the order of [`Traced::captured`].
+/// from outside are its inputs after the given ones, in the order of [`Traced::captured`]. With `in_steps` the body runs
+/// once a step, whose number is the first input: random keys differ from step to step then.
 ///
-/// Errors: those of [`trace`]; Value for random numbers and other host inputs, which a body would draw once for all of
-/// its runs, for updates and for the end of a step.
+/// Errors: those of [`trace`]; Value for host inputs that are no random keys, which a body would read once for all of its
+/// runs, for updates and for the end of a step.
 pub fn trace_body(
     device: &Device,
     inputs: &[Fact],
+    in_steps: bool,
     f: impl FnOnce(&[Handle]) -> Result<Vec<Handle>>,
 ) -> Result<Traced> {
-    let traced = begin(device, inputs, true, |x| Ok(TraceResults { outputs: f(x)?, updates: Vec::new() }))?;
+    let traced =
+        begin(device, inputs, Kind::Body { in_steps }, |x| Ok(TraceResults { outputs: f(x)?, updates: Vec::new() }))?;
     if traced.marks_step {
         return Err(Error::new(ErrorKind::Value, "a step cannot end within a loop or a branch"));
     }
     Ok(traced)
 }
 
+/// What is traced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Function,
+    Body { in_steps: bool },
+}
+
 fn begin(
     device: &Device,
     inputs: &[Fact],
-    is_body: bool,
+    kind: Kind,
     f: impl FnOnce(&[Handle]) -> Result<TraceResults>,
 ) -> Result<Traced> {
     let tracing = Tracing {
@@ -136,18 +175,27 @@ fn begin(
         host_inputs: Vec::new(),
         guards: Vec::new(),
         marks_step: false,
-        is_body,
+        is_body: kind != Kind::Function,
+        step: None,
+        outer: TRACE.take().map(Box::new),
         refused: None,
     };
-    let ends = Ends { outer: TRACE.replace(Some(tracing)) };
-    ACTIVE.set(true);
+    set_trace(Some(tracing));
+    let ends = Ends;
     let channel = device.channel();
     let x: Vec<Handle> = with("trace", |t| {
         Ok(inputs.iter().enumerate().map(|(i, f)| t.input(&channel, f, &format!("x{i}"))).collect())
     })?;
+    if kind == (Kind::Body { in_steps: true }) {
+        with("step", |t| {
+            t.step = x.first().cloned();
+            Ok(())
+        })?;
+    }
     let results = f(&x)?;
-    let mut t = TRACE.with_borrow_mut(Option::take).ok_or_else(|| none("trace"))?;
-    drop(ends);
+    let mut t = TRACE.take().ok_or_else(|| none("trace"))?;
+    set_trace(t.outer.take().map(|outer| *outer));
+    std::mem::forget(ends);
     if let Some(e) = t.refused.take() {
         return Err(e);
     }
@@ -173,14 +221,34 @@ pub fn host_input(channel: &Channel, fact: Fact, f: HostInput) -> Result<Handle>
     }
     with("host input", |t| {
         if t.is_body {
-            let text = "a loop or a branch would draw a random number, or read a rate, once for all of its runs; do it \
-                        outside and use the tensor";
+            let text = "a loop or a branch would read a value of the host once for all of its runs; do it outside and \
+                        use the tensor";
             return Err(Error::new(ErrorKind::Value, text));
         }
         let name = format!("host{}", t.host_inputs.len());
         t.host_inputs.push(f);
         Ok(t.input(channel, &fact, &name))
     })
+}
+
+/// A random key, `u64 [2]`, which `next` draws: now in an eager program, before every run in a compiled one. Within the body
+/// of an op it is drawn outside, once a run of the op, and folded with the number of the step where there are steps: every
+/// step has a key of its own. Errors: those of `next`; Closed.
+#[track_caller]
+pub fn random_key(channel: &Channel, next: HostInput) -> Result<Handle> {
+    let step = TRACE.with_borrow(|t| t.as_ref().filter(|t| t.is_body).map(|t| t.step.clone()));
+    let Some(step) = step else { return host_input(channel, Fact::new(DType::U64, [2]), next) };
+    let key = {
+        let _outside = Outside::step();
+        random_key(channel, next)?
+    };
+    match step {
+        Some(step) => {
+            let keys = apply(channel, FoldIn {}.into(), &[key, step], CallSite::here())?;
+            keys.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "no key"))
+        }
+        None => Ok(key),
+    }
 }
 
 /// The value of a host input at this moment. Errors: those of `f`.

@@ -10,8 +10,10 @@ use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
 use super::build::{Draft, Lowered, Parts, Root, Temp, lower};
 use super::planned::{self, Call};
+use super::spill::{Moves, Spill};
 use super::{Executable, ExecutableOptions, MemoryFigures, Operand, Place, PlanTimes, Step, Target};
 use crate::arena::padded;
+use crate::spill::SpillTo;
 
 /// Calls with offsets.
 pub(super) struct Laid {
@@ -19,9 +21,12 @@ pub(super) struct Laid {
     pub(super) arena_bytes: usize,
     pub(super) lower_bound_bytes: usize,
     pub(super) plan: Option<PlanTimes>,
+    /// Where what is spilled goes, and when.
+    pub(super) spilled: Option<(SpillTo, Moves)>,
 }
 
 pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
+    let graph = super::constants::settled(graph)?;
     let (graph, ends) = match &options.parts[..] {
         [] => (graph, Vec::new()),
         parts => {
@@ -69,6 +74,7 @@ fn in_order(l: &Lowered) -> Laid {
         arena_bytes: laid.arena_bytes as usize,
         lower_bound_bytes: laid.lower_bound as usize,
         plan: None,
+        spilled: None,
     }
 }
 
@@ -81,6 +87,15 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
         check(&s, laid.arena_bytes)?;
         steps.push(s);
     }
+    let states: Vec<usize> = l.updates.iter().map(|u| u.1).collect();
+    let moved = laid.spilled.as_ref().map_or((0, 0), |(_, m)| (m.out_bytes(), m.in_bytes()));
+    let spill = match laid.spilled {
+        Some((to, moves)) => {
+            moves.check(&steps, laid.arena_bytes, &states)?;
+            Some(Spill::new(moves, to)?)
+        }
+        None => None,
+    };
     let mut parts = l.parts;
     parts.pop();
     parts.push(steps.len());
@@ -93,6 +108,8 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
         output_bytes: l.y[..outputs].iter().map(Fact::bytes).sum(),
         constant_bytes: l.constants.iter().map(|c| c.bytes().len()).sum(),
         recomputed_calls: steps.len() - l.drafts.len(),
+        spilled_bytes: moved.0,
+        fetched_bytes: moved.1,
     };
     Ok(Executable {
         graph,
@@ -106,6 +123,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
         updates: l.updates,
         figures,
         plan: laid.plan,
+        spill,
         ranges: Default::default(),
         observer: Default::default(),
         parts,

@@ -9,11 +9,13 @@
 //! fail any more: updates at the end of the graph write in place, all others go to the workspace and are copied last.
 
 mod build;
+mod constants;
 mod layout;
 mod observe;
 mod planned;
 mod run;
 mod session;
+mod spill;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,7 @@ use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::spill::SpillTo;
 use remat_graph::ir::{Graph, NodeId};
 use remat_graph::plan::problem::Spec;
 use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
@@ -46,10 +49,14 @@ pub struct MemoryFigures {
     pub input_bytes: usize,
     /// Outputs, the next versions of states not counted.
     pub output_bytes: usize,
-    /// Constants, which the executable holds on the host.
+    /// Constants, which the executable holds on the host: in one mapping if they are large and the graph was its alone.
     pub constant_bytes: usize,
     /// Calls that a run makes again because what they gave had to go.
     pub recomputed_calls: usize,
+    /// Bytes that a run copies out to the spill file.
+    pub spilled_bytes: usize,
+    /// Bytes that it copies back in.
+    pub fetched_bytes: usize,
 }
 
 /// What the planner says of calls that run under a limit, in nanoseconds by the times that it was given.
@@ -59,8 +66,10 @@ pub struct PlanTimes {
     pub planned_ns: u64,
     /// A run without a limit: every call once.
     pub base_ns: u64,
-    /// No plan within the limit takes less.
+    /// No plan within the limit takes less; where spilling is allowed, every call once.
     pub bound_ns: u64,
+    /// What of a run is waiting for copies to and from the spill file.
+    pub stall_ns: u64,
 }
 
 /// How a graph is made ready.
@@ -71,6 +80,8 @@ pub struct ExecutableOptions {
     /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000. Four times
     /// as many more before a limit is refused that is not proven too small.
     pub plan_seconds: Option<f64>,
+    /// Where what does not fit may be copied to, if that is cheaper than computing it again.
+    pub spill: Option<SpillTo>,
     /// Nanoseconds that each node takes, in order, for planning under the limit; nodes without one count by their op's
     /// estimate. See [`Executable::fastest_times`].
     pub node_ns: Vec<Option<u64>>,
@@ -135,6 +146,7 @@ pub struct Executable {
     updates: Vec<(usize, usize)>,
     figures: MemoryFigures,
     plan: Option<PlanTimes>,
+    spill: Option<spill::Spill>,
     /// Nanoseconds of each step in the last run.
     times: Vec<AtomicU64>,
     /// The least of all runs; `u64::MAX` before the first.
@@ -231,10 +243,23 @@ impl Executable {
         Ok(planned::spec(&lowered, self.threads, node_ns, planned::Extent::Run))
     }
 
-    /// Nanoseconds of a run whose nodes take so long.
+    /// Nanoseconds of a run whose nodes take so long, with what it waits for copies: at least in any run, or by its plan
+    /// before the first.
     pub fn predicted_ns(&self, node_ns: &[Option<u64>]) -> u64 {
         let of = |s: &Step| s.node.and_then(|n| node_ns.get(n.index()).copied().flatten()).unwrap_or(0);
-        self.steps.iter().map(of).fold(0, u64::saturating_add)
+        let planned = || self.plan.map_or(0, |p| p.stall_ns);
+        let stall = self.spill.as_ref().map_or(0, |s| s.least_wait().unwrap_or_else(planned));
+        self.steps.iter().map(of).fold(stall, u64::saturating_add)
+    }
+
+    /// The least nanoseconds that a run has waited for copies; `None` if nothing is spilled and before the first run.
+    pub fn least_wait(&self) -> Option<u64> {
+        self.spill.as_ref()?.least_wait()
+    }
+
+    /// Where it spills to, with the rates that its runs have seen; `None` if nothing is spilled.
+    pub fn spills_to(&self) -> Option<SpillTo> {
+        Some(self.spill.as_ref()?.measured())
     }
 }
 

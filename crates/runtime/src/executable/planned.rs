@@ -1,17 +1,19 @@
-//! Calls under a limit of memory: what has to go is computed again, as the planner says.
+//! Calls under a limit of memory: what has to go is computed again, or copied to a file, as the planner says.
+
+mod spilling;
+mod walk;
 
 use std::time::Duration;
 
-use remat_graph::plan::lifetime::lifetimes;
 use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, SpillRates};
 use remat_graph::plan::remat::{Effort, plan};
-use remat_graph::plan::schedule::{Plan, Schedule, Shortfall, Step};
+use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::build::{Draft, Lowered, Root};
 use super::layout::Laid;
-use super::{ExecutableOptions, Place, PlanTimes};
+use super::{ExecutableOptions, Place};
 use crate::arena::ALIGN_BYTES;
 
 /// A call, and where the temporaries that it makes lie from now on.
@@ -27,19 +29,37 @@ pub(super) struct Call {
 ///
 /// Errors (Budget): none was found; with the smallest limit for which there is one.
 pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &ExecutableOptions) -> Result<Laid> {
-    let problem = Problem::new(spec(l, threads, &options.node_ns, Extent::Workspace))?;
-    let mut effort = Effort::for_ops(problem.ops().len());
+    let spec = spec(l, threads, &options.node_ns, Extent::Workspace);
+    let mut effort = Effort::for_ops(l.drafts.len());
     if let Some(s) = options.plan_seconds {
         effort.time_limit = Duration::try_from_secs_f64(s)
             .map_err(|_| Error::new(ErrorKind::Value, format!("{s} is no number of seconds for planning")))?;
     }
+    let spilled = match &options.spill {
+        Some(to) => {
+            let (spec, drafts) = spilling::updates_last(&spec, to.rates());
+            Some((Problem::new(spec)?, drafts, to))
+        }
+        None => None,
+    };
+    let problem = Problem::new(spec)?;
     let longer = Effort { time_limit: effort.time_limit * LAST_TRY, seed: effort.seed + 1, ..effort };
-    let found = match plan(&problem, limit as u64, effort) {
-        Plan::Infeasible(s) if s.least_bytes <= s.budget_bytes => plan(&problem, limit as u64, longer),
+    let search = |p: &Problem, is_last: bool| match plan(p, limit as u64, effort) {
+        Plan::Infeasible(s) if is_last && s.least_bytes <= s.budget_bytes => plan(p, limit as u64, longer),
         found => found,
     };
-    match found {
-        Plan::Feasible(s) => Ok(laid(l, &problem, &s)),
+    let stays = search(&problem, spilled.is_none());
+    let faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
+    if let Some((p, drafts, to)) = &spilled
+        && let Plan::Feasible(s) = search(p, matches!(stays, Plan::Infeasible(_)))
+        && spilling::updates_after_copies(p, &s)
+        && faster(&s)
+    {
+        return Ok(walk::laid(l, p, &s, drafts, Some(to)));
+    }
+    let own: Vec<Option<usize>> = (0..l.drafts.len()).map(Some).collect();
+    match stays {
+        Plan::Feasible(s) => Ok(walk::laid(l, &problem, &s, &own, None)),
         Plan::Infeasible(s) => Err(refused(l, &s)),
     }
 }
@@ -49,7 +69,7 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
 const LAST_TRY: u32 = 4;
 
 fn refused(l: &Lowered, s: &Shortfall) -> Error {
-    let draft = s.limiting_op.map(|i| &l.drafts[i]);
+    let draft = s.limiting_op.and_then(|i| l.drafts.get(i));
     let of = |d: &Draft| {
         let bytes = |root: Root| match root {
             Root::Temp(t) => l.temps[t].bytes,
@@ -188,36 +208,4 @@ fn time_ns(d: &Draft, threads: usize) -> u64 {
     let x: SmallVec<[&remat_types::Fact; 4]> = d.x.iter().map(|x| &x.2).collect();
     let y: Vec<remat_types::Fact> = d.y.iter().map(|y| y.1.clone()).collect();
     d.op.cost(&x, &y).prior_ns() / threads.max(1) as u64
-}
-
-fn laid(l: &Lowered, p: &Problem, s: &Schedule) -> Laid {
-    let mut temp_of: FxHashMap<usize, usize> = FxHashMap::default();
-    for t in 0..l.temps.len() {
-        if let Some(v) = p.value_named(&temp_name(t)) {
-            temp_of.insert(p.values()[v].storage, t);
-        }
-    }
-    let mut calls = Vec::new();
-    let mut offsets: Vec<Option<u64>> = vec![None; l.temps.len()];
-    for step in &s.steps {
-        let Step::Compute { op, at, workspace_at } = step else { continue };
-        let d = &l.drafts[*op];
-        let made: SmallVec<[(usize, u64); 2]> =
-            at.iter().filter_map(|(storage, at)| Some((*temp_of.get(storage)?, *at))).collect();
-        // What lies where a resident input does has taken it over.
-        let is_taken = |&&(j, i): &&(usize, usize)| {
-            let (Root::Temp(y), Root::Temp(x)) = (d.y[j].0, d.x[i].0) else { return false };
-            made.iter().any(|&(t, at)| t == y && offsets[x] == Some(at) && l.temps[y].bytes > 0)
-        };
-        let takes = d.may_take.iter().filter(is_taken).copied().collect();
-        made.iter().for_each(|&(t, at)| offsets[t] = Some(at));
-        let made = made.iter().map(|&(t, at)| (t, at as usize));
-        let workspace = d.workspace.zip(*workspace_at).map(|(t, at)| (t, at as usize));
-        calls.push(Call { draft: *op, at: made.chain(workspace).collect(), takes });
-    }
-    let order: Vec<usize> =
-        s.steps.iter().filter_map(|s| if let Step::Compute { op, .. } = s { Some(*op) } else { None }).collect();
-    let lower_bound_bytes = lifetimes(p, &order).map_or(0, |l| l.peak() as usize);
-    let plan = PlanTimes { planned_ns: s.time_ns, base_ns: s.base_time_ns, bound_ns: s.lower_bound_ns };
-    Laid { calls, arena_bytes: s.arena_bytes as usize, lower_bound_bytes, plan: Some(plan) }
 }

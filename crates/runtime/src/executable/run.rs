@@ -8,10 +8,11 @@ use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::observe::{Observed, Observer, ValueView};
+use super::spill::Flying;
 use super::{Executable, Place, Step, Target};
 
-/// Operands of a call up to this number cost no allocation.
-const INLINE: usize = 8;
+/// Operands of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
+const INLINE: usize = 16;
 
 /// First byte and length of a range that is exclusively the run's.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,11 @@ impl Range {
         Ok(Range(unsafe { self.0.add(at) }, bytes))
     }
 
+    /// Its first byte.
+    pub(super) fn first(self) -> *mut u8 {
+        self.0
+    }
+
     /// A range that is only read.
     pub(super) fn shared(bytes: &[u8]) -> Range {
         Range(bytes.as_ptr().cast_mut(), bytes.len())
@@ -46,11 +52,6 @@ impl Range {
 pub(super) struct Ranges {
     pub(super) x: Vec<Range>,
     pub(super) y: Vec<Range>,
-}
-
-/// The elements of a contiguous input, which may be a part of its storage; none if it was donated.
-fn elements<'x>(x: &In<'x>) -> &'x [u8] {
-    x.bytes().get(x.layout().offset() * x.dtype().size_bytes()..).unwrap_or(&[])
 }
 
 /// The memory of a run by address; every place of a step lies within, as `build` has checked.
@@ -69,7 +70,9 @@ impl Executable {
         let mut kept = self.ranges.try_lock();
         let given = kept.as_deref_mut().unwrap_or(&mut own);
         given.x.clear();
-        given.x.extend(cx.x.iter().map(|x| Range::shared(elements(x))));
+        for x in cx.x {
+            given.x.push(Range::shared(x.element_bytes()?));
+        }
         given.y.clear();
         given.y.extend(cx.y.iter_mut().map(|y| Range::exclusive(y.bytes_mut())));
         let memory = Memory { exe: self, given, arena: Range::exclusive(cx.workspace) };
@@ -92,10 +95,29 @@ impl Executable {
         pool: &Pool,
         after: &mut dyn FnMut(usize, &Memory<'_>) -> Result<()>,
     ) -> Result<()> {
+        match &self.spill {
+            None => self.run_all(range, memory, pool, after, None),
+            Some(spill) => spill.fly(memory.arena, |f| self.run_all(range, memory, pool, after, Some(f))),
+        }
+    }
+
+    fn run_all(
+        &self,
+        range: std::ops::Range<usize>,
+        memory: &Memory<'_>,
+        pool: &Pool,
+        after: &mut dyn FnMut(usize, &Memory<'_>) -> Result<()>,
+        mut flying: Option<&mut Flying<'_>>,
+    ) -> Result<()> {
         let observer = self.observer();
         let mut start = Instant::now();
         for i in range {
             let step = &self.steps[i];
+            if let Some(f) = &mut flying
+                && f.before(i).map_err(|e| self.located(e, step))?
+            {
+                start = Instant::now();
+            }
             self.call(step, memory, pool).map_err(|e| self.located(e, step))?;
             let end = Instant::now();
             let ns = (end - start).as_nanos() as u64;
@@ -116,7 +138,7 @@ impl Executable {
             if cx.y[j].holds() != Some(i) {
                 let y = cx.y[j].bytes_mut();
                 let n = y.len();
-                y.copy_from_slice(elements(&cx.x[i]).get(..n).ok_or_else(|| self.outside(i))?);
+                y.copy_from_slice(cx.x[i].element_bytes()?.get(..n).ok_or_else(|| self.outside(i))?);
             }
         }
         Ok(())
@@ -146,6 +168,10 @@ impl Executable {
             2 => step.op.eval(&mut EvalCx { x: &ins, y: &mut m.outs::<2>(step)?, workspace, pool }),
             3 => step.op.eval(&mut EvalCx { x: &ins, y: &mut m.outs::<3>(step)?, workspace, pool }),
             4 => step.op.eval(&mut EvalCx { x: &ins, y: &mut m.outs::<4>(step)?, workspace, pool }),
+            5 => step.op.eval(&mut EvalCx { x: &ins, y: &mut m.outs::<5>(step)?, workspace, pool }),
+            6 => step.op.eval(&mut EvalCx { x: &ins, y: &mut m.outs::<6>(step)?, workspace, pool }),
+            7 => step.op.eval(&mut EvalCx { x: &ins, y: &mut m.outs::<7>(step)?, workspace, pool }),
+            8 => step.op.eval(&mut EvalCx { x: &ins, y: &mut m.outs::<8>(step)?, workspace, pool }),
             n => {
                 let mut y = (0..n).map(|j| m.out(step, j)).collect::<Result<Vec<_>>>()?;
                 step.op.eval(&mut EvalCx { x: &ins, y: &mut y, workspace, pool })

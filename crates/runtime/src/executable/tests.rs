@@ -1,3 +1,5 @@
+mod spill;
+
 use remat_graph::ir::{Builder, ValueId};
 use remat_ops::index::Take;
 use remat_ops::linalg::MatMul;

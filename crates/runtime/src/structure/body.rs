@@ -3,8 +3,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_graph::ir::Graph;
-use remat_ops::{Cost, EvalCx, In, Op};
-use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result};
+use remat_ops::{Cost, EvalCx, Op};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::registry;
@@ -49,7 +49,7 @@ impl Body {
     /// The facts of the outputs, without values. Errors: Arity or Shape for inputs that are not as the graph's.
     pub(super) fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         self.graph().check_inputs(x)?;
-        Ok(self.y().map(|f| Fact::new(f.dtype, f.shape.clone())).collect())
+        Ok(self.y().map(plain).collect())
     }
 
     /// The graph ready to run on so many threads. Errors: those of [`Executable::new`].
@@ -76,23 +76,25 @@ impl Body {
         self.graph().nodes().iter().all(|n| n.op.repeatable())
     }
 
-    /// Runs the graph once. The inputs are whole and contiguous.
+    /// The body for inputs of these facts; `None` if it takes them as it is. Errors: those of
+    /// [`Graph::with_inputs`], which say that they are of a body.
+    pub(super) fn resized(&self, x: &[Fact]) -> Result<Option<Body>> {
+        if x.len() == self.x().len() && self.x().zip(x).all(|(own, x)| own.same_type(x)) {
+            return Ok(None);
+        }
+        let graph = self.graph().with_inputs(x).map_err(|e| e.context("a graph within a graph at another size"))?;
+        Body::new(graph).map(Some)
+    }
+
+    /// Runs the graph once.
     pub(super) fn run(&self, cx: &mut EvalCx<'_>) -> Result<()> {
         self.ready(cx.pool.threads())?.eval(cx)
     }
 }
 
-/// The elements of a contiguous input.
-pub(super) fn elements<'a>(x: &In<'a>) -> Result<&'a [u8]> {
-    let size = x.dtype().size_bytes();
-    let at = x.layout().offset() * size;
-    let all = x.bytes().get(at..at + x.layout().elems() * size).filter(|_| x.layout().is_contiguous());
-    all.ok_or_else(|| Error::new(ErrorKind::Internal, "an input of a graph within a graph has gaps"))
-}
-
-/// Contiguous layouts of these facts.
-pub(super) fn layouts<'f>(facts: impl Iterator<Item = &'f Fact>) -> Vec<Layout> {
-    facts.map(Fact::layout).collect()
+/// A fact's type without its value.
+pub(super) fn plain(f: &Fact) -> Fact {
+    Fact::new(f.dtype, f.shape.clone())
 }
 
 impl PartialEq for Body {

@@ -1,8 +1,8 @@
-use remat_ops::{Cost, EvalCx, GradCx, Grads, In, Op, OpDef, Out, Sample, Var};
+use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample, Var};
 use remat_types::{Fact, Facts, Result, SmallVec};
 use serde::{Deserialize, Serialize};
 
-use super::body::{Body, elements, layouts};
+use super::body::{Body, plain};
 
 /// A graph as one op: its inputs are the graph's inputs, its outputs the graph's outputs.
 ///
@@ -38,6 +38,11 @@ impl Op for Call {
         self.body.cost()
     }
 
+    fn resized(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
+        let x: Vec<Fact> = x.iter().map(|f| plain(f)).collect();
+        Ok(self.body.resized(&x)?.map(|body| Call { body }.into()))
+    }
+
     fn repeatable(&self) -> bool {
         self.body.repeatable()
     }
@@ -45,15 +50,11 @@ impl Op for Call {
 
 /// Runs a body on the inputs from `first` on, into all outputs.
 pub(super) fn run(body: &Body, cx: &mut EvalCx<'_>, first: usize) -> Result<()> {
-    let own = layouts(body.x());
-    let mut x: SmallVec<[In<'_>; 8]> = SmallVec::new();
-    for (given, layout) in cx.x[first..].iter().zip(&own) {
-        x.push(In::new(given.dtype(), layout, elements(given)?));
-    }
-    let facts = body.y();
-    let outs = cx.y.iter_mut().zip(facts).map(|(y, f)| Out::new(f.dtype, &f.shape, y.bytes_mut(), None));
-    let mut y: Vec<Out<'_>> = outs.collect();
-    body.run(&mut EvalCx { x: &x, y: &mut y, workspace: cx.workspace, pool: cx.pool })
+    let all = cx.x;
+    cx.x = &all[first..];
+    let done = body.run(cx);
+    cx.x = all;
+    done
 }
 
 /// True for an input, from `first` on, whose gradient is needed and exists.

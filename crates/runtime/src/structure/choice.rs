@@ -1,8 +1,8 @@
-use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
+use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample, Var};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec};
 use serde::{Deserialize, Serialize};
 
-use super::body::Body;
+use super::body::{Body, plain};
 use super::call::{cotangents, given_back, gradient, run};
 
 /// One of several graphs, chosen by a value that is known when the op runs: only that one is computed.
@@ -85,6 +85,16 @@ impl Op for Switch {
     /// That of the dearest branch.
     fn cost(&self, _x: &[&Fact], _y: &[Fact]) -> Cost {
         self.branches.iter().map(Body::cost).max_by_key(Cost::prior_ns).unwrap_or_default()
+    }
+
+    fn resized(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
+        let x: Vec<Fact> = x.iter().skip(1).map(|f| plain(f)).collect();
+        let resized = self.branches.iter().map(|b| b.resized(&x)).collect::<Result<Vec<_>>>()?;
+        if resized.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let branches = self.branches.iter().zip(resized).map(|(old, new)| new.unwrap_or_else(|| old.clone()));
+        Ok(Some(Switch { branches: branches.collect() }.into()))
     }
 
     fn repeatable(&self) -> bool {

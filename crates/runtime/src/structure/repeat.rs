@@ -1,9 +1,11 @@
-use remat_ops::{Cost, EvalCx, GradCx, Grads, In, Op, OpDef, Out, Sample};
+use std::sync::Arc;
+
+use remat_ops::{Cost, EvalCx, GradCx, Grads, In, Op, OpDef, OpRef, Out, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec};
 use serde::{Deserialize, Serialize};
 
-use super::body::{Body, elements, layouts};
-use crate::padded;
+use super::body::{Body, plain};
+use crate::{Executable, padded};
 
 /// A graph that runs again and again on what it gave before.
 ///
@@ -36,6 +38,9 @@ pub struct Loop {
     pub conditional: bool,
 }
 
+/// Operands of a step up to this number cost no allocation.
+const INLINE: usize = 16;
+
 /// Bytes of workspace for the step's number and the body's condition.
 const FLAGS_BYTES: usize = 64;
 
@@ -67,7 +72,10 @@ impl Loop {
         }
         for (i, (a, b)) in x[1..=self.carried].iter().zip(&y).enumerate() {
             if !a.same_type(b) {
-                let text = format!("carried value {i} is {}{} and becomes {}{}", a.dtype, a.shape, b.dtype, b.shape);
+                let text = format!(
+                    "carried value {i} is {}{} and becomes {}{} in a step; a loop has one place for all of its steps",
+                    a.dtype, a.shape, b.dtype, b.shape
+                );
                 return wrong(ErrorKind::Shape, text);
             }
         }
@@ -127,7 +135,7 @@ impl Op for Loop {
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
         let steps = match cx.x.last().filter(|_| self.counted) {
             Some(count) => {
-                let n = i64::from_ne_bytes(elements(count)?.try_into().map_err(|_| short())?);
+                let n = i64::from_ne_bytes(count.element_bytes()?.try_into().map_err(|_| short())?);
                 usize::try_from(n).unwrap_or(0).min(self.trips)
             }
             None => self.trips,
@@ -155,6 +163,30 @@ impl Op for Loop {
         Cost { flops: once.flops.saturating_mul(n), bytes: once.bytes.saturating_mul(n).saturating_add(copies) }
     }
 
+    /// The number of steps follows what is read row by row; without that it stays.
+    fn resized(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
+        let rows = self.carried..self.carried + self.sliced;
+        let given = x.len().checked_sub(usize::from(self.counted)).ok_or_else(short)?;
+        let mut own: Vec<Fact> = self.body.x().take(1).map(plain).collect();
+        let mut trips = self.trips;
+        for (i, f) in x[..given].iter().enumerate() {
+            if !rows.contains(&i) {
+                own.push(plain(f));
+                continue;
+            }
+            let (first, rest) = f.shape.split_first().ok_or_else(|| {
+                Error::new(ErrorKind::Shape, format!("input {i} of a loop is read row by row and has rank 0"))
+            })?;
+            trips = *first;
+            own.push(Fact::new(f.dtype, rest));
+        }
+        let body = self.body.resized(&own)?;
+        if body.is_none() && trips == self.trips {
+            return Ok(None);
+        }
+        Ok(Some(Loop { body: body.unwrap_or_else(|| self.body.clone()), trips, ..self.clone() }.into()))
+    }
+
     fn repeatable(&self) -> bool {
         self.body.repeatable()
     }
@@ -172,11 +204,12 @@ fn row(all: &[u8], k: usize, size: usize) -> Result<&[u8]> {
 /// What the steps of a run share.
 struct Run<'a> {
     x: &'a [In<'a>],
-    own: Vec<Layout>,
+    body: Arc<Executable>,
+    own: SmallVec<[Layout; INLINE]>,
     /// Offset and bytes of each carried value within a set.
-    at: SmallVec<[(usize, usize); 8]>,
+    at: SmallVec<[(usize, usize); INLINE]>,
     set_bytes: usize,
-    inner_bytes: usize,
+    no_shape: Shape,
 }
 
 impl<'a> Run<'a> {
@@ -187,19 +220,27 @@ impl<'a> Run<'a> {
             at.push((end, f.bytes()));
             end += padded(f.bytes());
         }
-        let inner_bytes = op.body.ready(cx.pool.threads())?.figures().arena_bytes;
-        Ok(Run { x: cx.x, own: layouts(op.body.x()), at, set_bytes: end, inner_bytes })
+        let body = op.body.ready(cx.pool.threads())?;
+        Ok(Run {
+            x: cx.x,
+            body,
+            own: op.body.x().map(Fact::layout).collect(),
+            at,
+            set_bytes: end,
+            no_shape: Shape::scalar(),
+        })
     }
 
     /// All steps; carried values go to and fro between two sets. The number of steps made.
     fn run(&self, op: &Loop, cx: &mut EvalCx<'a>, steps: usize) -> Result<usize> {
-        let (inner, rest) = cx.workspace.split_at_mut_checked(padded(self.inner_bytes)).ok_or_else(short)?;
-        let inner = &mut inner[..self.inner_bytes];
+        let inner_bytes = self.body.figures().arena_bytes;
+        let (inner, rest) = cx.workspace.split_at_mut_checked(padded(inner_bytes)).ok_or_else(short)?;
+        let inner = &mut inner[..inner_bytes];
         let (flags, rest) = rest.split_at_mut_checked(FLAGS_BYTES).ok_or_else(short)?;
         let (mut from, rest) = rest.split_at_mut_checked(self.set_bytes).ok_or_else(short)?;
         let mut to = rest.get_mut(..self.set_bytes).ok_or_else(short)?;
         for (x, (at, bytes)) in self.x.iter().zip(&self.at) {
-            from[*at..at + bytes].copy_from_slice(elements(x)?);
+            from[*at..at + bytes].copy_from_slice(x.element_bytes()?.get(..*bytes).ok_or_else(short)?);
         }
         let (number, flag) = flags.split_at_mut(FLAGS_BYTES / 2);
         let (mut made, stacked) = (0, op.stacked());
@@ -209,8 +250,19 @@ impl<'a> Run<'a> {
             {
                 let x = self.inputs(op, k, &number[..8], from)?;
                 let rows = &mut cx.y[op.carried..op.carried + stacked];
-                let mut y = self.outputs(op, k, to, rows, &mut flag[..1])?;
-                op.body.run(&mut EvalCx { x: &x, y: &mut y, workspace: inner, pool: cx.pool })?;
+                let n = op.body.y().len();
+                let mut own: [Out<'_>; INLINE] =
+                    std::array::from_fn(|_| Out::new(DType::U8, &self.no_shape, &mut [], None));
+                let mut more: Vec<Out<'_>> = Vec::new();
+                let y = match own.get_mut(..n) {
+                    Some(y) => y,
+                    None => {
+                        more.extend((0..n).map(|_| Out::new(DType::U8, &self.no_shape, &mut [], None)));
+                        &mut more[..]
+                    }
+                };
+                self.outputs(op, k, (to, rows, &mut flag[..1]), y)?;
+                self.body.eval(&mut EvalCx { x: &x, y, workspace: inner, pool: cx.pool })?;
             }
             std::mem::swap(&mut from, &mut to);
             made += 1;
@@ -227,8 +279,14 @@ impl<'a> Run<'a> {
         Ok(made)
     }
 
-    fn inputs<'s>(&'s self, op: &Loop, k: usize, number: &'s [u8], from: &'s [u8]) -> Result<SmallVec<[In<'s>; 8]>> {
-        let mut x: SmallVec<[In<'s>; 8]> = SmallVec::new();
+    fn inputs<'s>(
+        &'s self,
+        op: &Loop,
+        k: usize,
+        number: &'s [u8],
+        from: &'s [u8],
+    ) -> Result<SmallVec<[In<'s>; INLINE]>> {
+        let mut x: SmallVec<[In<'s>; INLINE]> = SmallVec::new();
         for (i, (f, layout)) in op.body.x().zip(&self.own).enumerate() {
             let bytes = match i.checked_sub(1) {
                 None => number,
@@ -236,38 +294,39 @@ impl<'a> Run<'a> {
                     let (at, bytes) = self.at[i];
                     &from[at..at + bytes]
                 }
-                Some(i) if i < op.carried + op.sliced => row(elements(&self.x[i])?, k, f.bytes())?,
-                Some(i) => elements(&self.x[i])?,
+                Some(i) if i < op.carried + op.sliced => row(self.x[i].element_bytes()?, k, f.bytes())?,
+                Some(i) => self.x[i].element_bytes()?,
             };
             x.push(In::new(f.dtype, layout, bytes));
         }
         Ok(x)
     }
 
+    /// The outputs of step `k`: the next carried values, rows, the condition.
     fn outputs<'s>(
         &self,
         op: &'s Loop,
         k: usize,
-        to: &'s mut [u8],
-        rows: &'s mut [Out<'_>],
-        flag: &'s mut [u8],
-    ) -> Result<Vec<Out<'s>>> {
-        let mut y: Vec<Out<'s>> = Vec::with_capacity(op.body.y().len());
+        (to, rows, flag): (&'s mut [u8], &'s mut [Out<'_>], &'s mut [u8]),
+        y: &mut [Out<'s>],
+    ) -> Result<()> {
+        let mut y = y.iter_mut();
+        let mut give = |out: Out<'s>| y.next().map(|y| *y = out).ok_or_else(short);
         let mut facts = op.body.y();
         let mut left = to;
         for (f, (_, bytes)) in facts.by_ref().take(op.carried).zip(&self.at) {
             let (own, rest) = left.split_at_mut_checked(padded(*bytes)).ok_or_else(short)?;
-            y.push(Out::new(f.dtype, &f.shape, &mut own[..*bytes], None));
+            give(Out::new(f.dtype, &f.shape, &mut own[..*bytes], None))?;
             left = rest;
         }
         for (r, f) in rows.iter_mut().zip(facts.by_ref()) {
             let own = r.bytes_mut().get_mut(k * f.bytes()..(k + 1) * f.bytes()).ok_or_else(short)?;
-            y.push(Out::new(f.dtype, &f.shape, own, None));
+            give(Out::new(f.dtype, &f.shape, own, None))?;
         }
         if let Some(f) = facts.next() {
-            y.push(Out::new(f.dtype, &f.shape, flag, None));
+            give(Out::new(f.dtype, &f.shape, flag, None))?;
         }
-        Ok(y)
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use remat_types::{DType, Element, ErrorKind, Fact, HostTensor, Shape};
 use super::{Body, Call, Loop, Switch};
 
 /// A body in the making. What does not fit is a fault of a sample.
-pub(super) struct Make(Builder);
+pub(super) struct Make(pub(super) Builder);
 
 impl Make {
     pub(super) fn new() -> Make {

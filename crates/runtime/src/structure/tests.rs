@@ -40,6 +40,53 @@ fn graphs_within_graphs_survive_text_and_file() {
     assert!(seen > 10, "{seen} samples");
 }
 
+/// A loop over rows within a choice within a call, on batches of `b` rows in `t` steps; a body that fixes a shape.
+fn nested(t: usize, b: usize, fixed: Option<usize>) -> Graph {
+    use remat_ops::pointwise::BinaryFn;
+    use remat_ops::shape::BroadcastTo;
+    let f = DType::F64;
+    let (m, rows) = (Make::new(), [t, b, 3]);
+    m.input(DType::I64, &[]);
+    let (c, x) = (m.input(f, &[b, 3]), m.input(f, &[b, 3]));
+    let y = m.un(UnaryFn::Tanh, m.bin(BinaryFn::Add, c, x));
+    let y = match fixed {
+        Some(n) => m.bin(BinaryFn::Add, y, m.op(BroadcastTo { shape: [n, 3].into() }, &[m.constant(1.0f64)])),
+        None => y,
+    };
+    let body = m.body(&[y, y]);
+    let steps = Loop { body, trips: t, carried: 1, sliced: 1, reverse: false, counted: false, conditional: false };
+    let m = Make::new();
+    let (c, x) = (m.input(f, &[b, 3]), m.input(f, &rows));
+    let y = m.0.node(steps.into(), &[c, x], None).expect("fits");
+    let looped = m.body(&y);
+    let m = Make::new();
+    let (c, x) = (m.input(f, &[b, 3]), m.input(f, &rows));
+    let y = [m.un(UnaryFn::Neg, c), m.un(UnaryFn::Exp, x)];
+    let other = m.body(&y);
+    let m = Make::new();
+    let (p, c, x) = (m.input(DType::Bool, &[]), m.input(f, &[b, 3]), m.input(f, &rows));
+    let y = m.0.node(Switch { branches: vec![other, looped] }.into(), &[p, c, x], None).expect("fits");
+    let body = m.body(&y);
+    let m = Make::new();
+    let x = [m.input(DType::Bool, &[]), m.input(f, &[b, 3]), m.input(f, &rows)];
+    let y = m.0.node(Call { body }.into(), &x, None).expect("fits");
+    m.graph(&y)
+}
+
+#[test]
+fn graphs_within_graphs_follow_another_batch() {
+    let facts = |g: &Graph| -> Vec<remat_types::Fact> { g.inputs().iter().map(|v| g.fact(*v).clone()).collect() };
+    for (t, b) in [(5, 7), (2, 7), (5, 4), (1, 1)] {
+        let want = nested(t, b, None);
+        let got = nested(2, 4, None).with_inputs(&facts(&want)).expect("follows");
+        assert_eq!(got.to_text().expect("text"), want.to_text().expect("text"), "{t} steps of {b}");
+    }
+    // a body that fixes a shape keeps it, and says so
+    let e = nested(2, 4, Some(4)).with_inputs(&facts(&nested(2, 7, None))).expect_err("fixed");
+    assert!(e.to_string().contains("a graph within a graph at another size"), "{e}");
+    assert!(nested(2, 4, Some(4)).with_inputs(&facts(&nested(9, 4, None))).is_ok());
+}
+
 #[test]
 fn a_body_that_is_no_graph_is_an_error_and_no_panic() {
     let call = |body: serde_json::Value| {

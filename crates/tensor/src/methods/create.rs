@@ -2,7 +2,7 @@
 
 use remat_ops::OpRef;
 use remat_ops::pointwise::{Arange, Fill};
-use remat_ops::random::{Bernoulli, Normal, RandomPermutation, Uniform};
+use remat_ops::random::{Bernoulli, FoldIn, Normal, RandomPermutation, Uniform};
 use remat_runtime::Device;
 use remat_types::{CallSite, DType, Error, ErrorKind, Result, Scalar, Shape, SmallVec};
 
@@ -168,6 +168,25 @@ impl Tensor {
     pub fn eye(device: &Device, n: usize, dtype: DType) -> Result<Tensor> {
         let rows = Tensor::arange(device, 0, n as i64, 1, DType::I64)?;
         rows.unsqueeze(1)?.eq(&rows)?.cast(dtype)
+    }
+
+    /// The `n`-th of the keys that follow from a key, `self: u64 [2]`, `n: i64 []`: a key of its own for each step of a loop.
+    ///
+    /// ```
+    /// # use remat_tensor::{Tensor, fori_loop};
+    /// # use remat_types::DType;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let key = Tensor::new(&device, &[7u64, 0], [2])?;
+    /// let x = Tensor::zeros(&device, [4], DType::F32)?;
+    /// let walk = fori_loop(10, &[&x], |step, c| {
+    ///     Ok(vec![(&c[0] + Tensor::normal(&key.fold_in(step)?, [4], DType::F32, 0.0, 1.0)?)?])
+    /// })?;
+    /// assert!(walk[0].to_vec::<f32>()?.iter().all(|v| v.abs() < 30.0));
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn fold_in(&self, n: &Tensor) -> Result<Tensor> {
+        Tensor::apply1(FoldIn {}, &[self, n])
     }
 
     /// Uniform in `lo .. hi`, a pure function of `key: u64 [2]`.

@@ -64,11 +64,16 @@ struct Traced {
     captured: Vec<Tensor>,
 }
 
-/// Traces `f` for inputs of these facts.
-fn traced(device: &Device, x: &[Fact], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Traced> {
+/// Traces `f` for inputs of these facts; with `in_steps` the first is the number of the step.
+fn traced(
+    device: &Device,
+    x: &[Fact],
+    in_steps: bool,
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Traced> {
     let restores = (!tracing::is_tracing()).then_some(Restores);
     let (frame, quiet) = (Frame::begin(), no_grad());
-    let found = tracing::trace_body(device, x, |x| {
+    let found = tracing::trace_body(device, x, in_steps, |x| {
         let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
         Ok(f(&x)?.into_iter().map(|t| t.handle).collect())
     })?;
@@ -106,7 +111,7 @@ fn apply(device: &Device, op: impl Into<OpRef>, x: SmallVec<[Tensor; 4]>, site: 
 
 /// `f(x)` as one op: a part of a program that graphs, reports and pictures show as one call.
 ///
-/// Errors: those of `f`; Arity without inputs; Value for random numbers and updates, which a body cannot have.
+/// Errors: those of `f`; Arity without inputs; Value for updates and learning rates, which a body cannot have.
 ///
 /// ```
 /// # use remat_runtime::{Device, DeviceOptions};
@@ -124,7 +129,7 @@ pub fn call(x: &[&Tensor], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> 
     let run = || {
         let device = device_of(x)?;
         let facts: Vec<Fact> = x.iter().map(|t| fact(t)).collect();
-        let Traced { graph, captured } = traced(&device, &facts, f)?;
+        let Traced { graph, captured } = traced(&device, &facts, false, f)?;
         let all = x.iter().map(|t| (*t).clone()).chain(captured).collect();
         apply(&device, Call { body: Body::new(graph)? }, all, site)
     };
@@ -190,7 +195,7 @@ fn branches(choice: &Tensor, x: &[&Tensor], all: &mut [&mut Branch<'_>], site: C
     let device = choice.device();
     let choice = choice.reshape(&[])?;
     let facts: Vec<Fact> = x.iter().map(|t| fact(t)).collect();
-    let parts = all.iter_mut().map(|f| traced(&device, &facts, f)).collect::<Result<Vec<Traced>>>()?;
+    let parts = all.iter_mut().map(|f| traced(&device, &facts, false, f)).collect::<Result<Vec<Traced>>>()?;
     // every branch takes what any of them uses
     let mut union: Vec<Tensor> = Vec::new();
     let place = |union: &[Tensor], t: &Tensor| union.iter().position(|u| u.handle.id() == t.handle.id());

@@ -50,6 +50,9 @@ pub struct ScanOptions {
 
 /// `f(step, carried)` repeatedly, `trips` times: what it gives is what the next step gets. `step` is an I64 of rank 0.
 ///
+/// Random keys that modules draw differ from step to step; a key tensor from outside is the same in all of them, see
+/// [`Tensor::fold_in`].
+///
 /// The loop is one op; its gradient is a loop, which runs the forward one once more instead of keeping its steps.
 ///
 /// Errors: Arity without a carried value, and for `f` that gives another number of them; Shape for one that changes its
@@ -146,7 +149,7 @@ fn repeat(
     let facts: Vec<Fact> = std::iter::once(step).chain(init.iter().map(|t| fact(t))).chain(rows(xs, trips)?).collect();
     let mut kinds: Vec<Kept> = Vec::new();
     let mut conditional = false;
-    let Traced { graph, captured } = traced(&device, &facts, |x| {
+    let Traced { graph, captured } = traced(&device, &facts, true, |x| {
         let (next, collected, go_on) = f(&x[0], &x[1..=n], &x[1 + n..])?;
         if next.len() != n {
             let text = format!("{n} carried values become {}", next.len());

@@ -145,6 +145,7 @@ fn call_everything(d: &Device) -> Result<()> {
     x.scatter_add(0, &i.zeros_like()?, &x)?;
     let key = Tensor::new(d, &[1u64, 2], [2])?;
     let _ = (Tensor::uniform(&key, [2], DType::F32, 0.0, 1.0)?, Tensor::normal(&key, [2], DType::F32, 0.0, 1.0)?);
+    key.fold_in(&Tensor::scalar(d, 3i64)?)?;
     let _ = (Tensor::bernoulli(&key, [2], DType::F32, 0.5)?, Tensor::permutation(&key, 3)?, x.dropout(0.5, &key)?);
     let _ = (Tensor::full(d, [2], DType::F32, 1)?, Tensor::arange(d, 0, 3, 1, DType::F32)?);
     let (scale, bias) = (tensor(d, &wave(3), [3]), tensor(d, &wave(3), [3]));

@@ -1,5 +1,5 @@
 use remat_ops::{OpRef, Registry};
-use remat_types::{Error, ErrorKind, Fact, Result, Shape, SmallVec};
+use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
 use serde_json::Value as Json;
 
 use super::{Polynomial, wrong};
@@ -11,6 +11,8 @@ pub(super) struct Template {
     base: Graph,
     /// The ops whose parameters have polynomials.
     ops: Vec<Option<Params>>,
+    /// The numbers that constants of one element are, where they follow from sizes.
+    constants: Vec<(ValueId, Params)>,
     /// Extents of each value.
     extents: Vec<Vec<Polynomial>>,
     registry: Registry,
@@ -21,10 +23,14 @@ pub(super) struct Template {
 enum Params {
     Same(Json),
     Whole(Polynomial),
+    /// A whole number that is written as a fraction: `3.0`.
+    Float(Polynomial),
     /// One over the polynomial.
     Reciprocal(Polynomial),
     List(Vec<Params>),
     Map(Vec<(String, Params)>),
+    /// Parts of a text, such as a line of a graph that an op owns.
+    Text(Vec<Params>),
 }
 
 impl Template {
@@ -56,7 +62,8 @@ impl Template {
             let differs = || wrong(format!("node {i} ({}) has parameters that do not follow from sizes", n.op.label()));
             ops.push(Some(params.ok_or_else(differs)?));
         }
-        Ok(Template { base, ops, extents, registry: registry.clone() })
+        let constants = constants(corners, low)?;
+        Ok(Template { base, ops, constants, extents, registry: registry.clone() })
     }
 
     pub(super) fn base(&self) -> &Graph {
@@ -79,7 +86,10 @@ impl Template {
         }
         for v in g.value_ids() {
             if let Origin::Constant(data) = &g.value(v).origin {
-                at[v.index()] = b.constant(data);
+                at[v.index()] = match self.constants.iter().find(|(c, _)| *c == v) {
+                    Some((_, number)) => b.constant(&constant(data, number, sizes)?),
+                    None => b.constant(data),
+                };
             }
         }
         for (n, params) in g.nodes().iter().zip(&self.ops) {
@@ -152,6 +162,16 @@ impl Params {
                 if alike { fields.keys().map(of).collect::<Option<_>>().map(Params::Map) } else { None }
             }
             Json::Number(_) => Params::number(forms, low),
+            Json::String(_) => {
+                let texts = forms.iter().map(|f| f.as_str().map(parts)).collect::<Option<Vec<Vec<Json>>>>()?;
+                let alike = texts.iter().all(|t| t.len() == texts[0].len());
+                let of = |i: usize| Params::of(&texts.iter().map(|t| &t[i]).collect::<Vec<_>>(), low);
+                let is_word = |i: usize| texts[0][i].is_string() && texts.iter().any(|t| t[i] != texts[0][i]);
+                if !alike || (0..texts[0].len()).any(is_word) {
+                    return None;
+                }
+                (0..texts[0].len()).map(of).collect::<Option<_>>().map(Params::Text)
+            }
             _ => None,
         }
     }
@@ -160,13 +180,19 @@ impl Params {
         if let Some(whole) = forms.iter().map(|f| f.as_i64()).collect::<Option<Vec<i64>>>() {
             return Polynomial::through(&whole, low).map(Params::Whole);
         }
-        let over = |f: &&Json| {
-            let v = f.as_f64()?;
-            let n = (1.0 / v).round();
-            // what a division of one by a count gives, to the bit
-            (1.0 / n == v && n.abs() < (1u64 << f64::MANTISSA_DIGITS) as f64).then_some(n as i64)
-        };
-        let counts = forms.iter().map(over).collect::<Option<Vec<i64>>>()?;
+        let values = forms.iter().map(|f| f.as_f64()).collect::<Option<Vec<f64>>>()?;
+        Params::float(&values, low, |v| v)
+    }
+
+    /// Of fractions, which `round` rounds to what was stored.
+    fn float(values: &[f64], low: &[usize], round: impl Fn(f64) -> f64) -> Option<Params> {
+        let exact = |n: f64| n.fract() == 0.0 && n.abs() < (1u64 << f64::MANTISSA_DIGITS) as f64;
+        if let Some(whole) = values.iter().map(|v| exact(*v).then_some(*v as i64)).collect::<Option<Vec<i64>>>() {
+            return Polynomial::through(&whole, low).map(Params::Float);
+        }
+        // what a division of one by a count gives, to the bit
+        let over = |v: &f64| Some((1.0 / v).round()).filter(|n| exact(*n) && round(1.0 / n) == *v).map(|n| n as i64);
+        let counts = values.iter().map(over).collect::<Option<Vec<i64>>>()?;
         Polynomial::through(&counts, low).map(Params::Reciprocal)
     }
 
@@ -175,13 +201,68 @@ impl Params {
         Some(match self {
             Params::Same(v) => v.clone(),
             Params::Whole(p) => Json::from(p.at(sizes)?),
+            Params::Float(p) => Json::from(p.at(sizes)? as f64),
             Params::Reciprocal(p) => Json::from(1.0 / p.at(sizes)? as f64),
+            Params::Text(parts) => {
+                let text = |p: &Params| match p.at(sizes)? {
+                    Json::String(s) => Some(s),
+                    number => Some(number.to_string()),
+                };
+                Json::String(parts.iter().map(text).collect::<Option<_>>()?)
+            }
             Params::List(items) => Json::Array(items.iter().map(|p| p.at(sizes)).collect::<Option<_>>()?),
             Params::Map(fields) => {
                 Json::Object(fields.iter().map(|(k, p)| Some((k.clone(), p.at(sizes)?))).collect::<Option<_>>()?)
             }
         })
     }
+}
+
+/// The constants of one element that differ, as numbers that follow from sizes.
+fn constants(corners: &[Graph], low: &[usize]) -> Result<Vec<(ValueId, Params)>> {
+    let mut all = Vec::new();
+    for v in corners[0].value_ids() {
+        let data = |g: &Graph| match &g.value(v).origin {
+            Origin::Constant(data) => Some(data.clone()),
+            _ => None,
+        };
+        let Some(given) = corners.iter().map(data).collect::<Option<Vec<_>>>() else { continue };
+        if given.iter().all(|d| *d == given[0]) {
+            continue;
+        }
+        let dtype = given[0].dtype();
+        let values: Vec<f64> = given.iter().flat_map(|d| d.to_f64_vec()).collect();
+        let round = |v: f64| HostTensor::from_f64_slice(&[v], dtype, [1]).map_or(f64::NAN, |t| t.to_f64_vec()[0]);
+        let number = Params::float(&values, low, round);
+        let differs = || {
+            let text = format!("the constant {} has values that do not follow from sizes", corners[0].label(v));
+            wrong(format!("{text}: {values:?}"))
+        };
+        all.push((v, number.ok_or_else(differs)?));
+    }
+    Ok(all)
+}
+
+/// The constant at these sizes.
+fn constant(like: &HostTensor, number: &Params, sizes: &[usize]) -> Result<HostTensor> {
+    let v = number.at(sizes).and_then(|v| v.as_f64()).ok_or_else(|| wrong("a constant beyond the range of numbers"))?;
+    HostTensor::from_f64_slice(&[v], like.dtype(), like.shape().clone())
+}
+
+/// A text cut into numbers and what stands between them. What is no number of JSON (`007`) stays text.
+fn parts(text: &str) -> Vec<Json> {
+    let mut all: Vec<Json> = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_number = first.is_ascii_digit();
+        let end = rest.find(|c: char| (c.is_ascii_digit() || is_number && c == '.') != is_number);
+        let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
+        // only what is printed as it was read can be another number at another size
+        let number = serde_json::from_str::<Json>(part).ok().filter(|n| is_number && n.to_string() == part);
+        all.push(number.unwrap_or_else(|| part.into()));
+        rest = after;
+    }
+    all
 }
 
 /// Errors (Value) unless the graphs are the same but for shapes and parameters.
@@ -203,11 +284,11 @@ fn same_structure(a: &Graph, b: &Graph) -> Result<()> {
     }
     for v in a.value_ids() {
         let alike = match (&a.value(v).origin, &b.value(v).origin) {
-            (Origin::Constant(p), Origin::Constant(q)) => p == q,
+            (Origin::Constant(p), Origin::Constant(q)) => p == q || p.elems() == 1 && q.elems() == 1,
             (p, q) => std::mem::discriminant(p) == std::mem::discriminant(q),
         };
         if !alike {
-            return Err(wrong(format!("the constant {} follows from a size", a.label(v))));
+            return Err(wrong(format!("the constant {} follows from a size, and is no single number", a.label(v))));
         }
     }
     Ok(())

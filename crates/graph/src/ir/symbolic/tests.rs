@@ -132,12 +132,31 @@ fn what_does_not_follow_from_sizes_is_an_error() {
     assert_eq!(of(&square).kind(), ErrorKind::Value);
     let constant = |n: usize| {
         let m = Make(Builder::new());
-        let c = m.0.constant(&HostTensor::scalar(n as f32));
+        let c = m.0.constant(&HostTensor::scalar((n as f32).sqrt()));
         let y = m.op(Binary { f: BinaryFn::Mul }, &[m.input(&[n], "x"), c]);
         m.0.output(y, "y");
         m.0.finish()
     };
     assert!(of(&constant).to_string().contains("constant"));
+}
+
+#[test]
+fn constants_of_one_element_follow_sizes_as_counts_and_their_reciprocals() {
+    let make = |n: usize| {
+        let m = Make(Builder::new());
+        let x = m.input(&[n, 4], "x");
+        let of = |v: f64, dtype| m.0.constant(&HostTensor::from_f64_slice(&[v], dtype, []).expect("fits"));
+        let (count, share) = (of(4.0 * n as f64, DType::F32), of(1.0 / (4.0 * n as f64 - 1.0), DType::F32));
+        let y = m.op(Binary { f: BinaryFn::Mul }, &[m.op(Binary { f: BinaryFn::Mul }, &[x, count]), share]);
+        m.0.output(y, "y");
+        m.0.output(of(n as f64 * 7.0, DType::I64), "n");
+        m.0.finish()
+    };
+    let s = Symbolic::new(&[Dim::new("n", 1, 3000)], &Registry::builtin(), |n| make(n[0])).expect("follows");
+    for n in [1, 7, 1024, 2999] {
+        let own = s.instantiate(&[n]).expect("within bounds");
+        assert_eq!(own.to_text().expect("text"), make(n).expect("valid").to_text().expect("text"), "{n}");
+    }
 }
 
 #[test]

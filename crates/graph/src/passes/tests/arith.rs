@@ -251,14 +251,41 @@ fn reductions_over_the_last_axes_join_what_they_reduce() {
 }
 
 #[test]
+fn sums_over_leading_axes_and_channels_join_what_they_reduce() {
+    use ReduceFn::{Mean, Sum, SumSqr};
+    // bias gradients of a matrix and of a sequence, sums of a channel of images
+    let all: [(&[usize], &[usize], &[usize]); 4] = [
+        (&[37, 20], &[0], &[20]),
+        (&[5, 30, 600], &[0, 1], &[600]),
+        (&[3, 9, 8, 10], &[0, 2, 3], &[9, 1, 1]),
+        (&[2000, 16], &[0], &[16]),
+    ];
+    for (shape, axes, other) in all {
+        for (f, keepdims) in [(Sum, false), (Mean, true), (SumSqr, false)] {
+            let m = Make::new();
+            let (x, b) = (m.input(DType::F32, shape), m.input(DType::F32, other));
+            let dy = m.bin(BinaryFn::Mul, m.un(UnaryFn::Sin, x), b);
+            let y = m.reduce(f, axes, keepdims, dy);
+            let g = m.graph(&[y]);
+            // runs raw and optimised, and compares bits
+            let after = after(&g, &given(&g), level(2));
+            let labels: Vec<&str> = after.nodes().iter().map(|n| n.op.label()).collect();
+            assert_eq!(labels, ["fused_reduce"], "{f:?} of {shape:?} over {axes:?}");
+        }
+    }
+}
+
+#[test]
 fn reductions_stay_apart_where_nothing_is_saved() {
     let m = Make::new();
     let (x, big) = (m.input(DType::F32, &[6, 4]), m.input(DType::F32, &[20_000]));
     let read = m.un(UnaryFn::Exp, x);
     let first = m.un(UnaryFn::Neg, x);
     let long = m.un(UnaryFn::Tanh, big);
-    // another reader, axes that are not the last ones, a row beyond a cache
-    let all = [(read, 1), (first, 0), (long, 0)].map(|(v, axis)| m.reduce(ReduceFn::Sum, &[axis], false, v));
+    // another reader, rows between kept axes, one sum of so much that threads share it
+    let first = m.op(Reshape { shape: [2, 3, 4].into() }, &[first]);
+    let first = m.un(UnaryFn::Exp, first);
+    let all = [(read, 1), (first, 1), (long, 0)].map(|(v, axis)| m.reduce(ReduceFn::Sum, &[axis], false, v));
     let other = m.op(Permute { order: SmallVec::from_slice(&[1, 0]) }, &[read]);
     let g = m.graph(&[all[0], all[1], all[2], other]);
     let after = after(&g, &given(&g), level(2));

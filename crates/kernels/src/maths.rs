@@ -1,0 +1,284 @@
+//! Functions of f32 within 2 units in the last place over all of f32, in a form that compiles to vector code.
+//!
+//! Each is computed in f64 and rounded once, without a branch and without a table: polynomials and one division at most.
+//! Their relative error before rounding is below 2^-30, so results differ from the correctly rounded ones only next to
+//! ties. Coefficients are minimax fits by Remez's exchange, made for these intervals. `e^x` alone, of which softmax has
+//! one per element, stays in f32 ([`crate::float::Real::exp`]).
+//!
+//! What is measured over all arguments is in the book's page on numerics, made by the example `ulps`.
+#![allow(clippy::excessive_precision, reason = "coefficients as they were fitted")]
+
+use std::f64::consts::{FRAC_2_PI, FRAC_2_SQRT_PI, LN_2, LOG2_E, SQRT_2};
+
+use crate::float::widest;
+
+/// Adding it rounds to an integer, which the low bits then hold: 1.5 * 2^52.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+
+/// Twice what `e^-x` needs to vanish in f32.
+const GONE: f64 = 210.0;
+
+#[inline(always)]
+fn polynomial<const N: usize>(x: f64, c: [f64; N]) -> f64 {
+    let mut y = c[N - 1];
+    for i in (0..N - 1).rev() {
+        y = y * x + c[i];
+    }
+    y
+}
+
+/// The smaller one; NaN in `x` stays.
+#[inline(always)]
+fn at_most(x: f64, bound: f64) -> f64 {
+    if x > bound { bound } else { x }
+}
+
+/// `e^x = 2^n e^r` for `|x| < 700`, within 2^-34.
+#[inline(always)]
+fn exp64(x: f64) -> f64 {
+    let shifted = x * LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let p = polynomial(
+        x - n * LN_2,
+        [
+            0.999_999_999_961_649,
+            1.000_000_000_243_278_3,
+            0.500_000_010_460_041_5,
+            0.166_666_651_252_415_23,
+            0.041_666_225_245_886,
+            0.008_333_561_175_831_606,
+            0.001_394_819_537_253_79,
+            0.000_197_751_618_254_716,
+        ],
+    );
+    p * f64::from_bits((shifted.to_bits() << 52).wrapping_add(1023 << 52))
+}
+
+/// Natural logarithm: -inf at 0, NaN below.
+#[inline(always)]
+pub fn ln(x: f32) -> f32 {
+    /// The upper bits of `sqrt(1/2)`: mantissas are taken from there to its double.
+    const LEAST: u64 = 0x3fe6_a09e_0000_0000;
+    const ONE: u64 = 0x3ff0_0000_0000_0000;
+    /// 2^52, whose low bits are an integer.
+    const INTEGER: f64 = 4_503_599_627_370_496.0;
+    // subnormal numbers are normal in f64
+    let bits = f64::from(x).to_bits().wrapping_add(ONE - LEAST);
+    let m = f64::from_bits((bits & ((1 << 52) - 1)) + LEAST);
+    let e = f64::from_bits(INTEGER.to_bits() | bits >> 52) - (INTEGER + 1023.0);
+    let s = (m - 1.0) / (m + 1.0);
+    let p = polynomial(
+        s * s,
+        [
+            1.999_999_999_999_946,
+            0.666_666_666_797_84,
+            0.399_999_948_302_028_3,
+            0.285_721_725_752_647_87,
+            0.221_739_783_408_149_1,
+            0.196_120_833_359_677_57,
+        ],
+    );
+    let y = (e * LN_2 + s * p) as f32;
+    let y = if x > 0.0 { y } else { f32::NAN };
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    if x == f32::INFINITY { x } else { y }
+}
+
+/// Hyperbolic tangent.
+#[inline(always)]
+pub fn tanh(x: f32) -> f32 {
+    const NEAR: f64 = 0.625;
+    let x = f64::from(x);
+    let near = x * polynomial(
+        x * x,
+        [
+            0.999_999_999_994_699_4,
+            -0.333_333_331_588_916_26,
+            0.133_333_238_742_285_23,
+            -0.053_966_289_365_586_95,
+            0.021_849_291_315_537_867,
+            -0.008_748_969_494_258_475,
+            0.003_224_565_822_864_093_3,
+            -0.000_800_366_679_059_371_7,
+        ],
+    );
+    let e = exp64(-at_most(2.0 * x.abs(), GONE));
+    let far = ((1.0 - e) / (1.0 + e)).copysign(x);
+    (if x.abs() < NEAR { near } else { far }) as f32
+}
+
+/// `1 / (1 + e^-x)` in f64, 0 where f32 has nothing that small.
+#[inline(always)]
+fn sigmoid64(x: f64) -> f64 {
+    let a = x.abs();
+    let e = exp64(-at_most(a, GONE));
+    let e = if a >= GONE { 0.0 } else { e };
+    (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
+}
+
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    sigmoid64(f64::from(x)) as f32
+}
+
+/// `x / (1 + e^-x)`; NaN at -inf.
+#[inline(always)]
+pub fn silu(x: f32) -> f32 {
+    let x = f64::from(x);
+    (x * sigmoid64(x)) as f32
+}
+
+/// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, which is `x sigmoid` of twice that argument; NaN at -inf.
+#[inline(always)]
+pub fn gelu_tanh(x: f32) -> f32 {
+    let x = f64::from(x);
+    x_sigmoid_of_cube(x) as f32
+}
+
+#[inline(always)]
+fn x_sigmoid_of_cube(x: f64) -> f64 {
+    x * sigmoid64(FRAC_2_SQRT_PI * SQRT_2 * (x + 0.044715 * x * x * x))
+}
+
+/// Up to here the tails of the normal distribution are numbers of f32.
+const TAIL: f64 = 15.0;
+
+/// `(1 - erf(t / sqrt 2)) / 2`, the normal distribution's part beyond `t`, for `t >= 0`; 0 from [`TAIL`] on.
+#[inline(always)]
+fn beyond(t: f64) -> f64 {
+    let u = at_most(t, TAIL);
+    let p = polynomial(
+        1.0 / (1.0 + 0.25 * u),
+        [
+            2.540_320_689_785_82e-6,
+            0.099_664_301_350_406_35,
+            0.100_627_178_390_823_88,
+            0.086_932_052_750_408_51,
+            0.112_743_704_182_767_47,
+            -0.041_808_784_490_859_13,
+            0.288_864_579_635_461_47,
+            -0.378_133_104_483_366_44,
+            0.454_935_373_861_402_37,
+            -0.320_307_583_823_443_7,
+            0.112_124_200_278_324_83,
+            -0.015_644_457_813_873_247,
+        ],
+    );
+    let y = p * exp64(-0.5 * u * u);
+    if t >= TAIL { 0.0 } else { y }
+}
+
+#[inline(always)]
+fn normal64(x: f64) -> f64 {
+    let q = beyond(x.abs());
+    if x > 0.0 { 1.0 - q } else { q }
+}
+
+/// The normal distribution function `(1 + erf(x / sqrt 2)) / 2`.
+#[inline(always)]
+pub fn normal_cdf(x: f32) -> f32 {
+    normal64(f64::from(x)) as f32
+}
+
+/// `x (1 + erf(x / sqrt 2)) / 2`; NaN at -inf.
+#[inline(always)]
+pub fn gelu(x: f32) -> f32 {
+    let x = f64::from(x);
+    (x * normal64(x)) as f32
+}
+
+/// `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`.
+#[inline(always)]
+pub fn erf(x: f32) -> f32 {
+    const NEAR: f64 = 0.5;
+    let x = f64::from(x);
+    let near = x * polynomial(
+        x * x,
+        [
+            1.128_379_167_095_408_6,
+            -0.376_126_388_991_356_53,
+            0.112_837_914_129_760_82,
+            -0.026_866_108_830_057_3,
+            0.005_223_270_161_897_038,
+            -0.000_850_656_597_239_348_2,
+            0.000_108_200_910_214_027_71,
+        ],
+    );
+    let far = (1.0 - 2.0 * beyond(x.abs() * SQRT_2)).copysign(x);
+    (if x.abs() < NEAR { near } else { far }) as f32
+}
+
+/// `1 - erf(x)` without cancellation.
+#[inline(always)]
+pub fn erfc(x: f32) -> f32 {
+    (2.0 * normal64(-f64::from(x) * SQRT_2)) as f32
+}
+
+/// Beyond it the nearest multiple of `pi/2` needs more digits than the three parts of it have.
+const TURNS: f32 = 1.0e6;
+
+/// `sin(x + quarter pi/2)` for `|x| < TURNS`.
+#[inline(always)]
+fn sine(x: f32, quarter: u64) -> f32 {
+    /// `pi/2` in parts of 30 bits and what is left, so that their multiples are exact.
+    const PARTS: [f64; 3] = [1.570_796_325_802_803, 9.920_935_791_635_221e-10, 5.170_182_981_794_105e-19];
+    let x = f64::from(x);
+    let shifted = x * FRAC_2_PI + ROUND;
+    let n = shifted - ROUND;
+    let r = ((x - n * PARTS[0]) - n * PARTS[1]) - n * PARTS[2];
+    let q = shifted.to_bits().wrapping_add(quarter);
+    let z = r * r;
+    let odd = r * polynomial(
+        z,
+        [
+            0.999_999_999_999_995_4,
+            -0.166_666_666_666_148_57,
+            0.008_333_333_323_640_378,
+            -0.000_198_412_631_901_366_33,
+            2.755_525_177_003_760_7e-6,
+            -2.475_524_924_241_350_3e-8,
+        ],
+    );
+    let even = polynomial(
+        z,
+        [
+            0.999_999_999_999_934_3,
+            -0.499_999_999_992_705_1,
+            0.041_666_666_533_581_635,
+            -0.001_388_887_992_872_829_3,
+            2.479_884_309_922_53e-5,
+            -2.716_789_932_098_653e-7,
+        ],
+    );
+    let y = if q & 1 == 0 { odd } else { even };
+    f64::from_bits(y.to_bits() ^ (q & 2) << 62) as f32
+}
+
+#[inline(always)]
+fn sines(x: &[f32], y: &mut [f32], quarter: u64, other: fn(f32) -> f32) {
+    widest(
+        #[inline(always)]
+        || {
+            let mut far = false;
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = sine(x, quarter);
+                // infinities and NaN with them
+                far |= !(x.abs() < TURNS);
+            }
+            if far {
+                y.iter_mut().zip(x).filter(|(_, x)| !(x.abs() < TURNS)).for_each(|(y, x)| *y = other(*x));
+            }
+        },
+    );
+}
+
+/// `y[i] = sin(x[i])`, in radians; NaN at infinities. Far arguments are the standard library's.
+pub fn sin(x: &[f32], y: &mut [f32]) {
+    sines(x, y, 0, f32::sin);
+}
+
+/// `y[i] = cos(x[i])`; see [`sin`].
+pub fn cos(x: &[f32], y: &mut [f32]) {
+    sines(x, y, 1, f32::cos);
+}

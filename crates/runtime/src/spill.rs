@@ -1,0 +1,98 @@
+//! Copies of tensors in a file: what leaves the memory of a run and comes back in it.
+//!
+//! One thread copies out and one copies in, both beside the kernels, as the planner's clock assumes
+//! ([`remat_graph::plan`]). The file has no name, so that nothing of it is left whatever ends the process.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use remat_graph::plan::problem::SpillRates;
+use remat_types::{Error, ErrorKind, Result};
+
+pub(crate) use file::{Flight, Slot, SpillFile};
+
+/// A folder to which a device may copy what it will need later, and how fast that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpillTo {
+    folder: PathBuf,
+    rates: SpillRates,
+}
+
+impl SpillTo {
+    /// Measures the folder: 64 MiB are written to the disk and read back from it, past the system's cache where it can
+    /// be told to. Errors (Io): the folder is not there, cannot be written or has no room.
+    pub fn measure(folder: impl Into<PathBuf>) -> Result<SpillTo> {
+        let folder = folder.into();
+        let rates = measure(&folder).map_err(|e| failed("measure", &folder, &e))?;
+        Ok(SpillTo { folder, rates })
+    }
+
+    /// For a folder whose speed is known. Errors (Value): a rate of zero.
+    pub fn with_rates(folder: impl Into<PathBuf>, rates: SpillRates) -> Result<SpillTo> {
+        if !rates.is_possible() {
+            return Err(Error::new(ErrorKind::Value, format!("{rates:?}: both must be positive")));
+        }
+        Ok(SpillTo { folder: folder.into(), rates })
+    }
+
+    /// Where to.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How fast.
+    pub fn rates(&self) -> SpillRates {
+        self.rates
+    }
+
+    pub(crate) fn open(&self) -> Result<SpillFile> {
+        let file = tempfile::tempfile_in(&self.folder).map_err(|e| failed("open", &self.folder, &e))?;
+        SpillFile::over(file, self.folder.clone())
+    }
+}
+
+fn failed(what: &str, folder: &Path, e: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot {what} a spill file in `{}`: {e}", folder.display()))
+}
+
+fn measure(folder: &Path) -> std::io::Result<SpillRates> {
+    const CHUNK: usize = 4 << 20;
+    const CHUNKS: usize = 16;
+    let file = tempfile::tempfile_in(folder)?;
+    // bytes without a pattern, should the disk compress
+    let mut word = 1u64;
+    let mut chunk: Vec<u8> = Vec::with_capacity(CHUNK);
+    while chunk.len() < CHUNK {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        chunk.extend_from_slice(&word.rotate_left(29).to_le_bytes());
+    }
+    let rate = |begin: Instant| ((CHUNK * CHUNKS) as f64 / begin.elapsed().as_secs_f64()) as u64;
+    let begin = Instant::now();
+    for i in 0..CHUNKS {
+        file.write_all_at(&chunk, (i * CHUNK) as u64)?;
+    }
+    file.sync_data()?;
+    let write_bytes_per_s = rate(begin).max(1);
+    forget(&file);
+    let begin = Instant::now();
+    for i in 0..CHUNKS {
+        file.read_exact_at(&mut chunk, (i * CHUNK) as u64)?;
+    }
+    Ok(SpillRates { write_bytes_per_s, read_bytes_per_s: rate(begin).max(1) })
+}
+
+/// Asks the system to drop its cache of a file.
+fn forget(file: &File) {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed. Advice may be refused: then the cache is measured.
+    #[cfg(target_os = "linux")]
+    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    #[cfg(not(target_os = "linux"))]
+    let _ = file.as_raw_fd();
+}

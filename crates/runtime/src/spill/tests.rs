@@ -1,0 +1,89 @@
+use std::fs::OpenOptions;
+
+use super::*;
+
+const BYTES: usize = 1 << 16;
+
+fn slots() -> [Slot; 3] {
+    std::array::from_fn(|i| Slot { at: (i * BYTES) as u64, bytes: BYTES })
+}
+
+fn data(i: usize) -> Vec<u8> {
+    (0..BYTES).map(|k| (k * 7 + i * 13 + k / 251) as u8).collect()
+}
+
+#[test]
+fn what_went_out_comes_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rates = SpillRates { write_bytes_per_s: 1, read_bytes_per_s: 1 };
+    let mut file = SpillTo::with_rates(folder.path(), rates).expect("positive").open().expect("a file");
+    assert_eq!(folder.path().read_dir().expect("a folder").count(), 0, "the file has no name");
+    assert_eq!(file.rates(), None);
+    for run in 0..3 {
+        let mut memory: Vec<Vec<u8>> = (0..3).map(|i| data(i + run)).collect();
+        // SAFETY: the vectors are touched only after the copies have been waited for.
+        let mut flight = unsafe { file.begin(3, 3) };
+        for (i, m) in memory.iter().enumerate() {
+            flight.copy_out(i, slots()[i], m.as_ptr());
+        }
+        (0..3).for_each(|i| flight.wait(i).expect("written"));
+        memory.iter_mut().for_each(|m| m.fill(0));
+        for (i, m) in memory.iter_mut().enumerate() {
+            flight.copy_in(i, slots()[i], m.as_mut_ptr());
+        }
+        (0..3).for_each(|i| flight.wait(i).expect("read"));
+        drop(flight);
+        assert_eq!(memory, (0..3).map(|i| data(i + run)).collect::<Vec<_>>());
+    }
+    assert!(file.rates().expect("copied both ways").is_possible());
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_this_run_alone() {
+    let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else { return };
+    let mut file = SpillFile::over(full, "folder".into()).expect("threads");
+    for _ in 0..2 {
+        let memory = data(0);
+        // SAFETY: the vector is only read, and outlives the flight.
+        let mut flight = unsafe { file.begin(2, 2) };
+        assert!(flight.wait(1).is_ok(), "nothing was written yet");
+        flight.copy_out(0, slots()[0], memory.as_ptr());
+        flight.copy_out(1, slots()[1], memory.as_ptr());
+        let e = flight.wait(0).expect_err("the disk is full");
+        assert_eq!(e.kind(), ErrorKind::Io);
+        assert!(e.to_string().contains("write to a spill file in `folder`"), "{e}");
+        assert!(flight.wait(1).is_err(), "what comes after a failure is not written");
+    }
+}
+
+#[test]
+fn a_short_read_is_an_error() {
+    let mut file = SpillFile::over(tempfile::tempfile().expect("a file"), "folder".into()).expect("threads");
+    let mut memory = data(0);
+    let disk = file.file();
+    // SAFETY: the vector is touched only after the copies have been waited for.
+    let mut flight = unsafe { file.begin(1, 1) };
+    flight.copy_out(0, slots()[0], memory.as_ptr());
+    flight.wait(0).expect("written");
+    disk.set_len(0).expect("a file can be cut");
+    flight.copy_in(0, slots()[0], memory.as_mut_ptr());
+    let e = flight.wait(0).expect_err("nothing is there");
+    assert!(e.to_string().contains("read from a spill file in `folder`"), "{e}");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let e = SpillTo::measure("/nowhere/at/all").expect_err("no such folder");
+    assert_eq!(e.kind(), ErrorKind::Io);
+    assert!(e.to_string().contains("`/nowhere/at/all`"), "{e}");
+    let zero = SpillRates::default();
+    assert_eq!(SpillTo::with_rates("x", zero).expect_err("no rate").kind(), ErrorKind::Value);
+}
+
+#[test]
+fn a_folder_is_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = SpillTo::measure(folder.path()).expect("can be written");
+    assert!(to.rates().is_possible(), "{to:?}");
+    assert_eq!(to.folder(), folder.path());
+}

@@ -1,0 +1,144 @@
+//! One trace for inputs of many sizes: a graph over symbols, from which the graph of each size is filled in.
+
+use std::sync::Arc;
+
+use remat_graph::ir::symbolic::{Dim, Symbolic};
+use remat_runtime::structure;
+use remat_types::{Error, ErrorKind, Fact, Result};
+
+use super::{Compiled, Entry, State, Trace};
+use crate::Tensor;
+
+/// Which extents of the inputs have names; see [`CompileOptions::symbols`](super::CompileOptions::symbols).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbols {
+    dims: Vec<Dim>,
+    /// The symbol of each axis of each input, if it has one.
+    inputs: Vec<Vec<Option<usize>>>,
+}
+
+impl Symbols {
+    /// The symbols with their bounds, and for each input the names of its axes, `_` for one without: `["b _", "b"]`. An
+    /// axis without a name may have any extent; another extent there is another trace.
+    ///
+    /// Errors: Value for a name that is no symbol's, and for a symbol that no input has.
+    ///
+    /// ```
+    /// use remat_tensor::{Dim, Symbols};
+    /// assert!(Symbols::new(&[Dim::new("b", 1, 64)], &["b _", "b"]).is_ok());
+    /// assert!(Symbols::new(&[Dim::new("b", 1, 64)], &["b t", "b"]).is_err());
+    /// ```
+    pub fn new(dims: &[Dim], inputs: &[&str]) -> Result<Symbols> {
+        let symbol = |name: &str| match dims.iter().position(|d| &*d.name == name) {
+            None if name != "_" => Err(wrong(format!("`{name}` is no symbol"))),
+            found => Ok(found),
+        };
+        let axes = |text: &&str| text.split_whitespace().map(symbol).collect::<Result<Vec<_>>>();
+        let inputs = inputs.iter().map(axes).collect::<Result<Vec<_>>>()?;
+        match (0..dims.len()).find(|k| inputs.iter().flatten().all(|a| *a != Some(*k))) {
+            Some(k) => Err(wrong(format!("no input has an axis `{}`", dims[k].name))),
+            None => Ok(Symbols { dims: dims.to_vec(), inputs }),
+        }
+    }
+
+    /// The size of each symbol in inputs of these facts. Errors: Arity or Shape where they have other inputs or axes than
+    /// was said; Shape for a symbol of two sizes.
+    fn sizes(&self, facts: &[Fact]) -> Result<Vec<usize>> {
+        if facts.len() != self.inputs.len() {
+            let text = format!("{} inputs, and the symbols are of {}", facts.len(), self.inputs.len());
+            return Err(Error::new(ErrorKind::Arity, text));
+        }
+        let mut sizes: Vec<Option<usize>> = vec![None; self.dims.len()];
+        for (i, (axes, f)) in self.inputs.iter().zip(facts).enumerate() {
+            if axes.len() != f.rank() {
+                let text = format!("input {i} has shape {}, and the symbols name {} axes", f.shape, axes.len());
+                return Err(Error::new(ErrorKind::Shape, text));
+            }
+            for (k, n) in axes.iter().zip(f.shape.iter()).filter_map(|(k, n)| Some(((*k)?, *n))) {
+                if let Some(other) = sizes[k].replace(n).filter(|other| *other != n) {
+                    let text = format!("`{}` is {other}, and {n} in input {i}", self.dims[k].name);
+                    return Err(Error::new(ErrorKind::Shape, text));
+                }
+            }
+        }
+        // every symbol is an axis of some input
+        Ok(sizes.into_iter().flatten().collect())
+    }
+
+    /// These facts at other sizes.
+    fn at(&self, facts: &[Fact], sizes: &[usize]) -> Vec<Fact> {
+        let mut all = facts.to_vec();
+        for (f, axes) in all.iter_mut().zip(&self.inputs) {
+            f.value = None;
+            f.shape = f.shape.iter().zip(axes).map(|(n, k)| k.map_or(*n, |k| sizes[k])).collect();
+        }
+        all
+    }
+
+    fn same_but_for_symbols(&self, a: &[Fact], b: &[Fact]) -> bool {
+        let zeros = vec![0; self.dims.len()];
+        let (a, b) = (self.at(a, &zeros), self.at(b, &zeros));
+        a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.same_type(b))
+    }
+}
+
+fn wrong(text: String) -> Error {
+    Error::new(ErrorKind::Value, format!("symbols: {text}"))
+}
+
+/// The function over symbols.
+pub(super) struct Form {
+    /// Of the inputs it was made for; extents of symbols do not count.
+    facts: Vec<Fact>,
+    graph: Symbolic,
+    /// The first of the traces; its graph is the one at the lowest sizes.
+    trace: Trace,
+}
+
+impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
+    /// The compiled form for inputs of these facts, from the graph over symbols.
+    pub(super) fn instance(&mut self, symbols: &Symbols, facts: Vec<Fact>) -> Result<Entry> {
+        let sizes = symbols.sizes(&facts)?;
+        if let Some((d, n)) = symbols.dims.iter().zip(&sizes).find(|(d, n)| !(d.least..=d.most).contains(n)) {
+            return Err(wrong(format!("`{}` is {n}, and its bounds are {} and {}", d.name, d.least, d.most)));
+        }
+        let fits = |f: &Form| symbols.same_but_for_symbols(&f.facts, &facts) && f.trace.guards.iter().all(|g| g());
+        let form = match self.forms.iter().rposition(fits) {
+            Some(at) => self.forms.remove(at),
+            None => self.form(symbols, facts.clone())?,
+        };
+        let trace = form.graph.instantiate(&sizes).map(|graph| Trace { graph, ..form.trace.clone() });
+        self.forms.push(form);
+        if self.forms.len() > self.options.forms.max(1) {
+            self.forms.remove(0);
+        }
+        self.entry(facts, trace?)
+    }
+
+    fn form(&mut self, symbols: &Symbols, facts: Vec<Fact>) -> Result<Form> {
+        let mut first: Option<Trace> = None;
+        let graph = Symbolic::new(&symbols.dims, &structure::registry(), |sizes| {
+            let t = self.trace(&symbols.at(&facts, sizes))?;
+            let graph = t.graph.clone();
+            if first.get_or_insert_with(|| t.clone()).takes_the_same(&t) {
+                return Ok(graph);
+            }
+            Err(wrong("at another size the function uses other tensors from outside".to_owned()))
+        })?;
+        let trace = first.ok_or_else(|| Error::new(ErrorKind::Internal, "a graph over symbols without a trace"))?;
+        Ok(Form { facts, graph, trace })
+    }
+}
+
+impl Trace {
+    fn takes_the_same(&self, other: &Trace) -> bool {
+        let cell = |c: &Arc<dyn super::StateCell>| Arc::as_ptr(c).cast::<u8>();
+        let same = |(a, b): (&State, &State)| match (a, b) {
+            (State::Fixed(a), State::Fixed(b)) => a.id() == b.id(),
+            (State::Read(a), State::Read(b)) | (State::Updated(a), State::Updated(b)) => cell(a) == cell(b),
+            _ => false,
+        };
+        let counts = |t: &Trace| (t.states.len(), t.host_inputs.len(), t.marks_step);
+        counts(self) == counts(other) && self.states.iter().zip(&other.states).all(same)
+    }
+}
