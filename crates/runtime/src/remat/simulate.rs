@@ -89,7 +89,7 @@ fn replay(
         planned_ns: stats.planned_step_ns,
         base_ns: stats.planned_base_ns,
         bound_ns: stats.planned_bound_ns,
-        stall_ns: 0,
+        stall_ns: 0, // nothing is spilled in a step of an eager program
     };
     Ok(Simulation {
         time_ns,
