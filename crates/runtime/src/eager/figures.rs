@@ -42,7 +42,7 @@ impl Worker {
     pub(super) fn verify(&self) -> Result<()> {
         let blocks = self.table.storages.iter().filter_map(|(_, s)| s.block.as_ref());
         let held: usize = blocks.map(|b| b.bytes()).sum();
-        let checked = self.table.verify().and_then(|()| self.arena.verify()).and_then(|()| {
+        let checked = self.table.verify(self.has_evicted).and_then(|()| self.arena.verify()).and_then(|()| {
             if held == self.arena.in_use() {
                 return Ok(());
             }

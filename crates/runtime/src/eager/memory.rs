@@ -122,6 +122,7 @@ impl Worker {
         let s = &self.table.storages[id];
         let (bytes, label) = (s.block.as_ref().map_or(0, |b| b.bytes()), s.label);
         self.stats.evictions += 1;
+        self.has_evicted = true;
         self.stats.evicted_bytes += bytes as u64;
         if let Some(t) = &mut self.trace {
             let start_ns = self.backend.now_ns();

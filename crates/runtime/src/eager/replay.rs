@@ -100,7 +100,7 @@ impl Worker {
     /// the policy says otherwise.
     fn leads_to_evicted(&self, id: StorageId) -> bool {
         // A plan knows itself what it keeps.
-        if self.stats.evictions == 0 || matches!(self.foresight.mode, Mode::Following(_)) {
+        if !self.has_evicted || matches!(self.foresight.mode, Mode::Following(_)) {
             return false;
         }
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();

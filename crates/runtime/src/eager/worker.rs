@@ -48,6 +48,8 @@ pub(super) struct Worker {
     pub(super) running: &'static str,
     /// Bytes the running op needs besides those placed already, for errors.
     pub(super) still_needed: usize,
+    /// Something was evicted since the device was opened; the count of evictions begins anew with the peak.
+    pub(super) has_evicted: bool,
     pub(super) visited: Vec<u64>,
     pub(super) visit_epoch: u64,
     pub(super) survey: Survey,
@@ -95,6 +97,7 @@ impl Worker {
             hazards: Vec::new(),
             running: "",
             still_needed: 0,
+            has_evicted: false,
             visited: Vec::new(),
             visit_epoch: 0,
             survey: Survey::default(),
