@@ -24,12 +24,12 @@ import subprocess
 import sys
 import time
 
-from bench_conv import build, conditions, finish, options
+from bench_conv import build, conditions, finish, options, write
 from bench_networks import torch_run
 
 MARKS = ("<!-- budget-table -->\n", "<!-- /budget-table -->\n")
 WORKS = ["train:resnet50", "train:gpt"]
-BUDGETS = ["unlimited", "100%", "75%", "50%", "33%"]
+BUDGETS = ["100%", "75%", "50%", "33%"]
 WAYS = {"eager, online": ["--eager", "--no-foresight"], "eager, foresight": ["--eager"], "compiled": ["--compiled"]}
 MIB, INFEASIBLE = 2**20, 2
 SIZES = {"MiB": 2**20, "GiB": 2**30}
@@ -89,7 +89,7 @@ def measure(exe, args, work, batch):
     for _ in range(args.rounds):
         for way in ways(args):
             base = None
-            for budget in BUDGETS:
+            for budget in ["unlimited", *args.budgets]:
                 # without a budget there is nothing to foresee
                 report = ours(exe, args, work, batch, way, budget)
                 base = base or report
@@ -109,7 +109,7 @@ def table(args, work, rows, peers):
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
     losses = next(r["losses"] for _, r in rows[("eager, online", "unlimited")])
     for way in ways(args):
-        for budget in BUDGETS:
+        for budget in ["unlimited", *args.budgets]:
             if not rows.get((way, budget)):
                 lines.append(f"| {way} | {budget.replace('%', ' %')} | not feasible | | | | | | | |")
                 continue
@@ -179,6 +179,8 @@ def largest_batches(exe, args, work="train:resnet50"):
 def main():
     def more(ap):
         ap.add_argument("--batch", type=int, default=32)
+        ap.add_argument("--budgets", type=lambda text: text.split(","), default=BUDGETS, metavar="BUDGET,..",
+                        help="beside none at all: shares of the peak or sizes [100%%,75%%,50%%,33%%]")
         ap.add_argument("--spill-to", metavar="DIR", help="also compiled with a folder to spill to")
         ap.add_argument("--largest-batch", type=lambda text: text.split(","), metavar="SIZE,..",
                         help="find the largest batches of ResNet-50 within so much memory instead")
@@ -194,8 +196,11 @@ def main():
         rows, peers = measure(exe, args, work, args.batch)
         texts.append(table(args, work, rows, peers))
         figures[work] = {"rows": [(way, budget, some) for (way, budget), some in rows.items()], "peers": list(peers.items())}
-        version = peers[False][0]["version"]
-    text = "\n".join(texts + [f"PyTorch {version}, eager. {conditions(args, (start, os.getloadavg()[0]))}", ""])
+        how = f"PyTorch {peers[False][0]['version']}, eager. {conditions(args, (start, os.getloadavg()[0]))}"
+        text = "\n".join([*texts, how, ""])
+        if args.write:
+            # each network takes long: what there is is kept
+            write(args.write, text, MARKS)
     finish(args, text, figures, MARKS)
 
 

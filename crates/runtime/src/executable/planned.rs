@@ -44,21 +44,24 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
     };
     let problem = Problem::new(spec)?;
     let longer = Effort { time_limit: effort.time_limit * LAST_TRY, seed: effort.seed + 1, ..effort };
-    let search = |p: &Problem, is_last: bool| match plan(p, limit as u64, effort) {
-        Plan::Infeasible(s) if is_last && s.least_bytes <= s.budget_bytes => plan(p, limit as u64, longer),
+    let again = |p: &Problem, found: Plan| match found {
+        Plan::Infeasible(s) if s.least_bytes <= s.budget_bytes => plan(p, limit as u64, longer),
         found => found,
     };
-    let stays = search(&problem, spilled.is_none());
-    let faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
-    if let Some((p, drafts, to)) = &spilled
-        && let Plan::Feasible(s) = search(p, matches!(stays, Plan::Infeasible(_)))
-        && spilling::updates_after_copies(p, &s)
-        && faster(&s)
-    {
-        return Ok(walk::laid(l, p, &s, drafts, Some(to)));
+    let stays = plan(&problem, limit as u64, effort);
+    if let Some((p, drafts, to)) = &spilled {
+        let goes = plan(p, limit as u64, effort);
+        let goes = if matches!(stays, Plan::Infeasible(_)) { again(p, goes) } else { goes };
+        let is_faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
+        if let Plan::Feasible(s) = &goes
+            && spilling::updates_after_copies(p, s)
+            && is_faster(s)
+        {
+            return Ok(walk::laid(l, p, s, drafts, Some(to)));
+        }
     }
     let own: Vec<Option<usize>> = (0..l.drafts.len()).map(Some).collect();
-    match stays {
+    match again(&problem, stays) {
         Plan::Feasible(s) => Ok(walk::laid(l, &problem, &s, &own, None)),
         Plan::Infeasible(s) => Err(refused(l, &s)),
     }
