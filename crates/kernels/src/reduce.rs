@@ -225,6 +225,15 @@ fn fold_run<T: Copy, U, R: Reducer<T, U>>(r: R, x: &[T], p: R::Param, total: &mu
     }
 }
 
+/// The parameters of the outputs `y`, so many times one after the other; at most [`COLUMNS`] in all.
+fn params<T, U: Copy, R: Reducer<T, U>>(r: R, y: &[U], together: usize) -> [R::Param; COLUMNS] {
+    let mut all = [r.param(y[0]); COLUMNS];
+    for p in all.chunks_exact_mut(y.len()).take(together) {
+        p.iter_mut().zip(y).for_each(|(p, y)| *p = r.param(*y));
+    }
+    all
+}
+
 fn columns<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
     pool: &Pool,
     parallel: bool,
@@ -243,10 +252,7 @@ fn columns<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
             // rows without gaps are folded several at a time where they are short, as one long row
             let adjacent = matches!(plan.reduced[..], [(_, stride)] if stride == w);
             let together = if adjacent { (COLUMNS / w).min(rows) } else { 1 };
-            let mut p = [r.param(y[0]); COLUMNS];
-            for p in p.chunks_exact_mut(w).take(together) {
-                p.iter_mut().zip(y.iter()).for_each(|(p, y)| *p = r.param(*y));
-            }
+            let p = params(r, y, together);
             let p = &p[..together * w];
             let len = part_len(rows, w, (PART_TOTALS / w).min(MAX_PARTS));
             let parts = rows.div_ceil(len);

@@ -7,7 +7,9 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+#[cfg(target_os = "linux")]
 use std::fs::File;
+#[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -80,6 +82,7 @@ fn measure(folder: &Path) -> std::io::Result<SpillRates> {
     }
     file.sync_data()?;
     let write_bytes_per_s = rate(begin).max(1);
+    #[cfg(target_os = "linux")]
     forget(&file);
     let begin = Instant::now();
     for i in 0..CHUNKS {
@@ -88,11 +91,9 @@ fn measure(folder: &Path) -> std::io::Result<SpillRates> {
     Ok(SpillRates { write_bytes_per_s, read_bytes_per_s: rate(begin).max(1) })
 }
 
-/// Asks the system to drop its cache of a file.
+/// Asks the system to drop its cache of a file, where there is a way to ask.
+#[cfg(target_os = "linux")]
 fn forget(file: &File) {
     // SAFETY: the descriptor is open for as long as `file` is borrowed. Advice may be refused: then the cache is measured.
-    #[cfg(target_os = "linux")]
     let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-    #[cfg(not(target_os = "linux"))]
-    let _ = file.as_raw_fd();
 }

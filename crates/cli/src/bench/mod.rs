@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use remat::runtime::{Foresight, SpillTo};
+use remat::runtime::Foresight;
 use remat::types::{Error, ErrorKind, Result};
 use remat_kernels::pool::Pool;
 use serde::Serialize;
@@ -142,8 +142,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
             let compiled = o.compiled || o.session;
             let how = How { batch, threads, compiled, budget: o.memory_budget, foresight };
-            let spill = o.spill_to.as_ref().map(SpillTo::measure).transpose()?;
-            networks::network(*network, how, o.session, spill)?
+            networks::network(*network, how, o.session, o.spill_to.as_deref())?
         }
     };
     let report = measure(o, batch, threads, case)?;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -231,7 +232,7 @@ const SETTLE_STEPS: usize = 10;
 const LOSSES: usize = 5;
 
 /// The network, run until it is warm. Errors: Budget; those of the network.
-pub(super) fn network(network: Network, how: How, in_session: bool, spill: Option<SpillTo>) -> Result<Box<dyn Case>> {
+pub(super) fn network(network: Network, how: How, in_session: bool, spill_to: Option<&Path>) -> Result<Box<dyn Case>> {
     let dry = || Device::dry(DeviceOptions { threads: how.threads, ..DeviceOptions::default() });
     let mut plain = Setup::new(network, &dry()?, how.batch)?;
     let given: Vec<Tensor> = plain.x.clone();
@@ -241,6 +242,8 @@ pub(super) fn network(network: Network, how: How, in_session: bool, spill: Optio
     let refs: Vec<&Tensor> = given.iter().collect();
     let cost = compile_with(&device, raw, &mut plain.f).graph(&refs)?.cost();
     let budget_bytes = how.budget.bytes(|| peak(network, how, &dry()?))?;
+    // without a budget nothing is spilled, and the folder need not be measured
+    let spill = spill_to.filter(|_| budget_bytes.is_some()).map(SpillTo::measure).transpose()?;
     let options =
         DeviceOptions { budget_bytes, threads: how.threads, foresight: how.foresight, spill, ..Default::default() };
     let device = Device::cpu(options)?;

@@ -64,7 +64,7 @@ pub(super) fn problem(work: Work, batch: Option<usize>, threads: Option<usize>, 
 /// Steps of a recording: foresight plans what it has seen twice, and follows the rest.
 const STEPS: usize = 5;
 
-/// What eager steps ask of the runtime. Errors: those of the network; Unsupported for steps that only the trainer runs.
+/// What eager steps ask of the runtime. Errors: those of the network.
 pub(super) fn stream(
     work: Work,
     batch: Option<usize>,

@@ -138,11 +138,13 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()>
     if let Some(t) = o.threads {
         options.threads = usize::from(t);
     }
-    options.spill = o.spill_to.as_ref().map(SpillTo::measure).transpose()?;
     let task = Rc::new(T::new(&settings.model)?);
     let dry = Dry { task: &task, settings: &settings, threads: options.threads, compiled: o.compiled };
     let unbudgeted = dry.peak()?;
     options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;
+    // without a budget nothing is spilled, and the folder need not be measured
+    let spill_to = o.spill_to.as_ref().filter(|_| options.budget_bytes.is_some());
+    options.spill = spill_to.map(SpillTo::measure).transpose()?;
     let shown = options.budget_bytes.map_or_else(|| "unlimited".to_owned(), sizes::show);
     println!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
     let smallest = || dry.smallest_budget(unbudgeted);

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use remat_types::SmallVec;
 
 use super::{BLOCK, COLUMNS, MAX_PARTS, PART_TOTALS, Plan, ROWS, Reducer, count, finish, fold_rows, fold_run};
-use super::{offset, part_len};
+use super::{offset, params, part_len};
 use crate::float::widest;
 use crate::pool::{Pool, part_range};
 
@@ -124,10 +124,7 @@ where
 {
     let (width, rows, w) = (plan.inner.0, count(&plan.reduced), y.len());
     let together = if width == w { (COLUMNS / w).min(rows) } else { 1 };
-    let mut p = [r.param(y[0]); COLUMNS];
-    for p in p.chunks_exact_mut(w).take(together) {
-        p.iter_mut().zip(y.iter()).for_each(|(p, y)| *p = r.param(*y));
-    }
+    let p = params(r, y, together);
     let p = &p[..together * w];
     let len = part_len(rows, w, (PART_TOTALS / w).min(MAX_PARTS));
     let parts = rows.div_ceil(len);

@@ -252,11 +252,6 @@ impl Executable {
         self.steps.iter().map(of).fold(stall, u64::saturating_add)
     }
 
-    /// The least nanoseconds that a run has waited for copies; `None` if nothing is spilled and before the first run.
-    pub fn least_wait(&self) -> Option<u64> {
-        self.spill.as_ref()?.least_wait()
-    }
-
     /// Where it spills to, with the rates that its runs have seen; `None` if nothing is spilled.
     pub fn spills_to(&self) -> Option<SpillTo> {
         Some(self.spill.as_ref()?.measured())
