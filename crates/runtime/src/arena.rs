@@ -324,6 +324,20 @@ impl Arena {
         self.order.iter().map(|(_, n)| n.segment())
     }
 
+    /// How many segments there are.
+    pub fn segment_count(&mut self) -> usize {
+        self.merge_kept();
+        self.order.len()
+    }
+
+    /// At most `most` neighbouring segments in address order, those behind the ones of the last look; from the beginning
+    /// again when that came to the end. All of them if there are no more.
+    pub fn look(&mut self, most: usize) -> impl Iterator<Item = Segment> + '_ {
+        self.merge_kept();
+        let first = self.order.look(most);
+        self.order.iter_from(first).take(most).map(|(_, n)| n.segment())
+    }
+
     /// The figures.
     pub fn figures(&mut self) -> ArenaFigures {
         self.merge_kept();

@@ -37,7 +37,7 @@ pub use executable::{
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
 pub use remat::{
-    Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate, simulate_planned,
+    Beyond, Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate, simulate_planned,
 };
 pub use remat_graph::plan::problem::SpillRates;
 pub use report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};

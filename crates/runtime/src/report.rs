@@ -105,7 +105,9 @@ pub struct Stats {
     pub evictions: u64,
     /// Bytes evicted for room.
     pub evicted_bytes: u64,
-    /// Time spent on choosing what to evict.
+    /// Times it was chosen what to evict.
+    pub decisions: u64,
+    /// Time they took, the reading of the queue included.
     pub policy_ns: u64,
     /// Times all blocks were moved together.
     pub compactions: u64,
@@ -117,7 +119,9 @@ pub struct Stats {
     pub steps_planned: u64,
     /// Steps that ran to their end as planned.
     pub steps_followed: u64,
-    /// Steps that began as planned and went on in another way.
+    /// Steps that began as one plan has it and went on as another has it.
+    pub steps_switched: u64,
+    /// Steps that began as planned and went on without a plan.
     pub steps_abandoned: u64,
     /// Time that planning took, beside the steps.
     pub planning_ns: u64,

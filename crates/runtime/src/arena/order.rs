@@ -36,11 +36,13 @@ pub(super) struct Order {
     vacant: Vec<At>,
     pub(super) first: At,
     pub(super) last: At,
+    /// Where the next look begins; `NONE` for at the first.
+    hand: At,
 }
 
 impl Default for Order {
     fn default() -> Self {
-        Order { nodes: Vec::new(), vacant: Vec::new(), first: NONE, last: NONE }
+        Order { nodes: Vec::new(), vacant: Vec::new(), first: NONE, last: NONE, hand: NONE }
     }
 }
 
@@ -74,6 +76,9 @@ impl Order {
 
     pub(super) fn remove(&mut self, at: At) {
         let Node { before, after, .. } = *self.node(at);
+        if self.hand == at {
+            self.hand = after;
+        }
         self.link(before, after);
         self.vacant.push(at);
     }
@@ -95,9 +100,33 @@ impl Order {
         (at != NONE).then(|| self.node(at)).filter(|n| n.state == State::Free)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len() - self.vacant.len()
+    }
+
+    /// The first of `most` neighbours: those behind the ones before them, or the last there are. The first of all if there
+    /// are no more than that.
+    pub(super) fn look(&mut self, most: usize) -> At {
+        if self.len() <= most {
+            return self.first;
+        }
+        let mut from = if self.hand == NONE { self.first } else { self.hand };
+        let (mut end, mut missing) = (from, most);
+        while missing > 0 && end != NONE {
+            (end, missing) = (self.node(end).after, missing - 1);
+        }
+        self.hand = end;
+        (0..missing).for_each(|_| from = self.node(from).before);
+        from
+    }
+
     /// All segments, by address.
     pub(super) fn iter(&self) -> impl Iterator<Item = (At, &Node)> {
+        self.iter_from(self.first)
+    }
+
+    pub(super) fn iter_from(&self, first: At) -> impl Iterator<Item = (At, &Node)> {
         let some = |at: At| (at != NONE).then_some(at);
-        std::iter::successors(some(self.first), move |at| some(self.node(*at).after)).map(|at| (at, self.node(at)))
+        std::iter::successors(some(first), move |at| some(self.node(*at).after)).map(|at| (at, self.node(at)))
     }
 }

@@ -159,3 +159,24 @@ fn a_block_below_a_limit_takes_the_lowest_room_and_never_crosses_it() {
     a.verify().expect("consistent");
     a.free(high, 2 * ALIGN_BYTES);
 }
+
+#[test]
+fn looks_go_round_and_each_sees_neighbours() {
+    let mut a = Arena::new(10 * ALIGN_BYTES);
+    let held: Vec<Block> = (0..10).map(|i| a.alloc(ALIGN_BYTES, i, End::Low).expect("fits")).collect();
+    let mut look = |most: usize| a.look(most).map(|s| s.owner.expect("used")).collect::<Vec<Owner>>();
+    assert_eq!(look(4), [0, 1, 2, 3]);
+    assert_eq!(look(4), [4, 5, 6, 7]);
+    assert_eq!(look(4), [6, 7, 8, 9], "as many as asked for, at the end too");
+    assert_eq!(look(4), [0, 1, 2, 3]);
+    assert_eq!(look(10), (0..10).collect::<Vec<Owner>>(), "all of them, from the beginning");
+    // The one that the next look would begin with goes, and its neighbour with it.
+    let mut held = held;
+    let rest = held.split_off(6);
+    held.drain(4..).for_each(|b| a.free(b, ALIGN_BYTES));
+    assert_eq!(a.look(2).map(|s| s.bytes).collect::<Vec<usize>>(), [2 * ALIGN_BYTES, ALIGN_BYTES]);
+    a.compact(|_, _, _| ());
+    assert_eq!(a.look(3).count(), 3);
+    a.verify().expect("consistent");
+    drop((held, rest));
+}

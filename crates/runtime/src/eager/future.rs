@@ -75,6 +75,11 @@ impl Future {
         self.mean_ns += MEAN_DECAY * (ns as f64 - self.mean_ns);
     }
 
+    /// Position of the command that ran last.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
     /// Forgets a deleted tensor.
     pub(super) fn forget(&mut self, id: TensorId) {
         self.known.remove(&id);

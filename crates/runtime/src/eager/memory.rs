@@ -42,6 +42,7 @@ impl Worker {
         let s = &self.table.storages[id];
         self.ledger.add(s.kind, s.label, block.bytes());
         self.table.set_block(id, block);
+        self.unsettle(id);
         if let Some(t) = &mut self.trace {
             t.memory(self.backend.now_ns(), self.arena.in_use());
         }
@@ -65,6 +66,7 @@ impl Worker {
             let s = &mut self.table.storages[id];
             s.touched.clear();
             s.written = Event::REACHED;
+            self.unsettle(id);
             if let Some(t) = &mut self.trace {
                 t.memory(self.backend.now_ns(), self.arena.in_use());
             }
@@ -88,10 +90,12 @@ impl Worker {
             self.ledger.sub(f.kind, f.label, block.bytes());
             self.ledger.add(t.kind, t.label, block.bytes());
             let (written, touched) = (f.written, f.touched.clone());
+            self.table.storages[from].kept = false;
             self.arena.set_owner(&block, to.raw());
             self.table.set_block(to, block);
             let t = &mut self.table.storages[to];
             (t.written, t.touched) = (written, touched);
+            self.unsettle(from);
         }
     }
 
@@ -99,7 +103,9 @@ impl Worker {
     pub(super) fn new_storage(&mut self, bytes: usize, kind: Kind, label: Label) -> StorageId {
         let mut s = Storage::new(bytes, kind, label);
         s.last_use_ns = self.now_ns;
-        self.table.storages.insert(s)
+        let id = self.table.storages.insert(s);
+        self.losses.forget(id);
+        id
     }
 
     /// Extends the arena without a budget so that `need` bytes are free at its end. Errors: the device has no more.

@@ -16,6 +16,7 @@ mod foresight;
 mod future;
 mod handle;
 mod ledger;
+mod losses;
 mod memory;
 mod queue;
 mod record;

@@ -7,7 +7,7 @@
 //! stack entries, not budget.
 
 use remat_ops::OpRef;
-use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, Layout, SmallVec};
+use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::failure::Stop;
@@ -54,9 +54,7 @@ struct Frame {
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
     pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
-        for s in x {
-            self.table.storages[s.storage].pins += 1;
-        }
+        self.pin(x);
         let missing = |w: &Worker| {
             let missing = x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s));
             missing.max_by_key(|s| w.table.depth_of(*s))
@@ -70,9 +68,17 @@ impl Worker {
         Ok(())
     }
 
+    fn pin(&mut self, x: &[Input]) {
+        for s in x {
+            self.table.storages[s.storage].pins += 1;
+            self.losses.under_way.push(s.storage);
+        }
+    }
+
     /// Releases what [`Worker::pin_inputs`] pinned.
     pub(super) fn unpin(&mut self, x: &[Input]) {
         let now = self.now_ns;
+        self.losses.under_way.truncate(self.losses.under_way.len().saturating_sub(x.len()));
         for s in x {
             let s = &mut self.table.storages[s.storage];
             s.pins -= 1;
@@ -271,6 +277,10 @@ impl Worker {
     /// Marks the inputs of a recipe as wanted, or takes the mark back.
     fn want(&mut self, recipe: RecipeId, by: i32) {
         let x: SmallVec<[StorageId; 4]> = self.table.recipes[recipe].x.iter().map(|s| s.storage).collect();
+        match by > 0 {
+            true => self.losses.under_way.extend_from_slice(&x),
+            false => self.losses.under_way.truncate(self.losses.under_way.len().saturating_sub(x.len())),
+        }
         for &id in &x {
             let w = &mut self.table.storages[id].wanted;
             *w = w.saturating_add_signed(by);
@@ -329,12 +339,10 @@ impl Worker {
 
     /// True if nothing but the recipe that runs again holds an input, and the output has its form.
     fn is_made_for_this(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
-        let (src, s) = (&x[i], &self.table.storages[x[i].storage]);
+        let s = &self.table.storages[x[i].storage];
         // The frame's pin and the run's, and the frame's want.
         let is_alone = s.handles == 0 && s.pins == 2 && s.wanted == 1 && !s.kept && s.recipe.is_some();
-        let is_whole =
-            src.layout == Layout::contiguous(fact.shape.clone()) && src.dtype == fact.dtype && s.bytes == fact.bytes();
-        is_alone && is_whole && s.bytes > 0 && x.iter().filter(|o| o.storage == src.storage).count() == 1
+        is_alone && self.is_whole(x, i, fact)
     }
 
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
@@ -345,9 +353,7 @@ impl Worker {
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
         let (stream, scope, site) = (r.stream, r.scope.clone(), r.site);
         let (cost, cost_ns, workspace_bytes) = (r.cost, r.cost_ns, r.workspace_bytes);
-        for s in &x {
-            self.table.storages[s.storage].pins += 1;
-        }
+        self.pin(&x);
         let label = self.ledger.label(op.label());
         let Targets { y, scratch, placing } = self.targets(&slots, &facts, label, again);
         let outer = std::mem::replace(&mut self.foresight.placing, placing);

@@ -3,38 +3,22 @@
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::table::{RecipeId, Storage, StorageId};
+use super::table::{Storage, StorageId};
 use super::worker::Worker;
-use crate::arena::padded;
-use crate::remat::{Candidate, Range, choose};
+use crate::arena::{Segment, padded};
+use crate::remat::{Beyond, Choice, Range, choose};
 use crate::report::Kind;
 use crate::slab::Key;
 
-/// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
-const NEIGHBOURHOOD_MAX: usize = 256;
+/// Segments that a decision looks at: its time must not grow with the number of storages, and a part of many of them has
+/// some that cost next to nothing. What is decided among so many, or fewer, is as if all were looked at.
+const LOOKED_AT: usize = 1024;
 
-/// Keeps a storage used this instant comparable.
-const STALE_FLOOR_NS: f64 = 1e3;
+/// So many times more where those do not suffice.
+const LOOKED_AT_MORE: usize = 8;
 
-/// What is evicted and still needed, as it was before the last decision; by place in the table.
-#[derive(Default)]
-pub(super) struct Survey {
-    epoch: u64,
-    /// The epoch in which a storage was last found evicted and needed.
-    missed: Vec<u64>,
-    /// And in which the recomputation in progress was going to read it.
-    soon: Vec<u64>,
-}
-
-impl Survey {
-    fn is_missed(&self, id: StorageId) -> bool {
-        self.missed.get(id.raw() as usize) == Some(&self.epoch)
-    }
-
-    fn is_soon(&self, id: StorageId) -> bool {
-        self.soon.get(id.raw() as usize) == Some(&self.epoch)
-    }
-}
+/// What would be kept for a source to go is looked for among so many storages.
+const RESULTS_MAX: usize = 256;
 
 impl Worker {
     /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
@@ -47,48 +31,71 @@ impl Worker {
             },
             Some(_) => None,
         };
-        self.look_ahead();
         let started = std::time::Instant::now();
-        let need = padded(bytes);
-        if self.release_sources() && self.arena.figures().largest_free >= need {
-            return Ok(None);
-        }
-        let choice = choose(self.options.policy, &self.ranges(), need);
+        self.look_ahead();
+        let choice = self.decide(padded(bytes));
+        self.stats.decisions += 1;
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
-        let Some(choice) = choice else {
-            return Err(no_more.unwrap_or_else(|| self.shortfall(for_whom)));
-        };
-        for owner in choice.evict {
-            self.evict(Key::from_raw(owner));
+        match choice {
+            Some(choice) if choice.at.is_none() && self.arena.figures().largest_free < padded(bytes) => {
+                self.compact()?;
+                Ok(None)
+            }
+            Some(choice) => Ok(choice.at),
+            None => Err(no_more.unwrap_or_else(|| self.shortfall(for_whom))),
         }
-        if choice.at.is_none() {
-            self.compact()?;
-        }
-        Ok(choice.at)
     }
 
-    /// The address order as a policy sees it.
-    fn ranges(&mut self) -> Vec<Range> {
+    /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do.
+    fn decide(&mut self, need: usize) -> Option<Choice> {
+        self.begin_decision();
+        let (mut most, mut has_released) = (LOOKED_AT, false);
+        let choice = loop {
+            let segments: Vec<Segment> = self.arena.look(most).collect();
+            if !has_released && self.release_sources(&segments) {
+                if self.arena.figures().largest_free >= need {
+                    return Some(Choice::default());
+                }
+                // What was seen is not there any more.
+                has_released = true;
+                continue;
+            }
+            let ranges = self.ranges(&segments);
+            let is_all = segments.len() == self.arena.segment_count();
+            let choice = choose(self.options.policy, &ranges, self.beyond(&segments), need);
+            if choice.is_some() || is_all {
+                break choice?;
+            }
+            most *= LOOKED_AT_MORE;
+        };
+        for owner in &choice.evict {
+            self.evict(Key::from_raw(*owner));
+        }
+        Some(choice)
+    }
+
+    /// Bytes of the segments that were not looked at.
+    fn beyond(&self, segments: &[Segment]) -> Beyond {
+        let used: usize = segments.iter().filter(|s| s.owner.is_some()).map(|s| s.bytes).sum();
+        let all: usize = segments.iter().map(|s| s.bytes).sum();
+        let (capacity, in_use) = (self.arena.capacity(), self.arena.in_use());
+        Beyond { free_bytes: capacity - in_use - (all - used), used_bytes: in_use - used }
+    }
+
+    /// Segments as a policy sees them.
+    fn ranges(&mut self, segments: &[Segment]) -> Vec<Range> {
         let now = self.backend.now_ns();
-        self.survey();
-        let segments: Vec<_> = self.arena.segments().collect();
-        segments
-            .into_iter()
-            .map(|segment| {
-                let candidate = segment.owner.and_then(|o| {
-                    let id = Key::from_raw(o);
-                    let s = &self.table.storages[id];
-                    s.is_evictable().then(|| self.candidate(id, now)).flatten()
-                });
-                Range { segment, candidate }
-            })
-            .collect()
+        let mut candidate = |segment: &Segment| {
+            let id = Key::from_raw(segment.owner?);
+            self.table.storages[id].is_evictable().then(|| self.candidate(id, now)).flatten()
+        };
+        segments.iter().map(|s| Range { segment: *s, candidate: candidate(s) }).collect()
     }
 
     /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
     /// keeping those results instead takes no more bytes: else every loss that a program keeps would keep its batch.
-    fn release_sources(&mut self) -> bool {
-        let unnamed: SmallVec<[StorageId; 8]> = (self.arena.segments())
+    fn release_sources(&mut self, segments: &[Segment]) -> bool {
+        let unnamed: SmallVec<[StorageId; 8]> = (segments.iter())
             .filter_map(|s| Some(Key::from_raw(s.owner?)))
             .filter(|id| {
                 let s = &self.table.storages[*id];
@@ -137,124 +144,12 @@ impl Worker {
                     (false, true) => return None,
                     (false, false) => seen.push(y),
                 }
-                if kept_bytes > padded(bytes) || seen.len() > NEIGHBOURHOOD_MAX {
+                if kept_bytes > padded(bytes) || seen.len() > RESULTS_MAX {
                     return None;
                 }
             }
         }
         Some(kept)
-    }
-
-    /// What losing a storage would cost, given what is evicted already.
-    fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
-        let s = &self.table.storages[id];
-        let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
-        let next = s.tensors.iter().filter_map(|t| self.future.next_use(*t)).min();
-        let until = next.map(|at| self.future.until_ns(at));
-        // What a recomputation in progress wants, or will on its way, is used next of all.
-        let until = if s.wanted > 0 || self.survey.is_soon(id) { Some(0.0) } else { until };
-        let ahead_ns = until.unwrap_or_else(|| self.future.queued_ns() + stale_ns).min(self.future.horizon_ns());
-        // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
-        // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
-        let idle_ns = (ahead_ns * stale_ns.max(STALE_FLOOR_NS)).sqrt();
-        let own = s.recipe?.0;
-        let own_ns = self.table.recipes[own].cost_ns;
-        let ancestors_ns = self.ancestors(id, next) - own_ns;
-        let descendants_ns = self.descendants(id);
-        Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
-    }
-
-    /// Sum of the costs of a storage's recipe and of those of its ancestors that will be gone at its next use.
-    ///
-    /// What the queue ends before then is gone: the cotangent that the running command reads for the last time would
-    /// look like a cheap way back to what was made of it.
-    fn ancestors(&mut self, id: StorageId, next: Option<u64>) -> f64 {
-        self.visit_epoch += 1;
-        let (mut cost, mut seen) = (0.0, 0);
-        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
-        stack.push(id);
-        while let Some(id) = stack.pop() {
-            let Some((r, _)) = self.table.storages[id].recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.visits(r.0))
-            else {
-                continue;
-            };
-            seen += 1;
-            let recipe = &self.table.recipes[r];
-            cost += recipe.cost_ns;
-            stack.extend(recipe.x.iter().map(|x| x.storage).filter(|s| self.is_gone_by(*s, next)));
-        }
-        cost
-    }
-
-    /// True if a storage is evicted, or will be gone, unless something makes it again, when the command at a position
-    /// runs.
-    fn is_gone_by(&self, id: StorageId, at: Option<u64>) -> bool {
-        let s = &self.table.storages[id];
-        let ends = || s.tensors.iter().all(|t| self.future.ends_before(*t, at));
-        !s.is_resident() || (s.recipe.is_some() && !s.kept && ends())
-    }
-
-    /// Marks what is evicted and will be made again, and what making it again will read.
-    fn survey(&mut self) {
-        let Survey { epoch, missed, soon } = &mut self.survey;
-        let slots = self.table.storages.slots();
-        *epoch += 1;
-        missed.resize(slots.max(missed.len()), 0);
-        soon.resize(slots.max(soon.len()), 0);
-        let (mut now, mut later): (Vec<StorageId>, Vec<StorageId>) = (Vec::new(), Vec::new());
-        for (id, s) in self.table.storages.iter().filter(|(_, s)| !s.is_resident() && s.recipe.is_some()) {
-            match (s.wanted > 0 || s.pins > 0, s.handles > 0) {
-                (true, _) => now.push(id),
-                (false, true) => later.push(id),
-                (false, false) => {}
-            }
-        }
-        for (mut stack, is_now) in [(now, true), (later, false)] {
-            while let Some(id) = stack.pop() {
-                if std::mem::replace(&mut missed[id.raw() as usize], *epoch) == *epoch {
-                    continue;
-                }
-                let x = self.table.storages[id].recipe.map(|r| &self.table.recipes[r.0].x);
-                for x in x.into_iter().flatten() {
-                    match self.table.is_resident(x.storage) {
-                        false => stack.push(x.storage),
-                        true if is_now => soon[x.storage.raw() as usize] = *epoch,
-                        true => {}
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sum of the costs of the recipes of evicted descendants that something still needs.
-    fn descendants(&mut self, id: StorageId) -> f64 {
-        self.visit_epoch += 1;
-        let (mut cost, mut seen) = (0.0, 0);
-        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
-        stack.push(id);
-        while let Some(id) = stack.pop() {
-            for i in 0..self.table.storages[id].readers.len() {
-                let r = self.table.storages[id].readers[i];
-                let below = self.table.recipes[r].y.iter().flatten().copied();
-                let below: SmallVec<[StorageId; 2]> = below.filter(|s| self.survey.is_missed(*s)).collect();
-                if below.is_empty() || seen >= NEIGHBOURHOOD_MAX || !self.visits(r) {
-                    continue;
-                }
-                seen += 1;
-                cost += self.table.recipes[r].cost_ns;
-                stack.extend(below);
-            }
-        }
-        cost
-    }
-
-    /// True at the first visit of a recipe in this epoch.
-    fn visits(&mut self, r: RecipeId) -> bool {
-        let at = r.raw() as usize;
-        if self.visited.len() <= at {
-            self.visited.resize(at + 1, 0);
-        }
-        std::mem::replace(&mut self.visited[at], self.visit_epoch) != self.visit_epoch
     }
 
     /// The contract's error: what `id` needed, and who holds the rest.
@@ -305,7 +200,10 @@ impl Worker {
         let over = self.arena.in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
         if over > 0 {
             let free: usize = self.arena.capacity() - self.arena.in_use();
-            let Some(choice) = choose(crate::PolicyKind::Dtr, &self.ranges(), free + over) else {
+            self.begin_decision();
+            let segments: Vec<Segment> = self.arena.segments().collect();
+            let ranges = self.ranges(&segments);
+            let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, Beyond::default(), free + over) else {
                 let id = {
                     let label = self.ledger.label("set_budget");
                     self.table.storages.insert(Storage::new(0, Kind::Workspace, label))

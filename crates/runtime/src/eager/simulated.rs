@@ -15,7 +15,7 @@ use crate::remat::StreamCommand;
 use crate::report::{Kind, Stats};
 
 /// See the module's note.
-pub(crate) struct Simulated(Worker);
+pub(crate) struct Simulated(pub(super) Worker);
 
 impl Simulated {
     pub(crate) fn new(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Self> {
@@ -45,7 +45,7 @@ impl Simulated {
             StreamCommand::Delete { id } => SmallVec::from_iter([(TensorId(*id), Use::End)]),
             _ => SmallVec::new(),
         };
-        self.0.future.note(&uses);
+        self.0.note_uses(&uses);
     }
 
     /// Runs one foreseen command.

@@ -52,17 +52,19 @@ impl Worker {
     fn may_take(&mut self, a: &Apply, x: &[Input], i: usize, fact: &Fact) -> bool {
         let src = &x[i];
         let s = &self.table.storages[src.storage];
-        let sole =
-            a.x[i].1 && s.handles == 1 && s.pins == 1 && x.iter().filter(|o| o.storage == src.storage).count() == 1;
-        if !sole {
-            return false;
-        }
-        let whole =
-            src.layout == Layout::contiguous(fact.shape.clone()) && src.dtype == fact.dtype && s.bytes == fact.bytes();
-        if !(whole && s.bytes > 0) {
+        if !(a.x[i].1 && s.handles == 1 && s.pins == 1 && self.is_whole(x, i, fact)) {
             return false;
         }
         s.recipe.is_some() || s.readers.is_empty() || self.retire_version(src.storage)
+    }
+
+    /// True if an input is all of its storage, in the form of an output, and no other input lies there.
+    pub(super) fn is_whole(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
+        let src = &x[i];
+        let bytes = self.table.storages[src.storage].bytes;
+        let is_alike =
+            src.layout == Layout::contiguous(fact.shape.clone()) && src.dtype == fact.dtype && bytes == fact.bytes();
+        is_alike && bytes > 0 && x.iter().filter(|o| o.storage == src.storage).count() == 1
     }
 
     /// Makes every reader of a source independent of it. False if the old version had better stay.

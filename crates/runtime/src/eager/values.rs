@@ -116,6 +116,10 @@ impl Worker {
             }
             self.future.forget(id);
             if storage.handles == 0 {
+                if !storage.is_resident() {
+                    // Nobody waits for it any more.
+                    self.unsettle(s.storage);
+                }
                 self.settle(s.storage);
             }
         }
@@ -128,7 +132,11 @@ impl Worker {
             if self.table.storages.get(id).is_none() {
                 continue;
             }
-            self.unplace(id);
+            // What is gone already leaves its neighbours, too.
+            match self.table.is_resident(id) {
+                true => self.unplace(id),
+                false => self.unsettle(id),
+            }
             self.foresight.forget(self.table.storages[id].local);
             dead.extend(self.table.detach(id));
             self.table.storages.discard(id);

@@ -14,8 +14,8 @@ use super::failure::Failure;
 use super::foresight::Foresight;
 use super::future::Future;
 use super::ledger::Ledger;
+use super::losses::Losses;
 use super::queue::{Batch, Next, Queue, Reply};
-use super::room::Survey;
 use super::table::{Slot, Table};
 use crate::arena::{Arena, padded};
 use crate::device::{Backend, Event};
@@ -50,9 +50,7 @@ pub(super) struct Worker {
     pub(super) still_needed: usize,
     /// Something was evicted since the device was opened; the count of evictions begins anew with the peak.
     pub(super) has_evicted: bool,
-    pub(super) visited: Vec<u64>,
-    pub(super) visit_epoch: u64,
-    pub(super) survey: Survey,
+    pub(super) losses: Losses,
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
     pub(super) future: Future,
@@ -98,9 +96,7 @@ impl Worker {
             running: "",
             still_needed: 0,
             has_evicted: false,
-            visited: Vec::new(),
-            visit_epoch: 0,
-            survey: Survey::default(),
+            losses: Losses::default(),
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
             future: Future::default(),
@@ -170,7 +166,7 @@ impl Worker {
         if self.budget.is_none() {
             self.future.pass_over(batch.len());
         } else {
-            batch.uses(|x| self.future.note(x));
+            batch.uses(|x| self.note_uses(x));
         }
     }
 

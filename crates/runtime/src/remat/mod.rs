@@ -5,7 +5,7 @@ mod policy;
 mod simulate;
 mod stream;
 
-pub use policy::{Candidate, Choice, Range, choose};
+pub use policy::{Beyond, Candidate, Choice, Range, choose};
 pub(crate) use simulate::Recorded;
 pub use simulate::{Simulation, simulate, simulate_planned};
 pub use stream::{CommandStream, StreamCommand};

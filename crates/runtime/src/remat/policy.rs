@@ -30,6 +30,15 @@ pub struct Range {
     pub candidate: Option<Candidate>,
 }
 
+/// What a policy does not see of the address order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beyond {
+    /// Bytes of free ranges.
+    pub free_bytes: usize,
+    /// Bytes of blocks.
+    pub used_bytes: usize,
+}
+
 /// What to evict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
@@ -58,12 +67,12 @@ fn score(kind: PolicyKind, c: &Candidate, bytes: usize, free_around: usize) -> f
     }
 }
 
-/// Chooses what to evict so that `need` bytes fit, or `None` if even evicting everything would not free that many.
+/// Chooses what to evict so that `need` bytes fit, or `None` if even evicting all of `ranges` would not free that many.
 ///
-/// One pass over the ranges, for there may be tens of thousands of them and the caller waits.
-pub fn choose(kind: PolicyKind, ranges: &[Range], need: usize) -> Option<Choice> {
+/// One pass over the ranges, for there may be many of them and the caller waits.
+pub fn choose(kind: PolicyKind, ranges: &[Range], beyond: Beyond, need: usize) -> Option<Choice> {
     let mut windows = (kind == PolicyKind::Window).then(|| Windows::new(need, ranges.len()));
-    let mut cheapest = Cheapest::new(if windows.is_some() { PolicyKind::Dtr } else { kind }, need);
+    let mut cheapest = Cheapest::new(if windows.is_some() { PolicyKind::Dtr } else { kind }, need, beyond.free_bytes);
     for i in 0..ranges.len() {
         cheapest.see(ranges, i);
         if let Some(w) = &mut windows {
@@ -72,7 +81,7 @@ pub fn choose(kind: PolicyKind, ranges: &[Range], need: usize) -> Option<Choice>
     }
     let scattered = cheapest.chosen(ranges)?;
     match windows.and_then(|w| w.best) {
-        Some(window) => Some(window_or_compaction(ranges, window, scattered)),
+        Some(window) => Some(window_or_compaction(ranges, beyond, window, scattered)),
         None => Some(choice(ranges, &scattered)),
     }
 }
@@ -101,12 +110,18 @@ const MOVED_BYTES_PER_NS: f64 = 8.0;
 /// The best window, unless evicting the cheapest from anywhere and moving the rest together costs less.
 ///
 /// Both are times: that of making again, once, what goes, and that of the move.
-fn window_or_compaction(ranges: &[Range], (_, lo, hi): (f64, usize, usize), scattered: Chosen) -> Choice {
+fn window_or_compaction(
+    ranges: &[Range],
+    beyond: Beyond,
+    (_, lo, hi): (f64, usize, usize),
+    scattered: Chosen,
+) -> Choice {
     let loss_ns = |all: &mut dyn Iterator<Item = usize>| -> f64 {
         let costs = all.filter_map(|i| ranges[i].candidate.as_ref());
         costs.map(|c| c.own_ns + c.ancestors_ns + c.descendants_ns).sum()
     };
-    let moved = || -> usize { ranges.iter().filter(|r| r.segment.owner.is_some()).map(|r| r.segment.bytes).sum() };
+    let used = |r: &&Range| r.segment.owner.is_some();
+    let moved = || beyond.used_bytes + ranges.iter().filter(used).map(|r| r.segment.bytes).sum::<usize>();
     let window_ns = loss_ns(&mut (lo..=hi));
     let scattered_ns = loss_ns(&mut scattered.evict.iter().copied());
     let is_dearer = |moving_ns: f64| window_ns > SCATTERED_RELUCTANCE * scattered_ns + MOVING_RELUCTANCE * moving_ns;
@@ -164,6 +179,7 @@ impl Windows {
 struct Cheapest {
     kind: PolicyKind,
     need: usize,
+    /// Beyond the ranges, and in those that were seen.
     free: usize,
     taken: usize,
     heap: BinaryHeap<Scored>,
@@ -190,8 +206,8 @@ impl Ord for Scored {
 }
 
 impl Cheapest {
-    fn new(kind: PolicyKind, need: usize) -> Self {
-        Cheapest { kind, need, free: 0, taken: 0, heap: BinaryHeap::new(), run: (0, 0), fits: None }
+    fn new(kind: PolicyKind, need: usize, free: usize) -> Self {
+        Cheapest { kind, need, free, taken: 0, heap: BinaryHeap::new(), run: (0, 0), fits: None }
     }
 
     fn see(&mut self, ranges: &[Range], i: usize) {
@@ -325,7 +341,7 @@ mod tests {
                 })
                 .collect();
             for kind in [PolicyKind::Dtr, PolicyKind::Upstream] {
-                proptest::prop_assert_eq!(choose(kind, &ranges, need * 64), sorted(kind, &ranges, need * 64));
+                proptest::prop_assert_eq!(choose(kind, &ranges, Beyond::default(), need * 64), sorted(kind, &ranges, need * 64));
             }
         }
     }
@@ -340,9 +356,9 @@ mod tests {
             range(256, 64, Some(4), Some(9.0)),
             range(320, 64, Some(5), Some(9.0)),
         ];
-        let c = choose(PolicyKind::Window, &r, 128).expect("possible");
+        let c = choose(PolicyKind::Window, &r, Beyond::default(), 128).expect("possible");
         assert_eq!(c, Choice { evict: vec![4, 5], at: Some(256) }, "18 beats the free range with its neighbour of 50");
-        let c = choose(PolicyKind::Window, &r, 64).expect("possible");
+        let c = choose(PolicyKind::Window, &r, Beyond::default(), 64).expect("possible");
         assert_eq!(c, Choice { evict: vec![], at: Some(128) });
     }
 
@@ -355,25 +371,38 @@ mod tests {
             range(192, 64, Some(4), None),
             range(256, 64, Some(5), Some(3.0)),
         ];
-        let c = choose(PolicyKind::Window, &r, 128).expect("possible");
+        let c = choose(PolicyKind::Window, &r, Beyond::default(), 128).expect("possible");
         assert_eq!(c, Choice { evict: vec![1, 3], at: None });
-        assert_eq!(choose(PolicyKind::Window, &r, 256), None, "three units can be had, four cannot");
+        assert_eq!(choose(PolicyKind::Window, &r, Beyond::default(), 256), None, "three units can be had, four cannot");
+    }
+
+    #[test]
+    fn what_is_free_beyond_the_ranges_counts_for_a_compaction_but_is_no_place() {
+        let r = [range(0, 64, Some(1), Some(1.0)), range(64, 64, Some(2), None), range(128, 64, Some(3), Some(2.0))];
+        let beyond = |free_bytes| Beyond { free_bytes, used_bytes: 1 << 20 };
+        assert_eq!(choose(PolicyKind::Dtr, &r, beyond(64), 128), Some(Choice { evict: vec![1], at: None }));
+        assert_eq!(choose(PolicyKind::Window, &r, beyond(64), 128), Some(Choice { evict: vec![1], at: None }));
+        assert_eq!(choose(PolicyKind::Dtr, &r, beyond(0), 192), None);
     }
 
     #[test]
     fn dtr_prefers_the_large_and_the_stale() {
         let mut r = [range(0, 64, Some(1), Some(10.0)), range(64, 640, Some(2), Some(10.0))];
-        assert_eq!(choose(PolicyKind::Dtr, &r, 64).expect("possible").evict, [2]);
+        assert_eq!(choose(PolicyKind::Dtr, &r, Beyond::default(), 64).expect("possible").evict, [2]);
         if let Some(c) = r[0].candidate.as_mut() {
             c.idle_ns = 1e9;
         }
-        assert_eq!(choose(PolicyKind::Dtr, &r, 64).expect("possible").evict, [1]);
+        assert_eq!(choose(PolicyKind::Dtr, &r, Beyond::default(), 64).expect("possible").evict, [1]);
     }
 
     #[test]
     fn upstream_ignores_a_storages_own_cost() {
         let r = [range(0, 64, Some(1), Some(1e9)), range(64, 64, Some(2), Some(1.0))];
-        assert_eq!(choose(PolicyKind::Upstream, &r, 64).expect("possible").evict, [1], "lowest address among equals");
-        assert_eq!(choose(PolicyKind::Dtr, &r, 64).expect("possible").evict, [2]);
+        assert_eq!(
+            choose(PolicyKind::Upstream, &r, Beyond::default(), 64).expect("possible").evict,
+            [1],
+            "lowest address among equals"
+        );
+        assert_eq!(choose(PolicyKind::Dtr, &r, Beyond::default(), 64).expect("possible").evict, [2]);
     }
 }

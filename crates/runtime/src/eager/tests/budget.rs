@@ -245,3 +245,23 @@ fn a_recording_replays_with_the_peak_of_the_run() {
     let tight = crate::simulate(&stream, PolicyKind::Window, Some(5 * UNIT)).expect("feasible");
     assert!(tight.peak_bytes <= 5 * UNIT && tight.recomputed_ops > 0, "{tight:?}");
 }
+
+#[test]
+fn what_can_go_is_found_among_thousands_that_cannot() {
+    let (large, count) = (64 * UNIT, 3000);
+    let c = cpu(budget(2 * large + (count + 8) * 64));
+    let _fixed: Vec<Handle> = (0..count).map(|i| put(&c, &ramp(1 + i % 16))).collect();
+    let w = c.put_as(&ramp(large / 4), Kind::Parameter).expect("open");
+    let first = tanh(&c, &w);
+    let want = value(&c, &first);
+    // A decision sees a third of them, another one each time; the one result is in the first.
+    for _ in 0..4 {
+        let second = exp(&c, &w);
+        c.sync().expect("the first goes");
+        drop(second);
+        assert_eq!(value(&c, &first), want);
+    }
+    let s = c.stats().expect("open");
+    assert!(s.evictions == 4 && s.decisions >= 4, "{s:?}");
+    c.verify().expect("consistent");
+}

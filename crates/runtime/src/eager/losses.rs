@@ -1,0 +1,400 @@
+//! What losing a storage would cost, remembered between decisions.
+//!
+//! The costs of a storage are those of its neighbourhood: its evicted ancestors, and the descendants that wait for it. They
+//! change where a storage nearby comes or goes, and with the queue. So they are worked out when a decision first asks, and
+//! kept until something next to it changes ([`Worker::unsettle`]) or until they are old: one look in [`FRESH_ONE_IN`]
+//! finds them so. What a decision takes then hardly grows with the number of storages; with few of them nothing is kept
+//! beyond a command. Idle times are never kept.
+
+use remat_types::SmallVec;
+
+use super::future::Use;
+use super::handle::TensorId;
+use super::table::{RecipeId, Slot, StorageId, Table};
+use super::worker::Worker;
+use crate::remat::Candidate;
+
+/// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
+const NEIGHBOURHOOD_MAX: usize = 256;
+
+/// And this far where something comes or goes: costs beyond are out of date until they are old.
+const UNSETTLED_MAX: usize = 64;
+
+/// Keeps a storage used this instant comparable.
+const STALE_FLOOR_NS: f64 = 1e3;
+
+/// Costs are kept for one command for each so many segments: as often as not, a decision works out so many anew.
+const FRESH_ONE_IN: usize = 64;
+
+/// Without a decision for so many commands, changes are no longer noted and all costs forgotten.
+const LIVE_COMMANDS: u64 = 1024;
+
+/// Storages that a recomputation in progress is about to need are looked for among so many.
+const UNDER_WAY_MAX: usize = 256;
+
+/// No queued command uses it.
+const NEVER: u64 = u64::MAX;
+
+/// What is remembered of a storage.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Holds before the command at this position.
+    until: u64,
+    /// Position of its next queued use.
+    next: u64,
+    own_ns: f64,
+    ancestors_ns: f64,
+    descendants_ns: f64,
+}
+
+const UNSEEN: Seen = Seen { until: 0, next: NEVER, own_ns: 0.0, ancestors_ns: 0.0, descendants_ns: 0.0 };
+
+/// See the module's note. Lists are by place in the table.
+#[derive(Default)]
+pub(super) struct Losses {
+    /// The position up to which changes are noted.
+    live_until: u64,
+    seen: Vec<Seen>,
+    /// How long costs are kept, in commands.
+    keep: u64,
+    decision: u64,
+    /// Twice the decision in which it was found out whether an evicted storage is needed, and one more if it is.
+    missed: Vec<u64>,
+    /// The decision in which the recomputation in progress was going to read it.
+    soon: Vec<u64>,
+    walk: u64,
+    /// The last walk that came by a storage, and a recipe.
+    walked: Vec<u64>,
+    walked_recipes: Vec<u64>,
+    /// What the commands and recomputations in progress have pinned or want, innermost last.
+    pub(super) under_way: Vec<StorageId>,
+}
+
+impl Losses {
+    /// A storage is used by a command that was not known, or is another one now.
+    pub(super) fn forget(&mut self, id: StorageId) {
+        if let Some(seen) = self.seen.get_mut(id.raw() as usize) {
+            seen.until = 0;
+        }
+    }
+
+    /// True at the first visit of a recipe in this walk.
+    fn visits(&mut self, r: RecipeId) -> bool {
+        std::mem::replace(&mut self.walked_recipes[r.raw() as usize], self.walk) != self.walk
+    }
+
+    /// What this decision knows of an evicted storage.
+    fn known(&self, id: StorageId) -> Option<bool> {
+        let known = self.missed[id.raw() as usize];
+        (known / 2 == self.decision).then_some(known % 2 == 1)
+    }
+
+    fn know(&mut self, id: StorageId, is_missed: bool) {
+        self.missed[id.raw() as usize] = self.decision * 2 + u64::from(is_missed);
+    }
+
+    /// True if an evicted storage will be made again: it is named or in use, or leads to one that is.
+    fn is_missed(&mut self, table: &Table, id: StorageId) -> bool {
+        if let Some(known) = self.known(id) {
+            return known;
+        }
+        self.walk += 1;
+        // With the place of whom each was reached from.
+        let mut all: SmallVec<[(StorageId, usize); 16]> = SmallVec::new();
+        all.push((id, 0));
+        let mut at = 0;
+        let found = loop {
+            let Some(&(id, _)) = all.get(at) else { break false };
+            let s = &table.storages[id];
+            if s.handles > 0 || s.wanted > 0 || s.pins > 0 || self.known(id) == Some(true) {
+                break true;
+            }
+            for y in s.readers.iter().flat_map(|r| table.recipes[*r].y.iter().flatten().copied()) {
+                let is_new = !table.is_resident(y) && self.known(y) != Some(false);
+                if is_new && std::mem::replace(&mut self.walked[y.raw() as usize], self.walk) != self.walk {
+                    all.push((y, at));
+                }
+            }
+            at += 1;
+        };
+        if !found {
+            all.iter().for_each(|(id, _)| self.know(*id, false));
+            return false;
+        }
+        while at > 0 {
+            self.know(all[at].0, true);
+            at = all[at].1;
+        }
+        self.know(id, true);
+        true
+    }
+}
+
+impl Worker {
+    fn notes_changes(&self) -> bool {
+        self.future.at() < self.losses.live_until
+    }
+
+    /// Notes a queued command by the tensors that it uses.
+    pub(super) fn note_uses(&mut self, x: &[(TensorId, Use)]) {
+        self.future.note(x);
+        if !self.notes_changes() {
+            return;
+        }
+        for (id, _) in x.iter().filter(|x| x.1 != Use::End) {
+            if let Some(Slot::Ready(s)) = self.table.tensors.get(id) {
+                self.losses.forget(s.storage);
+            }
+        }
+    }
+
+    /// A storage comes or goes: what was remembered of those around it no longer holds.
+    pub(super) fn unsettle(&mut self, id: StorageId) {
+        if !self.notes_changes() {
+            return;
+        }
+        let Worker { table, losses, .. } = self;
+        losses.forget(id);
+        losses.walked.resize(table.storages.slots().max(losses.walked.len()), 0);
+        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
+        for is_up in [true, false] {
+            losses.walk += 1;
+            let mut left = UNSETTLED_MAX;
+            stack.push(id);
+            while let Some(id) = stack.pop() {
+                let s = &table.storages[id];
+                let mut see = |n: StorageId| {
+                    losses.forget(n);
+                    let is_new = std::mem::replace(&mut losses.walked[n.raw() as usize], losses.walk) != losses.walk;
+                    if is_new && left > 0 && !table.is_resident(n) {
+                        left -= 1;
+                        stack.push(n);
+                    }
+                };
+                if is_up {
+                    s.recipe.iter().flat_map(|r| &table.recipes[r.0].x).for_each(|x| see(x.storage));
+                } else {
+                    s.readers.iter().flat_map(|r| table.recipes[*r].y.iter().flatten()).for_each(|y| see(*y));
+                }
+            }
+        }
+    }
+
+    /// A decision begins.
+    pub(super) fn begin_decision(&mut self) {
+        let was_live = self.notes_changes();
+        let (storages, recipes) = (self.table.storages.slots(), self.table.recipes.slots());
+        let l = &mut self.losses;
+        if !was_live {
+            l.seen.clear();
+        }
+        l.live_until = self.future.at() + LIVE_COMMANDS;
+        l.keep = (self.arena.segment_count() / FRESH_ONE_IN) as u64;
+        l.decision += 1;
+        l.seen.resize(storages.max(l.seen.len()), UNSEEN);
+        for list in [&mut l.missed, &mut l.soon, &mut l.walked] {
+            list.resize(storages.max(list.len()), 0);
+        }
+        l.walked_recipes.resize(recipes.max(l.walked_recipes.len()), 0);
+        self.mark_soon();
+    }
+
+    /// Marks what the recomputation in progress is about to read on its way.
+    fn mark_soon(&mut self) {
+        let Worker { table, losses, .. } = self;
+        losses.walk += 1;
+        let needed = losses.under_way.iter().rev().take(UNDER_WAY_MAX).filter(|id| !table.is_resident(**id));
+        let mut stack: SmallVec<[StorageId; 16]> = needed.copied().collect();
+        let mut left = UNDER_WAY_MAX;
+        while let Some(id) = stack.pop() {
+            if std::mem::replace(&mut losses.walked[id.raw() as usize], losses.walk) == losses.walk || left == 0 {
+                continue;
+            }
+            left -= 1;
+            let x = table.storages[id].recipe.map(|r| &table.recipes[r.0].x);
+            for x in x.into_iter().flatten() {
+                match table.is_resident(x.storage) {
+                    false => stack.push(x.storage),
+                    true => losses.soon[x.storage.raw() as usize] = losses.decision,
+                }
+            }
+        }
+    }
+
+    /// What losing a storage would cost, given what is evicted already.
+    pub(super) fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
+        let at = self.future.at();
+        let mut seen = self.losses.seen[id.raw() as usize];
+        if seen.until <= at || seen.next <= at {
+            seen = self.see(id)?;
+            self.losses.seen[id.raw() as usize] = seen;
+        }
+        let s = &self.table.storages[id];
+        let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
+        // What a recomputation in progress wants, or will on its way, is used next of all.
+        let is_next = s.wanted > 0 || self.losses.soon[id.raw() as usize] == self.losses.decision;
+        let ahead_ns = match seen.next {
+            _ if is_next => 0.0,
+            NEVER => self.future.queued_ns() + stale_ns,
+            next => self.future.until_ns(next),
+        };
+        // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
+        // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
+        let idle_ns = (ahead_ns.min(self.future.horizon_ns()) * stale_ns.max(STALE_FLOOR_NS)).sqrt();
+        let Seen { own_ns, ancestors_ns, descendants_ns, .. } = seen;
+        Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
+    }
+
+    /// Works the costs of a storage out.
+    fn see(&mut self, id: StorageId) -> Option<Seen> {
+        let s = &self.table.storages[id];
+        let own_ns = self.table.recipes[s.recipe?.0].cost_ns;
+        let next = s.tensors.iter().filter_map(|t| self.future.next_use(*t)).min();
+        let ancestors_ns = self.ancestors(id, next) - own_ns;
+        let descendants_ns = self.descendants(id);
+        // Not all at once: those of one time would be old at one time.
+        let spread = u64::from(id.raw().wrapping_mul(0x9e37_79b9) >> 16) % (self.losses.keep + 1);
+        let until = self.future.at() + 1 + self.losses.keep / 2 + spread;
+        Some(Seen { until, next: next.unwrap_or(NEVER), own_ns, ancestors_ns, descendants_ns })
+    }
+
+    /// Sum of the costs of a storage's recipe and of those of its ancestors that will be gone at its next use.
+    ///
+    /// What the queue ends before then is gone: the cotangent that the running command reads for the last time would
+    /// look like a cheap way back to what was made of it.
+    fn ancestors(&mut self, id: StorageId, next: Option<u64>) -> f64 {
+        self.losses.walk += 1;
+        let (mut cost, mut seen) = (0.0, 0);
+        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
+        stack.push(id);
+        while let Some(id) = stack.pop() {
+            let recipe = self.table.storages[id].recipe;
+            let Some((r, _)) = recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.losses.visits(r.0)) else {
+                continue;
+            };
+            seen += 1;
+            let recipe = &self.table.recipes[r];
+            cost += recipe.cost_ns;
+            stack.extend(recipe.x.iter().map(|x| x.storage).filter(|s| self.is_gone_by(*s, next)));
+        }
+        cost
+    }
+
+    /// True if a storage is evicted, or will be gone, unless something makes it again, when the command at a position
+    /// runs.
+    fn is_gone_by(&self, id: StorageId, at: Option<u64>) -> bool {
+        let s = &self.table.storages[id];
+        let ends = || s.tensors.iter().all(|t| self.future.ends_before(*t, at));
+        !s.is_resident() || (s.recipe.is_some() && !s.kept && ends())
+    }
+
+    /// Sum of the costs of the recipes of evicted descendants that something still needs.
+    fn descendants(&mut self, id: StorageId) -> f64 {
+        let Worker { table, losses, .. } = self;
+        // Looking for what is missed walks, too; recipes are visited by this one.
+        losses.walk += 1;
+        let walk = losses.walk;
+        let (mut cost, mut seen) = (0.0, 0);
+        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
+        stack.push(id);
+        while let Some(id) = stack.pop() {
+            for r in &table.storages[id].readers {
+                let recipe = &table.recipes[*r];
+                let evicted = recipe.y.iter().flatten().copied().filter(|s| !table.is_resident(*s));
+                let below: SmallVec<[StorageId; 2]> = evicted.filter(|s| losses.is_missed(table, *s)).collect();
+                let last = &mut losses.walked_recipes[r.raw() as usize];
+                if below.is_empty() || seen >= NEIGHBOURHOOD_MAX || std::mem::replace(last, walk) == walk {
+                    continue;
+                }
+                seen += 1;
+                cost += recipe.cost_ns;
+                stack.extend(below);
+            }
+        }
+        cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ops::pointwise::{Unary, UnaryFn};
+    use remat_types::{DType, Fact, Facts, smallvec};
+
+    use super::*;
+    use crate::device::Dry;
+    use crate::eager::Simulated;
+    use crate::options::DeviceOptions;
+    use crate::remat::StreamCommand;
+    use crate::report::Kind;
+
+    /// Two chains of four from one source: tensors 1 to 4 and 11 to 14.
+    fn chains() -> Simulated {
+        let options =
+            DeviceOptions { budget_bytes: Some(1 << 20), always_record: true, threads: 1, ..DeviceOptions::default() };
+        let mut w = Simulated::new(Box::new(Dry::new(1)), options).expect("opens");
+        w.put(0, 4096, Kind::Data).expect("fits");
+        for first in [1, 11] {
+            for i in first..first + 4 {
+                let x = if i == first { 0 } else { i - 1 };
+                let facts = Facts::from_iter([Fact::new(DType::U8, [4096])]);
+                w.apply(Unary { f: UnaryFn::Tanh }.into(), &[(x, false)], smallvec![i], facts).expect("runs");
+            }
+        }
+        w
+    }
+
+    /// Ancestors and descendants of all that are resident, in units of one's own cost.
+    fn costs(w: &mut Simulated) -> Vec<(u64, f64, f64)> {
+        w.0.begin_decision();
+        w.0.losses.keep = 1000;
+        let mut all = Vec::new();
+        for t in (1..5).chain(11..15) {
+            let Some(Slot::Ready(s)) = w.0.table.tensors.get(&TensorId(t)) else { continue };
+            let id = s.storage;
+            if w.0.table.is_resident(id) {
+                let c = w.0.candidate(id, 0).expect("it has a recipe");
+                all.push((t, c.ancestors_ns / c.own_ns, c.descendants_ns / c.own_ns));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn remembered_costs_follow_what_comes_and_goes_around_them() {
+        let mut w = chains();
+        let other = [(11, 0.0, 0.0), (12, 0.0, 0.0), (13, 0.0, 0.0), (14, 0.0, 0.0)];
+        let check = |w: &mut Simulated, first: &[(u64, f64, f64)], why: &str| {
+            let want: Vec<_> = first.iter().chain(&other).copied().collect();
+            assert_eq!(costs(w), want, "{why}");
+            w.0.losses.seen.clear();
+            assert_eq!(costs(w), want, "{why}, worked out anew");
+        };
+        check(&mut w, &[(1, 0.0, 0.0), (2, 0.0, 0.0), (3, 0.0, 0.0), (4, 0.0, 0.0)], "all are there");
+        w.drop_value(2).expect("there");
+        check(&mut w, &[(1, 0.0, 1.0), (3, 1.0, 0.0), (4, 0.0, 0.0)], "2 went");
+        w.drop_value(3).expect("there");
+        check(&mut w, &[(1, 0.0, 2.0), (4, 2.0, 0.0)], "3 went");
+        w.wait(2).expect("is made again");
+        check(&mut w, &[(1, 0.0, 0.0), (2, 0.0, 1.0), (4, 1.0, 0.0)], "2 is back");
+        w.delete(3).expect("there");
+        check(&mut w, &[(1, 0.0, 0.0), (2, 0.0, 0.0), (4, 1.0, 0.0)], "nobody waits for 3");
+    }
+
+    #[test]
+    fn a_queued_use_is_known_at_once() {
+        let mut w = chains();
+        costs(&mut w);
+        for id in [1, 3] {
+            w.foresee(&StreamCommand::Fetch { id });
+        }
+        w.advance(|w| w.wait(1)).expect("there");
+        let s = match w.0.table.tensors.get(&TensorId(3)) {
+            Some(Slot::Ready(s)) => s.storage,
+            _ => unreachable!("it was made"),
+        };
+        w.0.begin_decision();
+        w.0.losses.keep = 1000;
+        w.0.candidate(s, 0).expect("it has a recipe");
+        assert_eq!(w.0.losses.seen[s.raw() as usize].next, w.0.future.at() + 1, "the next command");
+    }
+}
