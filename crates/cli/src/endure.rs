@@ -143,12 +143,14 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let (s, seconds) = (bound.stats()?, begin.elapsed().as_secs_f64());
     crate::plan::print(&format!(
         "{steps} steps in {seconds:.0} s, {failed} failed as they should; losses and weights are the same bits\n\
-         peak {} of {} without a budget; {} ops ran again, {} plans, {} steps followed, {} abandoned\n",
+         peak {} of {} without a budget; {} ops ran again\n\
+         {} plans; {} steps followed to their end, {} went over to another plan, {} went on without one\n",
         show(s.peak_bytes),
         show(peak),
         s.recomputed_ops,
         s.steps_planned,
         s.steps_followed,
+        s.steps_switched,
         s.steps_abandoned,
     ))
 }

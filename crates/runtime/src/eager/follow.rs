@@ -14,7 +14,7 @@ use super::replay::Again;
 use super::table::{Input, RecipeId, StorageId};
 use super::worker::Worker;
 use crate::arena::{Block, padded};
-use crate::remat::foresight::{Action, Local, Remake};
+use crate::remat::foresight::{Action, Local, Remake, Script, Tape};
 
 /// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
 const SMALL_SHARE: usize = 64;
@@ -27,21 +27,17 @@ impl Worker {
         self.foresight.mode = Mode::Following(Followed { known, script, others, limit });
     }
 
-    /// Goes on with another plan in the middle of a step: what it does not hold by now goes.
-    pub(super) fn adopt(&mut self, known: usize, others: Vec<usize>) {
-        let Some(script) = self.foresight.book.known[known].script.clone() else { return };
-        let Some(limit) = self.arena.capacity().checked_sub(script.arena_bytes) else { return };
+    /// Goes on with another plan in the middle of a step: what it does not hold by now goes, and what it does stays. False
+    /// if there is no room for it.
+    pub(super) fn adopt(&mut self, known: usize, others: Vec<usize>) -> bool {
+        let Some(script) = self.foresight.book.known[known].script.clone() else { return false };
+        let Some(limit) = self.arena.capacity().checked_sub(script.arena_bytes) else { return false };
         let at = self.foresight.at;
-        let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
-        for action in script.before[..=at].iter().flatten() {
-            match action {
-                Action::Free(chain) => gone.extend_from_slice(chain),
-                Action::Remake(r) => gone.retain(|l| !r.at.iter().any(|made| made.0 == *l)),
-            }
-        }
+        let gone = gone_before(at, &script, &self.foresight.book.known[known].tape);
         self.foresight.mode = Mode::Following(Followed { known, script, others, limit });
         self.free(&gone);
         self.set_places(at);
+        true
     }
 
     /// Moves whatever the plan does not place out of its part of the arena.
@@ -117,7 +113,7 @@ impl Worker {
         }
         for (k, &event) in r.events.iter().enumerate() {
             let done = &self.foresight.book.known[known].tape.events[event].done;
-            let in_place = done.holds.first().copied().flatten().filter(|_| k > 0).map(usize::from);
+            let in_place = done.holds.first().copied().flatten().map(usize::from);
             let y = done.y.clone();
             let Some(recipe) = y.iter().find_map(|y| self.recipe_of(*y)) else { return };
             let x = self.table.recipes[recipe].x.clone();
@@ -125,7 +121,10 @@ impl Worker {
                 return;
             }
             let offsets = y.iter().map(|y| r.at.iter().find(|at| at.0 == *y).map(|at| limit + at.1)).collect();
-            let in_place = in_place.filter(|i| self.is_only_kept(&x, *i));
+            let in_place = match k {
+                0 => r.takes.filter(|i| self.may_give(&x, *i, &self.table.recipes[recipe].facts[0], 0)),
+                _ => in_place.filter(|i| self.is_only_kept(&x, *i)),
+            };
             let scratch_at = r.scratch_at.map(|at| limit + at);
             let again = Again { offsets, in_place, scratch_at, is_planned: true };
             // A failure is told by the command that needs the result.
@@ -146,6 +145,13 @@ impl Worker {
         s.handles == 0 && s.pins == 0 && s.wanted == 0 && s.recipe.is_some()
     }
 
+    /// True if an input can be made again and nothing but so many pins holds its bytes, so that a result may take them though
+    /// something may read it later.
+    fn may_give(&self, x: &[Input], i: usize, y: &Fact, pins: u32) -> bool {
+        let Some(s) = x.get(i).map(|s| &self.table.storages[s.storage]) else { return false };
+        s.pins == pins && s.wanted == 0 && s.recipe.is_some() && self.is_whole(x, i, y)
+    }
+
     /// Where the plan places output `j` of the running command.
     pub(super) fn planned_at(&self, j: usize) -> Option<usize> {
         let Mode::Following(f) = &self.foresight.mode else { return None };
@@ -155,12 +161,15 @@ impl Worker {
         places.at.iter().find(|p| p.0 == local).map(|p| f.limit + p.1)
     }
 
-    /// Takes a donation back where the plan counts on both, or where its input lies at a place of the plan's and the
-    /// result does not belong there; if there is room.
+    /// Has the output take the input that the plan says. Takes a donation back where the plan counts on both, or where its
+    /// input lies at a place of the plan's and the result does not belong there; if there is room.
     pub(super) fn keep_apart(&mut self, holds: &mut [Option<usize>], x: &[Input], y: &[Fact]) {
         let Mode::Following(f) = &self.foresight.mode else { return };
         let limit = f.limit;
-        if f.script.places.get(self.foresight.at).is_none_or(|p| p.in_place) {
+        let Some(places) = f.script.places.get(self.foresight.at).filter(|p| !p.in_place) else { return };
+        if let Some(i) = places.takes.filter(|i| self.may_give(x, *i, &y[0], 1)) {
+            holds[0] = Some(i);
+            self.has_evicted = true;
             return;
         }
         let y_local = &self.foresight.book.known[f.known].tape.events[self.foresight.at].done.y;
@@ -226,4 +235,25 @@ impl Worker {
         }
         self.end_places();
     }
+}
+
+/// What a script holds no longer when the command at a place runs.
+fn gone_before(at: usize, script: &Script, tape: &Tape) -> SmallVec<[Local; 8]> {
+    let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
+    let taken = |event: usize, takes: Option<usize>| takes.map(|i| tape.events[event].done.x[i]);
+    for e in 0..=at {
+        for action in &script.before[e] {
+            match action {
+                Action::Free(chain) => gone.extend_from_slice(chain),
+                Action::Remake(r) => {
+                    gone.retain(|l| !r.events.iter().any(|e| tape.events[*e].done.y.contains(l)));
+                    gone.extend(taken(r.events[0], r.takes));
+                }
+            }
+        }
+        if e < at {
+            gone.extend(taken(e, script.places[e].takes));
+        }
+    }
+    gone
 }

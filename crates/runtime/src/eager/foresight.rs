@@ -182,6 +182,7 @@ impl Worker {
             // What was let go right after the step before is gone by now.
             self.foresight.has_begun = true;
             self.foresight.begin.fixed_bytes = self.named_bytes();
+            self.choose_plan(&event);
             self.clear_above();
         }
         match &mut self.foresight.mode {
@@ -198,20 +199,42 @@ impl Worker {
         }
     }
 
+    /// Nothing of the step has run yet: of the plans that there are, the first whose step begins like it.
+    fn choose_plan(&mut self, event: &Event) {
+        let Mode::Following(f) = &self.foresight.mode else { return };
+        let at = self.foresight.at;
+        let events = |k: usize| &self.foresight.book.known[k].tape.events;
+        let before = &events(f.known)[..at];
+        let alike = |k: &usize| events(*k).get(..at) == Some(before) && events(*k).get(at) == Some(event);
+        if alike(&f.known) {
+            return;
+        }
+        let next: Vec<usize> = f.others.iter().copied().filter(alike).collect();
+        self.foresight.mode = Mode::Recording(before.to_vec());
+        if let Some((&known, others)) = next.split_first() {
+            self.follow(known, others.to_vec());
+        }
+    }
+
     /// The step is not the one that is followed: another known one, or a new one that begins alike.
     fn diverge(&mut self, event: Event) {
         let Mode::Following(f) = std::mem::take(&mut self.foresight.mode) else { return };
         let at = self.foresight.at;
         let mut events: Vec<Event> = self.foresight.book.known[f.known].tape.events[..at].to_vec();
         events.push(event);
-        self.stats.steps_abandoned += 1;
         let book = &self.foresight.book;
         let alike = |k: &usize| book.known[*k].tape.events.get(..=at).is_some_and(|e| *e == events[..]);
         let next = f.others.iter().copied().filter(alike).collect::<Vec<usize>>();
-        self.release_kept();
         self.foresight.mode = Mode::Recording(events);
-        if let Some((&known, others)) = next.split_first() {
-            self.adopt(known, others.to_vec());
+        let is_adopted = next.split_first().is_some_and(|(&known, others)| self.adopt(known, others.to_vec()));
+        if !is_adopted {
+            self.release_kept();
+        }
+        // Before anything ran there was nothing to abandon.
+        match is_adopted {
+            _ if !self.foresight.has_begun => {}
+            true => self.stats.steps_switched += 1,
+            false => self.stats.steps_abandoned += 1,
         }
     }
 
@@ -230,6 +253,7 @@ impl Worker {
         let y: SmallVec<[Local; 2]> = a.y.iter().map(|id| self.made(*id)).collect();
         let at = self.foresight.at;
         self.foresight.at += 1;
+        let may_take = self.overwritable(a, x);
         let Foresight { mode, book, .. } = &mut self.foresight;
         match mode {
             Mode::Idle => {}
@@ -243,9 +267,19 @@ impl Worker {
                 let Some(Event { done, .. }) = events.last_mut() else { return };
                 let scratch_bytes = if x.is_empty() { 0 } else { Self::scratch_bytes(&a.op, x, a.workspace_bytes) };
                 let holds = holds.iter().map(|h| h.and_then(|h| u8::try_from(h).ok())).collect();
-                *done = Done { x: std::mem::take(&mut done.x), y, holds, cost_ns, scratch_bytes, has_recipe };
+                *done = Done { x: std::mem::take(&mut done.x), y, holds, may_take, cost_ns, scratch_bytes, has_recipe };
             }
         }
+    }
+
+    /// While a step is recorded, the inputs whose bytes the one output of an op could take.
+    fn overwritable(&self, a: &Apply, x: &[Input]) -> SmallVec<[u8; 2]> {
+        let (Mode::Recording(events), [_]) = (&self.foresight.mode, &a.y[..]) else { return SmallVec::new() };
+        // The facts may have gone into the recipe by now.
+        let Some((dtype, shape)) = events.last().and_then(|e| e.types.last().cloned()) else { return SmallVec::new() };
+        let fact = Fact::new(dtype, shape);
+        let of_it = a.op.overwrite().iter().filter(|p| p.1 == 0 && p.0 < x.len()).map(|p| p.0);
+        of_it.filter(|i| self.is_whole(x, *i, &fact)).filter_map(|i| u8::try_from(i).ok()).collect()
     }
 
     /// Data was put.
@@ -279,10 +313,16 @@ impl Worker {
     /// A step ends and another begins.
     pub(super) fn end_of_step(&mut self) {
         let Some(budget) = self.budget.filter(|_| self.foresight.planning != Planning::Off) else { return };
+        if self.foresight.at == 0 && !self.foresight.is_idle() {
+            // Nothing lies between two marks.
+            return;
+        }
         let ns = self.backend.now_ns().saturating_sub(self.foresight.begin.now_ns);
         match std::mem::take(&mut self.foresight.mode) {
             Mode::Idle => {}
-            Mode::Recording(events) => self.learn(events, ns),
+            Mode::Recording(events) => {
+                self.learn(events, ns);
+            }
             Mode::Following(f) if self.foresight.at == self.foresight.book.known[f.known].tape.events.len() => {
                 self.stats.steps_followed += 1;
                 self.stats.planned_step_ns = f.script.time_ns;
@@ -292,7 +332,14 @@ impl Worker {
                 self.foresight.book.repeat(f.known, ns);
                 self.foresight.unknown = 0;
             }
-            Mode::Following(_) => self.stats.steps_abandoned += 1,
+            Mode::Following(f) => {
+                // It ends earlier than the one that it began like.
+                let events = self.foresight.book.known[f.known].tape.events[..self.foresight.at].to_vec();
+                match self.learn(events, ns) {
+                    true => self.stats.steps_switched += 1,
+                    false => self.stats.steps_abandoned += 1,
+                }
+            }
         }
         let evicted = self.stats.evictions != self.foresight.begin.evictions;
         self.release_kept();
@@ -303,20 +350,20 @@ impl Worker {
         self.begin_step(evicted);
     }
 
-    fn learn(&mut self, events: Vec<Event>, ns: u64) {
+    /// Notes a step as it was recorded. True if it is a known one.
+    fn learn(&mut self, events: Vec<Event>, ns: u64) -> bool {
         let mut locals = std::mem::take(&mut self.foresight.about);
         for (about, id) in locals.iter_mut().zip(&self.foresight.locals) {
             about.outlives = id.is_some_and(|id| self.table.storages[id].handles > 0);
         }
         let f = &mut self.foresight;
         let tape = Tape { events, locals, fixed_bytes: f.begin.fixed_bytes, staging_bytes: f.staging_most };
-        match f.book.learn(tape, ns) {
-            true => f.unknown = 0,
-            false => f.unknown += 1,
-        }
+        let is_known = f.book.learn(tape, ns);
+        f.unknown = if is_known { 0 } else { f.unknown + 1 };
         if f.unknown >= PATIENCE {
             f.pause = f.unknown.min(LONGEST_PAUSE);
         }
+        is_known
     }
 
     /// Forgets the names of the step.

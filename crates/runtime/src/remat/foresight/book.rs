@@ -16,8 +16,11 @@ use super::stated::state;
 use super::tape::Tape;
 use crate::options::Foresight;
 
-/// Steps that are remembered; shapes and branches that alternate need one each.
-const MOST_STEPS: usize = 4;
+/// Steps that are remembered; every shape of a batch needs one for each branch that a step may take.
+const MOST_STEPS: usize = 8;
+
+/// What a step that came next once counts for when it comes next to the same step again.
+const NEXT_DECAY: f64 = 0.75;
 
 /// Share of the time of the steps that were seen alike which the first plan for them may take, and each later one of
 /// the time of those since the one before. The planner's thread shares the cores with the steps: the first step that
@@ -52,8 +55,8 @@ pub(crate) struct Known {
     /// Time of the steps since it was planned last.
     since_ns: u64,
     last_used: u64,
-    /// The number of the step that came after it last.
-    next: Option<u64>,
+    /// The numbers of steps that came after it, and how often, the last times most.
+    next: Vec<(u64, f64)>,
     number: u64,
 }
 
@@ -99,7 +102,7 @@ impl Book {
             plan_at,
             since_ns: 0,
             last_used: 0,
-            next: None,
+            next: Vec::new(),
             number,
         };
         self.known.push(new);
@@ -118,17 +121,19 @@ impl Book {
         let number = k.number;
         self.last = Some(number);
         if let Some(before) = self.known.iter_mut().find(|k| Some(k.number) == last) {
-            before.next = Some(number);
+            before.precedes(number);
         }
     }
 
-    /// Steps with plans: the one that is expected, and then the one used last first.
+    /// Steps with plans in the order in which a step is taken for them, until a command says that it is another: those
+    /// that came next before, the more often the sooner, and then the others, the one used last first.
     pub(crate) fn candidates(&self) -> Vec<usize> {
         let last = self.known.iter().find(|k| Some(k.number) == self.last);
-        let expected = last.and_then(|k| k.next);
+        let weight = |k: usize| last.map_or(0.0, |l| l.weight_of(self.known[k].number));
         let mut with_plan: Vec<usize> = (0..self.known.len()).filter(|&k| self.known[k].script.is_some()).collect();
-        let is_not_expected = |k: usize| expected != Some(self.known[k].number);
-        with_plan.sort_by_key(|&k| (is_not_expected(k), std::cmp::Reverse(self.known[k].last_used)));
+        with_plan.sort_by(|&a, &b| {
+            weight(b).total_cmp(&weight(a)).then(self.known[b].last_used.cmp(&self.known[a].last_used))
+        });
         with_plan
     }
 
@@ -161,6 +166,21 @@ impl Book {
 }
 
 impl Known {
+    /// Another step came after this one.
+    fn precedes(&mut self, number: u64) {
+        self.next.iter_mut().for_each(|n| n.1 *= NEXT_DECAY);
+        match self.next.iter_mut().find(|n| n.0 == number) {
+            Some(n) => n.1 += 1.0,
+            None => self.next.push((number, 1.0)),
+        }
+        // Numbers of steps that were forgotten fade away.
+        self.next.retain(|n| n.1 > NEXT_DECAY.powi(2 * MOST_STEPS as i32));
+    }
+
+    fn weight_of(&self, number: u64) -> f64 {
+        self.next.iter().find(|n| n.0 == number).map_or(0.0, |n| n.1)
+    }
+
     fn begin(&mut self, planning: Foresight, budget: usize, figures: &mut Planned) {
         let limit = Duration::from_nanos(self.since_ns).mul_f64(SHARE);
         (self.plan_at, self.since_ns) = (self.seen.saturating_mul(2), 0);

@@ -1,11 +1,12 @@
 //! A schedule by command: what the worker does before each one, and where results go.
 
+use remat_graph::plan::problem::Op;
 use remat_graph::plan::schedule::{Schedule, Step};
 use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
 use super::stated::{Stated, name};
-use super::tape::{Local, Tape};
+use super::tape::{Done, Local, Tape};
 
 /// What is done before a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) struct Remake {
     /// (storage, offset)
     pub(crate) at: SmallVec<[(Local, usize); 2]>,
     pub(crate) scratch_at: Option<usize>,
+    /// The input of the first whose bytes its result takes.
+    pub(crate) takes: Option<usize>,
 }
 
 /// Where the results of a command go.
@@ -31,6 +34,8 @@ pub(crate) struct Places {
     /// (storage, offset)
     pub(crate) at: SmallVec<[(Local, usize); 2]>,
     pub(crate) scratch_at: Option<usize>,
+    /// The input whose bytes its result takes.
+    pub(crate) takes: Option<usize>,
     /// It works in place on what an operator's command before it made.
     pub(crate) in_place: bool,
 }
@@ -73,30 +78,31 @@ impl Script {
             planned: stated.root.iter().map(Option::is_some).collect(),
         };
         let locals = Locals::new(stated);
+        let mut resident = Resident::default();
         let (mut has_run, mut next, mut pending) = (vec![false; stated.parts.len()], 0, Vec::new());
         for step in &schedule.steps {
             match step {
                 Step::Compute { op, at, workspace_at } => {
                     let events = &stated.parts[*op].events;
-                    if events.is_empty() {
-                        continue;
-                    }
+                    let taken = resident.compute(&stated.problem.ops()[*op], at);
+                    let (Some(&first), Some(&last)) = (events.first(), events.last()) else { continue };
+                    let takes = taken.and_then(|x| locals.input(x, &tape.events[first].done));
                     let at = at.iter().filter_map(|&(s, at)| Some((*locals.root.get(&s)?, at as usize))).collect();
                     let scratch_at = workspace_at.map(|at| at as usize);
                     if std::mem::replace(&mut has_run[*op], true) {
-                        pending.push(Action::Remake(Remake { events: events.clone(), at, scratch_at }));
+                        pending.push(Action::Remake(Remake { events: events.clone(), at, scratch_at, takes }));
                         continue;
                     }
-                    let (&first, &last) = (events.first()?, events.last()?);
                     if first < next {
                         return None;
                     }
                     next = last + 1;
                     s.before[first].append(&mut pending);
-                    s.places[first] = Places { at, scratch_at, in_place: false };
+                    s.places[first] = Places { at, scratch_at, takes, in_place: false };
                     events[1..].iter().for_each(|&e| s.places[e].in_place = true);
                 }
                 Step::Free { storage } => {
+                    resident.0.remove(storage);
                     pending.extend(locals.chain.get(storage).map(|chain| Action::Free(chain.clone())));
                 }
                 Step::Spill { .. } | Step::Fetch { .. } => return None,
@@ -104,6 +110,21 @@ impl Script {
         }
         s.before[n].append(&mut pending);
         Some(s)
+    }
+}
+
+/// Offsets of the problem's storages that are there.
+#[derive(Default)]
+struct Resident(FxHashMap<usize, u64>);
+
+impl Resident {
+    /// Places what an operator makes. Returns the storage that it takes over: one that is there, where its output comes to lie.
+    fn compute(&mut self, op: &Op, at: &[(usize, u64)]) -> Option<usize> {
+        let taken = op.takes.iter().find(|(y, x)| self.0.get(x).is_some_and(|start| at.contains(&(*y, *start))));
+        let taken = taken.map(|t| t.1);
+        taken.map(|x| self.0.remove(&x));
+        self.0.extend(at.iter().copied());
+        taken
     }
 }
 
@@ -124,5 +145,11 @@ impl Locals {
             root.extend(r.map(|r| (storage, r)));
         }
         Locals { root, chain }
+    }
+
+    /// The input of a command that lies in a storage of the problem.
+    fn input(&self, storage: usize, done: &Done) -> Option<usize> {
+        let chain = self.chain.get(&storage)?;
+        done.may_take.iter().map(|i| usize::from(*i)).find(|i| chain.contains(&done.x[*i]))
     }
 }

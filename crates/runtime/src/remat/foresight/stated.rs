@@ -6,8 +6,11 @@
 //! what was there before count: a parameter that was overwritten cannot be read again.
 //!
 //! What has no recipe, or loses it in the step (gradients that are committed), is made once and stays until it was gone in
-//! the step that was recorded: no plan can free it. An op in place, of a tensor that nothing else reads, is one operator with the op before it; any
-//! other gets bytes of its own.
+//! the step that was recorded: no plan can free it. An op in place, of a tensor that nothing else reads, is one operator
+//! with the op before it if it reads nothing else that is planned. Where any other could work in place, the planner says
+//! whether it does (`may_take`).
+//!
+//! Commands that can fail need no word of their own: first executions keep their order, so that no update moves before one.
 
 use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, SpillRates};
 use remat_types::{Result, SmallVec};
@@ -178,6 +181,11 @@ impl<'t> Builder<'t> {
             return false;
         }
         let Some(root) = self.root[x as usize].map(name) else { return false };
+        // What it reads beside would have to be there together with what the operator reads, which may lie where its output does.
+        let is_beside = |l: &Local| self.is_planned(*l) && self.root[*l as usize].map(name).is_some_and(|n| n != root);
+        if d.x.iter().any(is_beside) {
+            return false;
+        }
         let inputs: Vec<String> = d.x.iter().filter_map(|&l| self.readable(l)).filter(|n| *n != root).collect();
         let Some((op, part)) = self.ops.last_mut().zip(self.parts.last_mut()) else { return false };
         let made_here = |n: &String| op.outputs.iter().any(|o| o.name == *n);
@@ -222,7 +230,7 @@ impl<'t> Builder<'t> {
                 }
                 None => {
                     self.root[y as usize] = Some(y);
-                    Bytes::Own(about.bytes as u64)
+                    self.own(d, about.bytes)
                 }
             };
             outputs.push(OutputSpec { name: name(y), bytes });
@@ -248,6 +256,17 @@ impl<'t> Builder<'t> {
             repeatable,
         });
         self.parts.push(Part { events: SmallVec::from_slice(&[i]) });
+    }
+
+    /// Bytes of an output's own, or of an input that it may take over.
+    fn own(&self, d: &Done, bytes: usize) -> Bytes {
+        let x = d.may_take.iter().map(|i| d.x[usize::from(*i)]);
+        let fits = |x: &Local| self.is_planned(*x) && !self.is_source[*x as usize];
+        let of: Vec<String> = x
+            .filter(|x| fits(x) && self.tape.locals[*x as usize].bytes == bytes)
+            .filter_map(|x| self.readable(x))
+            .collect();
+        if of.is_empty() { Bytes::Own(bytes as u64) } else { Bytes::OwnOr(bytes as u64, of) }
     }
 
     /// How the problem calls what a storage holds now, if it knows it.

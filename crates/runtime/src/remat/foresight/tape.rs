@@ -42,6 +42,8 @@ pub(crate) struct Done {
     pub(crate) y: SmallVec<[Local; 2]>,
     /// For each output, the input whose bytes it took.
     pub(crate) holds: SmallVec<[Option<u8>; 2]>,
+    /// The inputs whose bytes its one output could take, if they went.
+    pub(crate) may_take: SmallVec<[u8; 2]>,
     pub(crate) cost_ns: u64,
     /// Workspace and copies of strided inputs.
     pub(crate) scratch_bytes: usize,
