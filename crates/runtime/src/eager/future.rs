@@ -5,6 +5,8 @@
 //! what is queued the policy falls back to the past: time since the last use. Choices may so depend on how far the
 //! caller happened to be; values never do.
 
+use std::collections::VecDeque;
+
 use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
@@ -40,6 +42,10 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Future {
     known: FxHashMap<TensorId, Known>,
+    /// Until something first asks, uses with their positions as they were noted: a budget that does not bind should cost
+    /// no table.
+    unsorted: VecDeque<(u64, TensorId, Use)>,
+    is_sorted: bool,
     /// Position of the command that ran last.
     at: u64,
     /// Position of the last noted command.
@@ -53,13 +59,28 @@ impl Future {
         self.end += 1;
         let at = self.end;
         for &(id, how) in x {
-            let known = self.known.entry(id).or_default();
-            if how != Use::End && known.uses.last() != Some(&at) {
-                known.uses.push(at);
+            match self.is_sorted {
+                true => self.sort((at, id, how)),
+                false => self.unsorted.push_back((at, id, how)),
             }
-            if how != Use::Read {
-                known.ends_at = Some(at);
-            }
+        }
+    }
+
+    fn sort(&mut self, (at, id, how): (u64, TensorId, Use)) {
+        let known = self.known.entry(id).or_default();
+        if how != Use::End && known.uses.last() != Some(&at) {
+            known.uses.push(at);
+        }
+        if how != Use::Read {
+            known.ends_at = Some(at);
+        }
+    }
+
+    /// A decision is about to ask for uses.
+    pub(super) fn prepare(&mut self) {
+        self.is_sorted = true;
+        for noted in std::mem::take(&mut self.unsorted) {
+            self.sort(noted);
         }
     }
 
@@ -67,11 +88,15 @@ impl Future {
     pub(super) fn pass_over(&mut self, commands: usize) {
         self.end += commands as u64;
         self.known.clear();
+        self.unsorted.clear();
     }
 
     /// The next noted command runs now; the last one took `ns`.
     pub(super) fn advance(&mut self, ns: u64) {
         self.at += 1;
+        while self.unsorted.front().is_some_and(|noted| noted.0 <= self.at) {
+            self.unsorted.pop_front();
+        }
         self.mean_ns += MEAN_DECAY * (ns as f64 - self.mean_ns);
     }
 
@@ -82,7 +107,9 @@ impl Future {
 
     /// Forgets a deleted tensor.
     pub(super) fn forget(&mut self, id: TensorId) {
-        self.known.remove(&id);
+        if self.is_sorted {
+            self.known.remove(&id);
+        }
     }
 
     /// Position of the next queued command that uses a tensor.

@@ -68,13 +68,14 @@ impl Room {
 
 /// The best schedule found within the planner's time; `None` if no arena fits.
 pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
-    // Beyond the limit only to lay out what was found.
-    let fit = planner.fit(planner.until + planner.effort.time_limit.mul_f64(super::GRACE_SHARE));
+    // Beyond the limit only to lay out what was found. If nothing is, what is left of it goes to the smallest budget.
+    let grace = planner.effort.time_limit.mul_f64(super::GRACE_SHARE);
+    let (fit, first) = (planner.fit(planner.until + grace), planner.fit(planner.until - grace));
     let budget = planner.budget;
     let quick =
         |s: &State| Some(planner.lay(&s.sequence, budget, QUICK_SHARE)).filter(|l| l.layout.arena_bytes <= budget);
     let mut room = Room::new(budget);
-    let mut seeds = fit.all(budget).into_iter();
+    let mut seeds = first.all(budget).into_iter();
     let (mut start, mut found) = (seeds.next()?, Incumbent::default());
     for slice in 0.. {
         let limit = limit(planner, slice);
