@@ -115,6 +115,8 @@ struct Entry {
     marks_step: bool,
     outputs: usize,
     replan: Replan,
+    /// The plan in measured times, if a second one was made and the first is better.
+    kept: Option<PlanTimes>,
 }
 
 /// A plan under a budget is made twice: at first with estimated times, and once the calls have been timed, with those,
@@ -278,9 +280,10 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.observer = observer;
     }
 
-    /// What the planner promised for the form used last; `None` if it runs without a limit that binds.
+    /// What the planner promised for the form used last, in estimated times until the calls have been timed and in measured
+    /// ones after that; `None` if it runs without a limit that binds.
     pub fn plan_times(&self) -> Option<PlanTimes> {
-        self.entries.last().and_then(|e| e.executable.plan_times())
+        self.entries.last().and_then(Entry::plan_times)
     }
 
     /// Nanoseconds that the calls of the last run took.
@@ -409,7 +412,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let mut order: Vec<usize> = (0..states.len()).filter(|i| address(i).is_some()).collect();
         order.sort_by_key(address);
         let guards = Arc::new(guards);
-        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan })
+        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan, kept: None })
     }
 }
 
@@ -469,17 +472,35 @@ impl Entry {
             Replan::Running(thread) if !thread.is_finished() => Replan::Running(thread),
             Replan::Running(thread) => {
                 let times = self.executable.fastest_times();
-                if let Ok(Ok(new)) = thread.join()
-                    && new.predicted_ns(&times) < self.executable.predicted_ns(&times)
-                {
-                    new.observe(self.executable.observer());
-                    self.executable = Arc::new(new);
-                    self.op = OpRef::from_shared(self.executable.clone());
+                if let Ok(Ok(new)) = thread.join() {
+                    self.take_better(new, &times);
                 }
                 Replan::Done
             }
             Replan::Done => Replan::Done,
         };
+    }
+
+    fn take_better(&mut self, new: Executable, times: &[Option<u64>]) {
+        let planned_ns = self.executable.predicted_ns(times);
+        if new.predicted_ns(times) < planned_ns {
+            new.observe(self.executable.observer());
+            self.executable = Arc::new(new);
+            self.op = OpRef::from_shared(self.executable.clone());
+        } else {
+            self.kept = new.plan_times().map(|p| PlanTimes { planned_ns, ..p });
+        }
+    }
+
+    fn plan_times(&self) -> Option<PlanTimes> {
+        let first = self.executable.plan_times()?;
+        let f = self.executable.figures();
+        if f.recomputed_calls + f.spilled_bytes > 0 || !self.executable.is_timed() {
+            return Some(self.kept.unwrap_or(first));
+        }
+        // every call once, whatever the times: there is nothing that a plan could save
+        let ns = self.executable.predicted_ns(&self.executable.fastest_times());
+        Some(PlanTimes { planned_ns: ns, base_ns: ns, bound_ns: ns, stall_ns: 0 })
     }
 
     fn run(&self, channel: &Channel, x: &[&Tensor], site: CallSite) -> Result<Vec<Tensor>> {
