@@ -126,8 +126,8 @@ enum Replan {
     Done,
     /// The first plan runs; so many runs remain.
     After { runs: u32, options: ExecutableOptions },
-    /// The second plan is being made.
-    Running(JoinHandle<Result<Executable>>),
+    /// The second plan is being made, for these times.
+    Running(JoinHandle<Result<Executable>>, Vec<Option<u64>>),
 }
 
 /// Runs under the first plan: one warms caches, the others are timed.
@@ -462,18 +462,18 @@ impl Entry {
             Replan::After { runs: 0, options } => {
                 let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
                 let (node_ns, spill) = (self.executable.fastest_times(), self.executable.spills_to());
-                let options = ExecutableOptions { node_ns, spill: spill.or(options.spill.clone()), ..options };
+                let spill = spill.or(options.spill.clone());
+                let options = ExecutableOptions { node_ns: node_ns.clone(), spill, ..options };
                 let plan = move || Executable::with(graph, threads, &options);
                 // without another thread the first plan stays, which is as right
                 let thread = std::thread::Builder::new().name("remat-replan".into()).spawn(plan);
-                thread.map_or(Replan::Done, Replan::Running)
+                thread.map_or(Replan::Done, |t| Replan::Running(t, node_ns))
             }
             Replan::After { runs, options } => Replan::After { runs: runs - 1, options },
-            Replan::Running(thread) if !thread.is_finished() => Replan::Running(thread),
-            Replan::Running(thread) => {
-                let times = self.executable.fastest_times();
+            Replan::Running(thread, given) if !thread.is_finished() => Replan::Running(thread, given),
+            Replan::Running(thread, given) => {
                 if let Ok(Ok(new)) = thread.join() {
-                    self.take_better(new, &times);
+                    self.take_better(new, &given);
                 }
                 Replan::Done
             }
@@ -481,13 +481,15 @@ impl Entry {
         };
     }
 
-    fn take_better(&mut self, new: Executable, times: &[Option<u64>]) {
-        let planned_ns = self.executable.predicted_ns(times);
-        if new.predicted_ns(times) < planned_ns {
+    /// Takes over a plan that was made for the times `given`, if those of all runs say that it is better.
+    fn take_better(&mut self, new: Executable, given: &[Option<u64>]) {
+        let times = self.executable.fastest_times();
+        if new.predicted_ns(&times) < self.executable.predicted_ns(&times) {
             new.observe(self.executable.observer());
             self.executable = Arc::new(new);
             self.op = OpRef::from_shared(self.executable.clone());
         } else {
+            let planned_ns = self.executable.predicted_ns(given);
             self.kept = new.plan_times().map(|p| PlanTimes { planned_ns, ..p });
         }
     }
