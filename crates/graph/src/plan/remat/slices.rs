@@ -70,7 +70,7 @@ impl Room {
 pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
     // Beyond the limit only to lay out what was found. If nothing is, what is left of it goes to the smallest budget.
     let grace = planner.effort.time_limit.mul_f64(super::GRACE_SHARE);
-    let (fit, first) = (planner.fit(planner.until + grace), planner.fit(planner.until - grace));
+    let (fit, first) = (planner.fit(planner.until + grace), planner.fit(planner.until - 2 * grace));
     let budget = planner.budget;
     let quick =
         |s: &State| Some(planner.lay(&s.sequence, budget, QUICK_SHARE)).filter(|l| l.layout.arena_bytes <= budget);
