@@ -216,7 +216,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
             // SAFETY: the outputs of a run are a step apart in one row, or side by side in one image.
             unsafe {
                 let y = y.add(j * step);
-                *y = if accumulate { T::narrow(T::add((*y).widen(), value.widen())) } else { value };
+                *y = if accumulate { T::of(T::add((*y).widen(), value.widen())) } else { value };
             }
         }
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use crate::gemm::kernel as gemm;
-use crate::simd::{Isa, Simd, Wide};
+use crate::simd::{Isa, MulAdd, Simd, Wide};
 
 /// Columns of the widest panel: two vectors of sixteen.
 pub(super) const MAX_COLUMNS: usize = 32;
@@ -470,7 +470,7 @@ compiled_for!(avx512, "avx512f");
 macro_rules! table {
     ($module:ident, $vector:ty, $gemm:expr, [$($rows:literal)*]) => {
         ConvKernels {
-            lanes: <$vector as Simd>::LANES,
+            lanes: <$vector as MulAdd>::LANES,
             gemm: $gemm,
             pack: $module::pack::<$vector>,
             outer: &[$([$module::outer::<$vector, $rows, 1>, $module::outer::<$vector, $rows, 2>]),*],

@@ -71,7 +71,7 @@ impl Plan {
 
 /// Cuts C into `rows x columns` of tasks: enough for the threads if there is work enough, cutting the longer side first
 /// (a squarer task packs less per product).
-fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
+pub(super) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
     let muls = m.saturating_mul(n).saturating_mul(k);
     let wanted = if threads == 1 { 1 } else { (muls / TASK_MIN_MULS).clamp(1, threads * TASKS_PER_THREAD) };
     let most = [m.div_ceil(mr), n.div_ceil(nr)];
@@ -241,7 +241,7 @@ impl<T: GemmElement> Task<'_, T> {
                         for i in 0..rows.len() {
                             let row = std::slice::from_raw_parts_mut(c.add(i * self.ldc), valid);
                             for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {
-                                *y = if accumulate { T::narrow(T::add(y.widen(), x.widen())) } else { x };
+                                *y = if accumulate { T::of(T::add(y.widen(), x.widen())) } else { x };
                             }
                         }
                     }

@@ -1,7 +1,8 @@
 //! Micro-kernels: one `mr x nr` tile of C in registers, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::simd::{Isa, Simd, Wide};
+use super::GemmElement;
+use crate::simd::{Isa, LoadAs, MulAdd, Wide};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
@@ -34,19 +35,20 @@ pub(crate) type TileInPlace<T> = unsafe fn(
     accumulate: bool,
 );
 
-/// `y[i] = (accumulate ? y[i] : 0) + sum over p < k of x[p] * b[p * ldb + i]`, for `i < n`: rows of `b` added up.
+/// `y[i] = (accumulate ? y[i] : 0) + sum over p < k of x[p] * b[p * ldb + i]`, for `i < n`: rows of `b` added up, whose
+/// elements may be of a narrower type.
 ///
 /// # Safety
 /// The processor has the table's instruction set. Readable: `k` elements at `x` (`incx` apart), `n` at each
 /// `b + p * ldb`. Writable: `n` at `y`.
-pub(crate) type AddRows<T> =
-    unsafe fn(n: usize, k: usize, x: *const T, incx: isize, b: *const T, ldb: isize, y: *mut T, accumulate: bool);
+pub(crate) type AddRows<T, B> =
+    unsafe fn(n: usize, k: usize, x: *const T, incx: isize, b: *const B, ldb: isize, y: *mut T, accumulate: bool);
 
 /// `sum over p < k of x[p] * b[p]`, in a fixed order.
 ///
 /// # Safety
 /// The processor has the table's instruction set. Readable: `k` elements at `x` and at `b`.
-pub(crate) type Dot<T> = unsafe fn(k: usize, x: *const T, b: *const T) -> T;
+pub(crate) type Dot<T, B> = unsafe fn(k: usize, x: *const T, b: *const B) -> T;
 
 /// The kernels of one element type for one instruction set.
 pub struct Kernels<T: 'static> {
@@ -56,8 +58,8 @@ pub struct Kernels<T: 'static> {
     pub(crate) tiles: &'static [[Tile<T>; 2]],
     /// The same tiles of an A that is not packed.
     pub(crate) tiles_in_place: &'static [[TileInPlace<T>; 2]],
-    pub(crate) add_rows: AddRows<T>,
-    pub(crate) dot: Dot<T>,
+    pub(crate) add_rows: AddRows<T, T>,
+    pub(crate) dot: Dot<T, T>,
 }
 
 impl<T> Kernels<T> {
@@ -72,7 +74,7 @@ impl<T> Kernels<T> {
 }
 
 #[inline(always)]
-unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
+unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     kc: usize,
     mut a: *const V::Elem,
     a_step: [isize; 2],
@@ -119,11 +121,11 @@ unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
 const ADD_ROWS_VECTORS: usize = 8;
 
 #[inline(always)]
-unsafe fn add_rows_block<V: Simd, const NV: usize>(
+unsafe fn add_rows_block<V: LoadAs<B>, B, const NV: usize>(
     k: usize,
     x: *const V::Elem,
     incx: isize,
-    b: *const V::Elem,
+    b: *const B,
     ldb: isize,
     y: *mut V::Elem,
     accumulate: bool,
@@ -135,7 +137,7 @@ unsafe fn add_rows_block<V: Simd, const NV: usize>(
             let xp = V::splat(*x.offset(p * incx));
             let row = b.offset(p * ldb);
             for j in 0..NV {
-                acc[j] = xp.mul_add(V::load(row.add(j * V::LANES)), acc[j]);
+                acc[j] = xp.mul_add(V::load_as(row.add(j * V::LANES)), acc[j]);
             }
         }
         for j in 0..NV {
@@ -146,51 +148,49 @@ unsafe fn add_rows_block<V: Simd, const NV: usize>(
 }
 
 #[inline(always)]
-unsafe fn add_rows<V: Simd>(
+unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
     n: usize,
     k: usize,
     x: *const V::Elem,
     incx: isize,
-    b: *const V::Elem,
+    b: *const B,
     ldb: isize,
     y: *mut V::Elem,
     accumulate: bool,
-) where
-    V::Elem: std::ops::Add<Output = V::Elem> + std::ops::Mul<Output = V::Elem>,
-{
+) {
     // SAFETY: the caller keeps the contract of `AddRows`; each block stays within the first `n` columns.
     unsafe {
         let mut j = 0;
         while j + ADD_ROWS_VECTORS * V::LANES <= n {
-            add_rows_block::<V, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+            add_rows_block::<V, B, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
             j += ADD_ROWS_VECTORS * V::LANES;
         }
         while j + V::LANES <= n {
-            add_rows_block::<V, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+            add_rows_block::<V, B, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
             j += V::LANES;
         }
         while j < n {
             // One lane of a splat, so that a tail column rounds as the others do.
             let mut acc = V::splat(V::Elem::default());
             for p in 0..k as isize {
-                acc = V::splat(*x.offset(p * incx)).mul_add(V::splat(*b.offset(p * ldb + j as isize)), acc);
+                acc = V::splat(*x.offset(p * incx)).mul_add(V::splat((*b.offset(p * ldb + j as isize)).widen()), acc);
             }
             let sum = first_lane(acc);
-            *y.add(j) = if accumulate { *y.add(j) + sum } else { sum };
+            *y.add(j) = if accumulate { B::add(*y.add(j), sum) } else { sum };
             j += 1;
         }
     }
 }
 
 #[inline(always)]
-unsafe fn first_lane<V: Simd>(v: V) -> V::Elem {
+unsafe fn first_lane<V: MulAdd>(v: V) -> V::Elem {
     // SAFETY: same contract.
     unsafe { lanes_of(v)[0] }
 }
 
 /// The lanes of `v`, then defaults.
 #[inline(always)]
-unsafe fn lanes_of<V: Simd>(v: V) -> [V::Elem; MAX_LANES] {
+unsafe fn lanes_of<V: MulAdd>(v: V) -> [V::Elem; MAX_LANES] {
     let mut out = [V::Elem::default(); MAX_LANES];
     // SAFETY: no vector has more than `MAX_LANES` lanes; the caller says that the instruction set is there.
     unsafe { v.store(out.as_mut_ptr()) };
@@ -201,10 +201,7 @@ unsafe fn lanes_of<V: Simd>(v: V) -> [V::Elem; MAX_LANES] {
 const MAX_LANES: usize = 16;
 
 #[inline(always)]
-unsafe fn dot<V: Simd>(k: usize, x: *const V::Elem, b: *const V::Elem) -> V::Elem
-where
-    V::Elem: std::ops::Add<Output = V::Elem> + std::ops::Mul<Output = V::Elem>,
-{
+unsafe fn dot<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(k: usize, x: *const V::Elem, b: *const B) -> V::Elem {
     const CHAINS: usize = 8;
     // SAFETY: the caller says that `k` elements are readable at `x` and `b`; every offset is below `k`.
     unsafe {
@@ -214,12 +211,12 @@ where
         while p + CHAINS * V::LANES <= k {
             for c in 0..CHAINS {
                 let at = p + c * V::LANES;
-                acc[c] = V::load(x.add(at)).mul_add(V::load(b.add(at)), acc[c]);
+                acc[c] = V::load(x.add(at)).mul_add(V::load_as(b.add(at)), acc[c]);
             }
             p += CHAINS * V::LANES;
         }
         while p + V::LANES <= k {
-            acc[0] = V::load(x.add(p)).mul_add(V::load(b.add(p)), acc[0]);
+            acc[0] = V::load(x.add(p)).mul_add(V::load_as(b.add(p)), acc[0]);
             p += V::LANES;
         }
         let mut all = zero;
@@ -229,10 +226,10 @@ where
         let lanes = lanes_of(all);
         let mut sum = V::Elem::default();
         for lane in &lanes[..V::LANES] {
-            sum = sum + *lane;
+            sum = B::add(sum, *lane);
         }
         while p < k {
-            sum = sum + *x.add(p) * *b.add(p);
+            sum = B::mul_add(*x.add(p), (*b.add(p)).widen(), sum);
             p += 1;
         }
         sum
@@ -242,11 +239,11 @@ where
 /// Wraps the three kernels in functions compiled for an instruction set.
 macro_rules! compiled_for {
     ($module:ident $(, $features:literal)?) => {
-        mod $module {
-            use super::Simd;
-            use std::ops::{Add, Mul};
+        #[allow(dead_code, reason = "some instruction sets are there for some of the kernels")]
+        pub(super) mod $module {
+            use super::{GemmElement, LoadAs, MulAdd};
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
+            pub(crate) unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
                 kc: usize,
                 a: *const V::Elem,
                 b: *const V::Elem,
@@ -259,7 +256,7 @@ macro_rules! compiled_for {
                 unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, ldb, c, ldc, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn tile_in_place<V: Simd, const MR: usize, const NV: usize>(
+            pub(crate) unsafe fn tile_in_place<V: MulAdd, const MR: usize, const NV: usize>(
                 kc: usize,
                 a: *const V::Elem,
                 a_step: [isize; 2],
@@ -273,28 +270,27 @@ macro_rules! compiled_for {
                 unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn add_rows<V: Simd>(
+            pub(crate) unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
                 n: usize,
                 k: usize,
                 x: *const V::Elem,
                 incx: isize,
-                b: *const V::Elem,
+                b: *const B,
                 ldb: isize,
                 y: *mut V::Elem,
                 accumulate: bool,
-            ) where
-                V::Elem: Add<Output = V::Elem> + Mul<Output = V::Elem>,
-            {
+            ) {
                 // SAFETY: same contract.
-                unsafe { super::add_rows::<V>(n, k, x, incx, b, ldb, y, accumulate) }
+                unsafe { super::add_rows::<V, B>(n, k, x, incx, b, ldb, y, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn dot<V: Simd>(k: usize, x: *const V::Elem, b: *const V::Elem) -> V::Elem
-            where
-                V::Elem: Add<Output = V::Elem> + Mul<Output = V::Elem>,
-            {
+            pub(crate) unsafe fn dot<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
+                k: usize,
+                x: *const V::Elem,
+                b: *const B,
+            ) -> V::Elem {
                 // SAFETY: same contract.
-                unsafe { super::dot::<V>(k, x, b) }
+                unsafe { super::dot::<V, B>(k, x, b) }
             }
         }
     };
@@ -305,18 +301,30 @@ compiled_for!(portable);
 compiled_for!(avx2, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
 compiled_for!(avx512, "avx512f");
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx2_f16c, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx512_vnni, "avx512f,avx512vnni");
 
-/// A table of kernels: the module, the vector type, and the row counts from 1 to the full tile's.
+/// The tiles of a table: the module, the vector type, and the row counts from 1 to the full tile's.
+macro_rules! tiles {
+    ($module:ident, $vector:ty, [$($mr:literal)*]) => {
+        &[$([$module::tile::<$vector, $mr, 1>, $module::tile::<$vector, $mr, 2>]),*]
+    };
+}
+pub(super) use tiles;
+
+/// A table of kernels: the module, the vector type, and the row counts.
 macro_rules! table {
     ($module:ident, $vector:ty, [$($mr:literal)*]) => {
         &Kernels {
-            lanes: <$vector as Simd>::LANES,
-            tiles: &[$([$module::tile::<$vector, $mr, 1>, $module::tile::<$vector, $mr, 2>]),*],
+            lanes: <$vector as MulAdd>::LANES,
+            tiles: tiles!($module, $vector, [$($mr)*]),
             tiles_in_place: &[
                 $([$module::tile_in_place::<$vector, $mr, 1>, $module::tile_in_place::<$vector, $mr, 2>]),*
             ],
-            add_rows: $module::add_rows::<$vector>,
-            dot: $module::dot::<$vector>,
+            add_rows: $module::add_rows::<$vector, _>,
+            dot: $module::dot::<$vector, _>,
         }
     };
 }
