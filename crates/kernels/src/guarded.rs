@@ -164,7 +164,7 @@ fn products_of_narrow_types_stay_within_their_operands() {
     narrow_products::<bf16, f32>(|i| bf16::from_f32(part(i)));
     narrow_products::<i8, i8>(|i| i as i8);
     narrow_products::<u8, i32>(|i| i as u8);
-    narrow_products::<i16, i16>(|i| i as i16 * 63);
+    narrow_products::<i16, i16>(|i| (i as i16).wrapping_mul(63));
 }
 
 #[test]

@@ -59,23 +59,27 @@ impl Isa {
 pub(crate) trait MulAdd: Copy {
     type Elem: Copy + Default + 'static;
     const LANES: usize;
+    /// Steps of `k` in a round of the loop of a tile. Where a processor takes no more instructions than half of what it
+    /// could, as one does whose other hardware thread is busy, it is the loop's own that keep multiply-adds waiting.
+    const UNROLLED: usize = 4;
     unsafe fn splat(x: Self::Elem) -> Self;
     unsafe fn load(p: *const Self::Elem) -> Self;
     unsafe fn store(self, p: *mut Self::Elem);
     /// `self * b + c`
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
-    /// Asks for the cache line of `p`, which may be any address.
-    #[inline(always)]
-    unsafe fn prefetch(p: *const Self::Elem) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch never faults, and every processor of this architecture has it.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = p;
+}
+
+/// Asks for the cache line of `p`, which may be any address.
+#[inline(always)]
+pub(crate) fn prefetch<T>(p: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, and every processor of this architecture has it.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
 }
 
 /// A vector of floats.

@@ -173,10 +173,10 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                     unsafe {
                         if contiguous && count == 1 && valid == width {
                             let y = dst.add(self.place(&runs[0], true, out + rows.start));
-                            tile(depth, w.as_ptr(), x.as_ptr(), width, y, self.dst_channel(), first > 0);
+                            tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0);
                         } else {
                             let mut buffer = [T::default(); MAX_TILE];
-                            tile(depth, w.as_ptr(), x.as_ptr(), width, buffer.as_mut_ptr(), width, false);
+                            tile(depth, w.as_ptr(), x.as_ptr(), buffer.as_mut_ptr(), width, false);
                             for (i, row) in buffer.chunks_exact(width).take(rows.len()).enumerate() {
                                 for run in &runs[..count] {
                                     let y = dst.add(self.place(run, contiguous, out + rows.start + i));

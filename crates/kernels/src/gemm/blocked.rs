@@ -22,6 +22,8 @@ const B_BLOCK_BYTES: usize = 1 << 20;
 const TASK_MIN_MULS: usize = 1 << 17;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
 const TASKS_PER_THREAD: usize = 3;
+/// Fewest rows or columns of a task when there is one for each thread: each packs its A and B for itself.
+const TASK_MIN_SIDE: usize = 384;
 /// Elements from the first to the last of an operand that is read where it is: both then stay in the first caches, and
 /// packing them would cost as much as it saves.
 const IN_PLACE_ELEMS: usize = 1 << 13;
@@ -80,7 +82,8 @@ pub(super) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: 
         let side = [m / grid[0], n / grid[1]];
         let axis = usize::from(side[1] >= side[0]);
         let axis = if grid[axis] < most[axis] { axis } else { 1 - axis };
-        if grid[axis] >= most[axis] {
+        let is_short = [m, n][axis] / (grid[axis] + 1) < TASK_MIN_SIDE;
+        if grid[axis] >= most[axis] || (is_short && grid[0] * grid[1] >= threads) {
             break;
         }
         grid[axis] += 1;
@@ -233,11 +236,11 @@ impl<T: GemmElement> Task<'_, T> {
                 unsafe {
                     let c = c.add(rows.start * self.ldc + j);
                     if valid == width {
-                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), width, c, self.ldc, accumulate);
+                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), c, self.ldc, accumulate);
                     } else {
                         let mut buffer = [T::default(); MAX_TILE];
                         debug_assert!(rows.len() * width <= kernel::MAX_TILE);
-                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), width, buffer.as_mut_ptr(), width, false);
+                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), buffer.as_mut_ptr(), width, false);
                         for i in 0..rows.len() {
                             let row = std::slice::from_raw_parts_mut(c.add(i * self.ldc), valid);
                             for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {

@@ -2,28 +2,28 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use crate::simd::{Isa, LoadAs, MulAdd, Wide};
+use crate::simd::{Isa, LoadAs, MulAdd, Wide, prefetch};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
 /// Elements of the largest tile of any table: 14 x 32 floats (AVX-512).
 pub(crate) const MAX_TILE: usize = MAX_MR * 32;
 
-/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < kc of a[p * mr + i] * b[p * ldb + j]` for one tile.
+/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < kc of a[p * mr + i] * b[p * nr + j]` for one tile.
 ///
 /// The products are added in the order of `p` to a register that starts at zero, and `c` is added last: the result of an
 /// element depends neither on the tile's size nor on the element's place in it.
 ///
 /// # Safety
-/// The processor has the table's instruction set. Readable: `kc * mr` elements at `a`, `nr` at `b + p * ldb` for each
-/// `p`. Writable (and readable): `nr` elements at `c + i * ldc` for each row `i`.
-pub(crate) type Tile<T> =
-    unsafe fn(kc: usize, a: *const T, b: *const T, ldb: usize, c: *mut T, ldc: usize, accumulate: bool);
+/// The processor has the table's instruction set. Readable: `kc * mr` elements at `a`, `kc * nr` at `b`. Writable (and
+/// readable): `nr` elements at `c + i * ldc` for each row `i`.
+pub(crate) type Tile<T> = unsafe fn(kc: usize, a: *const T, b: *const T, c: *mut T, ldc: usize, accumulate: bool);
 
-/// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`: an operand that is not packed.
+/// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`, and `b[p * ldb + j]`: operands that
+/// are not packed.
 ///
 /// # Safety
-/// As [`Tile`]; readable are those elements of `a`.
+/// As [`Tile`]; readable are those elements.
 pub(crate) type TileInPlace<T> = unsafe fn(
     kc: usize,
     a: *const T,
@@ -73,6 +73,32 @@ impl<T> Kernels<T> {
     }
 }
 
+/// `acc[i][j] += a[i * a_row] * b[j]`, in vectors of `b`.
+///
+/// # Safety
+/// The processor has the instruction set of `V`; those elements of `a` and `NV` vectors at `b` are readable.
+#[inline(always)]
+unsafe fn step<V: MulAdd, const MR: usize, const NV: usize>(
+    a: *const V::Elem,
+    a_row: isize,
+    b: *const V::Elem,
+    acc: &mut [[V; NV]; MR],
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let mut row = [V::splat(V::Elem::default()); NV];
+        for j in 0..NV {
+            row[j] = V::load(b.add(j * V::LANES));
+        }
+        for i in 0..MR {
+            let x = V::splat(*a.offset(i as isize * a_row));
+            for j in 0..NV {
+                acc[i][j] = x.mul_add(row[j], acc[i][j]);
+            }
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     kc: usize,
@@ -90,23 +116,24 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
         let mut acc = [[zero; NV]; MR];
         // C is needed at the end, and comes from far away: a miss there would cost as much as a fifth of the loop.
         for i in 0..MR {
-            V::prefetch(c.wrapping_add(i * ldc));
-            V::prefetch(c.wrapping_add(i * ldc + NV * V::LANES - 1));
+            prefetch(c.wrapping_add(i * ldc));
+            prefetch(c.wrapping_add(i * ldc + NV * V::LANES - 1));
         }
-        for _ in 0..kc {
-            let mut row = [zero; NV];
-            for j in 0..NV {
-                row[j] = V::load(b.add(j * V::LANES));
-            }
-            for i in 0..MR {
-                let x = V::splat(*a.offset(i as isize * a_step[0]));
-                for j in 0..NV {
-                    acc[i][j] = x.mul_add(row[j], acc[i][j]);
-                }
+        let mut left = kc;
+        while left >= V::UNROLLED {
+            for u in 0..V::UNROLLED {
+                step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }
             // The last step may lead out of the allocation of what is not packed; it is never read from there.
+            a = a.wrapping_offset(V::UNROLLED as isize * a_step[1]);
+            b = b.wrapping_add(V::UNROLLED * ldb);
+            left -= V::UNROLLED;
+        }
+        while left > 0 {
+            step(a, a_step[0], b, &mut acc);
             a = a.wrapping_offset(a_step[1]);
             b = b.wrapping_add(ldb);
+            left -= 1;
         }
         for i in 0..MR {
             for j in 0..NV {
@@ -247,13 +274,12 @@ macro_rules! compiled_for {
                 kc: usize,
                 a: *const V::Elem,
                 b: *const V::Elem,
-                ldb: usize,
                 c: *mut V::Elem,
                 ldc: usize,
                 accumulate: bool,
             ) {
                 // SAFETY: same contract.
-                unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, ldb, c, ldc, accumulate) }
+                unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, NV * V::LANES, c, ldc, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
             pub(crate) unsafe fn tile_in_place<V: MulAdd, const MR: usize, const NV: usize>(

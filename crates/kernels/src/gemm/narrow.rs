@@ -25,10 +25,10 @@ pub(super) use kernel::{half_kernels, integer_kernels};
 
 /// Bytes of a packed block of A, as in `blocked`.
 const A_BLOCK_BYTES: usize = 160 << 10;
-/// Bytes of a packed block of B: half of that in `blocked`, for the sums beside it.
-const B_BLOCK_BYTES: usize = 480 << 10;
-/// Bytes of the sums of a block of columns. With the blocks of A and B a lane takes as much as one of `blocked`.
-const SUMS_BYTES: usize = 640 << 10;
+/// Bytes of a packed block of B, as in `blocked`.
+const B_BLOCK_BYTES: usize = 1 << 20;
+/// Bytes of the sums of a block of columns: B is packed once for as many rows, and A once for as many columns.
+const SUMS_BYTES: usize = 5 << 18;
 
 /// Sizes of a product and how it is cut. A pure function of the sizes, the thread count and the instruction set.
 #[derive(Clone, Copy, Debug)]
@@ -186,7 +186,7 @@ impl<T: GemmElement> Task<'_, T> {
                 let tile = self.kernels.tiles[rows.len() - 1][width / lanes - 1];
                 let sums = &mut sums[rows.start * nr..rows.end * nr];
                 // SAFETY: the panels have `depth * rows` and `depth * width` elements, and the sums rows of `nr >= width`.
-                unsafe { tile(depth, a_panel.as_ptr(), b_panel.as_ptr(), width, sums.as_mut_ptr(), nr, !step.first) };
+                unsafe { tile(depth, a_panel.as_ptr(), b_panel.as_ptr(), sums.as_mut_ptr(), nr, !step.first) };
             }
             if step.last {
                 // SAFETY: rows `from .. from + mc`, columns `j .. j + valid` of the rectangle.

@@ -120,6 +120,8 @@ mod x86 {
             impl MulAdd for $name {
                 type Elem = Wrapping<i32>;
                 const LANES: usize = $lanes;
+                // of several steps the compiler adds the products first, and runs out of registers
+                const UNROLLED: usize = 1;
                 #[inline(always)]
                 unsafe fn splat(x: Wrapping<i32>) -> Self {
                     // SAFETY: the caller says that the processor has the instruction set.

@@ -7,6 +7,7 @@ use super::NarrowKernels;
 use crate::gemm::pack::transpose_into;
 use crate::gemm::{GemmElement, View};
 use crate::pool::part_range;
+use crate::simd::prefetch;
 
 /// Packs `rows` x `kc` elements of A as row panels `[depth][mr_i]`, as [`crate::gemm::pack::pack_a`].
 ///
@@ -42,12 +43,55 @@ pub(super) unsafe fn pack_b<T: GemmElement>(
     out: &mut [T::Sum],
 ) {
     let depth = kc.div_ceil(kernels.depth);
+    if b.col_stride == 1 {
+        for start in (0..cols).step_by(PANELS * kernels.nr()) {
+            // SAFETY: columns from `start` on.
+            unsafe { convert_panels(b.shifted(0, start), kc, cols - start, kernels, &mut out[start * depth..]) };
+        }
+        return;
+    }
     for start in (0..cols).step_by(kernels.nr()) {
         let valid = kernels.nr().min(cols - start);
         let from = Across { src: b.at(0, start), outer: b.col_stride, inner: b.row_stride, room: cols - start };
         let width = valid.next_multiple_of(kernels.lanes);
         // SAFETY: columns `start .. start + valid` are below `cols`.
         unsafe { from.pack(valid, kc, width, kernels, &mut out[start * depth..]) };
+    }
+}
+
+/// Panels of B that are converted at a time, and rows from the one that is read to the one that is asked for, as in
+/// [`crate::gemm::pack`].
+const PANELS: usize = 4;
+const ROWS_AHEAD: usize = 8;
+
+/// Converts up to [`PANELS`] panels of B, the last of which may be narrower, a step of `k` at a time.
+///
+/// # Safety
+/// As [`pack_b`], and rows of `b` are contiguous.
+unsafe fn convert_panels<T: GemmElement>(
+    b: View<T>,
+    kc: usize,
+    cols: usize,
+    kernels: &NarrowKernels<T>,
+    out: &mut [T::Sum],
+) {
+    let (nr, depth) = (kernels.nr(), kc.div_ceil(kernels.depth));
+    let some = cols.min(PANELS * nr);
+    for (q, p) in (0..kc).step_by(kernels.depth).enumerate() {
+        let steps = kernels.depth.min(kc - p);
+        for start in (0..some).step_by(nr) {
+            let valid = nr.min(some - start);
+            let width = valid.next_multiple_of(kernels.lanes);
+            let out = &mut out[start * depth + q * width..][..width];
+            for step in 0..steps {
+                prefetch(b.at(p + ROWS_AHEAD + step, start));
+            }
+            // SAFETY: steps `p ..` of columns `start .. start + valid`, and more if there are; `width` is writable.
+            unsafe {
+                (kernels.across)(valid, b.at(p, start), b.row_stride, steps, width.min(cols - start), out.as_mut_ptr());
+            }
+            out[valid..].fill(T::Sum::default());
+        }
     }
 }
 
@@ -64,6 +108,9 @@ struct Across<T> {
 const MAX_WIDTH: usize = 32;
 /// Elements along `k` that are converted at a time; with [`MAX_WIDTH`] rows 8 KiB, in the first cache.
 const ALONG: usize = 64;
+
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 
 impl<T: GemmElement> Across<T> {
     /// Packs `kc` steps of `valid` elements at the beginning of `out`, with zeros up to `width`. What comes after may be
@@ -119,6 +166,10 @@ impl<T: GemmElement> Across<T> {
             let steps = ALONG.min(kc - p);
             for (i, row) in rows.chunks_exact_mut(ALONG).take(valid).enumerate() {
                 let src = self.src.wrapping_offset(i as isize * self.outer + p as isize * self.inner);
+                // the row of the next panel, most often: it lies in another page, where no processor looks ahead
+                for line in (0..ALONG * size_of::<T>()).step_by(LINE_BYTES) {
+                    prefetch(src.wrapping_offset(valid as isize * self.outer).wrapping_byte_add(line));
+                }
                 // SAFETY: `steps` elements of row `i`, from step `p` on.
                 unsafe { self.convert_row(src, steps, kernels, row) };
             }

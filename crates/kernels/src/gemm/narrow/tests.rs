@@ -112,7 +112,7 @@ proptest! {
 
 #[test]
 fn larger_sizes_cross_every_block_boundary() {
-    for sizes in [[330, 500, 270], [7, 1000, 600], [700, 33, 513], [160, 40, 1100]] {
+    for sizes in [[330, 1050, 270], [7, 1100, 600], [700, 33, 513], [160, 40, 1100]] {
         for stores in [[Store::Rows, Store::Rows], [Store::Cols, Store::Cols], [Store::Gaps, Store::Reversed]] {
             check_all(Case { sizes, stores, gap: 1, threads: 2, accumulate: sizes[0] == 7 });
         }
@@ -121,11 +121,11 @@ fn larger_sizes_cross_every_block_boundary() {
 
 #[test]
 fn rows_and_columns_of_any_stride() {
-    for (m, n) in [(1, 1), (1, 77), (77, 1), (1, 1000), (1000, 1)] {
-        for k in [3, 700] {
+    for (m, n) in [(1, 1), (1, 77), (77, 1), (1, 300), (300, 1)] {
+        for k in [3, 600] {
             for a in STORES {
                 for b in STORES {
-                    check_all(Case { sizes: [m, n, k], stores: [a, b], gap: 1, threads: 2, accumulate: k == 700 });
+                    check_all(Case { sizes: [m, n, k], stores: [a, b], gap: 1, threads: 2, accumulate: k == 600 });
                 }
             }
         }
@@ -193,8 +193,8 @@ fn a_long_sum_is_rounded_once() {
 fn workspace_is_modest() {
     for (m, n, k) in [(4096, 4096, 4096), (16, 1 << 20, 64), (1 << 20, 16, 1024), (64, 64, 1 << 20), (4096, 4096, 64)] {
         for threads in [1, 2, 16] {
-            assert!(gemm_workspace_bytes::<f16>(m, n, k, threads) <= threads * (5 << 18) + 64);
-            assert!(gemm_workspace_bytes::<i8>(m, n, k, threads) <= threads * (5 << 18) + 64);
+            assert!(gemm_workspace_bytes::<f16>(m, n, k, threads) <= threads * (5 << 19) + 64);
+            assert!(gemm_workspace_bytes::<i8>(m, n, k, threads) <= threads * (5 << 19) + 64);
         }
     }
 }
