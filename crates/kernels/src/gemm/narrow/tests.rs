@@ -28,8 +28,8 @@ sampled! {
     bf16 |x| bf16::from_f32((x % 15) as f32 - 7.0);
     i8 |x| x as i8;
     u8 |x| x as u8;
-    i16 |x| if x % 5 == 0 { i16::MIN } else { x as i16 };
-    u16 |x| if x % 5 == 0 { u16::MAX } else { x as u16 };
+    i16 |x| if x.is_multiple_of(5) { i16::MIN } else { x as i16 };
+    u16 |x| if x.is_multiple_of(5) { u16::MAX } else { x as u16 };
 }
 
 #[derive(Clone, Copy, Debug)]
