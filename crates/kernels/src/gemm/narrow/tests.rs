@@ -181,12 +181,13 @@ fn a_long_sum_is_rounded_once() {
     // f16 has 11 bits: 2048 + 1 is 2048, so a sum that is rounded on the way stays there
     let (m, n, k) = (9, 20, 3000);
     let ones = vec![f16::ONE; k * n];
-    let mut c = vec![f16::ZERO; m * n];
     let mut ws = vec![0; gemm_workspace_bytes::<f16>(m, n, k, 1)];
-    let (a, b) = (MatRef::row_major(&ones, k), MatRef::row_major(&ones, n));
-    let a = MatRef { row_stride: 0, ..a };
-    gemm(&Pool::new(1), m, n, k, a, b, &mut c, n, false, &mut ws);
-    assert!(c.iter().all(|c| c.to_f32() == 3000.0), "{c:?}");
+    let (a, b) = (MatRef { row_stride: 0, ..MatRef::row_major(&ones, k) }, MatRef::row_major(&ones, n));
+    for (accumulate, want) in [(false, 3000.0), (true, 3002.0)] {
+        let mut c = vec![f16::from_f32(2.0); m * n];
+        gemm(&Pool::new(1), m, n, k, a, b, &mut c, n, accumulate, &mut ws);
+        assert!(c.iter().all(|c| c.to_f32() == want), "{c:?}");
+    }
 }
 
 #[test]
