@@ -106,6 +106,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<conv::Conv2dInputGrad>(),
     Entry::of::<conv::Conv2dWeightGrad>(),
     Entry::of::<linalg::MatMul>(),
+    Entry::of::<linalg::MatMulWide>(),
     Entry::of::<loss::CrossEntropy>(),
     Entry::of::<loss::CrossEntropyGrad>(),
     Entry::of::<loss::LabelWeight>(),
