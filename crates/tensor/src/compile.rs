@@ -1,5 +1,6 @@
 //! Compiled functions: traced once for each set of input types, then run as one op.
 
+mod pieces;
 mod session;
 mod symbols;
 
@@ -11,7 +12,7 @@ use remat_graph::ir::{Graph, Origin, Patch, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
-use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
+use remat_runtime::tracing::{self, Cut, Guard, HostInput, TraceResults, Traced};
 use remat_runtime::{
     Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, Observer, PlanTimes,
     padded,
@@ -115,6 +116,8 @@ struct Entry {
     marks_step: bool,
     outputs: usize,
     replan: Replan,
+    /// What it is among the pieces of a function that asks for sizes.
+    part: Option<pieces::Part>,
 }
 
 /// A plan under a budget is made twice: at first with estimated times, and once the calls have been timed, with those,
@@ -174,6 +177,8 @@ struct Trace {
     host_inputs: Vec<HostInput>,
     guards: Arc<Vec<Guard>>,
     marks_step: bool,
+    /// Where it asked for sizes that only a run knows; at the last, the trace may have ended.
+    cuts: Vec<Cut>,
 }
 
 /// A function of tensors, compiled; see [`compile`].
@@ -188,6 +193,8 @@ pub struct Compiled<F> {
     traces: usize,
     plans: usize,
     observer: Option<Arc<dyn Observer>>,
+    /// A piece has failed: before its next update the function ends the step that failed with it.
+    owes_mark: bool,
 }
 
 /// Compiles a function on tensors of `device`.
@@ -220,8 +227,8 @@ pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
     options: CompileOptions,
     f: F,
 ) -> Compiled<F> {
-    let (entries, forms) = (Vec::new(), Vec::new());
-    Compiled { device: device.clone(), f, options, entries, forms, traces: 0, plans: 0, observer: None }
+    let (device, entries, forms) = (device.clone(), Vec::new(), Vec::new());
+    Compiled { device, f, options, entries, forms, traces: 0, plans: 0, observer: None, owes_mark: false }
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -240,21 +247,29 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             let x: Vec<Tensor> = x.iter().map(|t| (*t).clone()).collect();
             return (self.f)(&x);
         }
-        self.ready(x).map_err(|e| e.with_call_site(site))?;
-        let entry = self.entries.last_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
-        entry.replan();
-        entry.run(&self.device.channel(), x, site)
+        let mut run = pieces::Run::default();
+        let reached = self.reach(x, &mut run, site).map_err(|e| e.with_call_site(site));
+        let results = reached.and_then(|()| {
+            let entry = self.entries.last_mut().ok_or_else(nothing)?;
+            entry.replan();
+            entry.run(&self.device.channel(), x, &mut run, site)
+        });
+        self.trim();
+        results
     }
 
-    /// The executable for inputs of these types; compiles it if need be. Errors: as [`Compiled::call`].
+    /// The executable for inputs of these types; compiles it if need be. Of a function whose shapes follow from values it is
+    /// the last piece for these values: those before it run. Errors: as [`Compiled::call`].
     #[track_caller]
     pub fn executable(&mut self, x: &[&Tensor]) -> Result<Arc<Executable>> {
-        self.ready(x).map_err(|e| e.with_call_site(CallSite::here()))?;
-        let entry = self.entries.last().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
-        Ok(entry.executable.clone())
+        let site = CallSite::here();
+        let reached = self.reach(x, &mut pieces::Run::default(), site);
+        let executable = reached.and_then(|()| self.entries.last().map(|e| e.executable.clone()).ok_or_else(nothing));
+        self.trim();
+        executable.map_err(|e| e.with_call_site(site))
     }
 
-    /// The graph for inputs of these types; compiles it if need be. Errors: as [`Compiled::call`].
+    /// The graph for inputs of these types; compiles it if need be. Errors: as [`Compiled::executable`].
     #[track_caller]
     pub fn graph(&mut self, x: &[&Tensor]) -> Result<Arc<Graph>> {
         Ok(self.executable(x)?.graph().clone())
@@ -299,12 +314,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.plans
     }
 
-    /// Puts the entry for these inputs last.
-    fn ready(&mut self, x: &[&Tensor]) -> Result<()> {
-        let fits =
-            |e: &Entry| e.facts.len() == x.len() && e.facts.iter().zip(x).all(|(f, t)| f.same_type(t.handle.fact()));
-        let found = self.entries.iter().rposition(|e| fits(e) && e.guards.iter().all(|g| g()));
-        match found {
+    /// The entry for these inputs and sizes.
+    fn find(&self, x: &[&Tensor], sizes: &[usize]) -> Option<usize> {
+        let same = |e: &Entry| e.facts.iter().zip(x).all(|(f, t)| f.same_type(t.handle.fact()));
+        let fits = |e: &Entry| e.facts.len() == x.len() && e.sizes() == sizes && same(e);
+        self.entries.iter().rposition(|e| fits(e) && e.guards.iter().all(|g| g()))
+    }
+
+    /// Puts the entry for these inputs and sizes last.
+    fn ready(&mut self, x: &[&Tensor], sizes: &[usize]) -> Result<()> {
+        match self.find(x, sizes) {
             Some(at) if at + 1 == self.entries.len() => {}
             Some(at) => {
                 let e = self.entries.remove(at);
@@ -312,44 +331,50 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             }
             None => {
                 let facts: Vec<Fact> = x.iter().map(|t| Fact::new(t.dtype(), t.shape().clone())).collect();
-                let e = match self.options.symbols.clone() {
-                    Some(symbols) => self.instance(&symbols, facts)?,
-                    None => {
-                        let traced = self.trace(&facts)?;
-                        self.entry(facts, traced)?
-                    }
+                let traced = match self.options.symbols.clone() {
+                    Some(symbols) => self.instance(&symbols, &facts, sizes)?,
+                    None => self.trace(&facts, sizes)?,
                 };
-                e.executable.observe(self.observer.clone());
+                let e = match traced.cuts.is_empty() && sizes.is_empty() {
+                    true => self.entry(facts, traced, pieces::Beside::default())?,
+                    false => self.piece(x, facts, sizes, traced)?,
+                };
                 self.entries.push(e);
-                if self.entries.len() > self.options.forms.max(1) {
-                    self.entries.remove(0);
-                }
             }
         }
         Ok(())
     }
 
-    fn trace(&mut self, facts: &[Fact]) -> Result<Trace> {
+    /// Lets go what is not kept.
+    fn trim(&mut self) {
+        let beyond = self.entries.len().saturating_sub(self.options.forms.max(1));
+        self.entries.drain(..beyond);
+    }
+
+    /// The function at these sizes, as far as they are known.
+    fn trace(&mut self, facts: &[Fact], sizes: &[usize]) -> Result<Trace> {
         self.traces += 1;
         let restores = Restores;
         let mut seen = Vec::new();
         let mut updated: Vec<Handle> = Vec::new();
         let f = &mut self.f;
-        let traced = tracing::trace(&self.device, facts, |x| {
+        let traced = tracing::trace(&self.device, facts, sizes, |x| {
             let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
-            let outputs: Vec<Handle> = f(&x)?.into_iter().map(|t| t.handle).collect();
+            let outputs = f(&x);
             let (cells, updates, gradient_left) = restores.restore();
+            seen = cells;
+            // of a trace that ends at a size the cells are wanted too
+            let outputs: Vec<Handle> = outputs?.into_iter().map(|t| t.handle).collect();
             if gradient_left {
                 let text = "a parameter has a gradient at the end of the compiled function, which no run would add to; \
                             end it with the optimiser's step, or return the gradient (`take_grad`)";
                 return Err(Error::new(ErrorKind::Value, text));
             }
-            seen = cells;
             updated = updates.iter().map(|(old, _)| old.clone()).collect();
             Ok(TraceResults { outputs, updates })
         })?;
         drop(restores);
-        let Traced { graph, captured, host_inputs, guards, marks_step } = traced;
+        let Traced { graph, captured, host_inputs, guards, marks_step, cuts } = traced;
         let state = |h: Handle| {
             let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
             match cell {
@@ -359,14 +384,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             }
         };
         let states = captured.into_iter().map(state).collect();
-        Ok(Trace { graph, states, host_inputs, guards: Arc::new(guards), marks_step })
+        Ok(Trace { graph, states, host_inputs, guards: Arc::new(guards), marks_step, cuts })
     }
 
     /// The budget of a run of `g`, and what of it is not its workspace.
-    fn budget(&self, g: &Graph) -> Result<Option<(usize, usize)>> {
+    fn budget(&self, g: &Graph, beside: pieces::Beside) -> Result<Option<(usize, usize)>> {
         let of = |v: ValueId| padded(g.fact(v).bytes());
-        let given: usize = g.inputs().iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
+        let (own, taken) = g.inputs().split_at(g.inputs().len() - beside.takes);
+        let given: usize = own.iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
         let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();
+        let outputs = outputs + beside.bytes + taken.iter().copied().map(of).sum::<usize>();
         let constants = g.value_ids().filter(|v| matches!(g.value(*v).origin, Origin::Constant(_))).map(of);
         let outputs = outputs + if self.options.freeze { constants.sum() } else { 0 };
         if let Some(budget) = self.options.memory_budget {
@@ -379,9 +406,9 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         Ok(Some((budget, channel.stats()?.fixed_bytes.max(given) + outputs)))
     }
 
-    fn entry(&mut self, facts: Vec<Fact>, traced: Trace) -> Result<Entry> {
+    fn entry(&mut self, facts: Vec<Fact>, traced: Trace, beside: pieces::Beside) -> Result<Entry> {
         self.plans += 1;
-        let Trace { mut graph, mut states, host_inputs, guards: shared, marks_step } = traced;
+        let Trace { mut graph, mut states, host_inputs, guards: shared, marks_step, .. } = traced;
         let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
         let outputs = graph.outputs().len();
         let threads = self.device.options().threads;
@@ -390,12 +417,13 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         }
         // what it was made of ends here: the executable moves constants that nobody else holds
         graph = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?.0;
-        let budget = self.budget(&graph)?;
+        let budget = self.budget(&graph, beside)?;
         let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
         let spill = self.device.options().spill.clone();
         let options = ExecutableOptions { workspace_limit, spill, ..Default::default() };
         let executable = Executable::with(Arc::new(graph), threads, &options);
         let executable = Arc::new(executable.map_err(|e| of_the_whole_run(e, budget))?);
+        executable.observe(self.observer.clone());
         let f = executable.figures();
         let replan = match f.recomputed_calls + f.spilled_bytes {
             0 => Replan::Done,
@@ -409,8 +437,13 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let mut order: Vec<usize> = (0..states.len()).filter(|i| address(i).is_some()).collect();
         order.sort_by_key(address);
         let guards = Arc::new(guards);
-        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan })
+        let part = None;
+        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan, part })
     }
+}
+
+fn nothing() -> Error {
+    Error::new(ErrorKind::Internal, "nothing was compiled")
 }
 
 /// The graph with the states that it only reads as constants, and the states that are left. The guards are those of the
@@ -482,11 +515,17 @@ impl Entry {
         };
     }
 
-    fn run(&self, channel: &Channel, x: &[&Tensor], site: CallSite) -> Result<Vec<Tensor>> {
+    fn run(&self, channel: &Channel, x: &[&Tensor], run: &mut pieces::Run, site: CallSite) -> Result<Vec<Tensor>> {
         let mut handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
         let g = self.executable.graph();
-        for (f, v) in self.host_inputs.iter().zip(&g.inputs()[x.len()..]) {
-            handles.push(channel.put(&tracing::host_value(g.fact(*v), f)?)?);
+        for (i, (f, v)) in self.host_inputs.iter().zip(&g.inputs()[x.len()..]).enumerate() {
+            handles.push(match run.drawn(i) {
+                Some(h) => h,
+                None => run.keep(channel.put(&tracing::host_value(g.fact(*v), f)?)?, self.part.is_some()),
+            });
+        }
+        if let Some(part) = &self.part {
+            part.take(run, &mut handles)?;
         }
         let mut slots: Vec<Option<MutexGuard<'_, Option<Tensor>>>> = self.states.iter().map(|_| None).collect();
         for &i in &self.order {
@@ -501,6 +540,9 @@ impl Entry {
                 State::Read(cell) => lock(cell.slot()).as_ref().ok_or_else(lost)?.handle.clone(),
                 State::Updated(_) => slot.as_ref().and_then(|s| s.as_ref()).ok_or_else(lost)?.handle.clone(),
             });
+        }
+        if self.part.is_some() {
+            run.same_versions(&self.states, &handles[handles.len() - self.states.len()..])?;
         }
         // Whatever inference could refuse is found before a state leaves its slot.
         let facts: SmallVec<[&Fact; 4]> = handles.iter().map(Handle::fact).collect();
