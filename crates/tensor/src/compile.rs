@@ -116,6 +116,8 @@ struct Entry {
     marks_step: bool,
     outputs: usize,
     replan: Replan,
+    /// The plan in measured times, if a second one was made and the first is better.
+    kept: Option<PlanTimes>,
     /// What it is among the pieces of a function that asks for sizes.
     part: Option<pieces::Part>,
 }
@@ -127,8 +129,8 @@ enum Replan {
     Done,
     /// The first plan runs; so many runs remain.
     After { runs: u32, options: ExecutableOptions },
-    /// The second plan is being made.
-    Running(JoinHandle<Result<Executable>>),
+    /// The second plan is being made, for these times.
+    Running(JoinHandle<Result<Executable>>, Vec<Option<u64>>),
 }
 
 /// Runs under the first plan: one warms caches, the others are timed.
@@ -293,9 +295,10 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.observer = observer;
     }
 
-    /// What the planner promised for the form used last; `None` if it runs without a limit that binds.
+    /// What the planner promised for the form used last, in estimated times until the calls have been timed and in measured
+    /// ones after that; `None` if it runs without a limit that binds.
     pub fn plan_times(&self) -> Option<PlanTimes> {
-        self.entries.last().and_then(|e| e.executable.plan_times())
+        self.entries.last().and_then(Entry::plan_times)
     }
 
     /// Nanoseconds that the calls of the last run took.
@@ -437,8 +440,22 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let mut order: Vec<usize> = (0..states.len()).filter(|i| address(i).is_some()).collect();
         order.sort_by_key(address);
         let guards = Arc::new(guards);
-        let part = None;
-        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan, part })
+        let (kept, part) = (None, None);
+        let e = Entry {
+            facts,
+            op,
+            executable,
+            states,
+            order,
+            host_inputs,
+            guards,
+            marks_step,
+            outputs,
+            replan,
+            kept,
+            part,
+        };
+        Ok(e)
     }
 }
 
@@ -492,27 +509,47 @@ impl Entry {
             Replan::After { runs: 0, options } => {
                 let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
                 let (node_ns, spill) = (self.executable.fastest_times(), self.executable.spills_to());
-                let options = ExecutableOptions { node_ns, spill: spill.or(options.spill.clone()), ..options };
+                let spill = spill.or(options.spill.clone());
+                let options = ExecutableOptions { node_ns: node_ns.clone(), spill, ..options };
                 let plan = move || Executable::with(graph, threads, &options);
                 // without another thread the first plan stays, which is as right
                 let thread = std::thread::Builder::new().name("remat-replan".into()).spawn(plan);
-                thread.map_or(Replan::Done, Replan::Running)
+                thread.map_or(Replan::Done, |t| Replan::Running(t, node_ns))
             }
             Replan::After { runs, options } => Replan::After { runs: runs - 1, options },
-            Replan::Running(thread) if !thread.is_finished() => Replan::Running(thread),
-            Replan::Running(thread) => {
-                let times = self.executable.fastest_times();
-                if let Ok(Ok(new)) = thread.join()
-                    && new.predicted_ns(&times) < self.executable.predicted_ns(&times)
-                {
-                    new.observe(self.executable.observer());
-                    self.executable = Arc::new(new);
-                    self.op = OpRef::from_shared(self.executable.clone());
+            Replan::Running(thread, given) if !thread.is_finished() => Replan::Running(thread, given),
+            Replan::Running(thread, given) => {
+                if let Ok(Ok(new)) = thread.join() {
+                    self.take_better(new, &given);
                 }
                 Replan::Done
             }
             Replan::Done => Replan::Done,
         };
+    }
+
+    /// Takes over a plan that was made for the times `given`, if those of all runs say that it is better.
+    fn take_better(&mut self, new: Executable, given: &[Option<u64>]) {
+        let times = self.executable.fastest_times();
+        if new.predicted_ns(&times) < self.executable.predicted_ns(&times) {
+            new.observe(self.executable.observer());
+            self.executable = Arc::new(new);
+            self.op = OpRef::from_shared(self.executable.clone());
+        } else {
+            let planned_ns = self.executable.predicted_ns(given);
+            self.kept = new.plan_times().map(|p| PlanTimes { planned_ns, ..p });
+        }
+    }
+
+    fn plan_times(&self) -> Option<PlanTimes> {
+        let first = self.executable.plan_times()?;
+        let f = self.executable.figures();
+        if f.recomputed_calls + f.spilled_bytes > 0 || !self.executable.is_timed() {
+            return Some(self.kept.unwrap_or(first));
+        }
+        // every call once, whatever the times: there is nothing that a plan could save
+        let ns = self.executable.predicted_ns(&self.executable.fastest_times());
+        Some(PlanTimes { planned_ns: ns, base_ns: ns, bound_ns: ns, stall_ns: 0 })
     }
 
     fn run(&self, channel: &Channel, x: &[&Tensor], run: &mut pieces::Run, site: CallSite) -> Result<Vec<Tensor>> {

@@ -425,11 +425,18 @@ fn deep_on(d: &Device, share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bi
     let all = free.arena_bytes + free.state_bytes + free.input_bytes + free.output_bytes;
     let mut f = compile(share.map(|s| (all as f64 * s) as usize));
     let first = f.executable(&[&x]).expect("compiles").figures();
+    let estimated = f.plan_times();
     let mut losses = Vec::new();
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while runs.map_or(!f.is_settled(), |n| losses.len() < n) {
         assert!(std::time::Instant::now() < end, "no last plan within a minute");
         losses.push(f.call(&[&x]).and_then(|y| y[0].item::<f32>()).expect("runs"));
+    }
+    if let (Some(e), Some(p), true) = (estimated, f.plan_times(), f.is_settled()) {
+        // also where the first plan stays: the second gave its base and its bound
+        let fastest: u64 = f.executable(&[&x]).expect("compiles").fastest_times().iter().flatten().sum();
+        assert!(p.base_ns != e.base_ns && p.base_ns >= fastest, "{p:?} after {e:?}, least {fastest}");
+        assert!(p.planned_ns >= p.bound_ns && p.bound_ns >= p.base_ns, "{p:?}");
     }
     let bits = net.state_dict().expect("values").into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect();
     (losses, bits, first, f.figures()[0])
