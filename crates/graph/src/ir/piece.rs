@@ -161,3 +161,101 @@ impl Graph {
 fn differs(text: String) -> Error {
     Error::new(ErrorKind::Value, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use remat_kernels::pool::Pool;
+    use remat_ops::OpRef;
+    use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
+    use remat_ops::shape::{BroadcastTo, Reshape, Slice};
+    use remat_types::{DType, Fact, HostTensor};
+
+    use super::*;
+
+    struct Made {
+        graph: Graph,
+        /// How far it had grown where it is cut.
+        beginning: Extent,
+        /// The exponential, its first two elements, its rows one after another, and a row twice.
+        early: [ValueId; 4],
+    }
+
+    /// Values of the beginning that the rest reads: as they are, through views, and through small integers.
+    fn made() -> Made {
+        let b = Builder::raw();
+        let op = |op: OpRef, x: &[ValueId]| b.node(op, x, None).expect("fits")[0];
+        let (x, w) = (b.input(Fact::new(DType::F32, [2, 3]), None), b.state(Fact::new(DType::F32, [6]), None));
+        let exp = op(Unary { f: UnaryFn::Exp }.into(), &[x]);
+        let flat = op(Reshape { shape: [6].into() }.into(), &[exp]);
+        let sin = op(Unary { f: UnaryFn::Sin }.into(), &[flat]);
+        let head = op(Slice { axis: 0, start: 0, len: 2, step: 1 }.into(), &[sin]);
+        let rows = op(Reshape { shape: [6].into() }.into(), &[x]);
+        let row = op(Unary { f: UnaryFn::Cos }.into(), &[head]);
+        let wide = op(BroadcastTo { shape: [3, 2].into() }.into(), &[row]);
+        let beginning = b.extent();
+        let scaled = op(Binary { f: BinaryFn::Mul }.into(), &[flat, rows]);
+        let wider = op(Binary { f: BinaryFn::Add }.into(), &[wide, head]);
+        b.output(wider, "y");
+        b.set_state(w, op(Binary { f: BinaryFn::Add }.into(), &[scaled, w])).expect("same type");
+        Made { graph: b.finish().expect("valid"), beginning, early: [exp, head, rows, row] }
+    }
+
+    #[test]
+    fn what_is_handed_over_is_the_smaller_of_a_view_and_its_source() {
+        let Made { graph: g, beginning, early: [exp, head, _, row] } = made();
+        let results: Vec<ValueId> = g.outputs().iter().map(|o| o.value).collect();
+        // not the rows, a view of an input, nor the sine, of which a part is enough
+        assert_eq!(g.handed_over(&beginning, &results), [exp, head, row]);
+    }
+
+    #[test]
+    fn pieces_one_after_another_give_what_the_whole_gives() {
+        let Made { graph: g, early: [exp, head, rows, row], .. } = made();
+        let wave = |n: usize| (0..n).map(|i| (i as f32 * 1.3).sin()).collect::<Vec<f32>>();
+        let x = HostTensor::from_slice(&wave(6), [2, 3]).expect("fits");
+        let w = [HostTensor::from_slice(&wave(6), [6]).expect("fits")];
+        let pool = Pool::new(1);
+        let whole = g.evaluate(std::slice::from_ref(&x), &w, &pool).expect("computes");
+        for given in [vec![], vec![exp, head, row], vec![rows, row]] {
+            let inputs = std::iter::once(x.clone()).chain(given.iter().map(|v| whole.get(*v).expect("made").clone()));
+            let all: Vec<(&str, ValueId)> =
+                g.outputs().iter().map(|o| (&*o.name, o.value)).chain([("e", exp)]).collect();
+            let piece = g.piece(&given, &all).expect("valid");
+            assert_eq!((piece.inputs().len(), piece.states().len()), (1 + given.len(), 1));
+            assert_eq!(piece.nodes().len() == g.nodes().len(), given.is_empty(), "what is given is not computed");
+            let values = piece.evaluate(&inputs.collect::<Vec<_>>(), &w, &pool).expect("computes");
+            for (o, (name, v)) in piece.outputs().iter().zip(&all) {
+                assert_eq!((&*o.name, values.get(o.value)), (*name, whole.get(*v)));
+            }
+            let next = |g: &Graph| g.states()[0].next.expect("updated");
+            assert_eq!(values.get(next(&piece)), whole.get(next(&g)));
+        }
+    }
+
+    #[test]
+    fn a_beginning_is_told_from_another_one() {
+        let make = |f: UnaryFn, shape: [usize; 1], c: f32, longer: bool| {
+            let b = Builder::raw();
+            let x = b.input(Fact::new(DType::F32, shape), None);
+            let y = b.node(Unary { f }.into(), &[x], None).expect("fits")[0];
+            let y = b.node(Binary { f: BinaryFn::Add }.into(), &[y, b.constant(&HostTensor::scalar(c))], None);
+            let mut y = y.expect("fits")[0];
+            if longer {
+                y = b.node(Unary { f: UnaryFn::Neg }.into(), &[y], None).expect("fits")[0];
+            }
+            b.output(y, "y");
+            b.finish().expect("valid")
+        };
+        let first = make(UnaryFn::Exp, [3], 1.0, false);
+        assert!(make(UnaryFn::Exp, [3], 1.0, true).begins_with(&first).is_ok());
+        let others = [
+            make(UnaryFn::Sin, [3], 1.0, true),
+            make(UnaryFn::Exp, [4], 1.0, true),
+            make(UnaryFn::Exp, [3], 2.0, true),
+        ];
+        for other in others {
+            assert_eq!(other.begins_with(&first).expect_err("another").kind(), ErrorKind::Value);
+        }
+        assert!(first.begins_with(&make(UnaryFn::Exp, [3], 1.0, true)).is_err(), "shorter");
+    }
+}

@@ -141,7 +141,8 @@ fn choosing(outer: Option<i64>) -> Graph {
     let (a, b) = (m.input(f, &facts), m.input(f, &facts));
     let inner = Switch { branches: vec![scaled(BinaryFn::Add), scaled(BinaryFn::Sub)] };
     let y = m.0.node(inner.into(), &[m.constant(1i64), b, a], None).expect("fits");
-    let within = m.body(&[m.un(UnaryFn::Neg, y[0]), b]);
+    let negative = m.un(UnaryFn::Neg, y[0]);
+    let within = m.body(&[negative, b]);
     let b = Builder::raw();
     let x: Vec<_> = (0..2).map(|_| b.input(remat_types::Fact::new(f, facts), None)).collect();
     let choice = match outer {
@@ -152,7 +153,8 @@ fn choosing(outer: Option<i64>) -> Graph {
     let (p, q) = (m.un(UnaryFn::Tanh, x[0]), m.un(UnaryFn::Exp, x[1]));
     let branches = vec![within, scaled(BinaryFn::Mul)];
     let y = m.0.node(Switch { branches }.into(), &[choice, p, q], None).expect("fits");
-    m.graph(&[m.bin(BinaryFn::Sub, y[0], y[1])])
+    let difference = m.bin(BinaryFn::Sub, y[0], y[1]);
+    m.graph(&[difference])
 }
 
 #[test]
