@@ -104,9 +104,11 @@ pub struct CompileOptions {
     /// What a new shape costs. Unless set, a trace of the function at that shape. With symbols the function is traced at a
     /// few sizes when it is first called, and never for a size after that: the graph of a new size is filled in, inferred,
     /// put through the passes and planned. A function whose graph does not follow from the sizes, and a size out of
-    /// bounds, are errors: nothing is traced in silence.
+    /// bounds, are errors: nothing is traced in silence. Sizes that only a run knows have symbols of their own, or a trace
+    /// each: see [`Symbols::and_sizes`].
     pub symbols: Option<Symbols>,
-    /// Compiled forms that are kept, at least 1; the one used longest ago goes first.
+    /// Compiled forms that are kept, at least 1; the one used longest ago goes first. A function whose shapes follow from
+    /// values ([`Tensor::as_size`]) takes one for each piece, and one for each size that comes.
     pub forms: usize,
 }
 
@@ -259,7 +261,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.entries.last().map_or(0, |e| e.executable.node_times().iter().map(|t| t.1).sum())
     }
 
-    /// How often the function was traced: once a shape, or a few times in all where
+    /// How often the function was traced: once a shape and a size that a run found, or a few times in all where
     /// [`symbols`](CompileOptions::symbols) are given.
     pub fn traces(&self) -> usize {
         self.traces
