@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Draw the graph
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Draw the bytes that live at each call
+    /// Draw the bytes that live at each call; a file that ends in `.json` has them as figures
     #[arg(long, value_name = "FILE")]
     memory_timeline: Option<PathBuf>,
     /// Write the figures as JSON
@@ -70,7 +70,12 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         write(path, graph.to_svg().as_bytes())?;
     }
     if let Some(path) = &o.memory_timeline {
-        write(path, timeline::svg(&o.source.to_string(), graph, &lives).as_bytes())?;
+        let is_json = path.extension().is_some_and(|e| e == "json");
+        let text = match is_json {
+            true => format!("{}\n", timeline::json(&o.source.to_string(), graph, &lives)),
+            false => timeline::svg(&o.source.to_string(), graph, &lives),
+        };
+        write(path, text.as_bytes())?;
     }
     if let Some(path) = &o.out {
         write(path, &graph.to_bytes()?)?;

@@ -1,7 +1,8 @@
-//! The bytes that live at each call, as a picture: the largest of the peak by name, one above the
+//! The bytes that live at each call, as figures and as a picture: the largest of the peak by name, one above the
 //! other, all others in grey.
 
 use remat::graph::ir::Graph;
+use serde_json::{Value, json};
 
 use super::lives::{Life, Lives, name};
 use crate::plan::escape;
@@ -29,6 +30,20 @@ struct Band {
     color: &'static str,
     name: String,
     bytes: Vec<u64>,
+}
+
+/// What the picture shows, and all that it shows in grey.
+pub(super) fn json(title: &str, g: &Graph, lives: &Lives) -> Value {
+    let (peak_call, peak_bytes) = lives.peak();
+    let life = |l: &Life| json!({ "name": name(g, l), "bytes": l.bytes, "first_call": l.start, "last_call": l.end, "again": l.again });
+    json!({
+        "graph": title,
+        "fixed_bytes": lives.fixed_bytes,
+        "peak_bytes": peak_bytes,
+        "peak_call": peak_call,
+        "bytes_at_call": lives.load,
+        "lives": lives.lives.iter().map(life).collect::<Vec<_>>(),
+    })
 }
 
 /// The picture of `lives`; its legend lists the bands from the top down.

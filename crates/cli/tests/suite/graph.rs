@@ -52,6 +52,18 @@ fn pictures_show_nodes_and_the_largest_lives() {
         assert!(lives.contains(part), "{part}");
     }
     assert!(!lives.contains("NaN"), "{lives}");
+    let args = ["graph", "train:digits", "--batch", "8", "--memory-timeline", "lives.json", "--json", "out.json"];
+    assert_code(&remat(dir.path(), &args), OK);
+    let (t, all) = (json(&dir.path().join("lives.json")), json(&dir.path().join("out.json")));
+    let (calls, lives) = (t["bytes_at_call"].as_array().expect("calls"), t["lives"].as_array().expect("lives"));
+    let run = all["calls"].as_u64().expect("a number") as usize;
+    assert!((run / 2..=run).contains(&calls.len()), "{} of {run}: copies are not in it", calls.len());
+    assert_eq!(calls.iter().map(|b| b.as_u64()).max().flatten(), all["peak_bytes"].as_u64());
+    let at_the_peak = |l: &&serde_json::Value| {
+        (l["first_call"].as_u64()..=l["last_call"].as_u64()).contains(&all["peak_call"].as_u64())
+    };
+    let bytes: Option<u64> = lives.iter().filter(at_the_peak).map(|l| l["bytes"].as_u64()).sum();
+    assert_eq!(bytes.zip(t["fixed_bytes"].as_u64()).map(|(a, b)| a + b), all["peak_bytes"].as_u64());
 }
 
 #[test]

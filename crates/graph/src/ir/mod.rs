@@ -268,8 +268,13 @@ impl Graph {
         sum
     }
 
-    /// Operations and bytes of a node, as its op estimates them.
+    /// Operations and bytes of a node, as its op estimates them; nothing for a view of what lies in row-major order.
     pub fn node_cost(&self, n: &Node) -> remat_ops::Cost {
+        if let [x] = n.x[..]
+            && n.op.view(&self.fact(x).layout()).is_some()
+        {
+            return remat_ops::Cost::default();
+        }
         let x: SmallVec<[&Fact; 4]> = n.x.iter().map(|v| self.fact(*v)).collect();
         let y: Vec<Fact> = n.y.iter().map(|v| self.fact(*v).clone()).collect();
         n.op.cost(&x, &y)

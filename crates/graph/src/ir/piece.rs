@@ -1,6 +1,6 @@
 //! Pieces of a graph that run one after another.
 
-use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
+use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::{Builder, Graph, NodeId, Origin, ValueId};
 
@@ -82,7 +82,7 @@ impl Graph {
         let of = |v: ValueId| -> Option<ValueId> {
             let n = self.node(self.producer(v)?);
             let x = *n.x.first()?;
-            n.op.view(&Layout::contiguous(self.fact(x).shape.clone())).map(|_| x)
+            n.op.view(&self.fact(x).layout()).map(|_| x)
         };
         while let Some(x) = of(v) {
             v = x;

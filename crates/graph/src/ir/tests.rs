@@ -323,4 +323,7 @@ fn costs_and_state_bytes_add_up() {
     let relu = g.nodes()[1].op.cost(&refs, &[f32s(&[2, 3])]);
     assert_eq!(g.node_cost(&g.nodes()[1]), relu);
     assert!(g.cost().bytes > relu.bytes);
+    let text = "remat.graph 1\ninput x: f32[2, 3]\n%1: f32[3, 2] = permute 1 {\"order\":[1,0]} (x)\noutput y = %1\n";
+    let view = Graph::parse(text, &registry()).expect("a graph");
+    assert_eq!(view.node_cost(&view.nodes()[0]), remat_ops::Cost::default(), "a view moves nothing");
 }

@@ -12,6 +12,7 @@ use super::table::{Input, Source, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::device::{Buffer, Launch, OutBuffer, StreamId};
+use crate::executable::Executable;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
 
@@ -233,6 +234,10 @@ impl Worker {
             let lane = if call.again { Lane::Recomputation } else { Lane::Execution };
             let bytes = call.facts.iter().map(Fact::bytes).sum();
             t.span(Span { lane, name: label, scope: call.scope.clone(), start_ns, duration_ns: ns, bytes });
+            // on a device that goes on by itself the calls have not run yet
+            if let Some(compiled) = call.op.as_any().downcast_ref::<Executable>().filter(|_| !self.is_asynchronous) {
+                compiled.spans(t, start_ns, ns);
+            }
         }
     }
 }

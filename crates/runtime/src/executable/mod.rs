@@ -16,6 +16,7 @@ mod planned;
 mod run;
 mod session;
 mod spill;
+mod trace;
 
 #[cfg(test)]
 mod tests;
