@@ -119,6 +119,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<norm::LayerNormGrad>(),
     Entry::of::<optim::AdamWUpdate>(),
     Entry::of::<optim::SgdUpdate>(),
+    Entry::of::<index::NonZero>(),
     Entry::of::<index::OneHot>(),
     Entry::of::<index::Take>(),
     Entry::of::<index::TakeAlong>(),

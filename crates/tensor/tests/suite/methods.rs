@@ -147,7 +147,7 @@ fn call_everything(d: &Device) -> Result<()> {
     let index = Tensor::new(d, &[0i64, 1], [2])?;
     let _ =
         (x.slice(0, 1..)?, x.pad(&[(1, 1), (0, 0)], 0)?, Tensor::concat(&[&x, &x], 0)?, index.one_hot(2, DType::F32)?);
-    let _ = (x.take(0, &index)?, x.gather(1, &index.unsqueeze(1)?)?, x.cross_entropy(&index)?);
+    let _ = (x.take(0, &index)?, x.gather(1, &index.unsqueeze(1)?)?, x.cross_entropy(&index)?, x.nonzero()?);
     let _ = (x.slice(1, ..2)?.index_add(0, &index, &x.slice(1, ..2)?)?, x.gather(0, &i.zeros_like()?)?);
     x.scatter_add(0, &i.zeros_like()?, &x)?;
     let key = Tensor::new(d, &[1u64, 2], [2])?;
