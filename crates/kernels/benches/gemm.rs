@@ -2,7 +2,8 @@
 //! (criterion's "elem/s" reads as FLOP/s). `fma_peak` is the machine's own limit, to read the others against.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use remat_kernels::gemm::{MatRef, gemm, gemm_workspace_bytes};
+use half::{bf16, f16};
+use remat_kernels::gemm::{GemmElement, GemmOutput, MatRef, gemm, gemm_workspace_bytes};
 use remat_kernels::pool::Pool;
 use std::time::Duration;
 
@@ -26,49 +27,70 @@ const SHAPES: [(&str, usize, usize, usize, bool); 14] = [
     ("row_1x1024x1024_bt", 1, 1024, 1024, true),
 ];
 
-fn filled(len: usize) -> Vec<f32> {
-    (0..len).map(|i| ((i * 7919) % 1000) as f32 / 1000.0 - 0.5).collect()
+/// Shapes of the narrow types.
+const NARROW: [&str; 7] = [
+    "square_128",
+    "square_512",
+    "square_1024",
+    "square_512_bt",
+    "mlp_32x768x3072",
+    "row_1x1024x1024",
+    "row_1x1024x1024_bt",
+];
+
+fn filled<T>(len: usize, of: impl Fn(f32) -> T) -> Vec<T> {
+    (0..len).map(|i| of(((i * 7919) % 1000) as f32 / 1000.0 - 0.5)).collect()
 }
 
-fn bench_shape(c: &mut Criterion, (name, m, n, k, b_transposed): (&str, usize, usize, usize, bool)) {
-    let mut group = c.benchmark_group(name);
+/// A shape in one element type, beside the `gemm` crate where that has `peer` factors 0 and 1.
+fn bench_shape<T: GemmElement, O: GemmOutput<T> + Default>(
+    c: &mut Criterion,
+    suffix: &str,
+    (name, m, n, k, b_transposed): (&str, usize, usize, usize, bool),
+    of: impl Fn(f32) -> T,
+    peer: Option<[T; 2]>,
+) {
+    let mut group = c.benchmark_group(format!("{name}{suffix}"));
     group.throughput(Throughput::Elements((2 * m * n * k) as u64));
-    let (a, b) = (filled(m * k), filled(k * n));
-    let mut out = vec![0f32; m * n];
+    let (a, b) = (filled(m * k, &of), filled(k * n, &of));
+    let mut out = vec![O::default(); m * n];
     let a_ref = MatRef::row_major(&a, k);
     let b_ref = if b_transposed { MatRef::row_major(&b, k).t() } else { MatRef::row_major(&b, n) };
     for threads in THREADS {
         let pool = Pool::new(threads);
-        let mut ws = vec![0u8; gemm_workspace_bytes::<f32>(m, n, k, threads)];
+        let mut ws = vec![0u8; gemm_workspace_bytes::<T>(m, n, k, threads)];
         group.bench_function(BenchmarkId::new("remat", threads), |bench| {
             bench.iter(|| gemm(&pool, m, n, k, a_ref, b_ref, &mut out, n, false, &mut ws));
         });
+        let Some([zero, one]) = peer else { continue };
         let parallelism = if threads == 1 { ::gemm::Parallelism::None } else { ::gemm::Parallelism::Rayon(threads) };
+        let mut out = vec![zero; m * n];
         group.bench_function(BenchmarkId::new("gemm_crate", threads), |bench| {
             let (dst, lhs, rhs) = (out.as_mut_ptr(), a.as_ptr(), b.as_ptr());
+            let (rs, cs, n_, k_) = (b_ref.row_stride, b_ref.col_stride, n as isize, k as isize);
             bench.iter(|| {
                 // SAFETY: pointers and strides describe the matrices above.
                 unsafe {
-                    let (rs, cs) = (b_ref.row_stride, b_ref.col_stride);
+                    let no = [false; 3];
                     ::gemm::gemm(
                         m,
                         n,
                         k,
                         dst,
                         1,
-                        n as isize,
+                        n_,
                         false,
                         lhs,
                         1,
-                        k as isize,
+                        k_,
                         rhs,
                         cs,
                         rs,
-                        0.0,
-                        1.0,
-                        false,
-                        false,
-                        false,
+                        zero,
+                        one,
+                        no[0],
+                        no[1],
+                        no[2],
                         parallelism,
                     );
                 }
@@ -81,7 +103,12 @@ fn bench_shape(c: &mut Criterion, (name, m, n, k, b_transposed): (&str, usize, u
 fn all(c: &mut Criterion) {
     peak(c);
     for shape in SHAPES {
-        bench_shape(c, shape);
+        bench_shape::<f32, f32>(c, "", shape, |x| x, Some([0.0, 1.0]));
+    }
+    for shape in SHAPES.into_iter().filter(|shape| NARROW.contains(&shape.0)) {
+        bench_shape::<f16, f16>(c, "_f16", shape, f16::from_f32, Some([f16::ZERO, f16::ONE]));
+        bench_shape::<bf16, bf16>(c, "_bf16", shape, bf16::from_f32, None);
+        bench_shape::<i8, i32>(c, "_i8", shape, |x| (x * 255.0) as i8, None);
     }
 }
 

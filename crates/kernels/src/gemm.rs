@@ -7,7 +7,10 @@
 //! * one row or one column of C: a matrix-vector kernel that reads the matrix once;
 //! * tiny: plain loops without packing and without threads;
 //! * f32 and f64: packed blocks and register tiles (`blocked`), AVX-512, AVX2 or portable; small operands are not packed;
-//! * f16, bf16 (summed in f32) and integers (wrapping): plain loops, rows over the threads.
+//! * f16 and bf16 (summed in f32), integers of 8 and 16 bits (summed in 32): the same, converted while packed (`narrow`);
+//! * integers of 32 and 64 bits: plain loops, rows over the threads.
+//!
+//! C is of the type of A and B, or of that of their sums ([`GemmOutput`]); sums of integers wrap around.
 //!
 //! The order in which the `k` products of an element are added follows from the sizes and the instruction set, so pools
 //! of any size give the same bits. `k = 0` gives zeros (or leaves C, when accumulating).
@@ -18,12 +21,14 @@ mod batched;
 mod blocked;
 mod element;
 pub(crate) mod kernel;
+mod narrow;
 pub(crate) mod pack;
 mod plain;
 mod vector;
 
 pub use batched::{BatchRef, batched, batched_workspace_bytes};
-pub use element::GemmElement;
+use element::Engine;
+pub use element::{GemmElement, GemmOutput};
 
 /// A strided matrix: element `(i, j)` is `data[offset + i * row_stride + j * col_stride]`.
 ///
@@ -132,7 +137,7 @@ impl Path {
         let muls = m.saturating_mul(n).saturating_mul(k);
         if muls == 0 {
             Path::Empty
-        } else if T::kernels().is_none() || muls <= TINY_MULS {
+        } else if muls <= TINY_MULS || matches!(T::engine(), Engine::Plain) {
             Path::Plain
         } else if m == 1 || n == 1 {
             Path::Vector
@@ -144,35 +149,44 @@ impl Path {
 
 /// Bytes of workspace that [`gemm`] needs for these sizes on a pool of `threads` threads (at least 1).
 ///
-/// A pure function of its arguments on one machine; at most about 1.25 MiB per thread, plus one cache line.
+/// A pure function of its arguments on one machine; at most about 1.25 MiB per thread, twice that for types
+/// narrower than their sums, plus one cache line.
 #[must_use]
 pub fn gemm_workspace_bytes<T: GemmElement>(m: usize, n: usize, k: usize, threads: usize) -> usize {
-    match (Path::of::<T>(m, n, k), T::kernels()) {
-        (Path::Blocked, Some(kernels)) => {
-            let plan = blocked::Plan::new(kernels, m, n, k, threads.max(1));
-            plan.tasks().min(threads.max(1)) * plan.lane_len() * size_of::<T>() + blocked::ALIGN_BYTES
+    if Path::of::<T>(m, n, k) != Path::Blocked {
+        return 0;
+    }
+    let threads = threads.max(1);
+    match T::engine() {
+        Engine::Same(kernels) => {
+            let plan = blocked::Plan::new(kernels, m, n, k, threads);
+            plan.tasks().min(threads) * plan.lane_len() * size_of::<T>() + blocked::ALIGN_BYTES
         }
-        _ => 0,
+        Engine::Narrow(kernels) => {
+            let plan = narrow::Plan::new(&kernels, m, n, k, threads);
+            plan.tasks().min(threads) * plan.lane_len() * size_of::<T::Sum>() + blocked::ALIGN_BYTES
+        }
+        Engine::Plain => 0,
     }
 }
 
 /// `C = (accumulate ? C : 0) + A B` with `a: [m, k]`, `b: [k, n]`, `c: [m, n]`.
 ///
-/// Row `i` of C is `c[i * c_row_stride ..][.. n]`; elements of `c` between rows are left alone. `workspace` has at least
+/// Row `i` of C is `c[i * c_row_stride ..][.. n]`, of the type of A and B or of their sums; elements of `c` between rows are left alone. `workspace` has at least
 /// [`gemm_workspace_bytes`] for `pool.threads()`, of any alignment and content (with less, but enough for one thread,
 /// fewer threads take part).
 ///
 /// # Panics
 /// If an element of A, B or C would lie outside its slice, rows of C overlap (`c_row_stride < n`), or the workspace is
 /// too small.
-pub fn gemm<T: GemmElement>(
+pub fn gemm<T: GemmElement, O: GemmOutput<T>>(
     pool: &Pool,
     m: usize,
     n: usize,
     k: usize,
     a: MatRef<'_, T>,
     b: MatRef<'_, T>,
-    c: &mut [T],
+    c: &mut [O],
     c_row_stride: usize,
     accumulate: bool,
     workspace: &mut [u8],
@@ -186,7 +200,7 @@ pub fn gemm<T: GemmElement>(
     // SAFETY: the views were checked for these sizes just above, and the rows of C lie apart within `c`.
     unsafe {
         let c = c.as_mut_ptr();
-        product(pool, pool.threads(), T::kernels(), m, n, k, a, b, c, c_row_stride, accumulate, workspace);
+        product(pool, pool.threads(), &T::engine(), m, n, k, a, b, c, c_row_stride, accumulate, workspace);
     }
 }
 
@@ -194,49 +208,57 @@ pub fn gemm<T: GemmElement>(
 ///
 /// # Safety
 /// `a` is readable for `m x k`, `b` for `k x n`; `c` is writable for `m` rows of `n`, `ldc` apart, that do not overlap;
-/// `kernels` are for an instruction set that the processor has.
-unsafe fn product<T: GemmElement>(
+/// the engine's kernels are for an instruction set that the processor has.
+unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
     pool: &Pool,
     threads: usize,
-    kernels: Option<&'static kernel::Kernels<T>>,
+    engine: &Engine<T>,
     m: usize,
     n: usize,
     k: usize,
     a: View<T>,
     b: View<T>,
-    c: *mut T,
+    c: *mut O,
     ldc: usize,
     accumulate: bool,
     workspace: &mut [u8],
 ) {
-    match (Path::of::<T>(m, n, k), kernels) {
-        (Path::Empty, _) => {
-            if !accumulate {
-                for i in 0..m {
-                    // SAFETY: row `i` of C is writable, as the caller says.
-                    unsafe { std::slice::from_raw_parts_mut(c.add(i * ldc), n) }.fill(T::default());
-                }
+    let path = Path::of::<T>(m, n, k);
+    if path == Path::Empty {
+        if !accumulate {
+            for i in 0..m {
+                // SAFETY: row `i` of C is writable, as the caller says.
+                unsafe { std::slice::from_raw_parts_mut(c.add(i * ldc), n) }.fill(O::of(T::Sum::default()));
             }
         }
-        (Path::Vector, Some(kernels)) => {
-            // SAFETY: same contract.
-            unsafe { vector::product(pool, kernels, m, n, k, a, b, c, ldc, accumulate) }
-        }
-        (Path::Blocked, Some(kernels)) => {
-            let plan = blocked::Plan::new(kernels, m, n, k, threads);
-            // SAFETY: same contract.
-            unsafe {
+        return;
+    }
+    // SAFETY: same contract.
+    unsafe {
+        match (path, engine, O::same(c)) {
+            (Path::Vector, Engine::Same(kernels), Some(c)) => {
+                vector::product(pool, kernels, m, n, k, a, b, c, ldc, accumulate);
+            }
+            (Path::Blocked, Engine::Same(kernels), Some(c)) => {
+                let plan = blocked::Plan::new(kernels, m, n, k, threads);
                 blocked::product(pool, kernels, &plan, a, b, c, ldc, accumulate, aligned::<T>(workspace));
             }
-        }
-        (Path::Plain, _) | (_, None) => {
-            let c = Rows(c);
-            let grain = PLAIN_GRAIN_MULS.div_ceil(n.saturating_mul(k).max(1));
-            pool.ranges(m, grain, |range| {
-                let c = &c;
-                // SAFETY: same contract; ranges of rows are disjoint.
-                unsafe { plain::rows(range, n, k, a, b, c.0, ldc, accumulate) }
-            });
+            (Path::Vector, Engine::Narrow(kernels), _) => {
+                narrow::vector::product(pool, kernels, m, n, k, a, b, c, ldc, accumulate);
+            }
+            (Path::Blocked, Engine::Narrow(kernels), _) => {
+                let plan = narrow::Plan::new(kernels, m, n, k, threads);
+                narrow::product(pool, kernels, &plan, a, b, c, ldc, accumulate, aligned::<T::Sum>(workspace));
+            }
+            _ => {
+                let c = Rows(c);
+                let grain = PLAIN_GRAIN_MULS.div_ceil(n.saturating_mul(k).max(1));
+                pool.ranges(m, grain, |range| {
+                    let c = &c;
+                    // ranges of rows are disjoint
+                    plain::rows(range, n, k, a, b, c.0, ldc, accumulate);
+                });
+            }
         }
     }
 }

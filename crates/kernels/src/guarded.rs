@@ -5,8 +5,9 @@ use std::ptr::NonNull;
 
 use crate::blocked::{self, Blocked, Start};
 use crate::conv::{self, Conv2d};
-use crate::gemm::{MatRef, gemm, gemm_workspace_bytes};
+use crate::gemm::{GemmElement, GemmOutput, MatRef, gemm, gemm_workspace_bytes};
 use crate::pool::Pool;
+use half::{bf16, f16};
 
 /// Memory between two pages that fault.
 struct Guarded {
@@ -32,8 +33,8 @@ impl Guarded {
     }
 
     /// `len` elements: the last ones before the end, or the first ones after the beginning.
-    fn elems(&mut self, len: usize, at_end: bool) -> &mut [f32] {
-        let skip = if at_end { self.bytes - 4 * len } else { 0 };
+    fn elems<T: bytemuck::Pod>(&mut self, len: usize, at_end: bool) -> &mut [T] {
+        let skip = if at_end { self.bytes - size_of::<T>() * len } else { 0 };
         // SAFETY: the elements lie in the open pages of the mapping, which are aligned, zeroed and ours alone.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().byte_add(self.page + skip).cast(), len) }
     }
@@ -53,12 +54,12 @@ fn at_both_ends(lens: [usize; 3], f: impl Fn([&mut [f32]; 3], &mut [u8]) -> Vec<
         let mut memory = lens.map(|len| Guarded::new(4 * len));
         let mut workspace = Guarded::new(workspace_bytes.next_multiple_of(4));
         let [a, b, c] = &mut memory;
-        let operands = [a.elems(lens[0], at_end), b.elems(lens[1], at_end), c.elems(lens[2], at_end)];
+        let operands: [&mut [f32]; 3] = [a.elems(lens[0], at_end), b.elems(lens[1], at_end), c.elems(lens[2], at_end)];
         for (i, x) in operands.into_iter().enumerate() {
             x.iter_mut().enumerate().for_each(|(j, x)| *x = ((i * 31 + j * 7919) % 1009) as f32 / 1009.0 - 0.5);
         }
         let operands = [a.elems(lens[0], at_end), b.elems(lens[1], at_end), c.elems(lens[2], at_end)];
-        let workspace = workspace.elems(workspace_bytes.div_ceil(4), at_end);
+        let workspace = workspace.elems::<f32>(workspace_bytes.div_ceil(4), at_end);
         workspace.fill(f32::NAN);
         results.push(f(operands, &mut bytemuck::cast_slice_mut(workspace)[..workspace_bytes]));
     }
@@ -127,6 +128,43 @@ fn products_stay_within_their_operands() {
             at_both_ends([m * k, k * n, m * n], product, gemm_workspace_bytes::<f32>(m, n, k, 2));
         }
     }
+}
+
+/// A product of guarded operands, for both of their ends, twice: the results are equal, and differ from what was there.
+fn narrow_products<T: GemmElement, O: GemmOutput<T> + PartialEq + std::fmt::Debug>(value: impl Fn(usize) -> T) {
+    let pool = Pool::new(2);
+    for [m, n, k] in [[1, 37, 70], [41, 1, 301], [13, 17, 19], [7, 65, 33], [61, 31, 520], [6, 16, 40], [5, 8, 1031]] {
+        for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+            let mut results = Vec::new();
+            for (at_end, held) in [(true, 1), (false, 2)] {
+                let lens = [m * k, k * n];
+                let mut memory = lens.map(|len| Guarded::new(size_of::<T>() * len));
+                let [a, b] = &mut memory;
+                let [a, b] = [a.elems::<T>(lens[0], at_end), b.elems::<T>(lens[1], at_end)];
+                a.iter_mut().chain(b.iter_mut()).enumerate().for_each(|(i, x)| *x = value(i * 7919 % 1009));
+                let a = if transposed[0] { MatRef::row_major(a, m).t() } else { MatRef::row_major(a, k) };
+                let b = if transposed[1] { MatRef::row_major(b, k).t() } else { MatRef::row_major(b, n) };
+                let bytes = gemm_workspace_bytes::<T>(m, n, k, 2);
+                let (mut c, mut ws) = (Guarded::new(size_of::<O>() * m * n), Guarded::new(bytes));
+                let (c, ws) = (c.elems::<O>(m * n, at_end), ws.elems::<u8>(bytes, at_end));
+                c.fill(O::of(value(held).widen()));
+                ws.fill(0xff);
+                gemm(&pool, m, n, k, a, b, c, n, false, ws);
+                results.push(c.to_vec());
+            }
+            assert_eq!(results[0], results[1], "{m} x {n} x {k} {transposed:?}: results do not follow addresses");
+        }
+    }
+}
+
+#[test]
+fn products_of_narrow_types_stay_within_their_operands() {
+    let part = |i: usize| i as f32 / 1009.0 - 0.5;
+    narrow_products::<f16, f16>(|i| f16::from_f32(part(i)));
+    narrow_products::<bf16, f32>(|i| bf16::from_f32(part(i)));
+    narrow_products::<i8, i8>(|i| i as i8);
+    narrow_products::<u8, i32>(|i| i as u8);
+    narrow_products::<i16, i16>(|i| (i as i16).wrapping_mul(63));
 }
 
 #[test]

@@ -244,9 +244,40 @@ pub fn one_hot<T: Copy + Default>(index: Indices<'_>, depth: usize, one: T, y: &
     Ok(())
 }
 
+/// The indices of the elements of `x` that are not 0, in row-major order: `y: [size, rank]`. NaN is not 0, -0 is. Gives how
+/// many there are; of more than `size` the first are written.
+pub fn nonzero<T: Copy + Default + PartialEq>(x: &[T], shape: &[usize], size: usize, y: &mut [i64]) -> usize {
+    let rank = shape.len();
+    let zero = T::default();
+    let mut found = 0;
+    for (i, _) in x.iter().enumerate().filter(|(_, v)| **v != zero) {
+        if found < size {
+            let mut rest = i;
+            for (at, n) in y[found * rank..(found + 1) * rank].iter_mut().zip(shape).rev() {
+                *at = (rest % n) as i64;
+                rest /= n;
+            }
+        }
+        found += 1;
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_zero_is_found_in_order_and_counted_beyond_the_room() {
+        let x = [0.0f32, 2.0, -0.0, f32::NAN, 0.0, -1.0];
+        let mut y = [7i64; 6];
+        assert_eq!(nonzero(&x, &[2, 3], 3, &mut y), 3);
+        assert_eq!(y, [0, 1, 1, 0, 1, 2]);
+        let mut y = [7i64; 4];
+        assert_eq!(nonzero(&x, &[2, 3], 2, &mut y), 3);
+        assert_eq!(y, [0, 1, 1, 0]);
+        assert_eq!(nonzero(&[1u8], &[], 1, &mut []), 1);
+    }
 
     #[test]
     fn a_scatter_add_has_the_same_bits_on_any_number_of_threads() {

@@ -7,6 +7,12 @@
 //! [`Wide`] is the portable vector: an array that the compiler may vectorise. It multiplies and adds with two roundings,
 //! the others fuse; so results are the same on every run of one machine, not across instruction sets.
 
+mod narrow;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use narrow::{Ints, Pairs, Pairs512};
+pub(crate) use narrow::{LoadAs, PairLanes};
+
 /// The instruction sets that have kernels of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
@@ -45,29 +51,46 @@ impl Isa {
     }
 }
 
-/// A vector of `LANES` floats.
+/// A vector of `LANES` elements that multiplies and adds: all that matrix products need.
 ///
 /// # Safety
 /// Every function requires a processor that has the instruction set of the type; `load` and `store` require `LANES`
 /// elements to be readable or writable at `p`, at any alignment.
-pub(crate) trait Simd: Copy {
+pub(crate) trait MulAdd: Copy {
     type Elem: Copy + Default + 'static;
     const LANES: usize;
+    /// Steps of `k` in a round of the loop of a tile. Where a processor takes no more instructions than half of what it
+    /// could, as one does whose other hardware thread is busy, it is the loop's own that keep multiply-adds waiting.
+    const UNROLLED: usize = 4;
     unsafe fn splat(x: Self::Elem) -> Self;
     unsafe fn load(p: *const Self::Elem) -> Self;
     unsafe fn store(self, p: *mut Self::Elem);
     /// `self * b + c`
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
+}
+
+/// Asks for the cache line of `p`, which may be any address.
+#[inline(always)]
+pub(crate) fn prefetch<T>(p: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, and every processor of this architecture has it.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
+/// A vector of floats.
+///
+/// # Safety
+/// As [`MulAdd`].
+pub(crate) trait Simd: MulAdd {
     /// Each lane moved into `low ..= high`, where `low <= high`; NaN stays.
     unsafe fn clamp(self, low: Self, high: Self) -> Self;
     /// The first `n <= LANES` lanes from `p`, zeros in the others; only those `n` elements need to be readable.
     unsafe fn load_first(p: *const Self::Elem, n: usize) -> Self;
-    /// Asks for the cache line of `p`, which may be any address.
-    #[inline(always)]
-    unsafe fn prefetch(p: *const Self::Elem) {
-        let _ = p;
-    }
 }
 
 /// The portable vector.
@@ -75,9 +98,9 @@ pub(crate) trait Simd: Copy {
 #[repr(transparent)]
 pub(crate) struct Wide<T, const N: usize>([T; N]);
 
-impl<T, const N: usize> Simd for Wide<T, N>
+impl<T, const N: usize> MulAdd for Wide<T, N>
 where
-    T: Copy + Default + PartialOrd + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + 'static,
+    T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + 'static,
 {
     type Elem = T;
     const LANES: usize = N;
@@ -111,6 +134,12 @@ where
         }
         out
     }
+}
+
+impl<T, const N: usize> Simd for Wide<T, N>
+where
+    T: Copy + Default + PartialOrd + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + 'static,
+{
     #[inline(always)]
     unsafe fn clamp(self, low: Self, high: Self) -> Self {
         let mut out = self;
@@ -135,7 +164,7 @@ where
 #[cfg(target_arch = "x86_64")]
 macro_rules! vector {
     ($vector:ty, $elem:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident, $max:ident, $min:ident, $first:expr) => {
-        impl Simd for $vector {
+        impl MulAdd for $vector {
             type Elem = $elem;
             const LANES: usize = $lanes;
             #[inline(always)]
@@ -163,6 +192,8 @@ macro_rules! vector {
                 // SAFETY: as for `splat`.
                 unsafe { std::arch::x86_64::$add(self, other) }
             }
+        }
+        impl Simd for $vector {
             #[inline(always)]
             unsafe fn clamp(self, low: Self, high: Self) -> Self {
                 // SAFETY: as for `splat`. Of a pair with a NaN the instructions give the second operand.
@@ -173,10 +204,12 @@ macro_rules! vector {
                 // SAFETY: as for `splat`; a masked load touches no element beyond the first `n`.
                 unsafe { $first(p, n) }
             }
+        }
+        impl LoadAs<$elem> for $vector {
             #[inline(always)]
-            unsafe fn prefetch(p: *const $elem) {
-                // SAFETY: a prefetch never faults, and every processor of this architecture has it.
-                unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast()) }
+            unsafe fn load_as(p: *const $elem) -> Self {
+                // SAFETY: as for `load`.
+                unsafe { Self::load(p) }
             }
         }
     };
@@ -184,7 +217,7 @@ macro_rules! vector {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Simd;
+    use super::{LoadAs, MulAdd, Simd};
     use std::arch::x86_64::*;
 
     /// Ones, then zeros: eight lanes from place `8 - n` on are a mask of the first `n`.

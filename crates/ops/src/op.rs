@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result};
+use remat_types::{Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{EvalCx, GradCx, Grads, Sample};
@@ -70,6 +70,22 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// Inputs whose value, not only their fact, decides an output's shape.
     fn host_inputs(&self) -> &'static [usize] {
         &[]
+    }
+
+    /// Inputs whose elements say a shape that the parameters foretell: `eval` fails where they say another.
+    fn sized_by(&self) -> &'static [usize] {
+        &[]
+    }
+
+    /// True if `eval` may fail for the values of inputs that are no integers: no state is overwritten before it has run.
+    fn may_fail(&self) -> bool {
+        !self.sized_by().is_empty()
+    }
+
+    /// For an op that runs one of several graphs, where these values say which: that graph, as the crate of graphs has it,
+    /// and the first input that goes to it.
+    fn chosen(&self, _x: &[Option<&HostTensor>]) -> Option<(&dyn Any, usize)> {
+        None
     }
 
     /// The layout in which an input must come.

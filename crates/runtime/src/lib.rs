@@ -24,8 +24,8 @@ pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, Rac
 /// Tracing of eager programs into graphs.
 pub mod tracing {
     pub use crate::eager::trace::{
-        Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, random_key, refuse,
-        trace, trace_body,
+        Cut, Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, random_key,
+        refuse, size, size_of, trace, trace_body,
     };
 }
 

@@ -1,26 +1,24 @@
 //! Compiled functions: traced once for each set of input types, then run as one op.
 
+mod entry;
+mod pieces;
 mod session;
 mod symbols;
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 
 use remat_graph::ir::{Graph, Origin, Patch, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
-use remat_ops::{Op, OpRef};
-use remat_runtime::tracing::{self, Guard, HostInput, TraceResults, Traced};
-use remat_runtime::{
-    Channel, Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, NotUpdated, Observer, PlanTimes,
-    padded,
-};
-use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result, SmallVec};
+use remat_ops::OpRef;
+use remat_runtime::tracing::{self, Cut, Guard, HostInput, TraceResults, Traced};
+use remat_runtime::{Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, Observer, PlanTimes, padded};
+use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result};
 
 use crate::Tensor;
-use crate::tape::{Leaf, lock};
-
+use crate::tape::lock;
+use entry::{Entry, Replan, State, TIMED_RUNS};
 pub use session::Session;
 pub use symbols::Symbols;
 
@@ -91,48 +89,6 @@ impl Drop for Restores {
     }
 }
 
-/// Where a state of the graph comes from at each run.
-#[derive(Clone)]
-enum State {
-    /// A tensor that the function uses and never replaces.
-    Fixed(Handle),
-    /// A cell that is read.
-    Read(Arc<dyn StateCell>),
-    /// A cell whose next version the run makes.
-    Updated(Arc<dyn StateCell>),
-}
-
-/// The function for one set of input types.
-struct Entry {
-    facts: Vec<Fact>,
-    op: OpRef,
-    executable: Arc<Executable>,
-    states: Vec<State>,
-    /// The updated cells by address, as indices into the states: every run locks in this order.
-    order: Vec<usize>,
-    host_inputs: Vec<HostInput>,
-    guards: Arc<Vec<Guard>>,
-    marks_step: bool,
-    outputs: usize,
-    replan: Replan,
-    /// The plan in measured times, if a second one was made and the first is better.
-    kept: Option<PlanTimes>,
-}
-
-/// A plan under a budget is made twice: at first with estimated times, and once the calls have been timed, with those,
-/// on a thread of its own beside the runs.
-enum Replan {
-    /// Nothing is made again, or the second plan is there already.
-    Done,
-    /// The first plan runs; so many runs remain.
-    After { runs: u32, options: ExecutableOptions },
-    /// The second plan is being made, for these times.
-    Running(JoinHandle<Result<Executable>>, Vec<Option<u64>>),
-}
-
-/// Runs under the first plan: one warms caches, the others are timed.
-const TIMED_RUNS: u32 = 4;
-
 /// How a function is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
@@ -148,9 +104,11 @@ pub struct CompileOptions {
     /// What a new shape costs. Unless set, a trace of the function at that shape. With symbols the function is traced at a
     /// few sizes when it is first called, and never for a size after that: the graph of a new size is filled in, inferred,
     /// put through the passes and planned. A function whose graph does not follow from the sizes, and a size out of
-    /// bounds, are errors: nothing is traced in silence.
+    /// bounds, are errors: nothing is traced in silence. Sizes that only a run knows have symbols of their own, or a trace
+    /// each: see [`Symbols::and_sizes`].
     pub symbols: Option<Symbols>,
-    /// Compiled forms that are kept, at least 1; the one used longest ago goes first.
+    /// Compiled forms that are kept, at least 1; the one used longest ago goes first. A function whose shapes follow from
+    /// values ([`Tensor::as_size`]) takes one for each piece, and one for each size that comes.
     pub forms: usize,
 }
 
@@ -176,6 +134,8 @@ struct Trace {
     host_inputs: Vec<HostInput>,
     guards: Arc<Vec<Guard>>,
     marks_step: bool,
+    /// Where it asked for sizes that only a run knows; at the last, the trace may have ended.
+    cuts: Vec<Cut>,
 }
 
 /// A function of tensors, compiled; see [`compile`].
@@ -190,6 +150,8 @@ pub struct Compiled<F> {
     traces: usize,
     plans: usize,
     observer: Option<Arc<dyn Observer>>,
+    /// A piece has failed: before its next update the function ends the step that failed with it.
+    owes_mark: bool,
 }
 
 /// Compiles a function on tensors of `device`.
@@ -222,8 +184,8 @@ pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
     options: CompileOptions,
     f: F,
 ) -> Compiled<F> {
-    let (entries, forms) = (Vec::new(), Vec::new());
-    Compiled { device: device.clone(), f, options, entries, forms, traces: 0, plans: 0, observer: None }
+    let (device, entries, forms) = (device.clone(), Vec::new(), Vec::new());
+    Compiled { device, f, options, entries, forms, traces: 0, plans: 0, observer: None, owes_mark: false }
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -242,21 +204,29 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             let x: Vec<Tensor> = x.iter().map(|t| (*t).clone()).collect();
             return (self.f)(&x);
         }
-        self.ready(x).map_err(|e| e.with_call_site(site))?;
-        let entry = self.entries.last_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
-        entry.replan();
-        entry.run(&self.device.channel(), x, site)
+        let mut run = pieces::Run::default();
+        let reached = self.reach(x, &mut run, site).map_err(|e| e.with_call_site(site));
+        let results = reached.and_then(|()| {
+            let entry = self.entries.last_mut().ok_or_else(nothing)?;
+            entry.replan();
+            entry.run(&self.device.channel(), x, &mut run, site)
+        });
+        self.trim();
+        results
     }
 
-    /// The executable for inputs of these types; compiles it if need be. Errors: as [`Compiled::call`].
+    /// The executable for inputs of these types; compiles it if need be. Of a function whose shapes follow from values it is
+    /// the last piece for these values: those before it run. Errors: as [`Compiled::call`].
     #[track_caller]
     pub fn executable(&mut self, x: &[&Tensor]) -> Result<Arc<Executable>> {
-        self.ready(x).map_err(|e| e.with_call_site(CallSite::here()))?;
-        let entry = self.entries.last().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
-        Ok(entry.executable.clone())
+        let site = CallSite::here();
+        let reached = self.reach(x, &mut pieces::Run::default(), site);
+        let executable = reached.and_then(|()| self.entries.last().map(|e| e.executable.clone()).ok_or_else(nothing));
+        self.trim();
+        executable.map_err(|e| e.with_call_site(site))
     }
 
-    /// The graph for inputs of these types; compiles it if need be. Errors: as [`Compiled::call`].
+    /// The graph for inputs of these types; compiles it if need be. Errors: as [`Compiled::executable`].
     #[track_caller]
     pub fn graph(&mut self, x: &[&Tensor]) -> Result<Arc<Graph>> {
         Ok(self.executable(x)?.graph().clone())
@@ -291,7 +261,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.entries.last().map_or(0, |e| e.executable.node_times().iter().map(|t| t.1).sum())
     }
 
-    /// How often the function was traced: once a shape, or a few times in all where
+    /// How often the function was traced: once a shape and a size that a run found, or a few times in all where
     /// [`symbols`](CompileOptions::symbols) are given.
     pub fn traces(&self) -> usize {
         self.traces
@@ -302,12 +272,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.plans
     }
 
-    /// Puts the entry for these inputs last.
-    fn ready(&mut self, x: &[&Tensor]) -> Result<()> {
-        let fits =
-            |e: &Entry| e.facts.len() == x.len() && e.facts.iter().zip(x).all(|(f, t)| f.same_type(t.handle.fact()));
-        let found = self.entries.iter().rposition(|e| fits(e) && e.guards.iter().all(|g| g()));
-        match found {
+    /// The entry for these inputs and sizes.
+    fn find(&self, x: &[&Tensor], sizes: &[usize]) -> Option<usize> {
+        let same = |e: &Entry| e.facts.iter().zip(x).all(|(f, t)| f.same_type(t.handle.fact()));
+        let fits = |e: &Entry| e.facts.len() == x.len() && e.sizes() == sizes && same(e);
+        self.entries.iter().rposition(|e| fits(e) && e.guards.iter().all(|g| g()))
+    }
+
+    /// Puts the entry for these inputs and sizes last.
+    fn ready(&mut self, x: &[&Tensor], sizes: &[usize]) -> Result<()> {
+        match self.find(x, sizes) {
             Some(at) if at + 1 == self.entries.len() => {}
             Some(at) => {
                 let e = self.entries.remove(at);
@@ -315,44 +289,50 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             }
             None => {
                 let facts: Vec<Fact> = x.iter().map(|t| Fact::new(t.dtype(), t.shape().clone())).collect();
-                let e = match self.options.symbols.clone() {
-                    Some(symbols) => self.instance(&symbols, facts)?,
-                    None => {
-                        let traced = self.trace(&facts)?;
-                        self.entry(facts, traced)?
-                    }
+                let traced = match self.options.symbols.clone() {
+                    Some(symbols) => self.instance(&symbols, &facts, sizes)?,
+                    None => self.trace(&facts, sizes)?,
                 };
-                e.executable.observe(self.observer.clone());
+                let e = match traced.cuts.is_empty() && sizes.is_empty() {
+                    true => self.entry(facts, traced, pieces::Beside::default())?,
+                    false => self.piece(x, facts, sizes, traced)?,
+                };
                 self.entries.push(e);
-                if self.entries.len() > self.options.forms.max(1) {
-                    self.entries.remove(0);
-                }
             }
         }
         Ok(())
     }
 
-    fn trace(&mut self, facts: &[Fact]) -> Result<Trace> {
+    /// Lets go what is not kept.
+    fn trim(&mut self) {
+        let beyond = self.entries.len().saturating_sub(self.options.forms.max(1));
+        self.entries.drain(..beyond);
+    }
+
+    /// The function at these sizes, as far as they are known.
+    fn trace(&mut self, facts: &[Fact], sizes: &[usize]) -> Result<Trace> {
         self.traces += 1;
         let restores = Restores;
         let mut seen = Vec::new();
         let mut updated: Vec<Handle> = Vec::new();
         let f = &mut self.f;
-        let traced = tracing::trace(&self.device, facts, |x| {
+        let traced = tracing::trace(&self.device, facts, sizes, |x| {
             let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
-            let outputs: Vec<Handle> = f(&x)?.into_iter().map(|t| t.handle).collect();
+            let outputs = f(&x);
             let (cells, updates, gradient_left) = restores.restore();
+            seen = cells;
+            // of a trace that ends at a size the cells are wanted too
+            let outputs: Vec<Handle> = outputs?.into_iter().map(|t| t.handle).collect();
             if gradient_left {
                 let text = "a parameter has a gradient at the end of the compiled function, which no run would add to; \
                             end it with the optimiser's step, or return the gradient (`take_grad`)";
                 return Err(Error::new(ErrorKind::Value, text));
             }
-            seen = cells;
             updated = updates.iter().map(|(old, _)| old.clone()).collect();
             Ok(TraceResults { outputs, updates })
         })?;
         drop(restores);
-        let Traced { graph, captured, host_inputs, guards, marks_step } = traced;
+        let Traced { graph, captured, host_inputs, guards, marks_step, cuts } = traced;
         let state = |h: Handle| {
             let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
             match cell {
@@ -362,14 +342,16 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             }
         };
         let states = captured.into_iter().map(state).collect();
-        Ok(Trace { graph, states, host_inputs, guards: Arc::new(guards), marks_step })
+        Ok(Trace { graph, states, host_inputs, guards: Arc::new(guards), marks_step, cuts })
     }
 
     /// The budget of a run of `g`, and what of it is not its workspace.
-    fn budget(&self, g: &Graph) -> Result<Option<(usize, usize)>> {
+    fn budget(&self, g: &Graph, beside: pieces::Beside) -> Result<Option<(usize, usize)>> {
         let of = |v: ValueId| padded(g.fact(v).bytes());
-        let given: usize = g.inputs().iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
+        let (own, taken) = g.inputs().split_at(g.inputs().len() - beside.takes);
+        let given: usize = own.iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
         let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();
+        let outputs = outputs + beside.bytes + taken.iter().copied().map(of).sum::<usize>();
         let constants = g.value_ids().filter(|v| matches!(g.value(*v).origin, Origin::Constant(_))).map(of);
         let outputs = outputs + if self.options.freeze { constants.sum() } else { 0 };
         if let Some(budget) = self.options.memory_budget {
@@ -382,9 +364,9 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         Ok(Some((budget, channel.stats()?.fixed_bytes.max(given) + outputs)))
     }
 
-    fn entry(&mut self, facts: Vec<Fact>, traced: Trace) -> Result<Entry> {
+    fn entry(&mut self, facts: Vec<Fact>, traced: Trace, beside: pieces::Beside) -> Result<Entry> {
         self.plans += 1;
-        let Trace { mut graph, mut states, host_inputs, guards: shared, marks_step } = traced;
+        let Trace { mut graph, mut states, host_inputs, guards: shared, marks_step, .. } = traced;
         let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
         let outputs = graph.outputs().len();
         let threads = self.device.options().threads;
@@ -393,12 +375,13 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         }
         // what it was made of ends here: the executable moves constants that nobody else holds
         graph = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?.0;
-        let budget = self.budget(&graph)?;
+        let budget = self.budget(&graph, beside)?;
         let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
         let spill = self.device.options().spill.clone();
         let options = ExecutableOptions { workspace_limit, spill, ..Default::default() };
         let executable = Executable::with(Arc::new(graph), threads, &options);
         let executable = Arc::new(executable.map_err(|e| of_the_whole_run(e, budget))?);
+        executable.observe(self.observer.clone());
         let f = executable.figures();
         let replan = match f.recomputed_calls + f.spilled_bytes {
             0 => Replan::Done,
@@ -412,8 +395,27 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let mut order: Vec<usize> = (0..states.len()).filter(|i| address(i).is_some()).collect();
         order.sort_by_key(address);
         let guards = Arc::new(guards);
-        Ok(Entry { facts, op, executable, states, order, host_inputs, guards, marks_step, outputs, replan, kept: None })
+        let (kept, part) = (None, None);
+        let e = Entry {
+            facts,
+            op,
+            executable,
+            states,
+            order,
+            host_inputs,
+            guards,
+            marks_step,
+            outputs,
+            replan,
+            kept,
+            part,
+        };
+        Ok(e)
     }
+}
+
+fn nothing() -> Error {
+    Error::new(ErrorKind::Internal, "nothing was compiled")
 }
 
 /// The graph with the states that it only reads as constants, and the states that are left. The guards are those of the
@@ -448,125 +450,4 @@ fn of_the_whole_run(e: Error, budget: Option<(usize, usize)>) -> Error {
     s.pinned.sort_by_key(|p| std::cmp::Reverse(p.bytes));
     s.smallest_feasible_bytes += beside;
     Error::budget(BudgetShortfall { budget_bytes, ..s })
-}
-
-impl Entry {
-    /// Goes on with the second plan: begins it when the calls have been timed, takes it over when it is there and better.
-    /// Which plan runs decides times and never a bit.
-    fn replan(&mut self) {
-        self.replan = match std::mem::replace(&mut self.replan, Replan::Done) {
-            Replan::After { runs: 0, options } if !self.executable.is_timed() => {
-                // calls are queued faster than they run, so none may have ended yet
-                Replan::After { runs: 1, options }
-            }
-            Replan::After { runs: 0, options } => {
-                let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
-                let (node_ns, spill) = (self.executable.fastest_times(), self.executable.spills_to());
-                let spill = spill.or(options.spill.clone());
-                let options = ExecutableOptions { node_ns: node_ns.clone(), spill, ..options };
-                let plan = move || Executable::with(graph, threads, &options);
-                // without another thread the first plan stays, which is as right
-                let thread = std::thread::Builder::new().name("remat-replan".into()).spawn(plan);
-                thread.map_or(Replan::Done, |t| Replan::Running(t, node_ns))
-            }
-            Replan::After { runs, options } => Replan::After { runs: runs - 1, options },
-            Replan::Running(thread, given) if !thread.is_finished() => Replan::Running(thread, given),
-            Replan::Running(thread, given) => {
-                if let Ok(Ok(new)) = thread.join() {
-                    self.take_better(new, &given);
-                }
-                Replan::Done
-            }
-            Replan::Done => Replan::Done,
-        };
-    }
-
-    /// Takes over a plan that was made for the times `given`, if those of all runs say that it is better.
-    fn take_better(&mut self, new: Executable, given: &[Option<u64>]) {
-        let times = self.executable.fastest_times();
-        if new.predicted_ns(&times) < self.executable.predicted_ns(&times) {
-            new.observe(self.executable.observer());
-            self.executable = Arc::new(new);
-            self.op = OpRef::from_shared(self.executable.clone());
-        } else {
-            let planned_ns = self.executable.predicted_ns(given);
-            self.kept = new.plan_times().map(|p| PlanTimes { planned_ns, ..p });
-        }
-    }
-
-    fn plan_times(&self) -> Option<PlanTimes> {
-        let first = self.executable.plan_times()?;
-        let f = self.executable.figures();
-        if f.recomputed_calls + f.spilled_bytes > 0 || !self.executable.is_timed() {
-            return Some(self.kept.unwrap_or(first));
-        }
-        // every call once, whatever the times: there is nothing that a plan could save
-        let ns = self.executable.predicted_ns(&self.executable.fastest_times());
-        Some(PlanTimes { planned_ns: ns, base_ns: ns, bound_ns: ns, stall_ns: 0 })
-    }
-
-    fn run(&self, channel: &Channel, x: &[&Tensor], site: CallSite) -> Result<Vec<Tensor>> {
-        let mut handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
-        let g = self.executable.graph();
-        for (f, v) in self.host_inputs.iter().zip(&g.inputs()[x.len()..]) {
-            handles.push(channel.put(&tracing::host_value(g.fact(*v), f)?)?);
-        }
-        let mut slots: Vec<Option<MutexGuard<'_, Option<Tensor>>>> = self.states.iter().map(|_| None).collect();
-        for &i in &self.order {
-            if let State::Updated(cell) = &self.states[i] {
-                slots[i] = Some(lock(cell.slot()));
-            }
-        }
-        let lost = || Error::new(ErrorKind::Closed, "the device was closed while a parameter was being updated");
-        for (s, slot) in self.states.iter().zip(&slots) {
-            handles.push(match s {
-                State::Fixed(h) => h.clone(),
-                State::Read(cell) => lock(cell.slot()).as_ref().ok_or_else(lost)?.handle.clone(),
-                State::Updated(_) => slot.as_ref().and_then(|s| s.as_ref()).ok_or_else(lost)?.handle.clone(),
-            });
-        }
-        // Whatever inference could refuse is found before a state leaves its slot.
-        let facts: SmallVec<[&Fact; 4]> = handles.iter().map(Handle::fact).collect();
-        self.executable.infer(&facts)?;
-        drop(facts);
-        // A function without updates is an op like any other: an earlier failure does not hold it back.
-        let kept = if self.executable.updates().is_empty() { 0 } else { self.outputs };
-        let mut replaces: SmallVec<[Option<u16>; 2]> = SmallVec::from_elem(None, kept);
-        for (i, _) in self.executable.updates() {
-            let i = u16::try_from(*i);
-            replaces.push(Some(i.map_err(|_| Error::new(ErrorKind::Arity, "more than 65,535 inputs and states"))?));
-        }
-        let mut slots: Vec<MutexGuard<'_, Option<Tensor>>> = slots.into_iter().flatten().collect();
-        let leaves: Vec<Option<Arc<Leaf>>> =
-            slots.iter_mut().map(|s| s.take().and_then(|t| t.leaf().cloned())).collect();
-        let (y, failed) = match channel.update_at(self.op.clone(), handles, replaces, site) {
-            Ok(y) => (y, None),
-            Err(NotUpdated { error, old }) => {
-                // What failed gives no outputs, and the old versions for the next ones.
-                let old: SmallVec<[Handle; 2]> = old.into_iter().flatten().collect();
-                if old.len() != slots.len() {
-                    return Err(error);
-                }
-                (old, Some(error))
-            }
-        };
-        let outputs = if failed.is_some() { 0 } else { self.outputs };
-        let mut y = y.into_iter();
-        let results: Vec<Tensor> = y.by_ref().take(outputs).map(Tensor::from_handle).collect();
-        for (((slot, leaf), h), kind) in slots.iter_mut().zip(leaves).zip(y).zip(self.kinds()) {
-            channel.commit(&h, kind)?;
-            **slot = Some(Tensor::of_version(h, leaf)?);
-        }
-        drop(slots);
-        // Also after a failure, which otherwise would hold back the updates of the next run too.
-        if self.marks_step {
-            channel.step_mark()?;
-        }
-        failed.map_or(Ok(results), Err)
-    }
-
-    /// The kinds of the updated states, in order.
-    fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
-        self.states.iter().filter_map(|s| if let State::Updated(c) = s { Some(c.kind()) } else { None })
-    }
 }

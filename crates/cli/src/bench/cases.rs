@@ -1,9 +1,10 @@
 //! Works made ready to run: operands filled, workspace laid out.
 
+use clap::ValueEnum;
 use remat::runtime::PlanTimes;
-use remat::types::{Error, ErrorKind, Result};
+use remat::types::{Error, ErrorKind, Result, bf16, f16};
 use remat_kernels::conv::{self, Conv2d};
-use remat_kernels::gemm::{BatchRef, MatRef, batched, batched_workspace_bytes};
+use remat_kernels::gemm::{BatchRef, GemmElement, GemmOutput, MatRef, batched, batched_workspace_bytes};
 use remat_kernels::pool::Pool;
 use serde::Serialize;
 
@@ -45,8 +46,13 @@ const MAX_BYTES: usize = 16 << 30;
 
 /// A buffer of `len` values without a pattern that any blocking is in step with. Errors: Value.
 fn filled(len: usize) -> Result<Vec<f32>> {
+    filled_as(len, |x| x)
+}
+
+/// As [`filled`], of the values of another type.
+fn filled_as<T>(len: usize, of: impl Fn(f32) -> T) -> Result<Vec<T>> {
     let mut v = empty(len)?;
-    v.extend((0..len).map(|i| (i % 8009 * 7919 % 1009) as f32 / 1009.0 - 0.5));
+    v.extend((0..len).map(|i| of((i % 8009 * 7919 % 1009) as f32 / 1009.0 - 0.5)));
     Ok(v)
 }
 
@@ -65,26 +71,57 @@ fn workspace(bytes: usize) -> Result<Vec<u8>> {
     Ok(v)
 }
 
-struct Product {
+/// Products of matrices of `T`, written as `O`.
+struct Product<T, O> {
     pool: Pool,
     work: MatMul,
     batch: usize,
-    a: Vec<f32>,
-    b: Vec<f32>,
-    c: Vec<f32>,
+    a: Vec<T>,
+    b: Vec<T>,
+    c: Vec<O>,
     workspace: Vec<u8>,
 }
 
+/// The element type of a product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
+pub(super) enum Elements {
+    #[default]
+    F32,
+    F64,
+    /// summed in f32
+    F16,
+    /// summed in f32
+    Bf16,
+    /// summed and written as i32
+    I8,
+}
+
 /// A batch of products. Errors: Value for sizes too large.
-pub(super) fn matmul(work: MatMul, batch: usize, threads: usize) -> Result<Box<dyn Case>> {
+pub(super) fn matmul(work: MatMul, elements: Elements, batch: usize, threads: usize) -> Result<Box<dyn Case>> {
+    match elements {
+        Elements::F32 => product::<f32, f32>(work, batch, threads, |x| x),
+        Elements::F64 => product::<f64, f64>(work, batch, threads, f64::from),
+        Elements::F16 => product::<f16, f16>(work, batch, threads, f16::from_f32),
+        Elements::Bf16 => product::<bf16, bf16>(work, batch, threads, bf16::from_f32),
+        Elements::I8 => product::<i8, i32>(work, batch, threads, |x| (x * 255.0) as i8),
+    }
+}
+
+fn product<T: GemmElement, O: GemmOutput<T> + Default>(
+    work: MatMul,
+    batch: usize,
+    threads: usize,
+    of: impl Fn(f32) -> T,
+) -> Result<Box<dyn Case>> {
     let MatMul { m, k, n, .. } = work;
     let elems = |rows: usize, cols: usize| rows.saturating_mul(cols).saturating_mul(batch);
-    let [a, b, c] = [filled(elems(m, k))?, filled(elems(k, n))?, filled(elems(m, n))?];
-    let workspace = workspace(batched_workspace_bytes::<f32>(batch, m, n, k, threads))?;
+    let (a, b) = (filled_as(elems(m, k), &of)?, filled_as(elems(k, n), &of)?);
+    let c = filled_as(elems(m, n), |_| O::default())?;
+    let workspace = workspace(batched_workspace_bytes::<T>(batch, m, n, k, threads))?;
     Ok(Box::new(Product { pool: Pool::new(threads), work, batch, a, b, c, workspace }))
 }
 
-impl Case for Product {
+impl<T: GemmElement, O: GemmOutput<T>> Case for Product<T, O> {
     fn run(&mut self) -> Result<()> {
         let MatMul { m, k, n, transposed } = self.work;
         let side = |data, rows: usize, cols: usize, transposed: bool| BatchRef {
@@ -100,7 +137,7 @@ impl Case for Product {
         2 * (self.c.len() * self.work.k) as u64
     }
     fn moved_bytes(&self) -> u64 {
-        4 * (self.a.len() + self.b.len() + self.c.len()) as u64
+        (size_of_val(&self.a[..]) + size_of_val(&self.b[..]) + size_of_val(&self.c[..])) as u64
     }
     fn peak_bytes(&self) -> usize {
         self.moved_bytes() as usize + self.workspace.len()

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::budget::MemoryBudget;
 use crate::sizes::show;
-use cases::{Case, Told};
+use cases::{Case, Elements, Told};
 use figures::Latency;
 use networks::How;
 pub(crate) use networks::Network;
@@ -29,6 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   remat bench machine
   remat bench matmul:512x512x512 --threads 1
+  remat bench matmul:1024x1024x1024 --dtype bf16
   remat bench conv:64x56x56-64k3p1 --batch 8
   remat bench conv:96x112x112-96k3s2p1g96:dw --batch 32 --json -
   remat bench model:resnet50 --compiled --batch 8
@@ -47,6 +48,9 @@ pub(crate) struct Options {
     /// Threads; `machine` measures all numbers up to this one [default: the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// The element type of a matrix product; shares are those of the machine's f32 multiply-adds
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
+    dtype: Elements,
     /// Run a network op by op [default]
     #[arg(long, conflicts_with = "compiled")]
     eager: bool,
@@ -134,9 +138,13 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         );
         return Err(Error::new(ErrorKind::Value, text));
     }
+    if o.dtype != Elements::F32 && !matches!(o.work.kind, Kind::MatMul(_)) {
+        let text = format!("--dtype is for matmul:MxKxN, not {}", o.work.text);
+        return Err(Error::new(ErrorKind::Value, text));
+    }
     let case = match &o.work.kind {
         Kind::Machine => return machine(o, threads),
-        Kind::MatMul(work) => cases::matmul(*work, batch, threads)?,
+        Kind::MatMul(work) => cases::matmul(*work, o.dtype, batch, threads)?,
         Kind::Conv(work) => cases::conv(work, batch, threads)?,
         Kind::Network(network) => {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };

@@ -18,9 +18,12 @@ fn number(v: &Value, name: &str) -> f64 {
 
 #[test]
 fn figures_of_a_work_fit_together() {
-    let works: [(&[&str], f64, f64); 5] = [
+    let works: [(&[&str], f64, f64); 8] = [
         (&["matmul:48x32x40", "--batch", "3", "--threads", "1"], 2.0 * 3.0 * 48.0 * 32.0 * 40.0, 12.0 * 4736.0),
         (&["matmul:48x32x40:tt", "--threads", "2"], 2.0 * 48.0 * 32.0 * 40.0, 4.0 * 4736.0),
+        (&["matmul:48x32x40:nt", "--dtype", "bf16"], 2.0 * 48.0 * 32.0 * 40.0, 2.0 * 4736.0),
+        (&["matmul:48x32x40", "--dtype", "i8"], 2.0 * 48.0 * 32.0 * 40.0, 2816.0 + 4.0 * 1920.0),
+        (&["matmul:48x32x40", "--dtype", "f64"], 2.0 * 48.0 * 32.0 * 40.0, 8.0 * 4736.0),
         (&["conv:8x9x9-16k3p1", "--batch", "2"], 2.0 * 2.0 * 16.0 * 81.0 * 72.0, 4.0 * (1296.0 + 1152.0 + 2592.0)),
         (&["conv:8x9x9-8k3s2p1g8:dx"], 2.0 * 8.0 * 25.0 * 9.0, 4.0 * (648.0 + 72.0 + 200.0)),
         (&["conv:8x9x9-16k1:dw"], 2.0 * 16.0 * 81.0 * 8.0, 4.0 * (648.0 + 128.0 + 1296.0)),
@@ -83,13 +86,14 @@ fn people_get_a_table_and_programs_a_file() {
 #[test]
 fn a_wrong_work_is_refused_with_the_right_forms() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let wrong: [&[&str]; 7] = [
+    let wrong: [&[&str]; 8] = [
         &["nothing"],
         &["conv:64x56x56-64k3g5"],
         &["matmul:1x2"],
         &["matmul:1x2x3", "--threads", "0"],
         &["matmul:1x2x3", "--batch", "0"],
         &["matmul:1x2x3", "--seconds", "nan"],
+        &["matmul:1x2x3", "--dtype", "u8"],
         &[],
     ];
     for args in wrong {
@@ -97,6 +101,9 @@ fn a_wrong_work_is_refused_with_the_right_forms() {
         assert_code(&o, USAGE);
         assert!(err(&o).contains("error: "), "{}", err(&o));
     }
+    let o = remat(dir.path(), &["bench", "train:mlp", "--dtype", "f16"]);
+    assert_code(&o, 1);
+    assert!(err(&o).contains("--dtype is for matmul"), "{}", err(&o));
     let o = remat(dir.path(), &["bench", "conv:64x56x56"]);
     assert!(err(&o).contains("conv:CxHxW-KkRsSpPdDgG"), "{}", err(&o));
 }

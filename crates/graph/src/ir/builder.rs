@@ -7,7 +7,7 @@ use remat_ops::{Apply, OpRef, fold};
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::{Graph, Node, NodeId, Origin, Output, Parts, State, Value, ValueId, bad};
+use super::{Extent, Graph, Node, NodeId, Origin, Output, Parts, State, Value, ValueId, bad};
 
 /// Builds a graph: each application is inferred at once, and one that was made before, of an op that may be repeated, is
 /// the earlier one.
@@ -180,6 +180,13 @@ impl Builder {
     /// The number of applications so far.
     pub fn len(&self) -> usize {
         self.0.borrow().parts.nodes.len()
+    }
+
+    /// How far the graph has grown.
+    pub fn extent(&self) -> Extent {
+        let p = &self.0.borrow().parts;
+        let (values, nodes) = (p.values.len(), p.nodes.len());
+        Extent { values, nodes, states: p.states.len(), inputs: p.inputs.len() }
     }
 
     /// True if nothing was applied.

@@ -1,8 +1,9 @@
 //! What decides a shape.
 
+use remat_ops::OpRef;
 use remat_types::SmallVec;
 
-use super::{Graph, Origin, ValueId};
+use super::{Extent, Graph, Origin, ValueId};
 
 /// The inputs of a graph that decide the shape of a value; indices into [`Graph::inputs`], ascending.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -13,13 +14,20 @@ pub struct ShapeDepends {
     pub values: Vec<usize>,
 }
 
+const SHAPE: u8 = 1;
+const ELEMENTS: u8 = 2;
+
 impl Graph {
     /// The inputs whose shapes, and those whose elements, may decide the shape of `v`, as far as the ops say: by
-    /// [`host_inputs`](remat_ops::Op::host_inputs) an op's result has a shape that follows from the input's elements, by
-    /// any other input one that may follow from its shape. An op may still give the same shape whatever comes in.
+    /// [`host_inputs`](remat_ops::Op::host_inputs) and [`sized_by`](remat_ops::Op::sized_by) an op's result has a shape that
+    /// follows from the input's elements, by any other input one that may follow from its shape. An op may still give the same shape whatever comes in.
     pub fn shape_depends(&self, v: ValueId) -> ShapeDepends {
-        const SHAPE: u8 = 1;
-        const ELEMENTS: u8 = 2;
+        self.shape_depends_with(v, &[])
+    }
+
+    /// [`Graph::shape_depends`] of a graph whose maker read sizes: integers of the graph, and how far it had grown then. What
+    /// was made later with a number among its parameters may follow from them.
+    pub fn shape_depends_with(&self, v: ValueId, sizes: &[(ValueId, Extent)]) -> ShapeDepends {
         let mut asked = vec![0u8; self.values().len()];
         let mut found = ShapeDepends::default();
         let mut list: SmallVec<[(ValueId, u8); 16]> = SmallVec::new();
@@ -32,18 +40,43 @@ impl Graph {
                 Origin::Input(i) => found.values.push(*i),
                 Origin::Node { node, .. } => {
                     let n = self.node(*node);
+                    if has_number(&n.op) {
+                        list.extend(read(sizes, |e| e.nodes <= node.index()));
+                    }
+                    let decides: SmallVec<[&usize; 2]> = n.op.host_inputs().iter().chain(n.op.sized_by()).collect();
                     for (i, x) in n.x.iter().enumerate() {
                         list.push((*x, SHAPE));
-                        if what == ELEMENTS || n.op.host_inputs().contains(&i) {
+                        if what == ELEMENTS || decides.contains(&&i) {
                             list.push((*x, ELEMENTS));
                         }
                     }
                 }
-                Origin::State(_) | Origin::Constant(_) => {}
+                Origin::Constant(_) => list.extend(read(sizes, |e| e.values <= v.index())),
+                Origin::State(_) => {}
             }
         }
         found.shapes.sort_unstable();
         found.values.sort_unstable();
         found
     }
+}
+
+/// The sizes that were read before.
+fn read(sizes: &[(ValueId, Extent)], before: impl Fn(&Extent) -> bool) -> SmallVec<[(ValueId, u8); 4]> {
+    sizes.iter().filter(|s| before(&s.1)).map(|s| (s.0, ELEMENTS)).collect()
+}
+
+/// True if a number is among the parameters of an op: without one its shapes follow from its inputs.
+fn has_number(op: &OpRef) -> bool {
+    fn within(v: &serde_json::Value) -> bool {
+        match v {
+            serde_json::Value::Number(_) => true,
+            serde_json::Value::Array(all) => all.iter().any(within),
+            serde_json::Value::Object(fields) => fields.values().any(within),
+            // a graph within an op is text
+            serde_json::Value::String(text) => text.bytes().any(|b| b.is_ascii_digit()),
+            _ => false,
+        }
+    }
+    op.to_json().map_or(true, |form| form.get("params").is_some_and(within))
 }

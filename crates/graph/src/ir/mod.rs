@@ -16,6 +16,7 @@ mod order;
 mod parse;
 mod patch;
 mod picture;
+mod piece;
 mod reach;
 mod serial;
 pub mod symbolic;
@@ -36,6 +37,7 @@ pub use builder::Builder;
 pub use depends::ShapeDepends;
 pub use evaluate::Values;
 pub use patch::{Patch, PatchNode, PatchValue};
+pub use piece::Extent;
 pub use reach::Reach;
 
 /// A value of a graph.

@@ -4,7 +4,7 @@
 //! | level | passes | what may change |
 //! |---|---|---|
 //! | 0 | none | nothing |
-//! | 1 | [`merge`], [`cancel`], [`simplify`], [`delay`] | nothing but time: every value keeps its bits, NaN's payload excepted |
+//! | 1 | [`merge`], [`choose`], [`cancel`], [`simplify`], [`delay`] | nothing but time: every value keeps its bits, NaN's payload excepted |
 //! | 2 | those, [`reorder`], [`fold`], [`recast`], [`fuse`] and [`fuse_reduce`] | as level 1 |
 //! | 3 | those, [`delay_sums`], [`reorder_floats`], [`absorb`] and [`block`] | the last digits |
 //!
@@ -17,6 +17,7 @@
 mod absorb;
 mod block;
 mod cancel;
+mod choose;
 mod delay;
 mod fold;
 mod fuse;
@@ -37,6 +38,7 @@ use remat_types::{DType, Result};
 pub use absorb::absorb;
 pub use block::block;
 pub use cancel::cancel;
+pub use choose::choose;
 pub use delay::{delay, delay_sums};
 pub use fold::fold;
 pub use fuse::fuse;
@@ -107,6 +109,7 @@ pub struct Pass {
 #[rustfmt::skip]
 pub const PASSES: &[Pass] = &[
     Pass { name: "merge", level: 1, phase: 0, moves: Moves::Nothing, run: merge },
+    Pass { name: "choose", level: 1, phase: 0, moves: Moves::Nothing, run: choose },
     Pass { name: "cancel", level: 1, phase: 0, moves: Moves::Nothing, run: cancel },
     Pass { name: "simplify", level: 1, phase: 0, moves: Moves::Nothing, run: simplify },
     Pass { name: "delay", level: 1, phase: 0, moves: Moves::Nothing, run: delay },

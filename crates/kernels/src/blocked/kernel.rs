@@ -125,6 +125,32 @@ impl Kernels {
     }
 }
 
+/// `acc[i][j] += x[i][q] * w[j]`, in vectors of `w`.
+///
+/// # Safety
+/// The processor has the instruction set of `V`; element `q` of each `x` and `NV` vectors at `w` are readable.
+#[inline(always)]
+unsafe fn step<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(
+    x: &[*const f32; MR],
+    q: usize,
+    w: *const f32,
+    acc: &mut [[V; NV]; MR],
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let mut row = [V::splat(0.0); NV];
+        for j in 0..NV {
+            row[j] = V::load(w.add(j * V::LANES));
+        }
+        for i in 0..MR {
+            let v = V::splat(*x[i].add(q));
+            for j in 0..NV {
+                acc[i][j] = v.mul_add(row[j], acc[i][j]);
+            }
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) {
     // SAFETY: the caller keeps the contract of `TileFn`.
@@ -149,18 +175,18 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
             for b in 0..t.counts[1] {
                 for c in 0..t.counts[2] {
                     let from = a * t.strides[0] + b * t.strides[1] + c * t.strides[2];
-                    for q in from..from + t.run {
-                        let mut row = [V::splat(0.0); NV];
-                        for j in 0..NV {
-                            row[j] = V::load(w.add(j * V::LANES));
+                    let (mut q, end) = (from, from + t.run);
+                    while q + V::UNROLLED <= end {
+                        for u in 0..V::UNROLLED {
+                            step(&x, q + u, w.add(u * NV * V::LANES), &mut acc);
                         }
-                        for i in 0..MR {
-                            let v = V::splat(*x[i].add(q));
-                            for j in 0..NV {
-                                acc[i][j] = v.mul_add(row[j], acc[i][j]);
-                            }
-                        }
+                        w = w.add(V::UNROLLED * NV * V::LANES);
+                        q += V::UNROLLED;
+                    }
+                    while q < end {
+                        step(&x, q, w, &mut acc);
                         w = w.add(NV * V::LANES);
+                        q += 1;
                     }
                 }
             }

@@ -163,6 +163,10 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                 let width = valid.next_multiple_of(gemm.lanes);
                 let contiguous = self.corr.rows.is_contiguous() && self.corr.cols.is_contiguous();
                 let count = self.runs(start, valid, contiguous, &mut runs);
+                // Places in the first output channel: it takes divisions, as long as some steps of a tile.
+                for run in &mut runs[..count] {
+                    run.from = self.place(run, contiguous);
+                }
                 let x = &block[(start - self.columns.start) * depth..][..width * depth];
                 for panel in some.clone() {
                     let rows = part_range(outs, all, panel);
@@ -172,14 +176,15 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                     // through a buffer that holds the largest tile.
                     unsafe {
                         if contiguous && count == 1 && valid == width {
-                            let y = dst.add(self.place(&runs[0], true, out + rows.start));
-                            tile(depth, w.as_ptr(), x.as_ptr(), width, y, self.dst_channel(), first > 0);
+                            let y = dst.add(runs[0].from + (out + rows.start) * self.dst_channel());
+                            tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0);
                         } else {
                             let mut buffer = [T::default(); MAX_TILE];
-                            tile(depth, w.as_ptr(), x.as_ptr(), width, buffer.as_mut_ptr(), width, false);
+                            tile(depth, w.as_ptr(), x.as_ptr(), buffer.as_mut_ptr(), width, false);
                             for (i, row) in buffer.chunks_exact(width).take(rows.len()).enumerate() {
+                                let y = dst.add((out + rows.start + i) * self.dst_channel());
                                 for run in &runs[..count] {
-                                    let y = dst.add(self.place(run, contiguous, out + rows.start + i));
+                                    let y = y.add(run.from);
                                     self.write(&row[run.at..run.at + run.len], y, contiguous, first > 0);
                                 }
                             }
@@ -194,8 +199,8 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         self.corr.rows.dst * self.corr.cols.dst
     }
 
-    /// Where the first output of a run lies, for an output channel of the group.
-    fn place(&self, run: &Run, contiguous: bool, channel: usize) -> usize {
+    /// Where the first output of a run lies, in the group's first output channel.
+    fn place(&self, run: &Run, contiguous: bool) -> usize {
         let (rows, cols) = (&self.corr.rows, &self.corr.cols);
         let (image, at) = if contiguous {
             (run.row, run.col)
@@ -203,8 +208,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
             let row = rows.dst_start + run.row % rows.out * rows.dst_step;
             (run.row / rows.out, row * cols.dst + cols.dst_start + run.col * cols.dst_step)
         };
-        let channel = ((self.image + image) * self.corr.groups + self.group) * self.corr.out_c + channel;
-        channel * self.dst_channel() + at
+        ((self.image + image) * self.corr.groups + self.group) * self.corr.out_c * self.dst_channel() + at
     }
 
     /// # Safety
@@ -216,7 +220,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
             // SAFETY: the outputs of a run are a step apart in one row, or side by side in one image.
             unsafe {
                 let y = y.add(j * step);
-                *y = if accumulate { T::narrow(T::add((*y).widen(), value.widen())) } else { value };
+                *y = if accumulate { T::of(T::add((*y).widen(), value.widen())) } else { value };
             }
         }
     }

@@ -18,7 +18,7 @@ use std::ops::Range;
 use super::kernel::ConvKernels;
 use super::plane::Plane;
 use super::{ConvElement, Workspace};
-use crate::gemm::pack::transpose_into;
+use crate::gemm::pack::{move_short, transpose_into};
 use crate::pool::{Pool, part_range};
 
 /// Most steps of depth in a block: a panel of 16 f32 columns then takes 32 KiB.
@@ -68,9 +68,9 @@ impl Axis {
         (0..self.kernel).filter_map(|r| self.tap(r).map(|at| (r, at)))
     }
 
-    /// Whether output `i` reads source element `i` alone, and lies at `i`.
+    /// Whether output `i` reads source element `i` alone.
     fn is_whole(&self) -> bool {
-        self.pad == 0 && self.stride == 1 && self.src == self.out && self.span() == 1 && self.is_contiguous()
+        self.pad == 0 && self.stride == 1 && self.src == self.out && self.span() == 1
     }
 
     /// Whether the outputs lie side by side and fill the destination.
@@ -155,7 +155,8 @@ impl Plan {
         let most = (BLOCK_BYTES / (channels * taps.max(1) * size) / nr * nr).max(nr);
         let (mut images, mut bands) = ((most / places).clamp(1, corr.n.max(1)), places.div_ceil(most));
         plane.rows = row_reach + chunk_rows(rows.out, cols.out, most.min(places));
-        if !dense {
+        if !(dense && rows.is_contiguous() && cols.is_contiguous()) {
+            // As much as a copy may hold, also where a result under a stride needs none: the blocks decide the bits.
             channels = channels.min((COPY_BYTES / (images * plane.channel_len() * size)).max(1));
         }
         // Passes over the depth add to the result; passes over output channels would pack all columns again.
@@ -178,7 +179,8 @@ impl Plan {
             let finest = places.div_ceil(MIN_PANELS * nr).max(bands);
             bands = if images == 1 { wanted.div_ceil(tasks(1, 1).max(1)).clamp(bands, finest) } else { 1 };
         }
-        let out_parts = wanted.div_ceil(tasks(images, bands).max(1)).min(pass_out.div_ceil(mr));
+        // Each of these parts packs the columns for itself: no more of them than keep every thread busy.
+        let out_parts = threads.div_ceil(tasks(images, bands).max(1)).min(pass_out.div_ceil(mr));
         let columns = if images > 1 { images * places } else { places.div_ceil(nr).div_ceil(bands) * nr };
         plane.rows = row_reach + chunk_rows(rows.out, cols.out, columns.min(places));
         // Whole vectors are read and written, also past the last column.
@@ -361,6 +363,16 @@ fn pack_weights<T: ConvElement>(
     }
     // The weights of a source channel lie together, so they are read once, for all panels.
     for (at, c) in channels.enumerate() {
+        if corr.weight_out == 1 {
+            let from = &weight[c * corr.weight_src..][..outs];
+            for panel in 0..panels {
+                let rows = part_range(outs, panels, panel);
+                let packed = &mut packed[rows.start * depth + at * rows.len()..][..rows.len()];
+                // SAFETY: as many weights as the panel has rows; the kernel has one tap.
+                unsafe { move_short(from[rows.clone()].as_ptr(), packed.as_mut_ptr(), rows.len()) };
+            }
+            continue;
+        }
         for panel in 0..panels {
             let rows = part_range(outs, panels, panel);
             let from = &weight[rows.start * corr.weight_out + c * corr.weight_src..];

@@ -32,7 +32,7 @@ pub(super) fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weigh
                     }
                 }
             }
-            *y = T::narrow(sum);
+            *y = T::of(sum);
         }
     });
 }
@@ -55,7 +55,7 @@ pub(super) fn input_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, dy: &[T], w
                     }
                 }
             }
-            *dx = T::narrow(sum);
+            *dx = T::of(sum);
         }
     });
 }
@@ -78,7 +78,7 @@ pub(super) fn weight_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], d
                     }
                 }
             }
-            *dw = T::narrow(sum);
+            *dw = T::of(sum);
         }
     });
 }

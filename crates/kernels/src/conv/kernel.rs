@@ -2,7 +2,7 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use crate::gemm::kernel as gemm;
-use crate::simd::{Isa, Simd, Wide};
+use crate::simd::{Isa, MulAdd, Simd, Wide, prefetch};
 
 /// Columns of the widest panel: two vectors of sixteen.
 pub(super) const MAX_COLUMNS: usize = 32;
@@ -13,7 +13,7 @@ pub(super) struct Run {
     /// First column in the panel, and columns.
     pub at: usize,
     pub len: usize,
-    /// Place of the first one in the source.
+    /// Place of the first one in the source while the panel is packed, then in the destination.
     pub from: usize,
     /// Row (or image) and place in it.
     pub row: usize,
@@ -123,6 +123,9 @@ pub struct ConvKernels<T: 'static> {
     pub(super) lane_taps: &'static [LaneTaps<T>],
 }
 
+/// Steps from the one that is packed to the one that is asked for.
+const STEPS_AHEAD: usize = 8;
+
 #[inline(always)]
 unsafe fn pack<V: Simd>(
     depth: usize,
@@ -139,6 +142,8 @@ unsafe fn pack<V: Simd>(
         if count == 1 && width == 2 * V::LANES {
             let x = x.add((*runs).from);
             for p in 0..depth {
+                // Where the source itself is read, each step lies in a page of its own, where no processor looks ahead.
+                prefetch(x.wrapping_add(*offsets.add((p + STEPS_AHEAD).min(depth - 1))));
                 let (x, out) = (x.add(*offsets.add(p)), out.add(p * width));
                 let (low, high) = (V::load(x), V::load(x.add(V::LANES)));
                 low.store(out);
@@ -155,6 +160,32 @@ unsafe fn pack<V: Simd>(
                 if run.len > V::LANES {
                     V::load(x.add(V::LANES)).store(out.add(V::LANES));
                 }
+            }
+        }
+    }
+}
+
+/// `acc[i][j] += x[at[i]] * d[j]`, in vectors of `d`.
+///
+/// # Safety
+/// The processor has the instruction set of `V`; those elements of `x` and `NV` vectors at `d` are readable.
+#[inline(always)]
+unsafe fn outer_step<V: Simd, const MR: usize, const NV: usize>(
+    x: *const V::Elem,
+    at: &[usize; MR],
+    d: *const V::Elem,
+    acc: &mut [[V; NV]; MR],
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let mut row = [V::splat(V::Elem::default()); NV];
+        for j in 0..NV {
+            row[j] = V::load(d.add(j * V::LANES));
+        }
+        for i in 0..MR {
+            let w = V::splat(*x.add(at[i]));
+            for j in 0..NV {
+                acc[i][j] = w.mul_add(row[j], acc[i][j]);
             }
         }
     }
@@ -180,20 +211,21 @@ unsafe fn outer<V: Simd, const MR: usize, const NV: usize>(
         }
         for h in 0..size[0] {
             let mut x = x.add(h * step[0]);
-            for _ in 0..size[1] {
-                let mut row = [zero; NV];
-                for j in 0..NV {
-                    row[j] = V::load(d.add(j * V::LANES));
+            let mut left = size[1];
+            while left >= V::UNROLLED {
+                for u in 0..V::UNROLLED {
+                    outer_step(x, &at, d.add(u * NV * V::LANES), &mut acc);
+                    // The last step may lead out of the copy; it is not read from there.
+                    x = x.wrapping_add(step[1]);
                 }
-                for i in 0..MR {
-                    let w = V::splat(*x.add(at[i]));
-                    for j in 0..NV {
-                        acc[i][j] = w.mul_add(row[j], acc[i][j]);
-                    }
-                }
-                d = d.add(NV * V::LANES);
-                // The last step may lead out of the copy; it is not read from there.
+                d = d.add(V::UNROLLED * NV * V::LANES);
+                left -= V::UNROLLED;
+            }
+            while left > 0 {
+                outer_step(x, &at, d, &mut acc);
                 x = x.wrapping_add(step[1]);
+                d = d.add(NV * V::LANES);
+                left -= 1;
             }
         }
         for i in 0..MR {
@@ -470,7 +502,7 @@ compiled_for!(avx512, "avx512f");
 macro_rules! table {
     ($module:ident, $vector:ty, $gemm:expr, [$($rows:literal)*]) => {
         ConvKernels {
-            lanes: <$vector as Simd>::LANES,
+            lanes: <$vector as MulAdd>::LANES,
             gemm: $gemm,
             pack: $module::pack::<$vector>,
             outer: &[$([$module::outer::<$vector, $rows, 1>, $module::outer::<$vector, $rows, 2>]),*],

@@ -310,7 +310,7 @@ impl<T: ConvElement> Job<'_, T> {
                 for partial in 1..plan.partials {
                     let more = std::slice::from_raw_parts(sums.0.add(partial * partial_len + i * len), len);
                     for (sum, x) in unit.iter_mut().zip(more) {
-                        *sum = T::narrow(T::add(sum.widen(), x.widen()));
+                        *sum = T::of(T::add(sum.widen(), x.widen()));
                     }
                 }
                 let dw = std::slice::from_raw_parts_mut(dw.0.add(at), valid * plan.rows);

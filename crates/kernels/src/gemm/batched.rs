@@ -1,6 +1,6 @@
 //! Batches of matrix products.
 
-use super::{GemmElement, MatRef, Path, Rows, View, blocked, check_bounds, gemm_workspace_bytes, product};
+use super::{GemmElement, GemmOutput, MatRef, Path, Rows, View, blocked, check_bounds, gemm_workspace_bytes, product};
 use crate::pool::Pool;
 
 /// A batch of strided matrices: matrix `t` is `matrix` with `t * batch_stride` added to its offset.
@@ -46,7 +46,7 @@ fn lane_bytes<T: GemmElement>(m: usize, n: usize, k: usize) -> usize {
 ///
 /// # Panics
 /// If an element would lie outside its slice, rows or matrices of C overlap, or the workspace is too small.
-pub fn batched<T: GemmElement>(
+pub fn batched<T: GemmElement, O: GemmOutput<T>>(
     pool: &Pool,
     batch: usize,
     m: usize,
@@ -54,7 +54,7 @@ pub fn batched<T: GemmElement>(
     k: usize,
     a: BatchRef<'_, T>,
     b: BatchRef<'_, T>,
-    c: &mut [T],
+    c: &mut [O],
     c_batch_stride: usize,
     c_row_stride: usize,
     accumulate: bool,
@@ -69,14 +69,14 @@ pub fn batched<T: GemmElement>(
     let strides = [(batch, c_batch_stride as isize), (m, c_row_stride as isize), (n, 1)];
     check_bounds(c.len(), 0, &strides, "C");
     let (a, b) = (a.checked(batch, m, k, "A"), b.checked(batch, k, n, "B"));
-    let c = Rows(c.as_mut_ptr());
+    let (c, engine) = (Rows(c.as_mut_ptr()), T::engine());
     let one = |threads: usize, t: usize, workspace: &mut [u8]| {
         let c = &c;
         let (a, b) = (a.shifted(t), b.shifted(t));
         // SAFETY: all matrices were checked above; `t < batch`; matrices of C do not overlap and each `t` comes once.
         unsafe {
             let c = c.0.add(t * c_batch_stride);
-            product(pool, threads, T::kernels(), m, n, k, a, b, c, c_row_stride, accumulate, workspace);
+            product(pool, threads, &engine, m, n, k, a, b, c, c_row_stride, accumulate, workspace);
         }
     };
     let muls = m.saturating_mul(n).saturating_mul(k);

@@ -22,6 +22,8 @@ const B_BLOCK_BYTES: usize = 1 << 20;
 const TASK_MIN_MULS: usize = 1 << 17;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
 const TASKS_PER_THREAD: usize = 3;
+/// Fewest rows or columns of a task when there is one for each thread: each packs its A and B for itself.
+const TASK_MIN_SIDE: usize = 384;
 /// Elements from the first to the last of an operand that is read where it is: both then stay in the first caches, and
 /// packing them would cost as much as it saves.
 const IN_PLACE_ELEMS: usize = 1 << 13;
@@ -71,7 +73,7 @@ impl Plan {
 
 /// Cuts C into `rows x columns` of tasks: enough for the threads if there is work enough, cutting the longer side first
 /// (a squarer task packs less per product).
-fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
+pub(super) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
     let muls = m.saturating_mul(n).saturating_mul(k);
     let wanted = if threads == 1 { 1 } else { (muls / TASK_MIN_MULS).clamp(1, threads * TASKS_PER_THREAD) };
     let most = [m.div_ceil(mr), n.div_ceil(nr)];
@@ -80,7 +82,8 @@ fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [
         let side = [m / grid[0], n / grid[1]];
         let axis = usize::from(side[1] >= side[0]);
         let axis = if grid[axis] < most[axis] { axis } else { 1 - axis };
-        if grid[axis] >= most[axis] {
+        let is_short = [m, n][axis] / (grid[axis] + 1) < TASK_MIN_SIDE;
+        if grid[axis] >= most[axis] || (is_short && grid[0] * grid[1] >= threads) {
             break;
         }
         grid[axis] += 1;
@@ -233,15 +236,15 @@ impl<T: GemmElement> Task<'_, T> {
                 unsafe {
                     let c = c.add(rows.start * self.ldc + j);
                     if valid == width {
-                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), width, c, self.ldc, accumulate);
+                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), c, self.ldc, accumulate);
                     } else {
                         let mut buffer = [T::default(); MAX_TILE];
                         debug_assert!(rows.len() * width <= kernel::MAX_TILE);
-                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), width, buffer.as_mut_ptr(), width, false);
+                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), buffer.as_mut_ptr(), width, false);
                         for i in 0..rows.len() {
                             let row = std::slice::from_raw_parts_mut(c.add(i * self.ldc), valid);
                             for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {
-                                *y = if accumulate { T::narrow(T::add(y.widen(), x.widen())) } else { x };
+                                *y = if accumulate { T::of(T::add(y.widen(), x.widen())) } else { x };
                             }
                         }
                     }

@@ -1,28 +1,29 @@
 //! Micro-kernels: one `mr x nr` tile of C in registers, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::simd::{Isa, Simd, Wide};
+use super::GemmElement;
+use crate::simd::{Isa, LoadAs, MulAdd, Wide, prefetch};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
 /// Elements of the largest tile of any table: 14 x 32 floats (AVX-512).
 pub(crate) const MAX_TILE: usize = MAX_MR * 32;
 
-/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < kc of a[p * mr + i] * b[p * ldb + j]` for one tile.
+/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < kc of a[p * mr + i] * b[p * nr + j]` for one tile.
 ///
 /// The products are added in the order of `p` to a register that starts at zero, and `c` is added last: the result of an
 /// element depends neither on the tile's size nor on the element's place in it.
 ///
 /// # Safety
-/// The processor has the table's instruction set. Readable: `kc * mr` elements at `a`, `nr` at `b + p * ldb` for each
-/// `p`. Writable (and readable): `nr` elements at `c + i * ldc` for each row `i`.
-pub(crate) type Tile<T> =
-    unsafe fn(kc: usize, a: *const T, b: *const T, ldb: usize, c: *mut T, ldc: usize, accumulate: bool);
+/// The processor has the table's instruction set. Readable: `kc * mr` elements at `a`, `kc * nr` at `b`. Writable (and
+/// readable): `nr` elements at `c + i * ldc` for each row `i`.
+pub(crate) type Tile<T> = unsafe fn(kc: usize, a: *const T, b: *const T, c: *mut T, ldc: usize, accumulate: bool);
 
-/// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`: an operand that is not packed.
+/// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`, and `b[p * ldb + j]`: operands that
+/// are not packed.
 ///
 /// # Safety
-/// As [`Tile`]; readable are those elements of `a`.
+/// As [`Tile`]; readable are those elements.
 pub(crate) type TileInPlace<T> = unsafe fn(
     kc: usize,
     a: *const T,
@@ -34,19 +35,20 @@ pub(crate) type TileInPlace<T> = unsafe fn(
     accumulate: bool,
 );
 
-/// `y[i] = (accumulate ? y[i] : 0) + sum over p < k of x[p] * b[p * ldb + i]`, for `i < n`: rows of `b` added up.
+/// `y[i] = (accumulate ? y[i] : 0) + sum over p < k of x[p] * b[p * ldb + i]`, for `i < n`: rows of `b` added up, whose
+/// elements may be of a narrower type.
 ///
 /// # Safety
 /// The processor has the table's instruction set. Readable: `k` elements at `x` (`incx` apart), `n` at each
 /// `b + p * ldb`. Writable: `n` at `y`.
-pub(crate) type AddRows<T> =
-    unsafe fn(n: usize, k: usize, x: *const T, incx: isize, b: *const T, ldb: isize, y: *mut T, accumulate: bool);
+pub(crate) type AddRows<T, B> =
+    unsafe fn(n: usize, k: usize, x: *const T, incx: isize, b: *const B, ldb: isize, y: *mut T, accumulate: bool);
 
 /// `sum over p < k of x[p] * b[p]`, in a fixed order.
 ///
 /// # Safety
 /// The processor has the table's instruction set. Readable: `k` elements at `x` and at `b`.
-pub(crate) type Dot<T> = unsafe fn(k: usize, x: *const T, b: *const T) -> T;
+pub(crate) type Dot<T, B> = unsafe fn(k: usize, x: *const T, b: *const B) -> T;
 
 /// The kernels of one element type for one instruction set.
 pub struct Kernels<T: 'static> {
@@ -56,8 +58,8 @@ pub struct Kernels<T: 'static> {
     pub(crate) tiles: &'static [[Tile<T>; 2]],
     /// The same tiles of an A that is not packed.
     pub(crate) tiles_in_place: &'static [[TileInPlace<T>; 2]],
-    pub(crate) add_rows: AddRows<T>,
-    pub(crate) dot: Dot<T>,
+    pub(crate) add_rows: AddRows<T, T>,
+    pub(crate) dot: Dot<T, T>,
 }
 
 impl<T> Kernels<T> {
@@ -71,8 +73,34 @@ impl<T> Kernels<T> {
     }
 }
 
+/// `acc[i][j] += a[i * a_row] * b[j]`, in vectors of `b`.
+///
+/// # Safety
+/// The processor has the instruction set of `V`; those elements of `a` and `NV` vectors at `b` are readable.
 #[inline(always)]
-unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
+unsafe fn step<V: MulAdd, const MR: usize, const NV: usize>(
+    a: *const V::Elem,
+    a_row: isize,
+    b: *const V::Elem,
+    acc: &mut [[V; NV]; MR],
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let mut row = [V::splat(V::Elem::default()); NV];
+        for j in 0..NV {
+            row[j] = V::load(b.add(j * V::LANES));
+        }
+        for i in 0..MR {
+            let x = V::splat(*a.offset(i as isize * a_row));
+            for j in 0..NV {
+                acc[i][j] = x.mul_add(row[j], acc[i][j]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     kc: usize,
     mut a: *const V::Elem,
     a_step: [isize; 2],
@@ -88,23 +116,24 @@ unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
         let mut acc = [[zero; NV]; MR];
         // C is needed at the end, and comes from far away: a miss there would cost as much as a fifth of the loop.
         for i in 0..MR {
-            V::prefetch(c.wrapping_add(i * ldc));
-            V::prefetch(c.wrapping_add(i * ldc + NV * V::LANES - 1));
+            prefetch(c.wrapping_add(i * ldc));
+            prefetch(c.wrapping_add(i * ldc + NV * V::LANES - 1));
         }
-        for _ in 0..kc {
-            let mut row = [zero; NV];
-            for j in 0..NV {
-                row[j] = V::load(b.add(j * V::LANES));
-            }
-            for i in 0..MR {
-                let x = V::splat(*a.offset(i as isize * a_step[0]));
-                for j in 0..NV {
-                    acc[i][j] = x.mul_add(row[j], acc[i][j]);
-                }
+        let mut left = kc;
+        while left >= V::UNROLLED {
+            for u in 0..V::UNROLLED {
+                step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }
             // The last step may lead out of the allocation of what is not packed; it is never read from there.
+            a = a.wrapping_offset(V::UNROLLED as isize * a_step[1]);
+            b = b.wrapping_add(V::UNROLLED * ldb);
+            left -= V::UNROLLED;
+        }
+        while left > 0 {
+            step(a, a_step[0], b, &mut acc);
             a = a.wrapping_offset(a_step[1]);
             b = b.wrapping_add(ldb);
+            left -= 1;
         }
         for i in 0..MR {
             for j in 0..NV {
@@ -119,11 +148,11 @@ unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
 const ADD_ROWS_VECTORS: usize = 8;
 
 #[inline(always)]
-unsafe fn add_rows_block<V: Simd, const NV: usize>(
+unsafe fn add_rows_block<V: LoadAs<B>, B, const NV: usize>(
     k: usize,
     x: *const V::Elem,
     incx: isize,
-    b: *const V::Elem,
+    b: *const B,
     ldb: isize,
     y: *mut V::Elem,
     accumulate: bool,
@@ -135,7 +164,7 @@ unsafe fn add_rows_block<V: Simd, const NV: usize>(
             let xp = V::splat(*x.offset(p * incx));
             let row = b.offset(p * ldb);
             for j in 0..NV {
-                acc[j] = xp.mul_add(V::load(row.add(j * V::LANES)), acc[j]);
+                acc[j] = xp.mul_add(V::load_as(row.add(j * V::LANES)), acc[j]);
             }
         }
         for j in 0..NV {
@@ -146,51 +175,49 @@ unsafe fn add_rows_block<V: Simd, const NV: usize>(
 }
 
 #[inline(always)]
-unsafe fn add_rows<V: Simd>(
+unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
     n: usize,
     k: usize,
     x: *const V::Elem,
     incx: isize,
-    b: *const V::Elem,
+    b: *const B,
     ldb: isize,
     y: *mut V::Elem,
     accumulate: bool,
-) where
-    V::Elem: std::ops::Add<Output = V::Elem> + std::ops::Mul<Output = V::Elem>,
-{
+) {
     // SAFETY: the caller keeps the contract of `AddRows`; each block stays within the first `n` columns.
     unsafe {
         let mut j = 0;
         while j + ADD_ROWS_VECTORS * V::LANES <= n {
-            add_rows_block::<V, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+            add_rows_block::<V, B, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
             j += ADD_ROWS_VECTORS * V::LANES;
         }
         while j + V::LANES <= n {
-            add_rows_block::<V, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+            add_rows_block::<V, B, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
             j += V::LANES;
         }
         while j < n {
             // One lane of a splat, so that a tail column rounds as the others do.
             let mut acc = V::splat(V::Elem::default());
             for p in 0..k as isize {
-                acc = V::splat(*x.offset(p * incx)).mul_add(V::splat(*b.offset(p * ldb + j as isize)), acc);
+                acc = V::splat(*x.offset(p * incx)).mul_add(V::splat((*b.offset(p * ldb + j as isize)).widen()), acc);
             }
             let sum = first_lane(acc);
-            *y.add(j) = if accumulate { *y.add(j) + sum } else { sum };
+            *y.add(j) = if accumulate { B::add(*y.add(j), sum) } else { sum };
             j += 1;
         }
     }
 }
 
 #[inline(always)]
-unsafe fn first_lane<V: Simd>(v: V) -> V::Elem {
+unsafe fn first_lane<V: MulAdd>(v: V) -> V::Elem {
     // SAFETY: same contract.
     unsafe { lanes_of(v)[0] }
 }
 
 /// The lanes of `v`, then defaults.
 #[inline(always)]
-unsafe fn lanes_of<V: Simd>(v: V) -> [V::Elem; MAX_LANES] {
+unsafe fn lanes_of<V: MulAdd>(v: V) -> [V::Elem; MAX_LANES] {
     let mut out = [V::Elem::default(); MAX_LANES];
     // SAFETY: no vector has more than `MAX_LANES` lanes; the caller says that the instruction set is there.
     unsafe { v.store(out.as_mut_ptr()) };
@@ -201,10 +228,7 @@ unsafe fn lanes_of<V: Simd>(v: V) -> [V::Elem; MAX_LANES] {
 const MAX_LANES: usize = 16;
 
 #[inline(always)]
-unsafe fn dot<V: Simd>(k: usize, x: *const V::Elem, b: *const V::Elem) -> V::Elem
-where
-    V::Elem: std::ops::Add<Output = V::Elem> + std::ops::Mul<Output = V::Elem>,
-{
+unsafe fn dot<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(k: usize, x: *const V::Elem, b: *const B) -> V::Elem {
     const CHAINS: usize = 8;
     // SAFETY: the caller says that `k` elements are readable at `x` and `b`; every offset is below `k`.
     unsafe {
@@ -214,12 +238,12 @@ where
         while p + CHAINS * V::LANES <= k {
             for c in 0..CHAINS {
                 let at = p + c * V::LANES;
-                acc[c] = V::load(x.add(at)).mul_add(V::load(b.add(at)), acc[c]);
+                acc[c] = V::load(x.add(at)).mul_add(V::load_as(b.add(at)), acc[c]);
             }
             p += CHAINS * V::LANES;
         }
         while p + V::LANES <= k {
-            acc[0] = V::load(x.add(p)).mul_add(V::load(b.add(p)), acc[0]);
+            acc[0] = V::load(x.add(p)).mul_add(V::load_as(b.add(p)), acc[0]);
             p += V::LANES;
         }
         let mut all = zero;
@@ -229,10 +253,10 @@ where
         let lanes = lanes_of(all);
         let mut sum = V::Elem::default();
         for lane in &lanes[..V::LANES] {
-            sum = sum + *lane;
+            sum = B::add(sum, *lane);
         }
         while p < k {
-            sum = sum + *x.add(p) * *b.add(p);
+            sum = B::mul_add(*x.add(p), (*b.add(p)).widen(), sum);
             p += 1;
         }
         sum
@@ -242,24 +266,23 @@ where
 /// Wraps the three kernels in functions compiled for an instruction set.
 macro_rules! compiled_for {
     ($module:ident $(, $features:literal)?) => {
-        mod $module {
-            use super::Simd;
-            use std::ops::{Add, Mul};
+        #[allow(dead_code, reason = "some instruction sets are there for some of the kernels")]
+        pub(super) mod $module {
+            use super::{GemmElement, LoadAs, MulAdd};
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn tile<V: Simd, const MR: usize, const NV: usize>(
+            pub(crate) unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
                 kc: usize,
                 a: *const V::Elem,
                 b: *const V::Elem,
-                ldb: usize,
                 c: *mut V::Elem,
                 ldc: usize,
                 accumulate: bool,
             ) {
                 // SAFETY: same contract.
-                unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, ldb, c, ldc, accumulate) }
+                unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, NV * V::LANES, c, ldc, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn tile_in_place<V: Simd, const MR: usize, const NV: usize>(
+            pub(crate) unsafe fn tile_in_place<V: MulAdd, const MR: usize, const NV: usize>(
                 kc: usize,
                 a: *const V::Elem,
                 a_step: [isize; 2],
@@ -273,28 +296,27 @@ macro_rules! compiled_for {
                 unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn add_rows<V: Simd>(
+            pub(crate) unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
                 n: usize,
                 k: usize,
                 x: *const V::Elem,
                 incx: isize,
-                b: *const V::Elem,
+                b: *const B,
                 ldb: isize,
                 y: *mut V::Elem,
                 accumulate: bool,
-            ) where
-                V::Elem: Add<Output = V::Elem> + Mul<Output = V::Elem>,
-            {
+            ) {
                 // SAFETY: same contract.
-                unsafe { super::add_rows::<V>(n, k, x, incx, b, ldb, y, accumulate) }
+                unsafe { super::add_rows::<V, B>(n, k, x, incx, b, ldb, y, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn dot<V: Simd>(k: usize, x: *const V::Elem, b: *const V::Elem) -> V::Elem
-            where
-                V::Elem: Add<Output = V::Elem> + Mul<Output = V::Elem>,
-            {
+            pub(crate) unsafe fn dot<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
+                k: usize,
+                x: *const V::Elem,
+                b: *const B,
+            ) -> V::Elem {
                 // SAFETY: same contract.
-                unsafe { super::dot::<V>(k, x, b) }
+                unsafe { super::dot::<V, B>(k, x, b) }
             }
         }
     };
@@ -305,18 +327,30 @@ compiled_for!(portable);
 compiled_for!(avx2, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
 compiled_for!(avx512, "avx512f");
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx2_f16c, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx512_vnni, "avx512f,avx512vnni");
 
-/// A table of kernels: the module, the vector type, and the row counts from 1 to the full tile's.
+/// The tiles of a table: the module, the vector type, and the row counts from 1 to the full tile's.
+macro_rules! tiles {
+    ($module:ident, $vector:ty, [$($mr:literal)*]) => {
+        &[$([$module::tile::<$vector, $mr, 1>, $module::tile::<$vector, $mr, 2>]),*]
+    };
+}
+pub(super) use tiles;
+
+/// A table of kernels: the module, the vector type, and the row counts.
 macro_rules! table {
     ($module:ident, $vector:ty, [$($mr:literal)*]) => {
         &Kernels {
-            lanes: <$vector as Simd>::LANES,
-            tiles: &[$([$module::tile::<$vector, $mr, 1>, $module::tile::<$vector, $mr, 2>]),*],
+            lanes: <$vector as MulAdd>::LANES,
+            tiles: tiles!($module, $vector, [$($mr)*]),
             tiles_in_place: &[
                 $([$module::tile_in_place::<$vector, $mr, 1>, $module::tile_in_place::<$vector, $mr, 2>]),*
             ],
-            add_rows: $module::add_rows::<$vector>,
-            dot: $module::dot::<$vector>,
+            add_rows: $module::add_rows::<$vector, _>,
+            dot: $module::dot::<$vector, _>,
         }
     };
 }

@@ -4,6 +4,7 @@
 
 use super::View;
 use crate::pool::part_range;
+use crate::simd::prefetch;
 
 /// Packs `rows` x `kc` elements of A as row panels: panel `i` holds rows `part_range(rows, panels, i)` as `[kc][mr_i]`.
 /// Panels are nearly equal, so that no tile is left with one or two rows and too few sums to hide the latency.
@@ -35,6 +36,14 @@ pub(super) unsafe fn pack_b<T: Copy + Default>(
     out: &mut [T],
 ) {
     let mut start = 0;
+    if b.col_stride == 1 {
+        start = cols / nr * nr;
+        for first in (0..start).step_by(PANELS * nr) {
+            let panels = PANELS.min((start - first) / nr);
+            // SAFETY: columns of whole panels.
+            unsafe { copy_panels(b.shifted(0, first), kc, panels, nr, &mut out[first * kc..]) };
+        }
+    }
     while start < cols {
         let valid = nr.min(cols - start);
         let width = valid.next_multiple_of(lanes);
@@ -49,6 +58,28 @@ pub(super) unsafe fn pack_b<T: Copy + Default>(
             }
         }
         start += nr;
+    }
+}
+
+/// Panels of B that are copied at a time: a row is then read for some cache lines, and what is written to, one line of each
+/// panel, stays in a first cache of 8 ways although panels lie a power of two apart.
+const PANELS: usize = 4;
+/// Rows from the one that is read to the one that is asked for: a row of a large matrix lies in a page of its own, where no
+/// processor looks ahead.
+const ROWS_AHEAD: usize = 8;
+
+/// Copies `kc` rows of `panels` whole panels of `nr` columns, one panel after the other in `out`.
+///
+/// # Safety
+/// `b` has contiguous rows and is readable for `kc` of them and all of these columns.
+unsafe fn copy_panels<T: Copy>(b: View<T>, kc: usize, panels: usize, nr: usize, out: &mut [T]) {
+    assert!(out.len() >= panels * nr * kc);
+    for p in 0..kc {
+        for panel in 0..panels {
+            prefetch(b.at(p + ROWS_AHEAD, panel * nr));
+            // SAFETY: `nr` columns of row `p`; row `p` of a panel that lies in `out`.
+            unsafe { move_short(b.at(p, panel * nr), out.as_mut_ptr().add((panel * kc + p) * nr), nr) };
+        }
     }
 }
 
@@ -199,6 +230,7 @@ unsafe fn rows_into<T: Copy, const R: usize>(
 /// Squares of 8 x 8 four-byte elements through registers.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod squares {
+    use crate::simd::prefetch;
     use std::arch::x86_64::*;
 
     pub(crate) const SIDE: usize = 8;
@@ -223,6 +255,10 @@ pub(crate) mod squares {
         // what a row writes past its end belongs to the next one: the last steps go one by one.
         while next + if narrow { 2 * SIDE } else { 1 } <= kc && kc >= SIDE {
             let p = next.min(kc - SIDE);
+            if next.is_multiple_of(2 * SIDE) {
+                // the rows of the next panel, most often: they lie in other pages, where no processor looks ahead
+                (valid..2 * valid).for_each(|i| prefetch(src.wrapping_offset(i as isize * outer + p as isize)));
+            }
             let mut i = 0;
             while i < width {
                 let at = if narrow { 0 } else { i.min(width - SIDE) };

@@ -1,6 +1,6 @@
 //! The product without packing: tiny sizes, and the element types that have no vector kernels.
 
-use super::{GemmElement, View};
+use super::{GemmElement, GemmOutput, View};
 
 /// Columns that are summed up side by side, on the stack.
 const COLS: usize = 64;
@@ -10,13 +10,13 @@ const COLS: usize = 64;
 /// # Safety
 /// `a` is readable for the rows and `k` columns, `b` for `k x n`; row `i` of C, at `c + i * ldc`, is writable for `n`
 /// elements and nobody else touches it.
-pub(super) unsafe fn rows<T: GemmElement>(
+pub(super) unsafe fn rows<T: GemmElement, O: GemmOutput<T>>(
     rows: std::ops::Range<usize>,
     n: usize,
     k: usize,
     a: View<T>,
     b: View<T>,
-    c: *mut T,
+    c: *mut O,
     ldc: usize,
     accumulate: bool,
 ) {
@@ -34,7 +34,7 @@ pub(super) unsafe fn rows<T: GemmElement>(
 
 /// # Safety
 /// `a` is readable for one row of `k`, `b` for `k` rows of `y.len()`.
-unsafe fn block<T: GemmElement>(a: View<T>, b: View<T>, k: usize, y: &mut [T], accumulate: bool) {
+unsafe fn block<T: GemmElement, O: GemmOutput<T>>(a: View<T>, b: View<T>, k: usize, y: &mut [O], accumulate: bool) {
     let mut sums = [T::Sum::default(); COLS];
     let sums = &mut sums[..y.len()];
     for p in 0..k {
@@ -53,8 +53,5 @@ unsafe fn block<T: GemmElement>(a: View<T>, b: View<T>, k: usize, y: &mut [T], a
             }
         }
     }
-    for (y, &sum) in y.iter_mut().zip(sums.iter()) {
-        // One rounding: the old value joins the wide sum.
-        *y = T::narrow(if accumulate { T::add(y.widen(), sum) } else { sum });
-    }
+    O::store(sums, y, accumulate);
 }

@@ -23,7 +23,7 @@ impl Random {
 
 /// How a test stores an operand.
 #[derive(Clone, Copy, Debug)]
-enum Store {
+pub(super) enum Store {
     Rows,
     Cols,
     Reversed,
@@ -31,10 +31,10 @@ enum Store {
     BroadcastRow,
 }
 
-const STORES: [Store; 5] = [Store::Rows, Store::Cols, Store::Reversed, Store::Gaps, Store::BroadcastRow];
+pub(super) const STORES: [Store; 5] = [Store::Rows, Store::Cols, Store::Reversed, Store::Gaps, Store::BroadcastRow];
 
 impl Store {
-    fn view<T>(self, data: &[T], rows: usize, cols: usize) -> MatRef<'_, T> {
+    pub(super) fn view<T>(self, data: &[T], rows: usize, cols: usize) -> MatRef<'_, T> {
         let (r, c) = (rows as isize, cols as isize);
         let (offset, row_stride, col_stride) = match self {
             Store::Rows => (0, c, 1),
@@ -47,8 +47,9 @@ impl Store {
     }
 }
 
-fn data<T>(rows: usize, cols: usize, random: &mut Random, make: impl Fn(f64) -> T) -> Vec<T> {
-    (0..rows * (2 * cols + 5) + 8).map(|_| make(random.float())).collect()
+/// Elements enough for any of the ways to store such an operand.
+pub(super) fn data<T>(rows: usize, cols: usize, mut make: impl FnMut() -> T) -> Vec<T> {
+    (0..rows * (2 * cols + 5) + 8).map(|_| make()).collect()
 }
 
 fn element<T: Copy>(mat: &MatRef<'_, T>, i: usize, j: usize) -> T {
@@ -89,7 +90,8 @@ fn check_from<T: GemmElement>(
 ) -> Vec<T> {
     let Case { m, n, k, accumulate, .. } = case;
     let mut random = Random::new((m * 7919 + n * 104_729 + k) as u64);
-    let (a_data, b_data) = (data(m, k, &mut random, make), data(k, n, &mut random, make));
+    let mut operand = |rows, cols| data(rows, cols, || make(random.float()));
+    let (a_data, b_data) = (operand(m, k), operand(k, n));
     let (a, b) = (case.a.view(&a_data, m, k), case.b.view(&b_data, k, n));
     let ldc = n + case.gap;
     let old: Vec<T> = (0..m * ldc).map(|_| make(random.float())).collect();
@@ -113,7 +115,7 @@ fn check_from<T: GemmElement>(
     c
 }
 
-fn bits<T: bytemuck::Pod>(c: &[T]) -> &[u8] {
+pub(super) fn bits<T: bytemuck::Pod>(c: &[T]) -> &[u8] {
     bytemuck::cast_slice(c)
 }
 
@@ -200,8 +202,8 @@ fn bits_do_not_depend_on_the_thread_count() {
 fn operands_read_where_they_are_give_the_bits_of_packed_ones() {
     let mut random = Random::new(3);
     for (m, n, k) in [(8, 8, 9), (16, 16, 16), (17, 24, 33), (64, 64, 64), (29, 80, 100), (3, 16, 256), (70, 8, 257)] {
-        let a = data(m, k, &mut random, |x| x as f32);
-        let b = data(k, n, &mut random, |x| x as f32);
+        let a = data(m, k, || random.float() as f32);
+        let b = data(k, n, || random.float() as f32);
         let turned = |x: &[f32], rows: usize, cols: usize| -> Vec<f32> {
             (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect()
         };
@@ -239,7 +241,7 @@ fn every_instruction_set_and_tile_agrees_with_the_plain_loops() {
             let mut ws = vec![0u8; 6 << 20];
             // SAFETY: checked views and a C of `m * n`; the table is for this processor.
             unsafe {
-                product(&pool, 2, Some(kernels), m, n, k, a, b, c.as_mut_ptr(), n, false, &mut ws);
+                product(&pool, 2, &Engine::Same(kernels), m, n, k, a, b, c.as_mut_ptr(), n, false, &mut ws);
                 plain::rows(0..m, n, k, a, b, want.as_mut_ptr(), n, false);
             }
             for (x, y) in c.iter().zip(&want) {
@@ -252,7 +254,7 @@ fn every_instruction_set_and_tile_agrees_with_the_plain_loops() {
 #[test]
 fn no_depth_gives_zeros_or_leaves_c() {
     let mut c = [7f32; 6];
-    let none = MatRef { data: &[], offset: 0, row_stride: 0, col_stride: 0 };
+    let none = MatRef::<f32> { data: &[], offset: 0, row_stride: 0, col_stride: 0 };
     gemm(&Pool::new(1), 2, 3, 0, none, none, &mut c, 3, true, &mut []);
     assert_eq!(c, [7.0; 6]);
     gemm(&Pool::new(1), 2, 3, 0, none, none, &mut c, 3, false, &mut []);

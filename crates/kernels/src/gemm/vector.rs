@@ -8,7 +8,7 @@ use super::{GemmElement, Rows, View, plain};
 use crate::pool::Pool;
 
 /// Elements of the matrix that are worth a part of a pool run: 256 KiB of f32, about 15 us from the last-level cache.
-const GRAIN_ELEMS: usize = 1 << 16;
+pub(super) const GRAIN_ELEMS: usize = 1 << 16;
 /// Elements of `x` that are gathered at a time where `x` is strided; on the stack.
 const GATHER: usize = 512;
 /// Longest sum that is added up in one go: bounds the rows a column strip walks and keeps strips of `x` in the L1 cache.
@@ -108,7 +108,7 @@ impl<T: GemmElement> Problem<T> {
                     sum = T::add(sum, (kernels.dot)(len, buffer.as_ptr(), w.add(p)).widen());
                 }
             }
-            *y = T::narrow(if self.accumulate { T::add((*y).widen(), sum) } else { sum });
+            *y = T::of(if self.accumulate { T::add((*y).widen(), sum) } else { sum });
         }
     }
 }

@@ -434,8 +434,7 @@ fn deep_on(d: &Device, share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bi
     }
     if let (Some(e), Some(p), true) = (estimated, f.plan_times(), f.is_settled()) {
         // also where the first plan stays: the second gave its base and its bound
-        let fastest: u64 = f.executable(&[&x]).expect("compiles").fastest_times().iter().flatten().sum();
-        assert!(p.base_ns != e.base_ns && p.base_ns >= fastest, "{p:?} after {e:?}, least {fastest}");
+        assert_ne!(p.base_ns, e.base_ns, "{p:?} after {e:?}");
         assert!(p.planned_ns >= p.bound_ns && p.bound_ns >= p.base_ns, "{p:?}");
     }
     let bits = net.state_dict().expect("values").into_iter().map(|(n, t)| (n, t.bytes().to_vec())).collect();

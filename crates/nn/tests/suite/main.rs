@@ -11,5 +11,6 @@ mod models;
 mod optim;
 mod parameters;
 mod sessions;
+mod sizes;
 mod support;
 mod training;

@@ -1,10 +1,12 @@
 //! Selecting elements by an index tensor. Indices are of any integer dtype, not negative, below the extent; a bad one is
 //! an error of kind Index that names its position and value.
 
+mod nonzero;
 mod one_hot;
 mod take;
 mod take_along;
 
+pub use nonzero::NonZero;
 pub use one_hot::OneHot;
 pub use take::{Take, TakeGrad};
 pub use take_along::{TakeAlong, TakeAlongGrad};

@@ -1,4 +1,4 @@
-use remat_kernels::gemm::{BatchRef, GemmElement, MatRef, batched, batched_workspace_bytes};
+use remat_kernels::gemm::{BatchRef, GemmElement, GemmOutput, MatRef, batched, batched_workspace_bytes};
 use remat_types::{
     DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, bf16, f16, smallvec,
 };
@@ -14,8 +14,9 @@ use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Tolerance
 /// `y[.., i, j] = sum over p of a[.., i, p] b[.., p, j]`: the product of matrices, batched.
 ///
 /// `a: [.., m, k]`, `b: [.., k, n]`, `y: [.., m, n]`; the leading axes broadcast. Any strides: a transposed view reaches
-/// the kernel without a copy, and where `m` or `n` is 1 the order of the sum may follow the strides. Floats of 16 bits sum in f32, integers wrap, `k = 0` gives zeros. One row or column times
-/// many is for the layer above to reshape: both inputs have rank 2 or more.
+/// the kernel without a copy, and where `m` or `n` is 1 the order of the sum may follow the strides. Floats of 16 bits sum in f32 and
+/// round once, integers wrap ([`MatMulWide`](super::MatMulWide) keeps the sums), `k = 0` gives zeros. One row or column
+/// times many is for the layer above to reshape: both inputs have rank 2 or more.
 ///
 /// Errors: Axis for a rank below 2, DType for two dtypes or bool, Shape if `k` differs or batches do not broadcast.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,7 +27,7 @@ pub struct MatMul {}
 const JOIN_MIN_MULS: usize = 4096;
 
 /// The sizes of a batched product.
-struct Sizes {
+pub(super) struct Sizes {
     batch: Shape,
     m: usize,
     n: usize,
@@ -36,7 +37,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(a: &Shape, b: &Shape) -> Result<Sizes> {
+    pub(super) fn of(a: &Shape, b: &Shape) -> Result<Sizes> {
         if let Some(s) = [a, b].into_iter().find(|s| s.rank() < 2) {
             return Err(Error::new(ErrorKind::Axis, format!("an input has shape {s}; it must have two axes or more")));
         }
@@ -53,7 +54,15 @@ impl Sizes {
         Ok(Sizes { batch, m, n, k, joined })
     }
 
-    fn workspace<T: GemmElement>(&self, threads: usize) -> usize {
+    /// The shape of the result.
+    pub(super) fn shape(&self) -> Shape {
+        let mut shape = self.batch.clone();
+        shape.push(self.m);
+        shape.push(self.n);
+        shape
+    }
+
+    pub(super) fn workspace<T: GemmElement>(&self, threads: usize) -> usize {
         let batch = self.batch.elems();
         let apart = batched_workspace_bytes::<T>(batch, self.m, self.n, self.k, threads);
         if !self.joined {
@@ -137,7 +146,8 @@ fn merged_axes(batch: &Shape, a: &Layout, b: &Layout) -> SmallVec<[(usize, isize
     axes
 }
 
-fn product<T: Storage + GemmElement>(cx: &mut EvalCx<'_>) -> Result<()> {
+/// The product of matrices of `T`, written as `O`.
+pub(super) fn product<T: Storage + GemmElement, O: Storage + GemmOutput<T>>(cx: &mut EvalCx<'_>) -> Result<()> {
     let (a, b) = (&cx.x[0], &cx.x[1]);
     let s = Sizes::of(a.shape(), b.shape())?;
     let spread = |l: &Layout| {
@@ -155,7 +165,7 @@ fn product<T: Storage + GemmElement>(cx: &mut EvalCx<'_>) -> Result<()> {
         col_stride: l.strides()[r + 1],
     };
     let (data_a, data_b) = (a.storage::<T>()?, b.storage::<T>()?);
-    let y = cx.y[0].slice_mut::<T>()?;
+    let y = cx.y[0].slice_mut::<O>()?;
     if y.is_empty() {
         return Ok(());
     }
@@ -199,7 +209,7 @@ fn outer(axes: &[(usize, isize, isize)]) -> Result<(Layout, Layout)> {
 }
 
 /// `v` with its last two axes exchanged: a view.
-fn transposed(cx: &GradCx<'_>, v: Var) -> Result<Var> {
+pub(super) fn transposed(cx: &GradCx<'_>, v: Var) -> Result<Var> {
     let rank = cx.fact(v).rank();
     let mut order: SmallVec<[usize; 4]> = (0..rank).collect();
     order.swap(rank - 2, rank - 1);
@@ -249,16 +259,12 @@ impl Op for MatMul {
             return Err(not_taken(DType::Bool));
         }
         want_dtype(x[1], x[0].dtype, "the second input")?;
-        let s = Sizes::of(&x[0].shape, &x[1].shape)?;
-        let mut shape = s.batch;
-        shape.push(s.m);
-        shape.push(s.n);
-        Ok(smallvec![checked_fact(x[0].dtype, shape)?])
+        Ok(smallvec![checked_fact(x[0].dtype, Sizes::of(&x[0].shape, &x[1].shape)?.shape())?])
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
         let dtype = cx.x[0].dtype();
-        for_gemm!(dtype, T => product::<T>(cx), else Err(not_taken(dtype)))
+        for_gemm!(dtype, T => product::<T, T>(cx), else Err(not_taken(dtype)))
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

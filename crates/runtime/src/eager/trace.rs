@@ -4,11 +4,14 @@
 //! graph when it is first used; a value that changes from run to run although no tensor says so (a learning rate, a
 //! random key) comes in through [`host_input`]; what the traced code looked at on the host and must stay as it was is
 //! noted by [`guard`]. Asking for data that a trace does not have is an error.
+//!
+//! A number that decides shapes is asked for by [`size`]. [`trace`] is given those that are known; at the first one
+//! that is not the graph ends, and gives that number: run it, and trace again with one size more.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use remat_graph::ir::{Builder, Graph, ValueId};
+use remat_graph::ir::{Builder, Extent, Graph, ValueId};
 use remat_ops::OpRef;
 use remat_ops::random::FoldIn;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
@@ -46,7 +49,25 @@ struct Tracing {
     outer: Option<Box<Tracing>>,
     /// Something that a trace cannot do, found where no error could be returned.
     refused: Option<Error>,
+    /// The sizes that are known, where others may be asked for.
+    sizes: Option<Vec<usize>>,
+    /// Where sizes were asked for. With one more than are known the graph has ended.
+    cuts: Vec<Cut>,
 }
+
+/// Where a trace asked for a size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The size: an integer of one element.
+    pub value: ValueId,
+    /// How far the graph had grown.
+    pub extent: Extent,
+    /// The line that asked.
+    pub site: CallSite,
+}
+
+/// Sizes that one function may ask for: each is a piece of its own, and a trace of all before it.
+const MOST_SIZES: usize = 64;
 
 /// What a trace found.
 pub struct Traced {
@@ -61,6 +82,8 @@ pub struct Traced {
     pub guards: Vec<Guard>,
     /// True if the function ended a step.
     pub marks_step: bool,
+    /// Where sizes were asked for. With one more than were given the graph ends there, and gives that size alone.
+    pub cuts: Vec<Cut>,
 }
 
 /// Tensors that the traced function gives back: its results, and the next version of each captured tensor it replaced.
@@ -82,7 +105,11 @@ fn none(what: &str) -> Error {
 }
 
 fn with<R>(what: &str, f: impl FnOnce(&mut Tracing) -> Result<R>) -> Result<R> {
-    TRACE.with_borrow_mut(|t| f(t.as_mut().ok_or_else(|| none(what))?))
+    TRACE.with_borrow_mut(|t| {
+        let t = t.as_mut().ok_or_else(|| none(what))?;
+        t.ended().map_or(Ok(()), Err)?;
+        f(t)
+    })
 }
 
 /// Ends the trace of this thread also when the traced function fails or panics; the trace around it goes on.
@@ -123,15 +150,21 @@ impl Drop for Outside {
     }
 }
 
-/// Traces `f` on `device` for inputs of these facts.
+/// Traces `f` on `device` for inputs of these facts. It may ask for sizes that only a run knows ([`size`]): `sizes` are those
+/// that are known.
 ///
 /// Errors: those of `f`; Value if this thread traces already, if a result is not of this trace, or for what a trace
 /// cannot do; Format if a state has two next versions.
-pub fn trace(device: &Device, inputs: &[Fact], f: impl FnOnce(&[Handle]) -> Result<TraceResults>) -> Result<Traced> {
+pub fn trace(
+    device: &Device,
+    inputs: &[Fact],
+    sizes: &[usize],
+    f: impl FnOnce(&[Handle]) -> Result<TraceResults>,
+) -> Result<Traced> {
     if is_tracing() {
         return Err(Error::new(ErrorKind::Value, "a compiled function was called for the first time within another"));
     }
-    begin(device, inputs, Kind::Function, f)
+    begin(device, inputs, Kind::Function, Some(sizes.to_vec()), f)
 }
 
 /// Traces `f` as the body of an op that owns a graph; within another trace too. The graph has no states: what `f` takes
@@ -146,8 +179,9 @@ pub fn trace_body(
     in_steps: bool,
     f: impl FnOnce(&[Handle]) -> Result<Vec<Handle>>,
 ) -> Result<Traced> {
-    let traced =
-        begin(device, inputs, Kind::Body { in_steps }, |x| Ok(TraceResults { outputs: f(x)?, updates: Vec::new() }))?;
+    let traced = begin(device, inputs, Kind::Body { in_steps }, None, |x| {
+        Ok(TraceResults { outputs: f(x)?, updates: Vec::new() })
+    })?;
     if traced.marks_step {
         return Err(Error::new(ErrorKind::Value, "a step cannot end within a loop or a branch"));
     }
@@ -165,6 +199,7 @@ fn begin(
     device: &Device,
     inputs: &[Fact],
     kind: Kind,
+    sizes: Option<Vec<usize>>,
     f: impl FnOnce(&[Handle]) -> Result<TraceResults>,
 ) -> Result<Traced> {
     let tracing = Tracing {
@@ -179,6 +214,8 @@ fn begin(
         step: None,
         outer: TRACE.take().map(Box::new),
         refused: None,
+        sizes,
+        cuts: Vec::new(),
     };
     set_trace(Some(tracing));
     let ends = Ends;
@@ -192,12 +229,18 @@ fn begin(
             Ok(())
         })?;
     }
-    let results = f(&x)?;
+    let results = f(&x);
+    let has_ended = TRACE.with_borrow(|t| t.as_ref().is_some_and(|t| t.ended().is_some()));
+    // the graph that ended says what follows, whatever the function made of the error
+    let results = if has_ended { TraceResults { outputs: Vec::new(), updates: Vec::new() } } else { results? };
     let mut t = TRACE.take().ok_or_else(|| none("trace"))?;
     set_trace(t.outer.take().map(|outer| *outer));
     std::mem::forget(ends);
     if let Some(e) = t.refused.take() {
         return Err(e);
+    }
+    if let Some(cut) = t.cuts.last().filter(|_| has_ended) {
+        t.builder.output(cut.value, "size");
     }
     for (old, new) in &results.updates {
         let (old, new) = (t.value_of(old)?, t.value_of(new)?);
@@ -209,7 +252,29 @@ fn begin(
     }
     drop((results, x));
     let graph = t.builder.finish()?;
-    Ok(Traced { graph, captured: t.captured, host_inputs: t.host_inputs, guards: t.guards, marks_step: t.marks_step })
+    let Tracing { captured, host_inputs, guards, marks_step, cuts, .. } = t;
+    Ok(Traced { graph, captured, host_inputs, guards, marks_step, cuts })
+}
+
+/// The number that a tensor, an integer of one element, has: it may decide shapes. In an eager program this reads it. A
+/// compiled function is cut here, and a trace ends with the error of an unknown size unless it was given this one.
+///
+/// Errors: Value for a negative number, and within the body of an op, where every run has the same shapes; those of
+/// [`Channel::value`].
+pub fn size(h: &Handle, site: CallSite) -> Result<usize> {
+    if h.fact().value.is_none() && is_tracing() {
+        return with("size", |t| t.size(h, site)).map_err(|e| e.with_call_site(site));
+    }
+    let read = h.channel().value(h).and_then(|n| size_of(&n));
+    read.map_err(|e| e.with_call_site(site))
+}
+
+/// The size that a read number says. Errors: Value for a negative one, and for no single integer.
+pub fn size_of(n: &HostTensor) -> Result<usize> {
+    match n.to_i64_vec()[..] {
+        [n] => usize::try_from(n).map_err(|_| Error::new(ErrorKind::Value, format!("{n} is no size"))),
+        _ => Err(Error::new(ErrorKind::Value, format!("{} elements are no single size", n.elems()))),
+    }
 }
 
 /// A tensor of type `fact` whose value `f` writes: now in an eager program, before every run in a compiled one. Errors:
@@ -261,7 +326,7 @@ pub fn host_value(fact: &Fact, f: &HostInput) -> Result<HostTensor> {
 /// While tracing: the graph stands for the function as long as `holds` says so.
 pub fn guard(holds: impl Fn() -> bool + Send + Sync + 'static) {
     TRACE.with_borrow_mut(|t| {
-        if let Some(t) = t {
+        if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
             t.guards.push(Box::new(holds));
         }
     });
@@ -280,7 +345,7 @@ pub fn refuse(what: &str) {
 /// While tracing: the trace will fail with `e`.
 pub fn fail(e: Error) {
     TRACE.with_borrow_mut(|t| {
-        if let Some(t) = t {
+        if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
             t.refused.get_or_insert(e);
         }
     });
@@ -296,6 +361,41 @@ impl Tracing {
     fn input(&mut self, channel: &Channel, fact: &Fact, name: &str) -> Handle {
         let v = self.builder.input(fact.clone(), Some(name));
         self.handle(channel, v, Fact { value: None, ..fact.clone() })
+    }
+
+    /// The error of everything that comes after a size that is not known.
+    fn ended(&self) -> Option<Error> {
+        let known = self.sizes.as_ref()?.len();
+        let cut = self.cuts.get(known)?;
+        let text = format!("a size that only a run knows ends the trace here, at {}: pass the error on", cut.site);
+        Some(Error::new(ErrorKind::NoValue, text))
+    }
+
+    fn size(&mut self, h: &Handle, site: CallSite) -> Result<usize> {
+        let Some(sizes) = &self.sizes else {
+            let text =
+                "a loop, a branch or a call is planned before it runs: no value of a run can decide a shape there";
+            return Err(Error::new(ErrorKind::Value, text));
+        };
+        if self.device != h.channel().device() {
+            return Err(Error::new(
+                ErrorKind::Device,
+                "a compiled function works on the device that it was compiled for",
+            ));
+        }
+        let sizes = sizes.clone();
+        let value = self.value_of(h)?;
+        // the same number again is known
+        if let Some(n) = self.cuts.iter().position(|c| c.value == value).and_then(|k| sizes.get(k)) {
+            return Ok(*n);
+        }
+        if self.cuts.len() >= MOST_SIZES {
+            let text = format!("more than {MOST_SIZES} sizes that only a run knows in one compiled function");
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        let known = sizes.get(self.cuts.len()).copied();
+        self.cuts.push(Cut { value, extent: self.builder.extent(), site });
+        known.ok_or_else(|| self.ended().unwrap_or_else(|| none("size")))
     }
 
     fn value_of(&mut self, h: &Handle) -> Result<ValueId> {

@@ -176,7 +176,7 @@ pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent:
     Spec { align: ALIGN_BYTES as u64, values, ops, outputs, spill: SpillRates::default() }
 }
 
-/// The calls that may fail for what the user gave them: those that read indices or labels. Each makes a value of no bytes
+/// The calls that may fail for what the user gave them: those that read indices or labels, or foretell a shape. Each makes a value of no bytes
 /// that every update of a state reads, so that no order overwrites a state before the last of them has run.
 #[derive(Default)]
 struct Checks {
@@ -189,7 +189,7 @@ impl Checks {
     /// The name of the value that says that draft `i` has run, if it may fail.
     fn note(&mut self, i: usize, d: &Draft) -> Option<String> {
         let is_given = |root: &Root| matches!(root, Root::Given(_)) || self.given.contains(root);
-        if !d.x.iter().any(|x| x.2.dtype.is_int() && is_given(&x.0)) {
+        if !d.op.may_fail() && !d.x.iter().any(|x| x.2.dtype.is_int() && is_given(&x.0)) {
             return None;
         }
         self.given.extend(d.y.iter().filter(|y| y.1.dtype.is_int()).map(|y| y.0));

@@ -1,7 +1,7 @@
 mod spill;
 
 use remat_graph::ir::{Builder, ValueId};
-use remat_ops::index::Take;
+use remat_ops::index::{NonZero, Take};
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
 use remat_ops::shape::{Concat, Permute, Slice};
@@ -150,6 +150,12 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
 
 #[test]
 fn no_plan_updates_a_state_before_what_may_still_fail() {
+    // a wrong index; another count than a size foretells
+    updates_wait_for("take");
+    updates_wait_for("nonzero");
+}
+
+fn updates_wait_for(last: &str) {
     let fact = || Fact::new(DType::F32, [64, 64]);
     let b = Builder::raw();
     let (x, index) = (b.input(fact(), None), b.input(Fact::new(DType::I64, [1]), None));
@@ -159,16 +165,22 @@ fn no_plan_updates_a_state_before_what_may_still_fail() {
     let g = node(unary(UnaryFn::Tanh), &[x]);
     let larger = node(Concat { axis: 0 }.into(), &[x, x]);
     let larger = node(unary(UnaryFn::Exp), &[larger]);
-    b.output(node(Take { axis: 0 }.into(), &[larger, index]), "y");
+    b.output(
+        match last {
+            "take" => node(Take { axis: 0 }.into(), &[larger, index]),
+            _ => node(NonZero { size: 8 }.into(), &[larger]),
+        },
+        "y",
+    );
     b.set_state(w, node(binary(BinaryFn::Add), &[w, g])).expect("same type");
     let workspace_limit = Some(fact().bytes() * 5 / 2);
     let options = ExecutableOptions { workspace_limit, ..Default::default() };
     let graph = Arc::new(b.finish().expect("valid"));
     let exe = Executable::with(graph, 1, &options).expect("it fits if tanh runs later");
     assert!(exe.plan_times().is_some(), "its own order does not fit");
-    let takes = exe.steps.iter().position(|s| s.op.label() == "take").expect("there");
+    let takes = exe.steps.iter().position(|s| s.op.label() == last).expect("there");
     let updates = exe.steps.iter().position(|s| s.y[0].place == Place::Output(1)).expect("there");
-    assert!(takes < updates, "a wrong index would leave the state overwritten");
+    assert!(takes < updates, "a failure of {last} would leave the state overwritten");
 }
 
 #[test]

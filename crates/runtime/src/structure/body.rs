@@ -76,6 +76,10 @@ impl Body {
         self.graph().nodes().iter().all(|n| n.op.repeatable())
     }
 
+    pub(super) fn may_fail(&self) -> bool {
+        self.graph().nodes().iter().any(|n| n.op.may_fail())
+    }
+
     /// The body for inputs of these facts; `None` if it takes them as it is. Errors: those of
     /// [`Graph::with_inputs`], which say that they are of a body.
     pub(super) fn resized(&self, x: &[Fact]) -> Result<Option<Body>> {

@@ -46,6 +46,10 @@ impl Op for Call {
     fn repeatable(&self) -> bool {
         self.body.repeatable()
     }
+
+    fn may_fail(&self) -> bool {
+        self.body.may_fail()
+    }
 }
 
 /// Runs a body on the inputs from `first` on, into all outputs.

@@ -1,5 +1,7 @@
+use std::any::Any;
+
 use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample, Var};
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, SmallVec};
 use serde::{Deserialize, Serialize};
 
 use super::body::{Body, plain};
@@ -99,6 +101,16 @@ impl Op for Switch {
 
     fn repeatable(&self) -> bool {
         self.branches.iter().all(Body::repeatable)
+    }
+
+    fn may_fail(&self) -> bool {
+        self.branches.iter().any(Body::may_fail)
+    }
+
+    fn chosen(&self, x: &[Option<&HostTensor>]) -> Option<(&dyn Any, usize)> {
+        let choice = (*x.first()?)?.to_i64_vec();
+        let branch = self.branches.get(usize::try_from(*choice.first()?).ok()?)?;
+        Some((branch.graph(), 1))
     }
 }
 

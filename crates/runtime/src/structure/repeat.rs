@@ -190,6 +190,10 @@ impl Op for Loop {
     fn repeatable(&self) -> bool {
         self.body.repeatable()
     }
+
+    fn may_fail(&self) -> bool {
+        self.body.may_fail()
+    }
 }
 
 fn short() -> Error {

@@ -125,3 +125,58 @@ fn the_workspace_is_the_plan_of_the_body_and_two_sets_of_what_is_carried() {
     assert_eq!(remat_ops::Op::workspace(&op, &[], 1), crate::padded(inner) + 64 + 2 * set);
     assert!(inner <= 2 * set, "{inner}");
 }
+
+/// A choice within other work, one of whose branches is a choice by a constant; the outer one is `outer`.
+fn choosing(outer: Option<i64>) -> Graph {
+    use remat_graph::ir::Builder;
+    use remat_ops::pointwise::BinaryFn;
+    let (f, facts) = (DType::F64, [2usize, 3]);
+    let scaled = |f2: BinaryFn| {
+        let m = Make::new();
+        let (a, b) = (m.input(f, &facts), m.input(f, &facts));
+        let y = m.bin(BinaryFn::Mul, m.bin(f2, a, b), m.constant(0.5f64));
+        m.body(&[y, a])
+    };
+    let m = Make::new();
+    let (a, b) = (m.input(f, &facts), m.input(f, &facts));
+    let inner = Switch { branches: vec![scaled(BinaryFn::Add), scaled(BinaryFn::Sub)] };
+    let y = m.0.node(inner.into(), &[m.constant(1i64), b, a], None).expect("fits");
+    let negative = m.un(UnaryFn::Neg, y[0]);
+    let within = m.body(&[negative, b]);
+    let b = Builder::raw();
+    let x: Vec<_> = (0..2).map(|_| b.input(remat_types::Fact::new(f, facts), None)).collect();
+    let choice = match outer {
+        Some(n) => b.constant(&remat_types::HostTensor::scalar(n)),
+        None => b.input(remat_types::Fact::new(DType::I64, []), None),
+    };
+    let m = Make(b);
+    let (p, q) = (m.un(UnaryFn::Tanh, x[0]), m.un(UnaryFn::Exp, x[1]));
+    let branches = vec![within, scaled(BinaryFn::Mul)];
+    let y = m.0.node(Switch { branches }.into(), &[choice, p, q], None).expect("fits");
+    let difference = m.bin(BinaryFn::Sub, y[0], y[1]);
+    m.graph(&[difference])
+}
+
+#[test]
+fn a_choice_that_a_constant_makes_is_its_branch() {
+    use remat_graph::passes::{PassCx, PassOptions, optimize, verify};
+    let pool = remat_kernels::pool::Pool::new(1);
+    let wave = |k: usize| (0..6).map(|i| ((i + k) as f64 * 1.3).sin()).collect::<Vec<f64>>();
+    let x: Vec<_> = (0..2).map(|k| remat_types::HostTensor::from_slice(&wave(k), [2, 3]).expect("fits")).collect();
+    for level in [1, 2] {
+        let options = PassOptions { level, ..PassOptions::default() };
+        let cx = PassCx { options: &options, pool: &pool };
+        for n in 0..2 {
+            let g = choosing(Some(n));
+            assert_eq!(verify(&g, &x, &[], &cx).expect("computes"), None, "branch {n}, level {level}");
+            let after = optimize(&g, &cx).expect("patches fit").0;
+            let left = after.nodes().iter().filter(|n| n.op.downcast::<Switch>().is_some()).count();
+            assert_eq!((left, after.nodes().len() > 1), (0, level == 1), "the nodes are among the others, and fuse");
+        }
+        // what fails when it runs fails then, and what is not known stays
+        for outer in [Some(2), Some(-1), None] {
+            let after = optimize(&choosing(outer), &cx).expect("patches fit").0;
+            assert!(after.nodes().iter().any(|n| n.op.downcast::<Switch>().is_some()), "{outer:?}");
+        }
+    }
+}

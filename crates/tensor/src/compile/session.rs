@@ -71,9 +71,14 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     #[track_caller]
     pub fn session_with(&mut self, x: &[&Tensor], options: &SessionOptions, parts: &[Vec<usize>]) -> Result<Session> {
         let site = CallSite::here();
-        self.ready(x).map_err(|e| e.with_call_site(site))?;
-        let entry = self.entries.last().ok_or_else(|| Error::new(ErrorKind::Internal, "nothing was compiled"))?;
-        Session::new(entry, &self.device.channel(), x, options, parts).map_err(|e| e.with_call_site(site))
+        self.ready(x, &[]).map_err(|e| e.with_call_site(site))?;
+        self.trim();
+        let entry = self.entries.last().ok_or_else(super::nothing)?;
+        let session = match entry.part.as_ref().map(super::pieces::Part::in_session) {
+            Some(refused) => Err(refused),
+            None => Session::new(entry, &self.device.channel(), x, options, parts),
+        };
+        session.map_err(|e| e.with_call_site(site))
     }
 }
 

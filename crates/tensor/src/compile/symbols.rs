@@ -6,7 +6,7 @@ use remat_graph::ir::symbolic::{Dim, Symbolic};
 use remat_runtime::structure;
 use remat_types::{Error, ErrorKind, Fact, Result};
 
-use super::{Compiled, Entry, State, Trace};
+use super::{Compiled, State, Trace};
 use crate::Tensor;
 
 /// Which extents of the inputs have names; see [`CompileOptions::symbols`](super::CompileOptions::symbols).
@@ -15,6 +15,8 @@ pub struct Symbols {
     dims: Vec<Dim>,
     /// The symbol of each axis of each input, if it has one.
     inputs: Vec<Vec<Option<usize>>>,
+    /// The symbols, the last ones, of the sizes that only a run knows, in the order in which they are asked for.
+    asked: usize,
 }
 
 impl Symbols {
@@ -37,8 +39,36 @@ impl Symbols {
         let inputs = inputs.iter().map(axes).collect::<Result<Vec<_>>>()?;
         match (0..dims.len()).find(|k| inputs.iter().flatten().all(|a| *a != Some(*k))) {
             Some(k) => Err(wrong(format!("no input has an axis `{}`", dims[k].name))),
-            None => Ok(Symbols { dims: dims.to_vec(), inputs }),
+            None => Ok(Symbols { dims: dims.to_vec(), inputs, asked: 0 }),
         }
+    }
+
+    /// With symbols for the sizes that only a run knows ([`Tensor::as_size`], [`Tensor::nonzero`]), in the order in which the
+    /// function asks for them; there are three symbols at most. A size within its bounds is an instance then, and no trace.
+    /// One beyond them, an empty choice for example, is traced by itself, as are sizes without a symbol.
+    ///
+    /// ```
+    /// use remat_tensor::{Dim, Symbols};
+    /// let symbols = Symbols::new(&[Dim::new("b", 1, 64)], &["b _"])?.and_sizes(&[Dim::new("chosen", 2, 64)]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[must_use]
+    pub fn and_sizes(mut self, dims: &[Dim]) -> Symbols {
+        self.dims.truncate(self.dims.len() - self.asked);
+        self.dims.extend_from_slice(dims);
+        Symbols { asked: dims.len(), ..self }
+    }
+
+    /// The symbols of the inputs.
+    fn of_inputs(&self) -> &[Dim] {
+        &self.dims[..self.dims.len() - self.asked]
+    }
+
+    /// The symbols, if they are enough for these sizes of a run and have them within their bounds.
+    fn with_asked(&self, known: &[usize]) -> Option<&[Dim]> {
+        let own = self.dims.len() - self.asked;
+        let dims = self.dims.get(..own + known.len())?;
+        dims[own..].iter().zip(known).all(|(d, n)| (d.least..=d.most).contains(n)).then_some(dims)
     }
 
     /// The size of each symbol in inputs of these facts. Errors: Arity or Shape where they have other inputs or axes than
@@ -48,7 +78,7 @@ impl Symbols {
             let text = format!("{} inputs, and the symbols are of {}", facts.len(), self.inputs.len());
             return Err(Error::new(ErrorKind::Arity, text));
         }
-        let mut sizes: Vec<Option<usize>> = vec![None; self.dims.len()];
+        let mut sizes: Vec<Option<usize>> = vec![None; self.of_inputs().len()];
         for (i, (axes, f)) in self.inputs.iter().zip(facts).enumerate() {
             if axes.len() != f.rank() {
                 let text = format!("input {i} has shape {}, and the symbols name {} axes", f.shape, axes.len());
@@ -76,7 +106,7 @@ impl Symbols {
     }
 
     fn same_but_for_symbols(&self, a: &[Fact], b: &[Fact]) -> bool {
-        let zeros = vec![0; self.dims.len()];
+        let zeros = vec![0; self.of_inputs().len()];
         let (a, b) = (self.at(a, &zeros), self.at(b, &zeros));
         a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.same_type(b))
     }
@@ -90,43 +120,51 @@ fn wrong(text: String) -> Error {
 pub(super) struct Form {
     /// Of the inputs it was made for; extents of symbols do not count.
     facts: Vec<Fact>,
+    /// How many sizes that only a run knows are symbols of it.
+    asked: usize,
     graph: Symbolic,
     /// The first of the traces; its graph is the one at the lowest sizes.
     trace: Trace,
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
-    /// The compiled form for inputs of these facts, from the graph over symbols.
-    pub(super) fn instance(&mut self, symbols: &Symbols, facts: Vec<Fact>) -> Result<Entry> {
-        let sizes = symbols.sizes(&facts)?;
+    /// The graph for inputs of these facts and sizes that earlier pieces found, from that over symbols.
+    pub(super) fn instance(&mut self, symbols: &Symbols, facts: &[Fact], known: &[usize]) -> Result<Trace> {
+        let mut sizes = symbols.sizes(facts)?;
         if let Some((d, n)) = symbols.dims.iter().zip(&sizes).find(|(d, n)| !(d.least..=d.most).contains(n)) {
             return Err(wrong(format!("`{}` is {n}, and its bounds are {} and {}", d.name, d.least, d.most)));
         }
-        let fits = |f: &Form| symbols.same_but_for_symbols(&f.facts, &facts) && f.trace.guards.iter().all(|g| g());
-        let form = match self.forms.iter().rposition(fits) {
+        let Some(dims) = symbols.with_asked(known) else { return self.trace(facts, known) };
+        sizes.extend_from_slice(known);
+        let asked = known.len();
+        let same = |f: &Form| f.asked == asked && symbols.same_but_for_symbols(&f.facts, facts);
+        let form = match self.forms.iter().rposition(|f| same(f) && f.trace.guards.iter().all(|g| g())) {
             Some(at) => self.forms.remove(at),
-            None => self.form(symbols, facts.clone())?,
+            None => self.form(symbols, dims, facts.to_vec(), asked)?,
         };
         let trace = form.graph.instantiate(&sizes).map(|graph| Trace { graph, ..form.trace.clone() });
         self.forms.push(form);
         if self.forms.len() > self.options.forms.max(1) {
             self.forms.remove(0);
         }
-        self.entry(facts, trace?)
+        trace
     }
 
-    fn form(&mut self, symbols: &Symbols, facts: Vec<Fact>) -> Result<Form> {
+    fn form(&mut self, symbols: &Symbols, dims: &[Dim], facts: Vec<Fact>, asked: usize) -> Result<Form> {
         let mut first: Option<Trace> = None;
-        let graph = Symbolic::new(&symbols.dims, &structure::registry(), |sizes| {
-            let t = self.trace(&symbols.at(&facts, sizes))?;
+        let graph = Symbolic::new(dims, &structure::registry(), |sizes| {
+            let (own, known) = sizes.split_at(dims.len() - asked);
+            let t = self.trace(&symbols.at(&facts, own), known)?;
             let graph = t.graph.clone();
             if first.get_or_insert_with(|| t.clone()).takes_the_same(&t) {
                 return Ok(graph);
             }
-            Err(wrong("at another size the function uses other tensors from outside".to_owned()))
+            Err(wrong(
+                "at another size the function uses other tensors from outside, or asks for other sizes".to_owned(),
+            ))
         })?;
         let trace = first.ok_or_else(|| Error::new(ErrorKind::Internal, "a graph over symbols without a trace"))?;
-        Ok(Form { facts, graph, trace })
+        Ok(Form { facts, asked, graph, trace })
     }
 }
 
@@ -139,6 +177,6 @@ impl Trace {
             _ => false,
         };
         let counts = |t: &Trace| (t.states.len(), t.host_inputs.len(), t.marks_step);
-        counts(self) == counts(other) && self.states.iter().zip(&other.states).all(same)
+        counts(self) == counts(other) && self.cuts == other.cuts && self.states.iter().zip(&other.states).all(same)
     }
 }

@@ -1,6 +1,7 @@
 //! Products.
 
-use remat_ops::linalg::MatMul;
+use remat_ops::OpRef;
+use remat_ops::linalg::{MatMul, MatMulWide};
 use remat_ops::shape::Reshape;
 use remat_types::{Error, ErrorKind, Result, Shape};
 
@@ -28,13 +29,33 @@ impl Tensor {
     #[doc(alias = "dot")]
     #[track_caller]
     pub fn matmul(&self, b: &Tensor) -> Result<Tensor> {
+        self.product(b, MatMul {})
+    }
+
+    /// As [`Tensor::matmul`], with a result of the type that the product is summed in: f32 for f16 and bf16, i32 for i8,
+    /// u8 and i16; f32, f64, i32 and i64 stay. Errors: those of `matmul`; DType for other types.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let a = Tensor::new(&device, &[100i8, 100, 0, -128], [2, 2])?;
+    /// assert_eq!(a.matmul_wide(&a)?.to_vec::<i32>()?, [10_000, -2_800, 0, 16_384]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn matmul_wide(&self, b: &Tensor) -> Result<Tensor> {
+        self.product(b, MatMulWide {})
+    }
+
+    #[track_caller]
+    fn product(&self, b: &Tensor, op: impl Into<OpRef>) -> Result<Tensor> {
         let (row, column) = (self.rank() == 1, b.rank() == 1);
         if !row && !column {
-            return Tensor::apply1(MatMul {}, &[self, b]);
+            return Tensor::apply1(op, &[self, b]);
         }
         let a = if row { self.unsqueeze(0)? } else { self.clone() };
         let b = if column { b.unsqueeze(1)? } else { b.clone() };
-        let y = Tensor::apply_owned(MatMul {}, [a, b])?;
+        let y = Tensor::apply_owned(op, [a, b])?;
         let rank = y.rank();
         // of the last two axes, a row's and a column's go
         let stays = |a: &usize| !(row && a + 2 == rank || column && a + 1 == rank);

@@ -11,6 +11,7 @@ mod nn;
 mod operators;
 mod pointwise;
 mod reduce;
+mod select;
 mod shape;
 mod span;
 mod tables;

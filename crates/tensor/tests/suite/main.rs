@@ -10,6 +10,7 @@ mod loops;
 mod methods;
 mod passes;
 mod samples;
+mod sizes;
 mod structure;
 mod support;
 mod symbols;

@@ -135,12 +135,19 @@ fn call_everything(d: &Device) -> Result<()> {
     let _ = (i.bit_and(1)?, i.bit_or(1)?, i.bit_xor(1)?, i.shl(1)?, i.shr(1)?);
     let _ = (b.logical_and(&b)?, b.logical_or(&b)?, b.logical_xor(&b)?, b.any()?, b.all()?);
     let _ = (x.eq(0.0)?, x.ne(0.0)?, x.lt(0.0)?, x.le(0.0)?, x.ge(0.0)?, x.clamp(0, 1)?, b.where_cond(&x, 0.0)?);
-    let _ = (x.matmul(&x.t()?)?, x.softmax(0)?, x.log_softmax(0)?, x.log_sum_exp(&[], false)?, x.var(&[], false, 0)?);
+    let _ = (
+        x.matmul(&x.t()?)?,
+        x.matmul_wide(&x.t()?)?,
+        x.softmax(0)?,
+        x.log_softmax(0)?,
+        x.log_sum_exp(&[], false)?,
+        x.var(&[], false, 0)?,
+    );
     let _ = (x.argmax(0, false)?, x.argmin(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
     let index = Tensor::new(d, &[0i64, 1], [2])?;
     let _ =
         (x.slice(0, 1..)?, x.pad(&[(1, 1), (0, 0)], 0)?, Tensor::concat(&[&x, &x], 0)?, index.one_hot(2, DType::F32)?);
-    let _ = (x.take(0, &index)?, x.gather(1, &index.unsqueeze(1)?)?, x.cross_entropy(&index)?);
+    let _ = (x.take(0, &index)?, x.gather(1, &index.unsqueeze(1)?)?, x.cross_entropy(&index)?, x.nonzero()?);
     let _ = (x.slice(1, ..2)?.index_add(0, &index, &x.slice(1, ..2)?)?, x.gather(0, &i.zeros_like()?)?);
     x.scatter_add(0, &i.zeros_like()?, &x)?;
     let key = Tensor::new(d, &[1u64, 2], [2])?;
@@ -230,6 +237,7 @@ fn the_gradients_of_methods_agree_with_differences() {
         ("matmul of a vector", &[&[3], &[2, 3, 2]], Box::new(|x| x[0].matmul(&x[1]))),
         ("matmul with a vector", &[&[2, 2, 3], &[3]], Box::new(|x| x[0].matmul(&x[1]))),
         ("matmul of vectors", &[&[3], &[3]], Box::new(|x| x[0].matmul(&x[1]))),
+        ("matmul_wide", &[&[2, 2, 3], &[3, 2]], Box::new(|x| x[0].matmul_wide(&x[1]))),
         ("outer", &[&[3], &[2]], Box::new(|x| x[0].outer(&x[1]))),
         ("lerp", &[&[3], &[3], &[3]], Box::new(|x| x[0].lerp(&x[1], &x[2]))),
         ("leaky_relu", &[&[5]], Box::new(|x| x[0].leaky_relu(0.1))),

@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use remat_ops::{OpRef, Registry};
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
 use serde_json::Value as Json;
 
 use super::{Polynomial, wrong};
-use crate::ir::{Builder, Graph, Node, Origin, ValueId};
+use crate::ir::{Builder, Graph, Origin, Parts, Value, ValueId};
 
 /// A graph in which numbers are polynomials.
 #[derive(Clone)]
@@ -74,60 +76,33 @@ impl Template {
         &self.extents[v.index()]
     }
 
+    /// The graph at these sizes, with the ids of the base.
     pub(super) fn fill(&self, sizes: &[usize]) -> Result<Graph> {
-        let (g, b) = (&self.base, Builder::raw());
-        let mut at = vec![ValueId(0); g.values().len()];
-        let name = |v: ValueId| g.value(v).name.as_deref();
-        for v in g.inputs() {
-            at[v.index()] = b.input(self.fact(*v, sizes)?, name(*v));
+        let g = &self.base;
+        let mut values = g.values().to_vec();
+        for v in g.inputs().iter().copied().chain(g.states().iter().map(|s| s.value)) {
+            values[v.index()].fact = self.fact(v, sizes)?;
         }
-        for s in g.states() {
-            at[s.value.index()] = b.state(self.fact(s.value, sizes)?, name(s.value));
+        for (v, number) in &self.constants {
+            let Origin::Constant(like) = &g.value(*v).origin else { continue };
+            let data = constant(like, number, sizes)?;
+            let fact = Fact::of(&data);
+            values[v.index()] = Value { origin: Origin::Constant(Arc::new(data)), fact, ..values[v.index()].clone() };
         }
-        for v in g.value_ids() {
-            if let Origin::Constant(data) = &g.value(v).origin {
-                at[v.index()] = match self.constants.iter().find(|(c, _)| *c == v) {
-                    Some((_, number)) => b.constant(&constant(data, number, sizes)?),
-                    None => b.constant(data),
-                };
-            }
-        }
-        for (n, params) in g.nodes().iter().zip(&self.ops) {
-            self.node(&b, n, params.as_ref(), sizes, &mut at)?;
-        }
-        for v in g.value_ids() {
-            if let Some(name) = name(v) {
-                b.name(at[v.index()], name);
-            }
-        }
-        for s in g.states() {
-            if let Some(next) = s.next {
-                b.set_state(at[s.value.index()], at[next.index()])?;
-            }
-        }
-        g.outputs().iter().for_each(|o| b.output(at[o.value.index()], &o.name));
-        b.finish()
-    }
-
-    fn node(&self, b: &Builder, n: &Node, params: Option<&Params>, sizes: &[usize], at: &mut [ValueId]) -> Result<()> {
-        let op = match params {
-            None => n.op.clone(),
-            Some(p) => {
+        let mut nodes = g.nodes().to_vec();
+        for (n, params) in nodes.iter_mut().zip(&self.ops) {
+            if let Some(p) = params {
                 let beyond = || wrong(format!("`{}` beyond the range of numbers", n.op.label()));
-                self.registry.load(&p.at(sizes).ok_or_else(beyond)?)?
+                n.op = self.registry.load(&p.at(sizes).ok_or_else(beyond)?)?;
             }
-        };
-        let x: SmallVec<[ValueId; 4]> = n.x.iter().map(|v| at[v.index()]).collect();
-        b.set_scope(n.scope.clone());
-        let y = b.node(op, &x, n.site)?;
-        n.y.iter().zip(&y).for_each(|(v, y)| at[v.index()] = *y);
-        let first = |a: &super::super::NodeId| self.base.node(*a).y.first().map(|v| at[v.index()]);
-        for on in n.after.iter().filter_map(first) {
-            if let Some(y) = y.first() {
-                b.run_after(*y, on)?;
-            }
+            let x: SmallVec<[&Fact; 4]> = n.x.iter().map(|v| &values[v.index()].fact).collect();
+            let located = |e: Error| n.site.map_or(e.clone(), |s| e.with_call_site(s));
+            let y = n.op.infer(&x).map_err(located)?;
+            drop(x);
+            n.y.iter().zip(y).for_each(|(v, fact)| values[v.index()].fact = fact);
         }
-        Ok(())
+        let (inputs, states, outputs) = (g.inputs().to_vec(), g.states().to_vec(), g.outputs().to_vec());
+        Builder::from_parts(Parts { values, nodes, inputs, states, outputs })
     }
 
     fn fact(&self, v: ValueId, sizes: &[usize]) -> Result<Fact> {
