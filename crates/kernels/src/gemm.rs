@@ -251,7 +251,7 @@ unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
                 narrow::product(pool, kernels, &plan, a, b, c, ldc, accumulate, aligned::<T::Sum>(workspace));
             }
             _ => {
-                let c = Rows(c);
+                let c = Corner(c);
                 let grain = PLAIN_GRAIN_MULS.div_ceil(n.saturating_mul(k).max(1));
                 pool.ranges(m, grain, |range| {
                     let c = &c;
@@ -263,11 +263,11 @@ unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
     }
 }
 
-/// C, shared by parts that write disjoint rows.
-struct Rows<T>(*mut T);
+/// The first element of C, shared by tasks that write disjoint parts.
+struct Corner<T>(*mut T);
 
-// SAFETY: each part writes rows of its own, and `T: Send` values may be written by any thread.
-unsafe impl<T: Send> Sync for Rows<T> {}
+// SAFETY: each task writes elements of its own, and `T: Send` values may be written by any thread.
+unsafe impl<T: Send> Sync for Corner<T> {}
 
 /// The elements of `workspace` from its first cache line boundary on.
 pub(crate) fn aligned<T: bytemuck::Pod>(workspace: &mut [u8]) -> &mut [T] {

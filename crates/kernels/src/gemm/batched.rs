@@ -1,6 +1,8 @@
 //! Batches of matrix products.
 
-use super::{GemmElement, GemmOutput, MatRef, Path, Rows, View, blocked, check_bounds, gemm_workspace_bytes, product};
+use super::{
+    Corner, GemmElement, GemmOutput, MatRef, Path, View, blocked, check_bounds, gemm_workspace_bytes, product,
+};
 use crate::pool::Pool;
 
 /// A batch of strided matrices: matrix `t` is `matrix` with `t * batch_stride` added to its offset.
@@ -69,7 +71,7 @@ pub fn batched<T: GemmElement, O: GemmOutput<T>>(
     let strides = [(batch, c_batch_stride as isize), (m, c_row_stride as isize), (n, 1)];
     check_bounds(c.len(), 0, &strides, "C");
     let (a, b) = (a.checked(batch, m, k, "A"), b.checked(batch, k, n, "B"));
-    let (c, engine) = (Rows(c.as_mut_ptr()), T::engine());
+    let (c, engine) = (Corner(c.as_mut_ptr()), T::engine());
     let one = |threads: usize, t: usize, workspace: &mut [u8]| {
         let c = &c;
         let (a, b) = (a.shifted(t), b.shifted(t));

@@ -9,8 +9,9 @@
 
 use super::kernel::{Kernels, MAX_TILE};
 use super::pack::{pack_a, pack_b};
-use super::{GemmElement, View, kernel};
+use super::{Corner, GemmElement, View, kernel};
 use crate::pool::{Pool, part_range};
+use std::ops::Range;
 
 /// Depth of a packed block: a B panel of 16 f32 columns takes 16 KiB, half of a small L1 cache.
 pub(super) const KC: usize = 256;
@@ -91,12 +92,11 @@ pub(super) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: 
     grid
 }
 
-/// The corner of C, shared by the tasks.
-#[derive(Clone, Copy)]
-struct Corner<T>(*mut T);
-
-// SAFETY: tasks write disjoint rectangles of C, and `T: Send` values may be written by any thread.
-unsafe impl<T: Send> Sync for Corner<T> {}
+/// The rows and columns of a task; neighbouring tasks share columns of B.
+pub(super) fn rectangle(task: usize, grid: [usize; 2], m: usize, n: usize, nr: usize) -> [Range<usize>; 2] {
+    let panels = part_range(n.div_ceil(nr), grid[1], task / grid[0]);
+    [part_range(m, grid[0], task % grid[0]), panels.start * nr..(panels.end * nr).min(n)]
+}
 
 /// The product by blocks. `workspace` holds one or more lanes of `plan.lane_len()` elements.
 ///
@@ -115,13 +115,9 @@ pub(super) unsafe fn product<T: GemmElement>(
     workspace: &mut [T],
 ) {
     let corner = Corner(c);
-    let nr = kernels.nr();
     pool.lanes(plan.tasks(), workspace, plan.lane_len(), |task, lane| {
         let corner = &corner;
-        // Neighbouring tasks share the columns of B.
-        let rows = part_range(plan.m, plan.grid[0], task % plan.grid[0]);
-        let panels = part_range(plan.n.div_ceil(nr), plan.grid[1], task / plan.grid[0]);
-        let cols = panels.start * nr..(panels.end * nr).min(plan.n);
+        let [rows, cols] = rectangle(task, plan.grid, plan.m, plan.n, kernels.nr());
         let (a_block, b_block) = lane.split_at_mut(plan.a_len);
         let task = Task { kernels, plan, ldc, accumulate };
         // SAFETY: `rows` and `cols` lie within m and n, and no other task has an element of this rectangle.

@@ -263,74 +263,90 @@ unsafe fn dot<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(k: usize, x: *const V
     }
 }
 
-/// Wraps the three kernels in functions compiled for an instruction set.
-macro_rules! compiled_for {
-    ($module:ident $(, $features:literal)?) => {
-        #[allow(dead_code, reason = "some instruction sets are there for some of the kernels")]
-        pub(super) mod $module {
-            use super::{GemmElement, LoadAs, MulAdd};
-            $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
-                kc: usize,
-                a: *const V::Elem,
-                b: *const V::Elem,
-                c: *mut V::Elem,
-                ldc: usize,
-                accumulate: bool,
-            ) {
-                // SAFETY: same contract.
-                unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, NV * V::LANES, c, ldc, accumulate) }
-            }
-            $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn tile_in_place<V: MulAdd, const MR: usize, const NV: usize>(
-                kc: usize,
-                a: *const V::Elem,
-                a_step: [isize; 2],
-                b: *const V::Elem,
-                ldb: usize,
-                c: *mut V::Elem,
-                ldc: usize,
-                accumulate: bool,
-            ) {
-                // SAFETY: same contract.
-                unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate) }
-            }
-            $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
-                n: usize,
-                k: usize,
-                x: *const V::Elem,
-                incx: isize,
-                b: *const B,
-                ldb: isize,
-                y: *mut V::Elem,
-                accumulate: bool,
-            ) {
-                // SAFETY: same contract.
-                unsafe { super::add_rows::<V, B>(n, k, x, incx, b, ldb, y, accumulate) }
-            }
-            $(#[target_feature(enable = $features)])?
-            pub(crate) unsafe fn dot<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
-                k: usize,
-                x: *const V::Elem,
-                b: *const B,
-            ) -> V::Elem {
-                // SAFETY: same contract.
-                unsafe { super::dot::<V, B>(k, x, b) }
-            }
+/// A kernel as a function of its own, with attributes.
+macro_rules! kernel {
+    (tile $(#[$attribute:meta])?) => {
+        $(#[$attribute])?
+        pub(crate) unsafe fn tile<V: super::MulAdd, const MR: usize, const NV: usize>(
+            kc: usize,
+            a: *const V::Elem,
+            b: *const V::Elem,
+            c: *mut V::Elem,
+            ldc: usize,
+            accumulate: bool,
+        ) {
+            // SAFETY: same contract.
+            unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, NV * V::LANES, c, ldc, accumulate) }
+        }
+    };
+    (tile_in_place $(#[$attribute:meta])?) => {
+        $(#[$attribute])?
+        pub(crate) unsafe fn tile_in_place<V: super::MulAdd, const MR: usize, const NV: usize>(
+            kc: usize,
+            a: *const V::Elem,
+            a_step: [isize; 2],
+            b: *const V::Elem,
+            ldb: usize,
+            c: *mut V::Elem,
+            ldc: usize,
+            accumulate: bool,
+        ) {
+            // SAFETY: same contract.
+            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate) }
+        }
+    };
+    (add_rows $(#[$attribute:meta])?) => {
+        $(#[$attribute])?
+        pub(crate) unsafe fn add_rows<V: super::LoadAs<B>, B: super::GemmElement<Sum = V::Elem>>(
+            n: usize,
+            k: usize,
+            x: *const V::Elem,
+            incx: isize,
+            b: *const B,
+            ldb: isize,
+            y: *mut V::Elem,
+            accumulate: bool,
+        ) {
+            // SAFETY: same contract.
+            unsafe { super::add_rows::<V, B>(n, k, x, incx, b, ldb, y, accumulate) }
+        }
+    };
+    (dot $(#[$attribute:meta])?) => {
+        $(#[$attribute])?
+        pub(crate) unsafe fn dot<V: super::LoadAs<B>, B: super::GemmElement<Sum = V::Elem>>(
+            k: usize,
+            x: *const V::Elem,
+            b: *const B,
+        ) -> V::Elem {
+            // SAFETY: same contract.
+            unsafe { super::dot::<V, B>(k, x, b) }
         }
     };
 }
 
-compiled_for!(portable);
+/// Wraps kernels in functions compiled for an instruction set.
+macro_rules! compiled_for {
+    ($module:ident, [$($kernel:ident)*]) => {
+        pub(super) mod $module {
+            $(kernel!($kernel);)*
+        }
+    };
+    ($module:ident, $features:literal, [$($kernel:ident)*]) => {
+        pub(super) mod $module {
+            $(kernel!($kernel #[target_feature(enable = $features)]);)*
+        }
+    };
+}
+
+compiled_for!(portable, [tile tile_in_place add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx2, "avx2,fma");
+compiled_for!(avx2, "avx2,fma", [tile tile_in_place add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx512, "avx512f");
+compiled_for!(avx512, "avx512f", [tile tile_in_place add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx2_f16c, "avx2,fma,f16c");
+compiled_for!(avx2_f16c, "avx2,fma,f16c", [add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx512_vnni, "avx512f,avx512vnni");
+compiled_for!(avx512_vnni, "avx512f,avx512vnni", [tile]);
 
 /// The tiles of a table: the module, the vector type, and the row counts from 1 to the full tile's.
 macro_rules! tiles {

@@ -8,8 +8,8 @@
 //! A task's rows are cut so that the sums of a block of columns stay within [`SUMS_BYTES`]. The order of an element's
 //! additions depends on `k` and the instruction set alone.
 
-use super::blocked::{ALIGN_BYTES, KC, grid};
-use super::{GemmElement, GemmOutput, View};
+use super::blocked::{ALIGN_BYTES, KC, grid, rectangle};
+use super::{Corner, GemmElement, GemmOutput, View};
 use crate::float::widest;
 use crate::pool::{Pool, part_range};
 use pack::{pack_a, pack_b};
@@ -85,12 +85,6 @@ impl Plan {
     }
 }
 
-/// The corner of C, shared by the tasks.
-struct Corner<O>(*mut O);
-
-// SAFETY: tasks write disjoint rectangles of C, and `O: Send` values may be written by any thread.
-unsafe impl<O: Send> Sync for Corner<O> {}
-
 /// The product by blocks. `workspace` holds one or more lanes of `plan.lane_len()` elements.
 ///
 /// # Safety
@@ -107,13 +101,9 @@ pub(super) unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
     workspace: &mut [T::Sum],
 ) {
     let corner = Corner(c);
-    let nr = kernels.nr();
     pool.lanes(plan.tasks(), workspace, plan.lane_len(), |task, lane| {
         let corner = &corner;
-        // Neighbouring tasks share the columns of B.
-        let rows = part_range(plan.m, plan.grid[0], task % plan.grid[0]);
-        let panels = part_range(plan.n.div_ceil(nr), plan.grid[1], task / plan.grid[0]);
-        let cols = panels.start * nr..(panels.end * nr).min(plan.n);
+        let [rows, cols] = rectangle(task, plan.grid, plan.m, plan.n, kernels.nr());
         let (a_block, rest) = lane.split_at_mut(plan.lens[0]);
         let (b_block, sums) = rest.split_at_mut(plan.lens[1]);
         let mut task = Task { kernels, plan, ldc, accumulate, a_block, b_block, sums };

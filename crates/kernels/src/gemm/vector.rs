@@ -4,7 +4,7 @@
 //! where it is contiguous along `p`, each `y[i]` is a dot product; otherwise plain loops.
 
 use super::kernel::Kernels;
-use super::{GemmElement, Rows, View, plain};
+use super::{Corner, GemmElement, View, plain};
 use crate::pool::Pool;
 
 /// Elements of the matrix that are worth a part of a pool run: 256 KiB of f32, about 15 us from the last-level cache.
@@ -35,7 +35,7 @@ pub(super) unsafe fn product<T: GemmElement>(
         (n, a.data, a.col_stride, b.data, [b.row_stride, b.col_stride], 1)
     };
     let problem = Problem { k, x: View { data: x, row_stride: 0, col_stride: x_stride }, w, w_stride, accumulate };
-    let y = Rows(c);
+    let y = Corner(c);
     let add_rows = w_stride[1] == 1 && y_stride == 1;
     pool.ranges(outputs, GRAIN_ELEMS.div_ceil(k), |range| {
         let (y, problem) = (&y, &problem);

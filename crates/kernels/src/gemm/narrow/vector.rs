@@ -2,7 +2,7 @@
 //! a time, for all of `k`.
 
 use super::NarrowKernels;
-use crate::gemm::{GemmElement, GemmOutput, Rows, View, plain, vector};
+use crate::gemm::{Corner, GemmElement, GemmOutput, View, plain, vector};
 use crate::pool::Pool;
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub(in crate::gemm) unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
     } else {
         (n, View { row_stride: 0, ..a }, b, 1)
     };
-    let y = Rows(c);
+    let y = Corner(c);
     let problem = Problem { kernels, k, x, w };
     pool.ranges(outputs, vector::GRAIN_ELEMS.div_ceil(k), |range| {
         let (y, problem) = (&y, &problem);
