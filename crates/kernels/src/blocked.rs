@@ -20,6 +20,7 @@
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::conv::Conv2d;
+use crate::pool::Pool;
 use crate::simd::Isa;
 use kernel::Kernels;
 
@@ -30,7 +31,9 @@ mod linear;
 mod reorder;
 #[cfg(test)]
 mod tests;
-mod winograd;
+pub(crate) mod winograd;
+
+use winograd::{Taps, Winograd};
 
 pub use linear::Linear;
 pub use reorder::{from_blocked, max_pool, to_blocked};
@@ -90,7 +93,7 @@ pub struct Blocked {
 enum Method {
     Dense,
     Depthwise,
-    Winograd,
+    Winograd(Winograd),
 }
 
 /// Most elements of an image: offsets of a few images fit 32 bits.
@@ -127,20 +130,28 @@ impl Blocked {
     /// # Errors
     /// [`ErrorKind::Value`] unless the taps are 3x3 of stride, dilation and groups 1, and the input is blocked.
     pub fn winograd(self) -> Result<Blocked> {
-        winograd::check(&self)?;
-        Ok(Blocked { winograd: true, ..self })
+        match self.as_winograd() {
+            Some(_) => Ok(Blocked { winograd: true, ..self }),
+            None => {
+                let text = "Winograd's algorithm is for 3x3 taps of stride, dilation and groups 1 over a blocked image";
+                Err(Error::new(ErrorKind::Value, text))
+            }
+        }
     }
 
     /// Whether Winograd's algorithm is expected to be clearly faster here. A pure function of the sizes.
     #[must_use]
     pub fn winograd_pays(&self) -> bool {
-        self.conv.n > 0 && winograd::check(self).is_ok() && winograd::pays(self)
+        self.as_winograd().is_some_and(|w| w.pays())
     }
 
     /// Floating-point operations, of which a multiply-add has two; those of transforms are left out.
     #[must_use]
     pub fn flops(&self) -> u64 {
-        if self.winograd { winograd::flops(self) } else { self.conv.flops() }
+        match self.method() {
+            Method::Winograd(w) => w.flops(),
+            _ => self.conv.flops(),
+        }
     }
 
     /// Blocks of `channels` channels, the last one perhaps not full.
@@ -151,11 +162,15 @@ impl Blocked {
 
     fn method(&self) -> Method {
         let Conv2d { c, k, groups, .. } = self.conv;
-        match self.winograd {
-            true => Method::Winograd,
-            false if groups > 1 && groups == c && groups == k => Method::Depthwise,
-            false => Method::Dense,
+        match self.as_winograd().filter(|_| self.winograd) {
+            Some(w) => Method::Winograd(w),
+            None if groups > 1 && groups == c && groups == k => Method::Depthwise,
+            None => Method::Dense,
         }
+    }
+
+    fn as_winograd(&self) -> Option<Winograd> {
+        Winograd::new(self.conv, self.block, false).filter(|_| !self.planar)
     }
 
     /// Elements of an image of `x`.
@@ -193,7 +208,7 @@ impl Blocked {
         let taps = self.conv.r * self.conv.s;
         match self.method() {
             Method::Depthwise => self.bias_len() * taps,
-            Method::Winograd => winograd::packed_len(self),
+            Method::Winograd(w) => w.packed_len(),
             Method::Dense => dense::Sums::of(self).packed_len(),
         }
     }
@@ -208,7 +223,7 @@ impl Blocked {
         packed.fill(0.0);
         match self.method() {
             Method::Depthwise => depthwise::pack(self, weight, packed),
-            Method::Winograd => winograd::pack(self, weight, packed),
+            Method::Winograd(w) => w.pack(&Pool::new(1), Taps::Forward, weight, packed),
             Method::Dense => dense::pack(self, weight, packed),
         }
     }
@@ -218,7 +233,7 @@ impl Blocked {
     pub fn workspace_bytes(&self, threads: usize) -> usize {
         match self.method() {
             Method::Depthwise => 0,
-            Method::Winograd => winograd::workspace_bytes(self, threads.max(1)),
+            Method::Winograd(w) => w.workspace_bytes(threads.max(1)),
             Method::Dense => dense::workspace_bytes(self, threads.max(1)),
         }
     }
@@ -229,7 +244,7 @@ impl Blocked {
     /// If a slice has another length than it should, or the workspace is too small.
     pub fn run(
         &self,
-        pool: &crate::pool::Pool,
+        pool: &Pool,
         x: &[f32],
         packed: &[f32],
         bias: &[f32],
@@ -247,7 +262,7 @@ impl Blocked {
         unsafe {
             match self.method() {
                 Method::Depthwise => depthwise::run(self, pool, &operands),
-                Method::Winograd => winograd::run(self, pool, &operands, workspace),
+                Method::Winograd(w) => w.run(pool, &operands, workspace),
                 Method::Dense => dense::run(self, pool, &operands, workspace),
             }
         }

@@ -1,3 +1,4 @@
+use super::winograd::{Taps, Winograd};
 use super::*;
 use crate::conv;
 use crate::gemm::tests::Random;
@@ -64,6 +65,7 @@ impl Data {
 
 /// Every way to make this convolution.
 fn check(g: &Conv2d, block: usize, planar: bool) {
+    check_planar(g, block);
     let Ok(b) = Blocked::new(*g, block, planar) else { return };
     check_one(&b);
     if let Ok(b) = b.winograd() {
@@ -87,6 +89,37 @@ fn check_one(b: &Blocked) {
     let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
     for (threads, held) in [(2, false), (3, true)] {
         assert_eq!(bits(&by_blocks(b, threads, &data, clamp, held)), bits(&got), "{threads} threads: {b:?}");
+    }
+}
+
+/// Plain images by Winograd's algorithm, forward and back, whether it pays or not.
+fn check_planar(g: &Conv2d, block: usize) {
+    let Some(w) = Winograd::new(*g, block, true) else { return };
+    let data = Data::of(g);
+    // back: the weight of a convolution from `k` to `c` channels, whose taps are the other way round
+    let back: Vec<f32> = (0..data.weight.len())
+        .map(|i| {
+            let (from, to, tap) = (i / (g.k * 9), i / 9 % g.k, i % 9);
+            data.weight[(to * g.c + from) * 9 + 8 - tap]
+        })
+        .collect();
+    let want = plain(g, &data.x, &data.weight);
+    let run = |threads: usize, taps: Taps, weight: &[f32]| {
+        let pool = Pool::new(threads);
+        let mut packed = vec![f32::NAN; w.packed_len()];
+        w.pack(&pool, taps, weight, &mut packed);
+        let (mut y, mut ws) = (vec![f32::NAN; g.y_len()], vec![0xff; w.workspace_bytes(threads)]);
+        w.correlate(&pool, &data.x, &packed, &mut y, &mut ws);
+        y
+    };
+    let y = run(1, Taps::Forward, &data.weight);
+    let bound = 3e-6 * (g.c * 9) as f64 + 1e-6;
+    for (i, (y, want)) in y.iter().zip(&want).enumerate() {
+        assert!((f64::from(*y) - want).abs() <= bound, "y[{i}] of {w:?} is {y}, not {want}");
+    }
+    for threads in [2, 3] {
+        assert!(y == run(threads, Taps::Forward, &data.weight), "{threads} threads: {w:?}");
+        assert!(y == run(threads, Taps::Back, &back), "{threads} threads, back: {w:?}");
     }
 }
 
