@@ -65,12 +65,12 @@ fn a_network_of_images_stays_in_blocks() {
 #[test]
 fn wide_convolutions_of_three_by_three_taps_go_by_winograd() {
     let m = Make::new();
-    let x = m.input(DType::F32, &[1, 32, 14, 13]);
+    let x = m.input(DType::F32, &[1, 32, 28, 25]);
     let y = m.un(UnaryFn::Relu, m.conv(x, [32, 40], 3, 1, 1));
     let y = m.un(UnaryFn::Relu, m.bin(BinaryFn::Add, m.conv(y, [40, 40], 3, 1, 1), y));
     // another stride, another kernel and a planar image do not
     let (strided, wide) = (m.conv(y, [40, 32], 3, 2, 1), m.conv(y, [40, 32], 5, 1, 1));
-    let planar = m.conv(m.input(DType::F32, &[1, 3, 14, 13]), [3, 32], 3, 1, 1);
+    let planar = m.conv(m.input(DType::F32, &[1, 3, 28, 25]), [3, 32], 3, 1, 1);
     let g = m.graph(&[strided, wide, planar]);
     assert_eq!(labels(&g).iter().filter(|l| **l == "conv_blocked").count(), 5);
     let options = PassOptions { level: 3, ..Default::default() };
