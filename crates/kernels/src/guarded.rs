@@ -85,6 +85,9 @@ fn convolutions_stay_within_their_operands() {
         [2, 9, 14, 15, 9, 3, 2, 1, 9],
         [1, 5, 33, 29, 5, 3, 1, 1, 5],
         [1, 5, 70, 71, 5, 5, 2, 2, 5],
+        // by Winograd's algorithm
+        [2, 64, 20, 19, 50, 3, 1, 1, 1],
+        [2, 60, 18, 21, 64, 3, 1, 0, 1],
     ];
     for case in cases {
         let [n, c, h, w, k, r, s, p, g] = case;
@@ -188,8 +191,9 @@ fn convolutions_by_blocks_stay_within_their_operands() {
     for (case, block) in cases.into_iter().flat_map(|case| [(case, 8), (case, 16)]) {
         let [n, c, h, w, k, r, s, p, g, planar] = case;
         let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], [p; 2], [1; 2], g).expect("the sizes fit");
-        let b = Blocked::new(geom, block, planar == 1).expect("groups suit blocks");
-        for adds in [false, true] {
+        let sums = Blocked::new(geom, block, planar == 1).expect("groups suit blocks");
+        let ways = [Some(sums), sums.winograd().ok()].into_iter().flatten();
+        for (b, adds) in ways.flat_map(|b| [(b, false), (b, true)]) {
             let run = |[x, weights, y]: [&mut [f32]; 3], ws: &mut [u8]| {
                 let (packed, bias) = weights.split_at(b.packed_len());
                 let start = if adds { Start::AddHeld } else { Start::Zero };

@@ -57,7 +57,9 @@ const PLANAR_COST: usize = 150;
 /// What packing a vector of weights costs.
 const PACK_COST: usize = 100;
 /// What a task costs to begin.
-const TASK_COST: usize = 4000;
+const TASK_COST: f64 = 4000.0;
+/// Channels beyond which the fewest tiles of a strip take more than some megabytes.
+const MOST_CHANNELS: usize = 4096;
 
 /// A convolution of 3x3 taps without strides, dilation and groups.
 #[derive(Clone, Copy, Debug)]
@@ -135,20 +137,24 @@ impl Winograd {
         });
     }
 
-    /// Work in multiply-adds of one vector.
-    fn cost(&self, tiles: usize, panels: usize) -> usize {
-        let (c, blocks) = (self.conv.c, self.conv.c.div_ceil(self.block));
-        let vector = TILE_COST + if self.planar { PLANAR_COST } else { 0 };
-        tiles * (blocks + 2 * panels) * vector + 2 * panels * c * (POINTS * tiles + WEIGHT_COST)
+    /// Work in multiply-adds of one vector; a float, for sizes that no machine holds must not overflow.
+    fn cost(&self, tiles: usize, panels: usize) -> f64 {
+        let blocks = self.conv.c.div_ceil(self.block);
+        let vector = if self.planar { TILE_COST + PLANAR_COST } else { TILE_COST };
+        let transforms = (tiles * vector) as f64 * (blocks + 2 * panels) as f64;
+        transforms + (2 * panels * self.conv.c) as f64 * (POINTS * tiles + WEIGHT_COST) as f64 + TASK_COST
     }
 
     /// Whether this is clearly less work than plain sums are. A pure function of the geometry.
     pub(crate) fn pays(&self) -> bool {
-        let (g, panels, plan) = (&self.conv, panels(self.outputs()), Plan::new(self, 1));
-        let strips = plan.strips * (self.cost(plan.tiles, panels) + TASK_COST);
-        let packing = if self.planar { TAPS * g.c * self.outputs() * PACK_COST } else { 0 };
-        let plain = 2 * panels * TAPS * g.c * g.n * g.oh * g.ow;
-        g.n > 0 && g.c >= self.block && g.k >= self.block && 4 * (strips + packing) < 3 * plain
+        let g = &self.conv;
+        if g.n == 0 || g.k < self.block || !(self.block..=MOST_CHANNELS).contains(&g.c) {
+            return false;
+        }
+        let (panels, plan) = (panels(self.outputs()), Plan::new(self, 1));
+        let packing = if self.planar { (TAPS * g.c * PACK_COST) as f64 * self.outputs() as f64 } else { 0.0 };
+        let plain = (2 * panels * TAPS * g.c) as f64 * (g.n * g.oh * g.ow) as f64;
+        plan.strips as f64 * self.cost(plan.tiles, panels) + packing < 0.75 * plain
     }
 
     pub(crate) fn workspace_bytes(&self, threads: usize) -> usize {
@@ -202,14 +208,13 @@ impl Plan {
         let most = (STRIP_BYTES / tile_bytes).clamp(TILES[0], TILES[1]);
         let fewest = all.div_ceil(most);
         let all_panels = panels(g.outputs());
-        let slowest = |(strips, parts): (usize, usize)| {
-            let work = g.cost(all.div_ceil(strips), all_panels.div_ceil(parts)) + TASK_COST;
-            (strips * parts).div_ceil(threads) * work
+        let slowest = |(strips, parts): &(usize, usize)| {
+            (strips * parts).div_ceil(threads) as f64 * g.cost(all.div_ceil(*strips), all_panels.div_ceil(*parts))
         };
         let more = if threads == 1 { 0 } else { 4 * threads };
         let most_parts = if threads == 1 { 1 } else { all_panels.min(2 * threads) };
         let cuts = (fewest..=all.min(fewest + more)).flat_map(|s| (1..=most_parts).map(move |p| (s, p)));
-        let (strips, panel_parts) = cuts.min_by_key(|c| slowest(*c)).unwrap_or((fewest, 1));
+        let (strips, panel_parts) = cuts.min_by(|a, b| slowest(a).total_cmp(&slowest(b))).unwrap_or((fewest, 1));
         Plan { strips, panel_parts, tiles: all.div_ceil(strips) }
     }
 
