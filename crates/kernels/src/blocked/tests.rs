@@ -173,6 +173,20 @@ fn geometries_of_networks_agree_with_the_plain_convolution() {
     }
 }
 
+#[test]
+fn winograd_agrees_on_images_of_any_edge() {
+    // images, channels, height, width, outputs, padding
+    let cases =
+        [[1, 9, 6, 6, 8, 0], [2, 17, 7, 10, 20, 1], [1, 8, 3, 5, 9, 2], [1, 70, 9, 4, 8, 1], [1, 8, 14, 13, 8, 1]];
+    for [n, c, h, w, k, p] in cases {
+        let geom = Conv2d::new([n, c, h, w], [k, c, 3, 3], [1; 2], [p; 2], [1; 2], 1).expect("the sizes fit");
+        for block in [8, 16] {
+            check_planar(&geom, block);
+            check_one(&Blocked::new(geom, block, false).and_then(Blocked::winograd).expect("3x3 taps"));
+        }
+    }
+}
+
 /// Root of the mean square of errors, for weights and images as networks have them.
 fn error(b: &Blocked) -> f64 {
     let mut data = Data::of(&b.conv);
