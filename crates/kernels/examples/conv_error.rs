@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p remat-kernels --example conv_error -- [--write FILE]` prints a table, and puts it between the
 //! markers of FILE. Images are uniform in 0..1 and weights in -1..1, as behind a ReLU; errors are relative to the root of
-//! the mean square of the outputs. Its exit status is 1 if Winograd's algorithm errs more than plain sums by a tenth.
+//! the mean square of the outputs. Its exit status is 1 if Winograd's algorithm errs more than half as much again as plain sums.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use remat_kernels::pool::Pool;
 const MARKS: [&str; 2] = ["<!-- conv-error-table -->", "<!-- /conv-error-table -->"];
 /// Channels in and out, and places of a side.
 const SHAPES: [[usize; 3]; 5] = [[16, 16, 56], [64, 64, 56], [128, 128, 28], [256, 256, 14], [512, 512, 7]];
-const MOST: f64 = 1.1;
+const MOST: f64 = 1.5;
 
 /// Uniform numbers in `low..1`.
 fn numbers(len: usize, low: f64, mut state: u64) -> Vec<f32> {

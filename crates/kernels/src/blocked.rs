@@ -125,7 +125,7 @@ impl Blocked {
     }
 
     /// The same convolution by Winograd's algorithm F(4x4, 3x3): a quarter of the multiply-adds, besides transforms.
-    /// Its error is that of plain sums; what an infinity or NaN touches becomes NaN in its tile of 4x4 outputs.
+    /// Its error is about that of plain sums; what an infinity or NaN touches becomes NaN in its tile of 4x4 outputs.
     ///
     /// # Errors
     /// [`ErrorKind::Value`] unless the taps are 3x3 of stride, dilation and groups 1, and the input is blocked.

@@ -6,8 +6,8 @@
 //!
 //! * Forward and input gradient are both a *correlation* (module `correlate`): a matrix product whose right side is packed
 //!   a block at a time, straight from the image or from a padded copy of a few rows. No im2col matrix exists.
-//! * In f32, 3x3 taps go by Winograd's algorithm where that is less work (module `blocked::winograd`); its error is that of
-//!   plain sums, but what an infinity or NaN touches becomes NaN in a tile of 4x4 outputs.
+//! * In f32, 3x3 taps go by Winograd's algorithm where that is less work (module `blocked::winograd`); its error is about
+//!   that of plain sums, but what an infinity or NaN touches becomes NaN in a tile of 4x4 outputs.
 //! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`), or with the channels of small images
 //!   in the lanes of vectors (module `lanes`).
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of

@@ -18,7 +18,7 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 /// them, into one op; between convolutions, sums and pooling of images stay in blocks of channels.
 ///
 /// The order of a sum differs from that of the plain kernels, so results differ in their last digits. Convolutions of 3x3 taps
-/// go by Winograd's algorithm where that is less work: their error is no larger, but an infinity becomes NaN, and both spread
+/// go by Winograd's algorithm where that is less work: their error is about that of sums, but an infinity becomes NaN, and both spread
 /// over tiles of 4x4 outputs.
 pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut b =

@@ -2,7 +2,8 @@
 //!
 //! The points are 0, ±[`A`], ±2 [`A`] and infinity (Lavin and Gray, 2016, have 0, ±1, ±2). These are exact in f32, as are
 //! their powers that occur, and their magnitudes lie close together, so the transforms lose less (Barabasz et al., 2020,
-//! on the choice of points): the error of a convolution is that of a plain sum.
+//! on the choice of points): the error of a convolution is that of plain sums, or, of few
+//! channels, up to half as much again (example `conv_error`).
 //!
 //! A kernel `g` of one dimension has, at a point `p`, the number `(g0 + p g1 + p² g2) / n`, where `n` is the product of the
 //! distances from the other points. Taps are packed as `h = [g0, A g1, A² g2] / (4 A⁴)`, and `4 A⁴ / n` is left to the
