@@ -114,7 +114,7 @@ fn narrow_floats_are_summed_in_wide_ones() -> Result<()> {
 }
 
 #[test]
-fn gradients_and_gradients_of_gradients_agree_with_differences() -> Result<()> {
+fn gradients_agree_with_differences() -> Result<()> {
     let d = plain();
     let host = |shape: &[usize]| HostTensor::from_slice(&wave(shape.iter().product()), shape);
     let mask = Tensor::new(&d, &[true, false, true], [3])?;
@@ -122,11 +122,6 @@ fn gradients_and_gradients_of_gradients_agree_with_differences() -> Result<()> {
     let x = [host(&[1, 4, 2, 2])?, host(&[1, 3, 2, 2])?, host(&[1, 3, 2, 3])?];
     let r = gradcheck(&d, &x, |x| x[0].attention(&x[1], &x[2], attend))?;
     assert!(r.max_error < 1e-7 && r.max_gradient > 0.05, "{r:?}");
-    let r = gradcheck(&d, &[host(&[1, 3, 3, 1, 2])?], |x| {
-        let loss = x[0].self_attention(Attend::CAUSAL)?.square()?.sum()?;
-        Ok(remat_tensor::grad(&loss, &[&x[0]], true)?.remove(0).expect("a gradient"))
-    })?;
-    assert!(r.max_error < 1e-6 && r.max_gradient > 0.05, "{r:?}");
     Ok(())
 }
 
@@ -150,9 +145,10 @@ fn bits_depend_on_neither_budget_nor_threads() -> Result<()> {
         let d = Device::cpu(DeviceOptions { threads, ..DeviceOptions::default() })?;
         assert_eq!(step(&d, &x)?, want, "{threads} threads");
     }
-    let tight = cpu(DeviceOptions::with_budget(240 << 10));
+    let tight = cpu(DeviceOptions::with_budget(170 << 10));
     assert_eq!(step(&tight, &x)?, want);
-    assert!(tight.stats().recomputed > 0, "the budget binds: {:?}", tight.stats());
+    let stats = tight.channel().stats()?;
+    assert!(stats.recomputed_ops > 0, "the budget binds: {stats:?}");
     Ok(())
 }
 

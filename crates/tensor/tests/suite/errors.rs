@@ -72,7 +72,7 @@ fn wrong_arguments_name_op_and_line() {
         Axis "avg_pool2d": x.avg_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]), true);
         Dtype "cross_entropy": x.cross_entropy(&x);
         Axis "attention": x.attention(&x, &x, Attend::default());
-        Shapes "attention": four.attention(&four, &tensor(&d, &wave(2), [1, 1, 2, 1]), Attend::default());
+        Shapes "attention": four.attention(&tensor(&d, &wave(2), [1, 1, 2, 1]), &four, Attend::default());
         Shapes "attention": four.unsqueeze(0).expect("fits").self_attention(Attend::CAUSAL);
         Value "attention": four.attention(&four, &four, Attend { scale: Some(f64::NAN), ..Attend::default() });
         Shapes "layer_norm": x.layer_norm(&x, &x, 1, 1e-5);
