@@ -40,17 +40,21 @@ fn convolutions(c: &mut Criterion) {
     for [channels, size, k, kernel, stride, groups] in SHAPES {
         let (x, w, pad) = ([1, channels, size, size], [k, channels / groups, kernel, kernel], kernel / 2);
         let geom = Conv2d::new(x, w, [stride; 2], [pad; 2], [1; 2], groups).expect("valid sizes");
-        let b = Blocked::new(geom, lanes(), channels == 3).expect("groups suit blocks");
-        let [x, w, bias] = [b.x_len(), b.packed_len(), b.bias_len()].map(filled);
-        let mut y = filled(b.y_len());
+        let plain = Blocked::new(geom, lanes(), channels == 3).expect("groups suit blocks");
         let mut group = c.benchmark_group(format!("{channels}x{size}-{k}k{kernel}s{stride}g{groups}"));
+        // the same operations for both ways, so that times compare
         group.throughput(Throughput::Elements(geom.flops()));
-        for threads in THREADS {
-            let pool = Pool::new(threads);
-            let mut ws = vec![0; b.workspace_bytes(threads)];
-            group.bench_function(BenchmarkId::from_parameter(threads), |bench| {
-                bench.iter(|| b.run(&pool, &x, &w, &bias, &Start::Zero, Some([0.0, 6.0]), &mut y, &mut ws));
-            });
+        for (name, b) in [("sums", Some(plain)), ("winograd", plain.winograd().ok())] {
+            let Some(b) = b else { continue };
+            let [x, w, bias] = [b.x_len(), b.packed_len(), b.bias_len()].map(filled);
+            let mut y = filled(b.y_len());
+            for threads in THREADS {
+                let pool = Pool::new(threads);
+                let mut ws = vec![0; b.workspace_bytes(threads)];
+                group.bench_function(BenchmarkId::new(name, threads), |bench| {
+                    bench.iter(|| b.run(&pool, &x, &w, &bias, &Start::Zero, Some([0.0, 6.0]), &mut y, &mut ws));
+                });
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ const THREADS: [usize; 2] = [1, 2];
 /// A case: `(name, n, c, size, k, kernel, stride, groups)`; padding keeps the size at stride 1.
 type Shape = (&'static str, usize, usize, usize, usize, usize, usize, usize);
 
-const SHAPES: [Shape; 9] = [
+const SHAPES: [Shape; 13] = [
     ("first_1_16_28", 128, 1, 28, 16, 3, 1, 1),
     ("c3_16_16_28", 128, 16, 28, 16, 3, 1, 1),
     ("c3s2_16_32_28", 128, 16, 28, 32, 3, 2, 1),
@@ -20,6 +20,10 @@ const SHAPES: [Shape; 9] = [
     ("c3_64_64_7", 128, 64, 7, 64, 3, 1, 1),
     ("c3_64_64_56_n1", 1, 64, 56, 64, 3, 1, 1),
     ("c1_64_256_56_n1", 1, 64, 56, 256, 1, 1, 1),
+    ("c3_64_64_16_n32", 32, 64, 16, 64, 3, 1, 1),
+    ("c3_128_128_8_n32", 32, 128, 8, 128, 3, 1, 1),
+    ("c3_256_256_4_n32", 32, 256, 4, 256, 3, 1, 1),
+    ("c3_128_128_28_n8", 8, 128, 28, 128, 3, 1, 1),
     ("depthwise_96_56", 4, 96, 56, 96, 3, 1, 96),
 ];
 

@@ -8,6 +8,7 @@
 //!   blocks of outputs (the last of three where their number is odd), in each the steps of the sum.
 //! * Sums begin with the bias and what is added (a residual), and are clamped when they end: no pass over the output
 //!   follows (module `dense`).
+//! * Convolutions of 3x3 taps may go by Winograd's algorithm (module `winograd`), where that is less work.
 //! * Depthwise convolutions run along rows with channels in the lanes (module `depthwise`).
 //! * An image in the plain layout may be the input of a convolution without groups: the copy with margins that a padded
 //!   convolution makes of the rows it reads also brings its channels side by side.
@@ -19,6 +20,7 @@
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::conv::Conv2d;
+use crate::pool::Pool;
 use crate::simd::Isa;
 use kernel::Kernels;
 
@@ -29,6 +31,9 @@ mod linear;
 mod reorder;
 #[cfg(test)]
 mod tests;
+pub(crate) mod winograd;
+
+use winograd::{Taps, Winograd};
 
 pub use linear::Linear;
 pub use reorder::{from_blocked, max_pool, to_blocked};
@@ -81,6 +86,14 @@ pub struct Blocked {
     conv: Conv2d,
     block: usize,
     planar: bool,
+    winograd: bool,
+}
+
+/// How sums are made.
+enum Method {
+    Dense,
+    Depthwise,
+    Winograd(Winograd),
 }
 
 /// Most elements of an image: offsets of a few images fit 32 bits.
@@ -104,11 +117,41 @@ impl Blocked {
             );
             return Err(Error::new(ErrorKind::Value, text));
         }
-        let b = Blocked { conv, block, planar };
+        let b = Blocked { conv, block, planar, winograd: false };
         if b.x_image() > IMAGE_ELEMS || b.y_image() > IMAGE_ELEMS {
             return Err(Error::new(ErrorKind::Shape, format!("an image has more than {IMAGE_ELEMS} elements")));
         }
         Ok(b)
+    }
+
+    /// The same convolution by Winograd's algorithm F(4x4, 3x3): a quarter of the multiply-adds, besides transforms.
+    /// Its error is that of plain sums; what an infinity or NaN touches becomes NaN in its tile of 4x4 outputs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`] unless the taps are 3x3 of stride, dilation and groups 1, and the input is blocked.
+    pub fn winograd(self) -> Result<Blocked> {
+        match self.as_winograd() {
+            Some(_) => Ok(Blocked { winograd: true, ..self }),
+            None => {
+                let text = "Winograd's algorithm is for 3x3 taps of stride, dilation and groups 1 over a blocked image";
+                Err(Error::new(ErrorKind::Value, text))
+            }
+        }
+    }
+
+    /// Whether Winograd's algorithm is expected to be clearly faster here. A pure function of the sizes.
+    #[must_use]
+    pub fn winograd_pays(&self) -> bool {
+        self.as_winograd().is_some_and(|w| w.pays())
+    }
+
+    /// Floating-point operations, of which a multiply-add has two; those of transforms are left out.
+    #[must_use]
+    pub fn flops(&self) -> u64 {
+        match self.method() {
+            Method::Winograd(w) => w.flops(),
+            _ => self.conv.flops(),
+        }
     }
 
     /// Blocks of `channels` channels, the last one perhaps not full.
@@ -117,8 +160,17 @@ impl Blocked {
         channels.div_ceil(block)
     }
 
-    fn is_depthwise(&self) -> bool {
-        self.conv.groups > 1 && self.conv.groups == self.conv.c && self.conv.groups == self.conv.k
+    fn method(&self) -> Method {
+        let Conv2d { c, k, groups, .. } = self.conv;
+        match self.as_winograd().filter(|_| self.winograd) {
+            Some(w) => Method::Winograd(w),
+            None if groups > 1 && groups == c && groups == k => Method::Depthwise,
+            None => Method::Dense,
+        }
+    }
+
+    fn as_winograd(&self) -> Option<Winograd> {
+        Winograd::new(self.conv, self.block, false).filter(|_| !self.planar)
     }
 
     /// Elements of an image of `x`.
@@ -154,7 +206,11 @@ impl Blocked {
     #[must_use]
     pub fn packed_len(&self) -> usize {
         let taps = self.conv.r * self.conv.s;
-        if self.is_depthwise() { self.bias_len() * taps } else { dense::Sums::of(self).packed_len() }
+        match self.method() {
+            Method::Depthwise => self.bias_len() * taps,
+            Method::Winograd(w) => w.packed_len(),
+            Method::Dense => dense::Sums::of(self).packed_len(),
+        }
     }
 
     /// Packs `weight: [k, c / groups, r, s]`; overwrites all of `packed`.
@@ -165,17 +221,21 @@ impl Blocked {
         assert_eq!(weight.len(), self.conv.weight_len(), "elements of the weight for {self:?}");
         assert_eq!(packed.len(), self.packed_len(), "elements of the packed weight for {self:?}");
         packed.fill(0.0);
-        if self.is_depthwise() {
-            depthwise::pack(self, weight, packed);
-        } else {
-            dense::pack(self, weight, packed);
+        match self.method() {
+            Method::Depthwise => depthwise::pack(self, weight, packed),
+            Method::Winograd(w) => w.pack(&Pool::new(1), Taps::Forward, weight, packed),
+            Method::Dense => dense::pack(self, weight, packed),
         }
     }
 
     /// Bytes of workspace that [`Blocked::run`] needs: a pure function of its arguments.
     #[must_use]
     pub fn workspace_bytes(&self, threads: usize) -> usize {
-        if self.is_depthwise() { 0 } else { dense::workspace_bytes(self, threads.max(1)) }
+        match self.method() {
+            Method::Depthwise => 0,
+            Method::Winograd(w) => w.workspace_bytes(threads.max(1)),
+            Method::Dense => dense::workspace_bytes(self, threads.max(1)),
+        }
     }
 
     /// `y = clamp(start + bias + x * weight)`, overwriting `y`.
@@ -184,7 +244,7 @@ impl Blocked {
     /// If a slice has another length than it should, or the workspace is too small.
     pub fn run(
         &self,
-        pool: &crate::pool::Pool,
+        pool: &Pool,
         x: &[f32],
         packed: &[f32],
         bias: &[f32],
@@ -200,10 +260,10 @@ impl Blocked {
         let operands = Operands::new(x, packed, bias, start, clamp, y);
         // SAFETY: the lengths were checked just above; `conv` and `block` are what `new` established.
         unsafe {
-            if self.is_depthwise() {
-                depthwise::run(self, pool, &operands);
-            } else {
-                dense::run(self, pool, &operands, workspace);
+            match self.method() {
+                Method::Depthwise => depthwise::run(self, pool, &operands),
+                Method::Winograd(w) => w.run(pool, &operands, workspace),
+                Method::Dense => dense::run(self, pool, &operands, workspace),
             }
         }
     }

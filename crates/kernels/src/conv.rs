@@ -6,6 +6,8 @@
 //!
 //! * Forward and input gradient are both a *correlation* (module `correlate`): a matrix product whose right side is packed
 //!   a block at a time, straight from the image or from a padded copy of a few rows. No im2col matrix exists.
+//! * In f32, 3x3 taps go by Winograd's algorithm where that is less work (module `blocked::winograd`); its error is that of
+//!   plain sums, but what an infinity or NaN touches becomes NaN in a tile of 4x4 outputs.
 //! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`), or with the channels of small images
 //!   in the lanes of vectors (module `lanes`).
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
@@ -13,8 +15,9 @@
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
 //!
 //! All memory comes from the caller (`*_workspace_bytes`); sums are cut by sizes only, so pools of any size give the same
-//! bits. Rejected: Winograd (other rounding, much workspace), a full im2col matrix (nine times the image in memory).
+//! bits. Rejected: a full im2col matrix (nine times the image in memory).
 
+use crate::blocked::winograd::{Taps, Winograd};
 use crate::gemm::GemmElement;
 use crate::pool::Pool;
 use crate::simd::Isa;
@@ -154,6 +157,14 @@ impl Conv2d {
         assert_eq!(y, self.y_len(), "elements of y for {self:?}");
     }
 
+    /// The input gradient as a convolution of `dy` with the weight the other way round, where that is one.
+    fn back(&self) -> Option<Conv2d> {
+        let pad = [2usize.checked_sub(self.pad[0])?, 2usize.checked_sub(self.pad[1])?];
+        let (dy, weight) = ([self.n, self.k, self.oh, self.ow], [self.c, self.k, self.r, self.s]);
+        let back = Conv2d::new(dy, weight, [1, 1], pad, [1, 1], 1).ok()?;
+        (self.groups == 1 && [back.oh, back.ow] == [self.h, self.w]).then_some(back)
+    }
+
     /// The forward pass as a correlation.
     fn forward(&self) -> Correlation {
         let [rows, cols] = [(self.h, self.oh, self.r), (self.w, self.ow, self.s)];
@@ -231,9 +242,15 @@ pub trait ConvElement: GemmElement {
     fn conv_kernels() -> Option<ConvKernels<Self>> {
         None
     }
+
+    /// Whether the kernels of Winograd's algorithm are for this type, as they are for f32 alone.
+    #[doc(hidden)]
+    const WINOGRAD: bool = false;
 }
 
 impl ConvElement for f32 {
+    const WINOGRAD: bool = true;
+
     fn conv_kernels() -> Option<ConvKernels<f32>> {
         Some(kernel::f32_kernels(Isa::best()))
     }
@@ -249,7 +266,35 @@ impl ConvElement for half::bf16 {}
 /// Bytes of workspace that [`forward`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
+    if let Some(w) = winograd::<T>(Some(*geom)) {
+        return winograd_bytes(&w, threads);
+    }
     T::conv_kernels().map_or(0, |kernels| phases_bytes(std::iter::once(geom.forward()), &kernels, threads.max(1)))
+}
+
+/// Winograd's algorithm for a convolution, if it has the taps and pays.
+fn winograd<T: ConvElement>(geom: Option<Conv2d>) -> Option<Winograd> {
+    geom.filter(|_| T::WINOGRAD).and_then(|g| Winograd::new(g, crate::blocked::lanes(), true)).filter(Winograd::pays)
+}
+
+fn winograd_bytes(w: &Winograd, threads: usize) -> usize {
+    let mut sizer = Workspace::sizer();
+    sizer.add::<f32>(w.packed_len());
+    sizer.bytes() + w.workspace_bytes(threads.max(1))
+}
+
+fn run_winograd<T: ConvElement>(
+    pool: &Pool,
+    w: &Winograd,
+    taps: Taps,
+    [x, weight]: [&[T]; 2],
+    y: &mut [T],
+    workspace: &mut [u8],
+) {
+    let mut workspace = Workspace::new(workspace);
+    let packed = workspace.take::<f32>(w.packed_len());
+    w.pack(pool, taps, bytemuck::cast_slice(weight), packed);
+    w.correlate(pool, bytemuck::cast_slice(x), packed, bytemuck::cast_slice_mut(y), workspace.bytes);
 }
 
 /// `y = x * weight`, overwriting `y`; see the module and [`Conv2d`] for shapes.
@@ -260,6 +305,9 @@ pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) ->
 /// If `geom` was not made by [`Conv2d::new`], a slice has another length than it says, or the workspace is too small.
 pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T], y: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), weight.len(), y.len());
+    if let Some(w) = winograd::<T>(Some(*geom)) {
+        return run_winograd(pool, &w, Taps::Forward, [x, weight], y, workspace);
+    }
     match T::conv_kernels() {
         Some(kernels) => run_phases(pool, &kernels, std::iter::once(geom.forward()), x, weight, y, workspace),
         None => direct::forward(pool, geom, x, weight, y),
@@ -310,6 +358,9 @@ fn run_phases<T: ConvElement>(
 /// Bytes of workspace that [`input_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
+    if let Some(w) = winograd::<T>(geom.back()) {
+        return winograd_bytes(&w, threads);
+    }
     T::conv_kernels().map_or(0, |kernels| phases_bytes(geom.input_grad(), &kernels, threads.max(1)))
 }
 
@@ -329,6 +380,9 @@ pub fn input_grad<T: ConvElement>(
     workspace: &mut [u8],
 ) {
     geom.assert_lengths(dx.len(), weight.len(), dy.len());
+    if let Some(w) = winograd::<T>(geom.back()) {
+        return run_winograd(pool, &w, Taps::Back, [dy, weight], dx, workspace);
+    }
     match T::conv_kernels() {
         Some(kernels) => run_phases(pool, &kernels, geom.input_grad(), dy, weight, dx, workspace),
         None => direct::input_grad(pool, geom, dy, weight, dx),

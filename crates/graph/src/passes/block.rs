@@ -17,7 +17,9 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 /// Convolutions and linear layers with constant weights take packed weights, what is added to them, and the clamp behind
 /// them, into one op; between convolutions, sums and pooling of images stay in blocks of channels.
 ///
-/// The order of a sum differs from that of the plain kernels, so results differ in their last digits.
+/// The order of a sum differs from that of the plain kernels, so results differ in their last digits. Convolutions of 3x3 taps
+/// go by Winograd's algorithm where that is less work: their error is no larger, but an infinity becomes NaN, and both spread
+/// over tiles of 4x4 outputs.
 pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut b =
         Block { g, cx, patch: Patch::new(), blocked: FxHashMap::default(), taken: vec![false; g.nodes().len()] };
@@ -115,13 +117,15 @@ impl Block<'_> {
         }
         // few channels are brought side by side by the convolution itself
         let planar = conv.taps.groups == 1 && x.shape[1] <= block && !self.blocked.contains_key(&n.x[0]);
-        let pack = PackConv { block, groups: conv.taps.groups, planar };
+        let op =
+            ConvBlocked { taps: conv.taps, weight: weight_shape, block, adds: false, clamp: None, winograd: false };
+        let winograd = !planar && op.winograd_pays([0, 1, 2, 3].map(|i| x.shape[i]));
+        let pack = PackConv { block, groups: conv.taps.groups, planar, winograd };
         let Ok(packed) = eval_on_host(&pack, std::slice::from_ref(weight), self.cx.pool) else { return Ok(()) };
         let tail = Tail::of(g, id, |v, c| per_channel(g.fact(v), c));
         let mut bias = tail.bias.clone();
         bias.resize(weight_shape[0].next_multiple_of(block), 0.0);
-        let op =
-            ConvBlocked { taps: conv.taps, weight: weight_shape, block, adds: tail.add.is_some(), clamp: tail.clamp };
+        let op = ConvBlocked { adds: tail.add.is_some(), clamp: tail.clamp, winograd, ..op };
         let x = if planar { PatchValue::Old(n.x[0]) } else { self.image(n.x[0], id) };
         let mut operands = vec![x, self.packed(packed), self.numbers(&bias)?];
         if let Some(add) = tail.add {

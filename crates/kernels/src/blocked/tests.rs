@@ -1,3 +1,4 @@
+use super::winograd::{Taps, Winograd};
 use super::*;
 use crate::conv;
 use crate::gemm::tests::Random;
@@ -62,13 +63,23 @@ impl Data {
     }
 }
 
-/// Against the plain convolution, and equal bits for pools of 1 to 3 threads and both ways to add.
+/// Every way to make this convolution.
 fn check(g: &Conv2d, block: usize, planar: bool) {
+    check_planar(g, block);
     let Ok(b) = Blocked::new(*g, block, planar) else { return };
+    check_one(&b);
+    if let Ok(b) = b.winograd() {
+        check_one(&b);
+    }
+}
+
+/// Against the plain convolution, and equal bits for pools of 1 to 3 threads and both ways to add.
+fn check_one(b: &Blocked) {
+    let g = &b.conv;
     let data = Data::of(g);
     let want = plain(g, &data.x, &data.weight);
     let clamp = if g.h.is_multiple_of(2) { Some([0.0, 1.5]) } else { None };
-    let got = by_blocks(&b, 1, &data, clamp, false);
+    let got = by_blocks(b, 1, &data, clamp, false);
     let bound = 3e-6 * (g.c / g.groups * g.r * g.s) as f64 + 1e-6;
     for (i, (got, want)) in got.iter().zip(&want).enumerate() {
         let want = want + f64::from(data.bias[i / (g.oh * g.ow) % g.k]) + f64::from(data.add[i]);
@@ -77,7 +88,38 @@ fn check(g: &Conv2d, block: usize, planar: bool) {
     }
     let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
     for (threads, held) in [(2, false), (3, true)] {
-        assert_eq!(bits(&by_blocks(&b, threads, &data, clamp, held)), bits(&got), "{threads} threads: {b:?}");
+        assert_eq!(bits(&by_blocks(b, threads, &data, clamp, held)), bits(&got), "{threads} threads: {b:?}");
+    }
+}
+
+/// Plain images by Winograd's algorithm, forward and back, whether it pays or not.
+fn check_planar(g: &Conv2d, block: usize) {
+    let Some(w) = Winograd::new(*g, block, true) else { return };
+    let data = Data::of(g);
+    // back: the weight of a convolution from `k` to `c` channels, whose taps are the other way round
+    let back: Vec<f32> = (0..data.weight.len())
+        .map(|i| {
+            let (from, to, tap) = (i / (g.k * 9), i / 9 % g.k, i % 9);
+            data.weight[(to * g.c + from) * 9 + 8 - tap]
+        })
+        .collect();
+    let want = plain(g, &data.x, &data.weight);
+    let run = |threads: usize, taps: Taps, weight: &[f32]| {
+        let pool = Pool::new(threads);
+        let mut packed = vec![f32::NAN; w.packed_len()];
+        w.pack(&pool, taps, weight, &mut packed);
+        let (mut y, mut ws) = (vec![f32::NAN; g.y_len()], vec![0xff; w.workspace_bytes(threads)]);
+        w.correlate(&pool, &data.x, &packed, &mut y, &mut ws);
+        y
+    };
+    let y = run(1, Taps::Forward, &data.weight);
+    let bound = 3e-6 * (g.c * 9) as f64 + 1e-6;
+    for (i, (y, want)) in y.iter().zip(&want).enumerate() {
+        assert!((f64::from(*y) - want).abs() <= bound, "y[{i}] of {w:?} is {y}, not {want}");
+    }
+    for threads in [2, 3] {
+        assert!(y == run(threads, Taps::Forward, &data.weight), "{threads} threads: {w:?}");
+        assert!(y == run(threads, Taps::Back, &back), "{threads} threads, back: {w:?}");
     }
 }
 
@@ -113,6 +155,9 @@ fn geometries_of_networks_agree_with_the_plain_convolution() {
         [2, 64, 28, 28, 64, 3, 1, 1, 1],
         [1, 256, 14, 14, 64, 1, 1, 0, 1],
         [3, 256, 7, 7, 96, 3, 1, 1, 1],
+        [9, 300, 13, 18, 72, 3, 1, 2, 1],
+        [2, 17, 6, 1, 9, 3, 1, 1, 1],
+        [1, 8, 30, 30, 24, 3, 1, 0, 1],
         [5, 128, 7, 7, 40, 1, 1, 0, 1],
         [2, 64, 14, 14, 128, 1, 2, 0, 1],
         [2, 128, 14, 14, 128, 3, 2, 1, 1],
@@ -126,6 +171,42 @@ fn geometries_of_networks_agree_with_the_plain_convolution() {
         check(&geom, 8, c == 3);
         check(&geom, 16, c == 3);
     }
+}
+
+/// Root of the mean square of errors, for weights and images as networks have them.
+fn error(b: &Blocked) -> f64 {
+    let mut data = Data::of(&b.conv);
+    data.x.iter_mut().for_each(|x| *x = x.abs());
+    data.bias.fill(0.0);
+    data.add.fill(0.0);
+    let want = plain(&b.conv, &data.x, &data.weight);
+    let got = by_blocks(b, 1, &data, None, false);
+    let squares = got.iter().zip(&want).map(|(g, w)| (f64::from(*g) - w).powi(2)).sum::<f64>();
+    (squares / want.len() as f64).sqrt()
+}
+
+#[test]
+fn winograd_errs_no_more_than_plain_sums() {
+    for [c, k, size] in [[64, 32, 24], [256, 16, 14]] {
+        let geom = Conv2d::new([1, c, size, size], [k, c, 3, 3], [1; 2], [1; 2], [1; 2], 1).expect("the sizes fit");
+        let sums = Blocked::new(geom, 8, false).expect("blocks of eight");
+        let (ours, theirs) = (error(&sums.winograd().expect("3x3 taps")), error(&sums));
+        assert!(ours < 1.1 * theirs, "{c} channels: {ours:e}, and plain sums {theirs:e}");
+        println!("{c} channels: {ours:e}, and plain sums {theirs:e}");
+    }
+}
+
+#[test]
+fn winograd_is_chosen_for_wide_layers_of_large_images() {
+    let pays = |c: usize, k: usize, size: usize, taps: usize, stride: usize| {
+        let geom = Conv2d::new([1, c, size, size], [k, c, taps, taps], [stride; 2], [1; 2], [1; 2], 1);
+        let b = Blocked::new(geom.expect("the sizes fit"), 8, false).expect("blocks of eight");
+        assert!(!b.winograd_pays() || b.winograd().is_ok());
+        b.winograd_pays()
+    };
+    assert!(pays(64, 64, 56, 3, 1) && pays(256, 256, 14, 3, 1) && pays(32, 24, 30, 3, 1));
+    assert!(!pays(512, 512, 3, 3, 1), "the weights cost more than the sums");
+    assert!(!pays(4, 64, 56, 3, 1) && !pays(64, 64, 56, 5, 1) && !pays(64, 64, 56, 3, 2));
 }
 
 #[test]

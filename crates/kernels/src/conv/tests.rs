@@ -280,6 +280,21 @@ fn depthwise_agrees_with_the_definition() {
 }
 
 #[test]
+fn wide_layers_of_three_by_three_taps_agree_by_winograd() {
+    for (sizes, pad) in [([2, 1, 64, 48, 20, 19, 3, 3], 1), ([2, 1, 48, 64, 18, 21, 3, 3], 0)] {
+        let geom = plain(sizes, 1, pad).geom().expect("the sizes fit");
+        let forward = winograd::<f32>(Some(geom)).is_some();
+        assert!(forward && winograd::<f32>(geom.back()).is_some() && winograd::<f64>(Some(geom)).is_none());
+        // a tile's error is that of its largest sums, so one of an element is not in proportion to its own
+        check::<f32>(&geom, 2, |v| v as f32, f64::from, 4e-5);
+    }
+    // a margin wider than what two taps reach has no convolution back
+    let wide = plain([1, 1, 16, 16, 20, 20, 3, 3], 1, 3).geom().expect("the sizes fit");
+    assert!(wide.back().is_none());
+    check::<f32>(&wide, 1, |v| v as f32, f64::from, 4e-5);
+}
+
+#[test]
 fn an_infinite_value_reaches_the_gradients_of_its_own_taps_only() {
     // The last place of a row that is no multiple of a vector: what a kernel reads beside its tail must not spread.
     let geom = plain([1, 2, 1, 1, 5, 11, 3, 3], 1, 1).geom().expect("the sizes fit");

@@ -32,9 +32,18 @@ pub struct ConvBlocked {
     pub adds: bool,
     /// The range into which results are moved.
     pub clamp: Option<[Scalar; 2]>,
+    /// By Winograd's algorithm: for 3x3 taps of stride, dilation and groups 1 over a blocked image.
+    pub winograd: bool,
 }
 
 impl ConvBlocked {
+    /// Whether Winograd's algorithm is expected to be clearly faster for an image of `[n, c, h, w]`. A pure function of sizes.
+    #[must_use]
+    pub fn winograd_pays(&self, image: [usize; 4]) -> bool {
+        let kernel = self.taps.geometry(image, self.weight).and_then(|g| Blocked::new(g, self.block, false));
+        kernel.is_ok_and(|k| k.winograd_pays())
+    }
+
     fn kernel(&self, x: &Fact) -> Result<(Blocked, [usize; 5])> {
         let planar = x.rank() == 4;
         let c = self.weight[1].saturating_mul(self.taps.groups);
@@ -53,6 +62,7 @@ impl ConvBlocked {
         };
         let g = self.taps.geometry([n, c, h, w], self.weight)?;
         let kernel = Blocked::new(g, self.block, planar)?;
+        let kernel = if self.winograd { kernel.winograd()? } else { kernel };
         Ok((kernel, [n, Blocked::blocks(g.k, self.block), g.oh, g.ow, self.block]))
     }
 }
@@ -94,8 +104,7 @@ impl Op for ConvBlocked {
     }
 
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
-        let [_, c, r, s] = self.weight;
-        Cost::bytes(x, y).with_flops(2 * (y[0].elems() * c * r * s) as u64)
+        Cost::bytes(x, y).with_flops(self.kernel(x[0]).map_or(0, |(kernel, _)| kernel.flops()))
     }
 }
 
@@ -123,7 +132,9 @@ impl OpDef for ConvBlocked {
             block: 8,
             adds,
             clamp: clamp.map(|c| c.map(Scalar::from)),
+            winograd: false,
         };
+        let winograd = |op: ConvBlocked| ConvBlocked { winograd: true, ..op };
         // one channel to one: y = clamp(add + bias + 2 x), the other lanes clamp(add + bias + 0 x)
         let one = op([1, 1, 1, 1], [1, 1], [0, 0], 1, true, Some([-1.0, 7.0]));
         let mut packed = [0.0f32; 8];
@@ -156,7 +167,9 @@ impl OpDef for ConvBlocked {
             three(op([16, 8, 3, 3], [1, 1], [1, 1], 2, true, None), image(&[1, 2, 4, 5, 8])),
             three(op([19, 1, 3, 3], [2, 2], [1, 1], 19, true, Some([0.0, 6.0])), image(&[2, 3, 9, 11, 8])),
             three(op([8, 1, 5, 4], [1, 1], [2, 2], 8, false, None), image(&[1, 1, 6, 12, 8])),
-            three(wide, image(&[1, 2, 6, 7, 16])),
+            three(wide.clone(), image(&[1, 2, 6, 7, 16])),
+            three(winograd(wide), image(&[1, 2, 6, 7, 16])),
+            three(winograd(op([24, 20, 3, 3], [1, 1], [1, 1], 1, false, Some([0.0, 6.0]))), image(&[2, 3, 9, 10, 8])),
             three(dilated, image(&[1, 1, 4, 9, 8])),
             bad(op([40, 3, 7, 7], [2, 2], [3, 3], 1, false, Some([1.0, 0.0])), ErrorKind::Value),
             bad(op([40, 3, 7, 7], [0, 2], [3, 3], 1, false, None), ErrorKind::Value),
@@ -164,6 +177,7 @@ impl OpDef for ConvBlocked {
             bad(op([48, 3, 7, 7], [2, 2], [3, 3], 1, false, None), ErrorKind::Shape),
             bad(op([40, 3, 7, 7], [2, 2], [3, 3], 1, true, None), ErrorKind::Arity),
             bad(ConvBlocked { block: 4, ..plain() }, ErrorKind::Value),
+            bad(winograd(plain()), ErrorKind::Value),
             Sample::new(one.clone(), vec![x.clone(), packed.clone(), bias.clone(), x]).fails(ErrorKind::Shape),
             Sample::new(one, vec![t(&[1i32], [1, 1, 1, 1]), packed, bias.clone(), bias]).fails(ErrorKind::DType),
         ]

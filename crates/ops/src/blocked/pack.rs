@@ -23,6 +23,8 @@ pub struct PackConv {
     pub groups: usize,
     /// For a convolution whose input is plain.
     pub planar: bool,
+    /// For a convolution by Winograd's algorithm.
+    pub winograd: bool,
 }
 
 impl PackConv {
@@ -33,7 +35,8 @@ impl PackConv {
         let taps = Taps { groups: self.groups, ..Taps::PLAIN };
         // an image of the kernel's size: the packed order does not depend on it
         let g = taps.geometry([1, w[1].saturating_mul(self.groups), w[2], w[3]], w)?;
-        Blocked::new(g, self.block, self.planar)
+        let kernel = Blocked::new(g, self.block, self.planar)?;
+        if self.winograd { kernel.winograd() } else { Ok(kernel) }
     }
 }
 
@@ -82,7 +85,8 @@ impl OpDef for PackConv {
     const NAME: &'static str = "pack_conv";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |block, groups, planar| PackConv { block, groups, planar };
+        let op = |block, groups, planar| PackConv { block, groups, planar, winograd: false };
+        let winograd = || PackConv { winograd: true, ..op(8, 1, false) };
         // two outputs of one input, a kernel of two taps: a row of weights for each tap
         let w = || t(&[1.0f32, 2., 3., 4.], [2, 1, 1, 2]);
         let mut rows = vec![0.0f32; 16];
@@ -92,6 +96,8 @@ impl OpDef for PackConv {
             Sample::new(op(8, 1, true), vec![w()]).gives(vec![t(&rows, [16])]).no_grad(INFERENCE_ONLY),
             Sample::new(op(8, 2, false), vec![w()]).gives(vec![t(&rows, [16])]).no_grad(INFERENCE_ONLY),
             Sample::new(op(16, 1, false), vec![wave(&[50, 17, 3, 1])]).no_grad(INFERENCE_ONLY),
+            Sample::new(winograd(), vec![wave(&[20, 11, 3, 3])]).no_grad(INFERENCE_ONLY),
+            Sample::new(winograd(), vec![w()]).fails(ErrorKind::Value),
             Sample::new(op(4, 1, false), vec![w()]).fails(ErrorKind::Value),
             Sample::new(op(8, 2, false), vec![wave(&[4, 2, 1, 1])]).fails(ErrorKind::Value),
             Sample::new(op(8, 0, false), vec![w()]).fails(ErrorKind::Value),

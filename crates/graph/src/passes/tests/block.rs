@@ -1,6 +1,7 @@
 //! The pass `block`: what it joins, what it leaves alone, and that both compute the same.
 
 use super::*;
+use remat_ops::blocked::ConvBlocked;
 use remat_ops::conv::{Conv2d, Taps};
 use remat_ops::pointwise::Clamp;
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
@@ -59,6 +60,24 @@ fn a_network_of_images_stays_in_blocks() {
     let found = labels(&m.graph(&[mean]));
     let conv = "conv_blocked";
     assert_eq!(found, [conv, "max_pool_blocked", conv, conv, conv, "mean", "from_blocked"]);
+}
+
+#[test]
+fn wide_convolutions_of_three_by_three_taps_go_by_winograd() {
+    let m = Make::new();
+    let x = m.input(DType::F32, &[1, 32, 14, 13]);
+    let y = m.un(UnaryFn::Relu, m.conv(x, [32, 40], 3, 1, 1));
+    let y = m.un(UnaryFn::Relu, m.bin(BinaryFn::Add, m.conv(y, [40, 40], 3, 1, 1), y));
+    // another stride, another kernel and a planar image do not
+    let (strided, wide) = (m.conv(y, [40, 32], 3, 2, 1), m.conv(y, [40, 32], 5, 1, 1));
+    let planar = m.conv(m.input(DType::F32, &[1, 3, 14, 13]), [3, 32], 3, 1, 1);
+    let g = m.graph(&[strided, wide, planar]);
+    assert_eq!(labels(&g).iter().filter(|l| **l == "conv_blocked").count(), 5);
+    let options = PassOptions { level: 3, ..Default::default() };
+    let g = optimize(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let convs = g.nodes().iter().filter_map(|n| n.op.downcast::<ConvBlocked>());
+    let found: Vec<bool> = convs.map(|c| c.winograd).collect();
+    assert_eq!(found.iter().filter(|w| **w).count(), 2, "{found:?}");
 }
 
 #[test]

@@ -1,0 +1,355 @@
+//! Convolutions of 3x3 taps by Winograd's algorithm F(4x4, 3x3): 36 products make 16 outputs, where sums alone take 144.
+//!
+//! A tile of 4x4 outputs reads 6x6 places. Both it and the weights are transformed (module `transform`) into 36 numbers a
+//! channel; each of the 36 is then a matrix product over the channels, tiles by outputs; and the 36 products become the 4x4
+//! outputs (Lavin and Gray, *Fast Algorithms for Convolutional Neural Networks*, 2016, sections 4.1 and 4.3).
+//!
+//! A task takes some tiles (a strip) by some panels of outputs. It transforms its tiles once, then goes through the panels: some
+//! channels' weights are transformed at a row of six points, in the L1 cache, and added to the products there; when all have
+//! been, the products become outputs. A panel's products stay in the L2 cache. The order of a sum is that of the channels,
+//! whatever the strips.
+//!
+//! Weights are packed as they are and transformed at each run: 36 numbers instead of nine would have to come from memory in
+//! every run of a network, which costs more than making them where there are few tiles (layers of many channels), and less
+//! than a tenth of the products where there are many.
+//!
+//! Images lie in blocks of channels, or plain (NCHW): then a tile's places are brought side by side as they are read, and its
+//! outputs apart as they are written.
+//!
+//! What an infinity or NaN touches becomes NaN in its whole tile.
+
+use std::ops::Range;
+
+use super::Operands;
+use super::dense::{columns, panel, panels};
+use super::kernel::{Kernels, Tile};
+use crate::conv::Conv2d;
+use crate::float::Disjoint;
+use crate::gemm::aligned;
+use crate::pool::{Pool, part_range};
+use images::{ALONE, Images};
+use transform::{Gather, IN, OUT, Scatter, Transforms, Weights};
+
+mod images;
+mod transform;
+
+/// Products a tile.
+const POINTS: usize = IN * IN;
+const TAPS: usize = 9;
+/// Bytes of transformed tiles of a task: what streams by once a panel comes from the L2 cache or the next one.
+const STRIP_BYTES: usize = 512 << 10;
+/// Tiles of a task below which the weights cost more than the products, and above which nothing is won.
+const TILES: [usize; 2] = [12, 96];
+/// Elements between the planes of two points, so that they do not share the sets of a cache.
+const GAP: usize = 16;
+/// Alignment of a lane's workspace: a cache line.
+const ALIGN_BYTES: usize = 64;
+/// Channels whose weights are transformed at a time.
+const CHANNELS: usize = 64;
+/// What sums begin with: a row of the widest panel.
+static ZEROS: [f32; 48] = [0.0; 48];
+
+/// What transforming a vector of a tile, or of weights, costs in multiply-adds of one vector.
+const TILE_COST: usize = 500;
+const WEIGHT_COST: usize = 300;
+/// What bringing a vector of a tile together from a plain image, or apart to one, costs besides.
+const PLANAR_COST: usize = 150;
+/// What packing a vector of weights costs.
+const PACK_COST: usize = 100;
+/// What a task costs to begin.
+const TASK_COST: usize = 4000;
+
+/// A convolution of 3x3 taps without strides, dilation and groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Winograd {
+    conv: Conv2d,
+    /// Outputs of a vector, and channels of a block.
+    block: usize,
+    /// Images are plain, not in blocks.
+    planar: bool,
+}
+
+/// How taps lie in a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taps {
+    /// `[k, c, 3, 3]`.
+    Forward,
+    /// `[c, k, 3, 3]`, and the other way round: for the gradient of an input.
+    Back,
+}
+
+impl Winograd {
+    /// The convolution on images in blocks, or plain ones; `None` if it has other taps.
+    pub(crate) fn new(conv: Conv2d, block: usize, planar: bool) -> Option<Winograd> {
+        let fits = [conv.r, conv.s] == [3, 3] && conv.stride == [1, 1] && conv.dilation == [1, 1] && conv.groups == 1;
+        fits.then_some(Winograd { conv, block, planar })
+    }
+
+    /// Blocks of outputs.
+    fn outputs(&self) -> usize {
+        self.conv.k.div_ceil(self.block)
+    }
+
+    fn tiles(&self) -> usize {
+        let g = &self.conv;
+        g.n * g.oh.div_ceil(OUT) * g.ow.div_ceil(OUT)
+    }
+
+    /// Elements of the packed weight.
+    pub(crate) fn packed_len(&self) -> usize {
+        TAPS * self.conv.c * self.outputs() * self.block
+    }
+
+    /// Operations of the products.
+    pub(crate) fn flops(&self) -> u64 {
+        2 * (POINTS * self.tiles() * self.conv.c) as u64 * self.conv.k as u64
+    }
+
+    /// Packs a weight, overwriting `packed`; the order is panel, input channel, tap, output of the panel.
+    pub(crate) fn pack(&self, pool: &Pool, taps: Taps, weight: &[f32], packed: &mut [f32]) {
+        let (c, k) = (self.conv.c, self.conv.k);
+        assert_eq!((weight.len(), packed.len()), (k * c * TAPS, self.packed_len()), "elements of weights for {self:?}");
+        let factors: [f64; TAPS] = std::array::from_fn(|t| transform::tap_factor(t / 3) * transform::tap_factor(t % 3));
+        let packed = Disjoint::new(packed);
+        pool.run(panels(self.outputs()), &|i| {
+            let (first, vectors) = panel(self.outputs(), i);
+            let (first, width) = (first * self.block, vectors * self.block);
+            // SAFETY: panels do not overlap, and each comes once.
+            let packed = unsafe { packed.part(first * TAPS * c, width * TAPS * c) };
+            for (from, packed) in packed.chunks_exact_mut(TAPS * width).enumerate() {
+                if first + width > k {
+                    packed.fill(0.0);
+                }
+                for to in 0..width.min(k - first) {
+                    let at = match taps {
+                        Taps::Forward => (first + to) * c + from,
+                        Taps::Back => from * k + first + to,
+                    };
+                    let kernel = &weight[at * TAPS..][..TAPS];
+                    for t in 0..TAPS {
+                        let tap = if taps == Taps::Back { TAPS - 1 - t } else { t };
+                        packed[t * width + to] = (f64::from(kernel[tap]) * factors[t]) as f32;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Work in multiply-adds of one vector.
+    fn cost(&self, tiles: usize, panels: usize) -> usize {
+        let (c, blocks) = (self.conv.c, self.conv.c.div_ceil(self.block));
+        let vector = TILE_COST + if self.planar { PLANAR_COST } else { 0 };
+        tiles * (blocks + 2 * panels) * vector + 2 * panels * c * (POINTS * tiles + WEIGHT_COST)
+    }
+
+    /// Whether this is clearly less work than plain sums are. A pure function of the geometry.
+    pub(crate) fn pays(&self) -> bool {
+        let (g, panels, plan) = (&self.conv, panels(self.outputs()), Plan::new(self, 1));
+        let strips = plan.strips * (self.cost(plan.tiles, panels) + TASK_COST);
+        let packing = if self.planar { TAPS * g.c * self.outputs() * PACK_COST } else { 0 };
+        let plain = 2 * panels * TAPS * g.c * g.n * g.oh * g.ow;
+        g.n > 0 && g.c >= self.block && g.k >= self.block && 4 * (strips + packing) < 3 * plain
+    }
+
+    pub(crate) fn workspace_bytes(&self, threads: usize) -> usize {
+        let plan = Plan::new(self, threads);
+        plan.lane_len(self) * plan.tasks().min(threads) * size_of::<f32>() + ALIGN_BYTES
+    }
+
+    /// `y = clamp(start + bias + x * weight)`, where a null bias is none.
+    ///
+    /// # Safety
+    /// The operands have the lengths that the geometry says.
+    pub(super) unsafe fn run(&self, pool: &Pool, operands: &Operands, workspace: &mut [u8]) {
+        if self.conv.n == 0 {
+            return;
+        }
+        let plan = Plan::new(self, pool.threads());
+        let images = Images { g: self, operands, transforms: Transforms::of(self.block) };
+        let kernels = Kernels::of(self.block).expect("blocks of 8 or 16 have kernels");
+        let run = Run { g: self, operands, plan: &plan, planes: Planes::of(self, plan.tiles), images, kernels };
+        pool.lanes(plan.tasks(), aligned::<f32>(workspace), plan.lane_len(self), |task, lane| {
+            // SAFETY: the caller's contract; each task comes once, and tasks write disjoint places of `y`.
+            unsafe { run.task(task, lane) }
+        });
+    }
+
+    /// As `run`, of plain images alone. Panics if a slice has another length than it should.
+    pub(crate) fn correlate(&self, pool: &Pool, x: &[f32], packed: &[f32], y: &mut [f32], workspace: &mut [u8]) {
+        let g = &self.conv;
+        assert!(self.planar, "{self:?} is on blocks");
+        assert_eq!((x.len(), y.len()), (g.x_len(), g.y_len()), "elements of the images for {self:?}");
+        assert_eq!(packed.len(), self.packed_len(), "elements of the packed weight for {self:?}");
+        let (x, w, y) = (x.as_ptr(), packed.as_ptr(), y.as_mut_ptr());
+        let operands = Operands { x, w, bias: std::ptr::null(), add: std::ptr::null(), y, clamp: None };
+        // SAFETY: the lengths were checked just above.
+        unsafe { self.run(pool, &operands, workspace) }
+    }
+}
+
+/// How the work is cut: a pure function of the geometry and the number of threads.
+struct Plan {
+    strips: usize,
+    panel_parts: usize,
+    /// Of the longest strip.
+    tiles: usize,
+}
+
+impl Plan {
+    fn new(g: &Winograd, threads: usize) -> Plan {
+        let all = g.tiles().max(1);
+        let tile_bytes = POINTS * g.conv.c.next_multiple_of(g.block) * size_of::<f32>();
+        let most = (STRIP_BYTES / tile_bytes).clamp(TILES[0], TILES[1]);
+        let fewest = all.div_ceil(most);
+        let all_panels = panels(g.outputs());
+        let slowest = |(strips, parts): (usize, usize)| {
+            let work = g.cost(all.div_ceil(strips), all_panels.div_ceil(parts)) + TASK_COST;
+            (strips * parts).div_ceil(threads) * work
+        };
+        let more = if threads == 1 { 0 } else { 4 * threads };
+        let most_parts = if threads == 1 { 1 } else { all_panels.min(2 * threads) };
+        let cuts = (fewest..=all.min(fewest + more)).flat_map(|s| (1..=most_parts).map(move |p| (s, p)));
+        let (strips, panel_parts) = cuts.min_by_key(|c| slowest(*c)).unwrap_or((fewest, 1));
+        Plan { strips, panel_parts, tiles: all.div_ceil(strips) }
+    }
+
+    fn tasks(&self) -> usize {
+        self.strips * self.panel_parts
+    }
+
+    /// Items of the offsets of a strip's tiles in two planes.
+    fn offsets(&self) -> usize {
+        (2 * self.tiles).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
+    }
+
+    /// Items of a lane: offsets, planes, and a tile by itself.
+    fn lane_len(&self, g: &Winograd) -> usize {
+        let p = Planes::of(g, self.tiles);
+        self.offsets() + POINTS * (p.tiles + p.products) + ALONE * g.block + IN * p.weights
+    }
+}
+
+/// Elements at one point, and of a row of them.
+#[derive(Clone, Copy)]
+struct Planes {
+    tiles: usize,
+    tile: usize,
+    products: usize,
+    product: usize,
+    weights: usize,
+}
+
+impl Planes {
+    fn of(g: &Winograd, tiles: usize) -> Planes {
+        // the last panel is the widest
+        let product = panel(g.outputs(), panels(g.outputs()) - 1).1 * g.block;
+        let tile = g.conv.c.next_multiple_of(g.block);
+        let weights = CHANNELS.min(g.conv.c) * product + GAP;
+        Planes { tiles: tiles * tile + GAP, tile, products: tiles * product + GAP, product, weights }
+    }
+}
+
+struct Run<'a> {
+    g: &'a Winograd,
+    operands: &'a Operands,
+    plan: &'a Plan,
+    planes: Planes,
+    images: Images<'a>,
+    kernels: &'static Kernels,
+}
+
+impl Run<'_> {
+    /// # Safety
+    /// No other thread runs the same task.
+    unsafe fn task(&self, task: usize, lane: &mut [f32]) {
+        let (g, plan, p) = (self.g, self.plan, self.planes);
+        // neighbouring tasks share weights
+        let (strip, part) = (task % plan.strips, task / plan.strips);
+        let tiles = part_range(g.tiles(), plan.strips, strip);
+        let (offsets, lane) = lane.split_at_mut(plan.offsets());
+        let (v, lane) = lane.split_at_mut(POINTS * p.tiles);
+        let (m, lane) = lane.split_at_mut(POINTS * p.products);
+        let (u, alone) = lane.split_at_mut(IN * p.weights);
+        let alone = &mut alone[..ALONE * g.block];
+        for (i, tile) in tiles.clone().enumerate() {
+            // SAFETY: the strip's tiles fit their planes.
+            unsafe { self.images.scatter(tile, &mut v[i * p.tile..], p.tiles, alone) }
+        }
+        let offsets: &mut [u32] = bytemuck::cast_slice_mut(offsets);
+        let (v_at, m_at) = offsets.split_at_mut(plan.tiles);
+        for (i, (v_at, m_at)) in v_at.iter_mut().zip(m_at.iter_mut()).enumerate() {
+            // a strip has few tiles
+            (*v_at, *m_at) = ((i * p.tile) as u32, (i * p.product) as u32);
+        }
+        let at = [&v_at[..tiles.len()], &m_at[..tiles.len()]];
+        for i in part_range(panels(g.outputs()), plan.panel_parts, part) {
+            for from in (0..g.conv.c).step_by(CHANNELS) {
+                let channels = from..g.conv.c.min(from + CHANNELS);
+                for row in 0..IN {
+                    // SAFETY: these are channels of the panel; the offsets are those of the strip's tiles in both planes.
+                    unsafe {
+                        self.weights(i, row, channels.clone(), u);
+                        self.products(i, row, channels.clone(), at, [v, u], m);
+                    }
+                }
+            }
+            for (at, tile) in tiles.clone().enumerate() {
+                // SAFETY: the products of this tile have just been made.
+                unsafe { self.images.gather(i, tile, &m[at * p.product..], p.products, alone) }
+            }
+        }
+    }
+
+    /// Transforms some channels' weights of a panel at the six points of a row.
+    ///
+    /// # Safety
+    /// They are channels of the panel's weights.
+    unsafe fn weights(&self, i: usize, row: usize, channels: Range<usize>, u: &mut [f32]) {
+        let g = self.g;
+        let (first, vectors) = panel(g.outputs(), i);
+        let width = vectors * g.block;
+        assert!(u.len() >= (IN - 1) * self.planes.weights + channels.len() * width, "transformed weights");
+        // SAFETY: the panel's weights of a channel are nine rows; `u` was measured just above.
+        unsafe {
+            let w = self.operands.w.add(TAPS * (first * g.block * g.conv.c + channels.start * width));
+            let (channels, u, plane) = (channels.len(), u.as_mut_ptr(), self.planes.weights);
+            (self.images.transforms.weights[row])(&Weights { w, channels, vectors, u, plane })
+        }
+    }
+
+    /// Adds what some channels give to a panel's products at the six points of a row, for all tiles of the strip.
+    ///
+    /// # Safety
+    /// The offsets name tiles of `v` and `m`; `u` has the channels' weights for panel and row.
+    unsafe fn products(
+        &self,
+        i: usize,
+        row: usize,
+        channels: Range<usize>,
+        at: [&[u32]; 2],
+        [v, u]: [&[f32]; 2],
+        m: &mut [f32],
+    ) {
+        let vectors = panel(self.g.outputs(), i).1;
+        let tiles = self.kernels.tiles[vectors - 1];
+        for column in 0..IN {
+            let point = row * IN + column;
+            let mut tile = Tile {
+                x: v[point * self.planes.tiles + channels.start..].as_ptr(),
+                x_at: at[0].as_ptr(),
+                counts: [1, 1, 1],
+                strides: [0; 3],
+                run: channels.len(),
+                w: u[column * self.planes.weights..].as_ptr(),
+                y: m[point * self.planes.products..].as_mut_ptr(),
+                y_at: at[1].as_ptr(),
+                y_vector: self.g.block,
+                bias: if channels.start == 0 { ZEROS.as_ptr() } else { std::ptr::null() },
+                add: std::ptr::null(),
+                clamp: None,
+            };
+            // SAFETY: as the caller says; every tile's offsets are in the slices.
+            unsafe { columns(tiles, &mut tile, at[0].len()) }
+        }
+    }
+}
