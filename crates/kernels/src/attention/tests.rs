@@ -69,7 +69,7 @@ impl<T: FloatElement> Operands<T> {
             }
             // one key in two is seen, and the first by all
             let row = if spread[3] { tk.max(1) } else { 1 };
-            ((0..step).map(|i| u8::from(i % row == 0 || random.next() % 2 == 0)).collect(), strides)
+            ((0..step).map(|i| u8::from(i % row == 0 || random.next().is_multiple_of(2))).collect(), strides)
         });
         let dy = (0..n * tq * heads * dv).map(|_| T::from_f64(random.float())).collect();
         Operands { data, layouts, mask, dy }
