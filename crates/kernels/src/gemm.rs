@@ -19,7 +19,7 @@ use crate::pool::Pool;
 
 mod batched;
 mod blocked;
-mod element;
+pub(crate) mod element;
 pub(crate) mod kernel;
 mod narrow;
 pub(crate) mod pack;
@@ -73,7 +73,7 @@ impl<'a, T> MatRef<'a, T> {
 }
 
 /// Asserts that every index `offset + sum of i_d * stride_d`, `0 <= i_d < size_d`, is below `len`.
-fn check_bounds(len: usize, offset: usize, axes: &[(usize, isize)], name: &str) {
+pub(crate) fn check_bounds(len: usize, offset: usize, axes: &[(usize, isize)], name: &str) {
     if axes.iter().any(|&(size, _)| size == 0) {
         return;
     }
@@ -87,10 +87,10 @@ fn check_bounds(len: usize, offset: usize, axes: &[(usize, isize)], name: &str) 
 }
 
 /// An unchecked strided matrix, made by [`MatRef::checked`].
-struct View<T> {
-    data: *const T,
-    row_stride: isize,
-    col_stride: isize,
+pub(crate) struct View<T> {
+    pub(crate) data: *const T,
+    pub(crate) row_stride: isize,
+    pub(crate) col_stride: isize,
 }
 
 impl<T> Clone for View<T> {
@@ -106,12 +106,17 @@ unsafe impl<T: Sync> Sync for View<T> {}
 impl<T> View<T> {
     /// The place of element `(i, j)`; only valid to read if it is one of the checked ones.
     #[inline(always)]
-    fn at(&self, i: usize, j: usize) -> *const T {
+    pub(crate) fn at(&self, i: usize, j: usize) -> *const T {
         self.data.wrapping_offset(i as isize * self.row_stride + j as isize * self.col_stride)
     }
 
+    /// The transposed matrix.
+    pub(crate) fn t(self) -> View<T> {
+        View { row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    }
+
     /// The view that starts at `(i, j)`.
-    fn shifted(&self, i: usize, j: usize) -> View<T> {
+    pub(crate) fn shifted(&self, i: usize, j: usize) -> View<T> {
         View { data: self.at(i, j), ..*self }
     }
 }

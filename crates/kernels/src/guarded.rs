@@ -3,6 +3,7 @@
 
 use std::ptr::NonNull;
 
+use crate::attention::{self, Attention, Gradients, Inputs, Strided};
 use crate::blocked::{self, Blocked, Start};
 use crate::conv::{self, Conv2d};
 use crate::gemm::{GemmElement, GemmOutput, MatRef, gemm, gemm_workspace_bytes};
@@ -222,5 +223,40 @@ fn products_with_packed_weights_stay_within_their_operands() {
             y.to_vec()
         };
         at_both_ends([m * k, k * n + n, m * n], run, l.workspace_bytes());
+    }
+}
+
+#[test]
+fn attention_stays_within_its_operands() {
+    let pool = Pool::new(2);
+    let strides = |row: usize, t: usize, d: usize| [t * row, row, d, 1].map(|s| s as isize);
+    for [n, h, tq, tk, d, dv] in [[1, 1, 1, 1, 1, 1], [2, 3, 5, 7, 3, 5], [1, 2, 37, 70, 9, 17], [1, 1, 64, 300, 16, 8]]
+    {
+        for causal in [false, true] {
+            let a = Attention { n, heads: h, tq, tk, d, dv, causal, scale: 0.5 };
+            let lens = [n * h * tq * d, n * h * tk * (d + dv), n * h * tq * dv];
+            let apart = |[q, kv, y]: [&mut [f32]; 3], ws: &mut [u8]| {
+                let (k, v) = kv.split_at(n * h * tk * d);
+                let of = |data, t, d| Strided { data, offset: 0, strides: strides(h * d, t, d) };
+                let x = Inputs { q: of(q, tq, d), k: of(k, tk, d), v: of(v, tk, dv), mask: None };
+                let mut lse = vec![f32::NAN; n * h * tq];
+                y.fill(f32::NAN);
+                attention::forward(&pool, &a, &x, y, &mut lse, ws);
+                [&y[..], &lse].concat()
+            };
+            at_both_ends(lens, apart, attention::forward_workspace_bytes::<f32>(&a, 2));
+            let a = Attention { tk: tq, dv: d, ..a };
+            let len = n * tq * h * d;
+            let joined = |[x, dy, gradients]: [&mut [f32]; 3], ws: &mut [u8]| {
+                let of = |i: usize| Strided { data: &x[..], offset: i * h * d, strides: strides(3 * h * d, tq, d) };
+                let x = Inputs { q: of(0), k: of(1), v: of(2), mask: None };
+                let dy = Strided { data: &dy[..], offset: 0, strides: strides(h * d, tq, d) };
+                gradients.fill(f32::NAN);
+                let lse = vec![1.0; n * h * tq];
+                attention::backward(&pool, &a, &x, &lse, &dy, Gradients::Joined(gradients), ws);
+                gradients.to_vec()
+            };
+            at_both_ends([3 * len, len, 3 * len], joined, attention::backward_workspace_bytes::<f32>(&a, 2));
+        }
     }
 }

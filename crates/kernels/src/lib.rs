@@ -6,6 +6,7 @@
 //! a reduction is split by sizes only, never by who computes it or when.
 //!
 //! `unsafe` is allowed here; each block says which facts make it sound.
+pub mod attention;
 pub mod blocked;
 pub mod conv;
 pub mod copy;

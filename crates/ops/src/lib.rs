@@ -13,6 +13,7 @@ mod op;
 mod registry;
 mod sample;
 
+pub mod attention;
 pub mod blocked;
 pub mod conv;
 pub mod index;

@@ -91,10 +91,12 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-use crate::{blocked, conv, index, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
+use crate::{attention, blocked, conv, index, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
 
 /// One line per op.
 static BUILTIN: &[Entry] = &[
+    Entry::of::<attention::Attention>(),
+    Entry::of::<attention::AttentionGrad>(),
     Entry::of::<blocked::ConvBlocked>(),
     Entry::of::<blocked::FromBlocked>(),
     Entry::of::<blocked::LinearPacked>(),

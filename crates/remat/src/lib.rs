@@ -99,8 +99,9 @@ pub use remat_runtime::{
     SessionOptions, Stats, ValueDump, Workspace,
 };
 pub use remat_tensor::{
-    Collect, CompileOptions, Compiled, Dim, GradCheckReport, IntoOperand, ScanOptions, Session, Symbols, Tensor, call,
-    compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch, while_loop,
+    Attend, Collect, CompileOptions, Compiled, Dim, GradCheckReport, IntoOperand, ScanOptions, Session, Symbols,
+    Tensor, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch,
+    while_loop,
 };
 pub use remat_types::{DType, Error, ErrorKind, HostTensor, Shape, bf16, f16};
 

@@ -16,7 +16,7 @@ mod tensor;
 pub use autodiff::{custom, grad, grad_with};
 pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, compile, compile_with, see_cell};
 pub use gradcheck::{GradCheckReport, gradcheck};
-pub use methods::{IntoOperand, Span};
+pub use methods::{Attend, IntoOperand, Span};
 pub use remat_graph::ir::symbolic::Dim;
 pub use structure::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use tape::{NoGrad, is_recording, no_grad};

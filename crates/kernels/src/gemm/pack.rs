@@ -27,7 +27,7 @@ pub(super) unsafe fn pack_a<T: Copy + Default>(a: View<T>, rows: usize, kc: usiz
 ///
 /// # Safety
 /// `b` is readable at every `(p, j)` with `p < kc`, `j < cols`.
-pub(super) unsafe fn pack_b<T: Copy + Default>(
+pub(crate) unsafe fn pack_b<T: Copy + Default>(
     b: View<T>,
     kc: usize,
     cols: usize,

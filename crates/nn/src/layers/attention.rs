@@ -1,6 +1,5 @@
-use remat_ops::pointwise::Where;
-use remat_tensor::Tensor;
-use remat_types::{DType, Error, ErrorKind, Result, Shape};
+use remat_tensor::{Attend, Tensor};
+use remat_types::{Error, ErrorKind, Result};
 
 use super::extents;
 use super::linear::{Linear, LinearOptions};
@@ -52,55 +51,25 @@ impl MultiHeadAttention {
         })
     }
 
-    /// The output for `x` where query `i` sees key `j` if `mask[.., i, j]` is true; `mask` broadcasts to
-    /// `[n, heads, t, t]`. A query that sees nothing gives NaN. Errors: also DType for a mask that is not of bools, and
-    /// Shape for one that does not broadcast.
-    pub fn forward_with(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    /// The output for `x` where `attend` says what a place sees: its mask broadcasts to `[n, heads, t, t]`. A query that
+    /// sees nothing gives NaN. Errors: also DType for a mask that is not of bools, Shape for one that does not broadcast,
+    /// and Value for a scale that is not finite.
+    pub fn forward_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let [n, t, d] = extents(x, "attention")?;
-        let qkv = self.qkv.forward(x)?;
-        let y = self.heads_of(&qkv, [n, t, d], mask);
-        drop(qkv);
-        self.out.forward(&y?)
+        let y = self.heads_of(self.qkv.forward(x)?, [n, t, d], attend)?;
+        self.out.forward(&y)
     }
 
     /// What the heads give, side by side, from `q, k, v` side by side.
-    fn heads_of(&self, qkv: &Tensor, [n, t, d]: [usize; 3], mask: Option<&Tensor>) -> Result<Tensor> {
+    fn heads_of(&self, qkv: Tensor, [n, t, d]: [usize; 3], attend: Attend<'_>) -> Result<Tensor> {
         let _scope = self.label.enter();
         let qkv = qkv.reshape(&[n, t, 3, self.heads, d / self.heads].map(|e| e as isize))?;
-        let part = |i| qkv.select(2, i)?.permute(&[0, 2, 1, 3]);
-        let scale = ((d / self.heads) as f64).sqrt().recip();
-        let y = attend(&part(0)?.mul(scale)?, &part(1)?, &part(2)?, mask)?;
-        y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, d].map(|e| e as isize))
+        qkv.self_attention(attend)?.reshape(&[n, t, d].map(|e| e as isize))
     }
 }
 
 impl Layer for MultiHeadAttention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward_with(x, None)
+        self.forward_with(x, Attend::default())
     }
-}
-
-/// `softmax(q k^T) v` over the last two axes; what the mask hides is -inf before the softmax.
-fn attend(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-    let scores = q.matmul(&k.transpose(-1, -2)?)?;
-    let scores = match mask {
-        None => scores,
-        Some(mask) => {
-            if scores.shape().broadcast(mask.shape())? != *scores.shape() {
-                let text = format!("a mask of shape {} does not broadcast to {}", mask.shape(), scores.shape());
-                return Err(Error::new(ErrorKind::Shape, text).with_op("attention"));
-            }
-            let hidden = Tensor::full(&q.device(), Shape::from([]), q.dtype(), f64::NEG_INFINITY)?;
-            // handed over: written in place
-            Tensor::apply_owned(Where, [mask.clone(), scores, hidden])?
-        }
-    };
-    scores.softmax(-1)?.matmul(v)
-}
-
-/// The mask of causal attention over `t` places, bool `[t, t]`: place `i` sees `j <= i`. One serves every layer of a
-/// model and every head. Errors: Budget if it does not fit.
-pub fn causal_mask(device: &remat_runtime::Device, t: usize) -> Result<Tensor> {
-    let places = Tensor::arange(device, 0, t as i64, 1, DType::I32)?;
-    places.le(places.unsqueeze(1)?)
 }

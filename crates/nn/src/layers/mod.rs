@@ -16,7 +16,7 @@ use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result};
 
 pub use activation::{Gelu, Identity, LeakyRelu, LogSoftmax, Relu, Relu6, Sigmoid, Silu, Softmax, Tanh};
-pub use attention::{AttentionOptions, MultiHeadAttention, causal_mask};
+pub use attention::{AttentionOptions, MultiHeadAttention};
 pub use conv::{Conv2d, Conv2dOptions};
 pub use conv_norm::ConvNorm;
 pub use dropout::Dropout;

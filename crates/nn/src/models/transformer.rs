@@ -3,8 +3,8 @@ use remat_types::Result;
 
 use crate::layers::{extents, plus};
 use crate::{
-    AttentionOptions, Dropout, Init, InitCx, Layer, LayerNorm, Linear, LinearOptions, Module, MultiHeadAttention,
-    causal_mask,
+    Attend, AttentionOptions, Dropout, Init, InitCx, Layer, LayerNorm, Linear, LinearOptions, Module,
+    MultiHeadAttention,
 };
 
 /// Which [`Transformer`]. The default is a small encoder, the body of a BERT: 6 layers of 384 numbers and 6 heads.
@@ -67,9 +67,9 @@ impl TransformerBlock {
         })
     }
 
-    /// The output for `x` under a mask as [`MultiHeadAttention::forward_with`] takes it.
-    pub fn forward_with(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        let y = self.attention.forward_with(&self.norm1.forward(x)?, mask)?;
+    /// The output for `x` whose places see what [`MultiHeadAttention::forward_with`] is told.
+    pub fn forward_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+        let y = self.attention.forward_with(&self.norm1.forward(x)?, attend)?;
         let x = plus(drop_some(y, self.dropout.as_ref())?, x.clone())?;
         let y = self.down.forward(&self.up.forward(&self.norm2.forward(&x)?)?.gelu()?)?;
         plus(drop_some(y, self.dropout.as_ref())?, x)
@@ -78,7 +78,7 @@ impl TransformerBlock {
 
 impl Layer for TransformerBlock {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward_with(x, None)
+        self.forward_with(x, Attend::default())
     }
 }
 
@@ -117,11 +117,11 @@ impl Transformer {
 
 impl Layer for Transformer {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let [_, t, _] = extents(x, "transformer")?;
-        let mask = if self.causal { Some(causal_mask(&x.device(), t)?) } else { None };
+        extents::<3>(x, "transformer")?;
+        let attend = Attend { causal: self.causal, ..Attend::default() };
         let mut y = x.clone();
         for block in &self.blocks {
-            y = block.forward_with(&y, mask.as_ref())?;
+            y = block.forward_with(&y, attend)?;
         }
         self.norm.forward(&y)
     }

@@ -69,9 +69,10 @@ fn attention_is_that_of_pytorch() {
 fn a_causal_block_is_that_of_pytorch() {
     let config = TransformerConfig { layers: 1, width: 8, heads: 2, causal: true, dropout: 0.0 };
     let make = |cx: &mut InitCx| Box::new(TransformerBlock::new(cx, &config).expect("fits"));
+    agrees_by("block", make, |block, x| block.forward_with(x, Attend::CAUSAL));
     agrees_by("block", make, |block, x| {
-        let mask = causal_mask(&x.device(), 5)?;
-        block.forward_with(x, Some(&mask))
+        let places = Tensor::arange(&x.device(), 0, 5, 1, DType::I32)?;
+        block.forward_with(x, Attend::masked(&places.le(places.unsqueeze(1)?)?))
     });
 }
 
@@ -94,7 +95,7 @@ fn figures<L: Layer>(
     let muls: u64 = graph
         .nodes()
         .iter()
-        .filter(|n| ["conv2d", "matmul"].contains(&n.op.label()))
+        .filter(|n| ["attention", "conv2d", "matmul"].contains(&n.op.label()))
         .map(|n| graph.node_cost(n).flops / 2)
         .sum();
     (count, muls as f64 / 1e9, graph.fact(graph.outputs()[0].value).shape.clone())
@@ -126,20 +127,21 @@ fn networks_for_images_have_the_published_sizes() {
 fn transformers_have_the_sizes_of_their_formulas() {
     let c = GptConfig::default();
     let body = |layers: usize, d: usize| layers * (12 * d * d + 13 * d) + 2 * d;
-    // each place: 12 d^2 in a block, 2 d of each place that it is compared with; and the head
-    let muls =
-        |t: usize, v: usize| (t * (c.layers * (12 * c.width * c.width + 2 * t * c.width) + v * c.width)) as f64 / 1e9;
+    // each place: 12 d^2 in a block, 2 d of each place that it sees, `pairs` in all; and the head
+    let muls = |t: usize, pairs: usize, v: usize| {
+        (c.layers * (12 * t * c.width * c.width + 2 * pairs * c.width) + t * v * c.width) as f64 / 1e9
+    };
     let (count, gmacs, shape) = figures(|cx| Gpt::new(cx, &c).expect("dry"), [1, 256], DType::I64);
     let want = body(c.layers, c.width) + (2 * c.vocabulary + c.sequence) * c.width;
     assert_eq!((count, counted("gpt"), &shape[..]), (want, want, &[1, 256, 256][..]));
-    assert_eq!(gmacs, muls(256, 256));
+    assert_eq!(gmacs, muls(256, 256 * 257 / 2, 256));
     let tied = GptConfig { tied: true, ..c };
     let (count, tied_gmacs, _) = figures(|cx| Gpt::new(cx, &tied).expect("dry"), [1, 256], DType::I64);
     assert_eq!((count, tied_gmacs), (want - c.vocabulary * c.width, gmacs));
     let config = TransformerConfig::default();
     let (count, gmacs, shape) = figures(|cx| Transformer::new(cx, &config).expect("dry"), [1, 128, 384], DType::F32);
     assert_eq!((count, counted("bert"), &shape[..]), (body(6, 384), body(6, 384), &[1, 128, 384][..]));
-    assert_eq!(gmacs, muls(128, 0));
+    assert_eq!(gmacs, muls(128, 128 * 128, 0));
 }
 
 #[test]
@@ -173,11 +175,10 @@ fn attention_refuses_what_does_not_fit() {
     assert_eq!(a.forward(&tensor(&d, &[0.0; 8], [2, 4])).expect_err("rank 2").kind(), ErrorKind::Axis);
     assert_eq!(a.forward(&tensor(&d, &[0.0; 6], [1, 2, 3])).expect_err("width 3").kind(), ErrorKind::Shape);
     let x = tensor(&d, &[0.0; 8], [1, 2, 4]);
-    let wide = causal_mask(&d, 3).expect("fits");
-    assert_eq!(a.forward_with(&x, Some(&wide)).expect_err("3 is not 2").kind(), ErrorKind::Shape);
-    assert_eq!(a.forward_with(&x, Some(&x)).expect_err("floats").kind(), ErrorKind::Shape);
+    let wide = Tensor::new(&d, &[true; 9], [3, 3]).expect("fits");
+    assert_eq!(a.forward_with(&x, Attend::masked(&wide)).expect_err("3 is not 2").kind(), ErrorKind::Shape);
     let floats = tensor(&d, &[0.0; 4], [2, 2]);
-    assert_eq!(a.forward_with(&x, Some(&floats)).expect_err("floats").kind(), ErrorKind::DType);
+    assert_eq!(a.forward_with(&x, Attend::masked(&floats)).expect_err("floats").kind(), ErrorKind::DType);
 }
 
 #[test]

@@ -14,19 +14,19 @@ use crate::reduce::{Reduce, ReduceFn};
 use crate::{GradCx, Var};
 
 /// `v` in the dtype that kernels compute in.
-fn widened(cx: &GradCx<'_>, v: Var) -> Result<Var> {
+pub(crate) fn widened(cx: &GradCx<'_>, v: Var) -> Result<Var> {
     let dtype = real_dtype(cx.fact(v).dtype);
     if dtype == cx.fact(v).dtype { Ok(v) } else { cx.apply(Cast { dtype }, &[v]) }
 }
 
 /// `v` in the dtype of `like`.
-fn narrowed(cx: &GradCx<'_>, v: Var, like: Var) -> Result<Var> {
+pub(crate) fn narrowed(cx: &GradCx<'_>, v: Var, like: Var) -> Result<Var> {
     let dtype = cx.fact(like).dtype;
     if dtype == cx.fact(v).dtype { Ok(v) } else { cx.apply(Cast { dtype }, &[v]) }
 }
 
 /// The sum over `axes`, which stay with extent 1.
-fn sum_over(cx: &GradCx<'_>, v: Var, axes: &SmallVec<[usize; 4]>) -> Result<Var> {
+pub(crate) fn sum_over(cx: &GradCx<'_>, v: Var, axes: &SmallVec<[usize; 4]>) -> Result<Var> {
     cx.apply(Reduce { f: ReduceFn::Sum, axes: axes.clone(), keepdims: true }, &[v])
 }
 

@@ -3,6 +3,7 @@
 //! Names are those of PyTorch, or of NumPy where they differ and say it better. Every method is a call of one op or a short
 //! composition, so gradients and recomputation follow by themselves.
 
+mod attention;
 mod create;
 mod index;
 mod join;
@@ -16,5 +17,6 @@ mod shape;
 mod span;
 mod tables;
 
+pub use attention::Attend;
 pub use pointwise::IntoOperand;
 pub use span::Span;

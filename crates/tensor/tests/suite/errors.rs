@@ -2,7 +2,7 @@
 
 use remat_ops::conv::Taps;
 use remat_ops::pooling::Windows;
-use remat_tensor::Tensor;
+use remat_tensor::{Attend, Tensor};
 use remat_types::ErrorKind::{Arity, Axis, DType as Dtype, Index, Shape as Shapes, Value};
 use remat_types::{DType, Error, ErrorKind, Result};
 
@@ -71,6 +71,10 @@ fn wrong_arguments_name_op_and_line() {
         Axis "max_pool2d": x.max_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]));
         Axis "avg_pool2d": x.avg_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]), true);
         Dtype "cross_entropy": x.cross_entropy(&x);
+        Axis "attention": x.attention(&x, &x, Attend::default());
+        Shapes "attention": four.attention(&tensor(&d, &wave(2), [1, 1, 2, 1]), &four, Attend::default());
+        Shapes "attention": four.unsqueeze(0).expect("fits").self_attention(Attend::CAUSAL);
+        Value "attention": four.attention(&four, &four, Attend { scale: Some(f64::NAN), ..Attend::default() });
         Shapes "layer_norm": x.layer_norm(&x, &x, 1, 1e-5);
         Shapes "batch_norm": x.batch_norm(&x, &x, 1e-5);
         Shapes "new": Tensor::new(&d, &[1.0f32], [2]);

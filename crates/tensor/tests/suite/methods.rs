@@ -8,7 +8,7 @@ use remat_ops::conv::Taps;
 use remat_ops::pooling::Windows;
 use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
-use remat_tensor::{Tensor, gradcheck};
+use remat_tensor::{Attend, Tensor, gradcheck};
 use remat_types::{DType, HostTensor, Result, bf16};
 
 use crate::support::{cpu, plain, tensor, values, wave};
@@ -22,6 +22,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "asinh_grad",
     "atan_grad",
     "atanh_grad",
+    "attention_grad",
     "avg_pool2d_grad",
     "batch_norm_grad",
     "conv2d_input_grad",
@@ -158,6 +159,7 @@ fn call_everything(d: &Device) -> Result<()> {
     let (scale, bias) = (tensor(d, &wave(3), [3]), tensor(d, &wave(3), [3]));
     let (_, mean, var) = x.batch_norm(&scale, &bias, 1e-5)?;
     let _ = (x.batch_norm_with(&scale, &bias, &mean, &var, 1e-5)?, x.layer_norm(&scale, &bias, 1, 1e-5)?);
+    x.reshape(&[1, 2, 3, 1, 1])?.self_attention(Attend::default())?;
     let image = x.reshape(&[1, 1, 2, 3])?;
     let windows = Windows::sliding([1, 1], [1, 1], [0, 0]);
     let _ = (image.conv2d(&image, Taps::PLAIN)?, image.max_pool2d(windows)?, image.avg_pool2d(windows, true)?);

@@ -1,0 +1,330 @@
+use half::{bf16, f16};
+use proptest::prelude::*;
+
+use super::*;
+use crate::gemm::tests::Random;
+use remat_types::Element;
+
+/// How operands lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Store {
+    Rows,
+    /// Heads outermost, rows and numbers backwards, gaps between them.
+    Odd,
+    /// Thirds of one tensor.
+    Joined,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    a: Attention,
+    store: Store,
+    /// Strides of a mask of `[n, heads, tq, tk]`, in which an axis is spread out or repeated; `None` for no mask.
+    mask: Option<[bool; 4]>,
+}
+
+const PLAIN: Attention = Attention { n: 1, heads: 1, tq: 1, tk: 1, d: 1, dv: 1, causal: false, scale: 1.0 };
+
+/// Elements and layout of `[n, t, heads, d]`.
+fn stored(store: Store, [n, t, h, d]: [usize; 4], part: usize) -> (usize, [isize; 4], usize) {
+    let [sn, st, sh, sd] = match store {
+        Store::Rows => [t * h * d, h * d, d, 1].map(|s| s as isize),
+        Store::Joined => [t * 3 * h * d, 3 * h * d, d, 1].map(|s| s as isize),
+        Store::Odd => [t * 2 * d, 2 * d, n * t * 2 * d, 2].map(|s| s as isize),
+    };
+    let (st, sd) = if store == Store::Odd { (-st, -sd) } else { (st, sd) };
+    let reach = |n: usize, s: isize| n.saturating_sub(1) as isize * s;
+    let offset = match store {
+        Store::Joined => part * h * d,
+        _ => (-reach(t, st).min(0) - reach(d, sd).min(0)) as usize,
+    };
+    let last = offset as isize + reach(n, sn) + reach(t, st).max(0) + reach(h, sh) + reach(d, sd).max(0);
+    (offset, [sn, st, sh, sd], last as usize + 1)
+}
+
+struct Operands<T> {
+    data: [Vec<T>; 3],
+    layouts: [(usize, [isize; 4]); 3],
+    mask: Option<(Vec<u8>, [isize; 4])>,
+    dy: Vec<T>,
+}
+
+impl<T: FloatElement> Operands<T> {
+    fn new(case: &Case) -> Operands<T> {
+        let Attention { n, heads, tq, tk, d, dv, .. } = case.a;
+        let mut random = Random::new((tq * 7919 + tk * 31 + d) as u64);
+        let shapes = [[n, tq, heads, d], [n, tk, heads, d], [n, tk, heads, dv]];
+        let mut layouts = [(0, [0; 4]); 3];
+        let data = std::array::from_fn(|i| {
+            let (offset, strides, len) = stored(case.store, shapes[i], i);
+            layouts[i] = (offset, strides);
+            (0..len).map(|_| T::from_f64(random.float())).collect()
+        });
+        let mask = case.mask.map(|spread| {
+            let mut step = 1;
+            let mut strides = [0; 4];
+            for (axis, extent) in [n, heads, tq, tk].into_iter().enumerate().rev() {
+                strides[axis] = if spread[axis] { step as isize } else { 0 };
+                step *= if spread[axis] { extent } else { 1 };
+            }
+            // one key in two is seen, and the first by all
+            let row = if spread[3] { tk.max(1) } else { 1 };
+            ((0..step).map(|i| u8::from(i % row == 0 || random.next().is_multiple_of(2))).collect(), strides)
+        });
+        let dy = (0..n * tq * heads * dv).map(|_| T::from_f64(random.float())).collect();
+        Operands { data, layouts, mask, dy }
+    }
+
+    fn inputs(&self) -> Inputs<'_, T> {
+        let of = |i: usize| Strided { data: &self.data[i][..], offset: self.layouts[i].0, strides: self.layouts[i].1 };
+        let mask = self.mask.as_ref().map(|(data, strides)| Strided { data: &data[..], offset: 0, strides: *strides });
+        Inputs { q: of(0), k: of(1), v: of(2), mask }
+    }
+}
+
+fn at<T: FloatElement>(x: &Strided<'_, T>, i: [usize; 4]) -> f64 {
+    let step: isize = i.iter().zip(x.strides).map(|(i, s)| *i as isize * s).sum();
+    x.data[(x.offset as isize + step) as usize].to_f64()
+}
+
+struct Found<T: FloatElement> {
+    y: Vec<T>,
+    lse: Vec<T::Real>,
+    /// `dq, dk, dv`.
+    gradients: [Vec<T>; 3],
+}
+
+impl<T: FloatElement> Found<T> {
+    fn bits(&self) -> Vec<u8> {
+        let mut all = bytemuck::cast_slice::<_, u8>(&self.y).to_vec();
+        all.extend_from_slice(bytemuck::cast_slice(&self.lse));
+        self.gradients.iter().for_each(|g| all.extend_from_slice(bytemuck::cast_slice(g)));
+        all
+    }
+}
+
+/// Both passes, over memory full of NaN.
+fn run<T: FloatElement<Real: GemmElement>>(case: &Case, x: &Operands<T>, threads: usize) -> Found<T> {
+    let (a, pool) = (&case.a, Pool::new(threads));
+    let Attention { n, heads, tq, tk, d, dv, .. } = *a;
+    let nan = |len| vec![T::from_f64(f64::NAN); len];
+    let mut found = Found {
+        y: nan(n * tq * heads * dv),
+        lse: vec![T::Real::from_f64(f64::NAN); n * heads * tq],
+        gradients: [nan(n * tq * heads * d), nan(n * tk * heads * d), nan(n * tk * heads * dv)],
+    };
+    let mut workspace = vec![0xff; forward_workspace_bytes::<T>(a, threads)];
+    forward(&pool, a, &x.inputs(), &mut found.y, &mut found.lse, &mut workspace);
+    let dy = Strided { data: &x.dy[..], offset: 0, strides: [tq * heads * dv, heads * dv, dv, 1].map(|s| s as isize) };
+    let mut workspace = vec![0xff; backward_workspace_bytes::<T>(a, threads)];
+    if case.store == Store::Joined {
+        let mut all = nan(3 * n * tq * heads * d);
+        backward(&pool, a, &x.inputs(), &found.lse, &dy, Gradients::Joined(&mut all), &mut workspace);
+        for (part, g) in found.gradients.iter_mut().enumerate() {
+            let rows = all.chunks_exact((heads * d).max(1)).skip(part).step_by(3);
+            g.iter_mut().zip(rows.flatten()).for_each(|(to, from)| *to = *from);
+        }
+    } else {
+        let apart = Gradients::Apart(found.gradients.each_mut().map(|g| &mut g[..]));
+        backward(&pool, a, &x.inputs(), &found.lse, &dy, apart, &mut workspace);
+    }
+    found
+}
+
+/// `y`, `lse` and gradients by the formulas, in f64.
+fn reference<T: FloatElement>(a: &Attention, x: &Operands<T>) -> [Vec<f64>; 5] {
+    let Attention { n, heads, tq, tk, d, dv, .. } = *a;
+    let (inputs, index) = (x.inputs(), |i: usize, t: usize, h: usize, len: usize| ((i * len) + t) * heads + h);
+    let mut out = [n * tq * heads * dv, n * heads * tq, n * tq * heads * d, n * tk * heads * d, n * tk * heads * dv]
+        .map(|len| vec![0.0; len]);
+    let [y, lse, dq, dk, dv_] = &mut out;
+    for (i, h, q) in (0..n).flat_map(|i| (0..heads).flat_map(move |h| (0..tq).map(move |q| (i, h, q)))) {
+        let sees = |key: usize| {
+            let masked = inputs.mask.map(|m| {
+                let step: isize = [i, h, q, key].iter().zip(m.strides).map(|(i, s)| *i as isize * s).sum();
+                m.data[step as usize] == 0
+            });
+            (!a.causal || key <= q) && masked != Some(true)
+        };
+        let row = index(i, q, h, tq);
+        let dot = |key: usize| (0..d).map(|c| at(&inputs.q, [i, q, h, c]) * at(&inputs.k, [i, key, h, c])).sum::<f64>();
+        let scores: Vec<f64> =
+            (0..tk).map(|key| if sees(key) { a.scale * dot(key) } else { f64::NEG_INFINITY }).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        lse[(i * heads + h) * tq + q] = max + sum.ln();
+        let p: Vec<f64> = scores.iter().map(|s| (s - max).exp() / sum).collect();
+        let dy = |c: usize| x.dy[row * dv + c].to_f64();
+        let dp: Vec<f64> = (0..tk).map(|k| (0..dv).map(|c| dy(c) * at(&inputs.v, [i, k, h, c])).sum()).collect();
+        let mean: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
+        for key in 0..tk {
+            let (ds, to) = (p[key] * (dp[key] - mean) * a.scale, index(i, key, h, tk));
+            for c in 0..dv {
+                y[row * dv + c] += p[key] * at(&inputs.v, [i, key, h, c]);
+                dv_[to * dv + c] += p[key] * dy(c);
+            }
+            for c in 0..d {
+                dq[row * d + c] += ds * at(&inputs.k, [i, key, h, c]);
+                dk[to * d + c] += ds * at(&inputs.q, [i, q, h, c]);
+            }
+        }
+    }
+    out
+}
+
+fn check<T: FloatElement<Real: GemmElement>>(case: Case, tolerance: f64) {
+    let x = Operands::<T>::new(&case);
+    let found = run(&case, &x, 2);
+    let want = reference(&case.a, &x);
+    let real = |v: &[T]| v.iter().map(|v| v.to_f64()).collect::<Vec<f64>>();
+    let [dq, dk, dv] = found.gradients.each_ref().map(|g| real(g));
+    let lse = found.lse.iter().map(|v| v.to_f64()).collect();
+    for (name, got, want) in [
+        ("y", real(&found.y), &want[0]),
+        ("lse", lse, &want[1]),
+        ("dq", dq, &want[2]),
+        ("dk", dk, &want[3]),
+        ("dv", dv, &want[4]),
+    ] {
+        assert_eq!(got.len(), want.len());
+        for (i, (got, want)) in got.iter().zip(want).enumerate() {
+            let near = (got - want).abs() <= tolerance * want.abs().max(1.0) || got == want;
+            assert!(near, "{case:?}: {name}[{i}] is {got}, not {want}");
+        }
+    }
+}
+
+fn any_case(max: usize, numbers: usize) -> impl Strategy<Value = Case> {
+    let sizes = (1..3usize, 1..4usize, 0..max, 0..max, 0..numbers, 0..numbers);
+    let mask = proptest::option::of(proptest::array::uniform4(any::<bool>()));
+    (sizes, any::<bool>(), 0..3usize, mask, -2.0..2.0).prop_map(
+        |((n, heads, tq, tk, d, dv), causal, i, mask, scale)| {
+            let store = [Store::Rows, Store::Odd, Store::Joined][i];
+            let (tk, dv) = if store == Store::Joined { (tq, d) } else { (tk, dv) };
+            Case { a: Attention { n, heads, tq, tk, d, dv, causal, scale }, store, mask }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn f64_agrees_with_the_formulas(case in any_case(80, 20)) {
+        check::<f64>(case, 1e-12);
+    }
+    #[test]
+    fn f32_agrees_with_the_formulas(case in any_case(80, 40)) {
+        check::<f32>(case, 2e-5);
+    }
+    #[test]
+    fn half_floats_round_once(case in any_case(50, 10)) {
+        check::<f16>(case, 2e-3);
+        check::<bf16>(case, 1.6e-2);
+    }
+}
+
+#[test]
+fn rows_of_several_blocks_of_keys() {
+    for (tq, tk, causal) in [(3, 600, false), (600, 600, true), (40, 513, true)] {
+        let a = Attention { heads: 2, tq, tk, d: 8, dv: 24, causal, scale: 0.5, ..PLAIN };
+        check::<f32>(Case { a, store: Store::Odd, mask: None }, 3e-5);
+        check::<f16>(Case { a, store: Store::Rows, mask: None }, 4e-3);
+    }
+}
+
+#[test]
+fn bits_depend_neither_on_threads_nor_on_what_was_in_memory() {
+    let sizes = [(1, 1, 200, 300, false), (1, 2, 333, 333, true), (3, 3, 70, 70, true)];
+    for (n, heads, tq, tk, causal) in sizes {
+        let a = Attention { n, heads, tq, tk, d: 20, dv: 20, causal, scale: 0.3 };
+        let case = Case { a, store: Store::Rows, mask: None };
+        let x = Operands::<f32>::new(&case);
+        let one = run(&case, &x, 1);
+        for threads in [2, 3, 7] {
+            assert_eq!(run(&case, &x, threads).bits(), one.bits(), "{case:?} on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn what_causal_hides_from_a_tile_is_not_read() {
+    let a = Attention { tq: 70, tk: 90, d: 4, dv: 4, causal: true, scale: 0.5, ..PLAIN };
+    let case = Case { a, store: Store::Rows, mask: None };
+    let mut x = Operands::<f32>::new(&case);
+    let want = run(&case, &x, 1);
+    for data in &mut x.data[1..] {
+        data[70 * 4..].fill(f32::NAN);
+    }
+    let found = run(&case, &x, 1);
+    assert_eq!(found.bits(), want.bits());
+    assert!(found.gradients[1][70 * 4..].iter().all(|g| *g == 0.0), "nothing depends on those keys");
+    // a number that goes wrong meets the queries that see it, and no tile before
+    x.data[1][65 * 4] = f32::NAN;
+    let found = run(&case, &x, 1);
+    assert_eq!(found.y[..64 * 4], want.y[..64 * 4]);
+    assert!(found.y[65 * 4..].iter().all(|y| y.is_nan()));
+}
+
+#[test]
+fn a_query_that_sees_nothing_gives_nan_and_moves_no_query_or_key() {
+    let a = Attention { tq: 3, tk: 5, d: 2, dv: 3, scale: 0.5, ..PLAIN };
+    let case = Case { a, store: Store::Rows, mask: Some([false, false, true, true]) };
+    let mut x = Operands::<f64>::new(&case);
+    let (mask, _) = x.mask.as_mut().expect("there is one");
+    mask.fill(1);
+    mask[5..10].fill(0);
+    let found = run(&case, &x, 1);
+    assert!(found.y[3..6].iter().all(|y| y.is_nan()) && found.lse[1].is_nan());
+    assert!(found.y[..3].iter().chain(&found.y[6..]).all(|y| y.is_finite()));
+    let [dq, dk, dv] = &found.gradients;
+    assert!(dq[2..4] == [0.0; 2] && dq[..2].iter().chain(dk).all(|g| g.is_finite()));
+    assert!(dv.iter().all(|g| g.is_nan()), "probabilities that are not numbers reach the values");
+}
+
+#[test]
+fn infinite_and_missing_scores_are_those_of_a_softmax() {
+    let a = Attention { tk: 2, ..PLAIN };
+    let case = Case { a, store: Store::Rows, mask: None };
+    for (scores, want) in [
+        ([1e4f32, -1e4], 3.0f32),
+        ([f32::NEG_INFINITY, 0.0], 5.0),
+        ([f32::INFINITY, 0.0], f32::NAN),
+        ([f32::NAN, 0.0], f32::NAN),
+        ([f32::NEG_INFINITY; 2], f32::NAN),
+    ] {
+        let mut x = Operands::<f32>::new(&case);
+        x.data = [vec![1.0], scores.to_vec(), vec![3.0, 5.0]];
+        let y = run(&case, &x, 1).y[0];
+        assert!(y == want || (y.is_nan() && want.is_nan()), "{scores:?} give {y}");
+    }
+}
+
+#[test]
+fn a_workspace_is_a_small_part_of_the_scores() {
+    for (t, threads) in [(256, 1), (1024, 2), (4096, 2)] {
+        let a = Attention { n: 8, heads: 6, tq: t, tk: t, d: 64, dv: 64, causal: true, scale: 0.125 };
+        let scores = 8 * 6 * t * t * 4;
+        assert!(forward_workspace_bytes::<f32>(&a, threads) <= threads * (t * 400 + (32 << 10)), "{t}");
+        assert!(backward_workspace_bytes::<f32>(&a, threads) <= threads * (t * 1100 + (64 << 10)), "{t}");
+        assert!(20 * backward_workspace_bytes::<f32>(&a, threads) < scores, "{t}");
+    }
+}
+
+#[test]
+fn pairs_are_those_that_are_seen() {
+    for (tq, tk, causal, want) in
+        [(3, 5, false, 15), (4, 4, true, 10), (4, 2, true, 1 + 2 + 2 + 2), (2, 5, true, 3), (0, 3, true, 0)]
+    {
+        let a = Attention { n: 2, heads: 3, tq, tk, causal, ..PLAIN };
+        assert_eq!(a.pairs(), 6 * want, "{tq} {tk}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "k reaches")]
+fn an_operand_out_of_bounds_is_refused() {
+    let case = Case { a: Attention { tk: 3, ..PLAIN }, store: Store::Rows, mask: None };
+    let mut x = Operands::<f32>::new(&case);
+    x.data[1].pop();
+    run(&case, &x, 1);
+}

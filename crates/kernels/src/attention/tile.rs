@@ -1,0 +1,277 @@
+//! What both passes do with a tile: products with packed operands, reading rows of a head, hiding scores, writing rows.
+
+use std::any::TypeId;
+use std::ops::Range;
+
+use super::{ALIGN_BYTES, Attention, KEYS, QUERIES, Strided};
+use crate::float::{Disjoint, FloatElement, Real};
+use crate::gemm::element::Engine;
+use crate::gemm::kernel::Kernels;
+use crate::gemm::pack::pack_b;
+use crate::gemm::{GemmElement, View};
+
+/// Bytes of a packed operand that stays in the first cache beside the rows that meet it.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// The scores of some keys, or what is made of them: a row a key, a column a query.
+pub(super) type Row<R> = [R; QUERIES];
+
+/// The register tiles of the type that is computed in.
+pub(super) fn kernels<R: GemmElement>() -> &'static Kernels<R> {
+    match R::engine() {
+        Engine::Same(kernels) => kernels,
+        Engine::Plain | Engine::Narrow(_) => unreachable!("floats of 32 and 64 bits have tiles of their own"),
+    }
+}
+
+/// `len` items, rounded up to whole cache lines.
+pub(super) fn line<R>(len: usize) -> usize {
+    len.next_multiple_of(ALIGN_BYTES / size_of::<R>())
+}
+
+/// Columns of a packed operand that has `d`.
+pub(super) fn padded<R: GemmElement>(d: usize) -> usize {
+    d.next_multiple_of(kernels::<R>().lanes)
+}
+
+/// True if elements are computed with as they are stored.
+pub(super) fn is_real<T: FloatElement>() -> bool {
+    TypeId::of::<T>() == TypeId::of::<T::Real>()
+}
+
+/// Items of a copy of `len` elements in the type that is computed in: none where they can be read as they are.
+pub(super) fn wide_len<T: FloatElement>(len: usize) -> usize {
+    if is_real::<T>() { 0 } else { line::<T::Real>(len) }
+}
+
+/// Rows `rows` of image `n` and head `h`, `cols` elements each: where they are, or a copy of them in `buffer`.
+///
+/// # Safety
+/// They were checked to lie in `x`.
+pub(super) unsafe fn rows_of<T: FloatElement>(
+    x: &Strided<'_, T>,
+    [n, h]: [usize; 2],
+    rows: Range<usize>,
+    cols: usize,
+    buffer: &mut [T::Real],
+) -> View<T::Real> {
+    let [sn, st, sh, sd] = x.strides;
+    let first = n as isize * sn + rows.start as isize * st + h as isize * sh;
+    let from = x.data.as_ptr().wrapping_add(x.offset).wrapping_offset(first);
+    if is_real::<T>() {
+        return View { data: from.cast(), row_stride: st, col_stride: sd };
+    }
+    let buffer = &mut buffer[..rows.len() * cols];
+    for (i, row) in buffer.chunks_exact_mut(cols.max(1)).enumerate() {
+        for (j, to) in row.iter_mut().enumerate() {
+            // SAFETY: element `(i, j)` is one of those checked.
+            *to = unsafe { *from.offset(i as isize * st + j as isize * sd) }.up();
+        }
+    }
+    View { data: buffer.as_ptr(), row_stride: cols as isize, col_stride: 1 }
+}
+
+/// The right operand of a product: `depth` rows of `width` columns, in panels as `pack_b` leaves them.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a, R> {
+    data: &'a [R],
+    depth: usize,
+    width: usize,
+}
+
+impl<'a, R: Real + GemmElement> Panels<'a, R> {
+    /// Packs `depth` rows of `cols` columns of `b`.
+    ///
+    /// # Safety
+    /// `b` is readable there.
+    pub(super) unsafe fn pack(b: View<R>, depth: usize, cols: usize, out: &'a mut [R]) -> Panels<'a, R> {
+        let (kernels, width) = (kernels::<R>(), padded::<R>(cols));
+        let out = &mut out[..depth * width];
+        // SAFETY: as the caller says.
+        unsafe { pack_b(b, depth, cols, kernels.nr(), kernels.lanes, out) };
+        Panels { data: out, depth, width }
+    }
+
+    /// As [`Panels::pack`], times `factor`.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn scaled(b: View<R>, depth: usize, cols: usize, factor: R, out: &'a mut [R]) -> Panels<'a, R> {
+        // SAFETY: as the caller says.
+        let Panels { width, .. } = unsafe { Panels::pack(b, depth, cols, out) };
+        let out = &mut out[..depth * width];
+        out.iter_mut().for_each(|x| *x *= factor);
+        Panels { data: out, depth, width }
+    }
+}
+
+/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < k of a[i, p] b[p, j]` for `i < m` and all columns of `b`.
+///
+/// # Safety
+/// `a` is readable for `m x k`.
+pub(super) unsafe fn multiply<R: Real + GemmElement>(
+    [m, k]: [usize; 2],
+    a: View<R>,
+    b: Panels<'_, R>,
+    c: &mut [R],
+    c_row_stride: usize,
+    accumulate: bool,
+) {
+    let kernels = kernels::<R>();
+    let (nr, lanes) = (kernels.nr(), kernels.lanes);
+    let (panels, columns) = (m.div_ceil(kernels.mr()), b.width.div_ceil(nr));
+    if m == 0 || columns == 0 {
+        return;
+    }
+    assert!(k <= b.depth && b.width <= c_row_stride && c.len() >= (m - 1) * c_row_stride + b.width);
+    let (size, rest) = (m / panels, m % panels);
+    // a small B stays in the first cache while A passes by; of a large one a panel does
+    let rows_outside = size_of_val(b.data) <= SMALL_BYTES;
+    let (outer, inner) = if rows_outside { (panels, columns) } else { (columns, panels) };
+    for o in 0..outer {
+        for i in 0..inner {
+            let (panel, column) = if rows_outside { (o, i) } else { (i, o) };
+            let (row, rows) = (panel * size + panel.min(rest), size + usize::from(panel < rest));
+            let first = column * nr;
+            let width = nr.min(b.width - first);
+            let tile = kernels.tiles_in_place[rows - 1][width / lanes - 1];
+            // SAFETY: rows below `m` of A and C, a whole panel of B; C's columns end within its rows, as asserted.
+            unsafe {
+                tile(
+                    k,
+                    a.at(row, 0),
+                    [a.row_stride, a.col_stride],
+                    b.data.as_ptr().add(first * b.depth),
+                    width,
+                    c.as_mut_ptr().add(row * c_row_stride + first),
+                    c_row_stride,
+                    accumulate,
+                );
+            }
+        }
+    }
+}
+
+/// All keys of a head as a right operand, whose rows are summed over: packed in blocks of [`KEYS`] rows.
+#[derive(Clone, Copy)]
+pub(super) struct Stack<'a, R> {
+    data: &'a [R],
+    rows: usize,
+    cols: usize,
+}
+
+impl<'a, R: Real + GemmElement> Stack<'a, R> {
+    /// Packs rows `0..rows` of `cols` columns; `block` gives the rows of a range.
+    ///
+    /// # Safety
+    /// The views that it gives are readable for the range's rows.
+    pub(super) unsafe fn pack(
+        rows: usize,
+        cols: usize,
+        mut block: impl FnMut(Range<usize>) -> View<R>,
+        out: &'a mut [R],
+    ) -> Stack<'a, R> {
+        let width = padded::<R>(cols);
+        for range in blocks(rows) {
+            // SAFETY: as the caller says.
+            unsafe { Panels::pack(block(range.clone()), range.len(), cols, &mut out[range.start * width..]) };
+        }
+        Stack { data: out, rows, cols }
+    }
+
+    /// `y[i] = sum over keys p of tile[p][i] * row p`, for `i < queries`, in rows as wide as [`padded`] says.
+    pub(super) fn sum(&self, tile: &[Row<R>], queries: usize, y: &mut [R]) {
+        assert!(tile.len() <= self.rows && queries <= QUERIES);
+        let width = padded::<R>(self.cols);
+        if tile.is_empty() {
+            y[..queries * width].fill(R::ZERO);
+        }
+        for block in blocks(tile.len()) {
+            let depth = KEYS.min(self.rows - block.start);
+            let b = Panels { data: &self.data[block.start * width..][..depth * width], depth, width };
+            let p = View { data: tile[block.clone()].as_ptr().cast(), row_stride: 1, col_stride: QUERIES as isize };
+            // SAFETY: the tile has a row for each key of the block and a column for each query.
+            unsafe { multiply([queries, block.len()], p, b, y, width, block.start > 0) };
+        }
+    }
+}
+
+/// Ranges of [`KEYS`] that cover `0..keys`.
+fn blocks(keys: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..keys).step_by(KEYS).map(move |start| start..(start + KEYS).min(keys))
+}
+
+/// Puts `value` where a query does not see a key; rows of the tile are keys from 0 on.
+///
+/// # Safety
+/// The mask was checked for the sizes of `a`; `queries` are some of a head's.
+pub(super) unsafe fn hide<R: Real>(
+    a: &Attention,
+    mask: Option<&Strided<'_, u8>>,
+    [n, h]: [usize; 2],
+    queries: Range<usize>,
+    tile: &mut [Row<R>],
+    value: R,
+) {
+    if a.causal {
+        for (key, row) in tile.iter_mut().enumerate().skip(queries.start + 1) {
+            row[..(key - queries.start).min(QUERIES)].fill(value);
+        }
+    }
+    let Some(mask) = mask else { return };
+    let [sn, sh, sq, sk] = mask.strides;
+    let first = n as isize * sn + h as isize * sh + queries.start as isize * sq;
+    let from = mask.data.as_ptr().wrapping_add(mask.offset).wrapping_offset(first);
+    for (key, row) in tile.iter_mut().enumerate() {
+        for (i, s) in row[..queries.len()].iter_mut().enumerate() {
+            // SAFETY: query and key are of this head, as the caller says.
+            if unsafe { *from.offset(key as isize * sk + i as isize * sq) } == 0 {
+                *s = value;
+            }
+        }
+    }
+}
+
+/// Rows of `d` elements of one head in a tensor that threads write together.
+pub(super) struct RowsMut<'a, T> {
+    pub(super) data: &'a Disjoint<'a, T>,
+    pub(super) offset: usize,
+    /// Elements from image to image, from row to row, and from head to head.
+    pub(super) strides: [usize; 3],
+}
+
+impl<T: FloatElement> RowsMut<'_, T> {
+    /// Writes the first `d` of each `width` numbers, times `factor(i)`, to rows from `first` on.
+    ///
+    /// # Safety
+    /// Nobody else has these rows.
+    pub(super) unsafe fn write(
+        &self,
+        [n, h]: [usize; 2],
+        first: usize,
+        rows: &[T::Real],
+        width: usize,
+        d: usize,
+        factor: impl Fn(usize) -> T::Real,
+    ) {
+        let [sn, st, sh] = self.strides;
+        for (i, row) in rows.chunks_exact(width.max(1)).enumerate() {
+            let factor = factor(i);
+            // SAFETY: rows do not overlap, and these are the caller's.
+            let to = unsafe { self.data.part(self.offset + n * sn + (first + i) * st + h * sh, d) };
+            to.iter_mut().zip(row).for_each(|(y, x)| *y = T::down(*x * factor));
+        }
+    }
+
+    /// Writes zeros to these rows.
+    ///
+    /// # Safety
+    /// Nobody else has them.
+    pub(super) unsafe fn clear(&self, [n, h]: [usize; 2], rows: Range<usize>, d: usize) {
+        let [sn, st, sh] = self.strides;
+        for t in rows {
+            // SAFETY: rows do not overlap, and these are the caller's.
+            unsafe { self.data.part(self.offset + n * sn + t * st + h * sh, d) }.fill(T::default());
+        }
+    }
+}

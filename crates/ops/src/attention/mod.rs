@@ -1,0 +1,9 @@
+//! Attention as one operator, so that no matrix of scores is ever a tensor: neither written nor kept for the gradient.
+
+mod attend;
+mod composed;
+mod grad;
+mod samples;
+
+pub use attend::Attention;
+pub use grad::AttentionGrad;

@@ -1,0 +1,168 @@
+//! Samples of both ops.
+
+use remat_types::{ErrorKind, HostTensor, f16};
+
+use super::{Attention, AttentionGrad};
+use crate::sample::t;
+use crate::{OpDef, Sample};
+
+fn op(scale: f64, causal: bool, joined: bool) -> Attention {
+    Attention { scale: scale.into(), causal, joined }
+}
+
+fn wave(shape: &[usize], from: usize) -> HostTensor {
+    let n: usize = shape.iter().product();
+    let data: Vec<f32> = (from..from + n).map(|i| (i as f32 * 1.7).sin() + 0.1 * (i % 3) as f32).collect();
+    t(&data, shape)
+}
+
+/// `q, k, v` of `[n, t, heads, d]` each.
+fn heads([n, h]: [usize; 2], [tq, tk]: [usize; 2], [d, dv]: [usize; 2]) -> Vec<HostTensor> {
+    vec![wave(&[n, tq, h, d], 0), wave(&[n, tk, h, d], 5), wave(&[n, tk, h, dv], 11)]
+}
+
+/// As [`heads`] with the mask behind.
+fn masked(mut x: Vec<HostTensor>, mask: &[bool], shape: &[usize]) -> Vec<HostTensor> {
+    x.push(t(mask, shape));
+    x
+}
+
+/// One query `1` and keys `0, ln 3`, which get a quarter and three quarters of its attention; values 4 and 8.
+fn quarters() -> Vec<HostTensor> {
+    let ln3 = 3.0f32.ln();
+    vec![t(&[1.0f32], [1, 1, 1, 1]), t(&[0.0f32, ln3], [1, 2, 1, 1]), t(&[4.0f32, 8.0], [1, 2, 1, 1])]
+}
+
+/// Half floats of which every step is exact: equal scores, values 2 and 4.
+fn halves() -> Vec<HostTensor> {
+    let h = |v: &[f32], t_: usize| {
+        let v: Vec<f16> = v.iter().map(|v| f16::from_f32(*v)).collect();
+        t(&v, [1, t_, 1, 1])
+    };
+    vec![h(&[0.0], 1), h(&[1.0, 1.0], 2), h(&[2.0, 4.0], 2)]
+}
+
+impl OpDef for Attention {
+    const NAME: &'static str = "attention";
+
+    fn samples() -> Vec<Sample<Self>> {
+        let (ln, nan) = (f32::ln, f32::NAN);
+        let y = |v: &[f32], lse: &[f32]| vec![t(v, [1, v.len(), 1, 1]), t(lse, [1, 1, lse.len()])];
+        let zeros = || vec![t(&[0.0f32; 2], [1, 2, 1, 1]), t(&[1.0f32, 5.0], [1, 2, 1, 1]), quarters().remove(2)];
+        vec![
+            Sample::new(op(1.0, false, false), quarters()).gives(y(&[7.0], &[ln(4.0)])),
+            // the scale, and what each of two queries sees
+            Sample::new(op(2.0, false, false), quarters()).gives(y(&[7.6], &[ln(10.0)])),
+            Sample::new(op(1.0, true, false), zeros()).gives(y(&[4.0, 6.0], &[0.0, ln(2.0)])).grad_of(&[0, 2]),
+            Sample::new(op(1.0, false, false), masked(zeros(), &[false, true], &[2]))
+                .gives(y(&[8.0, 8.0], &[0.0, 0.0]))
+                .grad_of(&[2]),
+            Sample::new(op(1.0, false, false), masked(zeros(), &[false, false, true, true], &[2, 2]))
+                .gives(y(&[nan, 6.0], &[nan, ln(2.0)]))
+                .no_grad("NaN"),
+            // joined, with several images and heads
+            Sample::new(op(0.6, false, true), vec![wave(&[2, 3, 3, 2, 2], 0)]),
+            Sample::new(op(0.6, true, true), vec![wave(&[1, 5, 3, 1, 3], 4)]),
+            Sample::new(
+                op(0.6, false, true),
+                masked(vec![wave(&[2, 2, 3, 2, 2], 3)], &[true, true, false, true], &[2, 1, 1, 2]),
+            ),
+            Sample::new(op(0.7, false, false), heads([2, 2], [3, 4], [2, 3])),
+            Sample::new(op(0.7, true, false), heads([1, 2], [4, 3], [3, 2])),
+            Sample::new(op(0.7, true, false), heads([1, 1], [2, 4], [3, 2])),
+            Sample::new(op(-0.7, true, false), masked(heads([1, 2], [3, 3], [2, 2]), &[true, false, true], &[3, 1]))
+                .no_grad("the second query sees nothing"),
+            // more than a tile, and no whole vectors
+            Sample::new(op(0.3, true, false), heads([1, 2], [70, 75], [9, 17])).no_grad("the smaller ones check it"),
+            Sample::new(op(0.3, false, true), vec![wave(&[2, 37, 3, 1, 5], 0)]).no_grad("the smaller ones check it"),
+            Sample::new(op(1.0, false, false), halves())
+                .gives(vec![t(&[f16::from_f32(3.0)], [1, 1, 1, 1]), t(&[ln(2.0)], [1, 1, 1])])
+                .grad_of(&[2]),
+            // no key, no number, no query
+            Sample::new(op(1.0, false, false), heads([1, 1], [2, 0], [1, 1]))
+                .gives(y(&[0.0; 2], &[-f32::INFINITY; 2]))
+                .no_grad("no key"),
+            Sample::new(op(1.0, false, false), heads([1, 1], [2, 3], [0, 1])).grad_of(&[2]),
+            Sample::new(op(1.0, false, false), heads([1, 1], [0, 3], [2, 1])).no_grad("empty"),
+            Sample::new(op(1.0, false, false), heads([1, 1], [2, 3], [2, 1])[..2].to_vec()).fails(ErrorKind::Arity),
+            Sample::new(op(1.0, false, true), heads([1, 1], [2, 3], [2, 1])).fails(ErrorKind::Arity),
+            Sample::new(op(f64::NAN, false, false), quarters()).fails(ErrorKind::Value),
+            Sample::new(op(1.0, false, false), vec![wave(&[2], 0); 3]).fails(ErrorKind::Axis),
+            Sample::new(op(1.0, false, true), vec![wave(&[1, 2, 2, 1, 1], 0)]).fails(ErrorKind::Shape),
+            Sample::new(
+                op(1.0, false, false),
+                vec![wave(&[1, 2, 1, 2], 0), wave(&[1, 2, 1, 1], 0), wave(&[1, 2, 1, 1], 0)],
+            )
+            .fails(ErrorKind::Shape),
+            Sample::new(op(1.0, false, false), masked(zeros(), &[true; 3], &[3])).fails(ErrorKind::Shape),
+            Sample::new(op(1.0, false, false), masked(zeros(), &[true; 2], &[1, 1, 1, 1, 2])).fails(ErrorKind::Shape),
+            Sample::new(op(1.0, false, false), [zeros(), vec![wave(&[2], 0)]].concat()).fails(ErrorKind::DType),
+            Sample::new(op(1.0, false, true), vec![t(&[1i32; 3], [1, 1, 3, 1, 1])]).fails(ErrorKind::DType),
+        ]
+    }
+}
+
+impl OpDef for AttentionGrad {
+    const NAME: &'static str = "attention_grad";
+
+    fn samples() -> Vec<Sample<Self>> {
+        let grad = |scale, causal, joined| AttentionGrad { of: op(scale, causal, joined) };
+        // any `lse` has gradients; those of the forward op are about logarithms of the number of keys
+        let with = |x: Vec<HostTensor>| {
+            let (q, v) = (x[0].shape().clone(), x[x.len().min(3) - 1].shape().clone());
+            let (h, dv) = (q[q.rank() - 2], v[v.rank() - 1]);
+            let mut lse = wave(&[q[0], h, q[1]], 2).to_f64_vec();
+            lse.iter_mut().for_each(|l| *l += 0.5 + (x[x.len().min(2) - 1].shape()[1] as f64).ln_1p());
+            let lse = HostTensor::from_f64_slice(&lse, remat_types::DType::F32, [q[0], h, q[1]]).expect("fits");
+            [vec![lse, wave(&[q[0], q[1], h, dv], 9)], x].concat()
+        };
+        let exact = |lse: f32, dy: HostTensor, x: Vec<HostTensor>| [vec![t(&[lse], [1, 1, 1]), dy], x].concat();
+        let ln3 = 3.0f32.ln();
+        let of = |v: &[f32]| t(v, [1, v.len(), 1, 1]);
+        let half = |v: &[f32]| {
+            let v: Vec<f16> = v.iter().map(|v| f16::from_f32(*v)).collect();
+            t(&v, [1, v.len(), 1, 1])
+        };
+        vec![
+            Sample::new(grad(1.0, false, false), exact(4.0f32.ln(), of(&[1.0]), quarters())).gives(vec![
+                of(&[0.75 * ln3]),
+                of(&[-0.75, 0.75]),
+                of(&[0.25, 0.75]),
+            ]),
+            Sample::new(grad(2.0, false, false), exact(10.0f32.ln(), of(&[1.0]), quarters())).gives(vec![
+                of(&[0.72 * ln3]),
+                of(&[-0.72, 0.72]),
+                of(&[0.1, 0.9]),
+            ]),
+            Sample::new(grad(1.0, false, false), exact(2.0f32.ln(), half(&[1.0]), halves()))
+                .gives(vec![half(&[0.0]), half(&[0.0, 0.0]), half(&[0.5, 0.5])])
+                .no_grad("f16"),
+            Sample::new(grad(0.6, false, true), with(vec![wave(&[2, 3, 3, 2, 2], 0)])),
+            Sample::new(grad(0.6, true, true), with(vec![wave(&[1, 4, 3, 1, 3], 4)])),
+            Sample::new(
+                grad(0.6, false, true),
+                with(vec![wave(&[2, 2, 3, 2, 2], 3)])
+                    .into_iter()
+                    .chain([t(&[true, true, false, true], [2, 1, 1, 2])])
+                    .collect(),
+            ),
+            Sample::new(grad(0.7, false, false), with(heads([1, 2], [3, 4], [2, 3]))),
+            Sample::new(grad(0.7, true, false), with(heads([1, 1], [4, 3], [3, 2]))),
+            Sample::new(grad(0.7, true, false), with(heads([1, 1], [2, 4], [3, 2]))),
+            Sample::new(grad(0.3, true, false), with(heads([1, 2], [70, 75], [9, 17])))
+                .no_grad("the smaller ones check it"),
+            Sample::new(grad(0.3, false, true), with(vec![wave(&[2, 37, 3, 1, 5], 0)]))
+                .no_grad("the smaller ones check it"),
+            Sample::new(grad(1.0, false, false), with(heads([1, 1], [2, 0], [1, 1]))).no_grad("empty"),
+            Sample::new(grad(1.0, false, false), with(heads([1, 1], [0, 2], [1, 1])))
+                .gives(vec![t::<f32>(&[], [1, 0, 1, 1]), of(&[0.0; 2]), of(&[0.0; 2])])
+                .no_grad("empty"),
+            Sample::new(grad(1.0, false, false), quarters()[..1].to_vec()).fails(ErrorKind::Arity),
+            Sample::new(grad(1.0, false, false), exact(0.0, of(&[1.0, 2.0]), quarters())).fails(ErrorKind::Shape),
+            Sample::new(grad(1.0, false, false), exact(0.0, t(&[1.0f64], [1, 1, 1, 1]), quarters()))
+                .fails(ErrorKind::DType),
+            Sample::new(grad(1.0, false, false), [vec![of(&[1.0]), of(&[1.0])], quarters()].concat())
+                .fails(ErrorKind::Shape),
+        ]
+    }
+}
