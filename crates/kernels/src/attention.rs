@@ -1,6 +1,6 @@
 //! Attention: `y = softmax(scale q k^T) v` for each image and head, and its gradients, without the matrix of scores.
 //!
-//! Work goes in tiles of [`QUERIES`] queries and all keys that they see. A tile lies in the workspace of a thread,
+//! Work goes in tiles of `QUERIES` queries and all keys that they see. A tile lies in the workspace of a thread,
 //! *transposed*: a row a key, a column a query. So each product of a tile reads one operand where it is and one small
 //! operand that is packed for the tile, or one that is packed once for all queries of a head; and the maximum and the
 //! sums of a softmax run down the columns, whole vectors at a time.
@@ -135,7 +135,7 @@ impl Attention {
     }
 }
 
-/// Bytes of workspace for [`forward`]: per thread about as many as `v` of one head has, and [`QUERIES`] numbers a key.
+/// Bytes of workspace for [`forward`]: per thread about as many as `v` of one head has, and 32 numbers a key.
 #[must_use]
 pub fn forward_workspace_bytes<T: FloatElement<Real: GemmElement>>(a: &Attention, threads: usize) -> usize {
     let lane: usize = forward::lens::<T>(a).iter().sum();
