@@ -82,6 +82,18 @@ pub(crate) fn prefetch<T>(p: *const T) {
     let _ = p;
 }
 
+/// Asks for the cache line of `p`, which may be any address, in the cache behind the first one.
+#[inline(always)]
+pub(crate) fn prefetch_ahead<T>(p: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, and every processor of this architecture has it.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// A vector of floats.
 ///
 /// # Safety

@@ -10,6 +10,7 @@ use super::kernel::{MAX_COLUMNS, Tile};
 use super::{Blocked, Operands};
 use crate::gemm::aligned;
 use crate::pool::{Pool, part_range};
+use crate::simd::prefetch_ahead;
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
@@ -308,8 +309,11 @@ impl Run<'_> {
                 add,
                 clamp: if ends { o.clamp } else { None },
             };
+            let steps = blocks * g.r * g.s * lanes * vectors * s.lanes;
+            // the next chunk follows this one, as the next panel follows the last chunk
+            let next = Ahead { w: w.wrapping_add(steps), len: steps };
             // SAFETY: as above; every column's offsets are in the slices.
-            unsafe { columns(tiles, &mut tile, x_at.len()) }
+            unsafe { columns(tiles, &mut tile, x_at.len(), next) }
             from += blocks;
         }
     }
@@ -352,15 +356,27 @@ impl Run<'_> {
     }
 }
 
+/// Weights that are needed next. They are asked for while tiles are computed: in a network they come from memory.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    /// May lie beyond all weights.
+    pub w: *const f32,
+    pub len: usize,
+}
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
 /// The tile at each of `count` columns, as tall as the table's tallest and as even as can be.
 ///
 /// # Safety
 /// The contract of `TileFn` for all columns.
-pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, count: usize) {
+pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, count: usize, next: Ahead) {
     let parts = count.div_ceil(tiles.len().min(MAX_COLUMNS));
     let (x_at, y_at) = (tile.x_at, tile.y_at);
     for i in 0..parts {
         let range = part_range(count, parts, i);
+        part_range(next.len / LINE, parts, i).for_each(|line| prefetch_ahead(next.w.wrapping_add(line * LINE)));
         // SAFETY: the range lies within the columns; no range is longer than the tallest tile.
         unsafe {
             (tile.x_at, tile.y_at) = (x_at.add(range.start), y_at.add(range.start));

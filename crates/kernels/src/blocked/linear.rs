@@ -2,7 +2,7 @@
 
 use remat_types::{Error, ErrorKind, Result};
 
-use super::dense::{CHUNK_BYTES, columns, panel, panels};
+use super::dense::{Ahead, CHUNK_BYTES, columns, panel, panels};
 use super::kernel::{Kernels, Tile};
 use super::{Operands, Start, check_block};
 use crate::gemm::aligned;
@@ -161,7 +161,10 @@ impl Linear {
                         add: if o.add.is_null() { o.add } else { o.add.add(first) },
                         clamp: if from + steps == self.k { o.clamp } else { None },
                     };
-                    columns(kernels.tiles[vectors - 1], &mut tile, x_at.len());
+                    // the same steps of the next panel, which is as wide or wider; behind the last one there is nothing, or less
+                    let (width, w) = (vectors * self.block, tile.w);
+                    let next = Ahead { w: w.wrapping_add(width * self.k), len: steps * width };
+                    columns(kernels.tiles[vectors - 1], &mut tile, x_at.len(), next);
                 }
             }
         }

@@ -21,7 +21,7 @@
 use std::ops::Range;
 
 use super::Operands;
-use super::dense::{columns, panel, panels};
+use super::dense::{Ahead, columns, panel, panels};
 use super::kernel::{Kernels, Tile};
 use crate::conv::Conv2d;
 use crate::float::Disjoint;
@@ -353,8 +353,10 @@ impl Run<'_> {
                 add: std::ptr::null(),
                 clamp: None,
             };
+            // weights are asked for as they are transformed
+            let next = Ahead { w: std::ptr::null(), len: 0 };
             // SAFETY: as the caller says; every tile's offsets are in the slices.
-            unsafe { columns(tiles, &mut tile, at[0].len()) }
+            unsafe { columns(tiles, &mut tile, at[0].len(), next) }
         }
     }
 }
