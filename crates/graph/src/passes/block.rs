@@ -31,8 +31,9 @@ pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     Ok(b.patch)
 }
 
-/// Rows of a product from which packed weights pay: one or two read the weight as it lies.
-const MIN_ROWS: usize = 4;
+/// Rows of a product for which packed weights pay: one or two read the weight as it lies; for many, packing at each run costs
+/// little, and the plain product's tiles are faster.
+const ROWS: std::ops::RangeInclusive<usize> = 4..=32;
 /// Multiply-adds of a product below which it is left alone.
 const MIN_MULS: usize = 1 << 12;
 
@@ -143,8 +144,8 @@ impl Block<'_> {
         let Some(w) = self.matrix(n.x[1])? else { return Ok(()) };
         let (k, columns) = (w.shape()[0], w.shape()[1]);
         let rows = y.elems() / columns.max(1);
-        let large = rows >= MIN_ROWS && rows.saturating_mul(k).saturating_mul(columns) >= MIN_MULS;
-        if w.dtype() != DType::F32 || !large || x.rank() < 2 {
+        let pays = ROWS.contains(&rows) && rows.saturating_mul(k).saturating_mul(columns) >= MIN_MULS;
+        if w.dtype() != DType::F32 || !pays || x.rank() < 2 {
             return Ok(());
         }
         let pack = PackLinear { block: lanes() };

@@ -136,6 +136,9 @@ fn linear_layers_take_what_follows_them() {
     let found: Vec<&str> = g.nodes().iter().map(|n| n.op.label()).collect();
     assert_eq!(found, ["linear_packed", "gelu", "linear_packed", "matmul"], "one row reads its weight as it lies");
     let m = Make::new();
+    let many = m.op(MatMul {}, &[m.input(DType::F32, &[3, 11, 30]), m.weight(&[30, 48])]);
+    assert_eq!(labels(&m.graph(&[many])), ["matmul"], "33 rows are worth packing the weight each time");
+    let m = Make::new();
     let x = m.input(DType::F32, &[9, 30]);
     let y = m.bin(BinaryFn::Add, m.op(MatMul {}, &[x, m.weight(&[30, 48])]), m.weight(&[48]));
     let y = m.bin(BinaryFn::Add, y, m.input(DType::F32, &[9, 48]));
