@@ -8,6 +8,7 @@
 //! `unsafe` is allowed here; each block says which facts make it sound.
 pub mod attention;
 pub mod blocked;
+mod cache;
 pub mod conv;
 pub mod copy;
 pub mod float;

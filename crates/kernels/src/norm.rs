@@ -9,7 +9,7 @@
 //! mean loses nothing.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, moments3, sum, widest};
+use crate::float::{Disjoint, FloatElement, Real, moments3, sum, wide};
 use crate::pool::Pool;
 use remat_types::Element;
 
@@ -99,7 +99,7 @@ fn over_channels(pool: &Pool, d: BatchDims, f: impl Fn(std::ops::Range<usize>) +
         let (mut start, end) = (part * size, ((part + 1) * size).min(d.c));
         while start < end {
             let stop = if d.s == 1 { (start + COLUMNS).min(end) } else { start + 1 };
-            widest(
+            wide(
                 #[inline(always)]
                 || f(start..stop),
             );
@@ -368,7 +368,7 @@ pub fn layer_norm<T: FloatElement>(pool: &Pool, s: usize, eps: f64, x: &[T], sca
     let rows_per_chunk = (GRAIN_ELEMS / s.max(1)).max(1);
     pool.chunks_mut(y, (rows_per_chunk * s).max(1), |chunk, y| {
         let x = &x[chunk * rows_per_chunk * s..][..y.len()];
-        widest(
+        wide(
             #[inline(always)]
             || {
                 for (x, y) in x.chunks_exact(s).zip(y.chunks_exact_mut(s)) {
@@ -427,7 +427,7 @@ pub fn layer_norm_grad<T: FloatElement>(
         let (x, dy) = (&x[range.start * s..range.end * s], &dy[range.start * s..range.end * s]);
         partial.fill(T::Real::ZERO);
         let (dscale, dbias) = partial.split_at_mut(s);
-        widest(
+        wide(
             #[inline(always)]
             || {
                 for ((x, dy), dx) in x.chunks_exact(s).zip(dy.chunks_exact(s)).zip(dx.chunks_exact_mut(s)) {

@@ -33,21 +33,27 @@ type Block2<'f, T, U> = dyn Fn(&[T], &[T], &mut [U]) + Sync + 'f;
 /// The loop of a unary scalar function; to be wrapped in a [`Map1`].
 #[inline(always)]
 pub fn each1<T: Copy, U>(x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
-    widest(move || {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = f(x);
-        }
-    });
+    widest(
+        #[inline(always)]
+        move || {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = f(x);
+            }
+        },
+    );
 }
 
 /// The loop of a binary scalar function; to be wrapped in a [`Map2`].
 #[inline(always)]
 pub fn each2<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) -> U) {
-    widest(move || {
-        for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
-            *y = f(a, b);
-        }
-    });
+    widest(
+        #[inline(always)]
+        move || {
+            for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+                *y = f(a, b);
+            }
+        },
+    );
 }
 
 /// Where the elements of an operand are.

@@ -18,7 +18,7 @@ use bytemuck::Pod;
 use remat_types::SmallVec;
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
-use crate::float::widest;
+use crate::float::wide;
 use crate::pool::Pool;
 
 /// Elements of one block of a run.
@@ -166,9 +166,9 @@ fn runs<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
         let (from, to) = (part * len, ((part + 1) * len).min(pieces));
         let mut total = r.total();
         if outer == 1 {
-            widest(|| fold_run(r, &x[at + from..at + to], p, &mut total));
+            wide(|| fold_run(r, &x[at + from..at + to], p, &mut total));
         } else {
-            widest(|| {
+            wide(|| {
                 for i in from..to {
                     let at = at + offset(&plan.reduced, i);
                     fold_run(r, &x[at..at + run], p, &mut total);
@@ -246,8 +246,8 @@ fn columns<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
     let many = y.len() / width >= 4;
     chunks(pool, parallel && many, y, width, |i, y| {
         let base = offset(&plan.kept, i);
-        let wide = width >= 4 * COLUMNS;
-        chunks(pool, parallel && wide, y, COLUMNS, |j, y| {
+        let is_wide = width >= 4 * COLUMNS;
+        chunks(pool, parallel && is_wide, y, COLUMNS, |j, y| {
             let (at, w) = (base + j * COLUMNS, y.len());
             // rows without gaps are folded several at a time where they are short, as one long row
             let adjacent = matches!(plan.reduced[..], [(_, stride)] if stride == w);
@@ -258,7 +258,7 @@ fn columns<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
             let parts = rows.div_ceil(len);
             let fold = |part: usize, totals: &mut [R::Total]| {
                 let to = ((part + 1) * len).min(rows);
-                widest(|| fold_rows(r, x, |row| at + offset(&plan.reduced, row), part * len..to, p, totals));
+                wide(|| fold_rows(r, x, |row| at + offset(&plan.reduced, row), part * len..to, p, totals));
             };
             if parts == 1 {
                 let mut totals = [r.total(); COLUMNS];

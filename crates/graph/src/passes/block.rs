@@ -144,8 +144,16 @@ impl Block<'_> {
         let Some(w) = self.matrix(n.x[1])? else { return Ok(()) };
         let (k, columns) = (w.shape()[0], w.shape()[1]);
         let rows = y.elems() / columns.max(1);
-        let pays = ROWS.contains(&rows) && rows.saturating_mul(k).saturating_mul(columns) >= MIN_MULS;
-        if w.dtype() != DType::F32 || !pays || x.rank() < 2 {
+        if w.dtype() != DType::F32 || rows.saturating_mul(k).saturating_mul(columns) < MIN_MULS || x.rank() < 2 {
+            return Ok(());
+        }
+        if !ROWS.contains(&rows) {
+            // a weight that is seen transposed is turned once, here, not each time that the product packs it
+            if rows > *ROWS.end() && constant(g, n.x[1]).is_none() {
+                let w = self.patch.constant(w);
+                let y = self.patch.node(n.op.clone(), &[PatchValue::Old(n.x[0]), w], Some(id));
+                self.patch.replace(n.y[0], y);
+            }
             return Ok(());
         }
         let pack = PackLinear { block: lanes() };

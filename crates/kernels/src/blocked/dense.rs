@@ -8,16 +8,21 @@
 
 use super::kernel::{MAX_COLUMNS, Tile};
 use super::{Blocked, Operands};
+use crate::cache::l2_bytes;
 use crate::gemm::aligned;
 use crate::pool::{Pool, part_range};
 use crate::simd::prefetch_ahead;
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
-/// Bytes of the rows that a task reads: they stay in an L2 cache of 512 KiB or more.
-const STRIP_BYTES: usize = 160 << 10;
 /// Alignment of a lane's workspace: a cache line.
 const ALIGN_BYTES: usize = 64;
+
+/// Bytes of the rows that a task reads: they stay in the L2 cache, beside weights and sums that stream by.
+fn strip_bytes() -> usize {
+    l2_bytes() / 16 * 5
+}
+
 /// What copying an element costs, in multiply-adds of one vector.
 const COPY_COST: usize = 1;
 /// What a task costs to begin, in multiply-adds of one vector.
@@ -105,7 +110,7 @@ pub(super) fn pack(b: &Blocked, weight: &[f32], packed: &mut [f32]) {
     }
 }
 
-/// How the output is cut: a pure function of the geometry and the number of threads.
+/// How the output is cut: a pure function of the geometry, the number of threads and the machine.
 struct Plan {
     /// Images of a task, or parts of an image: one of them is 1.
     images: usize,
@@ -129,9 +134,10 @@ impl Plan {
         let copies = b.planar || g.pad != [0, 0];
         let row = if copies { (g.ow - 1) * g.stride[1] + reach(g.s, g.dilation[1]) } else { g.w };
         let row_bytes = row * s.blocks * s.width * size_of::<f32>();
-        let fits = |parts: &usize| rows(g.oh.div_ceil(*parts)) * row_bytes <= STRIP_BYTES;
+        let strip_bytes = strip_bytes();
+        let fits = |parts: &usize| rows(g.oh.div_ceil(*parts)) * row_bytes <= strip_bytes;
         let fewest = (1..g.oh).find(fits).unwrap_or(g.oh);
-        let images = if fewest > 1 { 1 } else { (STRIP_BYTES / (rows(g.oh) * row_bytes)).clamp(1, g.n.max(1)) };
+        let images = if fewest > 1 { 1 } else { (strip_bytes / (rows(g.oh) * row_bytes)).clamp(1, g.n.max(1)) };
         let all_panels = panels(s.outputs);
         // the cut whose slowest thread is done first; of equals the coarsest
         let cost = |(images, parts, panel_parts): (usize, usize, usize)| {

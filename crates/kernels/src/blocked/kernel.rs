@@ -1,7 +1,7 @@
 //! Micro-kernels on packed weights, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::simd::{Isa, Simd, Wide};
+use crate::simd::{Isa, Simd, Wide, prefetch};
 
 /// Columns of the tallest tile of any table.
 pub(super) const MAX_COLUMNS: usize = 12;
@@ -176,6 +176,17 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
                 for c in 0..t.counts[2] {
                     let from = a * t.strides[0] + b * t.strides[1] + c * t.strides[2];
                     let (mut q, end) = (from, from + t.run);
+                    let next = if c + 1 < t.counts[2] {
+                        from + t.strides[2]
+                    } else if b + 1 < t.counts[1] {
+                        a * t.strides[0] + (b + 1) * t.strides[1]
+                    } else {
+                        (a + 1) * t.strides[0]
+                    };
+                    // all columns come to new cache lines at once, and each where no processor looks ahead
+                    for x in &x {
+                        prefetch(x.wrapping_add(next));
+                    }
                     while q + V::UNROLLED <= end {
                         for u in 0..V::UNROLLED {
                             step(&x, q + u, w.add(u * NV * V::LANES), &mut acc);

@@ -1,7 +1,7 @@
 //! The blocked product: C cut into tasks, each task packing its blocks of A and B and running micro-kernels over them.
 //!
-//! A task owns a rectangle of C and all of `k`, so tasks share nothing and no sum crosses threads. `k` is walked in fixed
-//! steps of [`KC`]; the rectangle's place and size do not change the order of an element's additions. So the bits of C
+//! A task owns a rectangle of C and all of `k`, so tasks share nothing and no sum crosses threads. `k` is walked in equal
+//! steps; the rectangle's place and size do not change the order of an element's additions. So the bits of C
 //! depend on the sizes and the instruction set only, while the rectangles may follow the thread count.
 //!
 //! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
@@ -13,14 +13,12 @@ use super::{Corner, GemmElement, View, kernel};
 use crate::pool::{Pool, part_range};
 use std::ops::Range;
 
-/// Depth of a packed block: a B panel of 16 f32 columns takes 16 KiB, half of a small L1 cache.
-pub(super) const KC: usize = 256;
 /// Bytes of a packed block of A: together with the streams of B and C it stays in a 512 KiB L2 cache.
 const A_BLOCK_BYTES: usize = 160 << 10;
 /// Bytes of a packed block of B: streamed from the last-level cache, and the bulk of a lane's workspace.
 const B_BLOCK_BYTES: usize = 1 << 20;
-/// Multiply-adds below which a second thread costs more than it brings (a wake-up of 50 us is about 2 million).
-const TASK_MIN_MULS: usize = 1 << 17;
+/// Multiply-adds below which a second thread costs more than it brings.
+const TASK_MIN_MULS: usize = 1 << 19;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
 const TASKS_PER_THREAD: usize = 3;
 /// Fewest rows or columns of a task when there is one for each thread: each packs its A and B for itself.
@@ -37,6 +35,8 @@ pub(super) struct Plan {
     m: usize,
     n: usize,
     k: usize,
+    /// Steps of `k` in a block.
+    kc: usize,
     /// Number of tasks along m and n.
     grid: [usize; 2],
     /// Most rows and columns of a packed block.
@@ -52,14 +52,16 @@ impl Plan {
         let (mr, nr) = (kernels.mr(), kernels.nr());
         let size = size_of::<T>();
         let grid = grid(m, n, k, mr, nr, threads);
-        let kc = k.min(KC);
+        // equal blocks: a short one would read and write C for little
+        let kc = k.div_ceil(k.div_ceil(kernels.depth).max(1));
         // The largest task: ranges of rows differ by one, ranges of columns by one panel.
         let task_m = m.div_ceil(grid[0]);
         let task_n = n.div_ceil(nr).div_ceil(grid[1]) * nr;
-        let mc = (A_BLOCK_BYTES / (KC * size) / mr * mr).min(task_m);
-        let nc = (B_BLOCK_BYTES / (KC * size) / nr * nr).min(task_n);
+        let mc = (A_BLOCK_BYTES / (kernels.depth * size) / mr * mr).min(task_m);
+        let nc = (B_BLOCK_BYTES / (kernels.depth * size) / nr * nr).min(task_n);
         let line = ALIGN_BYTES / size;
-        Plan { m, n, k, grid, mc, nc, a_len: (mc * kc).next_multiple_of(line), b_len: (nc * kc).next_multiple_of(line) }
+        let [a_len, b_len] = [mc * kc, nc * kc].map(|len| len.next_multiple_of(line));
+        Plan { m, n, k, kc, grid, mc, nc, a_len, b_len }
     }
 
     /// Elements of workspace of one lane; a multiple of a cache line.
@@ -73,12 +75,12 @@ impl Plan {
 }
 
 /// Cuts C into `rows x columns` of tasks: enough for the threads if there is work enough, cutting the longer side first
-/// (a squarer task packs less per product).
+/// (a squarer task packs less per product), and as many for each thread, for no thread to wait while others have one more.
 pub(super) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
     let muls = m.saturating_mul(n).saturating_mul(k);
     let wanted = if threads == 1 { 1 } else { (muls / TASK_MIN_MULS).clamp(1, threads * TASKS_PER_THREAD) };
     let most = [m.div_ceil(mr), n.div_ceil(nr)];
-    let mut grid = [1, 1];
+    let (mut grid, mut even) = ([1, 1], [1, 1]);
     while grid[0] * grid[1] < wanted {
         let side = [m / grid[0], n / grid[1]];
         let axis = usize::from(side[1] >= side[0]);
@@ -88,8 +90,12 @@ pub(super) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: 
             break;
         }
         grid[axis] += 1;
+        let tasks = grid[0] * grid[1];
+        if tasks < threads || tasks.is_multiple_of(threads) {
+            even = grid;
+        }
     }
-    grid
+    even
 }
 
 /// The rows and columns of a task; neighbouring tasks share columns of B.
@@ -153,8 +159,8 @@ impl<T: GemmElement> Task<'_, T> {
         }
         for j in (0..n).step_by(plan.nc) {
             let nc = plan.nc.min(n - j);
-            for p in (0..plan.k).step_by(KC) {
-                let kc = KC.min(plan.k - p);
+            for p in (0..plan.k).step_by(plan.kc) {
+                let kc = plan.kc.min(plan.k - p);
                 // SAFETY: the block is within the rectangle and `k`.
                 unsafe { pack_b(b.shifted(p, j), kc, nc, self.kernels.nr(), self.kernels.lanes, b_block) };
                 for i in (0..m).step_by(plan.mc) {
@@ -171,11 +177,11 @@ impl<T: GemmElement> Task<'_, T> {
 
     /// True if the rectangle's operands need no packing: small, in order one way, rows of B in whole vectors.
     fn is_small(&self, a: View<T>, b: View<T>, m: usize, n: usize) -> bool {
-        let k = self.plan.k;
+        let (k, plan) = (self.plan.k, self.plan);
         let reach = |rows: usize, view: View<T>| rows.saturating_mul(view.row_stride.unsigned_abs());
         let in_order = a.col_stride == 1 && reach(m, a) <= IN_PLACE_ELEMS
             || a.row_stride == 1 && k.saturating_mul(a.col_stride.unsigned_abs()) <= IN_PLACE_ELEMS;
-        k <= KC
+        k <= plan.kc
             && n.is_multiple_of(self.kernels.lanes)
             && (b.col_stride, b.row_stride > 0) == (1, true)
             && reach(k, b) <= IN_PLACE_ELEMS

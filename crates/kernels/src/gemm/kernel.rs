@@ -54,6 +54,9 @@ pub(crate) type Dot<T, B> = unsafe fn(k: usize, x: *const T, b: *const B) -> T;
 pub struct Kernels<T: 'static> {
     /// Elements in a vector.
     pub(crate) lanes: usize,
+    /// Most steps of `k` of a packed block: a panel of B then stays in the L1 cache, or, with vectors of 64 bytes, comes from
+    /// the next one fast enough, and C is read and written less often.
+    pub(crate) depth: usize,
     /// `tiles[mr - 1][nv - 1]` makes a tile of `mr` rows and `nv * lanes` columns.
     pub(crate) tiles: &'static [[Tile<T>; 2]],
     /// The same tiles of an A that is not packed.
@@ -356,11 +359,15 @@ macro_rules! tiles {
 }
 pub(super) use tiles;
 
+/// Depth of a packed block: a B panel of 16 f32 columns takes 16 KiB, half of a small L1 cache.
+pub(super) const KC: usize = 256;
+
 /// A table of kernels: the module, the vector type, and the row counts.
 macro_rules! table {
     ($module:ident, $vector:ty, [$($mr:literal)*]) => {
         &Kernels {
             lanes: <$vector as MulAdd>::LANES,
+            depth: const { if size_of::<$vector>() < 64 { KC } else { 3 * KC / 2 } },
             tiles: tiles!($module, $vector, [$($mr)*]),
             tiles_in_place: &[
                 $([$module::tile_in_place::<$vector, $mr, 1>, $module::tile_in_place::<$vector, $mr, 2>]),*

@@ -4,7 +4,7 @@ use bytemuck::Pod;
 
 use super::{COLUMNS, LANES};
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, chunks};
-use crate::float::widest;
+use crate::float::wide;
 use crate::pool::Pool;
 
 /// Which element is looked for.
@@ -55,7 +55,7 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
         let rows = (PART_ELEMS / n).max(1);
         chunks(pool, parallel, y, rows, |part, y| {
             for (x, y) in x[part * rows * n..].chunks_exact(n).zip(y) {
-                let best = widest(|| extreme_of(x, &beats));
+                let best = wide(|| extreme_of(x, &beats));
                 let is_best = |v: &T| *v == best || (is_nan(*v) && is_nan(best));
                 *y = x.iter().position(is_best).unwrap_or(0) as i64;
             }

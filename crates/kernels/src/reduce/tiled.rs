@@ -9,7 +9,7 @@ use remat_types::SmallVec;
 
 use super::{BLOCK, COLUMNS, MAX_PARTS, PART_TOTALS, Plan, ROWS, Reducer, count, finish, fold_rows, fold_run};
 use super::{offset, params, part_len};
-use crate::float::widest;
+use crate::float::wide;
 use crate::pool::{Pool, part_range};
 
 /// Most elements that are asked for at once.
@@ -100,7 +100,7 @@ fn runs<T: Pod, U: Copy, R: Reducer<T, U>>(r: R, plan: &Plan, maker: &mut impl T
             let mut add = |from: usize, elems: usize| {
                 for piece in (0..elems).step_by(PIECE) {
                     let data = maker.tile(from + piece, PIECE.min(elems - piece), 1, 0);
-                    widest(|| fold_run(r, data, p, &mut total));
+                    wide(|| fold_run(r, data, p, &mut total));
                 }
             };
             if outer == 1 {
@@ -132,7 +132,7 @@ where
         for from in of.clone().step_by(ROWS * together) {
             let to = (from + ROWS * together).min(of.end);
             let data = maker.tile(from * width + first, w, to - from, width);
-            widest(|| fold_rows(r, data, |row| (row - from) * w, from..to, p, totals));
+            wide(|| fold_rows(r, data, |row| (row - from) * w, from..to, p, totals));
         }
     };
     let mut totals = [r.total(); PART_TOTALS];
