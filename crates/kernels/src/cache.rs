@@ -47,7 +47,8 @@ mod tests {
     fn the_size_is_what_the_system_reports() {
         let read = |name: &str| std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/{name}"));
         let l2 = (0..8).find(|i| {
-            let is = |file: &str, what: &[&str]| read(&format!("index{i}/{file}")).is_ok_and(|s| what.contains(&s.trim()));
+            let is =
+                |file: &str, what: &[&str]| read(&format!("index{i}/{file}")).is_ok_and(|s| what.contains(&s.trim()));
             is("level", &["2"]) && is("type", &["Unified", "Data"])
         });
         // a system without this directory has nothing to compare with
