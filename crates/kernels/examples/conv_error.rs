@@ -10,6 +10,9 @@ use remat_kernels::blocked::{Blocked, Start, from_blocked, lanes, to_blocked};
 use remat_kernels::conv::{self, Conv2d};
 use remat_kernels::pool::Pool;
 
+#[path = "support/table.rs"]
+mod table;
+
 const MARKS: [&str; 2] = ["<!-- conv-error-table -->", "<!-- /conv-error-table -->"];
 /// Channels in and out, and places of a side.
 const SHAPES: [[usize; 3]; 5] = [[16, 16, 56], [64, 64, 56], [128, 128, 28], [256, 256, 14], [512, 512, 7]];
@@ -63,13 +66,6 @@ fn main() -> ExitCode {
         table += &format!("| {c} | {side}x{side} | {:.1e} | {:.1e} | {:.1e} | {:.1e} |\n", a[0], a[1], b[0], b[1]);
     }
     println!("{table}");
-    let args: Vec<String> = std::env::args().collect();
-    if let Some(at) = args.iter().position(|a| a == "--write") {
-        let file = args.get(at + 1).expect("--write FILE");
-        let text = std::fs::read_to_string(file).expect("the file is there");
-        let [head, tail] = MARKS.map(|m| text.find(m).expect("the file has the markers"));
-        let text = format!("{}{}\n{table}{}", &text[..head], MARKS[0], &text[tail..]);
-        std::fs::write(file, text).expect("the file can be written");
-    }
+    table::write(MARKS, &table);
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -73,22 +73,22 @@ pub(crate) trait MulAdd: Copy {
 /// Asks for the cache line of `p`, which may be any address.
 #[inline(always)]
 pub(crate) fn prefetch<T>(p: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, and every processor of this architecture has it.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
+    ask::<3, T>(p);
 }
 
 /// Asks for the cache line of `p`, which may be any address, in the cache behind the first one.
 #[inline(always)]
 pub(crate) fn prefetch_ahead<T>(p: *const T) {
+    ask::<2, T>(p);
+}
+
+/// The hints are those of x86-64: 3 for all caches, 2 for those behind the first.
+#[inline(always)]
+fn ask<const HINT: i32, T>(p: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch never faults, and every processor of this architecture has it.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
+        std::arch::x86_64::_mm_prefetch::<HINT>(p.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = p;

@@ -10,6 +10,9 @@ use std::process::ExitCode;
 
 use measure::{ALL, Function, Worst, worst};
 
+#[path = "../support/table.rs"]
+mod table;
+
 const MARKS: [&str; 2] = ["<!-- ulps-table -->", "<!-- /ulps-table -->"];
 const MOST_ULPS: f64 = 2.0;
 
@@ -45,12 +48,6 @@ fn main() -> ExitCode {
         tried = w.tried;
     }
     table += &format!("\n{tried} arguments of each.\n");
-    if let Some(at) = args.iter().position(|a| a == "--write") {
-        let file = args.get(at + 1).expect("--write FILE");
-        let text = std::fs::read_to_string(file).expect("the file is there");
-        let [head, tail] = MARKS.map(|m| text.find(m).expect("the file has the markers"));
-        let text = format!("{}{}\n{table}{}", &text[..head], MARKS[0], &text[tail..]);
-        std::fs::write(file, text).expect("the file can be written");
-    }
+    table::write(MARKS, &table);
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -73,6 +73,12 @@ fn check(g: &Conv2d, block: usize, planar: bool) {
     }
 }
 
+/// What a sum of `terms` products of numbers up to one may err by: three times the largest error seen, and some roundings of
+/// bias and what is added.
+fn error_bound(terms: usize) -> f64 {
+    3e-7 * terms as f64 + 1e-6
+}
+
 /// Against the plain convolution, and equal bits for pools of 1 to 3 threads and both ways to add.
 fn check_one(b: &Blocked) {
     let g = &b.conv;
@@ -80,7 +86,7 @@ fn check_one(b: &Blocked) {
     let want = plain(g, &data.x, &data.weight);
     let clamp = if g.h.is_multiple_of(2) { Some([0.0, 1.5]) } else { None };
     let got = by_blocks(b, 1, &data, clamp, false);
-    let bound = 3e-6 * (g.c / g.groups * g.r * g.s) as f64 + 1e-6;
+    let bound = error_bound(g.c / g.groups * g.r * g.s);
     for (i, (got, want)) in got.iter().zip(&want).enumerate() {
         let want = want + f64::from(data.bias[i / (g.oh * g.ow) % g.k]) + f64::from(data.add[i]);
         let want = clamp.map_or(want, |[low, high]| want.clamp(f64::from(low), f64::from(high)));
@@ -113,7 +119,7 @@ fn check_planar(g: &Conv2d, block: usize) {
         y
     };
     let y = run(1, Taps::Forward, &data.weight);
-    let bound = 3e-6 * (g.c * 9) as f64 + 1e-6;
+    let bound = error_bound(g.c * 9);
     for (i, (y, want)) in y.iter().zip(&want).enumerate() {
         assert!((f64::from(*y) - want).abs() <= bound, "y[{i}] of {w:?} is {y}, not {want}");
     }
@@ -205,7 +211,7 @@ fn winograd_errs_no_more_than_plain_sums() {
         let geom = Conv2d::new([1, c, size, size], [k, c, 3, 3], [1; 2], [1; 2], [1; 2], 1).expect("the sizes fit");
         let sums = Blocked::new(geom, 8, false).expect("blocks of eight");
         let (ours, theirs) = (error(&sums.winograd().expect("3x3 taps")), error(&sums));
-        assert!(ours < 1.1 * theirs, "{c} channels: {ours:e}, and plain sums {theirs:e}");
+        assert!(ours < theirs, "{c} channels: {ours:e}, and plain sums {theirs:e}");
         println!("{c} channels: {ours:e}, and plain sums {theirs:e}");
     }
 }

@@ -286,13 +286,14 @@ fn wide_layers_of_three_by_three_taps_agree_by_winograd() {
         let geom = plain(sizes, 1, pad).geom().expect("the sizes fit");
         let forward = winograd::<f32>(Some(geom)).is_some();
         assert!(forward && winograd::<f32>(geom.back()).is_some() && winograd::<f64>(Some(geom)).is_none());
-        // a tile's error is that of its largest sums, so one of an element is not in proportion to its own
-        check::<f32>(&geom, 2, |v| v as f32, f64::from, 4e-5);
+        // a tile's error is that of its largest sums, so one of an element is not in proportion to its own: three times what was
+        // seen, which is three times that of plain sums
+        check::<f32>(&geom, 2, |v| v as f32, f64::from, 5e-6);
     }
     // a margin wider than what two taps reach has no convolution back
     let wide = plain([1, 1, 16, 16, 20, 20, 3, 3], 1, 3).geom().expect("the sizes fit");
     assert!(wide.back().is_none());
-    check::<f32>(&wide, 1, |v| v as f32, f64::from, 4e-5);
+    check::<f32>(&wide, 1, |v| v as f32, f64::from, 2e-6);
 }
 
 #[test]

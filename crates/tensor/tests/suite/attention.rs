@@ -43,6 +43,9 @@ fn both(y: &Tensor, x: &[Tensor]) -> Result<Vec<Vec<f64>>> {
     Ok(all)
 }
 
+/// In f64 both ways differ in the order of sums alone: four times the largest difference seen.
+const SAME: f64 = 1.5e-14;
+
 #[track_caller]
 fn close(got: &[Vec<f64>], want: &[Vec<f64>], tolerance: f64) {
     assert_eq!(got.len(), want.len());
@@ -73,7 +76,7 @@ fn it_is_what_its_parts_give() -> Result<()> {
             for mask in [None].into_iter().chain(masks.iter().map(Some)) {
                 let attend = Attend { causal, mask, scale: mask.map(|_| 0.3) };
                 let (got, want) = (x[0].attention(&x[1], &x[2], attend)?, composed(&x[0], &x[1], &x[2], attend)?);
-                close(&both(&got, &x)?, &both(&want, &x)?, 1e-12);
+                close(&both(&got, &x)?, &both(&want, &x)?, SAME);
             }
         }
     }
@@ -88,13 +91,13 @@ fn any_strides_and_a_tensor_of_all_three() -> Result<()> {
     for attend in [Attend::default(), Attend::CAUSAL] {
         let x = std::slice::from_ref(&whole);
         let want = both(&composed(&q, &k, &v, attend)?, x)?;
-        close(&both(&whole.self_attention(attend)?, x)?, &want, 1e-12);
-        close(&both(&q.attention(&k, &v, attend)?, x)?, &want, 1e-12);
+        close(&both(&whole.self_attention(attend)?, x)?, &want, SAME);
+        close(&both(&q.attention(&k, &v, attend)?, x)?, &want, SAME);
         // from heads outside, and backwards twice
         let turned = |x: &Tensor| x.permute(&[2, 0, 1, 3])?.contiguous()?.permute(&[1, 2, 0, 3]);
         let flipped = |x: &Tensor| x.flip(&[1, 3])?.contiguous()?.flip(&[1, 3]);
         let y = turned(&q)?.attention(&flipped(&k)?, &turned(&v)?, attend)?;
-        close(&both(&y, x)?, &want, 1e-12);
+        close(&both(&y, x)?, &want, SAME);
     }
     Ok(())
 }
@@ -103,7 +106,9 @@ fn any_strides_and_a_tensor_of_all_three() -> Result<()> {
 fn narrow_floats_are_summed_in_wide_ones() -> Result<()> {
     let d = plain();
     let wide = random(&d, &[1, 40, 3, 2, 8], 0)?.detach();
-    for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+    // The result is rounded once, and so are the three gradients and what they are made of: up to three units of 2^-11 or 2^-8;
+    // four times the largest error seen in f32.
+    for (dtype, tolerance) in [(DType::F32, 4e-6), (DType::F16, 1.5e-3), (DType::BF16, 1.2e-2)] {
         let x = wide.cast(dtype)?.requires_grad()?;
         let exact = x.detach().cast(DType::F64)?.requires_grad()?;
         let [q, k, v] = thirds(&exact)?;
@@ -121,7 +126,8 @@ fn gradients_agree_with_differences() -> Result<()> {
     let attend = Attend { causal: true, mask: Some(&mask), scale: Some(0.8) };
     let x = [host(&[1, 4, 2, 2])?, host(&[1, 3, 2, 2])?, host(&[1, 3, 2, 3])?];
     let r = gradcheck(&d, &x, |x| x[0].attention(&x[1], &x[2], attend))?;
-    assert!(r.max_error < 1e-7 && r.max_gradient > 0.05, "{r:?}");
+    // the differences' own error: ten times what was seen
+    assert!(r.max_error < 1e-9 && r.max_gradient > 0.05, "{r:?}");
     Ok(())
 }
 
