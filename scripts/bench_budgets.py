@@ -198,9 +198,9 @@ def main():
         figures[work] = {"rows": [(way, budget, some) for (way, budget), some in rows.items()], "peers": list(peers.items())}
         how = f"PyTorch {peers[False][0]['version']}, eager. {conditions(args, (start, os.getloadavg()[0]))}"
         text = "\n".join([*texts, how, ""])
-        if args.write:
+        for path in args.write:
             # each network takes long: what there is is kept
-            write(args.write, text, MARKS)
+            write(path, text, MARKS)
     finish(args, text, figures, MARKS)
 
 

@@ -186,8 +186,8 @@ def finish(args, text, figures, marks):
     print(text)
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
-    if args.write:
-        write(args.write, text, marks)
+    for path in args.write:
+        write(path, text, marks)
 
 
 def options(doc, seconds, more=lambda ap: None, peer_args=None):
@@ -200,7 +200,8 @@ def options(doc, seconds, more=lambda ap: None, peer_args=None):
     ap.add_argument("--seconds", type=float, default=seconds, help="of each measurement")
     ap.add_argument("--only", default="", help="a regular expression of what to measure")
     ap.add_argument("--json", type=pathlib.Path, help="all figures")
-    ap.add_argument("--write", type=pathlib.Path, help="Markdown file with the markers of the table")
+    ap.add_argument("--write", type=lambda text: [pathlib.Path(p) for p in text.split(",")], default=[],
+                    metavar="FILE,..", help="Markdown files with the markers of the table")
     ap.add_argument("--peer", nargs=peer_args, help=argparse.SUPPRESS)
     more(ap)
     return ap.parse_args()
