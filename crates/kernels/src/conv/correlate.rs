@@ -175,6 +175,11 @@ impl Plan {
         while images > 1 && tasks(images, 1) < wanted && images / 2 * places >= MIN_PANELS * nr {
             images = images.div_ceil(2);
         }
+        if threads > 1 {
+            // about as many, so that no thread has a task more than another
+            let slowest = |images: &usize| tasks(*images, 1).div_ceil(threads) * images;
+            images = (images.div_ceil(2)..=images).rev().min_by_key(slowest).unwrap_or(images);
+        }
         if tasks(images, bands) < wanted {
             let finest = places.div_ceil(MIN_PANELS * nr).max(bands);
             bands = if images == 1 { wanted.div_ceil(tasks(1, 1).max(1)).clamp(bands, finest) } else { 1 };
@@ -308,16 +313,24 @@ impl Pass {
         let blocks = self.channels.len().div_ceil(plan.channels);
         let packed = &mut packed[..self.groups.len() * self.group_len(plan.taps)];
         let pieces = Images(packed.as_mut_ptr());
-        pool.run(self.groups.len() * blocks, &|task| {
-            let (g, first) = (task / blocks, self.channels.start + task % blocks * plan.channels);
+        let outs = self.outs.len();
+        let panels = Panels { outs, all: outs.div_ceil(kernels.gemm.mr()) };
+        // blocks are few where layers are narrow: then some panels are a task
+        let parts = (2 * pool.threads()).div_ceil(self.groups.len() * blocks).min(panels.all);
+        pool.run(self.groups.len() * blocks * parts, &|task| {
+            let (g, block, part) =
+                (task / parts / blocks, task / parts % blocks, part_range(panels.all, parts, task % parts));
+            let first = self.channels.start + block * plan.channels;
             let channels = first..(first + plan.channels).min(self.channels.end);
-            let at = g * self.group_len(plan.taps) + self.outs.len() * (first - self.channels.start) * plan.taps;
-            let len = self.outs.len() * channels.len() * plan.taps;
+            let depth = channels.len() * plan.taps;
+            let at = g * self.group_len(plan.taps) + outs * (first - self.channels.start) * plan.taps;
+            let rows = panels.rows(part.start).start..panels.rows(part.end - 1).end;
             let pieces = &pieces;
-            // SAFETY: the weights of a group's block of channels lie within `packed`, and no other task has them.
-            let piece = unsafe { std::slice::from_raw_parts_mut(pieces.0.add(at), len) };
+            // SAFETY: the weights of a group's block of channels lie within `packed`, and no other task has those of the rows.
+            let piece =
+                unsafe { std::slice::from_raw_parts_mut(pieces.0.add(at + rows.start * depth), rows.len() * depth) };
             let weight = &weight[(self.groups.start + g) * corr.weight_group + self.outs.start * corr.weight_out..];
-            pack_weights(corr, used, weight, channels, self.outs.len(), kernels.gemm.mr(), piece);
+            pack_weights(corr, used, weight, channels, panels, part, piece);
         });
     }
 }
@@ -337,23 +350,36 @@ fn fill_offsets(corr: &Correlation, plan: &Plan, offsets: &mut [usize], used: &m
     }
 }
 
-/// Packs the weights of `outs` output channels and some source channels into panels `[depth][mr]` of nearly equal height.
+/// Panels of nearly equal height.
+#[derive(Clone, Copy)]
+struct Panels {
+    outs: usize,
+    all: usize,
+}
+
+impl Panels {
+    fn rows(&self, panel: usize) -> Range<usize> {
+        part_range(self.outs, self.all, panel)
+    }
+}
+
+/// Packs the weights of some panels of output channels, and of some source channels, into these panels `[depth][rows]`.
 fn pack_weights<T: ConvElement>(
     corr: &Correlation,
     used: &[usize],
     weight: &[T],
     channels: Range<usize>,
-    outs: usize,
-    mr: usize,
+    panels: Panels,
+    part: Range<usize>,
     packed: &mut [T],
 ) {
-    let (panels, depth) = (outs.div_ceil(mr), channels.len() * used.len());
+    let (before, depth) = (panels.rows(part.start).start, channels.len() * used.len());
     if corr.weight_src == used.len() {
-        for panel in 0..panels {
-            let rows = part_range(outs, panels, panel);
+        for panel in part {
+            let rows = panels.rows(panel);
             let from = &weight[rows.start * corr.weight_out + channels.start * corr.weight_src..];
             assert!(from.len() >= (rows.len() - 1) * corr.weight_out + depth);
-            let packed = &mut packed[rows.start * depth..rows.end * depth];
+            let packed = &mut packed[(rows.start - before) * depth..][..rows.len() * depth];
             // SAFETY: these rows, `weight_out` apart, of `depth` contiguous elements, by the assert.
             unsafe {
                 transpose_into(from.as_ptr(), corr.weight_out as isize, 1, rows.len(), depth, rows.len(), packed)
@@ -364,19 +390,20 @@ fn pack_weights<T: ConvElement>(
     // The weights of a source channel lie together, so they are read once, for all panels.
     for (at, c) in channels.enumerate() {
         if corr.weight_out == 1 {
-            let from = &weight[c * corr.weight_src..][..outs];
-            for panel in 0..panels {
-                let rows = part_range(outs, panels, panel);
-                let packed = &mut packed[rows.start * depth + at * rows.len()..][..rows.len()];
+            let from = &weight[c * corr.weight_src..][..panels.outs];
+            for panel in part.clone() {
+                let rows = panels.rows(panel);
+                let packed = &mut packed[(rows.start - before) * depth + at * rows.len()..][..rows.len()];
                 // SAFETY: as many weights as the panel has rows; the kernel has one tap.
                 unsafe { move_short(from[rows.clone()].as_ptr(), packed.as_mut_ptr(), rows.len()) };
             }
             continue;
         }
-        for panel in 0..panels {
-            let rows = part_range(outs, panels, panel);
+        for panel in part.clone() {
+            let rows = panels.rows(panel);
             let from = &weight[rows.start * corr.weight_out + c * corr.weight_src..];
-            let packed = &mut packed[rows.start * depth + at * used.len() * rows.len()..][..used.len() * rows.len()];
+            let packed =
+                &mut packed[(rows.start - before) * depth + at * used.len() * rows.len()..][..used.len() * rows.len()];
             for (&tap, slots) in used.iter().zip(packed.chunks_exact_mut(rows.len())) {
                 let from = &from[tap..][..(rows.len() - 1) * corr.weight_out + 1];
                 for (i, slot) in slots.iter_mut().enumerate() {
