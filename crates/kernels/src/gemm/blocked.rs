@@ -255,3 +255,24 @@ impl<T: GemmElement> Task<'_, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_as_many_for_each_thread() {
+        let sides = [64, 384, 500, 1000, 1536, 2048, 5000];
+        for (m, n) in sides.into_iter().flat_map(|m| sides.map(|n| (m, n))) {
+            for threads in 1..6 {
+                let tasks: usize = grid(m, n, 384, 14, 32, threads).into_iter().product();
+                assert!(
+                    tasks < threads || tasks.is_multiple_of(threads),
+                    "{tasks} tasks of {m}x{n} on {threads} threads"
+                );
+                let least = (m * n * 384 / TASK_MIN_MULS).min(m.div_ceil(14)).min(threads);
+                assert!(2 * tasks > least, "{tasks} tasks of {m}x{n} on {threads} threads");
+            }
+        }
+    }
+}

@@ -139,6 +139,13 @@ fn linear_layers_take_what_follows_them() {
     let many = m.op(MatMul {}, &[m.input(DType::F32, &[3, 11, 30]), m.weight(&[30, 48])]);
     assert_eq!(labels(&m.graph(&[many])), ["matmul"], "33 rows are worth packing the weight each time");
     let m = Make::new();
+    let transposed = m.op(Permute { order: SmallVec::from_slice(&[1, 0]) }, &[m.weight(&[48, 30])]);
+    let many = m.op(MatMul {}, &[m.input(DType::F32, &[3, 11, 30]), transposed]);
+    let g = m.graph(&[many]);
+    let g = optimize(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let found: Vec<&str> = g.nodes().iter().map(|n| n.op.label()).collect();
+    assert_eq!(found, ["matmul"], "a weight that is seen transposed is turned once, not each time");
+    let m = Make::new();
     let x = m.input(DType::F32, &[9, 30]);
     let y = m.bin(BinaryFn::Add, m.op(MatMul {}, &[x, m.weight(&[30, 48])]), m.weight(&[48]));
     let y = m.bin(BinaryFn::Add, y, m.input(DType::F32, &[9, 48]));
