@@ -5,7 +5,7 @@
     VENV/bin/pip install onnx onnxscript onnxruntime==1.31.1 openvino==2026.4.1          # for --peers
     python3 scripts/bench_networks.py --torch VENV/bin/python                 # prints a Markdown table
     python3 scripts/bench_networks.py --torch VENV/bin/python --only train:mlp --threads 1
-    python3 scripts/bench_networks.py --torch VENV/bin/python --write docs/src/benchmarks.md,README.md
+    python3 scripts/bench_networks.py --torch VENV/bin/python --only train: --write docs/src/benchmarks.md,README.md
     python3 scripts/bench_networks.py --torch VENV/bin/python --peers onnxruntime,openvino --only model: --inference-only
 
 Builds the command `remat`, then times each work with `remat bench WORK --eager`, `--compiled` and eager PyTorch in turns.

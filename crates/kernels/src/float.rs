@@ -337,4 +337,21 @@ mod tests {
             assert_eq!(largest(&x), if n == 0 { f32::NEG_INFINITY } else { (n - 1) as f32 });
         }
     }
+
+    #[test]
+    fn the_width_of_vectors_changes_no_bit() {
+        let x: Vec<f32> = (0..5003i32).map(|i| (i * 37 % 1009 - 500) as f32 * 1.7e-2).collect();
+        let work = || {
+            let mut y = x.clone();
+            for (i, v) in y.iter_mut().enumerate() {
+                *v = exp_f32(*v * 0.3) / (1.0 + x[i] * x[i]).sqrt() - x[i] * 0.7 + 0.1;
+            }
+            let sums = [sum(&y, |v| v * v), sum2(&x, &y, |v, w| v * w), f64::from(largest(&y))];
+            let moments = moments3(&x, &y, &y, |u, v, _| u - v, |_, _, w| w * 1.3);
+            (y.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), sums.map(f64::to_bits), moments.map(f64::to_bits))
+        };
+        let plain = work();
+        assert!(widest(work) == plain, "AVX-512, where there is one");
+        assert!(wide(work) == plain, "AVX2, where there is one");
+    }
 }

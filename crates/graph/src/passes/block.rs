@@ -140,20 +140,23 @@ impl Block<'_> {
 
     fn linear(&mut self, id: NodeId) -> Result<()> {
         let (g, n) = (self.g, self.g.node(id));
-        let (x, y) = (g.fact(n.x[0]), g.fact(n.y[0]));
-        let Some(w) = self.matrix(n.x[1])? else { return Ok(()) };
-        let (k, columns) = (w.shape()[0], w.shape()[1]);
-        let rows = y.elems() / columns.max(1);
-        if w.dtype() != DType::F32 || rows.saturating_mul(k).saturating_mul(columns) < MIN_MULS || x.rank() < 2 {
+        let (x, w, y) = (g.fact(n.x[0]), g.fact(n.x[1]), g.fact(n.y[0]));
+        if w.rank() != 2 || w.dtype != DType::F32 || x.rank() < 2 {
             return Ok(());
         }
-        if !ROWS.contains(&rows) {
-            // a weight that is seen transposed is turned once, here, not each time that the product packs it
-            if rows > *ROWS.end() && constant(g, n.x[1]).is_none() {
-                let w = self.patch.constant(w);
-                let y = self.patch.node(n.op.clone(), &[PatchValue::Old(n.x[0]), w], Some(id));
-                self.patch.replace(n.y[0], y);
-            }
+        let (k, columns) = (w.shape[0], w.shape[1]);
+        let rows = y.elems() / columns.max(1);
+        let few = ROWS.contains(&rows);
+        // a weight that is seen transposed is turned once, here, not each time that the product packs it
+        let turned = rows > *ROWS.end() && constant(g, n.x[1]).is_none();
+        if !(few || turned) || rows.saturating_mul(k).saturating_mul(columns) < MIN_MULS {
+            return Ok(());
+        }
+        let Some(w) = self.matrix(n.x[1])? else { return Ok(()) };
+        if turned {
+            let w = self.patch.constant(w);
+            let y = self.patch.node(n.op.clone(), &[PatchValue::Old(n.x[0]), w], Some(id));
+            self.patch.replace(n.y[0], y);
             return Ok(());
         }
         let pack = PackLinear { block: lanes() };
@@ -174,11 +177,8 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// A constant matrix, which may be seen transposed.
+    /// A constant matrix of rank 2, which may be seen transposed.
     fn matrix(&self, v: ValueId) -> Result<Option<HostTensor>> {
-        if self.g.fact(v).rank() != 2 {
-            return Ok(None);
-        }
         if let Some(c) = constant(self.g, v) {
             return Ok(Some(c.clone()));
         }

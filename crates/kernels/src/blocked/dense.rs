@@ -17,12 +17,6 @@ use crate::simd::prefetch_ahead;
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
 /// Alignment of a lane's workspace: a cache line.
 const ALIGN_BYTES: usize = 64;
-
-/// Bytes of the rows that a task reads: they stay in the L2 cache, beside weights and sums that stream by.
-fn strip_bytes() -> usize {
-    l2_bytes() / 16 * 5
-}
-
 /// What copying an element costs, in multiply-adds of one vector.
 const COPY_COST: usize = 1;
 /// What a task costs to begin, in multiply-adds of one vector.
@@ -134,7 +128,8 @@ impl Plan {
         let copies = b.planar || g.pad != [0, 0];
         let row = if copies { (g.ow - 1) * g.stride[1] + reach(g.s, g.dilation[1]) } else { g.w };
         let row_bytes = row * s.blocks * s.width * size_of::<f32>();
-        let strip_bytes = strip_bytes();
+        // the rows that a task reads stay in the L2 cache, beside weights and sums that stream by
+        let strip_bytes = l2_bytes() / 16 * 5;
         let fits = |parts: &usize| rows(g.oh.div_ceil(*parts)) * row_bytes <= strip_bytes;
         let fewest = (1..g.oh).find(fits).unwrap_or(g.oh);
         let images = if fewest > 1 { 1 } else { (strip_bytes / (rows(g.oh) * row_bytes)).clamp(1, g.n.max(1)) };

@@ -177,11 +177,11 @@ impl<T: GemmElement> Task<'_, T> {
 
     /// True if the rectangle's operands need no packing: small, in order one way, rows of B in whole vectors.
     fn is_small(&self, a: View<T>, b: View<T>, m: usize, n: usize) -> bool {
-        let (k, plan) = (self.plan.k, self.plan);
+        let k = self.plan.k;
         let reach = |rows: usize, view: View<T>| rows.saturating_mul(view.row_stride.unsigned_abs());
         let in_order = a.col_stride == 1 && reach(m, a) <= IN_PLACE_ELEMS
             || a.row_stride == 1 && k.saturating_mul(a.col_stride.unsigned_abs()) <= IN_PLACE_ELEMS;
-        k <= plan.kc
+        k <= self.plan.kc
             && n.is_multiple_of(self.kernels.lanes)
             && (b.col_stride, b.row_stride > 0) == (1, true)
             && reach(k, b) <= IN_PLACE_ELEMS
@@ -270,6 +270,7 @@ mod tests {
                     tasks < threads || tasks.is_multiple_of(threads),
                     "{tasks} tasks of {m}x{n} on {threads} threads"
                 );
+                // cut at all where there is work for as many threads
                 let least = (m * n * 384 / TASK_MIN_MULS).min(m.div_ceil(14)).min(threads);
                 assert!(2 * tasks > least, "{tasks} tasks of {m}x{n} on {threads} threads");
             }
