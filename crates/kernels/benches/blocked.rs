@@ -63,7 +63,7 @@ fn products(c: &mut Criterion) {
     for [m, k, n] in PRODUCTS {
         let l = Linear::new(m, k, n, lanes()).expect("whole blocks");
         let [x, w, bias] = [m * k, k * n, n].map(filled);
-        let (mut y, mut ws) = (filled(m * n), vec![0; l.workspace_bytes()]);
+        let (mut y, mut ws) = (filled(m * n), vec![0; l.workspace_bytes(THREADS[1])]);
         let mut group = c.benchmark_group(format!("{m}x{k}x{n}"));
         group.throughput(Throughput::Elements(2 * (m * k * n) as u64));
         for threads in THREADS {

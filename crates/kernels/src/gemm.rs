@@ -18,7 +18,7 @@
 use crate::pool::Pool;
 
 mod batched;
-mod blocked;
+pub(crate) mod blocked;
 pub(crate) mod element;
 pub(crate) mod kernel;
 mod narrow;

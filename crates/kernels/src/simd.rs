@@ -51,6 +51,9 @@ impl Isa {
     }
 }
 
+/// Steps of a round for floats.
+pub(crate) const ROUND: usize = 4;
+
 /// A vector of `LANES` elements that multiplies and adds: all that matrix products need.
 ///
 /// # Safety
@@ -61,7 +64,7 @@ pub(crate) trait MulAdd: Copy {
     const LANES: usize;
     /// Steps of `k` in a round of the loop of a tile. Where a processor takes no more instructions than half of what it
     /// could, as one does whose other hardware thread is busy, it is the loop's own that keep multiply-adds waiting.
-    const UNROLLED: usize = 4;
+    const UNROLLED: usize = ROUND;
     unsafe fn splat(x: Self::Elem) -> Self;
     unsafe fn load(p: *const Self::Elem) -> Self;
     unsafe fn store(self, p: *mut Self::Elem);

@@ -21,8 +21,14 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 /// go by Winograd's algorithm where that is less work: their error is about that of sums, but an infinity becomes NaN, and both spread
 /// over tiles of 4x4 outputs.
 pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
-    let mut b =
-        Block { g, cx, patch: Patch::new(), blocked: FxHashMap::default(), taken: vec![false; g.nodes().len()] };
+    let mut b = Block {
+        g,
+        cx,
+        patch: Patch::new(),
+        blocked: FxHashMap::default(),
+        replaced: FxHashMap::default(),
+        taken: vec![false; g.nodes().len()],
+    };
     for id in g.node_ids() {
         if !b.taken[id.index()] && g.node(id).after.is_empty() {
             b.node(id)?;
@@ -31,9 +37,8 @@ pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     Ok(b.patch)
 }
 
-/// Rows of a product for which packed weights pay: one or two read the weight as it lies; for many, packing at each run costs
-/// little, and the plain product's tiles are faster.
-const ROWS: std::ops::RangeInclusive<usize> = 4..=32;
+/// Rows of a product from which packed weights pay: fewer read the weight once as it lies.
+const MIN_ROWS: usize = 4;
 /// Multiply-adds of a product below which it is left alone.
 const MIN_MULS: usize = 1 << 12;
 
@@ -43,6 +48,8 @@ struct Block<'a> {
     patch: Patch,
     /// Images by what holds them in blocks.
     blocked: FxHashMap<ValueId, PatchValue>,
+    /// What stands for values that nothing should read any more: an operand that named the old one would keep it alive.
+    replaced: FxHashMap<ValueId, PatchValue>,
     /// Nodes that a convolution or product before them does as well.
     taken: Vec<bool>,
 }
@@ -101,7 +108,16 @@ impl Block<'_> {
         self.blocked.insert(v, by);
         let channels = self.g.fact(v).shape[1];
         let plain = self.patch.node(FromBlocked { channels }, &[by], Some(id));
-        self.patch.replace(v, plain);
+        self.replace(v, plain);
+    }
+
+    fn replace(&mut self, v: ValueId, by: PatchValue) {
+        self.patch.replace(v, by);
+        self.replaced.insert(v, by);
+    }
+
+    fn value(&self, v: ValueId) -> PatchValue {
+        self.replaced.get(&v).copied().unwrap_or(PatchValue::Old(v))
     }
 
     fn conv(&mut self, id: NodeId, conv: &Conv2d) -> Result<()> {
@@ -127,7 +143,7 @@ impl Block<'_> {
         let mut bias = tail.bias.clone();
         bias.resize(weight_shape[0].next_multiple_of(block), 0.0);
         let op = ConvBlocked { adds: tail.add.is_some(), clamp: tail.clamp, winograd, ..op };
-        let x = if planar { PatchValue::Old(n.x[0]) } else { self.image(n.x[0], id) };
+        let x = if planar { self.value(n.x[0]) } else { self.image(n.x[0], id) };
         let mut operands = vec![x, self.packed(packed), self.numbers(&bias)?];
         if let Some(add) = tail.add {
             operands.push(self.image(add, id));
@@ -146,19 +162,10 @@ impl Block<'_> {
         }
         let (k, columns) = (w.shape[0], w.shape[1]);
         let rows = y.elems() / columns.max(1);
-        let few = ROWS.contains(&rows);
-        // a weight that is seen transposed is turned once, here, not each time that the product packs it
-        let turned = rows > *ROWS.end() && constant(g, n.x[1]).is_none();
-        if !(few || turned) || rows.saturating_mul(k).saturating_mul(columns) < MIN_MULS {
+        if rows < MIN_ROWS || rows.saturating_mul(k).saturating_mul(columns) < MIN_MULS {
             return Ok(());
         }
         let Some(w) = self.matrix(n.x[1])? else { return Ok(()) };
-        if turned {
-            let w = self.patch.constant(w);
-            let y = self.patch.node(n.op.clone(), &[PatchValue::Old(n.x[0]), w], Some(id));
-            self.patch.replace(n.y[0], y);
-            return Ok(());
-        }
         let pack = PackLinear { block: lanes() };
         let Ok(packed) = eval_on_host(&pack, &[w], self.cx.pool) else { return Ok(()) };
         let a_column = |_: ValueId, c: &HostTensor| {
@@ -169,11 +176,11 @@ impl Block<'_> {
         let mut bias = tail.bias.clone();
         bias.resize(columns, 0.0);
         let op = LinearPacked { block: lanes(), adds: tail.add.is_some(), clamp: tail.clamp };
-        let mut operands = vec![PatchValue::Old(n.x[0]), self.packed(packed), self.numbers(&bias)?];
-        operands.extend(tail.add.map(PatchValue::Old));
+        let mut operands = vec![self.value(n.x[0]), self.packed(packed), self.numbers(&bias)?];
+        operands.extend(tail.add.map(|v| self.value(v)));
         let y = self.patch.node(op, &operands, Some(id));
         tail.nodes.iter().for_each(|t| self.taken[t.index()] = true);
-        self.patch.replace(tail.end, y);
+        self.replace(tail.end, y);
         Ok(())
     }
 
@@ -193,7 +200,7 @@ impl Block<'_> {
         if let Some(by) = self.blocked.get(&v) {
             return *by;
         }
-        let by = self.patch.node(ToBlocked { block: lanes() }, &[PatchValue::Old(v)], Some(like));
+        let by = self.patch.node(ToBlocked { block: lanes() }, &[self.value(v)], Some(like));
         self.blocked.insert(v, by);
         by
     }

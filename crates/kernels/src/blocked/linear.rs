@@ -1,19 +1,19 @@
-//! Products with a packed right side: `y = clamp(start + bias + x w)`.
+//! Products with a packed right side: `y = clamp(start + x w + bias)`.
+//!
+//! The plain product's tiles and blocks (`gemm::blocked`), but its right side lies packed in the order in which they read it:
+//! it streams by once for each block of rows, a panel ahead of the tiles.
 
 use remat_types::{Error, ErrorKind, Result};
+use std::ops::Range;
 
-use super::dense::{Ahead, CHUNK_BYTES, columns, panel, panels};
-use super::kernel::{Kernels, Tile};
 use super::{Operands, Start, check_block};
-use crate::gemm::aligned;
+use crate::cache::l2_bytes;
+use crate::float::widest;
+use crate::gemm::blocked::{ALIGN_BYTES, grid, packed_tile};
+use crate::gemm::kernel::{Ahead, Kernels, f32_kernels_of};
+use crate::gemm::pack::{pack_a, pack_b};
+use crate::gemm::{View, aligned};
 use crate::pool::{Pool, part_range};
-
-/// Bytes of the rows of `x` that a task goes through, a chunk of the sum at a time: they stay in an L2 cache.
-const STRIP_BYTES: usize = 192 << 10;
-/// Multiply-adds below which a further task costs more than it brings.
-const TASK_MIN_MULS: usize = 1 << 17;
-/// Tasks a thread, so that one that is held up does not keep the others waiting for long.
-const TASKS_PER_THREAD: usize = 3;
 
 /// A product `x: [m, k]` by a packed `w: [k, n]` to `y: [m, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,15 +28,12 @@ impl Linear {
     /// A product of these sizes.
     ///
     /// # Errors
-    /// [`ErrorKind::Value`] for a block without kernels, [`ErrorKind::Shape`] for `n` that is not of whole blocks, or sizes
-    /// that are too large.
+    /// [`ErrorKind::Value`] for a block without kernels, [`ErrorKind::Shape`] for sizes that are too large.
     pub fn new(m: usize, k: usize, n: usize, block: usize) -> Result<Linear> {
         check_block(block)?;
-        if n == 0 || !n.is_multiple_of(block) {
-            return Err(Error::new(ErrorKind::Shape, format!("{n} columns are not whole blocks of {block}")));
-        }
-        let large = |a: usize, b: usize| a.checked_mul(b).is_none_or(|e| e > u32::MAX as usize);
-        if large(m, k) || large(m, n) || large(k, n) {
+        let fits =
+            |a: usize, b: usize| a.checked_mul(b.next_multiple_of(block)).is_some_and(|e| e <= u32::MAX as usize);
+        if n > u32::MAX as usize || !(fits(m, k) && fits(m, n) && fits(k, n)) {
             return Err(Error::new(ErrorKind::Shape, format!("a product of {m} x {k} x {n} is too large")));
         }
         Ok(Linear { m, k, n, block })
@@ -45,60 +42,69 @@ impl Linear {
     /// Elements of the packed weight.
     #[must_use]
     pub fn packed_len(&self) -> usize {
-        self.k * self.n
+        self.k * self.columns()
     }
 
-    /// Packs `w: [k, n]`, row by row: panels of columns, in each the rows.
+    /// Columns in whole vectors, those beyond the last being zeros of packed weights.
+    fn columns(&self) -> usize {
+        self.n.next_multiple_of(self.block)
+    }
+
+    /// Packs `w: [k, n]`, row by row: blocks of steps of the sum, in each the panels of columns, in each its rows.
     ///
     /// # Panics
     /// If a slice has another length than it should.
     pub fn pack(&self, w: &[f32], packed: &mut [f32]) {
-        assert_eq!(
-            (w.len(), packed.len()),
-            (self.packed_len(), self.packed_len()),
-            "elements of a weight for {self:?}"
-        );
-        let outputs = self.n / self.block;
-        for i in 0..panels(outputs) {
-            let (first, vectors) = panel(outputs, i);
-            let (first, width) = (first * self.block, vectors * self.block);
-            let packed = &mut packed[first * self.k..][..width * self.k];
-            for (row, packed) in packed.chunks_exact_mut(width).enumerate() {
-                packed.copy_from_slice(&w[row * self.n + first..][..width]);
-            }
+        assert_eq!((w.len(), packed.len()), (self.k * self.n, self.packed_len()), "elements of a weight for {self:?}");
+        let (kernels, columns) = (self.kernels(), self.columns());
+        for steps in (0..self.blocks()).map(|i| self.steps(i)) {
+            let block = &mut packed[steps.start * columns..steps.end * columns];
+            let w = View { data: w.as_ptr(), row_stride: self.n as isize, col_stride: 1 }.shifted(steps.start, 0);
+            // SAFETY: `w` has these rows of `n` columns.
+            unsafe { pack_b(w, steps.len(), self.n, kernels.nr(), kernels.lanes, block) };
         }
     }
 
-    /// Bytes of workspace that [`Linear::run`] needs.
-    #[must_use]
-    pub fn workspace_bytes(&self) -> usize {
-        2 * self.m * size_of::<u32>() + 64
+    fn kernels(&self) -> &'static Kernels<f32> {
+        f32_kernels_of(self.block).expect("`new` has checked the block")
     }
 
-    /// Steps of the sum in a chunk.
-    fn chunk(&self) -> usize {
-        let most = CHUNK_BYTES / (2 * self.block * size_of::<f32>());
-        self.k.div_ceil(self.k.div_ceil(most).max(1)).max(1)
+    /// Blocks of the sum's steps; one without steps for an empty sum.
+    fn blocks(&self) -> usize {
+        self.k.div_ceil(self.kernels().depth).max(1)
     }
 
-    /// Parts of the rows and of the panels, for as many threads.
+    /// The steps of a block; blocks are nearly equal.
+    fn steps(&self, block: usize) -> Range<usize> {
+        part_range(self.k, self.blocks(), block)
+    }
+
     fn grid(&self, threads: usize) -> [usize; 2] {
-        let all = panels(self.n / self.block);
-        let rows = (STRIP_BYTES / (self.chunk() * size_of::<f32>())).max(1);
-        let mut grid = [self.m.div_ceil(rows).max(1), 1];
-        let muls = self.m.saturating_mul(self.n).saturating_mul(self.k);
-        let wanted = if threads == 1 { 1 } else { (muls / TASK_MIN_MULS).clamp(1, threads * TASKS_PER_THREAD) };
-        // a part of the panels reads its weights alone, so these are cut first
-        while grid[0] * grid[1] < wanted && grid[1] < all {
-            grid[1] += 1;
-        }
-        while grid[0] * grid[1] < wanted && grid[0] < self.m.div_ceil(12) {
-            grid[0] += 1;
-        }
-        grid
+        let kernels = self.kernels();
+        grid(self.m, self.n, self.k, kernels.mr(), kernels.nr(), threads)
     }
 
-    /// `y = clamp(start + bias + x w)`, overwriting `y`. Sums go in the order of `k`.
+    /// Most rows of `x` that are packed at a time: they stay in the second cache, beside the panels that stream by.
+    fn block_rows(&self, threads: usize) -> usize {
+        let kernels = self.kernels();
+        let most = l2_bytes() / 8 * 3 / (kernels.depth * size_of::<f32>());
+        (most / kernels.mr() * kernels.mr()).min(self.m.div_ceil(self.grid(threads)[0]))
+    }
+
+    /// Elements of a lane of workspace; a multiple of a cache line.
+    fn lane_len(&self, threads: usize) -> usize {
+        (self.block_rows(threads) * self.kernels().depth.min(self.k)).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
+    }
+
+    /// Bytes of workspace that [`Linear::run`] needs: a pure function of its arguments on one machine.
+    #[must_use]
+    pub fn workspace_bytes(&self, threads: usize) -> usize {
+        let threads = threads.max(1);
+        let tasks: usize = self.grid(threads).into_iter().product();
+        tasks.min(threads) * self.lane_len(threads) * size_of::<f32>() + ALIGN_BYTES
+    }
+
+    /// `y = clamp(start + x w + bias)`, overwriting `y`. Sums go in the order of `k`.
     ///
     /// # Panics
     /// If a slice has another length than it should, or the workspace is too small.
@@ -114,59 +120,96 @@ impl Linear {
         workspace: &mut [u8],
     ) {
         let Linear { m, k, n, .. } = *self;
-        assert_eq!((x.len(), packed.len()), (m * k, k * n), "elements of the factors for {self:?}");
+        assert_eq!((x.len(), packed.len()), (m * k, self.packed_len()), "elements of the factors for {self:?}");
         assert_eq!((bias.len(), y.len()), (n, m * n), "elements of bias and y for {self:?}");
-        let offsets: &mut [u32] = &mut aligned::<u32>(workspace)[..2 * m];
-        let (x_at, y_at) = offsets.split_at_mut(m);
-        for (i, (x_at, y_at)) in x_at.iter_mut().zip(y_at.iter_mut()).enumerate() {
-            // `new` has checked that these fit
-            (*x_at, *y_at) = ((i * k) as u32, (i * n) as u32);
-        }
         let operands = Operands::new(x, packed, bias, start, clamp, y);
-        let grid = self.grid(pool.threads());
-        let (x_at, y_at, operands) = (&*x_at, &*y_at, &operands);
-        pool.run(grid[0] * grid[1], &|task| {
+        let threads = pool.threads();
+        let (grid, block_rows, nr) = (self.grid(threads), self.block_rows(threads), self.kernels().nr());
+        pool.lanes(grid[0] * grid[1], aligned::<f32>(workspace), self.lane_len(threads), |task, lane| {
             let rows = part_range(m, grid[0], task % grid[0]);
-            let all = part_range(panels(n / self.block), grid[1], task / grid[0]);
-            // SAFETY: the lengths were checked above, and tasks have rectangles of `y` of their own.
-            unsafe { self.task(operands, &x_at[rows.clone()], &y_at[rows], all) }
+            let panels = part_range(n.div_ceil(nr), grid[1], task / grid[0]);
+            let parts = rows.len().div_ceil(block_rows.max(1));
+            for i in 0..self.blocks() * parts {
+                let at = |i: usize| (self.steps(i / parts), part_range(rows.len(), parts, i % parts));
+                let ((steps, part), (next, _)) = (at(i), at((i + 1).min(self.blocks() * parts - 1)));
+                let part = rows.start + part.start..rows.start + part.end;
+                // SAFETY: the lengths were checked above, and tasks have rectangles of `y` of their own.
+                unsafe { self.rectangle(&operands, part, panels.clone(), [steps, next], lane) }
+            }
         });
     }
 
+    /// The share of the first `steps` in the sums of `rows` of some panels, of which the others come next.
+    ///
     /// # Safety
     /// The operands have the lengths that `self` says; no other thread writes these rows of these panels.
-    unsafe fn task(&self, o: &Operands, x_at: &[u32], y_at: &[u32], all: std::ops::Range<usize>) {
-        let kernels = Kernels::of(self.block).expect("`new` has checked the block");
-        let outputs = self.n / self.block;
-        let chunk = self.chunk();
-        for from in (0..self.k.max(1)).step_by(chunk) {
-            let steps = chunk.min(self.k - from);
-            for i in all.clone() {
-                let (first, vectors) = panel(outputs, i);
-                let first = first * self.block;
-                // SAFETY: the panel's weights, bias and columns lie in the operands; offsets name whole rows.
+    unsafe fn rectangle(
+        &self,
+        o: &Operands,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        [steps, next]: [Range<usize>; 2],
+        lane: &mut [f32],
+    ) {
+        let (n, kernels) = (self.n, self.kernels());
+        let (nr, len) = (kernels.nr(), steps.len());
+        let x = View { data: o.x, row_stride: self.k as isize, col_stride: 1 };
+        // SAFETY: `x` has these rows and steps.
+        unsafe { pack_a(x.shifted(rows.start, steps.start), rows.len(), len, kernels.mr(), lane) };
+        let tiles = rows.len().div_ceil(kernels.mr());
+        let panel_of = |steps: &Range<usize>, panel: usize| {
+            let (first, end) = (panel * nr, self.columns().min((panel + 1) * nr));
+            let from = steps.start * self.columns() + first * steps.len();
+            // SAFETY: the packed weight has this panel of these steps.
+            unsafe { std::slice::from_raw_parts(o.w.add(from), (end - first) * steps.len()) }
+        };
+        for panel in panels.clone() {
+            let first = panel * nr;
+            let w = panel_of(&steps, panel);
+            let ahead =
+                if panel + 1 < panels.end { panel_of(&steps, panel + 1) } else { panel_of(&next, panels.start) };
+            let valid = nr.min(n - first);
+            for tile in 0..tiles {
+                let part = part_range(rows.len(), tiles, tile);
+                let a = &lane[part.start * len..part.end * len];
+                let at = (rows.start + part.start) * n + first;
+                let rows = || (0..part.len()).map(|i| at + i * n);
+                // SAFETY: packed `w` has this panel of these steps, `y` and what is added these rows and columns.
                 unsafe {
-                    let bias = if from == 0 { o.bias.add(first) } else { std::ptr::null() };
-                    let mut tile = Tile {
-                        x: o.x.add(from),
-                        x_at: x_at.as_ptr(),
-                        counts: [1, 1, 1],
-                        strides: [0; 3],
-                        run: steps,
-                        w: o.w.add(first * self.k + from * vectors * self.block),
-                        y: o.y.add(first),
-                        y_at: y_at.as_ptr(),
-                        y_vector: self.block,
-                        bias,
-                        add: if o.add.is_null() { o.add } else { o.add.add(first) },
-                        clamp: if from + steps == self.k { o.clamp } else { None },
-                    };
-                    // the same steps of the next panel, which is as wide or wider; behind the last one there is nothing, or less
-                    let (width, w) = (vectors * self.block, tile.w);
-                    let next = Ahead { w: w.wrapping_add(width * self.k), len: steps * width };
-                    columns(kernels.tiles[vectors - 1], &mut tile, x_at.len(), next);
+                    let adds = steps.start == 0 && !o.add.is_null();
+                    if adds && !std::ptr::eq(o.add, o.y) {
+                        rows().for_each(|at| o.y.add(at).copy_from_nonoverlapping(o.add.add(at), valid));
+                    }
+                    let ahead = Ahead::part(ahead, tile, tiles, len);
+                    packed_tile(
+                        kernels,
+                        [part.len(), valid],
+                        len,
+                        a,
+                        w,
+                        o.y.add(at),
+                        n,
+                        adds || steps.start > 0,
+                        ahead,
+                    );
+                    if steps.end == self.k {
+                        let bias = std::slice::from_raw_parts(o.bias.add(first), valid);
+                        let row = |at: usize| std::slice::from_raw_parts_mut(o.y.add(at), valid);
+                        widest(|| rows().for_each(|at| finish(row(at), bias, o.clamp)));
+                    }
                 }
             }
         }
+    }
+}
+
+/// `y = clamp(y + bias)`; NaN stays.
+#[inline(always)]
+fn finish(y: &mut [f32], bias: &[f32], clamp: Option<[f32; 2]>) {
+    for (y, bias) in y.iter_mut().zip(bias) {
+        *y += bias;
+    }
+    if let Some([low, high]) = clamp {
+        y.iter_mut().for_each(|y| *y = y.clamp(low, high));
     }
 }

@@ -231,19 +231,19 @@ fn winograd_is_chosen_for_wide_layers_of_large_images() {
 
 #[test]
 fn products_agree_with_the_plain_product() {
-    for (m, k, n) in [(1, 1, 8), (5, 300, 24), (13, 7, 40), (128, 96, 64), (50, 700, 48), (3, 257, 16)] {
+    let large = (3000, 70, 20);
+    for (m, k, n) in
+        [(1, 1, 8), (5, 300, 24), (13, 7, 41), (128, 96, 64), (50, 900, 48), (3, 257, 10), (4, 0, 9), large]
+    {
         for block in [8, 16] {
-            let Ok(l) = Linear::new(m, k, n, block) else {
-                assert!(!n.is_multiple_of(block));
-                continue;
-            };
+            let l = Linear::new(m, k, n, block).expect("blocks with kernels");
             let [x, w, bias, add] = [(m * k, 1), (k * n, 2), (n, 3), (m * n, 4)].map(|(len, seed)| values(len, seed));
             let mut packed = vec![f32::NAN; l.packed_len()];
             l.pack(&w, &mut packed);
             let run = |threads: usize, held: bool| {
                 let mut y = if held { add.clone() } else { vec![f32::NAN; m * n] };
                 let start = if held { Start::AddHeld } else { Start::Add(&add) };
-                let mut ws = vec![0xff; l.workspace_bytes()];
+                let mut ws = vec![0xff; l.workspace_bytes(threads)];
                 l.run(&Pool::new(threads), &x, &packed, &bias, &start, Some([-1.0, 2.0]), &mut y, &mut ws);
                 y
             };
@@ -300,5 +300,6 @@ fn what_no_kernel_takes_is_refused() {
     assert!(Blocked::new(g(8, 16, 8), 8, false).is_err(), "two outputs a channel");
     assert!(Blocked::new(g(24, 24, 2), 8, false).is_err(), "groups of parts of blocks");
     assert!(Blocked::new(g(16, 16, 16), 8, true).is_err(), "a plain input of groups");
-    assert!(Linear::new(4, 4, 12, 8).is_err(), "columns beside the blocks");
+    assert!(Linear::new(4, 4, 12, 4).is_err(), "a block without kernels");
+    assert!(Linear::new(1 << 20, 4, 1 << 20, 8).is_err(), "too many results");
 }

@@ -7,7 +7,7 @@
 use super::ConvElement;
 use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
-use crate::gemm::kernel::MAX_TILE;
+use crate::gemm::kernel::{Ahead, MAX_TILE};
 use crate::pool::part_range;
 
 /// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.
@@ -177,10 +177,10 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                     unsafe {
                         if contiguous && count == 1 && valid == width {
                             let y = dst.add(runs[0].from + (out + rows.start) * self.dst_channel());
-                            tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0);
+                            tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0, Ahead::NONE);
                         } else {
                             let mut buffer = [T::default(); MAX_TILE];
-                            tile(depth, w.as_ptr(), x.as_ptr(), buffer.as_mut_ptr(), width, false);
+                            tile(depth, w.as_ptr(), x.as_ptr(), buffer.as_mut_ptr(), width, false, Ahead::NONE);
                             for (i, row) in buffer.chunks_exact(width).take(rows.len()).enumerate() {
                                 let y = dst.add((out + rows.start + i) * self.dst_channel());
                                 for run in &runs[..count] {

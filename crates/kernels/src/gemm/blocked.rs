@@ -7,9 +7,9 @@
 //! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
 //! is repeated work, at most a few per cent; in return there is no barrier inside a product.
 
-use super::kernel::{Kernels, MAX_TILE};
+use super::kernel::{Ahead, Kernels, MAX_TILE};
 use super::pack::{pack_a, pack_b};
-use super::{Corner, GemmElement, View, kernel};
+use super::{Corner, GemmElement, View};
 use crate::pool::{Pool, part_range};
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ const TASK_MIN_SIDE: usize = 384;
 /// packing them would cost as much as it saves.
 const IN_PLACE_ELEMS: usize = 1 << 13;
 /// Alignment of packed blocks: a cache line.
-pub(super) const ALIGN_BYTES: usize = 64;
+pub(crate) const ALIGN_BYTES: usize = 64;
 
 /// Sizes of a product and how it is cut. A pure function of the sizes, the thread count and the instruction set.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ impl Plan {
 
 /// Cuts C into `rows x columns` of tasks: enough for the threads if there is work enough, cutting the longer side first
 /// (a squarer task packs less per product), and as many for each thread, for no thread to wait while others have one more.
-pub(super) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
+pub(crate) fn grid(m: usize, n: usize, k: usize, mr: usize, nr: usize, threads: usize) -> [usize; 2] {
     let muls = m.saturating_mul(n).saturating_mul(k);
     let wanted = if threads == 1 { 1 } else { (muls / TASK_MIN_MULS).clamp(1, threads * TASKS_PER_THREAD) };
     let most = [m.div_ceil(mr), n.div_ceil(nr)];
@@ -232,25 +232,56 @@ impl<T: GemmElement> Task<'_, T> {
             for panel in 0..panels {
                 let rows = part_range(mc, panels, panel);
                 let a_panel = &a[rows.start * kc..rows.end * kc];
-                let tile = self.kernels.tiles[rows.len() - 1][width / lanes - 1];
-                // SAFETY: the panels have `kc * mr` and `kc * width` elements; a full tile lies within C, any other goes
-                // through a buffer and only its valid part is added.
+                // SAFETY: the panels have `kc * mr` and `kc * width` elements, and the tile lies within C.
                 unsafe {
                     let c = c.add(rows.start * self.ldc + j);
-                    if valid == width {
-                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), c, self.ldc, accumulate);
-                    } else {
-                        let mut buffer = [T::default(); MAX_TILE];
-                        debug_assert!(rows.len() * width <= kernel::MAX_TILE);
-                        tile(kc, a_panel.as_ptr(), b_panel.as_ptr(), buffer.as_mut_ptr(), width, false);
-                        for i in 0..rows.len() {
-                            let row = std::slice::from_raw_parts_mut(c.add(i * self.ldc), valid);
-                            for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {
-                                *y = if accumulate { T::of(T::add(y.widen(), x.widen())) } else { x };
-                            }
-                        }
-                    }
+                    packed_tile(
+                        self.kernels,
+                        [rows.len(), valid],
+                        kc,
+                        a_panel,
+                        b_panel,
+                        c,
+                        self.ldc,
+                        accumulate,
+                        Ahead::NONE,
+                    );
                 }
+            }
+        }
+    }
+}
+
+/// One tile of `rows x valid` from a packed panel of A and one of B, whose width is `valid` rounded up to whole vectors.
+///
+/// # Safety
+/// The processor has the instruction set of `kernels`; the panels have `kc` steps; `c` is writable for this tile.
+#[inline(always)]
+pub(crate) unsafe fn packed_tile<T: GemmElement>(
+    kernels: &Kernels<T>,
+    [rows, valid]: [usize; 2],
+    kc: usize,
+    a: &[T],
+    b: &[T],
+    c: *mut T,
+    ldc: usize,
+    accumulate: bool,
+    ahead: Ahead<T>,
+) {
+    let width = valid.next_multiple_of(kernels.lanes);
+    debug_assert!(rows * width <= MAX_TILE && a.len() >= rows * kc && b.len() >= width * kc);
+    let tile = kernels.tiles[rows - 1][width / kernels.lanes - 1];
+    // SAFETY: a full tile lies within C; any other goes through a buffer, and only its valid part is added.
+    unsafe {
+        if valid == width {
+            return tile(kc, a.as_ptr(), b.as_ptr(), c, ldc, accumulate, ahead);
+        }
+        let mut buffer = [T::default(); MAX_TILE];
+        tile(kc, a.as_ptr(), b.as_ptr(), buffer.as_mut_ptr(), width, false, ahead);
+        for i in 0..rows {
+            let row = std::slice::from_raw_parts_mut(c.add(i * ldc), valid);
+            for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {
+                *y = if accumulate { T::of(T::add(y.widen(), x.widen())) } else { x };
             }
         }
     }

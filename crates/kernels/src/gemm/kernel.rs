@@ -2,22 +2,49 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use crate::simd::{Isa, LoadAs, MulAdd, Wide, prefetch};
+use crate::simd::{Isa, LoadAs, MulAdd, ROUND, Wide, prefetch, prefetch_ahead};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 /// Elements of the largest tile of any table: 14 x 32 floats (AVX-512).
 pub(crate) const MAX_TILE: usize = MAX_MR * 32;
 
 /// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < kc of a[p * mr + i] * b[p * nr + j]` for one tile.
 ///
 /// The products are added in the order of `p` to a register that starts at zero, and `c` is added last: the result of an
-/// element depends neither on the tile's size nor on the element's place in it.
+/// element depends neither on the tile's size nor on the element's place in it. What `ahead` names is asked for meanwhile.
 ///
 /// # Safety
 /// The processor has the table's instruction set. Readable: `kc * mr` elements at `a`, `kc * nr` at `b`. Writable (and
 /// readable): `nr` elements at `c + i * ldc` for each row `i`.
-pub(crate) type Tile<T> = unsafe fn(kc: usize, a: *const T, b: *const T, c: *mut T, ldc: usize, accumulate: bool);
+pub(crate) type Tile<T> =
+    unsafe fn(kc: usize, a: *const T, b: *const T, c: *mut T, ldc: usize, accumulate: bool, ahead: Ahead<T>);
+
+/// What will be read soon, and would come from memory slower than it is used: cache lines that a tile asks for, some in each
+/// round of its loop, since a processor takes many requests at once for as long as it would wait for them.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead<T> {
+    /// The first line; it may be any address.
+    pub(crate) at: *const T,
+    /// Lines of a round of [`MulAdd::UNROLLED`] steps.
+    pub(crate) lines: usize,
+}
+
+impl<T> Ahead<T> {
+    /// Nothing.
+    pub(crate) const NONE: Ahead<T> = Ahead { at: std::ptr::null(), lines: 0 };
+
+    /// Part `tile` of `tiles` of `panel`, for tiles of `kc` steps of floats.
+    pub(crate) fn part(panel: &[T], tile: usize, tiles: usize, kc: usize) -> Ahead<T> {
+        let line = LINE_BYTES / size_of::<T>();
+        let rounds = kc / ROUND;
+        let lines = panel.len().div_ceil(line).div_ceil(tiles * rounds.max(1));
+        let from = tile * rounds * lines * line;
+        if from < panel.len() { Ahead { at: panel[from..].as_ptr(), lines } } else { Ahead::NONE }
+    }
+}
 
 /// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`, and `b[p * ldb + j]`: operands that
 /// are not packed.
@@ -112,6 +139,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     c: *mut V::Elem,
     ldc: usize,
     accumulate: bool,
+    mut ahead: Ahead<V::Elem>,
 ) {
     // SAFETY: the caller keeps the contract of `TileInPlace`: all offsets below stay in the elements it lists.
     unsafe {
@@ -124,6 +152,10 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
         }
         let mut left = kc;
         while left >= V::UNROLLED {
+            for _ in 0..ahead.lines {
+                prefetch_ahead(ahead.at);
+                ahead.at = ahead.at.wrapping_add(LINE_BYTES / size_of::<V::Elem>());
+            }
             for u in 0..V::UNROLLED {
                 step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }
@@ -277,9 +309,10 @@ macro_rules! kernel {
             c: *mut V::Elem,
             ldc: usize,
             accumulate: bool,
+            ahead: super::Ahead<V::Elem>,
         ) {
             // SAFETY: same contract.
-            unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, NV * V::LANES, c, ldc, accumulate) }
+            unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, NV * V::LANES, c, ldc, accumulate, ahead) }
         }
     };
     (tile_in_place $(#[$attribute:meta])?) => {
@@ -295,7 +328,7 @@ macro_rules! kernel {
             accumulate: bool,
         ) {
             // SAFETY: same contract.
-            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate) }
+            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate, super::Ahead::NONE) }
         }
     };
     (add_rows $(#[$attribute:meta])?) => {
@@ -400,8 +433,20 @@ pub(crate) fn f64_kernels(isa: Isa) -> &'static Kernels<f64> {
     }
 }
 
-/// The portable kernels with the tile of AVX-512, so that its blocking is tested on processors without it.
-#[cfg(test)]
+/// The f32 kernels with vectors of `lanes` elements: 8 or 16, which every machine has.
+pub(crate) fn f32_kernels_of(lanes: usize) -> Option<&'static Kernels<f32>> {
+    match (lanes, Isa::best()) {
+        #[cfg(target_arch = "x86_64")]
+        (8, Isa::Avx2 | Isa::Avx512) => Some(f32_kernels(Isa::Avx2)),
+        #[cfg(target_arch = "x86_64")]
+        (16, Isa::Avx512) => Some(f32_kernels(Isa::Avx512)),
+        (8, _) => Some(table!(portable, Wide<f32, 8>, [1 2 3 4 5 6])),
+        (16, _) => Some(f32_kernels_as_wide_as_avx512()),
+        _ => None,
+    }
+}
+
+/// The portable kernels with the tile of AVX-512.
 pub(crate) fn f32_kernels_as_wide_as_avx512() -> &'static Kernels<f32> {
     table!(portable, Wide<f32, 16>, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
 }

@@ -9,7 +9,7 @@
 //! additions depends on `k` and the instruction set alone.
 
 use super::blocked::{ALIGN_BYTES, grid, rectangle};
-use super::kernel::KC;
+use super::kernel::{Ahead, KC};
 use super::{Corner, GemmElement, GemmOutput, View};
 use crate::float::widest;
 use crate::pool::{Pool, part_range};
@@ -177,7 +177,9 @@ impl<T: GemmElement> Task<'_, T> {
                 let tile = self.kernels.tiles[rows.len() - 1][width / lanes - 1];
                 let sums = &mut sums[rows.start * nr..rows.end * nr];
                 // SAFETY: the panels have `depth * rows` and `depth * width` elements, and the sums rows of `nr >= width`.
-                unsafe { tile(depth, a_panel.as_ptr(), b_panel.as_ptr(), sums.as_mut_ptr(), nr, !step.first) };
+                unsafe {
+                    tile(depth, a_panel.as_ptr(), b_panel.as_ptr(), sums.as_mut_ptr(), nr, !step.first, Ahead::NONE)
+                };
             }
             if step.last {
                 // SAFETY: rows `from .. from + mc`, columns `j .. j + valid` of the rectangle.

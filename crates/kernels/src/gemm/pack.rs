@@ -11,7 +11,7 @@ use crate::simd::prefetch;
 ///
 /// # Safety
 /// `a` is readable at every `(i, p)` with `i < rows`, `p < kc`.
-pub(super) unsafe fn pack_a<T: Copy + Default>(a: View<T>, rows: usize, kc: usize, mr: usize, out: &mut [T]) {
+pub(crate) unsafe fn pack_a<T: Copy + Default>(a: View<T>, rows: usize, kc: usize, mr: usize, out: &mut [T]) {
     let panels = rows.div_ceil(mr);
     for panel in 0..panels {
         let range = part_range(rows, panels, panel);

@@ -9,14 +9,14 @@ use crate::host::arity;
 use crate::sample::t;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
-/// `y = clamp(add + bias + x w)` with a packed `w`.
+/// `y = clamp(add + x w + bias)` with a packed `w`.
 ///
-/// `(x, packed, bias) -> y`, or with `adds` `(x, packed, bias, add) -> y`. `x: [.., k]`, `packed: [k n]` is what
-/// [`PackLinear`](super::PackLinear) makes of `w: [k, n]`, `bias: [n]`, `add` and `y: [.., n]`. All of f32. A sum begins with
-/// bias and `add`, and goes on in the order of `k`.
+/// `(x, packed, bias) -> y`, or with `adds` `(x, packed, bias, add) -> y`. `x: [.., k]`, `packed` is what
+/// [`PackLinear`](super::PackLinear) makes of `w: [k, n]`, `bias: [n]`, `add` and `y: [.., n]`. All of f32. Sums go in the order
+/// of `k`.
 ///
 /// Errors: Axis for an `x` of rank 0, DType; Value for a block that is neither 8 nor 16 or an empty range; Shape where sizes
-/// do not fit, or for an `n` that is not of whole blocks.
+/// do not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LinearPacked {
     /// Columns of a block.
@@ -73,8 +73,8 @@ impl Op for LinearPacked {
         if self.adds { &[(3, 0)] } else { &[] }
     }
 
-    fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {
-        self.kernel(&x[0].shape, &x[2].shape).map_or(0, |(kernel, _)| kernel.workspace_bytes())
+    fn workspace(&self, x: &[&Fact], threads: usize) -> usize {
+        self.kernel(&x[0].shape, &x[2].shape).map_or(0, |(kernel, _)| kernel.workspace_bytes(threads))
     }
 
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
@@ -111,6 +111,7 @@ impl OpDef for LinearPacked {
                 .no_grad(INFERENCE_ONLY),
             Sample::new(op(false, Some([1.0, 0.0])), vec![x.clone(), ones(16), ones(8)]).fails(ErrorKind::Value),
             Sample::new(op(false, None), vec![x.clone(), ones(24), ones(8)]).fails(ErrorKind::Shape),
+            Sample::new(op(true, None), vec![w(&[5, 9]), w(&[9 * 32]), w(&[30]), w(&[5, 30])]).no_grad(INFERENCE_ONLY),
             Sample::new(op(false, None), vec![x.clone(), ones(24), ones(12)]).fails(ErrorKind::Shape),
             Sample::new(op(true, None), vec![x.clone(), ones(16), ones(8), ones(8)]).fails(ErrorKind::Shape),
             Sample::new(op(true, None), vec![x.clone(), ones(16), ones(8)]).fails(ErrorKind::Arity),
