@@ -22,7 +22,9 @@ impl Worker {
     pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
         self.foresee_apply(a);
-        let reply = match self.try_apply(a) {
+        let result = self.try_apply(a);
+        self.after_growth();
+        let reply = match result {
             Ok(()) => {
                 self.record_apply(a);
                 Ok(())
@@ -91,6 +93,10 @@ impl Worker {
         let label = self.ledger.label(a.op.label());
         self.running = label.text;
         self.still_needed = 0;
+        if !a.op.repeatable() {
+            self.before_growth(a.facts.iter().map(|f| padded(f.bytes())).sum());
+            self.running = label.text;
+        }
         if let Err(stop) = self.pin_inputs(&x) {
             let outputs = a.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
             let extra = outputs + Self::scratch_bytes(&a.op, &x, a.workspace_bytes);
@@ -119,9 +125,13 @@ impl Worker {
         let mut holds = self.donations(a, x);
         self.keep_apart(&mut holds, x, &a.facts);
         let (y, from_source) = self.new_outputs(a, label, x, &holds);
+        // What takes the bytes of a source is one.
+        let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table.storages[x[i].storage].recipe.is_some());
+        self.reach.passing.extend(y.iter().zip(&holds).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
         let result = self.compute_into(a, label, x, &y, &holds, cost_ns);
         self.end_places();
+        self.reach.passing.clear();
         for (&id, hold) in y.iter().zip(&holds) {
             self.table.storages[id].pins = 0;
             if result.is_err() {
@@ -239,7 +249,7 @@ impl Worker {
         }
         // A recording of the command stream reads the facts after this.
         let facts = if self.recording.is_some() { a.facts.clone() } else { std::mem::take(&mut a.facts) };
-        let recipe = Recipe {
+        let mut recipe = Recipe {
             op: a.op.clone(),
             x: x.clone(),
             y: y.iter().map(|s| Some(*s)).collect(),
@@ -248,11 +258,13 @@ impl Worker {
             cost,
             cost_ns,
             depth,
+            most_bytes: 0,
             stream: a.stream,
             scope: a.scope.clone(),
             site: a.site,
             failed: None,
         };
+        self.note_most_bytes(&mut recipe);
         self.table.attach(recipe, y);
     }
 }

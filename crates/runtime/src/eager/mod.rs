@@ -19,6 +19,7 @@ mod ledger;
 mod losses;
 mod memory;
 mod queue;
+mod reach;
 mod record;
 mod replay;
 mod room;

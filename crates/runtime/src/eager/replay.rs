@@ -301,6 +301,7 @@ impl Worker {
             let target = slot.filter(|s| again.is_planned || !self.table.is_resident(*s)).unwrap_or_else(|| {
                 let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
                 t.scratch.push(s);
+                self.reach.passing.push(s);
                 s
             });
             let s = &mut self.table.storages[target];
@@ -381,6 +382,7 @@ impl Worker {
             self.run(&call)
         });
         (self.foresight.placing, self.foresight.scratch_at) = (outer, outer_scratch);
+        self.reach.passing.clear();
         for &s in &y {
             let s = &mut self.table.storages[s];
             s.pins -= 1;

@@ -46,9 +46,11 @@ impl Worker {
         }
     }
 
-    /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do.
+    /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do. What could not
+    /// be made again goes only where nothing else would do.
     fn decide(&mut self, need: usize) -> Option<Choice> {
         self.begin_decision();
+        let mut room = Some(self.room_beside_sources());
         let (mut most, mut has_released) = (LOOKED_AT, false);
         let choice = loop {
             let segments: Vec<Segment> = self.arena.look(most).collect();
@@ -60,13 +62,15 @@ impl Worker {
                 has_released = true;
                 continue;
             }
-            let ranges = self.ranges(&segments);
+            let ranges = self.ranges(&segments, room);
             let is_all = segments.len() == self.arena.segment_count();
             let choice = choose(self.options.policy, &ranges, self.beyond(&segments), need);
-            if choice.is_some() || is_all {
-                break choice?;
+            match choice {
+                Some(choice) => break choice,
+                None if !is_all => most *= LOOKED_AT_MORE,
+                None if room.is_some() => room = None,
+                None => return None,
             }
-            most *= LOOKED_AT_MORE;
         };
         for owner in &choice.evict {
             self.evict(Key::from_raw(*owner));
@@ -82,12 +86,13 @@ impl Worker {
         Beyond { free_bytes: capacity - in_use - (all - used), used_bytes: in_use - used }
     }
 
-    /// Segments as a policy sees them.
-    fn ranges(&mut self, segments: &[Segment]) -> Vec<Range> {
+    /// Segments as a policy sees them. With `room`, what cannot be made again in so many bytes is to stay.
+    fn ranges(&mut self, segments: &[Segment], room: Option<usize>) -> Vec<Range> {
         let now = self.backend.now_ns();
         let mut candidate = |segment: &Segment| {
             let id = Key::from_raw(segment.owner?);
-            self.table.storages[id].is_evictable().then(|| self.candidate(id, now)).flatten()
+            let may_go = self.table.storages[id].is_evictable() && room.is_none_or(|room| self.is_in_reach(id, room));
+            may_go.then(|| self.candidate(id, now)).flatten()
         };
         segments.iter().map(|s| Range { segment: *s, candidate: candidate(s) }).collect()
     }
@@ -202,7 +207,7 @@ impl Worker {
             let free: usize = self.arena.capacity() - self.arena.in_use();
             self.begin_decision();
             let segments: Vec<Segment> = self.arena.segments().collect();
-            let ranges = self.ranges(&segments);
+            let ranges = self.ranges(&segments, None);
             let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, Beyond::default(), free + over) else {
                 let id = {
                     let label = self.ledger.label("set_budget");

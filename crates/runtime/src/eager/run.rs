@@ -115,6 +115,7 @@ impl Worker {
         let id = self.new_storage(bytes, Kind::Workspace, call.label);
         self.table.storages[id].pins = 1;
         scratch.push(id);
+        self.reach.passing.push(id);
         self.place_scratch(id, bytes);
         if let Err(e) = self.place(id, crate::arena::End::Low) {
             let placed: usize = scratch.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();

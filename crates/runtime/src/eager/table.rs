@@ -122,6 +122,8 @@ pub(super) struct Recipe {
     pub(super) cost_ns: f64,
     /// Longest chain of recipes down to sources.
     pub(super) depth: u32,
+    /// No recipe of that chain needs more bytes beside sources when it runs.
+    pub(super) most_bytes: usize,
     pub(super) stream: StreamId,
     pub(super) scope: Option<Arc<str>>,
     pub(super) site: CallSite,

@@ -25,6 +25,7 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
+        self.before_growth(padded(bytes));
         self.running = "put";
         self.still_needed = 0;
         let label = self.ledger.label("put");
@@ -32,6 +33,7 @@ impl Worker {
         self.place_outputs_as_planned(&[id]);
         let placed = self.place(id, End::High);
         self.end_places();
+        self.after_growth();
         if let Err(e) = placed {
             self.table.storages.remove(id);
             return Err(e);
@@ -161,6 +163,10 @@ impl Worker {
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
         let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return };
         let s = [s.clone()];
+        let storage = &self.table.storages[s[0].storage];
+        if storage.recipe.is_some() {
+            self.before_growth(padded(storage.bytes));
+        }
         self.running = "commit";
         match self.pin_alone(&s) {
             Ok(()) => {
@@ -174,6 +180,7 @@ impl Worker {
             // Whoever recorded it, it is told once.
             Err(Stop::Inherited(_)) => {}
         }
+        self.after_growth();
     }
 
     fn ready(&self, id: TensorId) -> Result<Input> {

@@ -16,6 +16,7 @@ use super::future::Future;
 use super::ledger::Ledger;
 use super::losses::Losses;
 use super::queue::{Batch, Next, Queue, Reply};
+use super::reach::Reach;
 use super::table::{Slot, Table};
 use crate::arena::{Arena, padded};
 use crate::device::{Backend, Event};
@@ -48,6 +49,7 @@ pub(super) struct Worker {
     pub(super) running: &'static str,
     /// Bytes the running op needs besides those placed already, for errors.
     pub(super) still_needed: usize,
+    pub(super) reach: Reach,
     /// Something was evicted since the device was opened; the count of evictions begins anew with the peak.
     pub(super) has_evicted: bool,
     pub(super) losses: Losses,
@@ -95,6 +97,7 @@ impl Worker {
             hazards: Vec::new(),
             running: "",
             still_needed: 0,
+            reach: Reach::default(),
             has_evicted: false,
             losses: Losses::default(),
             now_ns: 0,

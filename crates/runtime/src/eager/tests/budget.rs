@@ -1,5 +1,6 @@
 //! The budget as a contract.
 
+use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_types::{ErrorKind, HostTensor, smallvec};
 
 use super::ops::{Mode, Probe};
@@ -78,7 +79,7 @@ fn recomputation_that_does_not_fit_says_what_would() {
         let wide = apply1(&c, remat_ops::shape::BroadcastTo { shape: [3, UNIT / 4].into() }, [big.clone()]);
         let wide = tanh(&c, &wide);
         drop(big);
-        let r = remat_ops::reduce::Reduce { f: remat_ops::reduce::ReduceFn::Sum, axes: smallvec![0], keepdims: false };
+        let r = Reduce { f: ReduceFn::Sum, axes: smallvec![0], keepdims: false };
         let s = apply1(&c, r, [wide.clone()]);
         drop(wide);
         c.sync()?;
@@ -264,4 +265,55 @@ fn what_can_go_is_found_among_thousands_that_cannot() {
     let s = c.stats().expect("open");
     assert!(s.evictions == 4 && s.decisions >= 4, "{s:?}");
     c.verify().expect("consistent");
+}
+
+#[test]
+fn what_could_not_be_made_again_is_evicted_last() {
+    for policy in [PolicyKind::Window, PolicyKind::Dtr] {
+        let c = cpu(DeviceOptions { policy, ..budget(5 * UNIT) });
+        let x = unit(&c);
+        // The cheapest, and idle the longest; with its workspace it takes two units beside sources.
+        let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
+        let mut z = tanh(&c, &x);
+        for _ in 0..16 {
+            z = tanh(&c, &z);
+        }
+        let want = value(&c, &y);
+        let two = [unit(&c), unit(&c)];
+        let third = unit(&c);
+        assert_eq!(value(&c, &y), want, "{policy:?}: a dear result went instead");
+        let fourth = unit(&c);
+        c.value(&fourth).expect("nothing else is left to go");
+        c.value(&y).expect_err("there is no room to make it again");
+        drop((third, fourth, two));
+        assert_eq!(value(&c, &y), want);
+        value(&c, &z);
+    }
+}
+
+#[test]
+fn what_gets_out_of_reach_is_made_again_before_sources_grow() {
+    let grow: [fn(&Channel, &Handle) -> Handle; 3] = [
+        |c, _| put(c, &ramp(1)),
+        |c, z| apply1(c, Probe(Mode::Once), [z.clone()]),
+        |c, z| {
+            c.commit(z, Kind::Parameter).expect("open");
+            z.clone()
+        },
+    ];
+    for grow in grow {
+        let c = cpu(budget(5 * UNIT));
+        let x = unit(&c);
+        let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
+        let sum = Reduce { f: ReduceFn::Sum, axes: smallvec![0], keepdims: true };
+        let z = apply1(&c, sum, [x.clone()]);
+        let want = value(&c, &y);
+        c.drop_value(&y).expect("open");
+        let _two = [unit(&c), unit(&c)];
+        c.sync().expect("fits");
+        assert_eq!(c.stats().expect("open").recomputed_ops, 0, "it takes two units beside three");
+        let _more = grow(&c, &z);
+        assert_eq!(value(&c, &y), want);
+        c.verify().expect("consistent");
+    }
 }

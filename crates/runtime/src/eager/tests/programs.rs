@@ -300,7 +300,7 @@ const REPEATS: usize = 6;
 
 #[test]
 fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
-    let (mut followed, mut bound, mut tried, mut refused) = (0, 0, 0, Vec::new());
+    let (mut followed, mut bound) = (0, 0);
     for seed in 1000..1000 + CASES {
         let mut p = Program::new(&mut Rng(seed));
         p.steps.retain(|s| !matches!(s, Step::Mark));
@@ -323,7 +323,6 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
                 assert!(values == want, "seed {seed}, {percent} %, emulated: values differ");
             }
             assert_eq!(log.races(), Vec::<String>::new(), "seed {seed}, {percent} %");
-            tried += 1;
             match repeat(&cpu(options.clone()), 1, &p, seed) {
                 Ok((values, s)) => {
                     assert!(values == want, "seed {seed}, {percent} %: values differ");
@@ -338,16 +337,11 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
                     let alone = repeat(&cpu(without), 1, &p, seed);
                     // What is evicted follows measured times, so near the least budget either may fail by chance.
                     let again = || (0..4).any(|_| repeat(&cpu(options.clone()), 1, &p, seed).is_ok());
-                    if alone.is_ok() && !again() {
-                        refused.push(format!("seed {seed}, {percent} %: {e:?}"));
-                    }
+                    assert!(alone.is_err() || again(), "seed {seed}, {percent} %: feasible without a plan, but {e:?}");
                 }
             }
         }
     }
-    // Known: seed 1034 at a tenth above the least budget, with the workspaces of AVX-512. The online policy alone succeeds in
-    // three runs of four, and while steps are recorded in none, in any repetition, before there is a plan.
-    assert!(refused.len() * 100 <= tried, "feasible without a plan: {refused:#?}");
     assert!(followed > 0 && followed * 2 > bound, "{followed} of {bound} programs under pressure were followed");
 }
 
