@@ -4,10 +4,11 @@
 //! beyond the last channel is never read into a channel. So the lanes of a vector are output channels, and a tile of the output needs a broadcast of each
 //! input and a row of weights that lies ready for it.
 //!
-//! * Weights are packed once ([`Blocked::pack`], [`Linear::pack`]) in the order in which tiles read them: panels of two
-//!   blocks of outputs (the last of three where their number is odd), in each the steps of the sum.
-//! * Sums begin with the bias and what is added (a residual), and are clamped when they end: no pass over the output
-//!   follows (module `dense`).
+//! * Weights of convolutions are packed once ([`Blocked::pack`]) in the order in which tiles read them: panels of two
+//!   blocks of outputs (the last of three where their number is odd), in each the steps of the sum. Those of products are
+//!   packed as the plain product packs its right side at each run ([`Linear::pack`]).
+//! * Sums take the bias and what is added (a residual), and are clamped when they end: no pass over the output follows
+//!   (module `dense`).
 //! * Convolutions of 3x3 taps may go by Winograd's algorithm (module `winograd`), where that is less work.
 //! * Depthwise convolutions run along rows with channels in the lanes (module `depthwise`).
 //! * An image in the plain layout may be the input of a convolution without groups: the copy with margins that a padded

@@ -181,17 +181,8 @@ impl Linear {
                         rows().for_each(|at| o.y.add(at).copy_from_nonoverlapping(o.add.add(at), valid));
                     }
                     let ahead = Ahead::part(ahead, tile, tiles, len);
-                    packed_tile(
-                        kernels,
-                        [part.len(), valid],
-                        len,
-                        a,
-                        w,
-                        o.y.add(at),
-                        n,
-                        adds || steps.start > 0,
-                        ahead,
-                    );
+                    let accumulates = adds || steps.start > 0;
+                    packed_tile(kernels, [part.len(), valid], len, a, w, o.y.add(at), n, accumulates, ahead);
                     if steps.end == self.k {
                         let bias = std::slice::from_raw_parts(o.bias.add(first), valid);
                         let row = |at: usize| std::slice::from_raw_parts_mut(o.y.add(at), valid);
