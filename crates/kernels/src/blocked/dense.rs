@@ -10,8 +10,8 @@ use super::kernel::{MAX_COLUMNS, Tile};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
 use crate::gemm::aligned;
+use crate::gemm::kernel::Ahead;
 use crate::pool::{Pool, part_range};
-use crate::simd::prefetch_ahead;
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
@@ -309,12 +309,12 @@ impl Run<'_> {
                 bias: if begins { bias } else { std::ptr::null() },
                 add,
                 clamp: if ends { o.clamp } else { None },
+                ahead: Ahead::NONE,
             };
             let steps = blocks * g.r * g.s * lanes * vectors * s.lanes;
             // the next chunk follows this one, as the next panel follows the last chunk
-            let next = Ahead { w: w.wrapping_add(steps), len: steps };
             // SAFETY: as above; every column's offsets are in the slices.
-            unsafe { columns(tiles, &mut tile, x_at.len(), next) }
+            unsafe { columns(tiles, &mut tile, x_at.len(), steps) }
             from += blocks;
         }
     }
@@ -357,27 +357,18 @@ impl Run<'_> {
     }
 }
 
-/// Weights that are needed next. They are asked for while tiles are computed: in a network they come from memory.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    /// May lie beyond all weights.
-    pub w: *const f32,
-    pub len: usize,
-}
-
-/// Elements of a cache line.
-const LINE: usize = 16;
-
-/// The tile at each of `count` columns, as tall as the table's tallest and as even as can be.
+/// The tile at each of `count` columns, as tall as the table's tallest and as even as can be; between them, tiles ask for the
+/// `next` elements behind their weights.
 ///
 /// # Safety
 /// The contract of `TileFn` for all columns.
-pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, count: usize, next: Ahead) {
+pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, count: usize, next: usize) {
     let parts = count.div_ceil(tiles.len().min(MAX_COLUMNS));
     let (x_at, y_at) = (tile.x_at, tile.y_at);
+    let steps = tile.counts.iter().product::<usize>() * tile.run;
     for i in 0..parts {
         let range = part_range(count, parts, i);
-        part_range(next.len / LINE, parts, i).for_each(|line| prefetch_ahead(next.w.wrapping_add(line * LINE)));
+        tile.ahead = Ahead::part(tile.w.wrapping_add(next), next, i, parts, steps);
         // SAFETY: the range lies within the columns; no range is longer than the tallest tile.
         unsafe {
             (tile.x_at, tile.y_at) = (x_at.add(range.start), y_at.add(range.start));

@@ -1,6 +1,7 @@
 //! Micro-kernels on packed weights, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
+use crate::gemm::kernel::Ahead;
 use crate::simd::{Isa, Simd, Wide, prefetch};
 
 /// Columns of the tallest tile of any table.
@@ -28,6 +29,8 @@ pub(super) struct Tile {
     pub add: *const f32,
     /// The range to which finished sums are moved.
     pub clamp: Option<[f32; 2]>,
+    /// Weights that are needed next.
+    pub ahead: Ahead<f32>,
 }
 
 /// # Safety
@@ -170,7 +173,7 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
                 };
             }
         }
-        let mut w = t.w;
+        let (mut w, mut ahead) = (t.w, t.ahead);
         for a in 0..t.counts[0] {
             for b in 0..t.counts[1] {
                 for c in 0..t.counts[2] {
@@ -188,6 +191,7 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
                         prefetch(x.wrapping_add(next));
                     }
                     while q + V::UNROLLED <= end {
+                        ahead.ask();
                         for u in 0..V::UNROLLED {
                             step(&x, q + u, w.add(u * NV * V::LANES), &mut acc);
                         }

@@ -180,7 +180,7 @@ impl Linear {
                     if adds && !std::ptr::eq(o.add, o.y) {
                         rows().for_each(|at| o.y.add(at).copy_from_nonoverlapping(o.add.add(at), valid));
                     }
-                    let ahead = Ahead::part(ahead, tile, tiles, len);
+                    let ahead = Ahead::part(ahead.as_ptr(), ahead.len(), tile, tiles, len);
                     let accumulates = adds || steps.start > 0;
                     packed_tile(kernels, [part.len(), valid], len, a, w, o.y.add(at), n, accumulates, ahead);
                     if steps.end == self.k {

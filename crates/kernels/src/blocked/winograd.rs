@@ -21,11 +21,12 @@
 use std::ops::Range;
 
 use super::Operands;
-use super::dense::{Ahead, columns, panel, panels};
+use super::dense::{columns, panel, panels};
 use super::kernel::{Kernels, Tile};
 use crate::conv::Conv2d;
 use crate::float::Disjoint;
 use crate::gemm::aligned;
+use crate::gemm::kernel::Ahead;
 use crate::pool::{Pool, part_range};
 use images::{ALONE, Images};
 use transform::{Gather, IN, OUT, Scatter, Transforms, Weights};
@@ -352,11 +353,11 @@ impl Run<'_> {
                 bias: if channels.start == 0 { ZEROS.as_ptr() } else { std::ptr::null() },
                 add: std::ptr::null(),
                 clamp: None,
+                // weights are asked for as they are transformed
+                ahead: Ahead::NONE,
             };
-            // weights are asked for as they are transformed
-            let next = Ahead { w: std::ptr::null(), len: 0 };
             // SAFETY: as the caller says; every tile's offsets are in the slices.
-            unsafe { columns(tiles, &mut tile, at[0].len(), next) }
+            unsafe { columns(tiles, &mut tile, at[0].len(), 0) }
         }
     }
 }

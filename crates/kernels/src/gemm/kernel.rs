@@ -36,13 +36,22 @@ impl<T> Ahead<T> {
     /// Nothing.
     pub(crate) const NONE: Ahead<T> = Ahead { at: std::ptr::null(), lines: 0 };
 
-    /// Part `tile` of `tiles` of `panel`, for tiles of `kc` steps of floats.
-    pub(crate) fn part(panel: &[T], tile: usize, tiles: usize, kc: usize) -> Ahead<T> {
+    /// Part `tile` of `tiles` of `len` elements, for tiles of `kc` steps of floats.
+    pub(crate) fn part(at: *const T, len: usize, tile: usize, tiles: usize, kc: usize) -> Ahead<T> {
         let line = LINE_BYTES / size_of::<T>();
         let rounds = kc / ROUND;
-        let lines = panel.len().div_ceil(line).div_ceil(tiles * rounds.max(1));
+        let lines = len.div_ceil(line).div_ceil(tiles * rounds.max(1));
         let from = tile * rounds * lines * line;
-        if from < panel.len() { Ahead { at: panel[from..].as_ptr(), lines } } else { Ahead::NONE }
+        if from < len { Ahead { at: at.wrapping_add(from), lines } } else { Ahead::NONE }
+    }
+
+    /// Asks for the lines of a round.
+    #[inline(always)]
+    pub(crate) fn ask(&mut self) {
+        for _ in 0..self.lines {
+            prefetch_ahead(self.at);
+            self.at = self.at.wrapping_add(LINE_BYTES / size_of::<T>());
+        }
     }
 }
 
@@ -152,10 +161,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
         }
         let mut left = kc;
         while left >= V::UNROLLED {
-            for _ in 0..ahead.lines {
-                prefetch_ahead(ahead.at);
-                ahead.at = ahead.at.wrapping_add(LINE_BYTES / size_of::<V::Elem>());
-            }
+            ahead.ask();
             for u in 0..V::UNROLLED {
                 step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }
