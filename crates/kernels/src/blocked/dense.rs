@@ -17,6 +17,8 @@ use crate::pool::{Pool, part_range};
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
 /// Alignment of a lane's workspace: a cache line.
 const ALIGN_BYTES: usize = 64;
+/// Places of an image from one that is read to the one that is asked for: some tiles, so that it is there in time.
+const COLUMNS_AHEAD: usize = 48;
 /// What copying an element costs, in multiply-adds of one vector.
 const COPY_COST: usize = 1;
 /// What a task costs to begin, in multiply-adds of one vector.
@@ -239,9 +241,13 @@ impl Run<'_> {
         let (x_at, y_at) = offsets.split_at_mut(plan.places);
         let count = self.place(&part, &source, x_at, y_at);
         let all = part_range(panels(s.outputs), plan.panel_parts, panel_part);
-        for i in all {
+        // places that are neighbours in the image are so in memory, and the first panel brings them all
+        let is_far = self.b.x_len() * size_of::<f32>() > l2_bytes();
+        let asks = |i: usize| i == all.start && is_far && !plan.copies && [g.r, g.s] == [1, 1] && g.stride == [1, 1];
+        for i in all.clone() {
+            let x_ahead = if asks(i) { COLUMNS_AHEAD * s.width } else { 0 };
             // SAFETY: the offsets are those of the part's places in source and output.
-            unsafe { self.panel(i, group, &part, &source, &x_at[..count], &y_at[..count]) }
+            unsafe { self.panel(i, group, &part, &source, &x_at[..count], &y_at[..count], x_ahead) }
         }
     }
 
@@ -270,7 +276,16 @@ impl Run<'_> {
     ///
     /// # Safety
     /// The offsets name places of the part.
-    unsafe fn panel(&self, i: usize, group: usize, part: &Part, source: &Source, x_at: &[u32], y_at: &[u32]) {
+    unsafe fn panel(
+        &self,
+        i: usize,
+        group: usize,
+        part: &Part,
+        source: &Source,
+        x_at: &[u32],
+        y_at: &[u32],
+        x_ahead: usize,
+    ) {
         let (g, s, o) = (&self.b.conv, &self.sums, self.operands);
         let (first, vectors) = panel(s.outputs, i);
         let tiles = self.b.kernels().tiles[vectors - 1];
@@ -310,6 +325,7 @@ impl Run<'_> {
                 add,
                 clamp: if ends { o.clamp } else { None },
                 ahead: Ahead::NONE,
+                x_ahead,
             };
             let steps = blocks * g.r * g.s * lanes * vectors * s.lanes;
             // the next chunk follows this one, as the next panel follows the last chunk

@@ -3,12 +3,20 @@
 //! A row of a block is one call; taps beside the image are left out, so nothing is copied. The order of a sum is: bias and
 //! what is added, then taps in row-major order.
 
-use super::kernel::DepthRow;
+use super::kernel::{DepthRow, WIDE_COLUMNS};
 use super::{Blocked, Operands};
+use crate::cache::l2_bytes;
+use crate::gemm::kernel::Ahead;
 use crate::pool::Pool;
 
 /// Multiply-adds of vectors that are worth a part of a pool run.
 const GRAIN_MULS: usize = 1 << 13;
+
+/// Bytes from the last row that is read to what is asked for meanwhile: longer on its way than a row takes.
+const AHEAD_BYTES: usize = 8 << 10;
+
+/// Sizes of the second cache beyond which an input comes from memory: from the cache between, rows come in time unasked.
+const FAR: usize = 8;
 
 /// `packed` is zeroed; the order is block, tap, lane.
 pub(super) fn pack(b: &Blocked, weight: &[f32], packed: &mut [f32]) {
@@ -54,6 +62,13 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
         None => low,
     };
     let y = (plane * g.oh + row) * g.ow * lanes;
+    // rows come one after the other, those of the next block or image too
+    let next = o.x.wrapping_add((plane * g.h + top + g.r) * g.w * lanes + AHEAD_BYTES / size_of::<f32>());
+    let is_far = b.x_len() * size_of::<f32>() > FAR * l2_bytes();
+    let ahead = match (high - low) / WIDE_COLUMNS {
+        rounds if is_far && rounds > 0 => Ahead::share(next, g.stride[0] * g.w * lanes, 0, 1, rounds),
+        _ => Ahead::NONE,
+    };
     // SAFETY: all offsets lie in operands of the asserted lengths; rows from `x_row` on are those of taps in the image.
     unsafe {
         let row = DepthRow {
@@ -72,6 +87,7 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
             add: if o.add.is_null() { o.add } else { o.add.add(y) },
             y: o.y.add(y),
             clamp: o.clamp,
+            ahead,
         };
         (b.kernels().depth(g.s, g.stride[1], g.dilation[1]))(&row);
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use crate::gemm::kernel::Ahead;
-use crate::simd::{Isa, Simd, Wide, prefetch};
+use crate::simd::{Isa, Simd, Wide, prefetch, prefetch_ahead};
 
 /// Columns of the tallest tile of any table.
 pub(super) const MAX_COLUMNS: usize = 12;
@@ -31,6 +31,8 @@ pub(super) struct Tile {
     pub clamp: Option<[f32; 2]>,
     /// Weights that are needed next.
     pub ahead: Ahead<f32>,
+    /// Elements from a place to the one that is asked for when it is read; 0 where they are in the second cache anyway.
+    pub x_ahead: usize,
 }
 
 /// # Safety
@@ -38,6 +40,9 @@ pub(super) struct Tile {
 /// places of `x`, the steps' rows of `w`, a row at `bias`, vectors at the places of `y` in `add`; `y` is writable at its
 /// places, and readable without a bias.
 pub(super) type TileFn = unsafe fn(&Tile);
+
+/// Columns of a depthwise convolution that are computed at a time.
+pub(super) const WIDE_COLUMNS: usize = 6;
 
 /// A row of a depthwise convolution: `y[o] = clamp(bias + add[o] + sum over r < rows, t < taps of x[r row_step + (o stride + t
 /// dilation - pad) lanes ..] w[r, t])`, a vector each, for `o < columns`; taps beside the row of `width` places are left out.
@@ -61,6 +66,8 @@ pub(super) struct DepthRow {
     pub add: *const f32,
     pub y: *mut f32,
     pub clamp: Option<[f32; 2]>,
+    /// What rows that follow read, to be asked for with each few columns.
+    pub ahead: Ahead<f32>,
 }
 
 /// # Safety
@@ -190,6 +197,11 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
                     for x in &x {
                         prefetch(x.wrapping_add(next));
                     }
+                    if t.x_ahead > 0 {
+                        for x in &x {
+                            prefetch_ahead(x.wrapping_add(from + t.x_ahead));
+                        }
+                    }
                     while q + V::UNROLLED <= end {
                         ahead.ask();
                         for u in 0..V::UNROLLED {
@@ -307,14 +319,15 @@ unsafe fn depth<V: Simd<Elem = f32>, const S: usize, const STRIDE: usize>(d: &De
         for o in 0..low {
             edge::<V>(d, o);
         }
-        let mut o = low;
-        while o + 6 <= high {
+        let (mut o, mut ahead) = (low, d.ahead);
+        while o + WIDE_COLUMNS <= high {
+            ahead.ask();
             if S > 0 {
-                slide::<V, 6, S, STRIDE>(d, o)
+                slide::<V, WIDE_COLUMNS, S, STRIDE>(d, o)
             } else {
-                columns::<V, 6>(d, o, [0, d.taps])
+                columns::<V, WIDE_COLUMNS>(d, o, [0, d.taps])
             }
-            o += 6;
+            o += WIDE_COLUMNS;
         }
         while o + 3 <= high {
             if S > 0 {

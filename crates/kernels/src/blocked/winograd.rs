@@ -355,6 +355,7 @@ impl Run<'_> {
                 clamp: None,
                 // weights are asked for as they are transformed
                 ahead: Ahead::NONE,
+                x_ahead: 0,
             };
             // SAFETY: as the caller says; every tile's offsets are in the slices.
             unsafe { columns(tiles, &mut tile, at[0].len(), 0) }

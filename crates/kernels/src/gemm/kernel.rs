@@ -38,8 +38,12 @@ impl<T> Ahead<T> {
 
     /// Part `tile` of `tiles` of `len` elements, for tiles of `kc` steps of floats.
     pub(crate) fn part(at: *const T, len: usize, tile: usize, tiles: usize, kc: usize) -> Ahead<T> {
+        Ahead::share(at, len, tile, tiles, kc / ROUND)
+    }
+
+    /// Part `tile` of `tiles` of `len` elements, in so many rounds.
+    pub(crate) fn share(at: *const T, len: usize, tile: usize, tiles: usize, rounds: usize) -> Ahead<T> {
         let line = LINE_BYTES / size_of::<T>();
-        let rounds = kc / ROUND;
         let lines = len.div_ceil(line).div_ceil(tiles * rounds.max(1));
         let from = tile * rounds * lines * line;
         if from < len { Ahead { at: at.wrapping_add(from), lines } } else { Ahead::NONE }
