@@ -4,7 +4,7 @@
     python3 -m venv VENV && VENV/bin/pip install torch==2.15.0
     python3 scripts/bench_budgets.py --torch VENV/bin/python                       # prints Markdown tables
     python3 scripts/bench_budgets.py --torch VENV/bin/python --batch 2 --only gpt --rounds 1
-    python3 scripts/bench_budgets.py --torch VENV/bin/python --largest-batch 1GiB,2GiB
+    python3 scripts/bench_budgets.py --torch VENV/bin/python --largest-batch 1GiB,2GiB --seconds 1 --write docs/src/budgets.md
     python3 scripts/bench_budgets.py --torch VENV/bin/python --write docs/src/budgets.md
 
 Builds the command `remat`, then runs training steps of ResNet-50 (3x224x224, SGD with momentum) and of a GPT (6 layers of
@@ -28,6 +28,7 @@ from bench_conv import build, conditions, finish, options, write
 from bench_networks import torch_run
 
 MARKS = ("<!-- budget-table -->\n", "<!-- /budget-table -->\n")
+LARGEST_MARKS = ("<!-- largest-table -->\n", "<!-- /largest-table -->\n")
 WORKS = ["train:resnet50", "train:gpt"]
 BUDGETS = ["100%", "75%", "50%", "33%"]
 WAYS = {"eager, online": ["--eager", "--no-foresight"], "eager, foresight": ["--eager"], "compiled": ["--compiled"]}
@@ -189,8 +190,8 @@ def main():
         return peer(args)
     exe, start = args.remat or build(), os.getloadavg()[0]
     if args.largest_batch:
-        print(largest_batches(exe, args))
-        return
+        text = largest_batches(exe, args) + "\n" + conditions(args, (start, os.getloadavg()[0])) + "\n"
+        return finish(args, text, {}, LARGEST_MARKS)
     texts, figures = [], {}
     for work in (w for w in WORKS if re.search(args.only, w)):
         rows, peers = measure(exe, args, work, args.batch)

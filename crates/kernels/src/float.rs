@@ -133,11 +133,13 @@ float_element! {
 }
 
 /// Calls `f`, compiled for AVX-512 or AVX2 where the processor has it. `f` must be inlined to gain: mark what it calls
-/// `#[inline(always)]`. The bits do not depend on it, since nothing is fused and lanes are fixed in the source.
+/// `#[inline(always)]`. The bits do not depend on it, since nothing is fused that is not written so, and lanes are fixed in
+/// the source.
 #[inline(always)]
 pub(crate) fn widest<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512bw")
+    if is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
     {
@@ -152,8 +154,8 @@ pub(crate) fn widest<R>(f: impl FnOnce() -> R) -> R {
 #[inline(always)]
 pub(crate) fn wide<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as just checked.
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has AVX2 and FMA, as just checked.
         return unsafe { with_avx2(f) };
     }
     f()
@@ -162,9 +164,9 @@ pub(crate) fn wide<R>(f: impl FnOnce() -> R) -> R {
 /// Calls `f`.
 ///
 /// # Safety
-/// The processor has AVX-512 F, BW, DQ and VL.
+/// The processor has FMA, and AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "fma,avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
@@ -172,9 +174,9 @@ unsafe fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
 /// Calls `f`.
 ///
 /// # Safety
-/// The processor has AVX2.
+/// The processor has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 unsafe fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
     f()
 }

@@ -129,6 +129,95 @@ fn max_of<T: Maximum>(x: &[T], w: usize, (top, bottom): (usize, usize), (left, r
     best
 }
 
+/// Windows of a row whose maxima are found at a time.
+const COLUMNS: usize = 64;
+
+/// Values and positions of the maxima of some windows of a row; [`NONE`] for an empty window.
+struct Maxima<T> {
+    values: [T; COLUMNS],
+    places: [usize; COLUMNS],
+}
+
+/// No position.
+const NONE: usize = usize::MAX;
+
+impl<T: Maximum> Maxima<T> {
+    fn new() -> Self {
+        Maxima { values: [T::LOWEST; COLUMNS], places: [NONE; COLUMNS] }
+    }
+
+    /// Finds those of windows `from .. from + n` of row `i`; positions only if asked for. Windows that slide see their
+    /// elements in order, but one of each window at a time: no branch follows the data.
+    #[inline(always)]
+    fn find<const PLACES: bool>(&mut self, x: &[T], [h, w]: [Axis; 2], i: usize, from: usize, n: usize) {
+        let (values, places) = (&mut self.values[..n], &mut self.places[..n]);
+        values.fill(T::LOWEST);
+        places.fill(NONE);
+        let rows = h.window(i);
+        let AxisKind::Sliding { kernel, stride, before, .. } = w.kind else {
+            for (j, (value, place)) in values.iter_mut().zip(places).enumerate() {
+                let columns = w.window(from + j);
+                if rows.0 < rows.1 && columns.0 < columns.1 {
+                    let (v, at) = max_of(x, w.size, rows, columns);
+                    (*value, *place) = (v, at);
+                }
+            }
+            return;
+        };
+        for row in rows.0..rows.1 {
+            for tap in 0..kernel {
+                // windows of which this element lies in the row
+                let low = before.saturating_sub(tap).div_ceil(stride).clamp(from, from + n);
+                let high = (w.size + before).saturating_sub(tap).div_ceil(stride).clamp(low, from + n);
+                if low == high {
+                    continue;
+                }
+                let first = row * w.size + low * stride + tap - before;
+                let x = &x[first..=first + (high - low - 1) * stride];
+                let (values, places) = (&mut values[low - from..high - from], &mut places[low - from..high - from]);
+                match stride {
+                    1 => take::<T, 1, PLACES>(x, first, values, places),
+                    2 => take::<T, 2, PLACES>(x, first, values, places),
+                    3 => take::<T, 3, PLACES>(x, first, values, places),
+                    _ => {
+                        for (j, v) in x.iter().step_by(stride).enumerate() {
+                            better::<T, PLACES>(*v, first + j * stride, &mut values[j], &mut places[j]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every `STRIDE`-th element of `x`, of which the first lies at `first`, beside a window each.
+#[inline(always)]
+fn take<T: Maximum, const STRIDE: usize, const PLACES: bool>(
+    x: &[T],
+    first: usize,
+    values: &mut [T],
+    places: &mut [usize],
+) {
+    let (x, last) = x.as_chunks::<STRIDE>();
+    let rest = last.first().into_iter();
+    for (j, ((v, value), place)) in x.iter().map(|x| &x[0]).zip(values.iter_mut()).zip(places.iter_mut()).enumerate() {
+        better::<T, PLACES>(*v, first + j * STRIDE, value, place);
+    }
+    for ((v, value), place) in rest.zip(&mut values[x.len()..]).zip(&mut places[x.len()..]) {
+        better::<T, PLACES>(*v, first + x.len() * STRIDE, value, place);
+    }
+}
+
+/// `v` at `at` in place of the maximum so far, where it is larger or the first.
+#[inline(always)]
+fn better<T: Maximum, const PLACES: bool>(v: T, at: usize, value: &mut T, place: &mut usize) {
+    let takes = v.beats(*value) | (PLACES && *place == NONE);
+    *value = if takes { v } else { *value };
+    if PLACES {
+        *place = if takes { at } else { *place };
+    }
+}
+
 /// The maximum of every window of every plane; the lowest value for an empty window.
 ///
 /// # Panics
@@ -155,9 +244,11 @@ pub fn max_pool<T: Maximum>(pool: &Pool, h: Axis, w: Axis, x: &[T], y: &mut [T])
                 }
                 return;
             }
-            for i in 0..h.out {
-                for j in 0..w.out {
-                    y[i * w.out + j] = max_of(x, w.size, h.window(i), w.window(j)).0;
+            let mut maxima = Maxima::new();
+            for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
+                for (part, y) in y.chunks_mut(COLUMNS).enumerate() {
+                    maxima.find::<false>(x, [h, w], i, part * COLUMNS, y.len());
+                    y.copy_from_slice(&maxima.values[..y.len()]);
                 }
             }
         },
@@ -208,13 +299,13 @@ pub fn max_pool_grad<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
                 }
                 return;
             }
-            for i in 0..h.out {
-                let rows = h.window(i);
-                for j in 0..w.out {
-                    let columns = w.window(j);
-                    if rows.0 < rows.1 && columns.0 < columns.1 {
-                        let (_, at) = max_of(x, w.size, rows, columns);
-                        dx[at] = T::down(dx[at].up() + dy[i * w.out + j].up());
+            let mut maxima = Maxima::new();
+            for (i, dy) in dy.chunks_exact(w.out).enumerate() {
+                for (part, dy) in dy.chunks(COLUMNS).enumerate() {
+                    maxima.find::<true>(x, [h, w], i, part * COLUMNS, dy.len());
+                    for (&at, dy) in maxima.places.iter().zip(dy).filter(|(at, _)| **at != NONE) {
+                        let d = &mut dx[at];
+                        *d = T::down(d.up() + dy.up());
                     }
                 }
             }
@@ -228,17 +319,25 @@ pub fn max_pool_grad<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
 /// If slices are not whole planes of equal number.
 pub fn max_pool_pick<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x: &[T], u: &[T], y: &mut [T]) {
     let size = h.size * w.size;
-    planes(pool, y, h.out * w.out, planes_per_part(h, w), |p, y| {
-        let (x, u) = (&x[p * size..(p + 1) * size], &u[p * size..(p + 1) * size]);
-        for i in 0..h.out {
-            let rows = h.window(i);
-            for j in 0..w.out {
-                let columns = w.window(j);
-                let some = rows.0 < rows.1 && columns.0 < columns.1;
-                y[i * w.out + j] = if some { u[max_of(x, w.size, rows, columns).1] } else { T::default() };
+    planes(
+        pool,
+        y,
+        h.out * w.out,
+        planes_per_part(h, w),
+        #[inline(always)]
+        |p, y| {
+            let (x, u) = (&x[p * size..(p + 1) * size], &u[p * size..(p + 1) * size]);
+            let mut maxima = Maxima::new();
+            for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
+                for (part, y) in y.chunks_mut(COLUMNS).enumerate() {
+                    maxima.find::<true>(x, [h, w], i, part * COLUMNS, y.len());
+                    for (y, &at) in y.iter_mut().zip(&maxima.places) {
+                        *y = if at == NONE { T::default() } else { u[at] };
+                    }
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 /// What the average of window `(i, j)` divides by.
@@ -321,4 +420,60 @@ pub fn avg_pool_grad<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: 
             }
         },
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maxima_are_the_first_of_each_window() {
+        let pool = Pool::new(2);
+        let sliding = |size: usize, kernel: usize, stride: usize, pad: usize| {
+            let out = (size + 2 * pad - kernel) / stride + 1;
+            Axis { size, out, kind: AxisKind::Sliding { kernel, stride, before: pad, after: pad } }
+        };
+        // more padding than a window has elements: some windows are empty
+        let beyond = Axis { size: 3, out: 9, kind: AxisKind::Sliding { kernel: 2, stride: 1, before: 4, after: 3 } };
+        let cases = [
+            [sliding(9, 3, 2, 1), sliding(150, 3, 2, 1)],
+            [sliding(7, 2, 1, 0), sliding(65, 3, 1, 1)],
+            [sliding(11, 4, 3, 2), sliding(10, 5, 4, 0)],
+            [sliding(8, 2, 2, 0), sliding(6, 2, 2, 0)],
+            [beyond, beyond],
+            [Axis { size: 7, out: 3, kind: AxisKind::Adaptive }, sliding(9, 1, 1, 0)],
+        ];
+        for [h, w] in cases {
+            let (size, out) = (h.size * w.size, h.out * w.out);
+            // few values, so that windows have equal ones; zeros of both signs, infinities and NaN among them
+            let some = [0.0, -0.0, 1.5, 1.5, -2.0, f32::NEG_INFINITY, f32::INFINITY, f32::NAN];
+            let seeds = (0..2 * size as u32).map(|i| i.wrapping_mul(2_654_435_761) >> 13);
+            let x: Vec<f32> = seeds.map(|i| some[if i % 97 == 0 { 7 } else { i as usize % 7 }]).collect();
+            let [u, dy] = [2 * size, 2 * out].map(|n| (0..n).map(|i| (i % 13) as f32 + 1.0).collect::<Vec<_>>());
+            let [mut y, mut picked] = [vec![9.0f32; 2 * out], vec![9.0f32; 2 * out]];
+            let mut dx = vec![9.0f32; 2 * size];
+            max_pool(&pool, h, w, &x, &mut y);
+            max_pool_pick(&pool, h, w, &x, &u, &mut picked);
+            max_pool_grad(&pool, h, w, &x, &dy, &mut dx);
+            let mut want = vec![0.0f32; 2 * size];
+            for (at, y) in y.iter().enumerate() {
+                let (plane, i, j) = (at / out, at / w.out % h.out, at % w.out);
+                let ((top, bottom), (left, right)) = (h.window(i), w.window(j));
+                let x = &x[plane * size..][..size];
+                let mut best = None;
+                for at in (top..bottom).flat_map(|r| (left..right).map(move |c| r * w.size + c)) {
+                    if best.is_none_or(|best: usize| x[at] > x[best] || x[at].is_nan() && !x[best].is_nan()) {
+                        best = Some(at);
+                    }
+                }
+                let value = best.map_or(f32::NEG_INFINITY, |at| x[at]);
+                assert_eq!(y.to_bits(), value.to_bits(), "window {i}, {j} of {h:?}, {w:?}");
+                assert_eq!(picked[at], best.map_or(0.0, |at| u[plane * size + at]), "window {i}, {j} of {h:?}, {w:?}");
+                if let Some(best) = best {
+                    want[plane * size + best] += dy[at];
+                }
+            }
+            assert_eq!(dx, want, "{h:?}, {w:?}");
+        }
+    }
 }
