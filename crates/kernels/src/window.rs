@@ -50,6 +50,17 @@ impl Axis {
         }
     }
 
+    /// Sliding windows of which element `tap` lies in the input: from the first to before the last.
+    fn windows_of(&self, tap: usize) -> (usize, usize) {
+        match self.kind {
+            AxisKind::Sliding { stride, before, .. } => {
+                let low = before.saturating_sub(tap).div_ceil(stride);
+                (low, (self.size + before).saturating_sub(tap).div_ceil(stride).min(self.out))
+            }
+            AxisKind::Adaptive => (0, 0),
+        }
+    }
+
     /// Elements of window `o` within input and padding: what an average that counts padding divides by.
     #[inline(always)]
     fn padded_len(&self, o: usize) -> usize {
@@ -105,10 +116,10 @@ macro_rules! maximum {
     )* };
 }
 maximum! {
-    f32: f32::NEG_INFINITY, |a, b| a > b || (a.is_nan() && !b.is_nan());
-    f64: f64::NEG_INFINITY, |a, b| a > b || (a.is_nan() && !b.is_nan());
-    remat_types::f16: remat_types::f16::NEG_INFINITY, |a, b| a > b || (a.is_nan() && !b.is_nan());
-    remat_types::bf16: remat_types::bf16::NEG_INFINITY, |a, b| a > b || (a.is_nan() && !b.is_nan());
+    f32: f32::NEG_INFINITY, |a, b| (a > b) | (a.is_nan() & !b.is_nan());
+    f64: f64::NEG_INFINITY, |a, b| (a > b) | (a.is_nan() & !b.is_nan());
+    remat_types::f16: remat_types::f16::NEG_INFINITY, |a, b| (a > b) | (a.is_nan() & !b.is_nan());
+    remat_types::bf16: remat_types::bf16::NEG_INFINITY, |a, b| (a > b) | (a.is_nan() & !b.is_nan());
     i8: i8::MIN, |a, b| a > b; i16: i16::MIN, |a, b| a > b; i32: i32::MIN, |a, b| a > b; i64: i64::MIN, |a, b| a > b;
     u8: 0, |a, b| a > b; u16: 0, |a, b| a > b; u32: 0, |a, b| a > b; u64: 0, |a, b| a > b;
 }
@@ -136,14 +147,20 @@ const COLUMNS: usize = 64;
 struct Maxima<T> {
     values: [T; COLUMNS],
     places: [usize; COLUMNS],
+    /// Windows of which the first elements lie in the row.
+    taps: [(usize, usize); TAPS],
 }
+
+/// Elements of a window for which it is worked out once in which windows they lie in the row.
+const TAPS: usize = 8;
 
 /// No position.
 const NONE: usize = usize::MAX;
 
 impl<T: Maximum> Maxima<T> {
-    fn new() -> Self {
-        Maxima { values: [T::LOWEST; COLUMNS], places: [NONE; COLUMNS] }
+    fn new(w: Axis) -> Self {
+        let taps = std::array::from_fn(|tap| w.windows_of(tap));
+        Maxima { values: [T::LOWEST; COLUMNS], places: [NONE; COLUMNS], taps }
     }
 
     /// Finds those of windows `from .. from + n` of row `i`; positions only if asked for. Windows that slide see their
@@ -166,10 +183,9 @@ impl<T: Maximum> Maxima<T> {
         };
         for row in rows.0..rows.1 {
             for tap in 0..kernel {
-                // windows of which this element lies in the row
-                let low = before.saturating_sub(tap).div_ceil(stride).clamp(from, from + n);
-                let high = (w.size + before).saturating_sub(tap).div_ceil(stride).clamp(low, from + n);
-                if low == high {
+                let (low, high) = if tap < TAPS { self.taps[tap] } else { w.windows_of(tap) };
+                let (low, high) = (low.max(from), high.min(from + n));
+                if low >= high {
                     continue;
                 }
                 let first = row * w.size + low * stride + tap - before;
@@ -244,7 +260,7 @@ pub fn max_pool<T: Maximum>(pool: &Pool, h: Axis, w: Axis, x: &[T], y: &mut [T])
                 }
                 return;
             }
-            let mut maxima = Maxima::new();
+            let mut maxima = Maxima::new(w);
             for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
                 for (part, y) in y.chunks_mut(COLUMNS).enumerate() {
                     maxima.find::<false>(x, [h, w], i, part * COLUMNS, y.len());
@@ -299,7 +315,7 @@ pub fn max_pool_grad<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
                 }
                 return;
             }
-            let mut maxima = Maxima::new();
+            let mut maxima = Maxima::new(w);
             for (i, dy) in dy.chunks_exact(w.out).enumerate() {
                 for (part, dy) in dy.chunks(COLUMNS).enumerate() {
                     maxima.find::<true>(x, [h, w], i, part * COLUMNS, dy.len());
@@ -327,7 +343,7 @@ pub fn max_pool_pick<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
         #[inline(always)]
         |p, y| {
             let (x, u) = (&x[p * size..(p + 1) * size], &u[p * size..(p + 1) * size]);
-            let mut maxima = Maxima::new();
+            let mut maxima = Maxima::new(w);
             for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
                 for (part, y) in y.chunks_mut(COLUMNS).enumerate() {
                     maxima.find::<true>(x, [h, w], i, part * COLUMNS, y.len());
