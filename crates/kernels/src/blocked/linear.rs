@@ -31,8 +31,8 @@ impl Linear {
     /// [`ErrorKind::Value`] for a block without kernels, [`ErrorKind::Shape`] for sizes that are too large.
     pub fn new(m: usize, k: usize, n: usize, block: usize) -> Result<Linear> {
         check_block(block)?;
-        let fits =
-            |a: usize, b: usize| a.checked_mul(b.next_multiple_of(block)).is_some_and(|e| e <= u32::MAX as usize);
+        let padded = |b: usize| b.checked_next_multiple_of(block);
+        let fits = |a: usize, b| padded(b).and_then(|b| a.checked_mul(b)).is_some_and(|e| e <= u32::MAX as usize);
         if n > u32::MAX as usize || !(fits(m, k) && fits(m, n) && fits(k, n)) {
             return Err(Error::new(ErrorKind::Shape, format!("a product of {m} x {k} x {n} is too large")));
         }

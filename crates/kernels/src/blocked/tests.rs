@@ -302,4 +302,8 @@ fn what_no_kernel_takes_is_refused() {
     assert!(Blocked::new(g(16, 16, 16), 8, true).is_err(), "a plain input of groups");
     assert!(Linear::new(4, 4, 12, 4).is_err(), "a block without kernels");
     assert!(Linear::new(1 << 20, 4, 1 << 20, 8).is_err(), "too many results");
+    assert!(
+        Linear::new(0, usize::MAX, 4, 8).is_err() && Linear::new(0, 0, usize::MAX, 8).is_err(),
+        "too many to count"
+    );
 }
