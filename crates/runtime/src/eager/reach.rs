@@ -63,6 +63,11 @@ impl Worker {
         self.arena.capacity().saturating_sub(fixed + self.reach.growth)
     }
 
+    /// The same, unless every recipe there was needs no more.
+    pub(super) fn room_in_doubt(&self) -> Option<usize> {
+        Some(self.room_beside_sources()).filter(|room| self.reach.most_bytes > *room)
+    }
+
     /// Notes what a new recipe, or one of those before it, needs at the most: every op comes by here.
     pub(super) fn note_most_bytes(&mut self, r: &mut Recipe) {
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();

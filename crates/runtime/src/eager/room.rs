@@ -50,7 +50,7 @@ impl Worker {
     /// be made again goes only where nothing else would do.
     fn decide(&mut self, need: usize) -> Option<Choice> {
         self.begin_decision();
-        let mut room = Some(self.room_beside_sources());
+        let mut room = self.room_in_doubt();
         let (mut most, mut has_released) = (LOOKED_AT, false);
         let choice = loop {
             let segments: Vec<Segment> = self.arena.look(most).collect();
