@@ -3,6 +3,8 @@
 //! Planes are independent and are what threads share out. Windows along an axis are told by a function
 //! `o -> start..end` clipped to the plane ([`Axis`]), so that sliding and adaptive pooling are one kernel.
 
+use std::ops::Range;
+
 use remat_types::{Element, Storage};
 
 use crate::float::{FloatElement, widest};
@@ -163,6 +165,19 @@ impl<T: Maximum> Maxima<T> {
         Maxima { values: [T::LOWEST; COLUMNS], places: [NONE; COLUMNS], taps }
     }
 
+    /// Finds the maxima of all windows of a plane, some at a time; `f` is told which windows these are.
+    #[inline(always)]
+    fn each<const PLACES: bool>(x: &[T], [h, w]: [Axis; 2], mut f: impl FnMut(&Self, Range<usize>)) {
+        let mut maxima = Maxima::new(w);
+        for i in 0..h.out {
+            for from in (0..w.out).step_by(COLUMNS) {
+                let n = COLUMNS.min(w.out - from);
+                maxima.find::<PLACES>(x, [h, w], i, from, n);
+                f(&maxima, i * w.out + from..i * w.out + from + n);
+            }
+        }
+    }
+
     /// Finds those of windows `from .. from + n` of row `i`; positions only if asked for. Windows that slide see their
     /// elements in order, but one of each window at a time: no branch follows the data.
     #[inline(always)]
@@ -260,13 +275,9 @@ pub fn max_pool<T: Maximum>(pool: &Pool, h: Axis, w: Axis, x: &[T], y: &mut [T])
                 }
                 return;
             }
-            let mut maxima = Maxima::new(w);
-            for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
-                for (part, y) in y.chunks_mut(COLUMNS).enumerate() {
-                    maxima.find::<false>(x, [h, w], i, part * COLUMNS, y.len());
-                    y.copy_from_slice(&maxima.values[..y.len()]);
-                }
-            }
+            Maxima::each::<false>(x, [h, w], |maxima, windows| {
+                y[windows.clone()].copy_from_slice(&maxima.values[..windows.len()]);
+            });
         },
     );
 }
@@ -315,16 +326,11 @@ pub fn max_pool_grad<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
                 }
                 return;
             }
-            let mut maxima = Maxima::new(w);
-            for (i, dy) in dy.chunks_exact(w.out).enumerate() {
-                for (part, dy) in dy.chunks(COLUMNS).enumerate() {
-                    maxima.find::<true>(x, [h, w], i, part * COLUMNS, dy.len());
-                    for (&at, dy) in maxima.places.iter().zip(dy).filter(|(at, _)| **at != NONE) {
-                        let d = &mut dx[at];
-                        *d = T::down(d.up() + dy.up());
-                    }
+            Maxima::each::<true>(x, [h, w], |maxima, windows| {
+                for (&at, dy) in maxima.places.iter().zip(&dy[windows]).filter(|(at, _)| **at != NONE) {
+                    dx[at] = T::down(dx[at].up() + dy.up());
                 }
-            }
+            });
         },
     );
 }
@@ -343,15 +349,11 @@ pub fn max_pool_pick<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
         #[inline(always)]
         |p, y| {
             let (x, u) = (&x[p * size..(p + 1) * size], &u[p * size..(p + 1) * size]);
-            let mut maxima = Maxima::new(w);
-            for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
-                for (part, y) in y.chunks_mut(COLUMNS).enumerate() {
-                    maxima.find::<true>(x, [h, w], i, part * COLUMNS, y.len());
-                    for (y, &at) in y.iter_mut().zip(&maxima.places) {
-                        *y = if at == NONE { T::default() } else { u[at] };
-                    }
+            Maxima::each::<true>(x, [h, w], |maxima, windows| {
+                for (y, &at) in y[windows].iter_mut().zip(&maxima.places) {
+                    *y = if at == NONE { T::default() } else { u[at] };
                 }
-            }
+            });
         },
     );
 }
