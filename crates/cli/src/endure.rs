@@ -141,7 +141,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         return Err(different("weights", steps));
     }
     let (s, seconds) = (bound.stats()?, begin.elapsed().as_secs_f64());
-    crate::plan::print(&format!(
+    crate::output::print(&format!(
         "{steps} steps in {seconds:.0} s, {failed} failed as they should; losses and weights are the same bits\n\
          peak {} of {} without a budget; {} ops ran again\n\
          {} plans; {} steps followed to their end, {} went over to another plan, {} went on without one\n",

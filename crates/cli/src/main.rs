@@ -9,6 +9,7 @@ mod endure;
 mod graph;
 mod interrupt;
 mod networks;
+mod output;
 mod plan;
 mod promise;
 mod random;

@@ -11,6 +11,7 @@ use clap::Args;
 use remat::types::{Error, ErrorKind, Result};
 use serde_json::Value;
 
+use crate::output;
 use crate::sizes::show;
 
 /// The process may have this much resident beyond the budget: program, data set, threads, tables.
@@ -195,7 +196,7 @@ fn put(path: &Path, table: &str) -> Result<()> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::from(e).context(path.display()))?;
     let new = replaced(&text, table)
         .ok_or_else(|| Error::new(ErrorKind::Format, format!("{} has no `{BEGIN}` .. `{END}`", path.display())))?;
-    std::fs::write(path, new).map_err(|e| Error::from(e).context(path.display()))
+    output::write(path, new)
 }
 
 fn replaced(text: &str, table: &str) -> Option<String> {

@@ -8,7 +8,6 @@ mod figures;
 mod networks;
 mod work;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -18,6 +17,7 @@ use remat_kernels::pool::Pool;
 use serde::Serialize;
 
 use crate::budget::MemoryBudget;
+use crate::output::{self, print};
 use crate::sizes::show;
 use cases::{Case, Elements, Told};
 use figures::Latency;
@@ -249,12 +249,7 @@ fn planned(told: &Told) -> String {
     )
 }
 
-fn print(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::new(ErrorKind::Io, format!("standard output: {e}")))
-}
-
 fn write_json(file: &Path, figures: &impl Serialize) -> Result<()> {
-    let fault = |what: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("{}: {what}", file.display()));
-    let text = serde_json::to_string_pretty(figures).map_err(|e| fault(&e))? + "\n";
-    if file == Path::new("-") { print(&text) } else { std::fs::write(file, text).map_err(|e| fault(&e)) }
+    let text = serde_json::to_string_pretty(figures).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?;
+    output::write(file, text + "\n")
 }

@@ -8,12 +8,13 @@ mod source;
 mod summary;
 mod timeline;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use remat::types::{Error, Result};
+use remat::types::Result;
 
 use crate::budget::MemoryBudget;
+use crate::output;
 use lives::Lives;
 use source::Source;
 pub(crate) use source::Traced;
@@ -53,7 +54,7 @@ pub(crate) struct Options {
     /// Draw the bytes that live at each call; a file that ends in `.json` has them as figures
     #[arg(long, value_name = "FILE")]
     memory_timeline: Option<PathBuf>,
-    /// Write the figures as JSON
+    /// Write the figures as JSON; here and above `-` is standard output, which then has nothing else
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the graph as a file
@@ -67,7 +68,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let graph = traced.executable.graph();
     let lives = Lives::of(&traced.executable, source::threads());
     if let Some(path) = &o.svg {
-        write(path, graph.to_svg().as_bytes())?;
+        output::write(path, graph.to_svg())?;
     }
     if let Some(path) = &o.memory_timeline {
         let is_json = path.extension().is_some_and(|e| e == "json");
@@ -75,19 +76,18 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             true => format!("{}\n", timeline::json(&o.source.to_string(), graph, &lives)),
             false => timeline::svg(&o.source.to_string(), graph, &lives),
         };
-        write(path, text.as_bytes())?;
+        output::write(path, text)?;
     }
     if let Some(path) = &o.out {
-        write(path, &graph.to_bytes()?)?;
+        output::write(path, graph.to_bytes()?)?;
     }
     if let Some(path) = &o.json {
         let json = summary::json(&o.source, &traced, &lives);
-        write(path, format!("{json}\n").as_bytes())?;
+        output::write(path, format!("{json}\n"))?;
+    }
+    if [&o.svg, &o.memory_timeline, &o.out, &o.json].into_iter().flatten().any(|path| output::is_standard(path)) {
+        return Ok(());
     }
     let text = if o.text { graph.to_text()? } else { summary::text(&o.source, &traced, &lives) };
-    crate::plan::print(&text)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(path, bytes).map_err(|e| Error::from(e).context(path.display()))
+    output::print(&text)
 }

@@ -5,7 +5,8 @@ use remat_graph::plan::problem::Problem;
 use remat_graph::plan::remat::peak_bytes;
 use remat_graph::plan::schedule::{Plan, Schedule};
 
-use super::{Options, bytes_of, effort, input, page, percent, picture, planned, summary};
+use super::{Options, bytes_of, effort, page, percent, picture, planned, summary};
+use crate::output;
 use crate::sizes::show;
 
 /// Budgets of a curve unless others are asked for.
@@ -25,15 +26,15 @@ pub(super) fn run(o: &Options, p: &Problem) -> Result<()> {
     let chosen = o.budget.and_then(|b| bytes_of(b, curve.peak));
     let shown = curve.shown(chosen);
     if let Some(path) = &o.svg {
-        input::write(Some(path), &picture::curve(&curve))?;
+        output::write(path, picture::curve(&curve))?;
     }
     if let Some(path) = &o.html {
-        input::write(Some(path), &page::html(&curve, p, shown))?;
+        output::write(path, page::html(&curve, p, shown))?;
     }
     if let (Some(path), Some(s)) = (&o.out, curve.points.get(shown)) {
-        input::write(Some(path), &Plan::Feasible(s.clone()).to_json_with_problem(p))?;
+        output::write(path, Plan::Feasible(s.clone()).to_json_with_problem(p))?;
     }
-    input::write(None, &table(&curve, p))
+    output::print(&table(&curve, p))
 }
 
 fn compute(o: &Options, p: &Problem) -> Result<Curve> {

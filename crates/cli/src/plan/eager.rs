@@ -4,23 +4,23 @@ use remat::runtime::{PolicyKind, Simulation, simulate, simulate_planned};
 use remat::types::{ErrorKind, Result};
 
 use super::step::{Work, stream};
-use super::{Options, input, percent};
+use super::{Options, percent};
+use crate::output;
 use crate::sizes::show;
 
 /// Prints a row for each budget as it is simulated.
 pub(super) fn run(o: &Options, work: Work) -> Result<()> {
     let s = stream(work, o.batch.map(usize::from), o.threads.map(usize::from), o.estimated)?;
     if let Some(path) = &o.out {
-        input::write(Some(path), &s.to_json()?)?;
+        output::write(path, s.to_json()?)?;
     }
     let free = simulate(&s, PolicyKind::default(), None)?;
     let how = if o.estimated { "estimated" } else { "measured" };
     eprintln!("{work}: {:.3} s a step, {how}, and {} without a budget", step_ns(&free) * 1e-9, show(free.peak_bytes));
-    input::write(
-        None,
+    output::print(
         "| budget | bytes | online | again | evictions | moved | foresight | planned | bound | steps followed |\n",
     )?;
-    input::write(None, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")?;
+    output::print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")?;
     let mut percents = o.percents.clone();
     percents.sort_unstable_by_key(|&x| std::cmp::Reverse(x));
     for share in percents {
@@ -32,7 +32,7 @@ pub(super) fn run(o: &Options, work: Work) -> Result<()> {
         };
         let online = of(simulate(&s, PolicyKind::default(), Some(budget)))?;
         let foresight = of(simulate_planned(&s, PolicyKind::default(), Some(budget)))?;
-        input::write(None, &row(budget, percent(budget as u64, free.peak_bytes as u64), &free, online, foresight))?;
+        output::print(&row(budget, percent(budget as u64, free.peak_bytes as u64), &free, online, foresight))?;
     }
     Ok(())
 }

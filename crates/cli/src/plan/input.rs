@@ -1,6 +1,6 @@
 //! Files in and out.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use remat::types::{Error, ErrorKind, Result};
@@ -33,16 +33,4 @@ pub(super) fn problem(path: &Path) -> Result<Problem> {
 
 pub(super) fn generated(name: &str) -> Result<Problem> {
     Problem::new(generate(name)?)
-}
-
-/// Writes to the file, or to standard output.
-pub(super) fn write(path: Option<&Path>, text: &str) -> Result<()> {
-    match path {
-        Some(path) => std::fs::write(path, text).map_err(|e| Error::from(e).context(path.display())),
-        None => match std::io::stdout().write_all(text.as_bytes()) {
-            // Who reads no further has what it wanted.
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|e| Error::from(e).context("standard output")),
-        },
-    }
 }

@@ -24,6 +24,7 @@ use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 pub(crate) use picture::escape;
 
 use crate::budget::MemoryBudget;
+use crate::output;
 use crate::sizes::show;
 use step::Work;
 
@@ -130,11 +131,6 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     v.ok_or_else(|| "give seconds above 0 and at most 86400, such as 2.5".to_owned())
 }
 
-/// Prints to standard output. Errors: Io.
-pub(crate) fn print(text: &str) -> Result<()> {
-    input::write(None, text)
-}
-
 /// Runs the command.
 pub(crate) fn run(o: &Options) -> Result<()> {
     if let Some(schedule) = &o.check {
@@ -152,13 +148,14 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     if o.curve {
         return curve::run(o, &p);
     }
+    let to = o.out.as_deref().unwrap_or(Path::new("-"));
     let Some(budget) = o.budget else {
-        return if o.dag_out.is_some() { Ok(()) } else { input::write(o.out.as_deref(), &p.spec().to_json()) };
+        return if o.dag_out.is_some() { Ok(()) } else { output::write(to, p.spec().to_json()) };
     };
     let peak = peak_bytes(&p);
     eprintln!("{} operators, {} without a budget", p.ops().len(), show(peak as usize));
     let plan = planned(&p, bytes_of(budget, peak), effort(o, &p))?;
-    input::write(o.out.as_deref(), &plan.to_json_with_problem(&p))?;
+    output::write(to, plan.to_json_with_problem(&p))?;
     match &plan {
         Plan::Feasible(s) => {
             eprintln!("{}", summary(&p, s, peak));
@@ -173,7 +170,7 @@ fn stepped(o: &Options) -> Result<Problem> {
     let work = o.work.ok_or_else(|| Error::new(ErrorKind::Internal, NO_GRAPH))?;
     let p = step::problem(work, o.batch.map(usize::from), o.threads.map(usize::from), o.estimated)?;
     if let Some(path) = &o.dag_out {
-        input::write(Some(path), &p.spec().to_json())?;
+        output::write(path, p.spec().to_json())?;
     }
     let how = if o.estimated { "estimated" } else { "measured" };
     eprintln!("{work}: {:.3} s without a budget, {how}", p.base_time_ns() as f64 * 1e-9);

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::budget::MemoryBudget;
 use crate::graph::Traced;
-use crate::{interrupt, report, sizes};
+use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use progress::Progress;
 use session::{Outcome, Session};
@@ -38,7 +38,7 @@ pub(crate) struct RunOptions {
     /// Go on from the checkpoint in DIR, bit for bit as if the run had not stopped
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
-    /// Write the results as JSON
+    /// Write the results as JSON; `-` makes them the last line of standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a trace for Perfetto or chrome://tracing: dispatch, execution, recomputation, memory
@@ -166,7 +166,8 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()>
         report::print_compiled(f);
     }
     if let Some(path) = &o.json {
-        write_json(path, &results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads))?;
+        let figures = results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads);
+        output::write(path, format!("{figures}\n"))?;
     }
     Ok(())
 }
@@ -188,8 +189,11 @@ fn train<T: Task>(
     let progress = Progress::new(settings.epochs, session.steps_per_epoch(), T::UNIT, device);
     let outcome = session.run(o.save.as_deref(), o.steps, &progress)?;
     if let Some(path) = &o.profile {
-        write_json(path, &device.channel().stop_trace()?.to_chrome_json())?;
-        println!("wrote the trace to {}", path.display());
+        let trace = device.channel().stop_trace()?.to_chrome_json();
+        output::write(path, format!("{trace}\n"))?;
+        if !output::is_standard(path) {
+            println!("wrote the trace to {}", path.display());
+        }
     }
     Ok(outcome)
 }
@@ -220,10 +224,6 @@ fn check_writable(o: &RunOptions) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn write_json(path: &std::path::Path, value: &serde_json::Value) -> Result<()> {
-    std::fs::write(path, format!("{value}\n")).map_err(|e| Error::from(e).context(path.display()))
 }
 
 fn results<T: Task>(

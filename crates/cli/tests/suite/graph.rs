@@ -3,6 +3,16 @@
 use crate::{BUDGET, OK, USAGE, assert_code, err, json, out, remat};
 
 #[test]
+fn figures_on_standard_output_come_alone() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["graph", "model:mlp", "--json", "-"]);
+    assert_code(&o, OK);
+    let v: serde_json::Value = serde_json::from_str(&out(&o)).expect("JSON and nothing else");
+    assert_eq!(v["graph"], "model:mlp");
+    assert!(!dir.path().join("-").exists());
+}
+
+#[test]
 fn a_model_has_its_published_figures() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let o = remat(dir.path(), &["graph", "model:resnet18", "--json", "out.json"]);

@@ -35,20 +35,22 @@ pub(super) type Pack<T> = unsafe fn(
     width: usize,
 );
 
-/// `c[i * ldc + j] += sum over (h, w) of x[offsets[i] + h * row + w * step] * d[(h * width + w) * nv * lanes + j]`, in
-/// row-major order of `(h, w)`, for a tile of `mr` rows and `nv * lanes` columns.
+/// `c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0) + sum over p of x[offsets[i] + p . step] * d[at(p) * nv * lanes + j]`,
+/// where `p = (image, h, w) < size` goes in row-major order and `at` counts them, for a tile of `mr` rows and `nv * lanes`
+/// columns.
 ///
 /// # Safety
-/// The processor has the table's instruction set. Readable: `mr` offsets, the named places of `x`,
-/// `height * width * nv * lanes` elements at `d`. Readable and writable: `nv * lanes` elements at each `c + i * ldc`.
+/// The processor has the table's instruction set. Readable: `mr` offsets, the named places of `x`, `nv * lanes` elements at
+/// `d` for each `p`. Writable, and readable if it accumulates: `nv * lanes` elements at each `c + i * ldc`.
 pub(super) type OuterTile<T> = unsafe fn(
-    size: [usize; 2],
+    size: [usize; 3],
     x: *const T,
     offsets: *const usize,
-    step: [usize; 2],
+    step: [usize; 3],
     d: *const T,
     c: *mut T,
     ldc: usize,
+    accumulate: bool,
 );
 
 /// `y[i * y_row + j] = sum over p < taps of w[p] * x[i * x_row + offsets[p] + j]` for `j < width`, in the order of `p`, for
@@ -193,13 +195,14 @@ unsafe fn outer_step<V: Simd, const MR: usize, const NV: usize>(
 
 #[inline(always)]
 unsafe fn outer<V: Simd, const MR: usize, const NV: usize>(
-    size: [usize; 2],
+    [images, height, width]: [usize; 3],
     x: *const V::Elem,
     offsets: *const usize,
-    step: [usize; 2],
+    step: [usize; 3],
     mut d: *const V::Elem,
     c: *mut V::Elem,
     ldc: usize,
+    accumulate: bool,
 ) {
     // SAFETY: the caller keeps the contract of `OuterTile`.
     unsafe {
@@ -209,29 +212,31 @@ unsafe fn outer<V: Simd, const MR: usize, const NV: usize>(
         for i in 0..MR {
             at[i] = *offsets.add(i);
         }
-        for h in 0..size[0] {
-            let mut x = x.add(h * step[0]);
-            let mut left = size[1];
-            while left >= V::UNROLLED {
-                for u in 0..V::UNROLLED {
-                    outer_step(x, &at, d.add(u * NV * V::LANES), &mut acc);
-                    // The last step may lead out of the copy; it is not read from there.
-                    x = x.wrapping_add(step[1]);
+        for image in 0..images {
+            for h in 0..height {
+                let mut x = x.add(image * step[0] + h * step[1]);
+                let mut left = width;
+                while left >= V::UNROLLED {
+                    for u in 0..V::UNROLLED {
+                        outer_step(x, &at, d.add(u * NV * V::LANES), &mut acc);
+                        // The last step may lead out of the copy; it is not read from there.
+                        x = x.wrapping_add(step[2]);
+                    }
+                    d = d.add(V::UNROLLED * NV * V::LANES);
+                    left -= V::UNROLLED;
                 }
-                d = d.add(V::UNROLLED * NV * V::LANES);
-                left -= V::UNROLLED;
-            }
-            while left > 0 {
-                outer_step(x, &at, d, &mut acc);
-                x = x.wrapping_add(step[1]);
-                d = d.add(NV * V::LANES);
-                left -= 1;
+                while left > 0 {
+                    outer_step(x, &at, d, &mut acc);
+                    x = x.wrapping_add(step[2]);
+                    d = d.add(NV * V::LANES);
+                    left -= 1;
+                }
             }
         }
         for i in 0..MR {
             for j in 0..NV {
                 let p = c.add(i * ldc + j * V::LANES);
-                V::load(p).add(acc[i][j]).store(p);
+                (if accumulate { V::load(p).add(acc[i][j]) } else { acc[i][j] }).store(p);
             }
         }
     }
@@ -424,16 +429,17 @@ macro_rules! compiled_for {
             }
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn outer<V: Simd, const MR: usize, const NV: usize>(
-                size: [usize; 2],
+                size: [usize; 3],
                 x: *const V::Elem,
                 offsets: *const usize,
-                step: [usize; 2],
+                step: [usize; 3],
                 d: *const V::Elem,
                 c: *mut V::Elem,
                 ldc: usize,
+                accumulate: bool,
             ) {
                 // SAFETY: same contract.
-                unsafe { super::outer::<V, MR, NV>(size, x, offsets, step, d, c, ldc) }
+                unsafe { super::outer::<V, MR, NV>(size, x, offsets, step, d, c, ldc, accumulate) }
             }
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn depth_rows<V: Simd, const R: usize>(

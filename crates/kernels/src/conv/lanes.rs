@@ -12,6 +12,8 @@ use crate::pool::{Pool, part_range};
 
 /// Bytes of the padded block of the source up to which this way is taken: 28 x 28 places of 8 floats and a border.
 const MAX_BLOCK_BYTES: usize = 32 << 10;
+/// The same under a stride, where the other way splits rows into phases: a block then stays in the L2 cache.
+const MAX_STRIDED_BLOCK_BYTES: usize = 256 << 10;
 /// Most taps: their offsets are held on the stack.
 const MAX_TAPS: usize = 64;
 /// Tasks per thread at which the images of a block of channels are no longer cut.
@@ -74,7 +76,8 @@ impl Plan {
             plan.block[i] += plan.before[i];
         }
         let bytes = plan.block_len().checked_mul(size_of::<T>())?;
-        let fits = bytes.max(plan.dst_len() * size_of::<T>()) <= MAX_BLOCK_BYTES && (1..=MAX_TAPS).contains(&plan.taps);
+        let most = if strided { MAX_STRIDED_BLOCK_BYTES } else { MAX_BLOCK_BYTES };
+        let fits = bytes.max(plan.dst_len() * size_of::<T>()) <= most && (1..=MAX_TAPS).contains(&plan.taps);
         fits.then_some(plan)
     }
 

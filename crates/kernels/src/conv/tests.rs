@@ -134,6 +134,11 @@ fn named_geometries_agree_with_the_definition() {
         Case { dilation: [2, 3], ..plain([1, 2, 3, 4, 15, 16, 3, 3], 2, 3) },
         // several bands and several blocks of channels
         plain([1, 1, 70, 8, 60, 60, 3, 3], 1, 1),
+        // images that share tiles of the weight gradient: a group for each partial sum, and two groups in one sum
+        plain([41, 1, 20, 40, 4, 4, 3, 3], 1, 1),
+        plain([33, 1, 110, 288, 3, 3, 3, 3], 1, 1),
+        plain([41, 1, 20, 40, 5, 5, 1, 1], 2, 0),
+        plain([9, 1, 200, 300, 7, 7, 1, 1], 1, 0),
     ];
     for case in cases {
         let geom = case.geom().expect("the sizes fit");
@@ -162,6 +167,7 @@ fn bits_do_not_depend_on_the_thread_count() {
         plain([20, 1, 16, 16, 28, 28, 3, 3], 1, 1),
         plain([1, 1, 40, 40, 30, 30, 3, 3], 2, 1),
         plain([5, 1, 300, 100, 7, 7, 3, 3], 1, 1),
+        plain([41, 1, 20, 40, 4, 4, 3, 3], 1, 1),
         plain([3, 32, 1, 1, 20, 20, 3, 3], 1, 1),
     ];
     for case in cases {

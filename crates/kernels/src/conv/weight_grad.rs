@@ -2,7 +2,8 @@
 //!
 //! A tile holds a few (channel, tap) rows by one or two vectors of output channels and runs over the output places of a
 //! band; it reads the padded copy of the image at one offset per row, and `dy` transposed to `[place][channel]`. Tiles
-//! need no tail in the places, so 7 x 7 images waste nothing.
+//! need no tail in the places, so 7 x 7 images waste nothing. Images of few places go through a tile together: its sums are
+//! read and written once for all of them.
 //!
 //! The images are cut into partial sums ([`partials`]), added in order at the end. Their number and the bands follow from
 //! the sizes alone, since they decide the order of additions. Threads share out (partial sum, unit, block of channels),
@@ -18,7 +19,8 @@ use crate::pool::{Pool, part_range};
 const MAX_PARTIALS: usize = 16;
 /// Bytes of all partial sums together; larger weights are taken in several passes, with one sum.
 const PARTIAL_BYTES: usize = 2 << 20;
-/// Output places of a band: its transposed `dy` (16 KiB for 16 channels of f32) stays in the L1 cache.
+/// Output places of a band, or of a group of whole images: their transposed `dy` (16 KiB for 16 channels of f32) stays in the
+/// L1 cache.
 const BAND_PLACES: usize = 256;
 /// Bytes of the padded copy of a block of channels.
 const COPY_BYTES: usize = 192 << 10;
@@ -41,8 +43,12 @@ struct Plan {
     /// Rows of output in a band; bands of an image.
     band: usize,
     bands: usize,
+    /// Most images in a group: one where an image has several bands.
+    images: usize,
     /// Channels in a task.
     block: usize,
+    /// Places of the copy from one output to the next, down and across.
+    step: [usize; 2],
     plane: Plane,
     /// The image itself is read, without a copy.
     dense: bool,
@@ -60,20 +66,28 @@ impl Plan {
         let panels = group_k.div_ceil(panel);
         let units = geom.groups * panels;
         let unit_bytes = rows * panel * size;
-        let partials = (PARTIAL_BYTES / (units * unit_bytes)).clamp(1, MAX_PARTIALS).min(geom.n.max(1));
+        // A sum of few places costs more to read and write than to add up.
+        let most = (geom.n * geom.oh * geom.ow).div_ceil(BAND_PLACES).min(geom.n).clamp(1, MAX_PARTIALS);
+        let partials = (PARTIAL_BYTES / (units * unit_bytes)).clamp(1, most);
         let pass = (PARTIAL_BYTES / (partials * unit_bytes)).clamp(1, units);
         let band = (BAND_PLACES / geom.ow).clamp(1, geom.oh);
         let bands = geom.oh.div_ceil(band);
+        // Groups are nearly equal: the last one would read and write all sums for little.
+        let most = geom.n.div_ceil(partials);
+        let fit = if bands == 1 { (BAND_PLACES / (geom.oh * geom.ow)).max(1) } else { 1 };
+        let images = most.div_ceil(most.div_ceil(fit).max(1)).max(1);
+        // Of a single tap only the places that it reads are copied; several would need a phase for each step of the stride.
+        let [stride, step] = if taps == 1 { [geom.stride, [1, 1]] } else { [[1, 1], geom.stride] };
         let plane = Plane {
             size: [geom.h, geom.w],
             pad: geom.pad.map(|pad| pad as isize),
-            stride: [1, 1],
+            stride,
             phases: [1, 1],
-            rows: (band - 1) * geom.stride[0] + (geom.r - 1) * geom.dilation[0] + 1,
-            pitch: (geom.ow - 1) * geom.stride[1] + (geom.s - 1) * geom.dilation[1] + 1,
+            rows: (band - 1) * step[0] + (geom.r - 1) * geom.dilation[0] + 1,
+            pitch: (geom.ow - 1) * step[1] + (geom.s - 1) * geom.dilation[1] + 1,
         };
         let dense = taps == 1 && geom.stride == [1, 1] && geom.pad == [0, 0];
-        let fit = if dense { group_c } else { COPY_BYTES / (plane.channel_len() * size) };
+        let fit = if dense { group_c } else { COPY_BYTES / (images * plane.channel_len() * size) };
         let wanted = (threads * TASKS_PER_THREAD).div_ceil(partials * pass.div_ceil(panels));
         let block = if threads == 1 { group_c } else { group_c.div_ceil(wanted) };
         let block = block.min(fit).max(1);
@@ -88,11 +102,13 @@ impl Plan {
             pass,
             band,
             bands,
+            images,
             block,
+            step,
             plane,
             dense,
-            copy_len: if dense { 0 } else { block * plane.channel_len() },
-            dy_len: band * geom.ow * panel,
+            copy_len: if dense { 0 } else { images * block * plane.channel_len() },
+            dy_len: images * band * geom.ow * panel,
         }
     }
 
@@ -140,6 +156,9 @@ pub(super) fn run<T: ConvElement>(
     dw: &mut [T],
     workspace: &mut [u8],
 ) {
+    if geom.n == 0 {
+        return dw.fill(T::default());
+    }
     let plan = Plan::new(geom, kernels, pool.threads());
     let mut ws = Workspace::new(workspace);
     let offsets = ws.take::<usize>(plan.rows);
@@ -174,7 +193,6 @@ impl<T: ConvElement> Job<'_, T> {
     fn add_up(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &mut [T], lanes: &mut [T]) {
         let plan = self.plan;
         let sums = &mut sums[..plan.partials * pass.len() * plan.unit_len()];
-        pool.chunks_mut(sums, plan.unit_len(), |_, unit| unit.fill(T::default()));
         let first_group = pass.start / plan.panels;
         let groups = (pass.end - 1) / plan.panels + 1 - first_group;
         let blocks = plan.blocks();
@@ -191,7 +209,7 @@ impl<T: ConvElement> Job<'_, T> {
         });
     }
 
-    /// Adds the images of one partial sum, for the rows of `channels` of `units` of a group, to `sums`.
+    /// The sums of the images of one partial sum, for the rows of `channels` of `units` of a group, into `sums`.
     ///
     /// # Safety
     /// `sums` is writable for the units, and no other thread touches the rows of `channels` in them.
@@ -207,25 +225,31 @@ impl<T: ConvElement> Job<'_, T> {
         let (plan, geom) = (self.plan, self.geom);
         let (copy, dy_band) = lane.split_at_mut(plan.copy_len);
         let image_len = geom.h * geom.w;
-        for image in part_range(geom.n, plan.partials, partial) {
-            let channel = image * geom.c + group * plan.group_c + channels.start;
-            let src = &self.x[channel * image_len..][..channels.len() * image_len];
+        let images = part_range(geom.n, plan.partials, partial);
+        for first in images.clone().step_by(plan.images) {
+            let group_images = first..(first + plan.images).min(images.end);
+            let channel = first * geom.c + group * plan.group_c + channels.start;
             for band in 0..plan.bands {
                 let rows = band * plan.band..((band + 1) * plan.band).min(geom.oh);
                 let x = if plan.dense {
-                    &src[rows.start * geom.w..]
+                    &self.x[channel * image_len + rows.start * geom.w..]
                 } else {
-                    let copy = &mut copy[..channels.len() * plan.plane.channel_len()];
-                    plan.plane.copy(src, rows.start * geom.stride[0], copy);
+                    let copy_len = channels.len() * plan.plane.channel_len();
+                    for (i, copy) in copy.chunks_exact_mut(copy_len).take(group_images.len()).enumerate() {
+                        let src = &self.x[(channel + i * geom.c) * image_len..][..channels.len() * image_len];
+                        plan.plane.copy(src, rows.start * plan.step[0], copy);
+                    }
                     &*copy
                 };
+                let sizes = [group_images.len(), rows.len()];
+                let accumulate = first > images.start || band > 0;
                 for (i, unit) in units.clone().enumerate() {
                     let panel = unit % plan.panels;
-                    let width = self.transpose_dy(image, group, panel, rows.clone(), dy_band);
-                    // SAFETY: unit `i` of those that start at `sums`; `x` and `dy_band` hold this band.
+                    let width = self.transpose_dy(group_images.clone(), group, panel, rows.clone(), dy_band);
+                    // SAFETY: unit `i` of those that start at `sums`; `x` and `dy_band` hold this band of these images.
                     unsafe {
                         let sums = sums.add(i * plan.unit_len());
-                        self.tiles(channels.clone(), rows.len(), width, x, dy_band, sums);
+                        self.tiles(channels.clone(), sizes, width, x, dy_band, sums, accumulate);
                     }
                 }
             }
@@ -235,20 +259,27 @@ impl<T: ConvElement> Job<'_, T> {
     /// All tiles of a band of one unit.
     ///
     /// # Safety
-    /// `sums` is writable for a unit's rows of `channels`; `x` and `dy` hold what `height` rows of output read.
+    /// `sums` is writable for a unit's rows of `channels`; `x` and `dy` hold what `height` rows of output of these images
+    /// read.
     unsafe fn tiles(
         &self,
         channels: std::ops::Range<usize>,
-        height: usize,
+        [images, height]: [usize; 2],
         width: usize,
         x: &[T],
         dy: &[T],
         sums: *mut T,
+        accumulate: bool,
     ) {
         let (plan, geom) = (self.plan, self.geom);
         let rows = channels.len() * plan.taps;
         let panels = rows.div_ceil(self.kernels.outer.len());
-        let step = [geom.stride[0] * if plan.dense { geom.w } else { plan.plane.pitch }, geom.stride[1]];
+        let [image, row] = if plan.dense {
+            [geom.c * geom.h * geom.w, geom.w]
+        } else {
+            [channels.len() * plan.plane.channel_len(), plan.plane.pitch]
+        };
+        let step = [image, plan.step[0] * row, plan.step[1]];
         for panel in 0..panels {
             let tile_rows = part_range(rows, panels, panel);
             let tile = self.kernels.outer[tile_rows.len() - 1][width / self.kernels.lanes - 1];
@@ -256,22 +287,23 @@ impl<T: ConvElement> Job<'_, T> {
             // alike; the plane is as large as the last place of the last tap. Rows of `sums` are a panel apart.
             unsafe {
                 tile(
-                    [height, geom.ow],
+                    [images, height, geom.ow],
                     x.as_ptr(),
                     self.offsets[tile_rows.clone()].as_ptr(),
                     step,
                     dy.as_ptr(),
                     sums.add((channels.start * plan.taps + tile_rows.start) * plan.panel),
                     plan.panel,
+                    accumulate,
                 );
             }
         }
     }
 
-    /// Writes a band of `dy` as `[place][width]`, zeros past the last output channel; returns the width.
+    /// Writes a band of `dy` of some images as `[image][place][width]`, zeros past the last output channel; returns the width.
     fn transpose_dy(
         &self,
-        image: usize,
+        images: std::ops::Range<usize>,
         group: usize,
         panel: usize,
         rows: std::ops::Range<usize>,
@@ -282,12 +314,12 @@ impl<T: ConvElement> Job<'_, T> {
         let valid = plan.panel.min(plan.group_k - start);
         let width = valid.next_multiple_of(self.kernels.lanes);
         let plane = geom.oh * geom.ow;
-        let first = (image * geom.k + group * plan.group_k + start) * plane + rows.start * geom.ow;
         let places = rows.len() * geom.ow;
-        let src = &self.dy[first..][..(valid - 1) * plane + places];
-        // SAFETY: `valid` rows of `places` contiguous elements, a plane apart, lie within `src`.
-        unsafe {
-            transpose_into(src.as_ptr(), plane as isize, 1, valid, places, width, &mut out[..places * width]);
+        for (image, out) in images.zip(out.chunks_exact_mut(places * width)) {
+            let first = (image * geom.k + group * plan.group_k + start) * plane + rows.start * geom.ow;
+            let src = &self.dy[first..][..(valid - 1) * plane + places];
+            // SAFETY: `valid` rows of `places` contiguous elements, a plane apart, lie within `src`.
+            unsafe { transpose_into(src.as_ptr(), plane as isize, 1, valid, places, width, out) };
         }
         width
     }
