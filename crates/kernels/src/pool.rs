@@ -1,7 +1,8 @@
 //! The intra-op thread pool: fork-join over numbered parts.
 //!
 //! One [`Pool`] belongs to one device. `run(parts, f)` calls `f(0) .. f(parts - 1)`, each once, on the calling thread
-//! and the pool's workers, and returns when all have ended. Parts are claimed from one atomic counter.
+//! and the pool's workers, and returns when all have ended. Each thread claims parts from a run of its own first, so that
+//! the same part of neighbouring kernels tends to be one thread's (module `claims`).
 //!
 //! * A job is a *gate*: the caller opens it, workers that are awake join, and the caller closes it when no part is left
 //!   to claim and waits only for those that joined. A sleeping worker that wakes too late finds the gate closed. So a
@@ -14,6 +15,7 @@
 //! Rejected: rayon (6 us back to back and about 50 us after a pause for a 20 us task, against 0.5 us here; work stealing
 //! buys nothing for kernels that know their sizes).
 
+use claims::{Claims, MAX_PARTS};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
@@ -22,6 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
+
+mod claims;
 
 /// How long a worker without work (or a caller that waits for the last part) spins before it sleeps. About the cost of
 /// one futex wake in a virtual machine: spinning longer than a wake costs cannot pay.
@@ -56,7 +60,6 @@ pub struct Pool {
 /// What a job is, as the workers see it. Only touched under the rules of [`Shared::job`].
 struct Job {
     f: *const (dyn Fn(usize) + Sync),
-    parts: usize,
     caller: Thread,
 }
 
@@ -65,8 +68,7 @@ struct Shared {
     job: UnsafeCell<Option<Job>>,
     /// `OPEN` or not, plus the number of workers inside.
     gate: AtomicUsize,
-    /// Next part to claim.
-    next: AtomicUsize,
+    claims: Claims,
     /// Counts jobs, so that a worker knows whether it has seen the latest.
     epoch: AtomicU64,
     quit: AtomicBool,
@@ -103,7 +105,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             job: UnsafeCell::new(None),
             gate: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
+            claims: Claims::new(threads),
             epoch: AtomicU64::new(0),
             quit: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
@@ -116,7 +118,7 @@ impl Pool {
                 let shared = Arc::clone(&shared);
                 std::thread::Builder::new()
                     .name(format!("remat-intra-op-{i}"))
-                    .spawn(move || shared.work())
+                    .spawn(move || shared.work(i))
                     .expect("the system can start a worker thread")
             })
             .collect();
@@ -142,9 +144,13 @@ impl Pool {
             (0..parts).for_each(f);
             return;
         }
+        if parts > MAX_PARTS {
+            self.run(MAX_PARTS, f);
+            return self.run(parts - MAX_PARTS, &|i| f(MAX_PARTS + i));
+        }
         let turn = lock(&self.turn);
         self.shared.open(f, parts);
-        self.shared.run_parts(f, parts);
+        self.shared.run_parts(f, 0);
         self.shared.close();
         let panic = lock(&self.shared.panic).take();
         drop(turn);
@@ -234,15 +240,13 @@ impl Pool {
             self.run(tasks, &|task| f(task, &mut []));
             return;
         }
-        let lanes = (workspace.len() / lane_len).min(self.threads()).min(tasks);
+        let most = if INSIDE.get() { 1 } else { self.threads() };
+        let lanes = (workspace.len() / lane_len).min(most).min(tasks);
         assert!(lanes >= 1, "the workspace has {} items, a lane needs {lane_len}", workspace.len());
-        let next = AtomicUsize::new(0);
-        self.chunks_mut(&mut workspace[..lanes * lane_len], lane_len, |_, lane| {
-            loop {
-                let task = next.fetch_add(1, Ordering::Relaxed);
-                if task >= tasks {
-                    break;
-                }
+        let claims = Claims::new(lanes);
+        claims.deal(tasks);
+        self.chunks_mut(&mut workspace[..lanes * lane_len], lane_len, |i, lane| {
+            while let Some(task) = claims.claim(i) {
                 f(task, lane);
             }
         });
@@ -279,8 +283,8 @@ impl Shared {
         };
         // SAFETY: the caller holds `turn` and the gate is closed and empty (the state `close` leaves), so nobody else
         // touches `job`.
-        unsafe { *self.job.get() = Some(Job { f, parts, caller: std::thread::current() }) };
-        self.next.store(0, Ordering::Relaxed);
+        unsafe { *self.job.get() = Some(Job { f, caller: std::thread::current() }) };
+        self.claims.deal(parts);
         self.gate.store(OPEN, Ordering::Release);
         // `epoch` and `sleepers` are both SeqCst: either a worker that falls asleep sees this epoch, or we see it sleep.
         self.epoch.fetch_add(1, Ordering::SeqCst);
@@ -304,22 +308,17 @@ impl Shared {
         }
     }
 
-    /// Claims and runs parts until none is left. Keeps the first panic and drops the parts not yet begun.
-    fn run_parts(&self, f: &(dyn Fn(usize) + Sync), parts: usize) {
+    /// Claims and runs parts as thread `i`, until none is left. Keeps the first panic and drops the parts not yet begun.
+    fn run_parts(&self, f: &(dyn Fn(usize) + Sync), i: usize) {
         INSIDE.set(true);
         let result = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let part = self.next.fetch_add(1, Ordering::Relaxed);
-                if part >= parts {
-                    break;
-                }
+            while let Some(part) = self.claims.claim(i) {
                 f(part);
             }
         }));
         INSIDE.set(false);
         if let Err(payload) = result {
-            // Far enough from overflow for the few claims that may still come.
-            self.next.store(usize::MAX / 2, Ordering::Relaxed);
+            self.claims.drop_rest();
             lock(&self.panic).get_or_insert(payload);
         }
     }
@@ -331,8 +330,8 @@ impl Shared {
             .is_ok()
     }
 
-    /// A worker's life: wait for an epoch it has not seen, join, run, leave.
-    fn work(&self) {
+    /// The life of worker `i`: wait for an epoch it has not seen, join, run, leave.
+    fn work(&self, i: usize) {
         let mut seen = 0;
         loop {
             self.wait_for_epoch_after(seen);
@@ -342,17 +341,17 @@ impl Shared {
                 return;
             }
             if self.join() {
-                self.run_joined();
+                self.run_joined(i);
             }
         }
     }
 
-    fn run_joined(&self) {
+    fn run_joined(&self, i: usize) {
         // SAFETY: we are inside the gate, so the caller that wrote `job` waits for us and nobody writes it.
         let job = unsafe { (*self.job.get()).as_ref() }.expect("an open gate has a job");
         let caller = job.caller.clone();
         // SAFETY: `run` borrows the closure until the gate is empty, and we are inside.
-        self.run_parts(unsafe { &*job.f }, job.parts);
+        self.run_parts(unsafe { &*job.f }, i);
         // From here on `job` may be overwritten; `caller` is our own handle.
         if self.gate.fetch_sub(1, Ordering::Release) == 1 {
             caller.unpark();

@@ -410,7 +410,7 @@ macro_rules! table {
     ($module:ident, $vector:ty, [$($mr:literal)*]) => {
         &Kernels {
             lanes: <$vector as MulAdd>::LANES,
-            depth: const { if size_of::<$vector>() < 64 { KC } else { 3 * KC / 2 } },
+            depth: const { if size_of::<$vector>() < 64 { KC } else { 6 * KC / size_of::<<$vector as MulAdd>::Elem>() } },
             tiles: tiles!($module, $vector, [$($mr)*]),
             tiles_in_place: &[
                 $([$module::tile_in_place::<$vector, $mr, 1>, $module::tile_in_place::<$vector, $mr, 2>]),*

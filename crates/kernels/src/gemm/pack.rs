@@ -116,6 +116,11 @@ pub(crate) unsafe fn move_short<T: Copy>(from: *const T, to: *mut T, len: usize)
         // SAFETY: as the caller says; an array has its element's size and is moved at any alignment.
         unsafe { to.cast::<[T; H]>().write_unaligned(from.cast::<[T; H]>().read_unaligned()) }
     }
+    if size_of::<T>() == 8 {
+        // Moves of 64 bytes would be calls.
+        // SAFETY: the same bytes, as twice as many elements of half the size.
+        return unsafe { move_short(from.cast::<u32>(), to.cast::<u32>(), 2 * len) };
+    }
     // SAFETY: every step lies within the `len` elements.
     unsafe {
         match len {
@@ -196,7 +201,7 @@ pub(crate) unsafe fn transpose_into<T: Copy + Default>(
 /// # Safety
 /// `R` rows of `src`, `outer` apart, are readable for `out.len() / width` elements, `inner` apart.
 #[inline(always)]
-unsafe fn rows_into<T: Copy, const R: usize>(
+unsafe fn rows_into<T: Copy + Default, const R: usize>(
     src: *const T,
     outer: isize,
     inner: isize,
@@ -206,22 +211,28 @@ unsafe fn rows_into<T: Copy, const R: usize>(
 ) {
     let steps = out.len() / width;
     let mut p = 0;
+    let mut column = [T::default(); R];
     if inner == 1 {
+        let mut rows = [[T::default(); R]; R];
         while p + R <= steps {
-            // SAFETY: `R` elements from step `p` on of `R` rows.
-            let rows: [[T; R]; R] = std::array::from_fn(|r| unsafe {
-                src.offset(r as isize * outer + p as isize).cast::<[T; R]>().read_unaligned()
-            });
+            for (r, row) in rows.iter_mut().enumerate() {
+                // SAFETY: `R` elements from step `p` on of `R` rows.
+                *row = unsafe { src.offset(r as isize * outer + p as isize).cast::<[T; R]>().read_unaligned() };
+            }
             for q in 0..R {
-                let column: [T; R] = std::array::from_fn(|r| rows[r][q]);
+                for r in 0..R {
+                    column[r] = rows[r][q];
+                }
                 out[(p + q) * width + i..][..R].copy_from_slice(&column);
             }
             p += R;
         }
     }
     while p < steps {
-        // SAFETY: step `p` of `R` rows.
-        let column: [T; R] = std::array::from_fn(|r| unsafe { *src.offset(r as isize * outer + p as isize * inner) });
+        for (r, slot) in column.iter_mut().enumerate() {
+            // SAFETY: step `p` of `R` rows.
+            *slot = unsafe { *src.offset(r as isize * outer + p as isize * inner) };
+        }
         out[p * width + i..][..R].copy_from_slice(&column);
         p += 1;
     }
