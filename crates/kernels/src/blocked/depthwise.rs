@@ -10,7 +10,7 @@ use crate::gemm::kernel::Ahead;
 use crate::pool::Pool;
 
 /// Multiply-adds of vectors that are worth a part of a pool run.
-const GRAIN_MULS: usize = 1 << 13;
+const GRAIN_MULS: usize = 1 << 12;
 
 /// Bytes from the last row that is read to what is asked for meanwhile: longer on its way than a row takes.
 const AHEAD_BYTES: usize = 8 << 10;

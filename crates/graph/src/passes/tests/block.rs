@@ -63,6 +63,25 @@ fn a_network_of_images_stays_in_blocks() {
 }
 
 #[test]
+fn a_normalised_image_that_two_layers_read_is_computed_once() {
+    let m = Make::new();
+    let norm = |x: ValueId| {
+        let k = [32];
+        let variance = m.0.constant(&HostTensor::from_slice(&[0.7f32; 32], k).expect("fits"));
+        let eps = 0.1.into();
+        m.op(remat_ops::norm::BatchNormInfer { eps }, &[x, m.weight(&k), m.weight(&k), m.weight(&k), variance])
+    };
+    let layer = |x: ValueId| {
+        let taps = Taps { stride: [1; 2], padding: [0; 2], dilation: [1; 2], groups: 1 };
+        norm(m.op(Conv2d { taps }, &[x, m.weight(&[32, 32, 1, 1])]))
+    };
+    let y = layer(m.input(DType::F32, &[1, 32, 9, 8]));
+    let y = m.bin(BinaryFn::Add, y, layer(m.relu6(layer(y))));
+    let found = labels(&m.graph(&[y]));
+    assert_eq!(found, ["to_blocked", "conv_blocked", "conv_blocked", "conv_blocked", "from_blocked"]);
+}
+
+#[test]
 fn wide_convolutions_of_three_by_three_taps_go_by_winograd() {
     let m = Make::new();
     let x = m.input(DType::F32, &[1, 32, 28, 25]);
