@@ -171,8 +171,11 @@ def summary(rows, version, args, load):
                      f"| {worst['ratio']:.2f}, `{worst['work']}` |")
     slower = sum(row["ratio"] > 1 for row in rows)
     mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows))
+    computing = [row["report"] for row in rows if row["report"]["bound"] == "compute"]
+    low = sum(report["share_of_peak"] < 0.6 for report in computing)
     lines += ["", f"Sums over the layers of a network. {len(rows)} shapes, geometric mean of the ratios {mean:.2f}, {slower} "
-              f"slower than PyTorch {version} (eager, NCHW). {conditions(args, load)}", ""]
+              f"slower than PyTorch {version} (eager, NCHW); of {len(computing)} that compute binds {low} are below 60 % of the "
+              f"machine's multiply-adds. {conditions(args, load)}", ""]
     return "\n".join(lines)
 
 

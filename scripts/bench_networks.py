@@ -203,7 +203,8 @@ def measure(exe, peers, work, batch, threads, args):
     row = {"work": work, "batch": batch, "threads": threads, "compiled": middle(lambda e, c, t: p50(c)),
            "theirs": {name: middle(lambda e, c, t: t[name]) for name in names},
            "ratio_compiled": {name: middle(lambda e, c, t: p50(c) / t[name]) for name in names},
-           "share_of_peak": middle(lambda e, c, t: c["share_of_peak"])}
+           "share_of_peak": middle(lambda e, c, t: c["share_of_peak"]),
+           "round_trip_ns": middle(lambda e, c, t: c["round_trip_ns"] or 0)}
     if not args.inference_only:
         row |= {"eager": middle(lambda e, c, t: p50(e)), "compiled_to_eager": middle(lambda e, c, t: p50(c) / p50(e)),
                 "ratio_eager": {name: middle(lambda e, c, t: p50(e) / t[name]) for name in names},
@@ -229,6 +230,7 @@ def cells(row, peers, args):
     if not args.inference_only:
         yield "compiled / eager", f"{row['compiled_to_eager']:.2f}"
     yield "of peak", f"{100 * row['share_of_peak']:.0f} %"
+    yield "round trip ns", f"{row['round_trip_ns']:.0f}" if row["round_trip_ns"] else ""
     if not args.inference_only:
         yield "arena MiB", f"{row['peak_bytes'] / 2**20:.0f}"
 
@@ -241,7 +243,7 @@ def table(rows, peers, args, load):
     versions = ", ".join(f"{PEERS[name]} {peer.version}" for name, peer in peers.items())
     arena = "" if args.inference_only else "; the arena's peak that of the eager one"
     lines += ["", f"{versions}; PyTorch eager. {conditions(args, load)} The share of the peak is that of the compiled "
-              f"form{arena}.", ""]
+              f"form{arena}. A round trip is a word's to the other core and back.", ""]
     return "\n".join(lines)
 
 

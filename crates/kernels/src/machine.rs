@@ -1,9 +1,11 @@
-//! What the machine can do at most: multiply-adds from registers, and streams from memory.
+//! What the machine can do at most: multiply-adds from registers, streams from memory, and words between two cores.
 //!
 //! Kernels are judged by their share of these figures, so the loops are built from the same vectors as the kernels. The
 //! caller takes the time: one call is one sample.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::pool::Pool;
 use crate::simd::{Isa, Simd, Wide};
@@ -101,6 +103,38 @@ pub fn read(pool: &Pool, x: &[f32]) {
     });
 }
 
+/// The time in which two threads of their own pass a word to and fro, `rounds` times.
+///
+/// What threads tell each other, and what one reads that another wrote, takes this way: some 50 ns between cores that
+/// share a last cache, ten times that between others, and a hypervisor may move a processor from here to there.
+pub fn round_trips(rounds: usize) -> Duration {
+    /// Looks at the word before a thread leaves its core to others.
+    const LOOKS: usize = 1 << 8;
+    let word = AtomicUsize::new(0);
+    let pass = |first: usize| {
+        for i in 0..rounds {
+            let mut looks = 0;
+            while word.load(Ordering::Acquire) != 2 * i + first {
+                looks += 1;
+                if looks % LOOKS == 0 {
+                    std::thread::yield_now();
+                }
+                std::hint::spin_loop();
+            }
+            word.store(2 * i + first + 1, Ordering::Release);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| pass(1));
+        if rounds == 0 {
+            return Duration::ZERO;
+        }
+        let start = Instant::now();
+        pass(0);
+        start.elapsed()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +150,13 @@ mod tests {
             triad(&pool, &mut [], &[], 2.0, &[]);
             read(&pool, &a);
         }
+    }
+
+    #[test]
+    fn every_word_is_answered() {
+        assert_eq!(round_trips(0), Duration::ZERO);
+        let [few, many] = [10, 5000].map(|rounds| (0..5).map(|_| round_trips(rounds)).min().expect("five"));
+        assert!(few > Duration::ZERO && many > few, "{few:?} {many:?}");
     }
 
     #[test]

@@ -64,6 +64,17 @@ pub(super) fn fma_gflops(pool: &Pool) -> f64 {
     (0..PEAK_SAMPLES).map(rate).fold(0.0, f64::max)
 }
 
+/// Round trips of a sample.
+const TRIPS: usize = 1 << 12;
+const TRIP_SAMPLES: usize = 3;
+
+/// The time of a word to another core and back, in nanoseconds.
+pub(super) fn round_trip_ns() -> f64 {
+    // the first ones wait for the thread to start
+    let one = |_| (machine::round_trips(TRIPS).as_nanos() as f64) / TRIPS as f64;
+    (0..TRIP_SAMPLES).map(one).fold(f64::INFINITY, f64::min)
+}
+
 /// GB/s of the triad and of reading, over arrays of `elems` values.
 pub(super) fn streams(pool: &Pool, elems: usize) -> [f64; 2] {
     let elems = elems.max(STREAM_MIN_ELEMS);

@@ -89,6 +89,8 @@ struct Limits {
     fma_gflops: f64,
     triad_gb_s: f64,
     read_gb_s: f64,
+    /// A word from one core to another and back; `None` for one thread.
+    round_trip_ns: Option<f64>,
 }
 
 /// What any other work gives.
@@ -109,6 +111,8 @@ struct Report {
     bound: &'static str,
     share_of_peak: f64,
     share_of_bandwidth: f64,
+    /// A word from one core to another and back, before and after the work, whichever took longer; `None` for one thread.
+    round_trip_ns: Option<f64>,
     peak_bytes: usize,
     workspace_bytes: usize,
     /// The most that the process had resident until the work was done; `None` where the system does not say.
@@ -165,16 +169,19 @@ fn machine(o: &Options, threads: usize) -> Result<()> {
         let pool = Pool::new(threads);
         let fma_gflops = figures::fma_gflops(&pool);
         let [triad_gb_s, read_gb_s] = figures::streams(&pool, STREAM_ELEMS);
-        Limits { threads, fma_gflops, triad_gb_s, read_gb_s }
+        let round_trip_ns = (threads > 1).then(figures::round_trip_ns);
+        Limits { threads, fma_gflops, triad_gb_s, read_gb_s, round_trip_ns }
     });
     let limits: Vec<Limits> = limits.collect();
     if let Some(file) = o.json.as_deref() {
         return write_json(file, &limits);
     }
-    let mut text = format!("{:>7} {:>12} {:>12} {:>12}\n", "threads", "FMA GFLOP/s", "triad GB/s", "read GB/s");
+    let heads = ["FMA GFLOP/s", "triad GB/s", "read GB/s", "round trip ns"];
+    let mut text = format!("{:>7} {:>12} {:>12} {:>12} {:>14}\n", "threads", heads[0], heads[1], heads[2], heads[3]);
     for l in limits {
-        let Limits { threads, fma_gflops, triad_gb_s, read_gb_s } = l;
-        text += &format!("{threads:>7} {fma_gflops:>12.1} {triad_gb_s:>12.1} {read_gb_s:>12.1}\n");
+        let Limits { threads, fma_gflops, triad_gb_s, read_gb_s, round_trip_ns } = l;
+        let trip = round_trip_ns.map_or_else(String::new, |ns| format!("{ns:.0}"));
+        text += &format!("{threads:>7} {fma_gflops:>12.1} {triad_gb_s:>12.1} {read_gb_s:>12.1} {trip:>14}\n");
     }
     print(&text)
 }
@@ -183,7 +190,10 @@ fn machine(o: &Options, threads: usize) -> Result<()> {
 fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -> Result<Report> {
     let pool = Pool::new(threads);
     let before = figures::fma_gflops(&pool);
+    let round_trip = || (threads > 1).then(figures::round_trip_ns);
+    let trip_before = round_trip();
     let (latency_ms, runs) = figures::repeat(o.seconds, || case.run())?;
+    let round_trip_ns = trip_before.zip(round_trip()).map(|(before, after)| before.max(after));
     let resident_bytes = crate::train::resident_peak_bytes();
     let peak_gflops = before.max(figures::fma_gflops(&pool));
     let (flops, bytes) = (case.flops() as f64, case.moved_bytes() as f64);
@@ -203,6 +213,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
         bound: if flops / peak_gflops >= bytes / peak_gb_s { "compute" } else { "memory" },
         share_of_peak: gflops / peak_gflops,
         share_of_bandwidth: gb_s / peak_gb_s,
+        round_trip_ns,
         peak_bytes: case.peak_bytes(),
         workspace_bytes: case.workspace_bytes(),
         resident_bytes,

@@ -70,6 +70,7 @@ fn the_machine_is_measured_for_each_number_of_threads() {
         assert_eq!(row["threads"], i + 1);
         assert!(["fma_gflops", "triad_gb_s", "read_gb_s"].iter().all(|name| number(row, name) > 0.0), "{row}");
     }
+    assert!(rows[0]["round_trip_ns"].is_null() && number(&rows[1], "round_trip_ns") > 0.0, "{v}");
 }
 
 #[test]

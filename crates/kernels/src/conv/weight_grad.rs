@@ -72,10 +72,6 @@ impl Plan {
         let pass = (PARTIAL_BYTES / (partials * unit_bytes)).clamp(1, units);
         let band = (BAND_PLACES / geom.ow).clamp(1, geom.oh);
         let bands = geom.oh.div_ceil(band);
-        // Groups are nearly equal: the last one would read and write all sums for little.
-        let most = geom.n.div_ceil(partials);
-        let fit = if bands == 1 { (BAND_PLACES / (geom.oh * geom.ow)).max(1) } else { 1 };
-        let images = most.div_ceil(most.div_ceil(fit).max(1)).max(1);
         // Of a single tap only the places that it reads are copied; several would need a phase for each step of the stride.
         let [stride, step] = if taps == 1 { [geom.stride, [1, 1]] } else { [[1, 1], geom.stride] };
         let plane = Plane {
@@ -87,10 +83,15 @@ impl Plan {
             pitch: (geom.ow - 1) * step[1] + (geom.s - 1) * geom.dilation[1] + 1,
         };
         let dense = taps == 1 && geom.stride == [1, 1] && geom.pad == [0, 0];
-        let fit = if dense { group_c } else { COPY_BYTES / (images * plane.channel_len() * size) };
+        let copied =
+            |images: usize| if dense { usize::MAX } else { COPY_BYTES / (images * plane.channel_len() * size) };
+        // Groups are nearly equal: the last one would read and write all sums for little.
+        let most = geom.n.div_ceil(partials);
+        let fit = if bands == 1 { (BAND_PLACES / (geom.oh * geom.ow)).min(copied(1)).max(1) } else { 1 };
+        let images = most.div_ceil(most.div_ceil(fit).max(1)).max(1);
         let wanted = (threads * TASKS_PER_THREAD).div_ceil(partials * pass.div_ceil(panels));
         let block = if threads == 1 { group_c } else { group_c.div_ceil(wanted) };
-        let block = block.min(fit).max(1);
+        let block = block.min(copied(images)).max(1);
         Plan {
             group_c,
             group_k,

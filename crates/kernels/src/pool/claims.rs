@@ -8,10 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[repr(align(128))]
 struct Range(AtomicU64);
 
-/// The parts of a job, of which each thread has a run of its own and takes them from the front; who has none left takes
-/// the last of another's. So the same part of one kernel after the other lies with the same thread, whose cache has what
-/// the kernel before wrote there.
-pub(super) struct Claims(SmallVec<[Range; 4]>);
+/// The parts of a job, of which each thread (or a few neighbours) has a run of its own and takes them from the front; who
+/// has none left takes the last of another's. So the same part of one kernel after the other lies with the same thread,
+/// whose cache has what the kernel before wrote there.
+pub(super) struct Claims {
+    ranges: SmallVec<[Range; MAX_RANGES]>,
+    threads: usize,
+}
+
+/// Most runs: the caller writes them all, and who has nothing left to do looks at each.
+const MAX_RANGES: usize = 8;
 
 /// Most parts of a job: a range is two halves of a word.
 pub(super) const MAX_PARTS: usize = u32::MAX as usize;
@@ -23,27 +29,29 @@ fn word(begin: u64, end: u64) -> u64 {
 impl Claims {
     /// Claims of so many threads, on no part.
     pub(super) fn new(threads: usize) -> Claims {
-        Claims((0..threads).map(|_| Range(AtomicU64::new(0))).collect())
+        Claims { ranges: (0..threads.min(MAX_RANGES)).map(|_| Range(AtomicU64::new(0))).collect(), threads }
     }
 
     /// Deals out parts `0..parts`. Nobody claims meanwhile.
     pub(super) fn deal(&self, parts: usize) {
         assert!(parts <= MAX_PARTS, "{parts} parts of a job");
-        for (i, range) in self.0.iter().enumerate() {
-            let part = part_range(parts, self.0.len(), i);
+        for (i, range) in self.ranges.iter().enumerate() {
+            let part = part_range(parts, self.ranges.len(), i);
             range.0.store(word(part.start as u64, part.end as u64), Ordering::Relaxed);
         }
     }
 
     /// Takes back what nobody has claimed.
     pub(super) fn drop_rest(&self) {
-        self.0.iter().for_each(|range| range.0.store(0, Ordering::Relaxed));
+        self.ranges.iter().for_each(|range| range.0.store(0, Ordering::Relaxed));
     }
 
     /// A part for thread `i`, or `None` if all are claimed.
     pub(super) fn claim(&self, i: usize) -> Option<usize> {
-        let of = |other: usize| &self.0[(i + other) % self.0.len()].0;
-        take(of(0), true).or_else(|| (1..self.0.len()).find_map(|other| take(of(other), false)))
+        let count = self.ranges.len();
+        let own = i * count / self.threads;
+        let of = |other: usize| &self.ranges[(own + other) % count].0;
+        take(of(0), true).or_else(|| (1..count).find_map(|other| take(of(other), false)))
     }
 }
 
@@ -71,6 +79,17 @@ mod tests {
         assert_eq!([by(1), by(0), by(1)], [Some(3), Some(0), Some(4)]);
         assert_eq!([by(1), by(1), by(1)], [Some(5), Some(7), Some(6)], "those of the next thread, the last one first");
         assert_eq!([by(1), by(0), by(2), by(1)], [Some(2), Some(1), None, None]);
+    }
+
+    #[test]
+    fn neighbours_share_a_run_where_there_are_many_threads() {
+        for (threads, parts) in [(20, 7), (20, 100), (9, 9), (8, 3)] {
+            let claims = Claims::new(threads);
+            claims.deal(parts);
+            let mut seen: Vec<usize> = (0..).map_while(|i| claims.claim(i % threads)).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..parts).collect::<Vec<_>>(), "{threads} threads");
+        }
     }
 
     #[test]
