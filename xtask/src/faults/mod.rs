@@ -16,6 +16,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::finding::Finding;
 use crate::repo::Repo;
 use run::Runner;
 use scratch::Tree;
@@ -35,6 +36,23 @@ struct Options {
     list: bool,
     jobs: Option<usize>,
     timeout: Duration,
+}
+
+/// The faults that no longer fit the code: nobody would plant them any more.
+pub(crate) fn unfit(repo: &Repo) -> Result<Vec<Finding>, String> {
+    if !repo.root().join(FOLDER).is_dir() {
+        return Ok(Vec::new());
+    }
+    let finding = |fault: &Fault| {
+        let why = match repo.read(&fault.file) {
+            Ok(text) => fault.applied(&text).err()?,
+            Err(why) => why,
+        };
+        let (path, line) = fault.place.rsplit_once(':').unwrap_or((&fault.place, "0"));
+        let message = format!("`{}`: {why}; make it fit the code again", fault.name);
+        Some(Finding::error(Path::new(path), line.parse().unwrap_or(0), message))
+    };
+    Ok(spec::load(repo, Path::new(FOLDER))?.iter().filter_map(finding).collect())
 }
 
 /// Plants the faults; false if any was not caught.

@@ -48,11 +48,10 @@ impl Tree {
         let Ok(original) = fs::read_to_string(self.root.join(&fault.file)) else {
             return Ok(Err(format!("{} does not exist", fault.file.display())));
         };
-        let matches = original.matches(&fault.find).count();
-        if matches != 1 {
-            return Ok(Err(format!("`find` occurs {matches} times in {}, not once", fault.file.display())));
-        }
-        let faulty = original.replacen(&fault.find, &fault.replace, 1);
+        let faulty = match fault.applied(&original) {
+            Ok(faulty) => faulty,
+            Err(why) => return Ok(Err(why)),
+        };
         let planted = Planted { tree: self, file: fault.file.clone(), original };
         planted.write(&faulty)?;
         Ok(Ok(planted))

@@ -24,6 +24,16 @@ pub(crate) struct Fault {
     pub(crate) place: String,
 }
 
+impl Fault {
+    /// The file's text with the fault in it, or why the fault no longer fits it.
+    pub(crate) fn applied(&self, original: &str) -> Result<String, String> {
+        match original.matches(&self.find).count() {
+            1 => Ok(original.replacen(&self.find, &self.replace, 1)),
+            matches => Err(format!("`find` occurs {matches} times in {}, not once", self.file.display())),
+        }
+    }
+}
+
 const KEYS: [&str; 6] = ["name", "kind", "file", "find", "replace", "test"];
 
 /// Reads a fault file, or every `.toml` of a folder in the order of their names. Names are unique among all.

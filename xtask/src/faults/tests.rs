@@ -116,6 +116,20 @@ fn an_empty_folder_passes_and_an_unknown_name_is_an_error() {
 }
 
 #[test]
+fn faults_that_do_not_fit_are_found_without_planting_them() {
+    let faults = [
+        fault("fits", "x + x", "x - x", "-p tiny"),
+        fault("stale", "x * x", "x", "-p tiny"),
+        fault("ambiguous", "x", "y", "-p tiny"),
+    ];
+    let repo = tiny(&faults.concat());
+    let found: Vec<String> = unfit(&repo).unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].contains("`stale`: `find` occurs 0 times") && found[1].contains("`ambiguous`"), "{found:?}");
+    assert_eq!(unfit(&Scratch::new(&[("xtask/src/a.rs", "")])), Ok(Vec::new()));
+}
+
+#[test]
 fn bad_fault_files_are_refused_with_their_line() {
     let good = fault("n", "a", "b", "-p x");
     let bad = [
