@@ -41,6 +41,8 @@ pub struct Patch {
     nodes: Vec<PatchNode>,
     constants: Vec<Arc<HostTensor>>,
     replaced: Vec<(ValueId, PatchValue)>,
+    /// The same by value.
+    stands_for: FxHashMap<ValueId, PatchValue>,
     added: Vec<(Arc<str>, ValueId)>,
     removed: Vec<Arc<str>>,
     renamed: Vec<(ValueId, Option<Arc<str>>)>,
@@ -78,6 +80,13 @@ impl Patch {
     /// Whatever reads `old` reads `new`, the patch's own nodes excepted.
     pub fn replace(&mut self, old: ValueId, new: PatchValue) {
         self.replaced.push((old, new));
+        self.stands_for.insert(old, new);
+    }
+
+    /// What replaces a value so far, or the value itself: a node of the patch that names a replaced value keeps it alive,
+    /// and what it replaced is then computed twice.
+    pub fn latest(&self, v: ValueId) -> PatchValue {
+        self.stands_for.get(&v).copied().unwrap_or(PatchValue::Old(v))
     }
 
     /// Makes a state that no run updates a constant: the graph has one state less, and those after it move up.

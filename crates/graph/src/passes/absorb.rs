@@ -3,10 +3,9 @@ use remat_ops::linalg::MatMul;
 use remat_ops::norm::BatchNormInfer;
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_types::{Fact, HostTensor, Result};
-use rustc_hash::FxHashMap;
 
 use super::PassCx;
-use crate::ir::{Graph, NodeId, Origin, Patch, PatchValue, ValueId};
+use crate::ir::{Graph, NodeId, Origin, Patch, ValueId};
 
 /// Batch norm with given statistics and products with a constant a channel go into the constant weight of the
 /// convolution or matrix product before them: `s (x * w) + t = x * (s w) + t`.
@@ -15,8 +14,6 @@ use crate::ir::{Graph, NodeId, Origin, Patch, PatchValue, ValueId};
 pub fn absorb(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     let mut taken = vec![false; g.nodes().len()];
-    // An operand that named a replaced value would keep it alive: then the layer before would be there twice.
-    let mut replaced = FxHashMap::default();
     for id in g.node_ids() {
         let Some(affine) = Affine::of(g, id) else { continue };
         let Some(product) = Product::before(g, affine.x) else { continue };
@@ -26,7 +23,7 @@ pub fn absorb(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
         if let Some((weight, shift)) = product.scaled(g, &affine) {
             let n = g.node(product.node);
             let weight = patch.constant(weight);
-            let x = replaced.get(&n.x[0]).copied().unwrap_or(PatchValue::Old(n.x[0]));
+            let x = patch.latest(n.x[0]);
             let y = patch.node(n.op.clone(), &[x, weight], Some(product.node));
             let y = match shift {
                 Some(shift) => {
@@ -36,7 +33,6 @@ pub fn absorb(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
                 None => y,
             };
             patch.replace(g.node(id).y[0], y);
-            replaced.insert(g.node(id).y[0], y);
         }
     }
     Ok(patch)

@@ -21,14 +21,8 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 /// go by Winograd's algorithm where that is less work: their error is about that of sums, but an infinity becomes NaN, and both spread
 /// over tiles of 4x4 outputs.
 pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
-    let mut b = Block {
-        g,
-        cx,
-        patch: Patch::new(),
-        blocked: FxHashMap::default(),
-        replaced: FxHashMap::default(),
-        taken: vec![false; g.nodes().len()],
-    };
+    let mut b =
+        Block { g, cx, patch: Patch::new(), blocked: FxHashMap::default(), taken: vec![false; g.nodes().len()] };
     for id in g.node_ids() {
         if !b.taken[id.index()] && g.node(id).after.is_empty() {
             b.node(id)?;
@@ -48,8 +42,6 @@ struct Block<'a> {
     patch: Patch,
     /// Images by what holds them in blocks.
     blocked: FxHashMap<ValueId, PatchValue>,
-    /// What stands for values that nothing should read any more: an operand that named the old one would keep it alive.
-    replaced: FxHashMap<ValueId, PatchValue>,
     /// Nodes that a convolution or product before them does as well.
     taken: Vec<bool>,
 }
@@ -108,16 +100,7 @@ impl Block<'_> {
         self.blocked.insert(v, by);
         let channels = self.g.fact(v).shape[1];
         let plain = self.patch.node(FromBlocked { channels }, &[by], Some(id));
-        self.replace(v, plain);
-    }
-
-    fn replace(&mut self, v: ValueId, by: PatchValue) {
-        self.patch.replace(v, by);
-        self.replaced.insert(v, by);
-    }
-
-    fn value(&self, v: ValueId) -> PatchValue {
-        self.replaced.get(&v).copied().unwrap_or(PatchValue::Old(v))
+        self.patch.replace(v, plain);
     }
 
     fn conv(&mut self, id: NodeId, conv: &Conv2d) -> Result<()> {
@@ -143,7 +126,7 @@ impl Block<'_> {
         let mut bias = tail.bias.clone();
         bias.resize(weight_shape[0].next_multiple_of(block), 0.0);
         let op = ConvBlocked { adds: tail.add.is_some(), clamp: tail.clamp, winograd, ..op };
-        let x = if planar { self.value(n.x[0]) } else { self.image(n.x[0], id) };
+        let x = if planar { self.patch.latest(n.x[0]) } else { self.image(n.x[0], id) };
         let mut operands = vec![x, self.packed(packed), self.numbers(&bias)?];
         if let Some(add) = tail.add {
             operands.push(self.image(add, id));
@@ -176,11 +159,11 @@ impl Block<'_> {
         let mut bias = tail.bias.clone();
         bias.resize(columns, 0.0);
         let op = LinearPacked { block: lanes(), adds: tail.add.is_some(), clamp: tail.clamp };
-        let mut operands = vec![self.value(n.x[0]), self.packed(packed), self.numbers(&bias)?];
-        operands.extend(tail.add.map(|v| self.value(v)));
+        let mut operands = vec![self.patch.latest(n.x[0]), self.packed(packed), self.numbers(&bias)?];
+        operands.extend(tail.add.map(|v| self.patch.latest(v)));
         let y = self.patch.node(op, &operands, Some(id));
         tail.nodes.iter().for_each(|t| self.taken[t.index()] = true);
-        self.replace(tail.end, y);
+        self.patch.replace(tail.end, y);
         Ok(())
     }
 
@@ -200,7 +183,7 @@ impl Block<'_> {
         if let Some(by) = self.blocked.get(&v) {
             return *by;
         }
-        let by = self.patch.node(ToBlocked { block: lanes() }, &[self.value(v)], Some(like));
+        let by = self.patch.node(ToBlocked { block: lanes() }, &[self.patch.latest(v)], Some(like));
         self.blocked.insert(v, by);
         by
     }
