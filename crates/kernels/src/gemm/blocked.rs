@@ -11,12 +11,13 @@ use super::kernel::{Ahead, Kernels, MAX_TILE};
 use super::pack::{pack_a, pack_b};
 use super::{Corner, GemmElement, View};
 use crate::pool::{Pool, part_range};
+use crate::simd::ROUND;
 use std::ops::Range;
 
 /// Bytes of a packed block of A: together with the streams of B and C it stays in a 512 KiB L2 cache.
 const A_BLOCK_BYTES: usize = 160 << 10;
 /// Bytes of a packed block of B: streamed from the last-level cache, and the bulk of a lane's workspace.
-const B_BLOCK_BYTES: usize = 1 << 20;
+const B_BLOCK_BYTES: usize = 1600 << 10;
 /// Multiply-adds below which a second thread costs more than it brings.
 const TASK_MIN_MULS: usize = 1 << 19;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
@@ -52,8 +53,8 @@ impl Plan {
         let (mr, nr) = (kernels.mr(), kernels.nr());
         let size = size_of::<T>();
         let grid = grid(m, n, k, mr, nr, threads);
-        // equal blocks: a short one would read and write C for little
-        let kc = k.div_ceil(k.div_ceil(kernels.depth).max(1));
+        // equal blocks of whole rounds: a short one would read and write C for little
+        let kc = k.div_ceil(k.div_ceil(kernels.depth).max(1)).next_multiple_of(ROUND);
         // The largest task: ranges of rows differ by one, ranges of columns by one panel.
         let task_m = m.div_ceil(grid[0]);
         let task_n = n.div_ceil(nr).div_ceil(grid[1]) * nr;

@@ -158,13 +158,18 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     unsafe {
         let zero = V::splat(V::Elem::default());
         let mut acc = [[zero; NV]; MR];
-        // C is needed at the end, and comes from far away: a miss there would cost as much as a fifth of the loop.
-        for i in 0..MR {
+        // C is needed at the end, and comes from far away: a miss there would cost as much as a fifth of the loop. A row is
+        // asked for in each round: all at once would hold up the operands' loads, as a core waits for so many lines only.
+        let ask_row = |i: usize| {
             prefetch(c.wrapping_add(i * ldc));
             prefetch(c.wrapping_add(i * ldc + NV * V::LANES - 1));
-        }
-        let mut left = kc;
-        while left >= V::UNROLLED {
+        };
+        let rounds = kc / V::UNROLLED;
+        (rounds..MR).for_each(ask_row);
+        for round in 0..rounds {
+            if round < MR {
+                ask_row(round);
+            }
             ahead.ask();
             for u in 0..V::UNROLLED {
                 step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
@@ -172,13 +177,11 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
             // The last step may lead out of the allocation of what is not packed; it is never read from there.
             a = a.wrapping_offset(V::UNROLLED as isize * a_step[1]);
             b = b.wrapping_add(V::UNROLLED * ldb);
-            left -= V::UNROLLED;
         }
-        while left > 0 {
+        for _ in rounds * V::UNROLLED..kc {
             step(a, a_step[0], b, &mut acc);
             a = a.wrapping_offset(a_step[1]);
             b = b.wrapping_add(ldb);
-            left -= 1;
         }
         for i in 0..MR {
             for j in 0..NV {
