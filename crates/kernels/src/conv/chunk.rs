@@ -1,7 +1,6 @@
 //! A task of a correlation: some output channels of a chunk of columns.
 //!
-//! A chunk is a range of the outputs of one image, or all outputs of several images; its columns are counted through
-//! them. A panel of columns is a few *runs*, each within a row of an image, so that packing moves whole vectors also where
+//! A chunk is a range of the outputs of one image, or of several images; its columns are counted through them. A panel of columns is a few *runs*, each within a row of an image, so that packing moves whole vectors also where
 //! rows are shorter than a panel.
 
 use super::ConvElement;
@@ -12,6 +11,8 @@ use crate::pool::part_range;
 
 /// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.
 const WEIGHT_BLOCK_BYTES: usize = 128 << 10;
+/// Outputs of a run from which on they are written in vectors.
+const VECTOR_RUN: usize = 12;
 
 pub(super) struct Chunk<'a, T: 'static> {
     corr: &'a Correlation,
@@ -39,12 +40,13 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         chunk: usize,
     ) -> Self {
         let (places, nr) = (corr.rows.out * corr.cols.out, kernels.gemm.nr());
-        let image = chunk / plan.bands * plan.images;
-        let columns = if plan.bands == 1 {
-            0..plan.images.min(corr.n - image) * places
+        let (image, columns) = if let Some(bands) = plan.bands {
+            let panels = part_range(places.div_ceil(nr), bands, chunk % bands);
+            (chunk / bands, panels.start * nr..(panels.end * nr).min(places))
         } else {
-            let panels = part_range(places.div_ceil(nr), plan.bands, chunk % plan.bands);
-            panels.start * nr..(panels.end * nr).min(places)
+            let panels = part_range((corr.n * places).div_ceil(nr), plan.chunks, chunk);
+            let image = panels.start * nr / places;
+            (image, panels.start * nr - image * places..(panels.end * nr).min(corr.n * places) - image * places)
         };
         Chunk { corr, plan, kernels, offsets, packed, pass, group: pass.groups.start + group, image, columns }
     }
@@ -85,9 +87,9 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         slack.fill(T::default());
     }
 
-    /// The row of the first output, from which on an image is copied.
+    /// The row from which on an image is copied: that of the first output, if there is one image.
     fn first_row(&self) -> usize {
-        self.columns.start / self.corr.cols.out
+        self.plan.bands.map_or(0, |_| self.columns.start / self.corr.cols.out)
     }
 
     /// The runs of `valid` columns from `start` on, each within a row of an image, or within an image if `whole_images`.
@@ -156,6 +158,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         let all = outs.div_ceil(gemm.mr());
         let step = (WEIGHT_BLOCK_BYTES / (depth * gemm.mr() * size_of::<T>())).max(1);
         let mut runs = [Run::default(); MAX_COLUMNS];
+        let mut buffer = [T::default(); MAX_TILE];
         for panel in panels.clone().step_by(step) {
             let some = panel..(panel + step).min(panels.end);
             for start in self.columns.clone().step_by(gemm.nr()) {
@@ -179,7 +182,6 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                             let y = dst.add(runs[0].from + (out + rows.start) * self.dst_channel());
                             tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0, Ahead::NONE);
                         } else {
-                            let mut buffer = [T::default(); MAX_TILE];
                             tile(depth, w.as_ptr(), x.as_ptr(), buffer.as_mut_ptr(), width, false, Ahead::NONE);
                             for (i, row) in buffer.chunks_exact(width).take(rows.len()).enumerate() {
                                 let y = dst.add((out + rows.start + i) * self.dst_channel());
@@ -215,12 +217,23 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
     /// `y` is the place of the first of these outputs.
     #[inline]
     unsafe fn write(&self, values: &[T], y: *mut T, contiguous: bool, accumulate: bool) {
-        let step = if contiguous { 1 } else { self.corr.cols.dst_step };
-        for (j, &value) in values.iter().enumerate() {
-            // SAFETY: the outputs of a run are a step apart in one row, or side by side in one image.
-            unsafe {
+        let sum = |y: T, value: T| T::of(T::add(y.widen(), value.widen()));
+        // SAFETY: the outputs of a run are side by side in one image, or a step apart in one row.
+        unsafe {
+            // short runs are over before a loop over vectors has begun
+            if contiguous && values.len() >= VECTOR_RUN {
+                let y = std::slice::from_raw_parts_mut(y, values.len());
+                if accumulate {
+                    y.iter_mut().zip(values).for_each(|(y, &value)| *y = sum(*y, value));
+                } else {
+                    y.copy_from_slice(values);
+                }
+                return;
+            }
+            let step = if contiguous { 1 } else { self.corr.cols.dst_step };
+            for (j, &value) in values.iter().enumerate() {
                 let y = y.add(j * step);
-                *y = if accumulate { T::of(T::add((*y).widen(), value.widen())) } else { value };
+                *y = if accumulate { sum(*y, value) } else { value };
             }
         }
     }

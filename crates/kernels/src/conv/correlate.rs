@@ -1,10 +1,11 @@
 //! The correlation that both the forward pass and the gradient of the input are.
 //!
 //! It is a matrix product `[out_c, depth] x [depth, columns]`, where `depth` runs over source channels and taps, and the
-//! columns are the outputs of an image, or of several small ones. The right matrix never exists as a whole: a *chunk* of
-//! columns is packed into the panels that the product's tiles read, by module `panels`, from a padded copy of a few rows
-//! of the source, or from the source itself where a 1x1 kernel needs no padding. A block of packed columns and a block
-//! of packed weights stay in the L2 cache together.
+//! columns are the outputs of all images. The right matrix never exists as a whole: a *chunk* of columns is packed into
+//! the panels that the product's tiles read, by module `chunk`, from a padded copy of a few rows of the source, or from
+//! the source itself where a 1x1 kernel needs no padding. A block of packed columns and a block of packed weights stay in
+//! the L2 cache together. Chunks are of whole panels, counted through the images, so that images of 7x7 leave no lanes
+//! empty; only large images that are copied are cut one by one.
 //!
 //! A stride splits the copy into phases, so that neighbouring outputs still read neighbouring elements. The gradient of
 //! the input under a stride is one correlation (of stride 1) per phase of the input: a gather, without races.
@@ -120,9 +121,12 @@ pub(super) struct Plan {
     pub taps: usize,
     /// Source channels in a block of depth.
     pub channels: usize,
-    /// Images in a chunk, or else chunks in an image.
+    /// Chunks of an image, each of rows of its own; `None` if panels are counted through all images.
+    pub bands: Option<usize>,
+    /// Chunks of all images.
+    pub chunks: usize,
+    /// Most images that a chunk reads from.
     pub images: usize,
-    pub bands: usize,
     /// Parts that the output channels are cut into, each a task for every chunk.
     out_parts: usize,
     /// Output channels, source channels and groups whose packed weights are held at a time.
@@ -152,9 +156,18 @@ impl Plan {
         };
         let blocks = (corr.src_c * taps).div_ceil(MAX_KC).max(1);
         let mut channels = corr.src_c.div_ceil(blocks);
-        let most = (BLOCK_BYTES / (channels * taps.max(1) * size) / nr * nr).max(nr);
-        let (mut images, mut bands) = ((most / places).clamp(1, corr.n.max(1)), places.div_ceil(most));
-        plane.rows = row_reach + chunk_rows(rows.out, cols.out, most.min(places));
+        let most = (BLOCK_BYTES / (channels * taps.max(1) * size) / nr).max(1);
+        let bands = (!dense && places > most * nr).then(|| places.div_ceil(nr).div_ceil(most));
+        let images = match bands {
+            Some(_) => 1,
+            // what a block holds: nothing is copied
+            None if dense => (most * nr / places).clamp(1, corr.n.max(1)),
+            None => images_of(most * nr, places, nr).clamp(1, corr.n.max(1)),
+        };
+        plane.rows = row_reach + chunk_rows(rows.out, cols.out, (most * nr).min(places));
+        if bands.is_none() && !dense {
+            plane.rows = row_reach + rows.out;
+        }
         if !(dense && rows.is_contiguous() && cols.is_contiguous()) {
             // As much as a copy may hold, also where a result under a stride needs none: the blocks decide the bits.
             channels = channels.min((COPY_BYTES / (images * plane.channel_len() * size)).max(1));
@@ -171,33 +184,34 @@ impl Plan {
         };
         // From here on the plan may follow the threads.
         let wanted = if threads == 1 { 1 } else { threads * TASKS_PER_THREAD };
-        let tasks = |images: usize, bands: usize| pass_groups * corr.n.div_ceil(images) * bands;
-        while images > 1 && tasks(images, 1) < wanted && images / 2 * places >= MIN_PANELS * nr {
-            images = images.div_ceil(2);
-        }
-        if threads > 1 {
-            // about as many, so that no thread has a task more than another
-            let slowest = |images: &usize| tasks(*images, 1).div_ceil(threads) * images;
-            images = (images.div_ceil(2)..=images).rev().min_by_key(slowest).unwrap_or(images);
-        }
-        if tasks(images, bands) < wanted {
-            let finest = places.div_ceil(MIN_PANELS * nr).max(bands);
-            bands = if images == 1 { wanted.div_ceil(tasks(1, 1).max(1)).clamp(bands, finest) } else { 1 };
-        }
+        let panels = if bands.is_some() { places.div_ceil(nr) } else { (corr.n * places).div_ceil(nr) };
+        let each = pass_groups * if bands.is_some() { corr.n } else { 1 };
+        let least = panels.div_ceil(most);
+        // as many for each thread, so that none has one more than another
+        let even = |parts: usize| if each == 1 { parts.next_multiple_of(threads) } else { parts };
+        let finest = panels.div_ceil(MIN_PANELS).max(least);
+        let parts = even(wanted.div_ceil(each.max(1)).clamp(least, finest)).min(panels);
+        let chunks = parts * if bands.is_some() { corr.n } else { 1 };
         // Each of these parts packs the columns for itself: no more of them than keep every thread busy.
-        let out_parts = threads.div_ceil(tasks(images, bands).max(1)).min(pass_out.div_ceil(mr));
-        let columns = if images > 1 { images * places } else { places.div_ceil(nr).div_ceil(bands) * nr };
-        plane.rows = row_reach + chunk_rows(rows.out, cols.out, columns.min(places));
+        let out_parts = threads.div_ceil((pass_groups * chunks).max(1)).min(pass_out.div_ceil(mr));
+        let columns = panels.div_ceil(parts.max(1)) * nr;
+        let (bands, images) = if bands.is_some() {
+            plane.rows = row_reach + chunk_rows(rows.out, cols.out, columns.min(places));
+            (Some(parts), 1)
+        } else {
+            (None, images_of(columns, places, nr).clamp(1, corr.n.max(1)))
+        };
         // Whole vectors are read and written, also past the last column.
         let copy_len = if dense { 0 } else { images * channels * plane.channel_len() + kernels.gemm.lanes };
-        let block_len = columns.next_multiple_of(nr) * channels * taps + kernels.gemm.lanes;
+        let block_len = columns * channels * taps + kernels.gemm.lanes;
         Plan {
             plane,
             dense,
             taps,
             channels,
-            images,
             bands,
+            chunks,
+            images,
             out_parts,
             pass_out,
             pass_src,
@@ -210,10 +224,13 @@ impl Plan {
     fn lane_len(&self) -> usize {
         self.copy_len + self.block_len
     }
+}
 
-    fn chunks(&self, images: usize) -> usize {
-        images.div_ceil(self.images) * self.bands
-    }
+/// Most images that `columns` outputs lie in, from a panel's first one on.
+fn images_of(columns: usize, places: usize, nr: usize) -> usize {
+    // panels start at multiples of this in an image: of the largest power of two that both have
+    let apart = 1 << (nr | places).trailing_zeros();
+    (columns + places - apart).div_ceil(places)
 }
 
 /// Most rows of an image that `columns` consecutive outputs lie in.
@@ -224,7 +241,7 @@ fn chunk_rows(height: usize, width: usize, columns: usize) -> usize {
 /// Bytes of workspace that [`run`] needs.
 pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
     let plan = Plan::new(corr, kernels, threads);
-    let lanes = threads.min(plan.pass_groups * plan.chunks(corr.n) * plan.out_parts).max(1);
+    let lanes = threads.min(plan.pass_groups * plan.chunks * plan.out_parts).max(1);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.channels * plan.taps);
     size.add::<usize>(plan.taps);
@@ -268,7 +285,7 @@ pub(super) fn run<T: ConvElement>(
                 let channels = first..(first + plan.pass_src).min(corr.src_c);
                 let pass = Pass { groups: groups.clone(), outs: outs.clone(), channels };
                 pass.pack_weights(pool, corr, &plan, kernels, used, weight, packed);
-                let chunks = plan.chunks(corr.n);
+                let chunks = plan.chunks;
                 let packed = &*packed;
                 pool.lanes(groups.len() * chunks * plan.out_parts, lanes, plan.lane_len(), |task, lane| {
                     let (g, chunk) = (task / plan.out_parts / chunks, task / plan.out_parts % chunks);
@@ -387,6 +404,7 @@ fn pack_weights<T: ConvElement>(
         }
         return;
     }
+    let taps = corr.rows.kernel * corr.cols.kernel;
     // The weights of a source channel lie together, so they are read once, for all panels.
     for (at, c) in channels.enumerate() {
         if corr.weight_out == 1 {
@@ -404,10 +422,18 @@ fn pack_weights<T: ConvElement>(
             let from = &weight[rows.start * corr.weight_out + c * corr.weight_src..];
             let packed =
                 &mut packed[(rows.start - before) * depth + at * used.len() * rows.len()..][..used.len() * rows.len()];
+            if used.len() == taps && corr.weight_out == taps {
+                let from = &from[..rows.len() * taps];
+                // SAFETY: as many rows of all taps, by the line before, and a panel's part for this channel.
+                unsafe { transpose_into(from.as_ptr(), taps as isize, 1, rows.len(), taps, rows.len(), packed) };
+                continue;
+            }
             for (&tap, slots) in used.iter().zip(packed.chunks_exact_mut(rows.len())) {
                 let from = &from[tap..][..(rows.len() - 1) * corr.weight_out + 1];
                 for (i, slot) in slots.iter_mut().enumerate() {
-                    *slot = from[i * corr.weight_out];
+                    // SAFETY: a panel has `rows.len()` slots, and `from` ends with the last one's weight. The check of each
+                    // place would take as long as the move.
+                    *slot = unsafe { *from.get_unchecked(i * corr.weight_out) };
                 }
             }
         }
