@@ -61,6 +61,8 @@ pub fn multiply_adds(pool: &Pool, steps: usize) -> u64 {
                 Isa::Avx2 => chains_avx2(steps),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => chains_avx512(steps),
+                #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+                Isa::Neon => chains::<crate::simd::neon::F32>(steps),
             }
         });
     });
@@ -70,6 +72,8 @@ pub fn multiply_adds(pool: &Pool, steps: usize) -> u64 {
         Isa::Avx2 => 8,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => 16,
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Isa::Neon => 8,
     };
     2 * lanes * CHAINS as u64 * (steps * pool.threads()) as u64
 }

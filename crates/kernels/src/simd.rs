@@ -8,6 +8,8 @@
 //! the others fuse; so results are the same on every run of one machine, not across instruction sets.
 
 mod narrow;
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+pub(crate) mod neon;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use narrow::{Ints, Pairs, Pairs512};
@@ -21,6 +23,8 @@ pub(crate) enum Isa {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    Neon,
 }
 
 impl Isa {
@@ -35,6 +39,9 @@ impl Isa {
                 return Isa::Avx2;
             }
         }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        return Isa::Neon;
+        #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
         Isa::Portable
     }
 
@@ -47,6 +54,8 @@ impl Isa {
             Isa::Avx2 => vec![Isa::Portable, Isa::Avx2],
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => vec![Isa::Portable, Isa::Avx2, Isa::Avx512],
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Isa::Neon => vec![Isa::Portable, Isa::Neon],
         }
     }
 }
@@ -350,6 +359,8 @@ mod tests {
                 Isa::Avx2 => lanes_are_moved_into_the_range::<std::arch::x86_64::__m256>(),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => lanes_are_moved_into_the_range::<std::arch::x86_64::__m512>(),
+                #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+                Isa::Neon => lanes_are_moved_into_the_range::<neon::F32>(),
             }
         }
     }
@@ -363,6 +374,8 @@ mod tests {
                 Isa::Avx2 => first_lanes_are_loaded_and_the_rest_is_zero::<std::arch::x86_64::__m256>(),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => first_lanes_are_loaded_and_the_rest_is_zero::<std::arch::x86_64::__m512>(),
+                #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+                Isa::Neon => first_lanes_are_loaded_and_the_rest_is_zero::<neon::F32>(),
             }
         }
     }

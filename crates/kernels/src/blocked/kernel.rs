@@ -118,6 +118,8 @@ impl Kernels {
             (8, Isa::Avx2 | Isa::Avx512) => Some(table!(avx2, std::arch::x86_64::__m256, NARROW)),
             #[cfg(target_arch = "x86_64")]
             (16, Isa::Avx512) => Some(table!(avx512, std::arch::x86_64::__m512, WIDE)),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            (8, Isa::Neon) => Some(table!(portable, crate::simd::neon::F32, NARROW)),
             (8, _) => Some(table!(portable, Wide<f32, 8>, NARROW)),
             (16, _) => Some(table!(portable, Wide<f32, 16>, WIDE)),
             _ => None,

@@ -536,6 +536,8 @@ pub(super) fn f32_kernels(isa: Isa) -> ConvKernels<f32> {
         Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, gemm, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512, gemm, [1 2 3 4 5 6 7 8]),
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Isa::Neon => table!(portable, crate::simd::neon::F32, gemm, [1 2 3 4 5 6]),
     }
 }
 
@@ -548,6 +550,8 @@ pub(super) fn f64_kernels(isa: Isa) -> ConvKernels<f64> {
         Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, gemm, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512d, gemm, [1 2 3 4 5 6 7 8]),
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Isa::Neon => table!(portable, crate::simd::neon::F64, gemm, [1 2 3 4 5 6]),
     }
 }
 

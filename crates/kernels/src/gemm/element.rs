@@ -138,7 +138,7 @@ macro_rules! half_float {
 macro_rules! small_integer {
     ($($t:ident)*) => {$(
         impl sealed::Sealed for $t {}
-        output_of_itself!($t, |sum| sum.0 as $t, |y| y.widen());
+        output_of_itself!($t, |sum| sum.0 as $t, |y| GemmElement::widen(y));
         impl GemmElement for $t {
             type Sum = Wrapping<i32>;
             #[inline(always)]

@@ -432,6 +432,8 @@ pub(crate) fn f32_kernels(isa: Isa) -> &'static Kernels<f32> {
         Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Isa::Neon => table!(portable, crate::simd::neon::F32, [1 2 3 4 5 6]),
     }
 }
 
@@ -443,6 +445,8 @@ pub(crate) fn f64_kernels(isa: Isa) -> &'static Kernels<f64> {
         Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, [1 2 3 4 5 6]),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512d, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Isa::Neon => table!(portable, crate::simd::neon::F64, [1 2 3 4 5 6]),
     }
 }
 
@@ -453,6 +457,8 @@ pub(crate) fn f32_kernels_of(lanes: usize) -> Option<&'static Kernels<f32>> {
         (8, Isa::Avx2 | Isa::Avx512) => Some(f32_kernels(Isa::Avx2)),
         #[cfg(target_arch = "x86_64")]
         (16, Isa::Avx512) => Some(f32_kernels(Isa::Avx512)),
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        (8, Isa::Neon) => Some(f32_kernels(Isa::Neon)),
         (8, _) => Some(table!(portable, Wide<f32, 8>, [1 2 3 4 5 6])),
         (16, _) => Some(f32_kernels_as_wide_as_avx512()),
         _ => None,

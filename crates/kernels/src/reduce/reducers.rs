@@ -109,7 +109,7 @@ macro_rules! added {
         }
         #[inline(always)]
         fn add(&self, total: $wide, lane: $lane) -> $wide {
-            total.plus(<$t>::widen(lane))
+            total.plus(<$t as Num>::widen(lane))
         }
         #[inline(always)]
         fn merge(&self, a: $wide, b: $wide) -> $wide {

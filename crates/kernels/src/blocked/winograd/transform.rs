@@ -258,6 +258,8 @@ impl Transforms {
             (8, Isa::Avx2 | Isa::Avx512) => table!(avx2, std::arch::x86_64::__m256),
             #[cfg(target_arch = "x86_64")]
             (16, Isa::Avx512) => table!(avx512, std::arch::x86_64::__m512),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            (8, Isa::Neon) => table!(portable, crate::simd::neon::F32),
             (8, _) => table!(portable, Wide<f32, 8>),
             _ => table!(portable, Wide<f32, 16>),
         }

@@ -247,7 +247,11 @@ where
 /// The kernels of f16 or bf16: those of f32, and conversions.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn half_kernels<T: GemmElement<Sum = f32>>(isa: Isa) -> NarrowKernels<T> {
-    floats!(portable, convert, Wide<f32, 4>, isa)
+    match isa {
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Isa::Neon => floats!(portable, convert, crate::simd::neon::F32, isa),
+        Isa::Portable => floats!(portable, convert, Wide<f32, 4>, isa),
+    }
 }
 
 /// A table: the modules, the vector of pairs and the tiles of it, the vector of numbers.
@@ -293,8 +297,18 @@ where
 
 /// The kernels of an integer of 8 or 16 bits.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn integer_kernels<T: PairElement>(_isa: Isa) -> NarrowKernels<T> {
-    integers!(portable, convert, PairLanes<4>, tiles!(portable, PairLanes<4>, [1 2 3 4 5 6]), Wide<Wrapping<i32>, 4>)
+pub(crate) fn integer_kernels<T: PairElement>(isa: Isa) -> NarrowKernels<T> {
+    match isa {
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Isa::Neon => {
+            use crate::simd::neon::Pairs;
+            integers!(portable, convert, Pairs, tiles!(portable, Pairs, [1 2 3 4 5 6]), Wide<Wrapping<i32>, 4>)
+        }
+        Isa::Portable => {
+            let tiles = tiles!(portable, PairLanes<4>, [1 2 3 4 5 6]);
+            integers!(portable, convert, PairLanes<4>, tiles, Wide<Wrapping<i32>, 4>)
+        }
+    }
 }
 
 /// The portable kernels with the tile of AVX-512, so that its blocking is tested on processors without it.
