@@ -121,6 +121,19 @@ def torch_run(torch, work, batch, checkpointed=False):
     return step
 
 
+def torch_resident():
+    """PyTorch's memory, in a process of its own: the most that it has resident in three runs of `work batch threads`."""
+    import torch
+    from bench_budgets import resident
+
+    work, batch, threads = sys.stdin.readline().split()
+    torch.set_num_threads(int(threads))
+    run = torch_run(torch, work, int(batch))
+    for _ in range(3):
+        run()
+    print(resident("VmHWM"))
+
+
 def onnxruntime_run(file, x, threads):
     """A function that runs the file once, and the engine's version."""
     import onnxruntime
@@ -187,6 +200,12 @@ def ours(exe, work, batch, threads, how, args):
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
+def theirs_resident(args, work, batch, threads):
+    command = [args.torch, __file__, "--peer", "memory"]
+    line = f"{work} {batch} {threads}\n"
+    return int(subprocess.run(command, input=line, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
 def measure(exe, peers, work, batch, threads, args):
     """Medians of eager, compiled and each peer, and the ratios of each round."""
     rounds = []
@@ -204,7 +223,8 @@ def measure(exe, peers, work, batch, threads, args):
            "theirs": {name: middle(lambda e, c, t: t[name]) for name in names},
            "ratio_compiled": {name: middle(lambda e, c, t: p50(c) / t[name]) for name in names},
            "share_of_peak": middle(lambda e, c, t: c["share_of_peak"]),
-           "round_trip_ns": middle(lambda e, c, t: c["round_trip_ns"] or 0)}
+           "round_trip_ns": middle(lambda e, c, t: c["round_trip_ns"] or 0),
+           "resident": rounds[0][1]["resident_bytes"] or 0, "torch_resident": theirs_resident(args, work, batch, threads)}
     if not args.inference_only:
         row |= {"eager": middle(lambda e, c, t: p50(e)), "compiled_to_eager": middle(lambda e, c, t: p50(c) / p50(e)),
                 "ratio_eager": {name: middle(lambda e, c, t: p50(e) / t[name]) for name in names},
@@ -233,6 +253,9 @@ def cells(row, peers, args):
     yield "round trip ns", f"{row['round_trip_ns']:.0f}" if row["round_trip_ns"] else ""
     if not args.inference_only:
         yield "arena MiB", f"{row['peak_bytes'] / 2**20:.0f}"
+    yield "resident MiB", f"{row['resident'] / 2**20:.0f}"
+    yield "PyTorch's", f"{row['torch_resident'] / 2**20:.0f}"
+    yield "resident / PyTorch's", f"{row['resident'] / row['torch_resident']:.2f}"
 
 
 def table(rows, peers, args, load):
@@ -243,7 +266,8 @@ def table(rows, peers, args, load):
     versions = ", ".join(f"{PEERS[name]} {peer.version}" for name, peer in peers.items())
     arena = "" if args.inference_only else "; the arena's peak that of the eager one"
     lines += ["", f"{versions}; PyTorch eager. {conditions(args, load)} The share of the peak is that of the compiled "
-              f"form{arena}. A round trip is a word's to the other core and back.", ""]
+              f"form{arena}. A round trip is a word's to the other core and back. Resident is the most that the whole process "
+              "has in memory, of Remat the compiled form's, program and libraries counted.", ""]
     return "\n".join(lines)
 
 
@@ -255,6 +279,8 @@ def more(ap):
 
 def main():
     args = options(__doc__, seconds=1, more=more)
+    if args.peer == "memory":
+        return torch_resident()
     if args.peer:
         return peer(torch_run, fewest=3) if args.peer == "torch" else engine(args.peer)
     if unknown := set(args.peers) - set(PEERS):
