@@ -374,7 +374,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             (graph, states) = frozen(&graph, states, &mut guards)?;
         }
         // what it was made of ends here: the executable moves constants that nobody else holds
-        graph = optimize(&graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?.0;
+        graph = optimize(graph, &PassCx { options: &self.options.passes, pool: &Pool::new(threads) })?.0;
         let budget = self.budget(&graph, beside)?;
         let workspace_limit = budget.map(|(bytes, beside)| bytes.saturating_sub(beside));
         let spill = self.device.options().spill.clone();

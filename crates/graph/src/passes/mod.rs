@@ -145,7 +145,7 @@ const MAX_ROUNDS: usize = 64;
 /// The graph after all passes of the options' level, and what they did.
 ///
 /// Errors: those of a patch that does not fit, which is a fault of a pass.
-pub fn optimize(g: &Graph, cx: &PassCx<'_>) -> Result<(Graph, Vec<Applied>)> {
+pub fn optimize(g: Graph, cx: &PassCx<'_>) -> Result<(Graph, Vec<Applied>)> {
     let mut log = Vec::new();
     let g = optimize_with(g, cx, |pass, before, after| {
         log.push(Applied { pass: pass.name, before: before.nodes().len(), after: after.nodes().len() });
@@ -156,11 +156,10 @@ pub fn optimize(g: &Graph, cx: &PassCx<'_>) -> Result<(Graph, Vec<Applied>)> {
 
 /// [`optimize`], with a look at every change: the pass, the graph before and after.
 fn optimize_with(
-    g: &Graph,
+    mut g: Graph,
     cx: &PassCx<'_>,
     mut see: impl FnMut(&Pass, &Graph, &Graph) -> Result<()>,
 ) -> Result<Graph> {
-    let mut g = g.clone();
     for phase in 0..PHASES {
         for _ in 0..MAX_ROUNDS {
             let mut changed = false;

@@ -35,7 +35,7 @@ pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &Pass
     let raw = g.evaluate(inputs, states, cx.pool)?;
     let mut wanted = results(g, &raw);
     let mut found = None;
-    optimize_with(g, cx, |pass, _, after| {
+    optimize_with(g.clone(), cx, |pass, _, after| {
         if found.is_none() {
             let values = after.evaluate(inputs, states, cx.pool)?;
             let given = results(after, &values);

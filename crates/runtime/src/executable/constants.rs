@@ -25,6 +25,19 @@ impl AsRef<[u8]> for Part {
     }
 }
 
+/// Bytes of freed blocks after which the heap is trimmed.
+const TRIM_BYTES: usize = 16 << 20;
+
+/// Gives the pages of freed blocks back. The heap keeps those that lie below a block in use: while constants move, that is
+/// a second copy of all that moved before.
+fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function has no precondition.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// The graph with the constants that only it holds in one mapping; their blocks of the heap are freed, each as soon as it
 /// is copied. Too few bytes for huge pages stay where they are, and so does a graph that others hold: a second copy for
 /// them would cost memory. Errors: Io without memory.
@@ -51,9 +64,14 @@ fn move_all(graph: &mut Graph, bytes: usize) -> Result<()> {
     let start = unsafe { region.bytes(0, 0) }?.as_ptr();
     // what lies before the first huge page is never touched: it takes addresses and no memory
     let mut next = start.align_offset(HUGE_PAGE_BYTES);
+    let mut trimmed = next;
     graph.move_constants(|c: &mut HostTensor| {
         if !c.owns_bytes() {
             return Ok(None);
+        }
+        if next - trimmed >= TRIM_BYTES {
+            trim();
+            trimmed = next;
         }
         let (at, bytes) = (next, c.bytes().len());
         // SAFETY: `next` only grows, so no part that was made overlaps this range.

@@ -169,13 +169,13 @@ fn a_choice_that_a_constant_makes_is_its_branch() {
         for n in 0..2 {
             let g = choosing(Some(n));
             assert_eq!(verify(&g, &x, &[], &cx).expect("computes"), None, "branch {n}, level {level}");
-            let after = optimize(&g, &cx).expect("patches fit").0;
+            let after = optimize(g.clone(), &cx).expect("patches fit").0;
             let left = after.nodes().iter().filter(|n| n.op.downcast::<Switch>().is_some()).count();
             assert_eq!((left, after.nodes().len() > 1), (0, level == 1), "the nodes are among the others, and fuse");
         }
         // what fails when it runs fails then, and what is not known stays
         for outer in [Some(2), Some(-1), None] {
-            let after = optimize(&choosing(outer), &cx).expect("patches fit").0;
+            let after = optimize(choosing(outer), &cx).expect("patches fit").0;
             assert!(after.nodes().iter().any(|n| n.op.downcast::<Switch>().is_some()), "{outer:?}");
         }
     }

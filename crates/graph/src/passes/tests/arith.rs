@@ -9,7 +9,7 @@ use super::*;
 fn after(g: &Graph, x: &[HostTensor], options: PassOptions) -> Graph {
     let cx = PassCx { options: &options, pool: &Pool::new(1) };
     assert_eq!(verify(g, x, &[], &cx).expect("computes"), None);
-    optimize(g, &cx).expect("patches fit").0
+    optimize(g.clone(), &cx).expect("patches fit").0
 }
 
 fn level(level: u8) -> PassOptions {
@@ -212,7 +212,7 @@ fn what_halves_cannot_hold_stays_f32() {
     let product = small.nodes().iter().find(|n| n.op.label() == "mul").expect("kept");
     assert!(product.x.iter().all(|v| small.fact(*v).dtype == DType::F32));
     let wrong = PassOptions { half: Some(DType::F64), ..Default::default() };
-    let e = optimize(&g, &PassCx { options: &wrong, pool: &Pool::new(1) }).expect_err("no half");
+    let e = optimize(g.clone(), &PassCx { options: &wrong, pool: &Pool::new(1) }).expect_err("no half");
     assert!(e.to_string().contains("f64"), "{e}");
 }
 

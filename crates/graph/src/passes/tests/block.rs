@@ -44,7 +44,7 @@ fn labels(g: &Graph) -> Vec<&'static str> {
     let cx = PassCx { options: &options, pool: &Pool::new(1) };
     let before: Vec<&str> = g.nodes().iter().map(|n| n.op.label()).collect();
     assert_eq!(left_with(g, PassOptions::default()), before.len(), "level 2 keeps every bit");
-    optimize(g, &cx).expect("patches fit").0.nodes().iter().map(|n| n.op.label()).collect()
+    optimize(g.clone(), &cx).expect("patches fit").0.nodes().iter().map(|n| n.op.label()).collect()
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn wide_convolutions_of_three_by_three_taps_go_by_winograd() {
     let g = m.graph(&[strided, wide, planar]);
     assert_eq!(labels(&g).iter().filter(|l| **l == "conv_blocked").count(), 5);
     let options = PassOptions { level: 3, ..Default::default() };
-    let g = optimize(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let g = optimize(g.clone(), &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
     let convs = g.nodes().iter().filter_map(|n| n.op.downcast::<ConvBlocked>());
     let found: Vec<bool> = convs.map(|c| c.winograd).collect();
     assert_eq!(found.iter().filter(|w| **w).count(), 2, "{found:?}");
@@ -135,7 +135,7 @@ fn what_blocks_do_not_suit_stays() {
     let free = m.op(Conv2d { taps: Taps::PLAIN }, &[x, m.input(DType::F32, &[16, 6, 1, 1])]);
     let g = m.graph(&[few, groups, wide, free]);
     let options = PassOptions { level: 3, ..Default::default() };
-    let g = optimize(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let g = optimize(g.clone(), &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
     assert_eq!(g.nodes().iter().filter(|n| n.op.label() == "conv2d").count(), 4);
 }
 
@@ -151,7 +151,7 @@ fn linear_layers_take_what_follows_them() {
     let row = m.op(MatMul {}, &[one, m.weight(&[300, 48])]);
     let options = PassOptions { level: 3, fold_bytes: 0, ..Default::default() };
     let g = m.graph(&[y, row]);
-    let g = optimize(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let g = optimize(g.clone(), &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
     let found: Vec<&str> = g.nodes().iter().map(|n| n.op.label()).collect();
     assert_eq!(found, ["linear_packed", "gelu", "linear_packed", "matmul"], "one row reads its weight as it lies");
     let m = Make::new();
