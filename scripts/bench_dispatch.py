@@ -72,11 +72,11 @@ def peer():
     print(f"version\t{torch.__version__.split('+')[0]}")
 
 
-def build():
-    command = ["cargo", "build", "--release", "-p", "remat-tensor", "--example", "dispatch", "--message-format=json"]
+def build(package="remat-tensor", example="dispatch"):
+    command = ["cargo", "build", "--release", "-p", package, "--example", example, "--message-format=json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     messages = [json.loads(line) for line in done.stdout.splitlines()]
-    return next(m["executable"] for m in messages if m.get("target", {}).get("name") == "dispatch" and m.get("executable"))
+    return next(m["executable"] for m in messages if m.get("target", {}).get("name") == example and m.get("executable"))
 
 
 def figures(command):

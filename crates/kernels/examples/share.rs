@@ -8,7 +8,11 @@ use half::{bf16, f16};
 use remat_kernels::gemm::{GemmElement, GemmOutput, MatRef, gemm, gemm_workspace_bytes};
 use remat_kernels::machine::multiply_adds;
 use remat_kernels::pool::Pool;
-use std::time::Instant;
+
+#[path = "support/turns.rs"]
+mod turns;
+
+use turns::{median, turns};
 
 /// Multiply-adds of a round of the product: some milliseconds.
 const ROUND_MULS: usize = 1 << 27;
@@ -50,29 +54,21 @@ fn run<T: GemmElement, O: GemmOutput<T> + Default>(
     let mut ws = vec![0; gemm_workspace_bytes::<T>(n, n, n, pool.threads())];
     let repeat = (ROUND_MULS * pool.threads() / (n * n * n)).max(1);
     let mut product = || {
-        let start = Instant::now();
         for _ in 0..repeat {
             gemm(pool, n, n, n, MatRef::row_major(a, n), MatRef::row_major(b, n), &mut c, n, false, &mut ws);
         }
-        (2 * n * n * n * repeat) as f64 / start.elapsed().as_secs_f64() / 1e9
     };
+    let flops = (2 * n * n * n * repeat) as f64 / 1e9;
+    let peak_flops = multiply_adds(pool, PEAK_STEPS) as f64 * of_peak / 1e9;
     let peak = || {
-        let start = Instant::now();
-        let flops = multiply_adds(pool, PEAK_STEPS);
-        flops as f64 * of_peak / start.elapsed().as_secs_f64() / 1e9
+        multiply_adds(pool, PEAK_STEPS);
     };
-    product();
-    let (start, mut rounds) = (Instant::now(), Vec::new());
-    while start.elapsed().as_secs_f64() < seconds {
-        let (before, speed, after) = (peak(), product(), peak());
-        rounds.push([speed, before.max(after), speed / before.max(after)]);
-    }
-    let at = |column: usize, share: f64| {
-        let mut values: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
-        values.sort_by(f64::total_cmp);
-        values[((values.len() - 1) as f64 * share) as usize]
-    };
-    let [speed, most, share] = [0, 1, 2].map(|column| at(column, 0.5));
-    let (threads, best) = (pool.threads(), at(0, 1.0) / at(1, 1.0));
+    let (mut before, mut after) = (peak, peak);
+    let rounds = turns(seconds, [&mut before, &mut product, &mut after]);
+    let speeds = || rounds.iter().map(|[before, product, after]| (flops / product, peak_flops / before.min(*after)));
+    let [speed, most] = [median(speeds().map(|s| s.0)), median(speeds().map(|s| s.1))];
+    let share = median(speeds().map(|s| s.0 / s.1));
+    let best = speeds().map(|s| s.0).fold(0.0, f64::max) / speeds().map(|s| s.1).fold(0.0, f64::max);
+    let threads = pool.threads();
     println!("{name:>5} {n:>5} {threads:>7} {speed:>8.1} {most:>9.1} {share:>6.3} {best:>6.3}");
 }
