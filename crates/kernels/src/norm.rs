@@ -1,9 +1,9 @@
 //! Batch and layer normalisation: statistics, forward and fused backward passes.
 //!
 //! A batch-normalised tensor is `[n, c, s]` with `s` the product of the spatial extents. Channels are independent, so
-//! they are what threads share out; a channel's statistics are summed image by image in order, along a row in lanes of
-//! the compute type and across rows in f64, whatever the number of threads. A channel of usual size stays in the L2
-//! cache, so the second and third pass over it do not go to memory.
+//! they are what threads share out; a channel's statistics are summed image by image in order, along a run of rows (module
+//! `runs`) in lanes of the compute type and across runs in f64, whatever the number of threads. A channel of usual size
+//! stays in the L2 cache, so the second and third pass over it do not go to memory.
 //!
 //! Statistics take two passes (mean, then squared deviations, corrected by the sum of deviations), so an input of large
 //! mean loses nothing.
@@ -12,6 +12,11 @@
 use crate::float::{Disjoint, FloatElement, Real, moments3, sum, wide};
 use crate::pool::Pool;
 use remat_types::Element;
+use runs::{Runs, buffer};
+
+mod runs;
+#[cfg(test)]
+mod tests;
 
 /// Sizes of a batch-normalised tensor `[n, c, s]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,17 +57,16 @@ const COLUMNS: usize = 16;
 /// Mean and biased variance of channel `channel`.
 #[inline(always)]
 fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize) -> (f64, f64) {
-    let count = d.count() as f64;
-    let mut total = 0.0;
-    for i in 0..d.n {
-        let row = &x[d.row(i, channel)];
-        total += sum(row, T::up);
+    let (count, runs) = (d.count() as f64, Runs::new(d, channel));
+    let (mut total, mut room) = (0.0, buffer());
+    for images in runs.images() {
+        total += sum(runs.of(x, images, &mut room), T::up);
     }
     let mean = total / count;
     let about = T::Real::from_f64(mean);
     let (mut first, mut second) = (0.0, 0.0);
-    for i in 0..d.n {
-        let row = &x[d.row(i, channel)];
+    for images in runs.images() {
+        let row = runs.of(x, images, &mut room);
         let [a, b] = moments3(row, row, row, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
         first += a;
         second += b;
@@ -214,13 +218,12 @@ unsafe fn affine<T: FloatElement>(
     }
     for (k, &m) in mean.iter().enumerate() {
         let (factor, shift) = (slope::<T>(scale[first + k], var[k], eps), bias[first + k].up());
-        for i in 0..d.n {
-            let row = d.row(i, first + k);
+        let (runs, mut from, mut to) = (Runs::new(d, first + k), buffer(), buffer());
+        for images in runs.images() {
+            let x = runs.of(x, images.clone(), &mut from);
+            let each = |y: &mut [T]| y.iter_mut().zip(x).for_each(|(y, x)| *y = T::down((x.up() - m) * factor + shift));
             // SAFETY: as above.
-            let y = unsafe { y.part(row.start, row.len()) };
-            for (y, x) in y.iter_mut().zip(&x[row]) {
-                *y = T::down((x.up() - m) * factor + shift);
-            }
+            unsafe { runs.write(y, images, &mut to, each) };
         }
     }
 }
@@ -288,21 +291,22 @@ pub fn batch_norm_grad<T: FloatElement>(
                 return;
             }
             let about = mean[first];
-            let mut total = [0.0f64; 2];
-            for i in 0..d.n {
-                let (x, dy) = (&x[d.row(i, first)], &dy[d.row(i, first)]);
+            let (runs, mut total) = (Runs::new(d, first), [0.0f64; 2]);
+            let (mut x_room, mut dy_room, mut dx_room) = (buffer(), buffer(), buffer());
+            for images in runs.images() {
+                let (x, dy) = (runs.of(x, images.clone(), &mut x_room), runs.of(dy, images, &mut dy_room));
                 let [a, b] = moments3(x, dy, dy, |_, g, _| g.up(), |x, _, _| x.up() - about);
                 total[0] += a;
                 total[1] += b;
             }
             let t = finish(total, scale[first], about, var[first], eps, count, &mut dscale[0], &mut dbias[0]);
-            for i in 0..d.n {
-                let row = d.row(i, first);
+            for images in runs.images() {
+                let (x, dy) = (runs.of(x, images.clone(), &mut x_room), runs.of(dy, images.clone(), &mut dy_room));
+                let each = |dx: &mut [T]| {
+                    dx.iter_mut().zip(x).zip(dy).for_each(|((dx, x), dy)| *dx = T::down(t.dx(x.up(), dy.up())));
+                };
                 // SAFETY: as above.
-                let dx = unsafe { dx.part(row.start, row.len()) };
-                for ((dx, x), dy) in dx.iter_mut().zip(&x[row.clone()]).zip(&dy[row]) {
-                    *dx = T::down(t.dx(x.up(), dy.up()));
-                }
+                unsafe { runs.write(&dx, images, &mut dx_room, each) };
             }
         },
     );

@@ -1,0 +1,93 @@
+//! The elements of a channel in runs that are long enough for vectors.
+
+use std::ops::Range;
+
+use super::BatchDims;
+use crate::float::{Disjoint, FloatElement};
+use crate::gemm::pack::move_short;
+
+/// Elements of a run of short rows.
+const RUN_ELEMS: usize = 1024;
+/// Elements of a row from which on it is a run by itself.
+const LONG_ROW: usize = RUN_ELEMS / 2;
+
+/// Room for a run.
+pub(super) type Buffer<T> = [T; RUN_ELEMS];
+
+/// The rows of a channel, an image each: long ones as they are, short ones gathered, many to a run. A loop over a row of
+/// four takes as long as one over fifty, and the lanes of a sum are folded at the end of each run.
+#[derive(Clone, Copy)]
+pub(super) struct Runs {
+    d: BatchDims,
+    channel: usize,
+    /// Rows of a run; by sizes only.
+    rows: usize,
+}
+
+impl Runs {
+    #[inline(always)]
+    pub(super) fn new(d: BatchDims, channel: usize) -> Runs {
+        Runs { d, channel, rows: if d.s < LONG_ROW { RUN_ELEMS / d.s.max(1) } else { 1 } }
+    }
+
+    /// The images of each run.
+    #[inline(always)]
+    pub(super) fn images(self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.d.n).step_by(self.rows).map(move |first| first..(first + self.rows).min(self.d.n))
+    }
+
+    /// The elements of these images.
+    #[inline(always)]
+    pub(super) fn of<'a, T: FloatElement>(
+        self,
+        x: &'a [T],
+        images: Range<usize>,
+        buffer: &'a mut Buffer<T>,
+    ) -> &'a [T] {
+        if self.rows == 1 {
+            return &x[self.d.row(images.start, self.channel)];
+        }
+        let s = self.d.s;
+        let run = &mut buffer[..images.len() * s];
+        for (i, to) in images.zip(run.chunks_exact_mut(s)) {
+            // SAFETY: both have `s` elements.
+            unsafe { move_short(x[self.d.row(i, self.channel)].as_ptr(), to.as_mut_ptr(), s) };
+        }
+        run
+    }
+
+    /// Gives `f` room for the elements of these images of `y`, all of which it writes.
+    ///
+    /// # Safety
+    /// Nobody else touches this channel of `y` meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn write<T: FloatElement>(
+        self,
+        y: &Disjoint<'_, T>,
+        images: Range<usize>,
+        buffer: &mut Buffer<T>,
+        f: impl FnOnce(&mut [T]),
+    ) {
+        let row = |i: usize| {
+            let row = self.d.row(i, self.channel);
+            // SAFETY: a row of the channel that the caller owns.
+            unsafe { y.part(row.start, row.len()) }
+        };
+        if self.rows == 1 {
+            return f(row(images.start));
+        }
+        let s = self.d.s;
+        let run = &mut buffer[..images.len() * s];
+        f(run);
+        for (i, from) in images.zip(run.chunks_exact(s)) {
+            // SAFETY: both have `s` elements.
+            unsafe { move_short(from.as_ptr(), row(i).as_mut_ptr(), s) };
+        }
+    }
+}
+
+/// A buffer.
+#[inline(always)]
+pub(super) fn buffer<T: FloatElement>() -> Buffer<T> {
+    [T::default(); RUN_ELEMS]
+}

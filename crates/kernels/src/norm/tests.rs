@@ -1,0 +1,71 @@
+use super::*;
+
+fn values(len: usize, seed: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f32 / 504.0 - 1.0).collect()
+}
+
+/// Mean and variance of a channel, and the sums of `dy` and `dy (x - mean) / sd`, by plain loops in f64.
+fn plain(d: BatchDims, eps: f64, x: &[f32], dy: &[f32], channel: usize) -> [f64; 4] {
+    let all = || (0..d.n).flat_map(|i| d.row(i, channel));
+    let count = d.count() as f64;
+    let mean = all().map(|at| f64::from(x[at])).sum::<f64>() / count;
+    let var = all().map(|at| (f64::from(x[at]) - mean).powi(2)).sum::<f64>() / count;
+    let sum = all().map(|at| f64::from(dy[at])).sum();
+    let moment = all().map(|at| f64::from(dy[at]) * (f64::from(x[at]) - mean) / (var + eps).sqrt()).sum();
+    [mean, var, sum, moment]
+}
+
+/// Rows of one element, shorter and longer than vectors, just below and from what is a run by itself on; images that fill no
+/// run, one, and some.
+#[test]
+fn batch_norm_is_what_plain_loops_say_for_any_number_of_threads() {
+    let eps = 1e-3;
+    for (n, c, s) in [
+        (5, 33, 1),
+        (300, 3, 4),
+        (1, 2, 7),
+        (9, 4, 49),
+        (21, 2, 49),
+        (3, 5, 511),
+        (3, 5, 512),
+        (2, 3, 1500),
+        (40, 2, 256),
+        (4, 40, 16),
+    ] {
+        let d = BatchDims { n, c, s };
+        let len = n * c * s;
+        let (x, dy, scale, bias) = (values(len, 1), values(len, 2), values(c, 3), values(c, 4));
+        let run = |threads: usize| {
+            let pool = Pool::new(threads);
+            let (mut y, mut dx) = (vec![f32::NAN; len], vec![f32::NAN; len]);
+            let [mut mean, mut var, mut dscale, mut dbias] = [(); 4].map(|()| vec![f32::NAN; c]);
+            batch_norm(&pool, d, eps, &x, &scale, &bias, &mut y, &mut mean, &mut var);
+            batch_norm_grad(&pool, d, eps, &x, &scale, &mean, &var, &dy, &mut dx, &mut dscale, &mut dbias);
+            (y, dx, [mean, var, dscale, dbias])
+        };
+        let (y, dx, [mean, var, dscale, dbias]) = run(1);
+        let near = |got: f32, want: f64, of: f64, what: &str| {
+            assert!((f64::from(got) - want).abs() <= 1e-5 * of, "{what} of {n}x{c}x{s}: {got}, not {want}");
+        };
+        for k in 0..c {
+            let [m, v, sum, moment] = plain(d, eps, &x, &dy, k);
+            let terms = d.count() as f64;
+            near(mean[k], m, 1.0, "mean");
+            near(var[k], v, 1.0, "variance");
+            near(dbias[k], sum, terms.max(1.0), "gradient of the bias");
+            near(dscale[k], moment, terms.max(1.0), "gradient of the scale");
+            let sd = (v + eps).sqrt();
+            for at in (0..n).flat_map(|i| d.row(i, k)) {
+                let (hat, g) = ((f64::from(x[at]) - m) / sd, f64::from(dy[at]));
+                let scale = f64::from(scale[k]);
+                near(y[at], hat * scale + f64::from(bias[k]), 1.0 / sd, "result");
+                near(dx[at], scale / sd * (g - sum / terms - hat * moment / terms), 4.0 / sd, "gradient");
+            }
+        }
+        for threads in [2, 3] {
+            let other = run(threads);
+            assert!(other.0 == y && other.1 == dx, "{n}x{c}x{s}, {threads} threads");
+            assert!(other.2 == [mean.clone(), var.clone(), dscale.clone(), dbias.clone()], "{n}x{c}x{s}");
+        }
+    }
+}
