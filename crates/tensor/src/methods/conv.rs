@@ -83,9 +83,9 @@ impl Tensor {
     /// `[n, k, od, oh, ow]`; depth, height, width, see [`Conv2d`]. Errors: Axis, Shape, DType, Value.
     ///
     /// The `t` input frames of an output frame are gathered as its channels, and one convolution of images follows. The
-    /// gathered copy has about `t / stride` times the bytes of the input and is kept for the weight's gradient; under a
-    /// budget it is dropped and made again like any value. Kernels of `[t, 1, 1]` that leave height and width as they are
-    /// gather nothing.
+    /// gathered copy has about `t / stride` times the bytes of the input, as much again while it is made, and is kept for
+    /// the weight's gradient; under a budget it is dropped and made again like any value. Kernels of `[t, 1, 1]` that leave
+    /// height and width as they are gather nothing.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
