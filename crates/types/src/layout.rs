@@ -162,7 +162,8 @@ impl Layout {
         }
         let mut out = self.clone();
         out.shape.dims_mut()[axis] = len;
-        if len > 0 {
+        // where another axis is empty no element is there to point at, and the offset could leave the storage
+        if len > 0 && !self.shape.contains(&0) {
             let at = self.offset as isize + start as isize * self.strides[axis];
             out.offset = at as usize;
         }

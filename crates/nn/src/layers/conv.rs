@@ -1,20 +1,20 @@
 use remat_ops::conv::Taps;
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{Error, ErrorKind, Result, Shape};
 
-use super::Pair;
+use super::Extents;
 use super::linear::{bias_init, plus};
 use crate::{Init, InitCx, Label, Layer, Module, Parameter};
 
-/// How a [`Conv2d`] is made. The defaults are PyTorch's.
+/// How a [`Conv`] or [`ConvTranspose`] is made. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Conv2dOptions {
-    /// Input places from one output to the next: down, across. Default: 1.
-    pub stride: Pair,
-    /// Zeros on both sides: above and below, left and right. Default: 0.
-    pub padding: Pair,
-    /// Input places from one tap to the next: down, across. Default: 1.
-    pub dilation: Pair,
+pub struct ConvOptions<const D: usize> {
+    /// Places from one tap's reach to the next, of the input (transposed: of the output). Default: 1.
+    pub stride: Extents<D>,
+    /// Zeros on both sides of the input (transposed: places cut off both sides of the output). Default: 0.
+    pub padding: Extents<D>,
+    /// Places from one tap to the next. Default: 1.
+    pub dilation: Extents<D>,
     /// Groups of channels that do not see each other. Default: 1.
     pub groups: usize,
     /// Add a bias. Default: true.
@@ -23,12 +23,19 @@ pub struct Conv2dOptions {
     pub weight_init: Init,
 }
 
-impl Default for Conv2dOptions {
+/// [`ConvOptions`] of lines.
+pub type Conv1dOptions = ConvOptions<1>;
+/// [`ConvOptions`] of images: down, across.
+pub type Conv2dOptions = ConvOptions<2>;
+/// [`ConvOptions`] of volumes: depth, height, width.
+pub type Conv3dOptions = ConvOptions<3>;
+
+impl<const D: usize> Default for ConvOptions<D> {
     fn default() -> Self {
-        Conv2dOptions {
-            stride: Pair([1, 1]),
-            padding: Pair([0, 0]),
-            dilation: Pair([1, 1]),
+        ConvOptions {
+            stride: Extents([1; D]),
+            padding: Extents([0; D]),
+            dilation: Extents([1; D]),
             groups: 1,
             bias: true,
             weight_init: Init::DEFAULT_WEIGHT,
@@ -36,58 +43,180 @@ impl Default for Conv2dOptions {
     }
 }
 
-/// Cross-correlation in two dimensions plus a bias of each channel: `x: [n, in, h, w]` to `[n, out, oh, ow]`, see
-/// [`remat_ops::conv::Conv2d`]. `weight: [out, in / groups, r, s]`, `bias: [out]`.
+/// Cross-correlation over `D` axes plus a bias of each channel: `x: [n, in, ..]` to `[n, out, ..]`, see
+/// [`remat_ops::conv::Conv2d`]. `weight: [out, in / groups, kernel..]`, `bias: [out]`.
 ///
 /// Errors: Axis for another rank, Shape for another number of channels or an input smaller than the kernel.
 #[derive(Module)]
 #[module(crate = crate)]
-pub struct Conv2d {
+pub struct Conv<const D: usize> {
     #[module(flatten)]
     label: Label,
-    /// `[out, in / groups, r, s]`.
+    /// `[out, in / groups, kernel..]`.
     pub weight: Parameter,
     /// `[out]`.
     pub bias: Option<Parameter>,
-    taps: Taps,
+    #[module(skip)]
+    taps: Taps<D>,
 }
 
-impl Conv2d {
+/// [`Conv`] of `[n, in, l]`, by [`Tensor::conv1d`].
+pub type Conv1d = Conv<1>;
+/// [`Conv`] of `[n, in, h, w]`, by [`Tensor::conv2d`].
+pub type Conv2d = Conv<2>;
+/// [`Conv`] of `[n, in, d, h, w]`, by [`Tensor::conv3d`].
+pub type Conv3d = Conv<3>;
+
+impl<const D: usize> Conv<D> {
     /// From `inputs` to `outputs` channels, stride 1, no padding. Errors: Budget if it does not fit.
-    pub fn new(cx: &mut InitCx, inputs: usize, outputs: usize, kernel: impl Into<Pair>) -> Result<Self> {
-        Conv2d::with(cx, inputs, outputs, kernel, Conv2dOptions::default())
+    pub fn new(cx: &mut InitCx, inputs: usize, outputs: usize, kernel: impl Into<Extents<D>>) -> Result<Self> {
+        Conv::with(cx, inputs, outputs, kernel, ConvOptions::default())
     }
 
-    /// As [`Conv2d::new`] with options. Errors: also Value if `groups` does not divide both numbers of channels.
+    /// As [`Conv::new`] with options. Errors: also Value if `groups` does not divide both numbers of channels, Shape for
+    /// a weight too large to address.
     pub fn with(
         cx: &mut InitCx,
         inputs: usize,
         outputs: usize,
-        kernel: impl Into<Pair>,
-        options: Conv2dOptions,
+        kernel: impl Into<Extents<D>>,
+        options: ConvOptions<D>,
     ) -> Result<Self> {
-        let (Pair([r, s]), groups) = (kernel.into(), options.groups);
-        if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
-            let text = format!("{groups} groups do not divide {inputs} input and {outputs} output channels");
-            return Err(Error::new(ErrorKind::Value, text).with_op("conv2d"));
-        }
-        let weight = cx.parameter([outputs, inputs / groups, r, s], options.weight_init)?;
-        let bias = match options.bias {
-            true => Some(cx.parameter([outputs], bias_init(inputs / groups * r * s))?),
-            false => None,
-        };
-        let taps = Taps { stride: options.stride.0, padding: options.padding.0, dilation: options.dilation.0, groups };
-        Ok(Conv2d { label: Label::new("conv2d"), weight, bias, taps })
+        let label = format!("conv{D}d");
+        options.check_groups(inputs, outputs, &label)?;
+        let (weight, bias) = options.parameters(cx, [outputs, inputs], outputs, kernel.into())?;
+        Ok(Conv { label: Label::new(&label), weight, bias, taps: options.taps() })
     }
 }
 
-impl Layer for Conv2d {
+impl Layer for Conv<1> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        let y = x.conv2d(&self.weight.get()?, self.taps)?;
-        match &self.bias {
-            Some(bias) => plus(y, bias.get()?.reshape(&[-1, 1, 1])?),
-            None => Ok(y),
-        }
+        biased(x.conv1d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
     }
+}
+impl Layer for Conv<2> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        biased(x.conv2d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+    }
+}
+impl Layer for Conv<3> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        biased(x.conv3d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+    }
+}
+
+/// Transposed convolution over `D` axes plus a bias of each channel: `x: [n, in, ..]` to `[n, out, ..]`, see
+/// [`Tensor::conv_transpose2d`]. `weight: [in, out / groups, kernel..]`, `bias: [out]`; `fan_in` is, as in PyTorch, that of
+/// the weight's second axis.
+///
+/// Errors: Axis for another rank, Shape for another number of channels, Value for an output padding not less than the
+/// stride.
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct ConvTranspose<const D: usize> {
+    #[module(flatten)]
+    label: Label,
+    /// `[in, out / groups, kernel..]`.
+    pub weight: Parameter,
+    /// `[out]`.
+    pub bias: Option<Parameter>,
+    #[module(skip)]
+    taps: Taps<D>,
+    #[module(skip)]
+    output_padding: [usize; D],
+}
+
+/// [`ConvTranspose`] of `[n, in, l]`, by [`Tensor::conv_transpose1d`].
+pub type ConvTranspose1d = ConvTranspose<1>;
+/// [`ConvTranspose`] of `[n, in, h, w]`, by [`Tensor::conv_transpose2d`].
+pub type ConvTranspose2d = ConvTranspose<2>;
+/// [`ConvTranspose`] of `[n, in, d, h, w]`, by [`Tensor::conv_transpose3d`].
+pub type ConvTranspose3d = ConvTranspose<3>;
+
+impl<const D: usize> ConvTranspose<D> {
+    /// From `inputs` to `outputs` channels, stride 1, no padding. Errors: Budget if it does not fit.
+    pub fn new(cx: &mut InitCx, inputs: usize, outputs: usize, kernel: impl Into<Extents<D>>) -> Result<Self> {
+        ConvTranspose::with(cx, inputs, outputs, kernel, ConvOptions::default())
+    }
+
+    /// As [`ConvTranspose::new`] with options. Errors: as [`Conv::with`].
+    pub fn with(
+        cx: &mut InitCx,
+        inputs: usize,
+        outputs: usize,
+        kernel: impl Into<Extents<D>>,
+        options: ConvOptions<D>,
+    ) -> Result<Self> {
+        let label = format!("conv_transpose{D}d");
+        options.check_groups(inputs, outputs, &label)?;
+        let (weight, bias) = options.parameters(cx, [inputs, outputs], outputs, kernel.into())?;
+        Ok(ConvTranspose { label: Label::new(&label), weight, bias, taps: options.taps(), output_padding: [0; D] })
+    }
+
+    /// The same with so many more places at the end of each axis of the output, less than the stride.
+    #[must_use]
+    pub fn with_output_padding(self, places: impl Into<Extents<D>>) -> Self {
+        ConvTranspose { output_padding: places.into().0, ..self }
+    }
+}
+
+impl Layer for ConvTranspose<1> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        biased(x.conv_transpose1d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+    }
+}
+impl Layer for ConvTranspose<2> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        biased(x.conv_transpose2d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+    }
+}
+impl Layer for ConvTranspose<3> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        biased(x.conv_transpose3d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+    }
+}
+
+impl<const D: usize> ConvOptions<D> {
+    fn check_groups(&self, inputs: usize, outputs: usize, op: &str) -> Result<()> {
+        let groups = self.groups;
+        if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
+            let text = format!("{groups} groups do not divide {inputs} input and {outputs} output channels");
+            return Err(Error::new(ErrorKind::Value, text).with_op(op));
+        }
+        Ok(())
+    }
+
+    /// A weight `[rows, columns / groups, kernel..]`, and a bias for `outputs` channels if there is one.
+    fn parameters(
+        &self,
+        cx: &mut InitCx,
+        [rows, columns]: [usize; 2],
+        outputs: usize,
+        Extents(kernel): Extents<D>,
+    ) -> Result<(Parameter, Option<Parameter>)> {
+        let shape: Shape = [rows, columns / self.groups].into_iter().chain(kernel).collect();
+        shape.checked_elems()?;
+        let fan_in = shape[1..].iter().product();
+        let weight = cx.parameter(shape, self.weight_init)?;
+        let bias = if self.bias { Some(cx.parameter([outputs], bias_init(fan_in))?) } else { None };
+        Ok((weight, bias))
+    }
+
+    fn taps(&self) -> Taps<D> {
+        Taps { stride: self.stride.0, padding: self.padding.0, dilation: self.dilation.0, groups: self.groups }
+    }
+}
+
+/// `y: [n, c, ..]` plus `bias: [c]`.
+fn biased(y: Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+    let Some(bias) = bias else { return Ok(y) };
+    let mut wide = vec![1; y.rank() - 1];
+    wide[0] = -1;
+    plus(y, bias.get()?.reshape(&wide)?)
 }

@@ -1,7 +1,7 @@
 use remat_tensor::Tensor;
 use remat_types::Result;
 
-use crate::{BatchNorm2d, Conv2d, Conv2dOptions, Fan, Gain, Init, InitCx, Layer, Module, Pair};
+use crate::{BatchNorm2d, Conv2d, Conv2dOptions, Extents, Fan, Gain, Init, InitCx, Layer, Module};
 
 /// `norm(conv(x))`: a convolution without bias, and batch norm behind it; `x: [n, in, h, w]` to `[n, out, oh, ow]`.
 ///
@@ -19,14 +19,14 @@ impl ConvNorm {
     /// A square kernel whose padding keeps the extents at stride 1; weights begin as He et al. (2015) draw them, by
     /// `fan_out`. Errors: Budget if it does not fit.
     pub fn new(cx: &mut InitCx, inputs: usize, outputs: usize, kernel: usize, stride: usize) -> Result<Self> {
-        let options = Conv2dOptions { stride: Pair([stride; 2]), ..ConvNorm::options(kernel) };
+        let options = Conv2dOptions { stride: Extents([stride; 2]), ..ConvNorm::options(kernel) };
         ConvNorm::with(cx, inputs, outputs, kernel, options)
     }
 
     /// The options that [`ConvNorm::new`] gives a convolution of stride 1.
     pub fn options(kernel: usize) -> Conv2dOptions {
         Conv2dOptions {
-            padding: Pair([kernel / 2; 2]),
+            padding: Extents([kernel / 2; 2]),
             weight_init: Init::KaimingNormal(Gain::Relu, Fan::Out),
             ..Conv2dOptions::default()
         }
@@ -38,7 +38,7 @@ impl ConvNorm {
         cx: &mut InitCx,
         inputs: usize,
         outputs: usize,
-        kernel: impl Into<Pair>,
+        kernel: impl Into<Extents<2>>,
         options: Conv2dOptions,
     ) -> Result<Self> {
         let conv = Conv2d::with(cx, inputs, outputs, kernel, Conv2dOptions { bias: false, ..options })?;

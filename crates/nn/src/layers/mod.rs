@@ -17,7 +17,10 @@ use remat_types::{Error, ErrorKind, Result};
 
 pub use activation::{Gelu, Identity, LeakyRelu, LogSoftmax, Relu, Relu6, Sigmoid, Silu, Softmax, Tanh};
 pub use attention::{AttentionOptions, MultiHeadAttention};
-pub use conv::{Conv2d, Conv2dOptions};
+pub use conv::{
+    Conv, Conv1d, Conv1dOptions, Conv2d, Conv2dOptions, Conv3d, Conv3dOptions, ConvOptions, ConvTranspose,
+    ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
+};
 pub use conv_norm::ConvNorm;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
@@ -35,17 +38,17 @@ pub(crate) fn extents<const N: usize>(x: &Tensor, op: &str) -> Result<[usize; N]
     })
 }
 
-/// Two extents, down and across; a single number stands for both.
+/// An extent for each of `D` axes: down and across of two, depth first of three. A single number stands for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair(pub [usize; 2]);
+pub struct Extents<const D: usize>(pub [usize; D]);
 
-impl From<usize> for Pair {
+impl<const D: usize> From<usize> for Extents<D> {
     fn from(n: usize) -> Self {
-        Pair([n, n])
+        Extents([n; D])
     }
 }
-impl From<[usize; 2]> for Pair {
-    fn from(n: [usize; 2]) -> Self {
-        Pair(n)
+impl<const D: usize> From<[usize; D]> for Extents<D> {
+    fn from(n: [usize; D]) -> Self {
+        Extents(n)
     }
 }

@@ -3,7 +3,7 @@ use remat_runtime::Scope;
 use remat_tensor::Tensor;
 use remat_types::Result;
 
-use super::Pair;
+use super::Extents;
 use crate::{Layer, Module};
 
 /// The largest of each window: `x: [n, c, h, w]` to `[n, c, oh, ow]`, see [`remat_ops::pooling::MaxPool2d`].
@@ -18,13 +18,13 @@ pub struct MaxPool2d {
 
 impl MaxPool2d {
     /// Windows side by side without padding.
-    pub fn new(kernel: impl Into<Pair>) -> Self {
-        let Pair(kernel) = kernel.into();
+    pub fn new(kernel: impl Into<Extents<2>>) -> Self {
+        let Extents(kernel) = kernel.into();
         MaxPool2d { windows: Windows::sliding(kernel, kernel, [0, 0]) }
     }
 
     /// Any windows.
-    pub fn with(kernel: impl Into<Pair>, stride: impl Into<Pair>, padding: impl Into<Pair>) -> Self {
+    pub fn with(kernel: impl Into<Extents<2>>, stride: impl Into<Extents<2>>, padding: impl Into<Extents<2>>) -> Self {
         MaxPool2d { windows: Windows::sliding(kernel.into().0, stride.into().0, padding.into().0) }
     }
 }
@@ -48,16 +48,16 @@ pub struct AvgPool2d {
 
 impl AvgPool2d {
     /// Windows side by side without padding.
-    pub fn new(kernel: impl Into<Pair>) -> Self {
-        let Pair(kernel) = kernel.into();
+    pub fn new(kernel: impl Into<Extents<2>>) -> Self {
+        let Extents(kernel) = kernel.into();
         AvgPool2d { windows: Windows::sliding(kernel, kernel, [0, 0]), count_include_pad: true }
     }
 
     /// Any windows; zeros of the padding count if `count_include_pad`, which is PyTorch's default.
     pub fn with(
-        kernel: impl Into<Pair>,
-        stride: impl Into<Pair>,
-        padding: impl Into<Pair>,
+        kernel: impl Into<Extents<2>>,
+        stride: impl Into<Extents<2>>,
+        padding: impl Into<Extents<2>>,
         count_include_pad: bool,
     ) -> Self {
         let windows = Windows::sliding(kernel.into().0, stride.into().0, padding.into().0);
@@ -84,7 +84,7 @@ pub struct AdaptiveAvgPool2d {
 
 impl AdaptiveAvgPool2d {
     /// To an output of `size`.
-    pub fn new(size: impl Into<Pair>) -> Self {
+    pub fn new(size: impl Into<Extents<2>>) -> Self {
         AdaptiveAvgPool2d { windows: Windows::Adaptive { size: size.into().0 } }
     }
 }

@@ -3,7 +3,7 @@ use remat_types::Result;
 
 use crate::layers::plus;
 use crate::{
-    AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Dropout, Init, InitCx, Layer, Linear, LinearOptions, Module, Pair,
+    AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Dropout, Extents, Init, InitCx, Layer, Linear, LinearOptions, Module,
     Relu6,
 };
 
@@ -23,7 +23,7 @@ impl InvertedResidual {
     /// Errors: Budget if it does not fit.
     pub fn new(cx: &mut InitCx, inputs: usize, outputs: usize, stride: usize, factor: usize) -> Result<Self> {
         let wide = inputs * factor;
-        let each = Conv2dOptions { stride: Pair([stride; 2]), groups: wide, ..ConvNorm::options(3) };
+        let each = Conv2dOptions { stride: Extents([stride; 2]), groups: wide, ..ConvNorm::options(3) };
         Ok(InvertedResidual {
             widen: if factor == 1 { None } else { Some(ConvNorm::new(cx, inputs, wide, 1, 1)?) },
             filter: ConvNorm::with(cx, wide, wide, 3, each)?,

@@ -67,13 +67,34 @@ fn conv2d() {
     let d = cpu();
     check(&d, &Conv2d::new(&mut cx(&d), 2, 3, [2, 3]).expect("fits"), &[2, 2, 4, 4]);
     let o = Conv2dOptions {
-        stride: Pair([2, 1]),
-        padding: Pair([1, 2]),
-        dilation: Pair([1, 2]),
+        stride: Extents([2, 1]),
+        padding: Extents([1, 2]),
+        dilation: Extents([1, 2]),
         groups: 2,
         ..Conv2dOptions::default()
     };
     check(&d, &Conv2d::with(&mut cx(&d), 4, 2, 2, o).expect("fits"), &[1, 4, 4, 3]);
+}
+
+#[test]
+fn convolutions_of_lines_and_volumes() {
+    let d = cpu();
+    let o = Conv1dOptions { stride: 2.into(), padding: 1.into(), groups: 2, ..Conv1dOptions::default() };
+    check(&d, &Conv1d::with(&mut cx(&d), 2, 4, 3, o).expect("fits"), &[2, 2, 5]);
+    let o = Conv3dOptions { padding: [1, 0, 1].into(), dilation: [2, 1, 1].into(), ..Conv3dOptions::default() };
+    check(&d, &Conv3d::with(&mut cx(&d), 2, 2, [2, 1, 2], o).expect("fits"), &[1, 2, 3, 2, 2]);
+}
+
+#[test]
+fn transposed_convolutions() {
+    let d = cpu();
+    let o = Conv1dOptions { stride: 2.into(), groups: 2, ..Conv1dOptions::default() };
+    let layer = ConvTranspose1d::with(&mut cx(&d), 2, 4, 3, o).expect("fits").with_output_padding(1);
+    check(&d, &layer, &[2, 2, 3]);
+    let o = Conv2dOptions { stride: [2, 1].into(), padding: 1.into(), ..Conv2dOptions::default() };
+    let layer = ConvTranspose2d::with(&mut cx(&d), 2, 3, [3, 2], o).expect("fits").with_output_padding([1, 0]);
+    check(&d, &layer, &[2, 2, 3, 3]);
+    check(&d, &ConvTranspose3d::new(&mut cx(&d), 2, 1, [2, 1, 2]).expect("fits"), &[1, 2, 2, 2, 2]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Initialisers: their distributions, their determinism, PyTorch's defaults.
 
-use remat_nn::{Conv2d, Conv2dOptions, Fan, Gain, Init, InitCx, Linear, Rng};
+use remat_nn::{Conv2d, Conv2dOptions, Conv3d, ConvTranspose2d, Fan, Gain, Init, InitCx, Linear, Rng};
 use remat_types::{DType, ErrorKind, Shape};
 
 use crate::support::{FLOATS, cpu, state};
@@ -81,6 +81,13 @@ fn defaults_are_pytorchs() {
     let c = Conv2d::with(cx, 8, 32, [2, 4], o).expect("fits");
     assert_eq!(c.weight.shape().dims(), [32, 4, 2, 4]);
     let b = 1.0 / 32f64.sqrt();
+    assert!(bound(state(&c.weight), b) && bound(state(c.bias.as_ref().expect("bias")), b));
+    let c = Conv3d::new(cx, 4, 32, 2).expect("fits");
+    assert!(bound(state(&c.weight), b) && bound(state(c.bias.as_ref().expect("bias")), b));
+    // the fan of a transposed weight is that of its second axis, the outputs
+    let o = Conv2dOptions { groups: 8, ..Conv2dOptions::default() };
+    let c = ConvTranspose2d::with(cx, 16, 64, 2, o).expect("fits");
+    assert_eq!(c.weight.shape().dims(), [16, 8, 2, 2]);
     assert!(bound(state(&c.weight), b) && bound(state(c.bias.as_ref().expect("bias")), b));
 }
 

@@ -43,11 +43,62 @@ fn conv2d_correlates_and_adds_a_bias_per_channel() {
 #[test]
 fn conv2d_dilates_and_groups() {
     let d = cpu();
-    let o = Conv2dOptions { dilation: Pair([1, 2]), groups: 2, bias: false, ..Conv2dOptions::default() };
+    let o = Conv2dOptions { dilation: Extents([1, 2]), groups: 2, bias: false, ..Conv2dOptions::default() };
     let c = Conv2d::with(&mut InitCx::new(&d, 1), 2, 2, [1, 2], o).expect("fits");
     set(&c.weight, &[1., 10., 100., 1000.]);
     let x = tensor(&d, &[1., 2., 3., 4., 5., 6.], [1, 2, 1, 3]);
     assert_eq!(values(&c.forward(&x).expect("fits")), [31., 6400.]);
+}
+
+#[test]
+fn convolutions_name_and_shape_their_parameters() {
+    let d = cpu();
+    let cx = &mut InitCx::new(&d, 1);
+    let names = |layer: &dyn Layer| -> Vec<(String, Vec<usize>)> {
+        layer.named_parameters().into_iter().map(|(name, p)| (name, p.shape().dims().to_vec())).collect()
+    };
+    let of =
+        |weight: &[usize], bias: usize| vec![("weight".to_string(), weight.to_vec()), ("bias".to_string(), vec![bias])];
+    let forward =
+        |layer: &dyn Layer, x: &[usize]| layer.forward(&Tensor::ones(&d, x, DType::F32)?).map(|y| y.dims().to_vec());
+    let o = Conv1dOptions { groups: 2, stride: 2.into(), ..Conv1dOptions::default() };
+    let line = Conv1d::with(cx, 4, 6, 3, o).expect("fits");
+    assert_eq!((names(&line), forward(&line, &[2, 4, 9]).expect("fits")), (of(&[6, 2, 3], 6), vec![2, 6, 4]));
+    let o = Conv3dOptions { padding: [1, 0, 1].into(), ..Conv3dOptions::default() };
+    let volume = Conv3d::with(cx, 2, 3, [3, 2, 1], o).expect("fits");
+    assert_eq!(names(&volume), of(&[3, 2, 3, 2, 1], 3));
+    assert_eq!(forward(&volume, &[1, 2, 4, 5, 6]).expect("fits"), [1, 3, 4, 4, 8]);
+    assert_eq!(forward(&volume, &[1, 2, 5, 6]).expect_err("an image").kind(), ErrorKind::Axis);
+    let o = Conv2dOptions { groups: 2, stride: 2.into(), padding: 1.into(), ..Conv2dOptions::default() };
+    let up = ConvTranspose2d::with(cx, 4, 6, 3, o).expect("fits").with_output_padding(1);
+    assert_eq!(names(&up), of(&[4, 3, 3, 3], 6));
+    assert_eq!(forward(&up, &[1, 4, 5, 7]).expect("fits"), [1, 6, 10, 14]);
+    let up = up.with_output_padding(2);
+    assert_eq!(forward(&up, &[1, 4, 5, 7]).expect_err("the stride is 2").kind(), ErrorKind::Value);
+    let up = ConvTranspose3d::new(cx, 2, 3, 2).expect("fits");
+    assert_eq!(forward(&up, &[1, 2, 3, 4, 5]).expect("fits"), [1, 3, 4, 5, 6]);
+    let o = Conv1dOptions { bias: false, ..Conv1dOptions::default() };
+    let up = ConvTranspose1d::with(cx, 2, 3, 2, o).expect("fits");
+    assert_eq!(names(&up), of(&[2, 3, 2], 0)[..1]);
+    assert_eq!(forward(&up, &[1, 2, 3]).expect("fits"), [1, 3, 4]);
+
+    let bad = Conv2dOptions { groups: 2, ..Conv2dOptions::default() };
+    let e = ConvTranspose2d::with(cx, 2, 3, 2, bad).err().expect("2 does not divide 3");
+    assert_eq!((e.kind(), e.op()), (ErrorKind::Value, Some("conv_transpose2d")));
+    let e = Conv3d::new(cx, 1, 1, usize::MAX).err().expect("too large");
+    assert_eq!(e.kind(), ErrorKind::Shape, "{e}");
+}
+
+#[test]
+fn a_transposed_convolution_spreads_and_adds_a_bias_per_channel() {
+    let d = cpu();
+    let o = Conv2dOptions { stride: 2.into(), ..Conv2dOptions::default() };
+    let c = ConvTranspose2d::with(&mut InitCx::new(&d, 1), 1, 2, [1, 2], o).expect("fits").with_output_padding([0, 1]);
+    set(&c.weight, &[1., 10., 2., 3.]);
+    set(c.bias.as_ref().expect("bias"), &[0., 0.5]);
+    let y = c.forward(&tensor(&d, &[1., -2.], [1, 1, 1, 2])).expect("fits");
+    assert_eq!(y.dims(), [1, 2, 1, 5]);
+    assert_eq!(values(&y), [1., 10., -2., -20., 0., 2.5, 3.5, -3.5, -5.5, 0.5]);
 }
 
 #[test]

@@ -137,6 +137,50 @@ fn any_feasible_budget_gives_the_same_bits() {
     assert!(recomputed > 0, "the tightest budget was not tight");
 }
 
+/// Losses and parameters of a few steps on volumes: down with a stride, and up again.
+fn run_volumes(budget: Option<usize>) -> Result<(Vec<HostTensor>, BTreeMap<String, HostTensor>, Stats)> {
+    let options = DeviceOptions { budget_bytes: budget, always_record: true, threads: 1, ..DeviceOptions::default() };
+    let d = Device::cpu(options)?;
+    let cx = &mut InitCx::new(&d, 5);
+    let same = Conv3dOptions { padding: 1.into(), ..Conv3dOptions::default() };
+    let halved = Conv3dOptions { stride: 2.into(), groups: 2, ..same };
+    let net = Sequential::new()
+        .then(Conv3d::with(cx, 1, 4, 3, same)?)
+        .then(Tanh)
+        .then(Conv3d::with(cx, 4, 8, 3, halved)?)
+        .then(BatchNorm3d::new(cx, 8)?)
+        .then(Tanh)
+        .then(ConvTranspose3d::with(cx, 8, 4, 3, Conv3dOptions { stride: 2.into(), ..same })?.with_output_padding(1))
+        .then(Tanh)
+        .then(Conv3d::with(cx, 4, 1, 3, same)?);
+    let mut sgd = Sgd::new(net.named_parameters(), SgdOptions { lr: 0.05, momentum: 0.9, ..SgdOptions::default() })?;
+    let mut losses = Vec::new();
+    for i in 0..3 {
+        let x = Tensor::from_host(&d, &host(&wave32(2 * 10 * 12 * 12, i as f64), [2, 1, 10, 12, 12]))?;
+        let loss = net.forward(&x)?.sub(&x)?.square()?.mean()?;
+        loss.backward()?;
+        sgd.step()?;
+        losses.push(loss.detach().to_host()?);
+    }
+    d.channel().sync()?;
+    Ok((losses, net.state_dict()?, d.channel().stats()?))
+}
+
+#[test]
+fn a_budget_changes_no_bit_of_convolutions_of_volumes() {
+    let (losses, state, free) = run_volumes(None).expect("no budget");
+    let (peak, least) = (free.peak_bytes, free.least_budget_bytes);
+    let mut recomputed = 0;
+    for percent in [75, 50, 25] {
+        let budget = least + (peak - least) * percent / 100;
+        let tight = run_volumes(Some(budget)).unwrap_or_else(|e| panic!("{budget} of {peak}, least {least}: {e}"));
+        assert!(tight.2.peak_bytes <= budget, "{percent} %: peak {}", tight.2.peak_bytes);
+        assert!(tight.0 == losses && tight.1 == state, "{percent} %: bits differ");
+        recomputed = tight.2.recomputed_ops;
+    }
+    assert!(recomputed > 0, "the tightest budget was not tight");
+}
+
 /// A network whose forward pass changes no state, so that a failed step can be repeated.
 fn plain(d: &Device) -> Sequential {
     let cx = &mut InitCx::new(d, 5);

@@ -17,28 +17,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{want_dtype, want_float, want_rank};
 
-/// How the taps of a convolution lie on its input.
+/// How the taps of a convolution lie on its input of `D` axes: depth, height, width of three, height and width of two.
 ///
-/// `oh = (h + 2 padding - dilation (r - 1) - 1) / stride + 1`, and `ow` likewise. Zeros outside the input.
+/// `oh = (h + 2 padding - dilation (r - 1) - 1) / stride + 1`, and the others likewise. Zeros outside the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Taps {
-    /// Input places from one output to the next: down, across.
-    pub stride: [usize; 2],
-    /// Zeros on both sides of the input: above and below, left and right.
-    pub padding: [usize; 2],
-    /// Input places from one tap to the next: down, across.
-    pub dilation: [usize; 2],
+#[serde(bound(serialize = "[usize; D]: Serialize", deserialize = "[usize; D]: Deserialize<'de>"))]
+pub struct Taps<const D: usize = 2> {
+    /// Input places from one output to the next: of two axes, down and across.
+    pub stride: [usize; D],
+    /// Zeros on both sides of the input: of two axes, above and below, left and right.
+    pub padding: [usize; D],
+    /// Input places from one tap to the next: of two axes, down and across.
+    pub dilation: [usize; D],
     /// Groups of channels that do not see each other.
     pub groups: usize,
 }
 
-impl Taps {
+impl<const D: usize> Taps<D> {
     /// Stride 1, no padding, no dilation, one group.
-    pub const PLAIN: Taps = Taps { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 };
+    pub const PLAIN: Self = Taps { stride: [1; D], padding: [0; D], dilation: [1; D], groups: 1 };
+}
 
+impl Taps {
     /// The geometry for `x: [n, c, h, w]` and `weight: [k, c / groups, r, s]`. Errors: Value, Shape.
     pub(crate) fn geometry(&self, x: [usize; 4], weight: [usize; 4]) -> Result<Geometry> {
         Geometry::new(x, weight, self.stride, self.padding, self.dilation, self.groups)
+    }
+}
+
+impl Taps<1> {
+    /// The same taps on an image of one row.
+    pub fn across(self) -> Taps {
+        let Taps { stride: [stride], padding: [padding], dilation: [dilation], groups } = self;
+        Taps { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups }
+    }
+}
+
+impl Taps<3> {
+    /// The taps along the depth, on an image of one column.
+    pub fn down(self) -> Taps {
+        let Taps { stride: [stride, ..], padding: [padding, ..], dilation: [dilation, ..], groups } = self;
+        Taps { stride: [stride, 1], padding: [padding, 0], dilation: [dilation, 1], groups }
+    }
+
+    /// The taps within a frame.
+    pub fn plane(self) -> Taps {
+        let two = |[_, h, w]: [usize; 3]| [h, w];
+        Taps { stride: two(self.stride), padding: two(self.padding), dilation: two(self.dilation), groups: self.groups }
     }
 }
 

@@ -4,6 +4,8 @@
 //! composition, so gradients and recomputation follow by themselves.
 
 mod attention;
+mod conv;
+mod conv_transpose;
 mod create;
 mod index;
 mod join;

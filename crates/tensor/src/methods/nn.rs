@@ -1,6 +1,5 @@
 //! What networks are made of.
 
-use remat_ops::conv::{Conv2d, Taps};
 use remat_ops::loss::{CrossEntropy, Reduction, Softmax};
 use remat_ops::norm::{BatchNorm, BatchNormInfer, LayerNorm};
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
@@ -11,24 +10,6 @@ use crate::Tensor;
 use crate::site::At;
 
 impl Tensor {
-    /// Cross-correlation: `x: [n, c, h, w]`, `weight: [k, c / groups, r, s]`. Errors: Shape, DType, Value.
-    ///
-    /// ```
-    /// # use remat_tensor::Tensor;
-    /// # use remat_ops::conv::Taps;
-    /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
-    /// let weight = Tensor::new(&device, &[1.0, 10.0], [1, 1, 1, 2])?;
-    /// assert_eq!(x.conv2d(&weight, Taps::PLAIN)?.to_vec::<f64>()?, [21.0, 43.0]);
-    /// let taps = Taps { padding: [0, 1], ..Taps::PLAIN };
-    /// assert_eq!(x.conv2d(&weight, taps)?.to_vec::<f64>()?, [10.0, 21.0, 2.0, 30.0, 43.0, 4.0]);
-    /// # Ok::<(), remat_types::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn conv2d(&self, weight: &Tensor, taps: Taps) -> Result<Tensor> {
-        Tensor::apply1(Conv2d { taps }, &[self, weight])
-    }
-
     /// The largest of each window of the last two axes. Errors: Axis unless rank 4, Value.
     ///
     /// ```

@@ -68,6 +68,11 @@ fn wrong_arguments_name_op_and_line() {
         Axis "unsqueeze": x.unsqueeze(4);
         Axis "flatten": x.flatten_from(3);
         Shapes "conv2d": four.conv2d(&tensor(&d, &wave(2), [1, 2, 1, 1]), Taps::PLAIN);
+        Shapes "conv1d": x.unsqueeze(0).expect("fits").conv1d(&tensor(&d, &wave(4), [1, 1, 4]), Taps::PLAIN);
+        Axis "conv3d": four.conv3d(&four, Taps::PLAIN);
+        Axis "conv_transpose1d": four.conv_transpose1d(&four, Taps::PLAIN, [0]);
+        Value "conv_transpose2d": four.conv_transpose2d(&four, Taps::PLAIN, [0, 1]);
+        Axis "conv_transpose3d": four.conv_transpose3d(&four, Taps::PLAIN, [0, 0, 0]);
         Axis "max_pool2d": x.max_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]));
         Axis "avg_pool2d": x.avg_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]), true);
         Dtype "cross_entropy": x.cross_entropy(&x);

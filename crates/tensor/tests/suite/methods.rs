@@ -25,7 +25,6 @@ const WITHOUT_METHOD: &[&str] = &[
     "attention_grad",
     "avg_pool2d_grad",
     "batch_norm_grad",
-    "conv2d_input_grad",
     "conv2d_weight_grad",
     "conv_blocked",
     "cross_entropy_grad",
@@ -163,6 +162,7 @@ fn call_everything(d: &Device) -> Result<()> {
     let image = x.reshape(&[1, 1, 2, 3])?;
     let windows = Windows::sliding([1, 1], [1, 1], [0, 0]);
     let _ = (image.conv2d(&image, Taps::PLAIN)?, image.max_pool2d(windows)?, image.avg_pool2d(windows, true)?);
+    image.conv_transpose2d(&image, Taps::PLAIN, [0, 0])?;
     Ok(())
 }
 

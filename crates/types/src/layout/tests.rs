@@ -87,3 +87,10 @@ fn hostile_layouts_do_not_fit() {
     assert!(Layout::contiguous([2]).slice(0, 1, 2, 1).is_err());
     assert!(Layout::contiguous([2]).slice(0, 0, 0, 1).is_ok());
 }
+
+#[test]
+fn a_slice_of_nothing_stays_where_it_is() {
+    let empty = Layout::contiguous([0, 3]);
+    assert_eq!(empty.slice(1, 2, 1, 1).expect("column 2 of no rows").offset(), 0);
+    assert_eq!(empty.slice(1, 2, 3, -1).expect("a flip of no rows").offset(), 0);
+}
