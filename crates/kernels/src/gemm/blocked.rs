@@ -197,10 +197,11 @@ impl<T: GemmElement> Task<'_, T> {
     unsafe fn in_place(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize) {
         let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
         let panels = m.div_ceil(self.kernels.mr());
-        for j in (0..n).step_by(nr) {
-            let width = nr.min(n - j);
-            for panel in 0..panels {
-                let rows = part_range(m, panels, panel);
+        // both operands stay in the first caches, so the tiles follow the rows of C
+        for panel in 0..panels {
+            let rows = part_range(m, panels, panel);
+            for j in (0..n).step_by(nr) {
+                let width = nr.min(n - j);
                 let tile = self.kernels.tiles_in_place[rows.len() - 1][width / lanes - 1];
                 // SAFETY: the tile's rows and columns lie in the rectangle.
                 unsafe {
