@@ -192,9 +192,14 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     }
 }
 
-/// Columns that `add_rows` keeps in registers at a time, in vectors: enough independent chains to hide the latency.
-const ADD_ROWS_VECTORS: usize = 8;
+/// Columns that `add_rows` keeps in registers at a time, in vectors: enough independent chains for the speed of memory.
+const ADD_ROWS_VECTORS: usize = 4;
+/// Rows that it adds at a time: so many streams a processor follows ahead, and `y` is read and written once for all.
+const ADD_ROWS: usize = 8;
+/// Bytes of `y` that stay in a first cache from some rows to the next.
+const ADD_ROWS_BYTES: usize = 16 << 10;
 
+/// `y[j] = (accumulate ? y[j] : 0) + sum over p < k of x[p] * b[p * ldb + j]` for `NV` vectors of columns, row by row.
 #[inline(always)]
 unsafe fn add_rows_block<V: LoadAs<B>, B, const NV: usize>(
     k: usize,
@@ -208,6 +213,11 @@ unsafe fn add_rows_block<V: LoadAs<B>, B, const NV: usize>(
     // SAFETY: the caller keeps the contract of `AddRows` for `NV * LANES` columns.
     unsafe {
         let mut acc = [V::splat(V::Elem::default()); NV];
+        if accumulate {
+            for j in 0..NV {
+                acc[j] = V::load(y.add(j * V::LANES));
+            }
+        }
         for p in 0..k as isize {
             let xp = V::splat(*x.offset(p * incx));
             let row = b.offset(p * ldb);
@@ -216,8 +226,7 @@ unsafe fn add_rows_block<V: LoadAs<B>, B, const NV: usize>(
             }
         }
         for j in 0..NV {
-            let p = y.add(j * V::LANES);
-            (if accumulate { V::load(p).add(acc[j]) } else { acc[j] }).store(p);
+            acc[j].store(y.add(j * V::LANES));
         }
     }
 }
@@ -233,26 +242,34 @@ unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
     y: *mut V::Elem,
     accumulate: bool,
 ) {
-    // SAFETY: the caller keeps the contract of `AddRows`; each block stays within the first `n` columns.
+    let strip = ADD_ROWS_BYTES / size_of::<V::Elem>();
+    // SAFETY: the caller keeps the contract of `AddRows`; each block stays within the first `n` columns and `k` rows.
     unsafe {
-        let mut j = 0;
-        while j + ADD_ROWS_VECTORS * V::LANES <= n {
-            add_rows_block::<V, B, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
-            j += ADD_ROWS_VECTORS * V::LANES;
-        }
-        while j + V::LANES <= n {
-            add_rows_block::<V, B, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
-            j += V::LANES;
-        }
-        while j < n {
-            // One lane of a splat, so that a tail column rounds as the others do.
-            let mut acc = V::splat(V::Elem::default());
-            for p in 0..k as isize {
-                acc = V::splat(*x.offset(p * incx)).mul_add(V::splat((*b.offset(p * ldb + j as isize)).widen()), acc);
+        for start in (0..n).step_by(strip) {
+            let end = n.min(start + strip);
+            for p in (0..k).step_by(ADD_ROWS) {
+                let (k, accumulate) = (ADD_ROWS.min(k - p), accumulate || p > 0);
+                let (x, b) = (x.offset(p as isize * incx), b.offset(p as isize * ldb));
+                let mut j = start;
+                while j + ADD_ROWS_VECTORS * V::LANES <= end {
+                    add_rows_block::<V, B, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+                    j += ADD_ROWS_VECTORS * V::LANES;
+                }
+                while j + V::LANES <= end {
+                    add_rows_block::<V, B, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
+                    j += V::LANES;
+                }
+                while j < end {
+                    // One lane of a splat, so that a tail column rounds as the others do.
+                    let mut acc = V::splat(if accumulate { *y.add(j) } else { V::Elem::default() });
+                    for p in 0..k as isize {
+                        let b = V::splat((*b.offset(p * ldb + j as isize)).widen());
+                        acc = V::splat(*x.offset(p * incx)).mul_add(b, acc);
+                    }
+                    *y.add(j) = first_lane(acc);
+                    j += 1;
+                }
             }
-            let sum = first_lane(acc);
-            *y.add(j) = if accumulate { B::add(*y.add(j), sum) } else { sum };
-            j += 1;
         }
     }
 }
