@@ -5,11 +5,14 @@ use std::ops::Range;
 use super::BatchDims;
 use crate::float::{Disjoint, FloatElement};
 use crate::gemm::pack::move_short;
+use crate::simd::prefetch;
 
 /// Elements of a run of short rows.
 const RUN_ELEMS: usize = 1024;
 /// Elements of a row from which on it is a run by itself.
 const LONG_ROW: usize = RUN_ELEMS / 2;
+
+const LINE_BYTES: usize = 64;
 
 /// Room for a run.
 pub(super) type Buffer<T> = [T; RUN_ELEMS];
@@ -36,6 +39,15 @@ impl Runs {
         (0..self.d.n).step_by(self.rows).map(move |first| first..(first + self.rows).min(self.d.n))
     }
 
+    /// Asks for the row of an image, if there is one: it lies in pages of its own, where no processor looks ahead.
+    #[inline(always)]
+    fn ask<T>(self, x: &[T], image: usize) {
+        if image < self.d.n {
+            let row = self.d.row(image, self.channel);
+            row.step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch(x.as_ptr().wrapping_add(at)));
+        }
+    }
+
     /// The elements of these images.
     #[inline(always)]
     pub(super) fn of<'a, T: FloatElement>(
@@ -45,11 +57,13 @@ impl Runs {
         buffer: &'a mut Buffer<T>,
     ) -> &'a [T] {
         if self.rows == 1 {
+            self.ask(x, images.end);
             return &x[self.d.row(images.start, self.channel)];
         }
         let s = self.d.s;
         let run = &mut buffer[..images.len() * s];
         for (i, to) in images.zip(run.chunks_exact_mut(s)) {
+            self.ask(x, i + self.rows);
             // SAFETY: both have `s` elements.
             unsafe { move_short(x[self.d.row(i, self.channel)].as_ptr(), to.as_mut_ptr(), s) };
         }
