@@ -154,7 +154,7 @@ impl Path {
 
 /// Bytes of workspace that [`gemm`] needs for these sizes on a pool of `threads` threads (at least 1).
 ///
-/// A pure function of its arguments on one machine; at most about 1.25 MiB per thread, twice that for types
+/// A pure function of its arguments on one machine; at most about 1.75 MiB per thread, twice that for types
 /// narrower than their sums, plus one cache line.
 #[must_use]
 pub fn gemm_workspace_bytes<T: GemmElement>(m: usize, n: usize, k: usize, threads: usize) -> usize {
