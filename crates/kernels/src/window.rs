@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use remat_types::{Element, Storage};
+use remat_types::Storage;
 
 use crate::float::{FloatElement, widest};
 use crate::pool::Pool;
@@ -358,87 +358,8 @@ pub fn max_pool_pick<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
     );
 }
 
-/// What the average of window `(i, j)` divides by.
-#[inline(always)]
-fn divisor(h: Axis, w: Axis, i: usize, j: usize, count_pad: bool) -> usize {
-    if count_pad {
-        return h.padded_len(i) * w.padded_len(j);
-    }
-    let ((top, bottom), (left, right)) = (h.window(i), w.window(j));
-    (bottom - top) * (right - left)
-}
-
-/// The sum of a row, or of a window as wide as the plane.
-#[inline(always)]
-fn row_sum<T: FloatElement>(row: &[T]) -> f64 {
-    if row.len() < crate::float::LANES {
-        return row.iter().map(|v| v.to_f64()).sum();
-    }
-    crate::float::sum(row, T::up)
-}
-
-/// The average of every window of every plane; 0 for a window that is all padding.
-///
-/// # Panics
-/// If `x` and `y` are not whole planes of equal number.
-pub fn avg_pool<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool, x: &[T], y: &mut [T]) {
-    let size = h.size * w.size;
-    planes(
-        pool,
-        y,
-        h.out * w.out,
-        planes_per_part(h, w),
-        #[inline(always)]
-        |p, y| {
-            let x = &x[p * size..(p + 1) * size];
-            for i in 0..h.out {
-                let (top, bottom) = h.window(i);
-                for j in 0..w.out {
-                    let (left, right) = w.window(j);
-                    let sum = if left == 0 && right == w.size {
-                        row_sum(&x[top * w.size..bottom * w.size])
-                    } else {
-                        (top..bottom).map(|r| row_sum(&x[r * w.size + left..r * w.size + right])).sum()
-                    };
-                    let n = divisor(h, w, i, j, count_pad);
-                    y[i * w.out + j] = T::from_f64(if n == 0 { 0.0 } else { sum / n as f64 });
-                }
-            }
-        },
-    );
-}
-
-/// `dx = sum over windows that hold this element of dy / divisor`.
-///
-/// # Panics
-/// If `dy` and `dx` are not whole planes of equal number.
-pub fn avg_pool_grad<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool, dy: &[T], dx: &mut [T]) {
-    let out = h.out * w.out;
-    planes(
-        pool,
-        dx,
-        h.size * w.size,
-        planes_per_part(h, w),
-        #[inline(always)]
-        |p, dx| {
-            let dy = &dy[p * out..(p + 1) * out];
-            dx.fill(T::default());
-            for i in 0..h.out {
-                let (top, bottom) = h.window(i);
-                for j in 0..w.out {
-                    let (left, right) = w.window(j);
-                    let n = divisor(h, w, i, j, count_pad).max(1);
-                    let share = dy[i * w.out + j].up() / T::Real::from_f64(n as f64);
-                    for r in top..bottom {
-                        for d in &mut dx[r * w.size + left..r * w.size + right] {
-                            *d = T::down(d.up() + share);
-                        }
-                    }
-                }
-            }
-        },
-    );
-}
+mod average;
+pub use average::{avg_pool, avg_pool_grad};
 
 #[cfg(test)]
 mod tests {
