@@ -11,7 +11,7 @@
 
 use remat_types::Element;
 
-use super::{Axis, AxisKind, planes, planes_per_part};
+use super::{Axis, AxisKind, pieces, planes, planes_per_part};
 use crate::float::{FloatElement, LANES, Real};
 use crate::pool::Pool;
 
@@ -54,15 +54,6 @@ fn divisor(h: Axis, w: Axis, i: usize, j: usize, count_pad: bool) -> usize {
 fn whole_windows(w: Axis, s: Slide) -> (usize, usize) {
     let (low, high) = (w.windows_of(0).0, w.windows_of(s.kernel - 1).1);
     (low.min(high), high)
-}
-
-/// Fills `y` in pieces of `L` elements, of which the last may overlap the one before: those from `at` on are `f(at)`.
-#[inline(always)]
-fn pieces<const L: usize, V: Copy>(y: &mut [V], f: impl Fn(usize) -> [V; L]) {
-    for from in (0..y.len()).step_by(L) {
-        let at = from.min(y.len() - L);
-        y[at..at + L].copy_from_slice(&f(at));
-    }
 }
 
 /// `sums[j] = sum of x[r step + j] / n(r)` over the rows `r`, in order.
