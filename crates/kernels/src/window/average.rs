@@ -11,7 +11,7 @@
 
 use remat_types::Element;
 
-use super::{Axis, AxisKind, pieces, planes, planes_per_part};
+use super::{Axis, AxisKind, is_halving, pieces, planes, planes_per_part};
 use crate::float::{FloatElement, LANES, Real};
 use crate::pool::Pool;
 
@@ -161,6 +161,41 @@ fn slide<T: FloatElement>([h, w]: [Axis; 2], s: Slide, count_pad: bool, x: &[T],
     }
 }
 
+/// The averages of the rows `a` and `b`, cut into windows of two by two.
+#[inline(always)]
+fn halving<T: FloatElement, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
+    let quarter = T::Real::from_f64(0.25);
+    pieces::<L, T>(
+        y,
+        #[inline(always)]
+        |at| {
+            let (a, b, mut y) = (&a[2 * at..][..2 * L], &b[2 * at..][..2 * L], [T::default(); L]);
+            for l in 0..L {
+                let (left, right) = (a[2 * l].up() + b[2 * l].up(), a[2 * l + 1].up() + b[2 * l + 1].up());
+                y[l] = T::down((left + right) * quarter);
+            }
+            y
+        },
+    );
+}
+
+/// What a row of windows of two by two gives each row of its elements.
+#[inline(always)]
+fn halving_grad<T: FloatElement, const L: usize>(dy: &[T], dx: &mut [T]) {
+    let quarter = T::Real::from_f64(0.25);
+    pieces::<L, [T; 2]>(
+        dx.as_chunks_mut::<2>().0,
+        #[inline(always)]
+        |at| {
+            let (dy, mut dx) = (&dy[at..][..L], [[T::default(); 2]; L]);
+            for l in 0..L {
+                dx[l] = [T::down(dy[l].up() * quarter); 2];
+            }
+            dx
+        },
+    );
+}
+
 #[inline(always)]
 fn sum_of<R: Real>(x: &[R]) -> R {
     x.iter().fold(R::ZERO, |sum, v| sum + *v)
@@ -191,6 +226,18 @@ pub fn avg_pool<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool,
         #[inline(always)]
         |p, y| {
             let x = &x[p * size..(p + 1) * size];
+            if is_halving(h) && is_halving(w) {
+                // the usual window, without a loop inside
+                for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
+                    let (a, b) = (&x[2 * i * w.size..][..2 * w.out], &x[(2 * i + 1) * w.size..][..2 * w.out]);
+                    match w.out {
+                        0..8 => halving::<T, 1>(a, b, y),
+                        8..LANES => halving::<T, 8>(a, b, y),
+                        _ => halving::<T, LANES>(a, b, y),
+                    }
+                }
+                return;
+            }
             if let Some(s) = slides {
                 slide([h, w], s, count_pad, x, y);
                 return;
@@ -328,6 +375,18 @@ pub fn avg_pool_grad<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: 
         #[inline(always)]
         |p, dx| {
             let dy = &dy[p * out..(p + 1) * out];
+            if is_halving(h) && is_halving(w) && h.size == 2 * h.out && w.size == 2 * w.out {
+                for (dy, dx) in dy.chunks_exact(w.out).zip(dx.chunks_exact_mut(2 * w.size)) {
+                    for dx in dx.chunks_exact_mut(w.size) {
+                        match w.out {
+                            0..8 => halving_grad::<T, 1>(dy, dx),
+                            8..LANES => halving_grad::<T, 8>(dy, dx),
+                            _ => halving_grad::<T, LANES>(dy, dx),
+                        }
+                    }
+                }
+                return;
+            }
             if let Some((v, s)) = slides {
                 slide_grad([h, w], [v, s], count_pad, dy, dx);
                 return;
@@ -396,6 +455,15 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn windows_of_two_by_two_are_averaged_whether_rows_are_even_or_odd() {
+        for [height, size] in [[4, 2], [5, 14], [6, 15], [4, 16], [2, 17], [7, 28], [4, 31], [3, 32], [4, 74], [6, 77]]
+        {
+            let halves = |size| Axis { out: size / 2, ..sliding(size, 2, 2, [0, 0]) };
+            check(halves(height), halves(size), true);
         }
     }
 
