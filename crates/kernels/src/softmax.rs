@@ -253,19 +253,84 @@ pub fn cross_entropy_grad<T: FloatElement>(
         #[inline(always)]
         |t| {
             let (max, sum) = max_and_sum(logits, d.c, t);
+            let [mut inverse, mut w] = [[T::Real::ZERO; TILE]; 2];
+            let mut labels = [None; TILE];
             for i in 0..t.width {
-                let label = label(t.column + i);
-                let w = if label.is_some() { weight(t.column + i) } else { T::Real::ZERO };
-                let inverse = T::Real::ONE / sum[i];
-                for k in 0..d.c {
+                labels[i] = label(t.column + i);
+                w[i] = if labels[i].is_some() { weight(t.column + i) } else { T::Real::ZERO };
+                inverse[i] = T::Real::ONE / sum[i];
+            }
+            let term = |x: T, max: T::Real, inverse: T::Real, w: T::Real, target: T::Real| {
+                T::down(w * ((x.up() - max).exp() * inverse - target))
+            };
+            if t.step == 1 {
+                let x = &logits[t.start..t.start + d.c];
+                // SAFETY: tiles do not overlap; this row is the tile.
+                let dx = unsafe { dx.part(t.start, d.c) };
+                let Some(label) = labels[0] else {
+                    dx.fill(T::default());
+                    return;
+                };
+                let (max, inverse, w) = (max[0], inverse[0], w[0]);
+                for (dx, x) in dx.iter_mut().zip(x) {
+                    *dx = term(*x, max, inverse, w, miss);
+                }
+                dx[label] = term(x[label], max, inverse, w, hit + miss);
+                return;
+            }
+            for k in 0..d.c {
+                let at = t.start + k * t.step;
+                // SAFETY: tiles do not overlap, and these are the tile's columns in row `k`.
+                let dx = unsafe { dx.part(at, t.width) };
+                each_column(&logits[at..at + t.width], |i, x| dx[i] = term(x, max[i], inverse[i], w[i], miss));
+            }
+            for (i, label) in labels.iter().enumerate().take(t.width) {
+                let column = label.map_or(0..d.c, |label| label..label + 1);
+                for k in column {
                     let at = t.start + k * t.step + i;
                     // SAFETY: tiles do not overlap, and this element is of the tile.
                     let dx = unsafe { dx.part(at, 1) };
-                    let target = if label == Some(k) { hit + miss } else { miss };
-                    let v = w * ((logits[at].up() - max[i]).exp() * inverse - target);
-                    dx[0] = if label.is_some() { T::down(v) } else { T::down(T::Real::ZERO) };
+                    dx[0] = if label.is_some() {
+                        term(logits[at], max[i], inverse[i], w[i], hit + miss)
+                    } else {
+                        T::default()
+                    };
                 }
             }
         },
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gradient_of_cross_entropy_follows_its_formula() {
+        let pool = Pool::new(2);
+        let rows = [[3, 1, 1], [5, 17, 1], [2, 768, 1]];
+        let columns = [[1, 3, 2], [2, 10, 31], [1, 7, 32], [3, 5, 77]];
+        for [outer, c, inner] in rows.into_iter().chain(columns) {
+            let d = AxisDims { outer, c, inner };
+            let x: Vec<f32> = (0..d.elems()).map(|i| (i * 7919 % 1009) as f32 / 100.0 - 5.0).collect();
+            for smoothing in [0.0, 0.1] {
+                // some columns have no label, and an infinite weight there must not count
+                let label = |i: usize| if i % 4 == 1 { None } else { Some(i * 5 % c) };
+                let weight = |i: usize| if i % 4 == 1 { f32::INFINITY } else { i as f32 * 0.25 + 0.5 };
+                let mut dx = vec![9.0f32; d.elems()];
+                cross_entropy_grad(&pool, d, smoothing, &x, label, weight, &mut dx);
+                for (at, dx) in dx.iter().enumerate() {
+                    let (o, k, i) = (at / (c * inner), at / inner % c, at % inner);
+                    let exp = |k: usize| f64::from(x[(o * c + k) * inner + i]).exp();
+                    let p = exp(k) / (0..c).map(exp).sum::<f64>();
+                    let column = o * inner + i;
+                    let hit = if label(column) == Some(k) { 1.0 - smoothing } else { 0.0 };
+                    let w = f64::from(weight(column));
+                    let want = if label(column).is_none() { 0.0 } else { w * (p - hit - smoothing / c as f64) };
+                    let bound = 1e-5 * w.min(1e3);
+                    assert!((f64::from(*dx) - want).abs() <= bound, "{dx} for {want} at {at} of {d:?}, {smoothing}");
+                }
+            }
+        }
+    }
 }

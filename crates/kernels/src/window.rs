@@ -2,12 +2,13 @@
 //!
 //! Planes are independent and are what threads share out. Windows along an axis are told by a function
 //! `o -> start..end` clipped to the plane ([`Axis`]), so that sliding and adaptive pooling are one kernel.
+#![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use std::ops::Range;
 
-use remat_types::{Element, Storage};
+use remat_types::Storage;
 
-use crate::float::{FloatElement, widest};
+use crate::float::{FloatElement, LANES, widest};
 use crate::pool::Pool;
 
 /// The windows along one axis.
@@ -99,6 +100,16 @@ fn planes<T: Send>(pool: &Pool, y: &mut [T], plane_elems: usize, per_part: usize
             );
         }
     });
+}
+
+/// Fills `y` in pieces of `L` elements, of which the last may overlap the one before: those from `at` on are
+/// `f(at)`. `y` has `L` elements or more, or none.
+#[inline(always)]
+fn pieces<const L: usize, V: Copy>(y: &mut [V], f: impl Fn(usize) -> [V; L]) {
+    for from in (0..y.len()).step_by(L) {
+        let at = from.min(y.len() - L);
+        *y[at..].first_chunk_mut().expect("L elements from the last place on") = f(at);
+    }
 }
 
 /// A type whose maxima are taken: NaN wins over everything, and of equal elements the first.
@@ -267,10 +278,10 @@ pub fn max_pool<T: Maximum>(pool: &Pool, h: Axis, w: Axis, x: &[T], y: &mut [T])
                 // the usual window, without a loop inside
                 for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
                     let (a, b) = (&x[2 * i * w.size..][..2 * w.out], &x[(2 * i + 1) * w.size..][..2 * w.out]);
-                    for ((y, a), b) in y.iter_mut().zip(a.chunks_exact(2)).zip(b.chunks_exact(2)) {
-                        let top = if a[1].beats(a[0]) { a[1] } else { a[0] };
-                        let bottom = if b[1].beats(b[0]) { b[1] } else { b[0] };
-                        *y = if bottom.beats(top) { bottom } else { top };
+                    match w.out {
+                        0..8 => halving::<T, 1>(a, b, y),
+                        8..LANES => halving::<T, 8>(a, b, y),
+                        _ => halving::<T, LANES>(a, b, y),
                     }
                 }
                 return;
@@ -282,9 +293,35 @@ pub fn max_pool<T: Maximum>(pool: &Pool, h: Axis, w: Axis, x: &[T], y: &mut [T])
     );
 }
 
-/// Windows of two without overlap or padding.
+/// Windows of two without overlap or padding, all of them whole.
 fn is_halving(a: Axis) -> bool {
-    a.kind == AxisKind::Sliding { kernel: 2, stride: 2, before: 0, after: 0 }
+    a.kind == AxisKind::Sliding { kernel: 2, stride: 2, before: 0, after: 0 } && 2 * a.out <= a.size
+}
+
+/// The maxima of the first `L` pairs of elements.
+#[inline(always)]
+fn pair_maxima<T: Maximum, const L: usize>(x: &[T]) -> [T; L] {
+    let (x, mut y) = (&x[..2 * L], [T::LOWEST; L]);
+    for l in 0..L {
+        y[l] = if x[2 * l + 1].beats(x[2 * l]) { x[2 * l + 1] } else { x[2 * l] };
+    }
+    y
+}
+
+/// [`max_pool`] of the rows `a` and `b`, cut into windows of two by two.
+#[inline(always)]
+fn halving<T: Maximum, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
+    pieces::<L, T>(
+        y,
+        #[inline(always)]
+        |at| {
+            let (mut top, bottom) = (pair_maxima::<T, L>(&a[2 * at..]), pair_maxima::<T, L>(&b[2 * at..]));
+            for l in 0..L {
+                top[l] = if bottom[l].beats(top[l]) { bottom[l] } else { top[l] };
+            }
+            top
+        },
+    );
 }
 
 /// [`max_pool_grad`] of two rows cut into windows of two by two.
@@ -358,87 +395,8 @@ pub fn max_pool_pick<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
     );
 }
 
-/// What the average of window `(i, j)` divides by.
-#[inline(always)]
-fn divisor(h: Axis, w: Axis, i: usize, j: usize, count_pad: bool) -> usize {
-    if count_pad {
-        return h.padded_len(i) * w.padded_len(j);
-    }
-    let ((top, bottom), (left, right)) = (h.window(i), w.window(j));
-    (bottom - top) * (right - left)
-}
-
-/// The sum of a row, or of a window as wide as the plane.
-#[inline(always)]
-fn row_sum<T: FloatElement>(row: &[T]) -> f64 {
-    if row.len() < crate::float::LANES {
-        return row.iter().map(|v| v.to_f64()).sum();
-    }
-    crate::float::sum(row, T::up)
-}
-
-/// The average of every window of every plane; 0 for a window that is all padding.
-///
-/// # Panics
-/// If `x` and `y` are not whole planes of equal number.
-pub fn avg_pool<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool, x: &[T], y: &mut [T]) {
-    let size = h.size * w.size;
-    planes(
-        pool,
-        y,
-        h.out * w.out,
-        planes_per_part(h, w),
-        #[inline(always)]
-        |p, y| {
-            let x = &x[p * size..(p + 1) * size];
-            for i in 0..h.out {
-                let (top, bottom) = h.window(i);
-                for j in 0..w.out {
-                    let (left, right) = w.window(j);
-                    let sum = if left == 0 && right == w.size {
-                        row_sum(&x[top * w.size..bottom * w.size])
-                    } else {
-                        (top..bottom).map(|r| row_sum(&x[r * w.size + left..r * w.size + right])).sum()
-                    };
-                    let n = divisor(h, w, i, j, count_pad);
-                    y[i * w.out + j] = T::from_f64(if n == 0 { 0.0 } else { sum / n as f64 });
-                }
-            }
-        },
-    );
-}
-
-/// `dx = sum over windows that hold this element of dy / divisor`.
-///
-/// # Panics
-/// If `dy` and `dx` are not whole planes of equal number.
-pub fn avg_pool_grad<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool, dy: &[T], dx: &mut [T]) {
-    let out = h.out * w.out;
-    planes(
-        pool,
-        dx,
-        h.size * w.size,
-        planes_per_part(h, w),
-        #[inline(always)]
-        |p, dx| {
-            let dy = &dy[p * out..(p + 1) * out];
-            dx.fill(T::default());
-            for i in 0..h.out {
-                let (top, bottom) = h.window(i);
-                for j in 0..w.out {
-                    let (left, right) = w.window(j);
-                    let n = divisor(h, w, i, j, count_pad).max(1);
-                    let share = dy[i * w.out + j].up() / T::Real::from_f64(n as f64);
-                    for r in top..bottom {
-                        for d in &mut dx[r * w.size + left..r * w.size + right] {
-                            *d = T::down(d.up() + share);
-                        }
-                    }
-                }
-            }
-        },
-    );
-}
+mod average;
+pub use average::{avg_pool, avg_pool_grad};
 
 #[cfg(test)]
 mod tests {
@@ -458,6 +416,11 @@ mod tests {
             [sliding(7, 2, 1, 0), sliding(65, 3, 1, 1)],
             [sliding(11, 4, 3, 2), sliding(10, 5, 4, 0)],
             [sliding(8, 2, 2, 0), sliding(6, 2, 2, 0)],
+            [sliding(5, 2, 2, 0), sliding(15, 2, 2, 0)],
+            [sliding(4, 2, 2, 0), sliding(16, 2, 2, 0)],
+            [sliding(4, 2, 2, 0), sliding(28, 2, 2, 0)],
+            [sliding(4, 2, 2, 0), sliding(33, 2, 2, 0)],
+            [sliding(3, 2, 2, 0), sliding(74, 2, 2, 0)],
             [beyond, beyond],
             [Axis { size: 7, out: 3, kind: AxisKind::Adaptive }, sliding(9, 1, 1, 0)],
         ];

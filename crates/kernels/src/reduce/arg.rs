@@ -1,10 +1,11 @@
 //! Where the largest or smallest element along one axis is.
+#![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use bytemuck::Pod;
 
-use super::{COLUMNS, LANES};
+use super::COLUMNS;
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, chunks};
-use crate::float::wide;
+use crate::float::widest;
 use crate::pool::Pool;
 
 /// Which element is looked for.
@@ -30,8 +31,24 @@ pub fn arg_extreme<T: Pod + PartialOrd + Sync>(
     y: &mut [i64],
 ) {
     match which {
-        Extreme::Max => arg_by(pool, x, n, inner, y, |a: T, b: T| a > b),
-        Extreme::Min => arg_by(pool, x, n, inner, y, |a: T, b: T| a < b),
+        Extreme::Max => arg_by(
+            pool,
+            x,
+            n,
+            inner,
+            y,
+            #[inline(always)]
+            |a: T, b: T| a > b,
+        ),
+        Extreme::Min => arg_by(
+            pool,
+            x,
+            n,
+            inner,
+            y,
+            #[inline(always)]
+            |a: T, b: T| a < b,
+        ),
     }
 }
 
@@ -41,7 +58,7 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
     n: usize,
     inner: usize,
     y: &mut [i64],
-    beats: impl Fn(T, T) -> bool + Sync,
+    beats: impl Fn(T, T) -> bool + Copy + Sync,
 ) {
     if y.is_empty() {
         return;
@@ -55,9 +72,10 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
         let rows = (PART_ELEMS / n).max(1);
         chunks(pool, parallel, y, rows, |part, y| {
             for (x, y) in x[part * rows * n..].chunks_exact(n).zip(y) {
-                let best = wide(|| extreme_of(x, &beats));
-                let is_best = |v: &T| *v == best || (is_nan(*v) && is_nan(best));
-                *y = x.iter().position(is_best).unwrap_or(0) as i64;
+                *y = widest(
+                    #[inline(always)]
+                    || first_extreme(x, beats),
+                ) as i64;
             }
         });
         return;
@@ -82,24 +100,53 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
     });
 }
 
-/// An element of a row that no other beats, in independent lanes; a NaN if there is one.
+/// Elements of a row of which the extreme is found before its place is looked for: few, since the search goes one by one.
+const BLOCK: usize = 256;
+
+/// Elements that are compared side by side: four vectors of f32, so that no comparison waits for the last one.
+const LANES: usize = 64;
+
+/// The first place of an element that no other beats, or of a NaN. Only the block of the extreme is searched.
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "the test for NaN of any type")]
-fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool) -> T {
-    let pick = |a: T, b: T| {
-        let picked = if beats(b, a) { b } else { a };
-        if b == b { picked } else { b }
-    };
-    let rows = x.chunks_exact(LANES);
-    let mut best = rows.remainder().iter().fold(x[0], |a, &b| pick(a, b));
-    let mut lanes = [x[0]; LANES];
-    for row in rows {
-        for (lane, &v) in lanes.iter_mut().zip(row) {
-            *lane = pick(*lane, v);
+fn first_extreme<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> usize {
+    let (mut best, mut place) = (x[0], 0);
+    for (i, block) in x.chunks(BLOCK).enumerate() {
+        let (extreme, nan) = extreme_of(block, beats);
+        if nan {
+            return i * BLOCK + block.iter().position(|v| v != v).unwrap_or(0);
+        }
+        if beats(extreme, best) {
+            (best, place) = (extreme, i * BLOCK);
         }
     }
-    for lane in lanes {
-        best = pick(best, lane);
+    let block = &x[place..x.len().min(place + BLOCK)];
+    place + block.iter().position(|v| *v == best).unwrap_or(0)
+}
+
+/// An element that no other beats, NaN apart, and whether there is a NaN.
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "the test for NaN of any type")]
+fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> (T, bool) {
+    let mut lanes = [x[0]; LANES];
+    let mut nans = [false; LANES];
+    let (whole, rest) = x.as_chunks::<LANES>();
+    for x in whole {
+        for i in 0..LANES {
+            lanes[i] = if beats(x[i], lanes[i]) { x[i] } else { lanes[i] };
+        }
+        for i in 0..LANES {
+            nans[i] |= x[i] != x[i];
+        }
     }
-    best
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            let other = lanes[i + width];
+            lanes[i] = if beats(other, lanes[i]) { other } else { lanes[i] };
+        }
+        width /= 2;
+    }
+    let nan = nans.iter().fold(false, |any, nan| any | nan) | rest.iter().fold(false, |any, v| any | (v != v));
+    (rest.iter().fold(lanes[0], |a, &b| if beats(b, a) { b } else { a }), nan)
 }

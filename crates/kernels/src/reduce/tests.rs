@@ -99,3 +99,27 @@ fn the_first_of_equal_extremes_is_named_in_rows_and_columns() {
     arg_extreme(&Pool::new(1), Extreme::Min, &x, 2, 4, &mut y);
     assert_eq!(y, [0, 0, 0, 0]);
 }
+
+#[test]
+fn places_of_extremes_are_those_that_a_scalar_loop_finds() {
+    for n in [1usize, 2, 63, 64, 65, 255, 256, 257, 511, 513, 768, 1000] {
+        for seed in 0..40u32 {
+            // few values, so that some are equal; zeros of both signs and infinities among them, and sometimes NaN
+            let some = [0.0, -0.0, 1.5, -2.0, f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 1e-3];
+            let kinds = [1, 2, 4, 6, 6, 8][seed as usize % 6];
+            let mixed = |i: u32| (i + seed * 7919).wrapping_mul(2_654_435_761) >> 13;
+            let rare = |i: u32| if mixed(i) % 97 == 0 { mixed(i) as usize / 97 % kinds } else { kinds / 3 };
+            let x: Vec<f32> = (0..3 * n as u32).map(|i| some[rare(i)]).collect();
+            for (which, beats) in [(Extreme::Max, (|a, b| a > b) as fn(f32, f32) -> bool), (Extreme::Min, |a, b| a < b)]
+            {
+                let mut y = [9i64; 3];
+                arg_extreme(&Pool::new(2), which, &x, n, 1, &mut y);
+                for (x, y) in x.chunks_exact(n).zip(y) {
+                    let better = |new: f32, old: f32| beats(new, old) || (new.is_nan() && !old.is_nan());
+                    let want = (1..n).fold(0, |best, i| if better(x[i], x[best]) { i } else { best });
+                    assert_eq!(y, want as i64, "{which:?} of {n} elements, seed {seed}");
+                }
+            }
+        }
+    }
+}
