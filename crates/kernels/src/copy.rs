@@ -10,6 +10,8 @@ use remat_types::{Layout, SmallVec};
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::pack::squares::{SIDE as SQUARE, square};
 use crate::pool::Pool;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::prefetch;
 
 /// Elements from which a copy or a pointwise kernel uses more than one thread. Below it, the hand-over to a second
 /// thread (about half a microsecond, more if it sleeps) costs more than the second core gives.
@@ -165,8 +167,20 @@ pub(crate) fn chunks<U: Send>(
     }
 }
 
-/// Rows and columns of a tile: 32 cache lines on either side stay in the L1 cache while each is used whole.
-const TILE: usize = 32;
+/// Rows and columns of a block, of which each cache line of four-byte elements that it reads or writes is used whole.
+const BLOCK: usize = 16;
+
+/// Rows of a tile one block wide: they are read in runs of 4 KiB, a page. For four-byte elements: 64 KiB on either side.
+const TALL: usize = 1024;
+
+/// Columns of a tile one block high, written in runs of 1 KiB.
+const LONG: usize = 256;
+
+/// Steps of the copy's rows, in bytes, of which the multiples fall on few sets of a cache: tiles are long then, not tall.
+const FEW_SETS_BYTES: usize = 1024;
+
+/// Parts of a parallel copy of one matrix for each thread: few, since they are read in shorter runs.
+const BANDS: usize = 2;
 
 /// The two innermost merged axes of a walk that reads down columns: neighbours in memory are a row apart in the copy.
 struct Transpose {
@@ -185,62 +199,116 @@ impl Transpose {
         }
     }
 
-    /// Copies matrix by matrix, in bands of [`TILE`] rows, tile by tile.
+    /// Copies matrix by matrix; a large one in bands of rows, if there is more than one thread.
     fn copy<T: Copy + Send + Sync>(&self, pool: &Pool, data: &[T], walk: &Walk, y: &mut [T]) {
         let matrix = self.rows * self.columns;
         if matrix == 0 {
             return;
         }
-        let parallel = y.len() >= PARALLEL_MIN_ELEMS;
+        let parallel = y.len() >= PARALLEL_MIN_ELEMS && pool.threads() > 1;
         let many = y.len() / matrix >= 4;
+        let bands = if parallel && !many { BANDS * pool.threads() } else { 1 };
+        let band = self.rows.div_ceil(bands).next_multiple_of(BLOCK);
         chunks(pool, parallel && many, y, matrix, |i, y| {
             let mut base = 0;
             walk.runs(i * matrix, 1, |at, _, _| base = at);
-            chunks(pool, parallel && !many, y, TILE * self.columns, |band, y| {
-                self.copy_band(data, base + (band * TILE) as isize, y);
+            chunks(pool, parallel && !many, y, band * self.columns, |i, y| {
+                self.copy_band(data, base + (i * band) as isize, y);
             });
         });
     }
 
-    /// Copies rows of which the first begins at element `base`.
+    /// Copies rows of which the first begins at element `base`, in tiles.
+    ///
+    /// A tile is tall and narrow, so that it is read in long runs, each cache line of the copy written at once. Where the
+    /// rows of the copy would fall on few sets of a cache, that is what cannot be, and the runs are those of the copy.
     fn copy_band<T: Copy>(&self, data: &[T], base: isize, y: &mut [T]) {
         let rows = y.len() / self.columns;
-        for first in (0..self.columns).step_by(TILE) {
-            let columns = first..(first + TILE).min(self.columns);
-            let done = self.copy_squares(data, base, columns.clone(), y);
-            for column in columns {
-                let at = (base + column as isize * self.column_step) as usize;
-                let x = &data[at..at + rows];
-                let from = if column < done.end { done.start } else { 0 };
-                for (row, &v) in x.iter().enumerate().skip(from) {
-                    y[row * self.columns + column] = v;
-                }
+        let few_sets = (self.columns * size_of::<T>()).is_multiple_of(FEW_SETS_BYTES);
+        let (height, width) = if few_sets { (BLOCK, LONG) } else { (TALL, BLOCK) };
+        let pieces = |n: usize, len: usize| (0..n).step_by(len).map(move |i| i..(i + len).min(n));
+        if few_sets {
+            for columns in pieces(self.columns, width) {
+                pieces(rows, height).for_each(|rows| self.copy_tile(data, base, rows, columns.clone(), y));
+            }
+        } else {
+            for rows in pieces(rows, height) {
+                pieces(self.columns, width).for_each(|columns| self.copy_tile(data, base, rows.clone(), columns, y));
             }
         }
     }
 
-    /// Copies squares of four-byte elements through vectors: the rows below `start` of the columns below `end` are done.
-    fn copy_squares<T: Copy>(&self, data: &[T], base: isize, columns: Range<usize>, y: &mut [T]) -> Range<usize> {
+    /// Copies a tile: squares through vectors, what is left column by column.
+    fn copy_tile<T: Copy>(&self, data: &[T], base: isize, rows: Range<usize>, columns: Range<usize>, y: &mut [T]) {
+        let done = self.copy_squares(data, base, rows.clone(), columns.clone(), y);
+        for column in columns {
+            let from = if column < done.end { done.start } else { rows.start };
+            let at = base + column as isize * self.column_step;
+            let x = &data[(at + from as isize) as usize..(at + rows.end as isize) as usize];
+            for (row, &v) in (from..rows.end).zip(x) {
+                y[row * self.columns + column] = v;
+            }
+        }
+    }
+
+    /// Copies squares of four-byte elements of a tile through vectors, block by block: the rows below `start` of the columns
+    /// below `end` are done.
+    fn copy_squares<T: Copy>(
+        &self,
+        data: &[T],
+        base: isize,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        y: &mut [T],
+    ) -> Range<usize> {
         #[cfg(target_arch = "x86_64")]
         if size_of::<T>() == 4 && is_x86_feature_detected!("avx2") {
-            let rows = y.len() / self.columns / SQUARE * SQUARE;
-            let end = columns.start + columns.len() / SQUARE * SQUARE;
-            for column in (columns.start..end).step_by(SQUARE) {
-                for row in (0..rows).step_by(SQUARE) {
-                    let at = |i: usize| (base + (column + i) as isize * self.column_step) as usize + row;
-                    // the column that lies lowest and the one that lies highest, whichever they are
-                    let ends = [at(0), at(SQUARE - 1)].map(|at| data[at..at + SQUARE].as_ptr());
-                    let to = y[row * self.columns + column..(row + SQUARE - 1) * self.columns + column + SQUARE]
-                        .as_mut_ptr();
-                    // SAFETY: the first and the last of eight columns at equal steps lie in `data`, so all do; the rows of the
-                    // square lie in `y` from its first to its last element; the processor has AVX2.
-                    unsafe { square(ends[0].cast(), self.column_step, SQUARE, to.cast(), self.columns) };
+            let whole = |range: &Range<usize>| range.start..range.start + range.len() / SQUARE * SQUARE;
+            let (whole_rows, whole_columns) = (whole(&rows), whole(&columns));
+            let tall = rows.len() > BLOCK;
+            for column in whole_columns.clone().step_by(BLOCK) {
+                for row in whole_rows.clone().step_by(BLOCK) {
+                    if tall {
+                        self.ask_ahead(data, base, row, column, y);
+                    }
+                    for row in (row..(row + BLOCK).min(whole_rows.end)).step_by(SQUARE) {
+                        for column in (column..(column + BLOCK).min(whole_columns.end)).step_by(SQUARE) {
+                            self.copy_square(data, base, row, column, y);
+                        }
+                    }
                 }
             }
-            return rows..end;
+            return whole_rows.end..whole_columns.end;
         }
         let _ = (data, base, y);
-        0..columns.start
+        rows.start..columns.start
+    }
+
+    /// Asks for the lines of the block to the right of the one at `(row, column)`, in the next tile: each lies in a page of
+    /// its own, where no processor looks ahead.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn ask_ahead<T>(&self, data: &[T], base: isize, row: usize, column: usize, y: &[T]) {
+        let column = column + BLOCK;
+        let from = data.as_ptr().wrapping_offset(base + column as isize * self.column_step + row as isize);
+        let to = y.as_ptr().wrapping_add(row * self.columns + column);
+        for i in 0..BLOCK {
+            prefetch(from.wrapping_offset(i as isize * self.column_step));
+            prefetch(to.wrapping_add(i * self.columns));
+        }
+    }
+
+    /// Copies the square whose first element is `(row, column)`.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn copy_square<T: Copy>(&self, data: &[T], base: isize, row: usize, column: usize, y: &mut [T]) {
+        let at = |i: usize| (base + (column + i) as isize * self.column_step) as usize + row;
+        // the column that lies lowest and the one that lies highest, whichever they are
+        let ends = [at(0), at(SQUARE - 1)].map(|at| data[at..at + SQUARE].as_ptr());
+        let to = y[row * self.columns + column..(row + SQUARE - 1) * self.columns + column + SQUARE].as_mut_ptr();
+        // SAFETY: the first and the last of eight columns at equal steps lie in `data`, so all do; the rows of the square lie
+        // in `y` from its first to its last element; the caller has found AVX2 and elements of four bytes.
+        unsafe { square(ends[0].cast(), self.column_step, SQUARE, to.cast(), self.columns) };
     }
 }
 
@@ -294,6 +362,26 @@ mod tests {
             let layout = Layout::contiguous([n, c, r]).permute(&[0, 2, 1]).expect("permutation");
             check(&layout, &data, &Pool::new(2));
             check(&layout.slice(2, c - 1, c, -1).expect("inside"), &data, &Pool::new(2));
+        }
+    }
+
+    #[test]
+    fn tiles_of_a_transpose_cover_any_rows_and_columns() {
+        // tall tiles and long ones, each with rests of rows and of columns
+        for (r, c) in
+            [(1, 40), (7, 9), (8, 8), (15, 33), (1041, 17), (1063, 24), (2100, 9), (45, 256), (39, 768), (3, 512)]
+        {
+            let data: Vec<u32> = (0..((r + 3) * c) as u32).collect();
+            let layout = Layout::contiguous([c, r + 3]).permute(&[1, 0]).expect("permutation");
+            let layout = layout.slice(0, 2, r, 1).expect("inside");
+            for threads in [1, 2] {
+                check(&layout, &data, &Pool::new(threads));
+                check(&layout.slice(1, c - 1, c, -1).expect("inside"), &data, &Pool::new(threads));
+            }
+            let wide: Vec<u64> = data.iter().map(|&v| v.into()).collect();
+            let mut y = vec![0; r * c];
+            copy(&Pool::new(1), &wide, &layout, &mut y);
+            assert!(layout.indices().map(|i| wide[i]).eq(y), "{r} x {c} of eight bytes");
         }
     }
 

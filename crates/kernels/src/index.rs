@@ -4,11 +4,14 @@
 //! before anything is written: a bad one is told by position and value.
 //!
 //! A scatter-add is cut by destination, never by source: each part walks all indices in order and adds what falls on its
-//! rows. So every destination gets its terms in the order of the sources, on any number of threads.
+//! rows. So every destination gets its terms in the order of the sources, on any number of threads. Rows that have no term
+//! are set to zero last, and those that have one are written but once for it.
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
+use crate::float::widest;
 use crate::pool::Pool;
 use crate::reduce::{Arith, Num};
+use crate::simd::prefetch;
 
 /// Contiguous indices of any integer type.
 #[derive(Clone, Copy, Debug)]
@@ -148,27 +151,89 @@ pub fn take_grad<T: Num>(
     y: &mut [T],
 ) -> Result<(), BadIndex> {
     index.check(n)?;
-    y.fill(T::default());
     if y.is_empty() || index.is_empty() {
+        y.fill(T::default());
         return Ok(());
     }
-    // each part reads all indices of its batch, so parts are no smaller than an eighth of one
-    let parallel = y.len() >= PARALLEL_MIN_ELEMS;
-    let rows = n.div_ceil(8).max(rows_per_part(inner)).min(n);
+    // each part reads all indices of its batch, so there are few, and one for a single thread
+    let parallel = y.len() >= PARALLEL_MIN_ELEMS && pool.threads() > 1;
+    let parts = if parallel { 8 } else { 1 };
+    let most = if inner < LONG_ROW { n } else { n.min(MARKED_ROWS) };
+    let rows = n.div_ceil(parts).max(rows_per_part(inner)).min(most);
     for (o, y) in y.chunks_mut(n * inner).enumerate() {
         let dy = &dy[o * index.len() * inner..(o + 1) * index.len() * inner];
         chunks(pool, parallel, y, rows * inner, |part, y| {
-            for (m, dy) in dy.chunks_exact(inner).enumerate() {
-                let Some(row) = index.at(m).checked_sub(part * rows) else { continue };
-                if let Some(y) = y.get_mut(row * inner..(row + 1) * inner) {
-                    y.iter_mut().zip(dy).for_each(|(y, d)| *y = plus(*y, *d));
-                }
+            if inner < LONG_ROW {
+                y.fill(T::default());
+                add_short_rows(dy, inner, index, part * rows, y);
+            } else {
+                add_long_rows(dy, inner, index, part * rows, y);
             }
         });
     }
     Ok(())
 }
 
+/// Elements from which a row is worth asking for, and marking.
+const LONG_ROW: usize = 32;
+
+/// Rows of a part of a scatter-add: their marks take 16 KiB of the stack.
+const MARKED_ROWS: usize = 64 * MARK_WORDS;
+
+/// Words of the marks of a part's rows.
+const MARK_WORDS: usize = 2048;
+
+/// Rows that are asked for before they are added to.
+const ROWS_AHEAD: usize = 4;
+
+/// Adds the rows of `dy` to those that `index` names of `y`, which holds rows from `first` on.
+fn add_short_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usize, y: &mut [T]) {
+    for (m, dy) in dy.chunks_exact(inner).enumerate() {
+        let Some(row) = index.at(m).checked_sub(first) else { continue };
+        if let Some(y) = y.get_mut(row * inner..(row + 1) * inner) {
+            y.iter_mut().zip(dy).for_each(|(y, d)| *y = plus(*y, *d));
+        }
+    }
+}
+
+/// As [`add_short_rows`] to zeros, for at most [`MARKED_ROWS`] rows of `y`, whatever it holds: it marks the rows that have a
+/// term, so that the first term of a row is not added to zeros in memory, and asks for rows before their turn, since no
+/// processor foresees where they are.
+fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usize, y: &mut [T]) {
+    /// Elements in a cache line, at least.
+    const LINE: usize = 8;
+    let mut marks = [0u64; MARK_WORDS];
+    widest(
+        #[inline(always)]
+        || {
+            for (m, dy) in dy.chunks_exact(inner).enumerate() {
+                if m + ROWS_AHEAD < index.len()
+                    && let Some(row) = index.at(m + ROWS_AHEAD).checked_sub(first)
+                    && let Some(y) = y.get(row * inner..(row + 1) * inner)
+                {
+                    y.iter().step_by(LINE).for_each(|y| prefetch(y));
+                }
+                let Some(row) = index.at(m).checked_sub(first) else { continue };
+                let Some(y) = y.get_mut(row * inner..(row + 1) * inner) else { continue };
+                let (word, bit) = (&mut marks[row / 64], 1 << (row % 64));
+                if *word & bit == 0 {
+                    // 0 + -0 is 0
+                    y.iter_mut().zip(dy).for_each(|(y, d)| *y = plus(T::default(), *d));
+                    *word |= bit;
+                } else {
+                    y.iter_mut().zip(dy).for_each(|(y, d)| *y = plus(*y, *d));
+                }
+            }
+        },
+    );
+    for (row, y) in y.chunks_exact_mut(inner).enumerate() {
+        if marks[row / 64] >> (row % 64) & 1 == 0 {
+            y.fill(T::default());
+        }
+    }
+}
+
+#[inline(always)]
 fn plus<T: Num>(a: T, b: T) -> T {
     T::narrow(T::widen(a.lane().plus(b.lane())))
 }
@@ -294,6 +359,26 @@ mod tests {
         let total: f64 = one.iter().map(|v| f64::from(*v)).sum();
         let want: f64 = dy.iter().map(|v| f64::from(*v)).sum();
         assert!((total - want).abs() < 1e-4 * want);
+    }
+
+    #[test]
+    fn a_scatter_add_has_the_bits_of_a_plain_loop_in_the_order_of_the_indices() {
+        for (outer, n, inner, m) in [(1, 40, 31, 90), (2, 40, 32, 90), (3, 5, 33, 1), (1, MARKED_ROWS + 70, 32, 400)] {
+            let index: Vec<i64> = (0..m).map(|i| (i * i * 7919 % n) as i64).collect();
+            let term = |i: usize| [-0.0, 1.0, -1.0 / 3.0, 1e-3][i % 4] * (1 + i % 97) as f32;
+            let dy: Vec<f32> = (0..outer * m * inner).map(term).collect();
+            let mut want = vec![0.0f32; outer * n * inner];
+            for (r, dy) in dy.chunks(inner).enumerate() {
+                let to = (r / m * n + index[r % m] as usize) * inner;
+                want[to..to + inner].iter_mut().zip(dy).for_each(|(y, d)| *y += d);
+            }
+            for threads in [1, 2] {
+                let mut y = vec![f32::NAN; want.len()];
+                take_grad(&Pool::new(threads), &dy, n, inner, Indices::I64(&index), &mut y).expect("in range");
+                let same = y.iter().zip(&want).all(|(y, want)| y.to_bits() == want.to_bits());
+                assert!(same, "{outer} x {n} x {inner} of {m} on {threads} threads");
+            }
+        }
     }
 
     #[test]

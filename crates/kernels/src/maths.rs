@@ -55,16 +55,15 @@ fn exp64(x: f64) -> f64 {
     p * f64::from_bits((shifted.to_bits() << 52).wrapping_add(1023 << 52))
 }
 
-/// Natural logarithm: -inf at 0, NaN below.
+/// Natural logarithm of a positive normal number, within 2^-30 of it.
 #[inline(always)]
-pub fn ln(x: f32) -> f32 {
+pub(crate) fn ln64(x: f64) -> f64 {
     /// The upper bits of `sqrt(1/2)`: mantissas are taken from there to its double.
     const LEAST: u64 = 0x3fe6_a09e_0000_0000;
     const ONE: u64 = 0x3ff0_0000_0000_0000;
     /// 2^52, whose low bits are an integer.
     const INTEGER: f64 = 4_503_599_627_370_496.0;
-    // subnormal numbers are normal in f64
-    let bits = f64::from(x).to_bits().wrapping_add(ONE - LEAST);
+    let bits = x.to_bits().wrapping_add(ONE - LEAST);
     let m = f64::from_bits((bits & ((1 << 52) - 1)) + LEAST);
     let e = f64::from_bits(INTEGER.to_bits() | bits >> 52) - (INTEGER + 1023.0);
     let s = (m - 1.0) / (m + 1.0);
@@ -79,7 +78,14 @@ pub fn ln(x: f32) -> f32 {
             0.196_120_833_359_677_57,
         ],
     );
-    let y = e.mul_add(LN_2, s * p) as f32;
+    e.mul_add(LN_2, s * p)
+}
+
+/// Natural logarithm: -inf at 0, NaN below.
+#[inline(always)]
+pub fn ln(x: f32) -> f32 {
+    // subnormal numbers are normal in f64
+    let y = ln64(f64::from(x)) as f32;
     let y = if x > 0.0 { y } else { f32::NAN };
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     if x == f32::INFINITY { x } else { y }
@@ -219,18 +225,11 @@ pub fn erfc(x: f32) -> f32 {
 /// Beyond it the nearest multiple of `pi/2` needs more digits than the three parts of it have.
 const TURNS: f32 = 1.0e6;
 
-/// `sin(x + quarter pi/2)` for `|x| < TURNS`.
+/// `(sin r, cos r)` for `|r| <= pi/4`.
 #[inline(always)]
-fn sine(x: f32, quarter: u64) -> f32 {
-    /// `pi/2` in parts of 30 bits and what is left, so that their multiples are exact.
-    const PARTS: [f64; 3] = [1.570_796_325_802_803, 9.920_935_791_635_221e-10, 5.170_182_981_794_105e-19];
-    let x = f64::from(x);
-    let shifted = x * FRAC_2_PI + ROUND;
-    let n = shifted - ROUND;
-    let r = ((x - n * PARTS[0]) - n * PARTS[1]) - n * PARTS[2];
-    let q = shifted.to_bits().wrapping_add(quarter);
+fn sin_cos_near(r: f64) -> (f64, f64) {
     let z = r * r;
-    let odd = r * polynomial(
+    let sin = r * polynomial(
         z,
         [
             0.999_999_999_999_995_4,
@@ -241,7 +240,7 @@ fn sine(x: f32, quarter: u64) -> f32 {
             -2.475_524_924_241_350_3e-8,
         ],
     );
-    let even = polynomial(
+    let cos = polynomial(
         z,
         [
             0.999_999_999_999_934_3,
@@ -252,8 +251,36 @@ fn sine(x: f32, quarter: u64) -> f32 {
             -2.716_789_932_098_653e-7,
         ],
     );
-    let y = if q & 1 == 0 { odd } else { even };
-    f64::from_bits(y.to_bits() ^ (q & 2) << 62) as f32
+    (sin, cos)
+}
+
+/// `sin(r + q pi/2)` from `(sin r, cos r)`.
+#[inline(always)]
+fn quarter_turned((sin, cos): (f64, f64), q: u64) -> f64 {
+    let y = if q & 1 == 0 { sin } else { cos };
+    f64::from_bits(y.to_bits() ^ (q & 2) << 62)
+}
+
+/// `(sin, cos)` of `turns / 2^32` turns: the nearest quarter is found exactly, in integers.
+#[inline(always)]
+pub(crate) fn sin_cos_turns(turns: u32) -> (f64, f64) {
+    /// `pi/2` over the units of a quarter turn.
+    const UNIT: f64 = std::f64::consts::FRAC_PI_2 / (1u32 << 30) as f64;
+    let q = turns.wrapping_add(1 << 29) >> 30;
+    let near = sin_cos_near(f64::from(turns.wrapping_sub(q << 30) as i32) * UNIT);
+    (quarter_turned(near, q.into()), quarter_turned(near, u64::from(q) + 1))
+}
+
+/// `sin(x + quarter pi/2)` for `|x| < TURNS`.
+#[inline(always)]
+fn sine(x: f32, quarter: u64) -> f32 {
+    /// `pi/2` in parts of 30 bits and what is left, so that their multiples are exact.
+    const PARTS: [f64; 3] = [1.570_796_325_802_803, 9.920_935_791_635_221e-10, 5.170_182_981_794_105e-19];
+    let x = f64::from(x);
+    let shifted = x * FRAC_2_PI + ROUND;
+    let n = shifted - ROUND;
+    let r = ((x - n * PARTS[0]) - n * PARTS[1]) - n * PARTS[2];
+    quarter_turned(sin_cos_near(r), shifted.to_bits().wrapping_add(quarter)) as f32
 }
 
 /// NaN and infinities are far too.
