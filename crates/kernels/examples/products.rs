@@ -38,8 +38,6 @@ const SHAPES: [[usize; 3]; 12] = [
 const TWO_THREADS_MIN: usize = 256;
 /// Seconds of a round of one side at least: less than a system's time slice, so that other programs disturb few rounds.
 const ROUND: f64 = 5e-4;
-/// How far results may be apart, per root of the number of terms: the crate adds up some products of f16 in f16.
-const TOLERANCE: f64 = 1e-2;
 /// Steps of a round of the peak loop at least: about half as long.
 const PEAK_STEPS_MIN: usize = 1 << 17;
 
@@ -48,16 +46,20 @@ trait Peer: Element + GemmElement + GemmOutput<Self> {
     const NAME: &'static str;
     /// Multiply-adds per f32 multiply-add that this type is held to; f16 is computed in f32.
     const OF_PEAK: f64;
+    /// How far results may be apart for each term of a sum: a quarter of the type's epsilon. Terms are below 1/4 and of both
+    /// signs, so the sums' roundings come to a sixteenth as much; the crate adds up some products of f16 in f16.
+    const TOLERANCE: f64;
     const ZERO: Self;
     const ONE: Self;
     fn rounded(x: f32) -> Self;
 }
 
 macro_rules! peers {
-    ($($t:ty, $name:literal, $of_peak:literal, $zero:expr, $one:expr, $rounded:expr;)*) => { $(
+    ($($t:ty, $name:literal, $of_peak:literal, $epsilon:expr, $zero:expr, $one:expr, $rounded:expr;)*) => { $(
         impl Peer for $t {
             const NAME: &'static str = $name;
             const OF_PEAK: f64 = $of_peak;
+            const TOLERANCE: f64 = $epsilon / 4.0;
             const ZERO: Self = $zero;
             const ONE: Self = $one;
             fn rounded(x: f32) -> Self { $rounded(x) }
@@ -65,9 +67,9 @@ macro_rules! peers {
     )* };
 }
 peers! {
-    f32, "f32", 1.0, 0.0, 1.0, f32::from;
-    f64, "f64", 0.5, 0.0, 1.0, f64::from;
-    f16, "f16", 1.0, f16::ZERO, f16::ONE, f16::from_f32;
+    f32, "f32", 1.0, f32::EPSILON as f64, 0.0, 1.0, f32::from;
+    f64, "f64", 0.5, f64::EPSILON, 0.0, 1.0, f64::from;
+    f16, "f16", 1.0, f16::EPSILON.to_f64_const(), f16::ZERO, f16::ONE, f16::from_f32;
 }
 
 /// `c = a b` by the crate, on row-major matrices.
@@ -129,7 +131,7 @@ fn run<T: Peer>(seconds: f64, shape: [usize; 3], threads: usize) {
     let mut ours_often = || (0..times).for_each(|_| ours());
     let mut theirs_often = || (0..their_times).for_each(|_| theirs());
     let rounds = turns(seconds, [&mut before, &mut ours_often, &mut theirs_often, &mut after]);
-    let near = |(c, d): (&T, &T)| (c.to_f64() - d.to_f64()).abs() <= TOLERANCE * (k as f64).sqrt();
+    let near = |(c, d): (&T, &T)| (c.to_f64() - d.to_f64()).abs() <= T::TOLERANCE * k as f64;
     assert!(c.iter().zip(&d).all(near), "both sides compute the same product");
     let ours = |round: &[f64; 4]| round[1] / times as f64;
     let theirs = |round: &[f64; 4]| round[2] / their_times as f64;

@@ -11,7 +11,7 @@ use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::float::widest;
 use crate::pool::Pool;
 use crate::reduce::{Arith, Num};
-use crate::simd::prefetch;
+use crate::simd::prefetch_run;
 
 /// Contiguous indices of any integer type.
 #[derive(Clone, Copy, Debug)]
@@ -200,8 +200,6 @@ fn add_short_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usi
 /// term, so that the first term of a row is not added to zeros in memory, and asks for rows before their turn, since no
 /// processor foresees where they are.
 fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usize, y: &mut [T]) {
-    /// Elements in a cache line, at least.
-    const LINE: usize = 8;
     let mut marks = [0u64; MARK_WORDS];
     widest(
         #[inline(always)]
@@ -211,7 +209,7 @@ fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usiz
                     && let Some(row) = index.at(m + ROWS_AHEAD).checked_sub(first)
                     && let Some(y) = y.get(row * inner..(row + 1) * inner)
                 {
-                    y.iter().step_by(LINE).for_each(|y| prefetch(y));
+                    prefetch_run(y.as_ptr(), y.len());
                 }
                 let Some(row) = index.at(m).checked_sub(first) else { continue };
                 let Some(y) = y.get_mut(row * inner..(row + 1) * inner) else { continue };

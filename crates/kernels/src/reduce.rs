@@ -20,7 +20,7 @@ use remat_types::SmallVec;
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::float::wide;
 use crate::pool::Pool;
-use crate::simd::prefetch;
+use crate::simd::prefetch_run;
 
 /// Elements of one block of a run.
 pub const BLOCK: usize = 256;
@@ -287,7 +287,6 @@ fn finish<T, U: Copy, R: Reducer<T, U>>(r: R, y: &mut [U], totals: &[R::Total], 
 
 /// Rows from the one that is folded to the one that is asked for.
 const ROWS_AHEAD: usize = 8;
-const LINE_BYTES: usize = 64;
 
 /// Adds `rows` of as many columns as `totals` has to it, block by block; `at(row)` is where a row starts. As many rows as
 /// `p` has parameters for are folded together; they lie one after the other.
@@ -312,9 +311,7 @@ fn fold_rows<T: Copy, U, R: Reducer<T, U>>(
         for i in 0..count {
             // A row of a few columns may lie in a page of its own, where no processor looks ahead.
             let next = at(row + (i + ROWS_AHEAD) * step);
-            for line in (0..step * width).step_by(LINE_BYTES / size_of::<T>()) {
-                prefetch(x.as_ptr().wrapping_add(next + line));
-            }
+            prefetch_run(x.as_ptr().wrapping_add(next), step * width);
             let at = at(row + i * step);
             for ((lane, &x), &p) in lanes.iter_mut().zip(&x[at..at + step * width]).zip(p) {
                 *lane = r.step(*lane, x, p);

@@ -40,8 +40,9 @@ impl Isa {
             }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        return Isa::Neon;
-        #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            return Isa::Neon;
+        }
         Isa::Portable
     }
 
@@ -86,6 +87,15 @@ pub(crate) trait MulAdd: Copy {
 #[inline(always)]
 pub(crate) fn prefetch<T>(p: *const T) {
     ask::<3, T>(p);
+}
+
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// Asks for the cache lines of `len` elements at `p`, which may be any address.
+#[inline(always)]
+pub(crate) fn prefetch_run<T>(p: *const T, len: usize) {
+    (0..len).step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch(p.wrapping_add(at)));
 }
 
 /// Asks for the cache line of `p`, which may be any address, in the cache behind the first one.

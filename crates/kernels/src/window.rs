@@ -276,15 +276,7 @@ pub fn max_pool<T: Maximum>(pool: &Pool, h: Axis, w: Axis, x: &[T], y: &mut [T])
             let x = &x[p * size..(p + 1) * size];
             if is_halving(h) && is_halving(w) {
                 // the usual window, without a loop inside
-                for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
-                    let (a, b) = (&x[2 * i * w.size..][..2 * w.out], &x[(2 * i + 1) * w.size..][..2 * w.out]);
-                    match w.out {
-                        0..8 => halving::<T, 1>(a, b, y),
-                        8..LANES => halving::<T, 8>(a, b, y),
-                        _ => halving::<T, LANES>(a, b, y),
-                    }
-                }
-                return;
+                return halves(w, x, y, halving::<T>);
             }
             Maxima::each::<false>(x, [h, w], |maxima, windows| {
                 y[windows.clone()].copy_from_slice(&maxima.values[..windows.len()]);
@@ -308,9 +300,26 @@ fn pair_maxima<T: Maximum, const L: usize>(x: &[T]) -> [T; L] {
     y
 }
 
+/// Calls `f` for each two rows of `x`, as far as windows of two by two go, and their row of `y`.
+#[inline(always)]
+fn halves<T>(w: Axis, x: &[T], y: &mut [T], f: impl Fn(&[T], &[T], &mut [T])) {
+    for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
+        f(&x[2 * i * w.size..][..2 * w.out], &x[(2 * i + 1) * w.size..][..2 * w.out], y);
+    }
+}
+
 /// [`max_pool`] of the rows `a` and `b`, cut into windows of two by two.
 #[inline(always)]
-fn halving<T: Maximum, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
+fn halving<T: Maximum>(a: &[T], b: &[T], y: &mut [T]) {
+    match y.len() {
+        0..8 => halving_by::<T, 1>(a, b, y),
+        8..LANES => halving_by::<T, 8>(a, b, y),
+        _ => halving_by::<T, LANES>(a, b, y),
+    }
+}
+
+#[inline(always)]
+fn halving_by<T: Maximum, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
     pieces::<L, T>(
         y,
         #[inline(always)]

@@ -2,12 +2,10 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use crate::simd::{Isa, LoadAs, MulAdd, ROUND, Wide, prefetch, prefetch_ahead};
+use crate::simd::{Isa, LINE_BYTES, LoadAs, MulAdd, ROUND, Wide, prefetch, prefetch_ahead};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
 /// Elements of the largest tile of any table: 14 x 32 floats (AVX-512).
 pub(crate) const MAX_TILE: usize = MAX_MR * 32;
 

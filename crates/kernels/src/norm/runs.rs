@@ -5,14 +5,12 @@ use std::ops::Range;
 use super::BatchDims;
 use crate::float::{Disjoint, FloatElement};
 use crate::gemm::pack::move_short;
-use crate::simd::prefetch;
+use crate::simd::prefetch_run;
 
 /// Elements of a run of short rows.
 const RUN_ELEMS: usize = 1024;
 /// Elements of a row from which on it is a run by itself.
 const LONG_ROW: usize = RUN_ELEMS / 2;
-
-const LINE_BYTES: usize = 64;
 
 /// Room for a run.
 pub(super) type Buffer<T> = [T; RUN_ELEMS];
@@ -44,7 +42,7 @@ impl Runs {
     fn ask<T>(self, x: &[T], image: usize) {
         if image < self.d.n {
             let row = self.d.row(image, self.channel);
-            row.step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch(x.as_ptr().wrapping_add(at)));
+            prefetch_run(x.as_ptr().wrapping_add(row.start), row.len());
         }
     }
 

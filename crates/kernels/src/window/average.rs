@@ -11,7 +11,7 @@
 
 use remat_types::Element;
 
-use super::{Axis, AxisKind, is_halving, pieces, planes, planes_per_part};
+use super::{Axis, AxisKind, halves, is_halving, pieces, planes, planes_per_part};
 use crate::float::{FloatElement, LANES, Real};
 use crate::pool::Pool;
 
@@ -163,7 +163,16 @@ fn slide<T: FloatElement>([h, w]: [Axis; 2], s: Slide, count_pad: bool, x: &[T],
 
 /// The averages of the rows `a` and `b`, cut into windows of two by two.
 #[inline(always)]
-fn halving<T: FloatElement, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
+fn halving<T: FloatElement>(a: &[T], b: &[T], y: &mut [T]) {
+    match y.len() {
+        0..8 => halving_by::<T, 1>(a, b, y),
+        8..LANES => halving_by::<T, 8>(a, b, y),
+        _ => halving_by::<T, LANES>(a, b, y),
+    }
+}
+
+#[inline(always)]
+fn halving_by<T: FloatElement, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
     let quarter = T::Real::from_f64(0.25);
     pieces::<L, T>(
         y,
@@ -228,15 +237,7 @@ pub fn avg_pool<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool,
             let x = &x[p * size..(p + 1) * size];
             if is_halving(h) && is_halving(w) {
                 // the usual window, without a loop inside
-                for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
-                    let (a, b) = (&x[2 * i * w.size..][..2 * w.out], &x[(2 * i + 1) * w.size..][..2 * w.out]);
-                    match w.out {
-                        0..8 => halving::<T, 1>(a, b, y),
-                        8..LANES => halving::<T, 8>(a, b, y),
-                        _ => halving::<T, LANES>(a, b, y),
-                    }
-                }
-                return;
+                return halves(w, x, y, halving::<T>);
             }
             if let Some(s) = slides {
                 slide([h, w], s, count_pad, x, y);

@@ -7,7 +7,7 @@ use super::NarrowKernels;
 use crate::gemm::pack::transpose_into;
 use crate::gemm::{GemmElement, View};
 use crate::pool::part_range;
-use crate::simd::prefetch;
+use crate::simd::{LINE_BYTES, prefetch};
 
 /// Packs `rows` x `kc` elements of A as row panels `[depth][mr_i]`, as [`crate::gemm::pack::pack_a`].
 ///
@@ -108,9 +108,6 @@ struct Across<T> {
 const MAX_WIDTH: usize = 32;
 /// Elements along `k` that are converted at a time; with [`MAX_WIDTH`] rows 8 KiB, in the first cache.
 const ALONG: usize = 64;
-
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
 
 impl<T: GemmElement> Across<T> {
     /// Packs `kc` steps of `valid` elements at the beginning of `out`, with zeros up to `width`. What comes after may be
