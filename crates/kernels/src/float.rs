@@ -201,6 +201,35 @@ pub(crate) fn sum2<T: FloatElement>(x: &[T], y: &[T], f: impl Fn(T, T) -> T::Rea
     total
 }
 
+/// The sum of `f(x[i])`, each of which goes to `y[i]`, too.
+#[inline(always)]
+pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T::Real) -> f64 {
+    let mut total = 0.0;
+    for (x, y) in x.chunks(BLOCK_ELEMS).zip(y.chunks_mut(BLOCK_ELEMS)) {
+        let mut lanes = [T::Real::ZERO; LANES];
+        let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
+        for (x, y) in x.iter().zip(y) {
+            let mut v = [T::Real::ZERO; LANES];
+            for lane in 0..LANES {
+                v[lane] = f(x[lane]);
+            }
+            for lane in 0..LANES {
+                lanes[lane] += v[lane];
+            }
+            for lane in 0..LANES {
+                y[lane] = T::down(v[lane]);
+            }
+        }
+        for (lane, (x, y)) in x_rest.iter().zip(y_rest).enumerate() {
+            let v = f(*x);
+            lanes[lane] += v;
+            *y = T::down(v);
+        }
+        total += fold(&lanes);
+    }
+    total
+}
+
 /// The sum of `f(x[i])`.
 #[inline(always)]
 pub(crate) fn sum<T: FloatElement>(x: &[T], f: impl Fn(T) -> T::Real) -> f64 {
@@ -334,6 +363,9 @@ mod tests {
             let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
             let want = (n * n.saturating_sub(1) / 2) as f64;
             assert_eq!(sum(&x, |v| v), want);
+            let mut y = vec![0.0; n];
+            assert_eq!(sum_into(&x, &mut y, |v| 2.0 * v), 2.0 * want);
+            assert!(x.iter().zip(&y).all(|(x, y)| 2.0 * x == *y));
             assert_eq!(sum2(&x, &x, |v, w| v + w), 2.0 * want);
             assert_eq!(moments3(&x, &x, &x, |u, v, w| u + v + w, |_, _, _| 2.0), [3.0 * want, 6.0 * want]);
             assert_eq!(largest(&x), if n == 0 { f32::NEG_INFINITY } else { (n - 1) as f32 });

@@ -4,7 +4,7 @@
 //! `inner = 1`; a column's sums run over `c` in order (rows in fixed lanes), so bits do not depend on threads.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, largest, sum2, widest};
+use crate::float::{Disjoint, FloatElement, Real, largest, sum_into, sum2, widest};
 use crate::pool::Pool;
 use remat_types::Element;
 
@@ -100,6 +100,18 @@ fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE],
     (max, sum)
 }
 
+/// True if storing what was computed loses nothing, so that it may be read again instead of computed twice.
+const fn is_exact<T: FloatElement>() -> bool {
+    size_of::<T>() == size_of::<T::Real>()
+}
+
+/// `y = exp(x - maximum)` of a row, and their sum.
+#[inline(always)]
+fn exponentials<T: FloatElement>(x: &[T], y: &mut [T]) -> T::Real {
+    let max = largest(x);
+    T::Real::from_f64(sum_into(x, y, |v| (v.up() - max).exp()))
+}
+
 /// `y = exp(x) / sum exp(x)`, or its logarithm, along `c`.
 ///
 /// # Panics
@@ -112,6 +124,14 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
         d,
         #[inline(always)]
         |t| {
+            if t.step == 1 && !log && is_exact::<T>() {
+                let row = &x[t.start..t.start + d.c];
+                // SAFETY: tiles do not overlap; this row is the tile.
+                let y = unsafe { y.part(t.start, d.c) };
+                let inverse = T::Real::ONE / exponentials(row, y);
+                y.iter_mut().for_each(|y| *y = T::down(y.up() * inverse));
+                return;
+            }
             let (max, sum) = max_and_sum(x, d.c, t);
             let mut last = [T::Real::ZERO; TILE];
             for (l, s) in last.iter_mut().zip(&sum).take(t.width) {
@@ -252,6 +272,20 @@ pub fn cross_entropy_grad<T: FloatElement>(
         d,
         #[inline(always)]
         |t| {
+            if t.step == 1 && is_exact::<T>() {
+                // SAFETY: tiles do not overlap; this row is the tile.
+                let dx = unsafe { dx.part(t.start, d.c) };
+                let Some(label) = label(t.column) else {
+                    dx.fill(T::default());
+                    return;
+                };
+                let inverse = T::Real::ONE / exponentials(&logits[t.start..t.start + d.c], dx);
+                let w = weight(t.column);
+                let of_label = dx[label].up();
+                dx.iter_mut().for_each(|dx| *dx = T::down(w * (dx.up() * inverse - miss)));
+                dx[label] = T::down(w * (of_label * inverse - (hit + miss)));
+                return;
+            }
             let (max, sum) = max_and_sum(logits, d.c, t);
             let [mut inverse, mut w] = [[T::Real::ZERO; TILE]; 2];
             let mut labels = [None; TILE];
