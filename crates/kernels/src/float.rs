@@ -294,7 +294,10 @@ pub(crate) fn largest<T: FloatElement>(x: &[T]) -> T::Real {
 }
 
 /// The sum of the lanes, pairwise, in f64.
-#[inline(always)]
+///
+/// A call of its own: seen together with the loop that adds to the lanes, the compiler makes pairs of them, as they are
+/// summed here, in place of whole vectors.
+#[inline(never)]
 fn fold<R: Real>(lanes: &[R; LANES]) -> f64 {
     let mut wide = [0.0f64; LANES];
     for (w, l) in wide.iter_mut().zip(lanes) {

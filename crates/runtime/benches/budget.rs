@@ -31,11 +31,12 @@ fn compare(width: usize) -> Result<()> {
     let (mut free, mut bound) = (Net::new(options, width)?, Net::new(with, width)?);
     let mut us: [Vec<f64>; 2] = Default::default();
     // The first steps warm up.
-    (free.steps()?, bound.steps()?);
+    free.steps()?;
+    bound.steps()?;
     let start = Instant::now();
     while start.elapsed() < TIME {
         // Whoever runs second finds warmer caches: they take turns at that, too.
-        if us[0].len() % 2 == 0 {
+        if us[0].len().is_multiple_of(2) {
             us[0].push(free.steps()?);
             us[1].push(bound.steps()?);
         } else {
