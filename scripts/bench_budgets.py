@@ -125,9 +125,9 @@ def table(args, work, rows, peers):
             plan, ms = report["plan"], statistics.median(r["latency_ms"]["p50"] for _, r in some)
             shares = [f"{ns / plan['base_ns']:.3f}" for ns in (plan["planned_ns"], plan["bound_ns"], report["ops_ns"])] \
                 if plan and plan["base_ns"] else ["", "", ""]
-            least = fastest(some) / fastest(rows[(way, "unlimited")])
+            ratio, least = statistics.median(r for r, _ in some), fastest(some) / fastest(rows[(way, "unlimited")])
             equal = all(r["losses"] == losses for _, r in some)
-            lines.append(f"| {way} | {budget.replace('%', ' %')} | {ms:.0f} | {statistics.median(r for r, _ in some):.3f} | {least:.3f} "
+            lines.append(f"| {way} | {budget.replace('%', ' %')} | {ms:.0f} | {ratio:.3f} | {least:.3f} "
                          f"| {' | '.join(shares)} | {report['peak_bytes'] / MIB:.0f} "
                          f"| {(report['resident_bytes'] or 0) / MIB:.0f} | {'equal' if equal else 'DIFFERENT'} |")
     for checkpointed, some in peers.items():

@@ -2,15 +2,13 @@
 //!
 //! A batch-normalised tensor is `[n, c, s]` with `s` the product of the spatial extents. Channels are independent, so
 //! they are what threads share out; a channel's statistics are summed image by image in order, along a run of rows (module
-//! `runs`) in lanes of the compute type and across runs in f64, whatever the number of threads. Some channels are walked
-//! side by side, image by image, since their rows are neighbours in memory; as many as stay in the L2 cache, so that the
-//! second and third pass over them do not go to memory.
+//! `runs`) in lanes of the compute type and across runs in f64, whatever the number of threads. A channel of usual size
+//! stays in the L2 cache, so the second and third pass over it do not go to memory.
 //!
 //! Statistics take two passes (mean, then squared deviations, corrected by the sum of deviations), so an input of large
 //! mean loses nothing.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::cache::l2_bytes;
 use crate::float::{Disjoint, FloatElement, Real, moments3, sum, wide};
 use crate::pool::Pool;
 use remat_types::Element;
@@ -47,42 +45,33 @@ impl BatchDims {
 /// Elements of the whole tensor that are worth a second thread.
 const GRAIN_ELEMS: usize = 4096;
 
-/// Channels that one part takes, a multiple of those that are walked side by side: as few as give each part enough to do.
-fn channels_per_part(d: BatchDims, side_by_side: usize) -> usize {
-    let enough = (GRAIN_ELEMS / d.count().max(1)).clamp(1, d.c.max(1));
-    enough.next_multiple_of(side_by_side)
+/// Channels that one part takes: as few as give each part enough to do. By sizes only.
+fn channels_per_part(d: BatchDims) -> usize {
+    let least = if d.s == 1 { COLUMNS } else { 1 };
+    (GRAIN_ELEMS / d.count().max(1)).clamp(least, d.c.max(1).max(least))
 }
 
-/// Most channels that are walked side by side; all of them where a channel has one element per image.
+/// Channels whose columns are walked side by side where a channel has one element per image.
 const COLUMNS: usize = 16;
 
-/// Channels that are walked side by side, each with so many bytes; which those are changes no bit.
-fn side_by_side(d: BatchDims, channel_bytes: usize) -> usize {
-    if d.s == 1 { COLUMNS } else { (l2_bytes() / 2 / channel_bytes.max(1)).clamp(1, COLUMNS) }
-}
-
-/// Means and biased variances of `len` channels from `first` on.
+/// Mean and biased variance of channel `channel`.
 #[inline(always)]
-fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, first: usize, len: usize) -> [(f64, f64); COLUMNS] {
-    let (count, runs, mut room) = (d.count() as f64, Runs::new(d), buffer());
-    let mut total = [0.0; COLUMNS];
+fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize) -> (f64, f64) {
+    let (count, runs) = (d.count() as f64, Runs::new(d, channel));
+    let (mut total, mut room) = (0.0, buffer());
     for images in runs.images() {
-        for (k, total) in total.iter_mut().enumerate().take(len) {
-            *total += sum(runs.of(x, first + k, images.clone(), &mut room), T::up);
-        }
+        total += sum(runs.of(x, images, &mut room), T::up);
     }
-    let mean = total.map(|total| total / count);
-    let about = mean.map(T::Real::from_f64);
-    let mut moments = [[0.0; 2]; COLUMNS];
+    let mean = total / count;
+    let about = T::Real::from_f64(mean);
+    let (mut first, mut second) = (0.0, 0.0);
     for images in runs.images() {
-        for (k, (moments, about)) in moments.iter_mut().zip(about).enumerate().take(len) {
-            let row = runs.of(x, first + k, images.clone(), &mut room);
-            let [a, b] = moments3(row, row, row, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
-            moments[0] += a;
-            moments[1] += b;
-        }
+        let row = runs.of(x, images, &mut room);
+        let [a, b] = moments3(row, row, row, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
+        first += a;
+        second += b;
     }
-    std::array::from_fn(|k| (mean[k], (moments[k][1] - moments[k][0] * moments[k][0] / count) / count))
+    (mean, (second - first * first / count) / count)
 }
 
 /// As [`channel_statistics`] for the channels of a part of a `[n, c]` tensor, walked row by row.
@@ -107,14 +96,13 @@ fn column_statistics<T: FloatElement>(x: &[T], d: BatchDims, first: usize, len: 
     std::array::from_fn(|k| (mean[k], second[k] / d.n as f64))
 }
 
-/// Calls `f` with ranges of at most [`COLUMNS`] channels, in parallel; an element takes so many bytes of the cache.
-fn over_channels(pool: &Pool, d: BatchDims, elem_bytes: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {
-    let most = side_by_side(d, d.count().saturating_mul(elem_bytes));
-    let size = channels_per_part(d, most);
+/// Calls `f` with ranges of channels, in parallel; a range has at most [`COLUMNS`] channels where `s = 1`.
+fn over_channels(pool: &Pool, d: BatchDims, f: impl Fn(std::ops::Range<usize>) + Sync) {
+    let size = channels_per_part(d);
     pool.run(d.c.div_ceil(size), &|part| {
         let (mut start, end) = (part * size, ((part + 1) * size).min(d.c));
         while start < end {
-            let stop = (start + most).min(end);
+            let stop = if d.s == 1 { (start + COLUMNS).min(end) } else { start + 1 };
             wide(
                 #[inline(always)]
                 || f(start..stop),
@@ -146,16 +134,19 @@ pub fn batch_norm<T: FloatElement>(
     over_channels(
         pool,
         d,
-        size_of::<T>(),
         #[inline(always)]
         |channels| {
             let (first, len) = (channels.start, channels.len());
             // SAFETY: ranges of channels do not overlap.
             let (mean, var) = unsafe { (mean.part(first, len), var.part(first, len)) };
-            let found =
-                if d.s == 1 { column_statistics(x, d, first, len) } else { channel_statistics(x, d, first, len) };
-            for k in 0..len {
-                (mean[k], var[k]) = (T::Real::from_f64(found[k].0), T::Real::from_f64(found[k].1));
+            if d.s == 1 {
+                let found = column_statistics(x, d, first, len);
+                for k in 0..len {
+                    (mean[k], var[k]) = (T::Real::from_f64(found[k].0), T::Real::from_f64(found[k].1));
+                }
+            } else {
+                let found = channel_statistics(x, d, first);
+                (mean[0], var[0]) = (T::Real::from_f64(found.0), T::Real::from_f64(found.1));
             }
             // SAFETY: `affine` writes these channels only.
             unsafe { affine(d, eps, x, scale, bias, &y, mean, var, first) };
@@ -183,7 +174,6 @@ pub fn batch_norm_infer<T: FloatElement>(
     over_channels(
         pool,
         d,
-        size_of::<T>(),
         #[inline(always)]
         |channels| {
             // SAFETY: ranges of channels do not overlap, and `affine` writes these channels only.
@@ -211,11 +201,11 @@ unsafe fn affine<T: FloatElement>(
     first: usize,
 ) {
     let len = mean.len();
-    let mut factor = [T::Real::ZERO; COLUMNS];
-    for k in 0..len {
-        factor[k] = slope::<T>(scale[first + k], var[k], eps);
-    }
     if d.s == 1 {
+        let mut factor = [T::Real::ZERO; COLUMNS];
+        for k in 0..len {
+            factor[k] = slope::<T>(scale[first + k], var[k], eps);
+        }
         for i in 0..d.n {
             let at = i * d.c + first;
             // SAFETY: these elements belong to the channels that the caller owns.
@@ -226,14 +216,14 @@ unsafe fn affine<T: FloatElement>(
         }
         return;
     }
-    let (runs, mut from, mut to) = (Runs::new(d), buffer(), buffer());
-    for images in runs.images() {
-        for (k, (&m, factor)) in mean.iter().zip(factor).enumerate() {
-            let shift = bias[first + k].up();
-            let x = runs.of(x, first + k, images.clone(), &mut from);
+    for (k, &m) in mean.iter().enumerate() {
+        let (factor, shift) = (slope::<T>(scale[first + k], var[k], eps), bias[first + k].up());
+        let (runs, mut from, mut to) = (Runs::new(d, first + k), buffer(), buffer());
+        for images in runs.images() {
+            let x = runs.of(x, images.clone(), &mut from);
             let each = |y: &mut [T]| y.iter_mut().zip(x).for_each(|(y, x)| *y = T::down((x.up() - m) * factor + shift));
             // SAFETY: as above.
-            unsafe { runs.write(y, first + k, images.clone(), &mut to, each) };
+            unsafe { runs.write(y, images, &mut to, each) };
         }
     }
 }
@@ -269,15 +259,13 @@ pub fn batch_norm_grad<T: FloatElement>(
     over_channels(
         pool,
         d,
-        2 * size_of::<T>(),
         #[inline(always)]
         |channels| {
             let (first, len) = (channels.start, channels.len());
             // SAFETY: ranges of channels do not overlap.
             let (dscale, dbias) = unsafe { (dscale.part(first, len), dbias.part(first, len)) };
-            let (runs, mut total) = (Runs::new(d), [[0.0f64; 2]; COLUMNS]);
-            let (mut x_room, mut dy_room, mut dx_room) = (buffer(), buffer(), buffer());
             if d.s == 1 {
+                let mut total = [[0.0f64; 2]; COLUMNS];
                 for i in 0..d.n {
                     for k in 0..len {
                         let at = i * d.c + first + k;
@@ -286,25 +274,12 @@ pub fn batch_norm_grad<T: FloatElement>(
                         total[k][1] += g * (x[at].up() - mean[first + k]).to_f64();
                     }
                 }
-            } else {
-                for images in runs.images() {
-                    for (k, total) in total.iter_mut().enumerate().take(len) {
-                        let about = mean[first + k];
-                        let x = runs.of(x, first + k, images.clone(), &mut x_room);
-                        let dy = runs.of(dy, first + k, images.clone(), &mut dy_room);
-                        let [a, b] = moments3(x, dy, dy, |_, g, _| g.up(), |x, _, _| x.up() - about);
-                        total[0] += a;
-                        total[1] += b;
-                    }
+                let mut terms =
+                    [Terms { about: T::Real::ZERO, a: T::Real::ZERO, b: T::Real::ZERO, c: T::Real::ZERO }; COLUMNS];
+                for k in 0..len {
+                    let c = first + k;
+                    terms[k] = finish(total[k], scale[c], mean[c], var[c], eps, count, &mut dscale[k], &mut dbias[k]);
                 }
-            }
-            let mut terms =
-                [Terms { about: T::Real::ZERO, a: T::Real::ZERO, b: T::Real::ZERO, c: T::Real::ZERO }; COLUMNS];
-            for k in 0..len {
-                let c = first + k;
-                terms[k] = finish(total[k], scale[c], mean[c], var[c], eps, count, &mut dscale[k], &mut dbias[k]);
-            }
-            if d.s == 1 {
                 for i in 0..d.n {
                     let at = i * d.c + first;
                     // SAFETY: these elements belong to this range of channels.
@@ -315,16 +290,23 @@ pub fn batch_norm_grad<T: FloatElement>(
                 }
                 return;
             }
+            let about = mean[first];
+            let (runs, mut total) = (Runs::new(d, first), [0.0f64; 2]);
+            let (mut x_room, mut dy_room, mut dx_room) = (buffer(), buffer(), buffer());
             for images in runs.images() {
-                for (k, t) in terms.into_iter().enumerate().take(len) {
-                    let x = runs.of(x, first + k, images.clone(), &mut x_room);
-                    let dy = runs.of(dy, first + k, images.clone(), &mut dy_room);
-                    let each = |dx: &mut [T]| {
-                        dx.iter_mut().zip(x).zip(dy).for_each(|((dx, x), dy)| *dx = T::down(t.dx(x.up(), dy.up())));
-                    };
-                    // SAFETY: as above.
-                    unsafe { runs.write(&dx, first + k, images.clone(), &mut dx_room, each) };
-                }
+                let (x, dy) = (runs.of(x, images.clone(), &mut x_room), runs.of(dy, images, &mut dy_room));
+                let [a, b] = moments3(x, dy, dy, |_, g, _| g.up(), |x, _, _| x.up() - about);
+                total[0] += a;
+                total[1] += b;
+            }
+            let t = finish(total, scale[first], about, var[first], eps, count, &mut dscale[0], &mut dbias[0]);
+            for images in runs.images() {
+                let (x, dy) = (runs.of(x, images.clone(), &mut x_room), runs.of(dy, images.clone(), &mut dy_room));
+                let each = |dx: &mut [T]| {
+                    dx.iter_mut().zip(x).zip(dy).for_each(|((dx, x), dy)| *dx = T::down(t.dx(x.up(), dy.up())));
+                };
+                // SAFETY: as above.
+                unsafe { runs.write(&dx, images, &mut dx_room, each) };
             }
         },
     );

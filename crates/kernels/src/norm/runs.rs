@@ -1,4 +1,4 @@
-//! The elements of channels in runs that are long enough for vectors.
+//! The elements of a channel in runs that are long enough for vectors.
 
 use std::ops::Range;
 
@@ -20,14 +20,15 @@ pub(super) type Buffer<T> = [T; RUN_ELEMS];
 #[derive(Clone, Copy)]
 pub(super) struct Runs {
     d: BatchDims,
+    channel: usize,
     /// Rows of a run; by sizes only.
     rows: usize,
 }
 
 impl Runs {
     #[inline(always)]
-    pub(super) fn new(d: BatchDims) -> Runs {
-        Runs { d, rows: if d.s < LONG_ROW { RUN_ELEMS / d.s.max(1) } else { 1 } }
+    pub(super) fn new(d: BatchDims, channel: usize) -> Runs {
+        Runs { d, channel, rows: if d.s < LONG_ROW { RUN_ELEMS / d.s.max(1) } else { 1 } }
     }
 
     /// The images of each run.
@@ -38,37 +39,36 @@ impl Runs {
 
     /// Asks for the row of an image, if there is one: it lies in pages of its own, where no processor looks ahead.
     #[inline(always)]
-    fn ask<T>(self, x: &[T], channel: usize, image: usize) {
+    fn ask<T>(self, x: &[T], image: usize) {
         if image < self.d.n {
-            let row = self.d.row(image, channel);
+            let row = self.d.row(image, self.channel);
             prefetch_run(x.as_ptr().wrapping_add(row.start), row.len());
         }
     }
 
-    /// The elements of a channel of these images.
+    /// The elements of these images.
     #[inline(always)]
     pub(super) fn of<'a, T: FloatElement>(
         self,
         x: &'a [T],
-        channel: usize,
         images: Range<usize>,
         buffer: &'a mut Buffer<T>,
     ) -> &'a [T] {
         if self.rows == 1 {
-            self.ask(x, channel, images.end);
-            return &x[self.d.row(images.start, channel)];
+            self.ask(x, images.end);
+            return &x[self.d.row(images.start, self.channel)];
         }
         let s = self.d.s;
         let run = &mut buffer[..images.len() * s];
         for (i, to) in images.zip(run.chunks_exact_mut(s)) {
-            self.ask(x, channel, i + self.rows);
+            self.ask(x, i + self.rows);
             // SAFETY: both have `s` elements.
-            unsafe { move_short(x[self.d.row(i, channel)].as_ptr(), to.as_mut_ptr(), s) };
+            unsafe { move_short(x[self.d.row(i, self.channel)].as_ptr(), to.as_mut_ptr(), s) };
         }
         run
     }
 
-    /// Gives `f` room for the elements of a channel of these images of `y`, all of which it writes.
+    /// Gives `f` room for the elements of these images of `y`, all of which it writes.
     ///
     /// # Safety
     /// Nobody else touches this channel of `y` meanwhile.
@@ -76,13 +76,12 @@ impl Runs {
     pub(super) unsafe fn write<T: FloatElement>(
         self,
         y: &Disjoint<'_, T>,
-        channel: usize,
         images: Range<usize>,
         buffer: &mut Buffer<T>,
         f: impl FnOnce(&mut [T]),
     ) {
         let row = |i: usize| {
-            let row = self.d.row(i, channel);
+            let row = self.d.row(i, self.channel);
             // SAFETY: a row of the channel that the caller owns.
             unsafe { y.part(row.start, row.len()) }
         };
