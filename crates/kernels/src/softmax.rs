@@ -100,16 +100,18 @@ fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE],
     (max, sum)
 }
 
-/// True if storing what was computed loses nothing, so that it may be read again instead of computed twice.
-const fn is_exact<T: FloatElement>() -> bool {
-    size_of::<T>() == size_of::<T::Real>()
+/// `y = exp(x - maximum)` of a row, rounded to its type; the maximum and the sum of what was not rounded.
+#[inline(always)]
+fn exponentials<T: FloatElement>(x: &[T], y: &mut [T]) -> (T::Real, T::Real) {
+    let max = largest(x);
+    (max, T::Real::from_f64(sum_into(x, y, |v| (v.up() - max).exp())))
 }
 
-/// `y = exp(x - maximum)` of a row, and their sum.
+/// `exp(x - max)`, of which `kept` is what [`exponentials`] wrote: computed again only if that was rounded.
 #[inline(always)]
-fn exponentials<T: FloatElement>(x: &[T], y: &mut [T]) -> T::Real {
-    let max = largest(x);
-    T::Real::from_f64(sum_into(x, y, |v| (v.up() - max).exp()))
+fn exponential<T: FloatElement>(x: T, max: T::Real, kept: T) -> T::Real {
+    let is_exact = const { size_of::<T>() == size_of::<T::Real>() };
+    if is_exact { kept.up() } else { (x.up() - max).exp() }
 }
 
 /// `y = exp(x) / sum exp(x)`, or its logarithm, along `c`.
@@ -124,12 +126,13 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
         d,
         #[inline(always)]
         |t| {
-            if t.step == 1 && !log && is_exact::<T>() {
+            if t.step == 1 && !log {
                 let row = &x[t.start..t.start + d.c];
                 // SAFETY: tiles do not overlap; this row is the tile.
                 let y = unsafe { y.part(t.start, d.c) };
-                let inverse = T::Real::ONE / exponentials(row, y);
-                y.iter_mut().for_each(|y| *y = T::down(y.up() * inverse));
+                let (max, sum) = exponentials(row, y);
+                let inverse = T::Real::ONE / sum;
+                y.iter_mut().zip(row).for_each(|(y, x)| *y = T::down(exponential(*x, max, *y) * inverse));
                 return;
             }
             let (max, sum) = max_and_sum(x, d.c, t);
@@ -141,10 +144,7 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
                 let (m, l) = (max[0], last[0]);
                 // SAFETY: tiles do not overlap; this row is the tile.
                 let y = unsafe { y.part(t.start, d.c) };
-                for (y, x) in y.iter_mut().zip(&x[t.start..t.start + d.c]) {
-                    let v = x.up() - m;
-                    *y = T::down(if log { v - l } else { v.exp() * l });
-                }
+                y.iter_mut().zip(&x[t.start..t.start + d.c]).for_each(|(y, x)| *y = T::down(x.up() - m - l));
                 return;
             }
             for k in 0..d.c {
@@ -272,18 +272,20 @@ pub fn cross_entropy_grad<T: FloatElement>(
         d,
         #[inline(always)]
         |t| {
-            if t.step == 1 && is_exact::<T>() {
+            if t.step == 1 {
+                let x = &logits[t.start..t.start + d.c];
                 // SAFETY: tiles do not overlap; this row is the tile.
                 let dx = unsafe { dx.part(t.start, d.c) };
                 let Some(label) = label(t.column) else {
                     dx.fill(T::default());
                     return;
                 };
-                let inverse = T::Real::ONE / exponentials(&logits[t.start..t.start + d.c], dx);
-                let w = weight(t.column);
-                let of_label = dx[label].up();
-                dx.iter_mut().for_each(|dx| *dx = T::down(w * (dx.up() * inverse - miss)));
-                dx[label] = T::down(w * (of_label * inverse - (hit + miss)));
+                let (max, sum) = exponentials(x, dx);
+                let (inverse, w) = (T::Real::ONE / sum, weight(t.column));
+                let term = |e: T::Real, target: T::Real| T::down(w * (e * inverse - target));
+                let of_label = term(exponential(x[label], max, dx[label]), hit + miss);
+                dx.iter_mut().zip(x).for_each(|(dx, x)| *dx = term(exponential(*x, max, *dx), miss));
+                dx[label] = of_label;
                 return;
             }
             let (max, sum) = max_and_sum(logits, d.c, t);
@@ -297,21 +299,6 @@ pub fn cross_entropy_grad<T: FloatElement>(
             let term = |x: T, max: T::Real, inverse: T::Real, w: T::Real, target: T::Real| {
                 T::down(w * ((x.up() - max).exp() * inverse - target))
             };
-            if t.step == 1 {
-                let x = &logits[t.start..t.start + d.c];
-                // SAFETY: tiles do not overlap; this row is the tile.
-                let dx = unsafe { dx.part(t.start, d.c) };
-                let Some(label) = labels[0] else {
-                    dx.fill(T::default());
-                    return;
-                };
-                let (max, inverse, w) = (max[0], inverse[0], w[0]);
-                for (dx, x) in dx.iter_mut().zip(x) {
-                    *dx = term(*x, max, inverse, w, miss);
-                }
-                dx[label] = term(x[label], max, inverse, w, hit + miss);
-                return;
-            }
             for k in 0..d.c {
                 let at = t.start + k * t.step;
                 // SAFETY: tiles do not overlap, and these are the tile's columns in row `k`.

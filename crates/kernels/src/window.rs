@@ -276,7 +276,7 @@ pub fn max_pool<T: Maximum>(pool: &Pool, h: Axis, w: Axis, x: &[T], y: &mut [T])
             let x = &x[p * size..(p + 1) * size];
             if is_halving(h) && is_halving(w) {
                 // the usual window, without a loop inside
-                return halves(w, x, y, halving::<T>);
+                return halves::<T, Largest>(w, x, y);
             }
             Maxima::each::<false>(x, [h, w], |maxima, windows| {
                 y[windows.clone()].copy_from_slice(&maxima.values[..windows.len()]);
@@ -290,6 +290,34 @@ fn is_halving(a: Axis) -> bool {
     a.kind == AxisKind::Sliding { kernel: 2, stride: 2, before: 0, after: 0 } && 2 * a.out <= a.size
 }
 
+/// What windows of two by two give.
+trait TwoByTwo<T> {
+    /// Of the first `L` windows of two rows.
+    fn of<const L: usize>(a: &[T], b: &[T]) -> [T; L];
+}
+
+/// Cuts each two rows of `x`, as far as windows of two by two go, for a row of `y`.
+#[inline(always)]
+fn halves<T: Copy, W: TwoByTwo<T>>(w: Axis, x: &[T], y: &mut [T]) {
+    for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
+        let (a, b) = (&x[2 * i * w.size..][..2 * w.out], &x[(2 * i + 1) * w.size..][..2 * w.out]);
+        match w.out {
+            0..8 => halve::<T, W, 1>(a, b, y),
+            8..LANES => halve::<T, W, 8>(a, b, y),
+            _ => halve::<T, W, LANES>(a, b, y),
+        }
+    }
+}
+
+#[inline(always)]
+fn halve<T: Copy, W: TwoByTwo<T>, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
+    pieces::<L, T>(
+        y,
+        #[inline(always)]
+        |at| W::of(&a[2 * at..], &b[2 * at..]),
+    );
+}
+
 /// The maxima of the first `L` pairs of elements.
 #[inline(always)]
 fn pair_maxima<T: Maximum, const L: usize>(x: &[T]) -> [T; L] {
@@ -300,37 +328,17 @@ fn pair_maxima<T: Maximum, const L: usize>(x: &[T]) -> [T; L] {
     y
 }
 
-/// Calls `f` for each two rows of `x`, as far as windows of two by two go, and their row of `y`.
-#[inline(always)]
-fn halves<T>(w: Axis, x: &[T], y: &mut [T], f: impl Fn(&[T], &[T], &mut [T])) {
-    for (i, y) in y.chunks_exact_mut(w.out).enumerate() {
-        f(&x[2 * i * w.size..][..2 * w.out], &x[(2 * i + 1) * w.size..][..2 * w.out], y);
-    }
-}
+struct Largest;
 
-/// [`max_pool`] of the rows `a` and `b`, cut into windows of two by two.
-#[inline(always)]
-fn halving<T: Maximum>(a: &[T], b: &[T], y: &mut [T]) {
-    match y.len() {
-        0..8 => halving_by::<T, 1>(a, b, y),
-        8..LANES => halving_by::<T, 8>(a, b, y),
-        _ => halving_by::<T, LANES>(a, b, y),
+impl<T: Maximum> TwoByTwo<T> for Largest {
+    #[inline(always)]
+    fn of<const L: usize>(a: &[T], b: &[T]) -> [T; L] {
+        let (mut top, bottom) = (pair_maxima::<T, L>(a), pair_maxima::<T, L>(b));
+        for l in 0..L {
+            top[l] = if bottom[l].beats(top[l]) { bottom[l] } else { top[l] };
+        }
+        top
     }
-}
-
-#[inline(always)]
-fn halving_by<T: Maximum, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
-    pieces::<L, T>(
-        y,
-        #[inline(always)]
-        |at| {
-            let (mut top, bottom) = (pair_maxima::<T, L>(&a[2 * at..]), pair_maxima::<T, L>(&b[2 * at..]));
-            for l in 0..L {
-                top[l] = if bottom[l].beats(top[l]) { bottom[l] } else { top[l] };
-            }
-            top
-        },
-    );
 }
 
 /// [`max_pool_grad`] of two rows cut into windows of two by two.

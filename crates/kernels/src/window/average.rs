@@ -11,7 +11,7 @@
 
 use remat_types::Element;
 
-use super::{Axis, AxisKind, halves, is_halving, pieces, planes, planes_per_part};
+use super::{Axis, AxisKind, TwoByTwo, halves, is_halving, pieces, planes, planes_per_part};
 use crate::float::{FloatElement, LANES, Real};
 use crate::pool::Pool;
 
@@ -161,31 +161,19 @@ fn slide<T: FloatElement>([h, w]: [Axis; 2], s: Slide, count_pad: bool, x: &[T],
     }
 }
 
-/// The averages of the rows `a` and `b`, cut into windows of two by two.
-#[inline(always)]
-fn halving<T: FloatElement>(a: &[T], b: &[T], y: &mut [T]) {
-    match y.len() {
-        0..8 => halving_by::<T, 1>(a, b, y),
-        8..LANES => halving_by::<T, 8>(a, b, y),
-        _ => halving_by::<T, LANES>(a, b, y),
-    }
-}
+struct Mean;
 
-#[inline(always)]
-fn halving_by<T: FloatElement, const L: usize>(a: &[T], b: &[T], y: &mut [T]) {
-    let quarter = T::Real::from_f64(0.25);
-    pieces::<L, T>(
-        y,
-        #[inline(always)]
-        |at| {
-            let (a, b, mut y) = (&a[2 * at..][..2 * L], &b[2 * at..][..2 * L], [T::default(); L]);
-            for l in 0..L {
-                let (left, right) = (a[2 * l].up() + b[2 * l].up(), a[2 * l + 1].up() + b[2 * l + 1].up());
-                y[l] = T::down((left + right) * quarter);
-            }
-            y
-        },
-    );
+impl<T: FloatElement> TwoByTwo<T> for Mean {
+    #[inline(always)]
+    fn of<const L: usize>(a: &[T], b: &[T]) -> [T; L] {
+        let quarter = T::Real::from_f64(0.25);
+        let (a, b, mut y) = (&a[..2 * L], &b[..2 * L], [T::default(); L]);
+        for l in 0..L {
+            let (left, right) = (a[2 * l].up() + b[2 * l].up(), a[2 * l + 1].up() + b[2 * l + 1].up());
+            y[l] = T::down((left + right) * quarter);
+        }
+        y
+    }
 }
 
 /// What a row of windows of two by two gives each row of its elements.
@@ -237,7 +225,7 @@ pub fn avg_pool<T: FloatElement>(pool: &Pool, h: Axis, w: Axis, count_pad: bool,
             let x = &x[p * size..(p + 1) * size];
             if is_halving(h) && is_halving(w) {
                 // the usual window, without a loop inside
-                return halves(w, x, y, halving::<T>);
+                return halves::<T, Mean>(w, x, y);
             }
             if let Some(s) = slides {
                 slide([h, w], s, count_pad, x, y);
