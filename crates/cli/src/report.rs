@@ -25,6 +25,7 @@ pub(crate) fn print(r: &MemoryReport, smallest_feasible: Option<usize>) {
         println!("    {:24} {:>8} times {:>10.1} ms", op.op, op.count, op.time_ns as f64 / 1e6);
     }
     print_foresight(s);
+    print_spilled(s);
     if let Some(bytes) = smallest_feasible {
         println!("  smallest feasible budget: {} (by dry runs)", show(bytes));
     }
@@ -47,6 +48,21 @@ fn print_foresight(s: &Stats) {
     if s.steps_followed > 0 {
         let (planned, took) = (ms(s.planned_step_ns), ms(s.followed_step_ns));
         println!("    the ops of the last followed step took {took:.1} ms, {planned:.1} ms as planned");
+    }
+}
+
+/// Prints what went to the spill file and came back, and whether the file is still used.
+fn print_spilled(s: &Stats) {
+    if s.spilled_bytes > 0 {
+        println!(
+            "  spilled {}, fetched {}, waited {:.1} ms for that",
+            show(s.spilled_bytes as usize),
+            show(s.fetched_bytes as usize),
+            s.spill_wait_ns as f64 / 1e6
+        );
+    }
+    if let Some(why) = &s.spill_failure {
+        println!("  nothing is spilled any more, and what was is computed again: {why}");
     }
 }
 

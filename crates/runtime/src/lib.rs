@@ -20,7 +20,7 @@ pub mod structure;
 mod testing;
 
 pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
-pub use device::{Backend, Buffer, EmulatedOptions, Event, Launch, OutBuffer, RaceLog, StreamId};
+pub use device::{Backend, Buffer, EmulatedOptions, Event, FileCopy, Launch, OutBuffer, RaceLog, StreamId};
 /// Tracing of eager programs into graphs.
 pub mod tracing {
     pub use crate::eager::trace::{

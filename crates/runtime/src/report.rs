@@ -105,6 +105,14 @@ pub struct Stats {
     pub evictions: u64,
     /// Bytes evicted for room.
     pub evicted_bytes: u64,
+    /// Bytes that plans had copied to the spill file.
+    pub spilled_bytes: u64,
+    /// Bytes that were copied back.
+    pub fetched_bytes: u64,
+    /// Time that commands waited for those copies.
+    pub spill_wait_ns: u64,
+    /// Why nothing is copied to the spill file any more.
+    pub spill_failure: Option<String>,
     /// Times it was chosen what to evict.
     pub decisions: u64,
     /// Time they took, the reading of the queue included.

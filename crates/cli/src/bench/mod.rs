@@ -66,8 +66,8 @@ pub(crate) struct Options {
     /// Do not plan eager steps that repeat: evict by the online policy alone
     #[arg(long, conflicts_with = "compiled")]
     no_foresight: bool,
-    /// A compiled network copies what does not fit to a file in DIR where that is cheaper than computing it again
-    #[arg(long, value_name = "DIR", requires = "compiled")]
+    /// Plans may copy what does not fit to a file in DIR where that is cheaper than computing it again
+    #[arg(long, value_name = "DIR", conflicts_with = "no_foresight")]
     spill_to: Option<PathBuf>,
     /// Time to repeat the work
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]

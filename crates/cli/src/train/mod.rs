@@ -50,8 +50,8 @@ pub(crate) struct RunOptions {
     /// Do not plan steps that repeat: evict by the online policy alone
     #[arg(long)]
     no_foresight: bool,
-    /// The compiled step copies what does not fit to a file in DIR where that is cheaper than computing it again
-    #[arg(long, value_name = "DIR", requires = "compiled")]
+    /// Plans may copy what does not fit to a file in DIR where that is cheaper than computing it again
+    #[arg(long, value_name = "DIR", conflicts_with = "no_foresight")]
     spill_to: Option<PathBuf>,
     /// End after this many steps
     #[arg(long, value_name = "N")]

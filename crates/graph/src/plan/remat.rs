@@ -54,6 +54,8 @@ pub struct Effort {
     pub seed: u64,
     /// First executions keep the order of the problem: who follows the schedule cannot choose it.
     pub in_order: bool,
+    /// What may be made once only is not spilled: who follows the schedule makes again what a copy loses.
+    pub keeps_sources: bool,
 }
 
 /// Time for problems of up to [`FEW_OPS`] operators, and for [`MANY_OPS`] and more; between them it grows in proportion.
@@ -68,7 +70,13 @@ impl Effort {
     pub fn for_ops(ops: usize) -> Effort {
         let share = ((ops as f64 - FEW_OPS) / (MANY_OPS - FEW_OPS)).clamp(0.0, 1.0);
         let seconds = FEW_SECONDS + share * (MANY_SECONDS - FEW_SECONDS);
-        Effort { time_limit: Duration::from_secs_f64(seconds), rounds: None, seed: 1, in_order: false }
+        Effort {
+            time_limit: Duration::from_secs_f64(seconds),
+            rounds: None,
+            seed: 1,
+            in_order: false,
+            keeps_sources: false,
+        }
     }
 }
 
@@ -93,7 +101,7 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
         if matches!(&best, Plan::Feasible(s) if s.time_ns == p.base_time_ns()) {
             break;
         }
-        let model = model.clone().with_fetches(p.spill(), price);
+        let model = model.clone().with_fetches(p.spill(), price, effort.keeps_sources);
         best = better(best, Planner::new(p, model, budget_bytes, Effort { time_limit: each, ..effort }).plan());
     }
     if let Plan::Feasible(s) = &mut best {

@@ -2,13 +2,19 @@
 
 use std::time::Instant;
 
+use remat_graph::plan::problem::SpillRates;
 use remat_kernels::pool::Pool;
-use remat_types::{HostTensor, Result};
+use remat_types::{Error, ErrorKind, HostTensor, Result};
 
-use super::{Backend, Buffer, Event, Launch, Region, StreamId};
+use super::{Backend, Buffer, Event, FileCopy, Launch, Region, StreamId};
 use crate::execute;
+use crate::spill::{Slot, SpillFile, SpillTo};
 
 pub(crate) struct Cpu {
+    /// Before the region: whoever drops it waits for the copies there.
+    spill: Option<SpillFile>,
+    /// Copies that were not waited for, and whether they go out.
+    flying: Vec<(FileCopy, bool)>,
     region: Region,
     pool: Pool,
     opened: Instant,
@@ -17,7 +23,36 @@ pub(crate) struct Cpu {
 impl Cpu {
     /// A device of `address_bytes` of address space and `threads` compute threads, the worker included.
     pub(crate) fn new(address_bytes: usize, threads: usize) -> Result<Self> {
-        Ok(Cpu { region: Region::new(address_bytes)?, pool: Pool::new(threads), opened: Instant::now() })
+        let region = Region::new(address_bytes)?;
+        Ok(Cpu { spill: None, flying: Vec::new(), region, pool: Pool::new(threads), opened: Instant::now() })
+    }
+
+    /// Errors (Internal) if a copy is under way that these bytes must wait for: every one if they are written, those to
+    /// the arena if they are read.
+    fn check(&self, what: &str, at: usize, bytes: usize, is_written: bool) -> Result<()> {
+        let meets = |c: &FileCopy| at < c.at + c.bytes && c.at < at + bytes;
+        match self.flying.iter().find(|(c, is_out)| (is_written || !is_out) && meets(c)) {
+            None => Ok(()),
+            Some((c, _)) => {
+                let text = format!("{what} at {at}..+{bytes} runs into copy {} at {}..+{}", c.number, c.at, c.bytes);
+                Err(Error::new(ErrorKind::Internal, text))
+            }
+        }
+    }
+
+    fn begin_copy(&mut self, copy: FileCopy, is_out: bool) -> Result<()> {
+        self.check("a copy", copy.at, copy.bytes, !is_out)?;
+        let first = self.region.first(copy.at, copy.bytes)?;
+        let file = self.spill.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, "there is no spill file"))?;
+        let slot = Slot { at: copy.file_at, bytes: copy.bytes };
+        self.flying.push((copy, is_out));
+        // SAFETY: the region outlives the file. Until `wait_copy` has taken it off the list, `check` lets nothing else
+        // come by these bytes.
+        match is_out {
+            true => unsafe { file.copy_out(copy.number, slot, first) },
+            false => unsafe { file.copy_in(copy.number, slot, first) },
+        }
+        Ok(())
     }
 }
 
@@ -35,31 +70,68 @@ impl Backend for Cpu {
     }
 
     fn release(&mut self, from: usize, to: usize) {
+        // What lies there is given up, but a copy must not come back after it.
+        if self.check("a release", from, to.saturating_sub(from), true).is_err() {
+            self.spill.iter().for_each(|f| self.flying.iter().for_each(|c| drop(f.wait(c.0.number))));
+        }
         // SAFETY: as in `launch`.
         unsafe { self.region.release(from, to) };
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
-        // SAFETY: only this thread reaches the region, nothing it started earlier still runs, and pool threads work for
-        // the running call alone.
+        if !self.flying.is_empty() {
+            let written = launch.y.iter().map(|y| (y.at, y.bytes)).chain([launch.workspace]);
+            written.into_iter().try_for_each(|(at, bytes)| self.check("a result", at, bytes, true))?;
+            launch.x.iter().try_for_each(|x| self.check("an input", x.at, x.bytes, false))?;
+        }
+        // SAFETY: only this thread and copies reach the region, of which `check` has seen that they are elsewhere or only
+        // read; nothing this thread started earlier still runs, and pool threads work for the running call alone.
         unsafe { execute::run_op(&self.region, &self.pool, launch)? };
         Ok(Event::REACHED)
     }
 
     fn upload(&mut self, _stream: StreamId, at: usize, data: &HostTensor) -> Result<Event> {
+        self.check("an upload", at, data.bytes().len(), true)?;
         // SAFETY: as in `launch`.
         unsafe { execute::upload(&self.region, at, data)? };
         Ok(Event::REACHED)
     }
 
     fn download(&mut self, x: &Buffer<'_>, _after: Event) -> Result<HostTensor> {
+        self.check("a download", x.at, x.bytes, false)?;
         // SAFETY: as in `launch`.
         unsafe { execute::download(&self.region, x) }
     }
 
     fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()> {
+        self.check("a move", from.min(to), from.abs_diff(to) + bytes, true)?;
         // SAFETY: as in `launch`.
         unsafe { execute::shift(&self.region, from, to, bytes) }
+    }
+
+    fn open_spill(&mut self, to: &SpillTo) -> Result<bool> {
+        if self.spill.is_none() {
+            self.spill = Some(to.open()?);
+        }
+        Ok(true)
+    }
+
+    fn copy_out(&mut self, copy: FileCopy) -> Result<()> {
+        self.begin_copy(copy, true)
+    }
+
+    fn copy_in(&mut self, copy: FileCopy) -> Result<()> {
+        self.begin_copy(copy, false)
+    }
+
+    fn wait_copy(&mut self, number: usize) -> Result<()> {
+        let result = self.spill.as_ref().map_or(Ok(()), |f| f.wait(number).1);
+        self.flying.retain(|c| c.0.number != number);
+        result
+    }
+
+    fn spill_rates(&self) -> Option<SpillRates> {
+        self.spill.as_ref()?.rates()
     }
 
     fn wait(&mut self, _stream: StreamId, _event: Event) {}

@@ -14,8 +14,11 @@ pub(crate) use emulated::Emulated;
 pub use emulated::{EmulatedOptions, RaceLog};
 pub(crate) use region::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
 
+use remat_graph::plan::problem::SpillRates;
 use remat_ops::OpRef;
-use remat_types::{CallSite, DType, Error, HostTensor, Layout, Result, Shape};
+use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Layout, Result, Shape};
+
+use crate::spill::SpillTo;
 
 /// An ordered queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -83,6 +86,19 @@ pub struct Launch<'a> {
     pub site: CallSite,
 }
 
+/// A copy between the arena and the spill file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileCopy {
+    /// By which it is waited for; a number is used again only after that.
+    pub number: usize,
+    /// Offset in the arena.
+    pub at: usize,
+    /// Its length.
+    pub bytes: usize,
+    /// Offset in the file.
+    pub file_at: u64,
+}
+
 /// A device. Calls come from one thread, the worker that owns it.
 pub trait Backend: Send {
     /// A name for reports: `cpu`.
@@ -123,6 +139,34 @@ pub trait Backend: Send {
 
     /// Moves bytes within the device after everything queued so far; ranges may overlap. Has run on return.
     fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()>;
+
+    /// Opens a file that bytes can be copied to, and back from, beside launches. False if this device has no such
+    /// copies. Errors (Io): the file cannot be made.
+    fn open_spill(&mut self, _to: &SpillTo) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Begins to copy bytes to the spill file. Until the copy was waited for they must not be written. Errors: Internal
+    /// without a file.
+    fn copy_out(&mut self, _copy: FileCopy) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, "this device copies to no file"))
+    }
+
+    /// Begins to copy bytes back that a copy out, waited for, has written. Until this one was waited for they must be
+    /// neither read nor written. Errors: Internal without a file.
+    fn copy_in(&mut self, _copy: FileCopy) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, "this device copies from no file"))
+    }
+
+    /// Waits for the copy of this number. Errors (Io): it failed, or one before it.
+    fn wait_copy(&mut self, _number: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Bytes per second of all copies until now; `None` before there were some both ways.
+    fn spill_rates(&self) -> Option<SpillRates> {
+        None
+    }
 
     /// What is queued on `stream` from now on runs after `event`.
     fn wait(&mut self, stream: StreamId, event: Event);

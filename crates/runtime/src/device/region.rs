@@ -81,6 +81,13 @@ impl Region {
         Ok(unsafe { slice::from_raw_parts_mut(self.map.as_mut_ptr().add(at), bytes) })
     }
 
+    /// First of the bytes `at..at + bytes`. Errors: Internal outside the usable range.
+    pub(crate) fn first(&self, at: usize, bytes: usize) -> Result<*mut u8> {
+        self.check(at, bytes)?;
+        // SAFETY: in bounds of the mapping by the check.
+        Ok(unsafe { self.map.as_mut_ptr().add(at) })
+    }
+
     fn check(&self, at: usize, bytes: usize) -> Result<()> {
         let usable = self.usable.load(Ordering::Relaxed);
         if at.checked_add(bytes).is_none_or(|end| end > usable) {

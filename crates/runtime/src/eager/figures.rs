@@ -15,6 +15,7 @@ impl Worker {
         self.stats.tensors = self.table.tensors.len();
         self.stats.storages = self.table.storages.len();
         self.stats.recipes = self.table.recipes.len();
+        self.stats.spill_failure = self.spills.failure.as_ref().map(Error::to_string);
         self.stats.clone()
     }
 
@@ -44,7 +45,7 @@ impl Worker {
         let held: usize = blocks.map(|b| b.bytes()).sum();
         let checked = self.table.verify(self.has_evicted).and_then(|()| self.arena.verify()).and_then(|()| {
             if held == self.arena.in_use() {
-                return Ok(());
+                return self.verify_copies();
             }
             Err(format!("storages hold {held} bytes, the arena counts {}", self.arena.in_use()))
         });

@@ -34,7 +34,15 @@ impl Worker {
         let Some(limit) = self.arena.capacity().checked_sub(script.arena_bytes) else { return false };
         let at = self.foresight.at;
         let gone = gone_before(at, &script, &self.foresight.book.known[known].tape);
-        self.foresight.mode = Mode::Following(Followed { known, script, others, limit });
+        self.foresight.mode = Mode::Following(Followed { known, script: script.clone(), others, limit });
+        for action in script.before[..=at].iter().flatten() {
+            // What is there though this plan holds it no longer has not been copied for it.
+            if let Action::Spill(chain) = action
+                && chain.iter().any(|l| gone.contains(l))
+            {
+                self.spill(chain);
+            }
+        }
         self.free(&gone);
         self.set_places(at);
         true
@@ -75,11 +83,16 @@ impl Worker {
     /// Does what comes before the command at this place of the step, and says where its results go.
     pub(super) fn do_before(&mut self, at: usize) {
         let Mode::Following(f) = &self.foresight.mode else { return };
-        let script = f.script.clone();
+        let (script, limit) = (f.script.clone(), f.limit);
+        if script.spill.is_some() && self.spills.failure.is_some() {
+            return self.abandon();
+        }
         for action in script.before.get(at).into_iter().flatten() {
             match action {
                 Action::Free(chain) => self.free(chain),
                 Action::Remake(r) => self.remake(r),
+                Action::Spill(chain) => self.spill(chain),
+                Action::Fetch(chain, to) => self.fetch_back(chain, limit + to),
             }
         }
         self.set_places(at);
@@ -117,7 +130,7 @@ impl Worker {
             let y = done.y.clone();
             let Some(recipe) = y.iter().find_map(|y| self.recipe_of(*y)) else { return };
             let x = self.table.recipes[recipe].x.clone();
-            if x.iter().any(|s| !self.table.is_resident(s.storage)) {
+            if !self.are_there(&x) {
                 return;
             }
             let offsets = y.iter().map(|y| r.at.iter().find(|at| at.0 == *y).map(|at| limit + at.1)).collect();
@@ -232,6 +245,10 @@ impl Worker {
             if std::mem::take(&mut self.table.storages[id].kept) {
                 self.settle(id);
             }
+            // What is not there may yet be read.
+            if self.table.storages.get(id).is_some_and(|s| s.copied.is_some() && s.is_resident()) {
+                self.drop_copy(id);
+            }
         }
         self.end_places();
     }
@@ -249,6 +266,8 @@ fn gone_before(at: usize, script: &Script, tape: &Tape) -> SmallVec<[Local; 8]> 
                     gone.retain(|l| !r.events.iter().any(|e| tape.events[*e].done.y.contains(l)));
                     gone.extend(taken(r.events[0], r.takes));
                 }
+                Action::Spill(_) => {}
+                Action::Fetch(chain, _) => gone.retain(|l| !chain.contains(l)),
             }
         }
         if e < at {

@@ -344,7 +344,11 @@ impl Worker {
         let evicted = self.stats.evictions != self.foresight.begin.evictions;
         self.release_kept();
         self.forget_step();
-        let figures = self.foresight.book.plan(self.foresight.planning, budget);
+        if self.gives_up_spilling() {
+            self.foresight.book.clear();
+        }
+        let spill = self.spill_rates();
+        let figures = self.foresight.book.plan(self.foresight.planning, budget, spill);
         self.stats.steps_planned += figures.plans;
         self.stats.planning_ns += figures.took_ns;
         self.begin_step(evicted);
@@ -378,7 +382,7 @@ impl Worker {
     }
 
     fn op_ns(&self) -> u64 {
-        self.stats.executed_ns + self.stats.recomputed_ns
+        self.stats.executed_ns + self.stats.recomputed_ns + self.stats.spill_wait_ns
     }
 
     fn begin_step(&mut self, is_bound: bool) {

@@ -8,7 +8,7 @@ use remat_types::{Error, ErrorKind, Result};
 use super::ledger::Label;
 use super::table::{Storage, StorageId};
 use super::worker::Worker;
-use crate::arena::End;
+use crate::arena::{Block, End};
 use crate::device::{Event, StreamId};
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
@@ -39,6 +39,12 @@ impl Worker {
                 }
             }
         };
+        self.put_down(id, block);
+        Ok(())
+    }
+
+    /// Gives a storage a block that was allocated for it.
+    pub(super) fn put_down(&mut self, id: StorageId, block: Block) {
         let s = &self.table.storages[id];
         self.ledger.add(s.kind, s.label, block.bytes());
         self.table.set_block(id, block);
@@ -46,11 +52,11 @@ impl Worker {
         if let Some(t) = &mut self.trace {
             t.memory(self.backend.now_ns(), self.arena.in_use());
         }
-        Ok(())
     }
 
     /// Frees a storage's bytes; it stays in the table.
     pub(super) fn unplace(&mut self, id: StorageId) {
+        self.land(id);
         self.ledger.note_peak(self.arena.in_use());
         if let Some(block) = self.table.take_block(id) {
             let s = &self.table.storages[id];
@@ -85,6 +91,7 @@ impl Worker {
 
     /// Moves a block from one storage to another of the same size.
     pub(super) fn hand_over(&mut self, from: StorageId, to: StorageId) {
+        self.land(from);
         if let Some(block) = self.table.take_block(from) {
             let (f, t) = (&self.table.storages[from], &self.table.storages[to]);
             self.ledger.sub(f.kind, f.label, block.bytes());
@@ -148,6 +155,7 @@ impl Worker {
     /// Moves all blocks together. Moving costs time, never correctness.
     pub(super) fn compact(&mut self) -> Result<()> {
         self.backend.wait_idle();
+        self.land_all();
         self.hazards.clear();
         let mut moves = Vec::new();
         self.arena.compact(|owner, from, block| moves.push((owner, from, block)));

@@ -26,6 +26,7 @@ mod room;
 mod run;
 mod scope;
 mod simulated;
+mod spill;
 mod table;
 pub(crate) mod trace;
 mod update;

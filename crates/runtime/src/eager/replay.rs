@@ -55,6 +55,7 @@ impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
     pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
         self.pin(x);
+        self.are_there(x);
         let missing = |w: &Worker| {
             let missing = x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s));
             missing.max_by_key(|s| w.table.depth_of(*s))
@@ -72,6 +73,19 @@ impl Worker {
         for s in x {
             self.table.storages[s.storage].pins += 1;
             self.losses.under_way.push(s.storage);
+        }
+    }
+
+    /// Waits for what is on its way back from the spill file. True if all inputs have their bytes.
+    pub(super) fn are_there(&mut self, x: &[Input]) -> bool {
+        x.iter().for_each(|s| self.land(s.storage));
+        x.iter().all(|s| self.table.is_resident(s.storage))
+    }
+
+    fn land_inputs(&mut self, recipe: RecipeId) {
+        if self.has_flying() {
+            let x = self.table.recipes[recipe].x.clone();
+            self.are_there(&x);
         }
     }
 
@@ -134,8 +148,9 @@ impl Worker {
     /// Makes one evicted storage resident. It is pinned by the caller.
     fn recompute(&mut self, root: StorageId) -> std::result::Result<(), Stop> {
         let mut stack: Vec<Frame> = Vec::new();
-        let mut result = self.descend(&mut stack, root);
+        let mut result = self.bring(&mut stack, root);
         while let (Ok(()), Some(frame)) = (&result, stack.last_mut()) {
+            self.land_inputs(frame.recipe);
             let x = &self.table.recipes[frame.recipe].x;
             // What a frame made is held: every input is made at most once a frame, so this ends.
             let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));
@@ -144,7 +159,7 @@ impl Worker {
                 Some(missing) => {
                     frame.held.push(missing);
                     self.table.storages[missing].pins += 1;
-                    self.descend(&mut stack, missing)
+                    self.bring(&mut stack, missing)
                 }
                 None => {
                     let recipe = frame.recipe;
@@ -158,6 +173,15 @@ impl Worker {
             self.ascend(&mut stack);
         }
         result
+    }
+
+    /// Reads a missing storage from the spill file, or pushes its producer.
+    fn bring(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), Stop> {
+        match self.restore(missing) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.descend(stack, missing),
+            Err(stop) => Err(stop),
+        }
     }
 
     /// Pushes the producer of a missing storage.

@@ -38,6 +38,7 @@ impl Worker {
     /// Places every output that did not take over an input. On an error none of them stays placed.
     pub(super) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
         self.running = call.label.text;
+        call.y.iter().for_each(|y| self.land(*y));
         // What runs again as planned may write over what is there.
         let is_there: SmallVec<[bool; 2]> = call.y.iter().map(|y| self.table.is_resident(*y)).collect();
         let takes = |j: usize| is_there[j] || call.holds.get(j).is_some_and(Option::is_some);

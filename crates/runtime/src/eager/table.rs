@@ -19,6 +19,7 @@ use super::costs::CostId;
 use super::failure::Failure;
 use super::handle::TensorId;
 use super::ledger::Label;
+use super::spill::Copied;
 use crate::arena::Block;
 use crate::device::{Event, StreamId};
 use crate::remat::foresight::{Local, NO_LOCAL};
@@ -49,6 +50,8 @@ pub(super) struct Storage {
     pub(super) bytes: usize,
     /// `None` while evicted.
     pub(super) block: Option<Block>,
+    /// A copy of the bytes in the spill file.
+    pub(super) copied: Option<Copied>,
     /// The recipe and which of its outputs this is.
     pub(super) recipe: Option<(RecipeId, usize)>,
     pub(super) readers: SmallVec<[RecipeId; 4]>,
@@ -78,6 +81,7 @@ impl Storage {
         Storage {
             bytes,
             block: None,
+            copied: None,
             recipe: None,
             readers: SmallVec::new(),
             handles: 0,

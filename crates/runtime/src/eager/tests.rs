@@ -5,6 +5,7 @@ mod errors;
 mod foresight;
 mod ops;
 mod programs;
+mod spill;
 mod upstream;
 
 use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};

@@ -134,6 +134,7 @@ impl Worker {
             if self.table.storages.get(id).is_none() {
                 continue;
             }
+            self.drop_copy(id);
             // What is gone already leaves its neighbours, too.
             match self.table.is_resident(id) {
                 true => self.unplace(id),

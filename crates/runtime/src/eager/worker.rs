@@ -17,6 +17,7 @@ use super::ledger::Ledger;
 use super::losses::Losses;
 use super::queue::{Batch, Next, Queue, Reply};
 use super::reach::Reach;
+use super::spill::Spills;
 use super::table::{Slot, Table};
 use crate::arena::{Arena, padded};
 use crate::device::{Backend, Event};
@@ -57,6 +58,7 @@ pub(super) struct Worker {
     pub(super) contiguous: OpRef,
     pub(super) future: Future,
     pub(super) foresight: Foresight,
+    pub(super) spills: Spills,
     /// Commands of the batch that runs which have not run yet.
     left: usize,
     /// Commands that were taken from the queue behind that batch, to see further.
@@ -80,7 +82,7 @@ impl Worker {
             Planning::Beside if backend.is_dry() => Planning::Off,
             planning => planning,
         };
-        Ok(Worker {
+        let mut w = Worker {
             is_asynchronous: backend.is_asynchronous(),
             backend,
             budget: options.budget_bytes,
@@ -104,6 +106,7 @@ impl Worker {
             contiguous: OpRef::new(Contiguous),
             future: Future::default(),
             foresight: Foresight::new(planning),
+            spills: Spills::default(),
             left: 0,
             ahead: Batch::default(),
             queue: None,
@@ -111,7 +114,11 @@ impl Worker {
             step_failure: None,
             last_events: Vec::new(),
             step_marks: Vec::new(),
-        })
+        };
+        if w.budget.is_some() {
+            w.open_spill()?;
+        }
+        Ok(w)
     }
 
     /// Runs commands until the queue is closed.

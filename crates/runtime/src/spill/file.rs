@@ -59,7 +59,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A file without a name, and the threads that copy to and from it.
+/// A file without a name, and the threads that copy to and from it. Dropping it waits for all copies.
 #[derive(Debug)]
 pub(crate) struct SpillFile {
     shared: Arc<Shared>,
@@ -100,6 +100,36 @@ impl SpillFile {
         drop(s);
         Flight { file: self, waited: Duration::ZERO }
     }
+
+    /// Begins to copy `memory` to slot `index`; any number will do.
+    ///
+    /// # Safety
+    /// The memory stays valid and is not written until [`SpillFile::wait`] for the slot.
+    pub(crate) unsafe fn copy_out(&self, index: usize, slot: Slot, memory: *const u8) {
+        self.shared.begin(Way::Out, Job { index, slot, memory: memory.cast_mut() });
+    }
+
+    /// Begins to copy slot `index` to `memory`. The copy out has ended: it was waited for.
+    ///
+    /// # Safety
+    /// The memory stays valid and is neither read nor written until [`SpillFile::wait`] for the slot.
+    pub(crate) unsafe fn copy_in(&self, index: usize, slot: Slot, memory: *mut u8) {
+        self.shared.begin(Way::In, Job { index, slot, memory });
+    }
+
+    /// Waits until no copy of slot `index` is under way; how long that took. Errors (Io): one failed since the last flight
+    /// began, or ever if there was none.
+    pub(crate) fn wait(&self, index: usize) -> (Duration, Result<()>) {
+        let mut s = self.shared.lock();
+        let mut waited = Duration::ZERO;
+        let is_pending = |s: &State| s.pending.get(index).is_some_and(|p| *p > 0);
+        if is_pending(&s) {
+            let begin = Instant::now();
+            s = self.shared.wait_while(s, |s| is_pending(s));
+            waited = begin.elapsed();
+        }
+        (waited, s.failure.clone().map_or(Ok(()), Err))
+    }
 }
 
 #[cfg(test)]
@@ -131,24 +161,21 @@ pub(crate) struct Flight<'f> {
 impl Flight<'_> {
     /// Begins to copy `memory` to slot `index`.
     pub(crate) fn copy_out(&mut self, index: usize, slot: Slot, memory: *const u8) {
-        self.file.shared.begin(Way::Out, Job { index, slot, memory: memory.cast_mut() });
+        // SAFETY: what `begin` was promised.
+        unsafe { self.file.copy_out(index, slot, memory) };
     }
 
     /// Begins to copy slot `index` to `memory`. The copy out has ended: it was waited for.
     pub(crate) fn copy_in(&mut self, index: usize, slot: Slot, memory: *mut u8) {
-        self.file.shared.begin(Way::In, Job { index, slot, memory });
+        // SAFETY: what `begin` was promised.
+        unsafe { self.file.copy_in(index, slot, memory) };
     }
 
     /// Waits until no copy of slot `index` is under way. Errors (Io): one of this run failed.
     pub(crate) fn wait(&mut self, index: usize) -> Result<()> {
-        let shared = &self.file.shared;
-        let mut s = shared.lock();
-        if s.pending[index] > 0 {
-            let begin = Instant::now();
-            s = shared.wait_while(s, |s| s.pending[index] > 0);
-            self.waited += begin.elapsed();
-        }
-        s.failure.clone().map_or(Ok(()), Err)
+        let (waited, result) = self.file.wait(index);
+        self.waited += waited;
+        result
     }
 
     /// How long the run has waited.
@@ -175,6 +202,9 @@ impl Shared {
 
     fn begin(&self, way: Way, job: Job) {
         let mut s = self.lock();
+        if s.pending.len() <= job.index {
+            s.pending.resize(job.index + 1, 0);
+        }
         s.pending[job.index] += 1;
         s.queues[way as usize].push_back(job);
         drop(s);

@@ -120,11 +120,13 @@ impl Model {
         first.iter().copied().chain(rest).collect()
     }
 
-    /// The same with a unit for each storage that is worth fetching, which takes `price` of a round trip's time.
-    pub(crate) fn with_fetches(mut self, rates: SpillRates, price: f64) -> Model {
+    /// The same with a unit for each storage that is worth fetching, which takes `price` of a round trip's time; for those
+    /// of units that run once only if they need not be kept.
+    pub(crate) fn with_fetches(mut self, rates: SpillRates, price: f64, keeps_sources: bool) -> Model {
         for s in 0..self.storages.len() {
             let storage = &self.storages[s];
-            if storage.bytes == 0 || !storage.has_one_version {
+            let is_kept = keeps_sources && !self.units[storage.producer as usize].is_repeatable;
+            if storage.bytes == 0 || !storage.has_one_version || is_kept {
                 continue;
             }
             let trip_ns = rates.write_ns(storage.bytes).saturating_add(rates.read_ns(storage.bytes));

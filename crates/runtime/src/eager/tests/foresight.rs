@@ -21,7 +21,7 @@ const FRAGILE: u8 = 3;
 
 /// What is different about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     Plain,
     /// Fewer rows.
     Small,
@@ -39,8 +39,8 @@ fn data(rows: usize, columns: usize, scale: f32, seed: usize) -> HostTensor {
 }
 
 /// A plain network with its gradient written out.
-struct Net {
-    c: Channel,
+pub(super) struct Net {
+    pub(super) c: Channel,
     weights: Vec<Handle>,
     /// Of the step before: it is alive when the next begins.
     loss: Option<Handle>,
@@ -48,8 +48,11 @@ struct Net {
 }
 
 impl Net {
-    fn new(options: DeviceOptions) -> Net {
-        let c = cpu(options);
+    pub(super) fn new(options: DeviceOptions) -> Net {
+        Net::on(cpu(options))
+    }
+
+    pub(super) fn on(c: Channel) -> Net {
         let weight = |i| c.put_as(&data(WIDTH, WIDTH, 0.2, i), Kind::Parameter).expect("open");
         let weights = (0..LAYERS).map(weight).collect();
         Net { c, weights, loss: None, steps: 0 }
@@ -95,7 +98,7 @@ impl Net {
     }
 
     /// The losses of these steps; `None` for one that failed.
-    fn losses(&mut self, steps: &[Step]) -> Vec<Option<Vec<f32>>> {
+    pub(super) fn losses(&mut self, steps: &[Step]) -> Vec<Option<Vec<f32>>> {
         let mut losses = Vec::new();
         for &s in steps {
             let done = self.step(s);
@@ -108,20 +111,20 @@ impl Net {
         losses
     }
 
-    fn weights(&self) -> Vec<Vec<f32>> {
+    pub(super) fn weights(&self) -> Vec<Vec<f32>> {
         self.weights.iter().map(|w| value(&self.c, w)).collect()
     }
 
-    fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> Stats {
         self.c.stats().expect("open")
     }
 }
 
-fn free() -> DeviceOptions {
+pub(super) fn free() -> DeviceOptions {
     DeviceOptions { threads: 1, ..DeviceOptions::default() }
 }
 
-fn planned(bytes: usize) -> DeviceOptions {
+pub(super) fn planned(bytes: usize) -> DeviceOptions {
     DeviceOptions { budget_bytes: Some(bytes), foresight: Foresight::AtOnce, ..free() }
 }
 

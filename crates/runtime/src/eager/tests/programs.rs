@@ -13,8 +13,10 @@ use remat_ops::shape::{BroadcastTo, Permute, Reshape};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar, Shape, SmallVec, smallvec};
 
 use super::ops::{Mode, Probe};
+use super::spill::{FAST, FailingDisk};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
+use crate::spill::SpillTo;
 use crate::testing::Rng;
 use crate::{DeviceOptions, EmulatedOptions, Foresight, PolicyKind};
 
@@ -300,7 +302,9 @@ const REPEATS: usize = 6;
 
 #[test]
 fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
-    let (mut followed, mut bound) = (0, 0);
+    let folder = tempfile::tempdir().expect("a folder");
+    let spill = Some(SpillTo::with_rates(folder.path(), FAST).expect("positive"));
+    let (mut followed, mut bound, mut copied) = (0, 0, 0);
     for seed in 1000..1000 + CASES {
         let mut p = Program::new(&mut Rng(seed));
         p.steps.retain(|s| !matches!(s, Step::Mark));
@@ -323,6 +327,15 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
                 assert!(values == want, "seed {seed}, {percent} %, emulated: values differ");
             }
             assert_eq!(log.races(), Vec::<String>::new(), "seed {seed}, {percent} %");
+            for good in [usize::MAX, seed as usize % 7] {
+                let options = DeviceOptions { spill: spill.clone(), ..options.clone() };
+                let d = Device::with_backend(Box::new(FailingDisk::new(good)), options).expect("opens");
+                if let Ok((values, s)) = repeat(&d, 1, &p, seed) {
+                    assert!(values == want, "seed {seed}, {percent} %, {good} copies: values differ");
+                    assert!(s.peak_bytes <= budget, "seed {seed}, {percent} %, {good} copies: {s:?}");
+                    copied += usize::from(s.fetched_bytes > 0);
+                }
+            }
             match repeat(&cpu(options.clone()), 1, &p, seed) {
                 Ok((values, s)) => {
                     assert!(values == want, "seed {seed}, {percent} %: values differ");
@@ -342,6 +355,7 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
             }
         }
     }
+    assert!(copied * 2 > bound, "{copied} of {bound} programs under pressure copied");
     assert!(followed > 0 && followed * 2 > bound, "{followed} of {bound} programs under pressure were followed");
 }
 

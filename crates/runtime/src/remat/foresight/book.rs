@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
+use remat_graph::plan::problem::SpillRates;
 use remat_graph::plan::remat::{Effort, plan};
 use remat_graph::plan::schedule::Plan;
 
@@ -33,6 +34,9 @@ const GOOD_ENOUGH: f64 = 0.005;
 /// What is not planned may be scattered: it gets room for this part of its bytes more.
 const SLACK: usize = 32;
 
+/// Copies that take so many times as long as a plan believed are reason enough for another, though it may promise less.
+const SLOWER_COPIES: f64 = 1.25;
+
 /// Rounds of the planner's search where plans must not depend on the clock.
 const INLINE_ROUNDS: usize = 48;
 
@@ -40,6 +44,7 @@ const INLINE_ROUNDS: usize = 48;
 struct Made {
     script: Option<Script>,
     took: Duration,
+    spill: SpillRates,
 }
 
 /// A step that was seen.
@@ -142,8 +147,8 @@ impl Book {
         *self = Book::default();
     }
 
-    /// Takes plans that are finished, and begins those that are due. Between steps only.
-    pub(crate) fn plan(&mut self, planning: Foresight, budget: usize) -> Planned {
+    /// Takes plans that are finished, and begins those that are due, which may spill at these rates. Between steps only.
+    pub(crate) fn plan(&mut self, planning: Foresight, budget: usize, spill: SpillRates) -> Planned {
         let mut figures = Planned::default();
         for k in &mut self.known {
             if let Some(made) = k.job.as_ref().map(Receiver::try_recv) {
@@ -159,7 +164,7 @@ impl Book {
             if k.seen < k.plan_at || is_good || planning == Foresight::Off {
                 continue;
             }
-            k.begin(planning, budget, &mut figures);
+            k.begin(planning, budget, spill, &mut figures);
         }
         figures
     }
@@ -181,12 +186,12 @@ impl Known {
         self.next.iter().find(|n| n.0 == number).map_or(0.0, |n| n.1)
     }
 
-    fn begin(&mut self, planning: Foresight, budget: usize, figures: &mut Planned) {
+    fn begin(&mut self, planning: Foresight, budget: usize, spill: SpillRates, figures: &mut Planned) {
         let limit = Duration::from_nanos(self.since_ns).mul_f64(SHARE);
         (self.plan_at, self.since_ns) = (self.seen.saturating_mul(2), 0);
         let tape = self.tape.clone();
         if planning == Foresight::AtOnce {
-            let made = make(&tape, budget, |e| Effort {
+            let made = make(&tape, budget, spill, |e| Effort {
                 rounds: Some(INLINE_ROUNDS),
                 time_limit: Duration::from_secs(3600),
                 ..e
@@ -196,7 +201,7 @@ impl Known {
         }
         let (send, receive) = channel();
         let job = move || {
-            let made = make(&tape, budget, |e| Effort { time_limit: e.time_limit.min(limit), ..e });
+            let made = make(&tape, budget, spill, |e| Effort { time_limit: e.time_limit.min(limit), ..e });
             // The device may be closed meanwhile.
             let _ = send.send(made);
         };
@@ -211,22 +216,31 @@ impl Known {
         figures.took_ns += made.took.as_nanos() as u64;
         let Some(script) = made.script else { return };
         figures.plans += 1;
-        if self.script.as_ref().is_none_or(|old| script.overhead() <= old.overhead()) {
+        let is_outdated = |old: &Script| old.spill.is_some_and(|rates| is_slower(made.spill, rates));
+        if self.script.as_ref().is_none_or(|old| script.overhead() <= old.overhead() || is_outdated(old)) {
             self.script = Some(Rc::new(script));
         }
     }
 }
 
+/// True if copies take a good deal longer than at `old` rates.
+fn is_slower(new: SpillRates, old: SpillRates) -> bool {
+    let takes_longer = |new: u64, old: u64| old as f64 > SLOWER_COPIES * new as f64;
+    takes_longer(new.write_bytes_per_s, old.write_bytes_per_s)
+        || takes_longer(new.read_bytes_per_s, old.read_bytes_per_s)
+}
+
 /// Plans a tape; `limited` says how long.
-fn make(tape: &Tape, budget: usize, limited: impl Fn(Effort) -> Effort) -> Made {
+fn make(tape: &Tape, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> Made {
     let begin = std::time::Instant::now();
-    let script = state(tape, budget).ok().and_then(|stated| {
+    let script = state(tape, budget, spill).ok().and_then(|stated| {
         let room = budget.checked_sub(stated.fixed_bytes + stated.fixed_bytes / SLACK)?;
-        let effort = Effort { in_order: true, ..Effort::for_ops(stated.problem.ops().len()) };
+        let default = Effort::for_ops(stated.problem.ops().len());
+        let effort = Effort { in_order: true, keeps_sources: true, ..default };
         match plan(&stated.problem, room as u64, limited(effort)) {
             Plan::Feasible(schedule) => Script::new(tape, &stated, &schedule),
             Plan::Infeasible(_) => None,
         }
     });
-    Made { script, took: begin.elapsed() }
+    Made { script, took: begin.elapsed(), spill }
 }

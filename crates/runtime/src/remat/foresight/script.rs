@@ -1,6 +1,6 @@
 //! A schedule by command: what the worker does before each one, and where results go.
 
-use remat_graph::plan::problem::Op;
+use remat_graph::plan::problem::{Op, SpillRates};
 use remat_graph::plan::schedule::{Schedule, Step};
 use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
@@ -14,6 +14,10 @@ pub(crate) enum Action {
     /// The bytes of these, which are one after the other the same, are free.
     Free(SmallVec<[Local; 2]>),
     Remake(Remake),
+    /// Whichever of these has the bytes begins to be copied to the file.
+    Spill(SmallVec<[Local; 2]>),
+    /// Whichever of these was copied begins to be copied back, to this offset.
+    Fetch(SmallVec<[Local; 2]>, usize),
 }
 
 /// Commands whose results are made again.
@@ -56,6 +60,8 @@ pub(crate) struct Script {
     pub(crate) places: Vec<Places>,
     /// For each storage, whether the plan places it.
     pub(crate) planned: Vec<bool>,
+    /// If something is copied, the rates that the times count on.
+    pub(crate) spill: Option<SpillRates>,
 }
 
 impl Script {
@@ -76,6 +82,7 @@ impl Script {
             before: vec![Vec::new(); n + 1],
             places: vec![Places::default(); n],
             planned: stated.root.iter().map(Option::is_some).collect(),
+            spill: None,
         };
         let locals = Locals::new(stated);
         let mut resident = Resident::default();
@@ -105,7 +112,15 @@ impl Script {
                     resident.0.remove(storage);
                     pending.extend(locals.chain.get(storage).map(|chain| Action::Free(chain.clone())));
                 }
-                Step::Spill { .. } | Step::Fetch { .. } => return None,
+                Step::Spill { storage } => {
+                    s.spill = Some(stated.problem.spill());
+                    pending.extend(locals.chain.get(storage).map(|chain| Action::Spill(chain.clone())));
+                }
+                Step::Fetch { storage, at } => {
+                    resident.0.insert(*storage, *at);
+                    let chain = locals.chain.get(storage);
+                    pending.extend(chain.map(|chain| Action::Fetch(chain.clone(), *at as usize)));
+                }
             }
         }
         s.before[n].append(&mut pending);

@@ -47,13 +47,14 @@ pub(super) fn name(local: Local) -> String {
     format!("s{local}")
 }
 
-/// States the problem of a tape under a budget. Errors: those of [`Problem::new`], which a tape cannot cause.
-pub(super) fn state(tape: &Tape, budget: usize) -> Result<Stated> {
+/// States the problem of a tape under a budget, with these rates of spilling. Errors: those of [`Problem::new`], which a
+/// tape cannot cause.
+pub(super) fn state(tape: &Tape, budget: usize, spill: SpillRates) -> Result<Stated> {
     let mut b = Builder::new(tape, (budget / SMALL_SHARE).max(SMALL_BYTES));
     for i in 0..tape.events.len() {
         b.event(i);
     }
-    b.finish()
+    b.finish(spill)
 }
 
 struct Builder<'t> {
@@ -288,14 +289,8 @@ impl<'t> Builder<'t> {
         versions
     }
 
-    fn finish(self) -> Result<Stated> {
-        let spec = Spec {
-            align: ALIGN_BYTES as u64,
-            values: self.values,
-            ops: self.ops,
-            outputs: self.outputs,
-            spill: SpillRates::default(),
-        };
+    fn finish(self, spill: SpillRates) -> Result<Stated> {
+        let spec = Spec { align: ALIGN_BYTES as u64, values: self.values, ops: self.ops, outputs: self.outputs, spill };
         Ok(Stated {
             problem: Problem::new(spec)?,
             parts: self.parts,

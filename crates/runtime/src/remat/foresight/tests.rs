@@ -1,4 +1,4 @@
-use remat_graph::plan::problem::OutputKind;
+use remat_graph::plan::problem::{OutputKind, SpillRates};
 use remat_ops::OpRef;
 use remat_ops::pointwise::{Unary, UnaryFn};
 use remat_types::{DType, SmallVec};
@@ -10,6 +10,7 @@ use super::tape::{Done, Event, Local, LocalBytes, Name, Tape, What};
 use crate::options::Foresight;
 
 const UNIT: usize = 4096;
+const NO_DISK: SpillRates = SpillRates { write_bytes_per_s: 0, read_bytes_per_s: 0 };
 
 fn op(f: UnaryFn) -> OpRef {
     Unary { f }.into()
@@ -68,7 +69,7 @@ fn events_are_equal_by_what_they_ask_of_whom_and_not_by_what_they_came_to() {
 #[test]
 fn an_op_in_place_is_one_operator_with_the_one_before_unless_something_else_reads_its_input() {
     let parts = |t: &Tape| {
-        let stated = state(t, 1 << 20).expect("valid");
+        let stated = state(t, 1 << 20, NO_DISK).expect("valid");
         stated.parts.iter().map(|p| p.events.to_vec()).collect::<Vec<_>>()
     };
     assert_eq!(parts(&tape(&[(0, false), (1, true), (2, true)])), [vec![0, 1, 2]]);
@@ -82,13 +83,13 @@ fn what_cannot_be_made_again_is_made_once_and_stays_until_it_was_gone() {
     let mut t = there_and_back(3);
     t.locals[1].lost_recipe = true;
     t.locals[1].gone_at = Some(4);
-    let stated = state(&t, 1 << 20).expect("valid");
+    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
     let ops = stated.problem.ops();
     assert!(!ops[0].repeatable && ops[1].repeatable);
     let keeps = stated.parts.iter().position(|p| p.events.is_empty()).expect("something reads it at its end");
     assert!(ops[keeps].inputs == ops[1].inputs, "{:?}", ops[keeps]);
     t.locals[1].gone_at = None;
-    let stated = state(&t, 1 << 20).expect("valid");
+    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
     assert_eq!(stated.problem.outputs().len(), 1, "it is there at the end");
 }
 
@@ -97,7 +98,7 @@ fn a_state_that_the_step_overwrites_cannot_be_read_in_its_old_version_again() {
     // The carried storage is read by the first op and overwritten by the last.
     let mut t = tape(&[(0, false), (1, false), (0, true)]);
     t.locals[3].outlives = true;
-    let stated = state(&t, 1 << 20).expect("valid");
+    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
     let ops = stated.problem.ops();
     let last = ops.last().expect("there are three");
     assert!(!last.repeatable && last.inputs.iter().all(|v| ops[0].inputs.contains(v)), "{last:?}");
@@ -110,7 +111,7 @@ fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
     // A counter is counted up in place, and then read by something large: AdamW's step.
     let mut t = tape(&[(0, true), (1, false), (2, false)]);
     (t.locals[0].bytes, t.locals[1].bytes) = (64, 64);
-    let stated = state(&t, 1 << 20).expect("valid");
+    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
     assert_eq!(stated.problem.ops().len(), 2);
     assert_eq!(stated.problem.ops()[0].inputs.len(), 1, "it reads the counter");
 }
@@ -120,10 +121,10 @@ fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place
     let (t, budget) = (there_and_back(12), 6 * UNIT);
     let mut book = Book::default();
     assert!(!book.learn(t.clone(), 1000));
-    assert_eq!(book.plan(Foresight::AtOnce, budget).plans, 0);
+    assert_eq!(book.plan(Foresight::AtOnce, budget, NO_DISK).plans, 0);
     assert!(book.candidates().is_empty());
     assert!(book.learn(t.clone(), 1000));
-    assert_eq!(book.plan(Foresight::AtOnce, budget).plans, 1);
+    assert_eq!(book.plan(Foresight::AtOnce, budget, NO_DISK).plans, 1);
     let script = book.known[book.candidates()[0]].script.clone().expect("planned");
     assert!(script.arena_bytes <= budget && script.time_ns > script.base_ns);
     let made: Vec<usize> = (script.before.iter().flatten())
@@ -144,6 +145,7 @@ fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place
         for a in before {
             match a {
                 Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
+                Action::Spill(_) | Action::Fetch(..) => unreachable!("there is no disk"),
                 Action::Remake(r) => run(&mut resident, r.events[0]),
             }
         }
@@ -159,14 +161,14 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
     let mut t = there_and_back(12);
     t.events.iter_mut().for_each(|e| e.done.may_take = SmallVec::from_slice(&[0]));
     // What is carried is no plan's to give away.
-    assert!(state(&t, 1 << 20).expect("valid").problem.ops()[0].takes.is_empty());
+    assert!(state(&t, 1 << 20, NO_DISK).expect("valid").problem.ops()[0].takes.is_empty());
     let plain = there_and_back(12);
     let script = |t: &Tape, budget: usize| {
         let mut book = Book::default();
         for _ in 0..2 {
             book.learn(t.clone(), 1000);
         }
-        book.plan(Foresight::AtOnce, budget);
+        book.plan(Foresight::AtOnce, budget, NO_DISK);
         let at = book.candidates().first().copied()?;
         book.known[at].script.clone()
     };
@@ -191,6 +193,7 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
         for a in before {
             match a {
                 Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
+                Action::Spill(_) | Action::Fetch(..) => unreachable!("there is no disk"),
                 Action::Remake(r) => run(&mut resident, r.events[0], r.takes),
             }
         }
@@ -209,7 +212,7 @@ fn a_step_is_taken_for_the_one_that_came_next_most_often_and_then_for_the_one_us
             book.learn(t.clone(), 1000);
         }
     }
-    book.plan(Foresight::AtOnce, 1 << 20);
+    book.plan(Foresight::AtOnce, 1 << 20, NO_DISK);
     for i in [0, 1, 0, 1, 0, 2, 0, 1, 0, 2, 3, 0] {
         book.learn(steps[i].clone(), 1000);
     }
@@ -227,7 +230,7 @@ fn the_book_keeps_eight_steps_and_expects_the_one_that_came_next_before() {
             book.learn(t.clone(), 1000);
         }
     }
-    book.plan(Foresight::AtOnce, 1 << 20);
+    book.plan(Foresight::AtOnce, 1 << 20, NO_DISK);
     let at = |book: &Book, t: &Tape| book.known.iter().position(|k| k.tape.events == t.events);
     for t in [&steps[0], &steps[1], &steps[0]] {
         book.learn(t.clone(), 1000);

@@ -1,0 +1,283 @@
+//! Copies of storages in a file: where a plan says that they cost less than making the bytes again.
+//!
+//! A copy is something that a storage has beside its bytes and its recipe. It goes out, is there, and comes back while
+//! commands run; whoever reads the bytes, moves them or gives them away waits for it first ([`Worker::land`]). What was
+//! let go and has a copy is read back when somebody needs it, planned or not.
+//!
+//! Only what has a recipe is copied, so a file that fails loses nothing: what it held is made again, and from then on
+//! nothing is copied any more.
+
+use remat_graph::plan::problem::SpillRates;
+use remat_types::{Error, Result};
+
+use super::failure::Stop;
+use super::table::StorageId;
+use super::worker::Worker;
+use crate::arena::{Block, End};
+use crate::device::FileCopy;
+use crate::options::Foresight as Planning;
+use crate::remat::foresight::Local;
+
+/// Where a storage's copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    number: u32,
+    way: Way,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Leaving,
+    There,
+    Arriving,
+}
+
+/// A range of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taken {
+    at: u64,
+    bytes: u64,
+    number: u32,
+}
+
+/// Ranges of the file that hold copies, in order. There are few at a time.
+#[derive(Debug, Default)]
+struct Slots {
+    taken: Vec<Taken>,
+    vacant: Vec<u32>,
+    next: u32,
+}
+
+impl Slots {
+    /// The first range that is free, under a number of its own.
+    fn take(&mut self, bytes: u64) -> Taken {
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        let mut end = 0;
+        let gap = self.taken.iter().position(|t| {
+            let has_room = t.at - end >= bytes;
+            end = if has_room { end } else { t.at + t.bytes };
+            has_room
+        });
+        let new = Taken { at: end, bytes, number };
+        self.taken.insert(gap.unwrap_or(self.taken.len()), new);
+        new
+    }
+
+    fn at(&self, number: u32) -> Option<u64> {
+        self.taken.iter().find(|t| t.number == number).map(|t| t.at)
+    }
+
+    fn give_back(&mut self, number: u32) {
+        self.taken.retain(|t| t.number != number);
+        self.vacant.push(number);
+    }
+}
+
+/// See the module's note.
+#[derive(Default)]
+pub(super) struct Spills {
+    is_open: bool,
+    slots: Slots,
+    /// Storages with a copy that was not waited for.
+    flying: Vec<StorageId>,
+    /// Why nothing is copied any more.
+    pub(super) failure: Option<Error>,
+    /// Plans that copy were let go for that.
+    has_given_up: bool,
+}
+
+impl Worker {
+    /// Opens the file, if plans under a budget may use one. Errors (Io): it cannot be made.
+    pub(super) fn open_spill(&mut self) -> Result<()> {
+        if let Some(to) = &self.options.spill
+            && self.foresight.planning != Planning::Off
+            && !self.spills.is_open
+        {
+            self.spills.is_open = self.backend.open_spill(to)?;
+        }
+        Ok(())
+    }
+
+    /// What plans may count on: zero if there is no file, or none any more.
+    pub(super) fn spill_rates(&self) -> SpillRates {
+        let to = self.options.spill.as_ref().filter(|_| self.spills.is_open && self.spills.failure.is_none());
+        let Some(to) = to else { return SpillRates::default() };
+        // A plan that must not depend on the clock counts on what was stated.
+        let seen = self.backend.spill_rates().filter(|_| self.foresight.planning != Planning::AtOnce);
+        seen.unwrap_or_else(|| to.rates())
+    }
+
+    /// True once after the file has failed: plans that copy are of no use any more.
+    pub(super) fn gives_up_spilling(&mut self) -> bool {
+        self.spills.failure.is_some() && !std::mem::replace(&mut self.spills.has_given_up, true)
+    }
+
+    fn has_copy(&self, id: StorageId) -> bool {
+        self.spills.failure.is_none() && self.table.storages[id].copied.is_some()
+    }
+
+    /// Begins to copy a storage out, if its bytes are there and can be made again.
+    pub(super) fn spill(&mut self, chain: &[Local]) {
+        let of = |l: &Local| self.foresight.locals.get(*l as usize).copied().flatten();
+        let Some(id) = chain.iter().filter_map(of).find(|id| self.table.is_resident(*id)) else { return };
+        let s = &self.table.storages[id];
+        if s.recipe.is_none() || s.copied.is_some() || self.spills.failure.is_some() {
+            return;
+        }
+        let (at, bytes) = (s.start(), s.bytes);
+        let slot = self.spills.slots.take(bytes as u64);
+        let number = slot.number;
+        self.table.storages[id].copied = Some(Copied { number, way: Way::Leaving });
+        self.spills.flying.push(id);
+        match self.backend.copy_out(FileCopy { number: number as usize, at, bytes, file_at: slot.at }) {
+            Ok(()) => self.stats.spilled_bytes += bytes as u64,
+            Err(e) => {
+                self.spills.failure.get_or_insert(e);
+                self.drop_copy(id);
+            }
+        }
+    }
+
+    /// Begins to copy a storage back to where the plan says. Whatever stands in the way, it is read when it is needed.
+    pub(super) fn fetch_back(&mut self, chain: &[Local], at: usize) {
+        let of = |l: &Local| self.foresight.locals.get(*l as usize).copied().flatten();
+        let Some(id) = chain.iter().filter_map(of).find(|id| self.has_copy(*id)) else { return };
+        if self.table.is_resident(id) {
+            return;
+        }
+        match self.arena.alloc_at(at, self.table.storages[id].bytes, id.raw()) {
+            Some(block) => {
+                self.arrive(id, block);
+                self.table.storages[id].kept = true;
+            }
+            None => self.stats.misplaced += 1,
+        }
+    }
+
+    /// Reads a storage back that was let go, and waits for it. False if it has no copy, or the file fails.
+    pub(super) fn restore(&mut self, id: StorageId) -> std::result::Result<bool, Stop> {
+        if !self.has_copy(id) || self.table.is_resident(id) {
+            return Ok(false);
+        }
+        self.place(id, End::High)?;
+        self.begin_arrival(id);
+        self.land(id);
+        Ok(self.table.is_resident(id))
+    }
+
+    fn arrive(&mut self, id: StorageId, block: Block) {
+        self.put_down(id, block);
+        self.begin_arrival(id);
+    }
+
+    /// Begins to copy back what has its bytes since this moment.
+    fn begin_arrival(&mut self, id: StorageId) {
+        let s = &mut self.table.storages[id];
+        let Some(copied) = &mut s.copied else { return };
+        copied.way = Way::Arriving;
+        let (number, at, bytes) = (copied.number, s.start(), s.bytes);
+        self.spills.flying.push(id);
+        let begun = match self.spills.slots.at(number) {
+            Some(file_at) => self.backend.copy_in(FileCopy { number: number as usize, at, bytes, file_at }),
+            None => Ok(()),
+        };
+        match begun {
+            Ok(()) => self.stats.fetched_bytes += bytes as u64,
+            Err(e) => {
+                self.spills.failure.get_or_insert(e);
+                self.land(id);
+            }
+        }
+    }
+
+    /// Waits for the copy of a storage, if one is under way. Where the file fails the storage is as if it had had none: what
+    /// was to come back is not there.
+    pub(super) fn land(&mut self, id: StorageId) {
+        let Some(copied) = &mut self.table.storages[id].copied else { return };
+        if copied.way == Way::There {
+            return;
+        }
+        let Copied { number, way } = std::mem::replace(copied, Copied { way: Way::There, ..*copied });
+        self.spills.flying.retain(|f| *f != id);
+        let begin = std::time::Instant::now();
+        let result = self.backend.wait_copy(number as usize);
+        self.stats.spill_wait_ns += begin.elapsed().as_nanos() as u64;
+        if let Err(e) = result {
+            self.spills.failure.get_or_insert(e);
+        }
+        if self.spills.failure.is_some() {
+            self.drop_copy(id);
+            if way == Way::Arriving {
+                self.unplace(id);
+            }
+        }
+    }
+
+    /// True if a copy was not waited for.
+    pub(super) fn has_flying(&self) -> bool {
+        !self.spills.flying.is_empty()
+    }
+
+    /// Waits for all copies: whatever has bytes may move.
+    pub(super) fn land_all(&mut self) {
+        while let Some(&id) = self.spills.flying.last() {
+            self.land(id);
+        }
+    }
+
+    /// Gives the copy of a storage up, if it has one.
+    pub(super) fn drop_copy(&mut self, id: StorageId) {
+        self.land(id);
+        if let Some(copied) = self.table.storages[id].copied.take() {
+            self.spills.slots.give_back(copied.number);
+        }
+    }
+
+    /// Errors: what holds between commands and does not.
+    pub(super) fn verify_copies(&self) -> std::result::Result<(), String> {
+        let mut count = 0;
+        for (id, s) in self.table.storages.iter() {
+            let Some(copied) = s.copied else { continue };
+            count += 1;
+            let is_flying = self.spills.flying.contains(&id);
+            if is_flying != (copied.way != Way::There) || (is_flying && !s.is_resident()) {
+                return Err(format!("{id:?} ({}) has a copy that is {:?}", s.label.text, copied.way));
+            }
+            if self.spills.slots.at(copied.number).is_none() || (s.recipe.is_none() && !s.is_resident()) {
+                return Err(format!("{id:?} ({}) has a copy that is no use", s.label.text));
+            }
+        }
+        let (taken, flying) = (self.spills.slots.taken.len(), self.spills.flying.len());
+        if taken != count || flying > count {
+            return Err(format!("{count} storages have copies, {taken} ranges of the file, {flying} under way"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_the_file_lie_apart_and_are_used_again() {
+        let mut s = Slots::default();
+        let [a, b, c] = [8, 4, 8].map(|bytes| s.take(bytes));
+        assert_eq!([a.at, b.at, c.at], [0, 8, 12]);
+        s.give_back(b.number);
+        let d = s.take(5);
+        assert_eq!((d.at, d.number), (20, b.number), "too long for the gap");
+        let e = s.take(3);
+        assert_eq!(e.at, 8);
+        s.give_back(a.number);
+        s.give_back(e.number);
+        assert_eq!(s.take(12).at, 0, "neighbours that are free are one gap");
+        let mut all = s.taken.clone();
+        all.sort_by_key(|t| t.at);
+        assert_eq!(all, s.taken);
+        assert!(all.windows(2).all(|w| w[0].at + w[0].bytes <= w[1].at), "{all:?}");
+    }
+}
