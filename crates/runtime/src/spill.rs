@@ -3,21 +3,19 @@
 //! One thread copies out and one copies in, both beside the kernels, as the planner's clock assumes
 //! ([`remat_graph::plan`]). The file has no name, so that nothing of it is left whatever ends the process.
 
+mod disk;
 mod file;
 #[cfg(test)]
 mod tests;
 
-#[cfg(target_os = "linux")]
-use std::fs::File;
-#[cfg(target_os = "linux")]
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, ErrorKind, Result};
 
+pub(crate) use disk::BLOCK_BYTES;
+use disk::{Bounce, Disk};
 pub(crate) use file::{Flight, Slot, SpillFile};
 
 /// A folder to which a device may copy what it will need later, and how fast that is.
@@ -67,33 +65,27 @@ fn failed(what: &str, folder: &Path, e: &std::io::Error) -> Error {
 fn measure(folder: &Path) -> std::io::Result<SpillRates> {
     const CHUNK: usize = 4 << 20;
     const CHUNKS: usize = 16;
-    let file = tempfile::tempfile_in(folder)?;
+    let disk = Disk::new(tempfile::tempfile_in(folder)?);
+    let (mut memory, mut unused) = (Bounce::default(), Bounce::default());
+    let chunk = memory.part(CHUNK);
     // bytes without a pattern, should the disk compress
     let mut word = 1u64;
-    let mut chunk: Vec<u8> = Vec::with_capacity(CHUNK);
-    while chunk.len() < CHUNK {
+    for bytes in chunk.chunks_exact_mut(8) {
         word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        chunk.extend_from_slice(&word.rotate_left(29).to_le_bytes());
+        bytes.copy_from_slice(&word.rotate_left(29).to_le_bytes());
     }
     let rate = |begin: Instant| ((CHUNK * CHUNKS) as f64 / begin.elapsed().as_secs_f64()) as u64;
     let begin = Instant::now();
     for i in 0..CHUNKS {
-        file.write_all_at(&chunk, (i * CHUNK) as u64)?;
+        disk.write(chunk, (i * CHUNK) as u64, &mut unused)?;
     }
-    file.sync_data()?;
+    if !disk.is_direct() {
+        disk.flush()?;
+    }
     let write_bytes_per_s = rate(begin).max(1);
-    #[cfg(target_os = "linux")]
-    forget(&file);
     let begin = Instant::now();
     for i in 0..CHUNKS {
-        file.read_exact_at(&mut chunk, (i * CHUNK) as u64)?;
+        disk.read(chunk, (i * CHUNK) as u64, &mut unused)?;
     }
     Ok(SpillRates { write_bytes_per_s, read_bytes_per_s: rate(begin).max(1) })
-}
-
-/// Asks the system to drop its cache of a file, where there is a way to ask.
-#[cfg(target_os = "linux")]
-fn forget(file: &File) {
-    // SAFETY: the descriptor is open for as long as `file` is borrowed. Advice may be refused: then the cache is measured.
-    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }

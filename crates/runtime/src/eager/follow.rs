@@ -15,6 +15,7 @@ use super::table::{Input, RecipeId, StorageId};
 use super::worker::Worker;
 use crate::arena::{Block, padded};
 use crate::remat::foresight::{Action, Local, Remake, Script, Tape};
+use crate::spill::BLOCK_BYTES;
 
 /// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
 const SMALL_SHARE: usize = 64;
@@ -23,15 +24,21 @@ impl Worker {
     /// Begins to follow the plan of a known step.
     pub(super) fn follow(&mut self, known: usize, others: Vec<usize>) {
         let Some(script) = self.foresight.book.known[known].script.clone() else { return };
-        let Some(limit) = self.arena.capacity().checked_sub(script.arena_bytes) else { return };
+        let Some(limit) = self.limit_of(&script) else { return };
         self.foresight.mode = Mode::Following(Followed { known, script, others, limit });
+    }
+
+    /// Where the planned part of the arena begins, if there is room for it.
+    fn limit_of(&self, script: &Script) -> Option<usize> {
+        let limit = self.arena.capacity().checked_sub(script.arena_bytes)?;
+        Some(if script.spill.is_some() { limit / BLOCK_BYTES * BLOCK_BYTES } else { limit })
     }
 
     /// Goes on with another plan in the middle of a step: what it does not hold by now goes, and what it does stays. False
     /// if there is no room for it.
     pub(super) fn adopt(&mut self, known: usize, others: Vec<usize>) -> bool {
         let Some(script) = self.foresight.book.known[known].script.clone() else { return false };
-        let Some(limit) = self.arena.capacity().checked_sub(script.arena_bytes) else { return false };
+        let Some(limit) = self.limit_of(&script) else { return false };
         let at = self.foresight.at;
         let gone = gone_before(at, &script, &self.foresight.book.known[known].tape);
         self.foresight.mode = Mode::Following(Followed { known, script: script.clone(), others, limit });

@@ -17,6 +17,7 @@ use crate::arena::{Block, End};
 use crate::device::FileCopy;
 use crate::options::Foresight as Planning;
 use crate::remat::foresight::Local;
+use crate::spill::BLOCK_BYTES;
 
 /// Where a storage's copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +50,9 @@ struct Slots {
 }
 
 impl Slots {
-    /// The first range that is free, under a number of its own.
-    fn take(&mut self, bytes: u64) -> Taken {
+    /// The first range of whole blocks that is free, under a number of its own.
+    fn take(&mut self, bytes: usize) -> Taken {
+        let bytes = bytes.next_multiple_of(BLOCK_BYTES) as u64;
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
@@ -128,7 +130,7 @@ impl Worker {
             return;
         }
         let (at, bytes) = (s.start(), s.bytes);
-        let slot = self.spills.slots.take(bytes as u64);
+        let slot = self.spills.slots.take(bytes);
         let number = slot.number;
         self.table.storages[id].copied = Some(Copied { number, way: Way::Leaving });
         self.spills.flying.push(id);
@@ -265,19 +267,18 @@ mod tests {
     #[test]
     fn ranges_of_the_file_lie_apart_and_are_used_again() {
         let mut s = Slots::default();
-        let [a, b, c] = [8, 4, 8].map(|bytes| s.take(bytes));
-        assert_eq!([a.at, b.at, c.at], [0, 8, 12]);
+        let [a, b, c] = [2, 1, 2].map(|blocks| s.take(blocks * BLOCK_BYTES - 1));
+        let blocks = |t: Taken| t.at as usize / BLOCK_BYTES;
+        assert_eq!([a, b, c].map(blocks), [0, 2, 3]);
         s.give_back(b.number);
-        let d = s.take(5);
-        assert_eq!((d.at, d.number), (20, b.number), "too long for the gap");
-        let e = s.take(3);
-        assert_eq!(e.at, 8);
+        let d = s.take(BLOCK_BYTES + 1);
+        assert_eq!((blocks(d), d.number), (5, b.number), "too long for the gap");
+        let e = s.take(1);
+        assert_eq!(blocks(e), 2);
         s.give_back(a.number);
         s.give_back(e.number);
-        assert_eq!(s.take(12).at, 0, "neighbours that are free are one gap");
-        let mut all = s.taken.clone();
-        all.sort_by_key(|t| t.at);
-        assert_eq!(all, s.taken);
-        assert!(all.windows(2).all(|w| w[0].at + w[0].bytes <= w[1].at), "{all:?}");
+        assert_eq!(blocks(s.take(3 * BLOCK_BYTES)), 0, "neighbours that are free are one gap");
+        assert!(s.taken.windows(2).all(|w| w[0].at + w[0].bytes <= w[1].at), "{:?}", s.taken);
+        assert!(s.taken.iter().all(|t| t.at % BLOCK_BYTES as u64 == 0), "{:?}", s.taken);
     }
 }

@@ -8,7 +8,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::run::Range;
 use super::{Place, Step};
-use crate::spill::{Flight, Slot, SpillFile, SpillTo};
+use crate::spill::{BLOCK_BYTES, Flight, Slot, SpillFile, SpillTo};
 
 /// What happens to a slot of the file before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Moves {
 impl Moves {
     /// A slot for so many bytes more.
     pub(super) fn slot(&mut self, bytes: usize) -> usize {
-        let at = self.slots.last().map_or(0, |s| s.at + s.bytes as u64);
+        let at = self.slots.last().map_or(0, |s| s.at + s.bytes.next_multiple_of(BLOCK_BYTES) as u64);
         self.slots.push(Slot { at, bytes });
         self.slots.len() - 1
     }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,9 +11,11 @@ use std::time::{Duration, Instant};
 use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, Result};
 
+use super::disk::{Bounce, Disk};
 use super::failed;
 
-/// A range of the file that holds one storage.
+/// A range of the file that holds one storage, from a multiple of [`super::BLOCK_BYTES`] on; up to the next one after its end
+/// it is the slot's alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) at: u64,
@@ -53,7 +54,7 @@ struct State {
 
 #[derive(Debug)]
 struct Shared {
-    file: File,
+    disk: Disk,
     folder: PathBuf,
     state: Mutex<State>,
     changed: Condvar,
@@ -68,7 +69,8 @@ pub(crate) struct SpillFile {
 
 impl SpillFile {
     pub(super) fn over(file: File, folder: PathBuf) -> Result<SpillFile> {
-        let shared = Arc::new(Shared { file, folder, state: Mutex::default(), changed: Condvar::new() });
+        let shared =
+            Arc::new(Shared { disk: Disk::new(file), folder, state: Mutex::default(), changed: Condvar::new() });
         let mut own = SpillFile { shared, threads: Vec::new() };
         for (way, name) in [(Way::Out, "remat-spill-out"), (Way::In, "remat-spill-in")] {
             let shared = own.shared.clone();
@@ -136,7 +138,7 @@ impl SpillFile {
 impl SpillFile {
     /// The file itself, to spoil it.
     pub(crate) fn file(&self) -> File {
-        self.shared.file.try_clone().expect("one more descriptor")
+        self.shared.disk.file().try_clone().expect("one more descriptor")
     }
 }
 
@@ -212,13 +214,14 @@ impl Shared {
     }
 
     fn work(&self, way: Way) {
+        let mut bounce = Bounce::default();
         loop {
             let mut s = self.wait_while(self.lock(), |s| s.queues[way as usize].is_empty() && !s.is_closed);
             let Some(job) = s.queues[way as usize].pop_front() else { return };
             let skip = s.failure.is_some();
             drop(s);
             let begin = Instant::now();
-            let result = if skip { Ok(()) } else { self.copy(way, job) };
+            let result = if skip { Ok(()) } else { self.copy(way, job, &mut bounce) };
             let mut s = self.lock();
             match result {
                 Ok(()) if !skip => {
@@ -238,13 +241,13 @@ impl Shared {
         }
     }
 
-    fn copy(&self, way: Way, job: Job) -> io::Result<()> {
+    fn copy(&self, way: Way, job: Job, bounce: &mut Bounce) -> io::Result<()> {
         let Slot { at, bytes } = job.slot;
         match way {
             // SAFETY: `begin` of the file: nobody writes these bytes until the copy has been waited for.
-            Way::Out => self.file.write_all_at(unsafe { std::slice::from_raw_parts(job.memory, bytes) }, at),
+            Way::Out => self.disk.write(unsafe { std::slice::from_raw_parts(job.memory, bytes) }, at, bounce),
             // SAFETY: as above: nobody reads or writes them.
-            Way::In => self.file.read_exact_at(unsafe { std::slice::from_raw_parts_mut(job.memory, bytes) }, at),
+            Way::In => self.disk.read(unsafe { std::slice::from_raw_parts_mut(job.memory, bytes) }, at, bounce),
         }
     }
 }

@@ -234,7 +234,8 @@ fn is_slower(new: SpillRates, old: SpillRates) -> bool {
 fn make(tape: &Tape, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> Made {
     let begin = std::time::Instant::now();
     let script = state(tape, budget, spill).ok().and_then(|stated| {
-        let room = budget.checked_sub(stated.fixed_bytes + stated.fixed_bytes / SLACK)?;
+        let beside = stated.fixed_bytes + stated.fixed_bytes / SLACK;
+        let room = budget.checked_sub(beside.next_multiple_of(stated.problem.align() as usize))?;
         let default = Effort::for_ops(stated.problem.ops().len());
         let effort = Effort { in_order: true, keeps_sources: true, ..default };
         match plan(&stated.problem, room as u64, limited(effort)) {
