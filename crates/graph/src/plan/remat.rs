@@ -7,8 +7,7 @@
 //! 4. Ruin and repair (`search`) until the time or the rounds are over, or the bound is met.
 //! 5. Offsets. If an arena does not fit, the search goes on under a budget that is lower by what sticks out.
 //!
-//! If the problem allows spilling, the same is done with one more way to give a storage up, which costs a share of its
-//! copies' time (`spill`); what they really cost is known once the steps are laid out, so several shares are tried.
+//! If the problem allows spilling, a part of the time goes to sequences that fetch some of what they gave up (`copies`).
 //!
 //! Without a time limit that binds, the result is a function of problem, budget, rounds and seed.
 //!
@@ -20,6 +19,7 @@
 //! more (DenseNet-121 at 40 %), and the table took longer to fill than the repair to run.
 
 mod bound;
+mod copies;
 mod emit;
 mod exact;
 mod fit;
@@ -96,13 +96,10 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
     let whole = Duration::mul_f64;
     let first = Effort { time_limit: whole(effort.time_limit, PLAIN_SHARE), ..effort };
     let mut best = Planner::new(p, model.clone(), budget_bytes, first).plan();
-    let each = whole(effort.time_limit, (1.0 - PLAIN_SHARE) / SPILL_PRICES.len() as f64);
-    for price in SPILL_PRICES {
-        if matches!(&best, Plan::Feasible(s) if s.time_ns == p.base_time_ns()) {
-            break;
-        }
-        let model = model.clone().with_fetches(p.spill(), price, effort.keeps_sources);
-        best = better(best, Planner::new(p, model, budget_bytes, Effort { time_limit: each, ..effort }).plan());
+    if !matches!(&best, Plan::Feasible(s) if s.time_ns == p.base_time_ns()) {
+        let rest = Effort { time_limit: whole(effort.time_limit, 1.0 - PLAIN_SHARE), ..effort };
+        let model = model.with_fetches(effort.keeps_sources);
+        best = better(best, Planner::new(p, model, budget_bytes, rest).plan());
     }
     if let Plan::Feasible(s) = &mut best {
         // The bounds on recomputation do not bound schedules that spill.
@@ -113,9 +110,6 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
 
 /// Share of the time for a plan that spills nothing, where spilling is allowed.
 const PLAIN_SHARE: f64 = 0.3;
-/// What a fetch costs the search, as a share of the time to copy out and in: nothing if all copies hide behind
-/// computation, all of it if none does.
-const SPILL_PRICES: [f64; 3] = [0.0, 0.2, 1.0];
 
 /// The faster, or the one that needs less.
 fn better(a: Plan, b: Plan) -> Plan {
@@ -177,7 +171,7 @@ impl<'p> Planner<'p> {
             return self.smallest(least, limiting_op);
         }
         if self.may_fetch() {
-            return match slices::search(self, self.p.base_time_ns()) {
+            return match copies::search(self) {
                 Some(laid) => self.feasible(laid, self.p.base_time_ns()),
                 None => self.smallest(least, limiting_op),
             };

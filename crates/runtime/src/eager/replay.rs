@@ -78,7 +78,7 @@ impl Worker {
 
     /// Waits for what is on its way back from the spill file. True if all inputs have their bytes.
     pub(super) fn are_there(&mut self, x: &[Input]) -> bool {
-        x.iter().for_each(|s| self.land(s.storage));
+        x.iter().for_each(|s| self.land_arrival(s.storage));
         x.iter().all(|s| self.table.is_resident(s.storage))
     }
 

@@ -1,8 +1,8 @@
 //! Copies of storages in a file: where a plan says that they cost less than making the bytes again.
 //!
 //! A copy is something that a storage has beside its bytes and its recipe. It goes out, is there, and comes back while
-//! commands run; whoever reads the bytes, moves them or gives them away waits for it first ([`Worker::land`]). What was
-//! let go and has a copy is read back when somebody needs it, planned or not.
+//! commands run; whoever reads what comes back, or moves bytes or gives them away, waits for it first ([`Worker::land`]).
+//! What was let go and has a copy is read back when somebody needs it, planned or not.
 //!
 //! Only what has a recipe is copied, so a file that fails loses nothing: what it held is made again, and from then on
 //! nothing is copied any more.
@@ -192,6 +192,13 @@ impl Worker {
                 self.spills.failure.get_or_insert(e);
                 self.land(id);
             }
+        }
+    }
+
+    /// Waits for a storage that is on its way back; what is on its way out can be read.
+    pub(super) fn land_arrival(&mut self, id: StorageId) {
+        if self.table.storages[id].copied.is_some_and(|c| c.way == Way::Arriving) {
+            self.land(id);
         }
     }
 

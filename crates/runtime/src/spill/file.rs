@@ -12,7 +12,7 @@ use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, Result};
 
 use super::disk::{Bounce, Disk};
-use super::failed;
+use super::{dependable, failed};
 
 /// A range of the file that holds one storage, from a multiple of [`super::BLOCK_BYTES`] on; up to the next one after its end
 /// it is the slot's alone.
@@ -80,12 +80,11 @@ impl SpillFile {
         Ok(own)
     }
 
-    /// Bytes per second of all copies until now; `None` before there were some both ways.
+    /// Bytes per second that plans may count on, by all copies until now; `None` before there were some both ways.
     pub(crate) fn rates(&self) -> Option<SpillRates> {
-        let rate = |(bytes, time): (u64, Duration)| (bytes as f64 / time.as_secs_f64().max(1e-9)) as u64;
         let [out, back] = self.shared.lock().copied;
-        let rates = SpillRates { write_bytes_per_s: rate(out), read_bytes_per_s: rate(back) };
-        rates.is_possible().then_some(rates)
+        let rate = |(bytes, time): (u64, Duration)| (bytes > 0).then(|| dependable(bytes, time));
+        Some(SpillRates { write_bytes_per_s: rate(out)?, read_bytes_per_s: rate(back)? })
     }
 
     /// Begins a run that uses `slots` slots, each at most `jobs` times on its way at once.

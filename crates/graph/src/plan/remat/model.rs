@@ -120,18 +120,16 @@ impl Model {
         first.iter().copied().chain(rest).collect()
     }
 
-    /// The same with a unit for each storage that is worth fetching, which takes `price` of a round trip's time; for those
-    /// of units that run once only if they need not be kept.
-    pub(crate) fn with_fetches(mut self, rates: SpillRates, price: f64, keeps_sources: bool) -> Model {
+    /// The same with a unit for each storage that may be fetched, which takes no time; for those of units that run once
+    /// only if they need not be kept.
+    pub(crate) fn with_fetches(mut self, keeps_sources: bool) -> Model {
         for s in 0..self.storages.len() {
             let storage = &self.storages[s];
             let is_kept = keeps_sources && !self.units[storage.producer as usize].is_repeatable;
             if storage.bytes == 0 || !storage.has_one_version || is_kept {
                 continue;
             }
-            let trip_ns = rates.write_ns(storage.bytes).saturating_add(rates.read_ns(storage.bytes));
             let fetch = Unit {
-                time_ns: (trip_ns as f64 * price) as u64,
                 requires: vec![storage.producer],
                 outputs: vec![s as u32],
                 is_repeatable: true,
@@ -145,6 +143,16 @@ impl Model {
         self.units.iter_mut().for_each(|u| u.takes.clear());
         self.is_faithful = false;
         self
+    }
+
+    /// The same with fetches that take `price` of the time to copy out and in.
+    pub(crate) fn priced(&self, rates: SpillRates, price: f64) -> Model {
+        let mut priced = self.clone();
+        for unit in &mut priced.units[self.base..] {
+            let bytes = self.storages[unit.outputs[0] as usize].bytes;
+            unit.time_ns = (rates.write_ns(bytes).saturating_add(rates.read_ns(bytes)) as f64 * price) as u64;
+        }
+        priced
     }
 
     /// The unit that fetches a storage.

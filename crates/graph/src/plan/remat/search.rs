@@ -85,7 +85,7 @@ impl<'m> Climb<'m> {
 
     fn round(&mut self, warmth: f64, until: Instant, incumbent: &mut Incumbent) {
         let mut state = self.now.clone();
-        if !self.ruin(&mut state) {
+        if !ruin(self.m, &mut state, &mut self.rng) {
             return;
         }
         let added = self.best.time_ns - self.m.base_time_ns();
@@ -112,27 +112,27 @@ impl<'m> Climb<'m> {
             self.now = state;
         }
     }
+}
 
-    /// Removes some repeated executions; false if there are none.
-    fn ruin(&mut self, state: &mut State) -> bool {
-        let repeats: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(self.m, state, s)).collect();
-        if repeats.is_empty() {
-            return false;
-        }
-        let most = (repeats.len() / 4).clamp(1, 24);
-        let count = 1 + self.rng.below(most);
-        let mut gone: Vec<u32> = if self.rng.below(2) == 0 {
-            let from = self.rng.below(repeats.len());
-            repeats[from..(from + count).min(repeats.len())].to_vec()
-        } else {
-            (0..count).map(|_| repeats[self.rng.below(repeats.len())]).collect()
-        };
-        gone.sort_unstable();
-        gone.dedup();
-        for &step in gone.iter().rev() {
-            state.sequence.remove(step as usize);
-        }
-        state.evaluate(self.m);
-        true
+/// Removes some repeated executions; false if there are none.
+pub(super) fn ruin(m: &Model, state: &mut State, rng: &mut Rng) -> bool {
+    let repeats: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(m, state, s)).collect();
+    if repeats.is_empty() {
+        return false;
     }
+    let most = (repeats.len() / 4).clamp(1, 24);
+    let count = 1 + rng.below(most);
+    let mut gone: Vec<u32> = if rng.below(2) == 0 {
+        let from = rng.below(repeats.len());
+        repeats[from..(from + count).min(repeats.len())].to_vec()
+    } else {
+        (0..count).map(|_| repeats[rng.below(repeats.len())]).collect()
+    };
+    gone.sort_unstable();
+    gone.dedup();
+    for &step in gone.iter().rev() {
+        state.sequence.remove(step as usize);
+    }
+    state.evaluate(m);
+    true
 }

@@ -140,12 +140,12 @@ proptest! {
     /// Also those that are too slow to be chosen in the end.
     #[test]
     fn every_way_to_spill_passes_the_check(
-        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1, price in 0usize..3, rate in 1u32..5,
+        rows in rows(24), outputs in 1usize..3, part in 0.3f64..1.1, rate in 1u32..5,
     ) {
         let write_bytes_per_s = 10u64.pow(5 + rate);
         let p = small_with(&rows, outputs, SpillRates { write_bytes_per_s, read_bytes_per_s: write_bytes_per_s / 4 });
         let budget = (peak_bytes(&p) as f64 * part) as u64;
-        let model = Model::new(&p, false).with_fetches(p.spill(), SPILL_PRICES[price], false);
+        let model = Model::new(&p, false).with_fetches(false);
         if let Plan::Feasible(s) = Planner::new(&p, model, budget, rounds(30)).plan() {
             check(&p, &s).map_err(|e| TestCaseError::fail(e.to_string()))?;
         }
@@ -365,7 +365,7 @@ fn copies_hide_where_there_is_room() {
       { "name": "k", "time_ns": 5, "inputs": ["a", "c"], "outputs": [ { "name": "d", "bytes": 10 } ] } ],
       "outputs": ["d"], "spill": { "write_bytes_per_s": 1000000000, "read_bytes_per_s": 250000000 } }"#;
     let p = Problem::from_json(text).expect("valid");
-    let model = Model::new(&p, false).with_fetches(p.spill(), 0.0, false);
+    let model = Model::new(&p, false).with_fetches(false);
     let fetch = model.fetch_of(0).expect("`a` may be spilled");
     let effort = arena::Effort::default();
     // Ten bytes go out in 10 ns, beside `g`, and come back in 40, of which `h` hides 30 if there is room for `a` beside it.
