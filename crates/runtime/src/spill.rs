@@ -11,8 +11,10 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use remat_graph::plan::problem::SpillRates;
+use remat_graph::plan::problem::{Bytes, OpSpec, SpillRates};
 use remat_types::{Error, ErrorKind, Result};
+
+use crate::arena::ALIGN_BYTES;
 
 pub(crate) use disk::BLOCK_BYTES;
 use disk::{Bounce, Disk};
@@ -56,6 +58,20 @@ impl SpillTo {
         let file = tempfile::tempfile_in(&self.folder).map_err(|e| failed("open", &self.folder, &e))?;
         SpillFile::over(file, self.folder.clone())
     }
+}
+
+/// At which multiples storages lie best if some of them are copied: whole blocks go as they lie, but where storages are
+/// small, blocks waste memory.
+pub(crate) fn alignment(ops: &[OpSpec]) -> u64 {
+    const MOST_WASTE: u64 = 32;
+    let (block, mut bytes, mut waste) = (BLOCK_BYTES as u64, 0u64, 0u64);
+    for y in ops.iter().flat_map(|o| &o.outputs) {
+        if let Bytes::Own(own) | Bytes::OwnOr(own, _) = y.bytes {
+            bytes = bytes.saturating_add(own);
+            waste = waste.saturating_add((block - own % block) % block);
+        }
+    }
+    if waste <= bytes / MOST_WASTE { block } else { ALIGN_BYTES as u64 }
 }
 
 /// Bytes per second of which plans may be sure, by what took so long: kernels run beside the copies, and a plan leaves these

@@ -10,7 +10,7 @@ use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
 use super::build::{Draft, Lowered, Parts, Root, Temp, lower};
 use super::planned::{self, Call};
-use super::spill::{Moves, Spill};
+use super::spill::{Moves, Spill, beyond};
 use super::{Executable, ExecutableOptions, MemoryFigures, Operand, Place, PlanTimes, Step, Target};
 use crate::arena::padded;
 use crate::spill::SpillTo;
@@ -101,7 +101,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<E
     parts.push(steps.len());
     let outputs = graph.outputs().len();
     let figures = MemoryFigures {
-        arena_bytes: laid.arena_bytes,
+        arena_bytes: laid.arena_bytes + spill.as_ref().map_or(0, |s| beyond(s.moves.align)),
         lower_bound_bytes: laid.lower_bound_bytes,
         state_bytes: graph.state_bytes(),
         input_bytes: l.x[..graph.inputs().len()].iter().map(Fact::bytes).sum(),

@@ -13,8 +13,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::build::{Draft, Lowered, Root};
 use super::layout::Laid;
+use super::spill::beyond;
 use super::{ExecutableOptions, Place};
 use crate::arena::ALIGN_BYTES;
+use crate::spill::alignment;
 
 /// A call, and where the temporaries that it makes lie from now on.
 pub(super) struct Call {
@@ -38,20 +40,22 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
     let spilled = match &options.spill {
         Some(to) => {
             let (spec, drafts) = spilling::updates_last(&spec, to.rates());
-            Some((Problem::new(spec)?, drafts, to))
+            let align = alignment(&spec.ops);
+            Some((Problem::new(Spec { align, ..spec })?, drafts, to))
         }
         None => None,
     };
     let problem = Problem::new(spec)?;
     let longer = Effort { time_limit: effort.time_limit * LAST_TRY, seed: effort.seed + 1, ..effort };
-    let again = |p: &Problem, found: Plan| match found {
-        Plan::Infeasible(s) if s.least_bytes <= s.budget_bytes => plan(p, limit as u64, longer),
+    let again = |p: &Problem, room: u64, found: Plan| match found {
+        Plan::Infeasible(s) if s.least_bytes <= s.budget_bytes => plan(p, room, longer),
         found => found,
     };
     let stays = plan(&problem, limit as u64, effort);
     if let Some((p, drafts, to)) = &spilled {
-        let goes = plan(p, limit as u64, effort);
-        let goes = if matches!(stays, Plan::Infeasible(_)) { again(p, goes) } else { goes };
+        let room = limit.saturating_sub(beyond(p.align() as usize)) as u64;
+        let goes = plan(p, room, effort);
+        let goes = if matches!(stays, Plan::Infeasible(_)) { again(p, room, goes) } else { goes };
         let is_faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
         if let Plan::Feasible(s) = &goes
             && spilling::updates_after_copies(p, s)
@@ -61,7 +65,7 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
         }
     }
     let own: Vec<Option<usize>> = (0..l.drafts.len()).map(Some).collect();
-    match again(&problem, stays) {
+    match again(&problem, limit as u64, stays) {
         Plan::Feasible(s) => Ok(walk::laid(l, &problem, &s, &own, None)),
         Plan::Infeasible(s) => Err(refused(l, &s)),
     }

@@ -8,7 +8,7 @@ use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::observe::{Observed, Observer, ValueView};
-use super::spill::Flying;
+use super::spill::{Flying, beyond};
 use super::{Executable, Place, Step, Target};
 
 /// Operands of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
@@ -34,6 +34,12 @@ impl Range {
         }
         // SAFETY: `at` is at most the range's length.
         Ok(Range(unsafe { self.0.add(at) }, bytes))
+    }
+
+    /// The part from the first multiple of `bytes` on. Errors (Internal) if it has none.
+    pub(super) fn aligned(self, bytes: usize) -> Result<Range> {
+        let skip = self.0.align_offset(bytes);
+        self.part(skip.min(self.1), self.1.saturating_sub(skip))
     }
 
     /// Its first byte.
@@ -97,7 +103,14 @@ impl Executable {
     ) -> Result<()> {
         match &self.spill {
             None => self.run_all(range, memory, pool, after, None),
-            Some(spill) => spill.fly(memory.arena, |f| self.run_all(range, memory, pool, after, Some(f))),
+            Some(spill) => {
+                let arena = match beyond(spill.moves.align) {
+                    0 => memory.arena,
+                    _ => memory.arena.aligned(spill.moves.align)?,
+                };
+                let memory = Memory { arena, ..*memory };
+                spill.fly(memory.arena, |f| self.run_all(range, &memory, pool, after, Some(f)))
+            }
         }
     }
 

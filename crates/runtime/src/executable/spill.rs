@@ -8,6 +8,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::run::Range;
 use super::{Place, Step};
+use crate::arena::ALIGN_BYTES;
 use crate::spill::{BLOCK_BYTES, Flight, Slot, SpillFile, SpillTo};
 
 /// What happens to a slot of the file before a step.
@@ -26,6 +27,13 @@ pub(super) enum Move {
 pub(super) struct Moves {
     pub(super) list: Vec<(usize, Move)>,
     pub(super) slots: Vec<Slot>,
+    /// The workspace begins at a multiple of this.
+    pub(super) align: usize,
+}
+
+/// What a workspace takes more so that it begins at such a multiple, wherever it lies.
+pub(super) fn beyond(align: usize) -> usize {
+    if align > ALIGN_BYTES { align } else { 0 }
 }
 
 impl Moves {

@@ -39,6 +39,54 @@ fn what_went_out_comes_back() {
 }
 
 #[test]
+fn bytes_across_blocks_come_back_to_other_addresses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rates = SpillRates { write_bytes_per_s: 1, read_bytes_per_s: 1 };
+    let mut file = SpillTo::with_rates(folder.path(), rates).expect("positive").open().expect("a file");
+    // Longer than a part, than a block, a block, and less.
+    for bytes in [(3 << 20) + 5, BLOCK_BYTES + 64, BLOCK_BYTES, 7] {
+        for (from, to) in [(0, 0), (0, 64), (64, 0), (64, 1)] {
+            let (mut left, mut right) = (Bounce::default(), Bounce::default());
+            let (left, right) = (left.part(bytes + from), right.part(bytes + to));
+            left.iter_mut().enumerate().for_each(|(i, b)| *b = (i * 31 + i / 4099) as u8);
+            right.fill(0);
+            // Between two others that must stay as they are.
+            let slots = [0, 1, 1 + bytes.div_ceil(BLOCK_BYTES)].map(|b| (b * BLOCK_BYTES) as u64);
+            let around = [1u8; 16];
+            // SAFETY: the memory is touched only after the copies have been waited for.
+            let mut flight = unsafe { file.begin(3, 3) };
+            flight.copy_out(0, Slot { at: slots[0], bytes: 16 }, around.as_ptr());
+            flight.copy_out(2, Slot { at: slots[2], bytes: 16 }, around.as_ptr());
+            flight.copy_out(1, Slot { at: slots[1], bytes }, left[from..].as_ptr());
+            (0..3).for_each(|i| flight.wait(i).expect("written"));
+            let mut others = [[0u8; 16]; 2];
+            flight.copy_in(1, Slot { at: slots[1], bytes }, right[to..].as_mut_ptr());
+            flight.copy_in(0, Slot { at: slots[0], bytes: 16 }, others[0].as_mut_ptr());
+            flight.copy_in(2, Slot { at: slots[2], bytes: 16 }, others[1].as_mut_ptr());
+            (0..3).for_each(|i| flight.wait(i).expect("read"));
+            drop(flight);
+            assert!(left[from..] == right[to..], "{bytes} bytes from {from} to {to}");
+            assert!(right[..to].iter().all(|b| *b == 0), "{bytes} bytes from {from} to {to}: what lies before them");
+            assert_eq!(others, [around; 2], "{bytes} bytes from {from} to {to}: neighbours");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_refuses_direct_transfers_is_used_through_the_cache() {
+    let disk = Disk::new(tempfile::tempfile().expect("a file"));
+    let mut bounce = Bounce::default();
+    let bytes = data(3);
+    // No multiple of a block: a direct transfer there is refused.
+    disk.write(&bytes, 3, &mut bounce).expect("written");
+    let was_refused = !disk.is_direct();
+    let mut back = vec![0; bytes.len()];
+    disk.read(&mut back, 3, &mut bounce).expect("read");
+    assert!(back == bytes && (was_refused || !cfg!(target_os = "linux")), "{disk:?}");
+    disk.flush().expect("on the disk");
+}
+
+#[test]
 fn a_full_disk_is_an_error_of_this_run_alone() {
     let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else { return };
     let mut file = SpillFile::over(full, "folder".into()).expect("threads");

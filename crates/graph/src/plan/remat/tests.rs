@@ -376,3 +376,41 @@ fn copies_hide_where_there_is_room() {
         assert_eq!(check(&p, &s).expect("valid").time_ns, time_ns, "{budget}: {:?}", s.steps);
     }
 }
+
+#[test]
+fn copies_of_networks_hide_behind_their_computation() {
+    for (name, part, most) in [("resnet50", 0.5, 1.01), ("gpt-4", 0.5, 1.02), ("unet", 0.5, 1.01)] {
+        let plain = problem(name);
+        let budget = (peak_bytes(&plain) as f64 * part) as u64;
+        let Plan::Feasible(without) = plan(&plain, budget, rounds(40)) else { panic!("{name} is feasible") };
+        // Twice what would be enough to write everything that is made, and to read it, in the time of the run.
+        let made: u64 = plain.storages().iter().filter(|s| s.producer.is_some()).map(|s| s.padded).sum();
+        let rate = (made as f64 * 2e9 / plain.base_time_ns() as f64) as u64;
+        let spec =
+            Spec { spill: SpillRates { write_bytes_per_s: rate, read_bytes_per_s: rate }, ..plain.spec().clone() };
+        let p = Problem::new(spec).expect("valid");
+        let Plan::Feasible(s) = plan(&p, budget, rounds(40)) else { panic!("{name} is feasible") };
+        let found = check(&p, &s).expect(name);
+        let ratio = |ns: u64| ns as f64 / p.base_time_ns() as f64;
+        assert!(ratio(found.time_ns) < most, "{name}: {} with copies", ratio(found.time_ns));
+        assert!(ratio(without.time_ns) > most + 0.02, "{name}: {} without", ratio(without.time_ns));
+    }
+}
+
+#[test]
+fn what_may_run_once_only_is_not_spilled_where_sources_are_kept() {
+    let mut spec = generate("chain-24").expect("known");
+    spec.spill = SpillRates { write_bytes_per_s: 40_000_000_000, read_bytes_per_s: 40_000_000_000 };
+    spec.ops.iter_mut().step_by(3).for_each(|o| o.repeatable = false);
+    let p = Problem::new(spec).expect("valid");
+    let spilled = |keeps_sources| {
+        let effort = Effort { keeps_sources, ..rounds(60) };
+        let Plan::Feasible(s) = plan(&p, peak_bytes(&p) * 7 / 10, effort) else { panic!("feasible") };
+        check(&p, &s).expect("valid");
+        let of = |s: &Step| if let Step::Spill { storage } = s { p.storages()[*storage].producer } else { None };
+        s.steps.iter().filter_map(of).map(|o| p.ops()[o].repeatable).collect::<Vec<bool>>()
+    };
+    assert!(spilled(false).contains(&false), "what cannot be made again is the first to be copied");
+    let kept = spilled(true);
+    assert!(!kept.is_empty() && kept.iter().all(|repeatable| *repeatable), "{kept:?}");
+}

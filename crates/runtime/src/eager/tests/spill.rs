@@ -10,7 +10,7 @@ use super::foresight::{Net, Step, free, planned};
 use super::{apply1, cpu, exp, host, put, tanh, value};
 use crate::device::{Buffer, Cpu, StreamId};
 use crate::eager::Device;
-use crate::options::{DeviceOptions, Foresight};
+use crate::options::{DeviceOptions, Foresight, PolicyKind};
 use crate::report::Stats;
 use crate::spill::SpillTo;
 use crate::{Backend, Event, FileCopy, Launch};
@@ -256,6 +256,43 @@ fn a_new_budget_and_a_reset_in_the_middle_of_a_step_wait_for_copies() {
     let bytes = 6 * 4 * 4096;
     let (got, s) = run(spilling(bytes, &folder), [Some(bytes), Some(bytes * 5 / 6)]);
     assert!(got == want && s.spilled_bytes > 0, "{s:?}");
+}
+
+#[test]
+fn blocks_that_move_wait_for_their_copies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |options: DeviceOptions| {
+        let c = cpu(DeviceOptions { policy: PolicyKind::Dtr, ..options });
+        let x = put(&c, &host(&[0.25; 4096]));
+        let (mut read, mut moved) = (Vec::new(), 0);
+        for step in 0..60 {
+            // A loader's buffer that no step before had: something goes for it, here and there, and the rest moves together.
+            let (when, units) = (step % 11, 1 + step % 3);
+            let is_odd = step >= 5 && step % 2 == 0;
+            let mut all = vec![tanh(&c, &x)];
+            for i in 0..11 {
+                let next = if i % 2 == 0 { exp(&c, &all[i]) } else { tanh(&c, &all[i]) };
+                all.push(next);
+                if is_odd && i == when {
+                    let before = c.stats().expect("open").compactions;
+                    drop(c.charge(units * 4 * 4096, "batch").expect("fits beside what is needed at once"));
+                    moved += usize::from(c.stats().expect("open").compactions > before);
+                }
+            }
+            let mut sum = apply1(&c, super::ops::Probe(super::ops::Mode::Increment), [x.clone()]);
+            for h in all.into_iter().rev() {
+                sum = super::add(&c, &sum, &h);
+            }
+            c.step_mark().expect("open");
+            read.push(value(&c, &sum));
+        }
+        c.verify().expect("consistent");
+        (read, moved, c.stats().expect("open"))
+    };
+    let (want, ..) = run(free());
+    let (got, moved, s) = run(spilling(6 * 4 * 4096, &folder));
+    assert!(got == want && s.spilled_bytes > 0, "{s:?}");
+    assert!(moved > 0, "{s:?}");
 }
 
 #[test]

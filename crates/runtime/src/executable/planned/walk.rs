@@ -31,6 +31,7 @@ pub(super) fn laid(l: &Lowered, p: &Problem, s: &Schedule, drafts: &[Option<usiz
     let order = s.steps.iter().filter_map(|s| if let Step::Compute { op, .. } = s { Some(*op) } else { None });
     let order: Vec<usize> = order.collect();
     let computed_ns: u64 = order.iter().map(|o| p.ops()[*o].time_ns).sum();
+    walk.moves.align = p.align() as usize;
     let spilled = to.filter(|_| !walk.moves.list.is_empty()).map(|to| (to.clone(), walk.moves));
     // What is fetched is read without having been made again, which an order of operators alone cannot say.
     let alive = if spilled.is_some() { live_peak(p, s) } else { lifetimes(p, &order).map_or(0, |l| l.peak()) };

@@ -166,7 +166,7 @@ fn copies_that_run_into_calls_are_not_built() {
     };
     let next = from + 1;
     let check_for = |list: &[(usize, Move)], states: &[usize]| {
-        let mut moves = Moves { list: list.to_vec(), slots: Vec::new() };
+        let mut moves = Moves { list: list.to_vec(), ..Default::default() };
         moves.slot(bytes);
         moves.check(&exe.steps, arena, states)
     };

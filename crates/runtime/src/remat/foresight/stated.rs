@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::tape::{Done, Event, Local, Tape, What};
 use crate::arena::ALIGN_BYTES;
-use crate::spill::BLOCK_BYTES;
+use crate::spill::alignment;
 
 /// Storages of no more than this part of the budget, or than so many bytes, are not worth a decision.
 const SMALL_SHARE: usize = 16_384;
@@ -291,8 +291,7 @@ impl<'t> Builder<'t> {
     }
 
     fn finish(self, spill: SpillRates) -> Result<Stated> {
-        // What is copied goes to the disk and back as it lies.
-        let align = if spill.is_possible() { BLOCK_BYTES } else { ALIGN_BYTES } as u64;
+        let align = if spill.is_possible() { alignment(&self.ops) } else { ALIGN_BYTES as u64 };
         let spec = Spec { align, values: self.values, ops: self.ops, outputs: self.outputs, spill };
         Ok(Stated {
             problem: Problem::new(spec)?,
