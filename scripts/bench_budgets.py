@@ -6,6 +6,7 @@
     python3 scripts/bench_budgets.py --torch VENV/bin/python --batch 2 --only gpt --rounds 1
     python3 scripts/bench_budgets.py --torch VENV/bin/python --largest-batch 1GiB,2GiB --seconds 1 --write docs/src/budgets.md
     python3 scripts/bench_budgets.py --torch VENV/bin/python --write docs/src/budgets.md
+    python3 scripts/bench_budgets.py --spill-to DIR --budgets 50%,33% --write docs/src/budgets.md
 
 Builds the command `remat`, then runs training steps of ResNet-50 (3x224x224, SGD with momentum) and of a GPT (6 layers of
 width 384, 6 heads, 256 places, AdamW) under each budget: eager with the online policy alone, eager with foresight, and
@@ -14,7 +15,8 @@ and `time` are medians: of steps, and of the ratios to the run without a budget 
 fastest steps of all turns, for whoever shares the machine only ever adds time. `planned`, `bound` and `taken` are the
 operators' time over that of a run without a budget: as the planner says, as no plan can beat, and as the last step took.
 PyTorch has a process for each measurement; its bytes are what the system counts as resident beyond what it had after
-`import torch`. The largest batches are found by planning with estimated times, and then run.
+`import torch`. The largest batches are found by planning with estimated times, and then run. With `--spill-to` another table
+compares plans that may copy to a file in DIR with those that may not, without PyTorch.
 """
 
 import json
@@ -29,6 +31,7 @@ from bench_conv import build, conditions, finish, options, write
 from bench_networks import torch_run
 
 MARKS = ("<!-- budget-table -->\n", "<!-- /budget-table -->\n")
+SPILL_MARKS = ("<!-- spill-table -->\n", "<!-- /spill-table -->\n")
 LARGEST_MARKS = ("<!-- largest-table -->\n", "<!-- /largest-table -->\n")
 WORKS = ["train:resnet50", "train:gpt"]
 BUDGETS = ["100%", "75%", "50%", "33%"]
@@ -70,8 +73,10 @@ def theirs(args, work, batch, checkpointed):
 
 def ways(args):
     """The ways of the table, with the options that they take."""
-    spilling = {"compiled, spilling": ["--compiled", "--spill-to", args.spill_to]}
-    return WAYS | (spilling if args.spill_to else {})
+    if not args.spill_to:
+        return WAYS
+    planned, spill = {"eager, foresight": ["--eager"], "compiled": ["--compiled"]}, ["--spill-to", args.spill_to]
+    return planned | {f"{way}, spilling": [*how, *spill] for way, how in planned.items()}
 
 
 def ours(exe, args, work, batch, way, budget):
@@ -87,7 +92,7 @@ def ours(exe, args, work, batch, way, budget):
 
 def measure(exe, args, work, batch):
     """For each way and budget the rounds' (ratio to the run without a budget, report), and PyTorch's reports."""
-    rows, peers = {}, {False: [], True: []}
+    rows, peers = {}, {} if args.spill_to else {False: [], True: []}
     for _ in range(args.rounds):
         for way in ways(args):
             base = None
@@ -114,7 +119,7 @@ def table(args, work, rows, peers):
     lines = [f"{name}, batch {args.batch}:", "",
              "| | budget | ms | time | least | planned | bound | taken | arena MiB | resident MiB | losses |",
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
-    losses = next(r["losses"] for _, r in rows[("eager, online", "unlimited")])
+    losses = next(r["losses"] for _, r in next(iter(rows.values())))
     for way in ways(args):
         for budget in ["unlimited", *args.budgets]:
             if not rows.get((way, budget)):
@@ -189,7 +194,7 @@ def main():
         ap.add_argument("--batch", type=int, default=32)
         ap.add_argument("--budgets", type=lambda text: text.split(","), default=BUDGETS, metavar="BUDGET,..",
                         help="beside none at all: shares of the peak or sizes [100%%,75%%,50%%,33%%]")
-        ap.add_argument("--spill-to", metavar="DIR", help="also compiled with a folder to spill to")
+        ap.add_argument("--spill-to", metavar="DIR", help="compare plans that may copy to a file in DIR with those that may not")
         ap.add_argument("--largest-batch", type=lambda text: text.split(","), metavar="SIZE,..",
                         help="find the largest batches of ResNet-50 within so much memory instead")
     args = options(__doc__, seconds=5, more=more, peer_args=5)
@@ -204,12 +209,14 @@ def main():
         rows, peers = measure(exe, args, work, args.batch)
         texts.append(table(args, work, rows, peers))
         figures[work] = {"rows": [(way, budget, some) for (way, budget), some in rows.items()], "peers": list(peers.items())}
-        how = f"PyTorch {peers[False][0]['version']}, eager. {conditions(args, (start, os.getloadavg()[0]))}"
+        how = conditions(args, (start, os.getloadavg()[0]))
+        if peers:
+            how = f"PyTorch {peers[False][0]['version']}, eager. {how}"
         text = "\n".join([*texts, how, ""])
         for path in args.write:
             # each network takes long: what there is is kept
-            write(path, text, MARKS)
-    finish(args, text, figures, MARKS)
+            write(path, text, SPILL_MARKS if args.spill_to else MARKS)
+    finish(args, text, figures, SPILL_MARKS if args.spill_to else MARKS)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 //! Shapes alternate, some steps take another branch through the network, and some fail because of a label that there is
 //! none for. Both runs do the same, in one process and step by step, so the first difference ends the command.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use remat::nn::{InitCx, Layer, Linear, Module, Optimizer, Sgd, SgdOptions};
-use remat::runtime::{Device, DeviceOptions, Stats};
+use remat::runtime::{Device, DeviceOptions, SpillTo, Stats};
 use remat::tensor::Tensor;
 use remat::types::{Error, ErrorKind, HostTensor, Result};
 
@@ -25,6 +26,9 @@ pub(crate) struct Options {
     /// The budget of one of the two, of which a percentage is of the other's peak
     #[arg(long, default_value = "40%", value_name = "BUDGET")]
     memory_budget: MemoryBudget,
+    /// Plans may copy what does not fit to a file in DIR where that is cheaper than computing it again
+    #[arg(long, value_name = "DIR")]
+    spill_to: Option<PathBuf>,
     /// Of the network, the data, and the order of shapes, branches and failures
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -54,8 +58,8 @@ struct Run {
 type Outcome = std::result::Result<u32, ErrorKind>;
 
 impl Run {
-    fn new(budget_bytes: Option<usize>, seed: u64) -> Result<Run> {
-        let device = Device::cpu(DeviceOptions { budget_bytes, ..DeviceOptions::default() })?;
+    fn new(budget_bytes: Option<usize>, spill: Option<SpillTo>, seed: u64) -> Result<Run> {
+        let device = Device::cpu(DeviceOptions { budget_bytes, spill, ..DeviceOptions::default() })?;
         let cx = &mut InitCx::new(&device, seed);
         let layers = (0..LAYERS).map(|_| Linear::new(cx, WIDTH, WIDTH)).collect::<Result<Vec<Linear>>>()?;
         let head = Linear::new(cx, WIDTH, CLASSES)?;
@@ -114,11 +118,12 @@ impl Run {
 pub(crate) fn run(o: &Options) -> Result<()> {
     interrupt::install();
     let different = |what: &str, i: u64| Error::new(ErrorKind::Value, format!("step {i}: {what} differ"));
-    let mut free = Run::new(None, o.seed)?;
+    let mut free = Run::new(None, None, o.seed)?;
     let first = (0..FIRST_STEPS).map(|i| free.step(i)).collect::<Result<Vec<Outcome>>>()?;
     let peak = free.stats()?.peak_bytes;
     let budget = o.memory_budget.bytes(|| Ok::<_, Error>(peak))?;
-    let mut bound = Run::new(budget, o.seed)?;
+    let spill = o.spill_to.as_ref().map(SpillTo::measure).transpose()?;
+    let mut bound = Run::new(budget, spill, o.seed)?;
     let begin = Instant::now();
     let length = Duration::try_from_secs_f64(o.seconds)
         .map_err(|_| Error::new(ErrorKind::Value, format!("{} is no number of seconds", o.seconds)))?;
@@ -143,11 +148,12 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let (s, seconds) = (bound.stats()?, begin.elapsed().as_secs_f64());
     crate::output::print(&format!(
         "{steps} steps in {seconds:.0} s, {failed} failed as they should; losses and weights are the same bits\n\
-         peak {} of {} without a budget; {} ops ran again\n\
+         peak {} of {} without a budget; {} ops ran again, {} came back from a file\n\
          {} plans; {} steps followed to their end, {} went over to another plan, {} went on without one\n",
         show(s.peak_bytes),
         show(peak),
         s.recomputed_ops,
+        show(s.fetched_bytes as usize),
         s.steps_planned,
         s.steps_followed,
         s.steps_switched,

@@ -64,8 +64,9 @@ pub struct DeviceOptions {
     pub policy: PolicyKind,
     /// Default: [`Foresight::Beside`].
     pub foresight: Foresight,
-    /// Where compiled functions may copy what does not fit, if their plan says that this costs less than computing it
-    /// again. Default: `None`.
+    /// Where compiled functions, and eager steps that follow a plan, may copy what does not fit, if the plan says that this
+    /// costs less than computing it again. A device that cannot ([`crate::Backend::open_spill`]) computes it again. Default:
+    /// `None`.
     pub spill: Option<SpillTo>,
 }
 

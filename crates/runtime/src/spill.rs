@@ -29,14 +29,15 @@ pub struct SpillTo {
 
 impl SpillTo {
     /// Measures the folder: 64 MiB are written to the disk and read back from it, past the system's cache where it can
-    /// be told to. Plans count on three quarters of that. Errors (Io): the folder is not there, cannot be written or has no room.
+    /// be told to. Plans count on three quarters of that. Errors (Io): the folder is not there, cannot be written or has no
+    /// room.
     pub fn measure(folder: impl Into<PathBuf>) -> Result<SpillTo> {
         let folder = folder.into();
         let rates = measure(&folder).map_err(|e| failed("measure", &folder, &e))?;
         Ok(SpillTo { folder, rates })
     }
 
-    /// For a folder whose speed is known. Errors (Value): a rate of zero.
+    /// For a folder on whose speed plans may count. Errors (Value): a rate of zero.
     pub fn with_rates(folder: impl Into<PathBuf>, rates: SpillRates) -> Result<SpillTo> {
         if !rates.is_possible() {
             return Err(Error::new(ErrorKind::Value, format!("{rates:?}: both must be positive")));
@@ -49,7 +50,7 @@ impl SpillTo {
         &self.folder
     }
 
-    /// How fast.
+    /// How fast, as plans count.
     pub fn rates(&self) -> SpillRates {
         self.rates
     }

@@ -189,8 +189,8 @@ impl Worker {
         })
     }
 
-    /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is
-    /// no spill file where one is asked for; the old budget stays in force.
+    /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is no spill file where one is asked
+    /// for; the old budget stays in force.
     pub(super) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
         self.forget_plans();
         let Some(bytes) = budget else {

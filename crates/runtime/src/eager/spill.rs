@@ -8,12 +8,12 @@
 //! nothing is copied any more.
 
 use remat_graph::plan::problem::SpillRates;
-use remat_types::{Error, Result};
+use remat_types::{Error, ErrorKind, Result};
 
 use super::failure::Stop;
 use super::table::StorageId;
 use super::worker::Worker;
-use crate::arena::{Block, End};
+use crate::arena::End;
 use crate::device::FileCopy;
 use crate::options::Foresight as Planning;
 use crate::remat::foresight::Local;
@@ -152,7 +152,8 @@ impl Worker {
         }
         match self.arena.alloc_at(at, self.table.storages[id].bytes, id.raw()) {
             Some(block) => {
-                self.arrive(id, block);
+                self.put_down(id, block);
+                self.begin_arrival(id);
                 self.table.storages[id].kept = true;
             }
             None => self.stats.misplaced += 1,
@@ -170,11 +171,6 @@ impl Worker {
         Ok(self.table.is_resident(id))
     }
 
-    fn arrive(&mut self, id: StorageId, block: Block) {
-        self.put_down(id, block);
-        self.begin_arrival(id);
-    }
-
     /// Begins to copy back what has its bytes since this moment.
     fn begin_arrival(&mut self, id: StorageId) {
         let s = &mut self.table.storages[id];
@@ -184,7 +180,7 @@ impl Worker {
         self.spills.flying.push(id);
         let begun = match self.spills.slots.at(number) {
             Some(file_at) => self.backend.copy_in(FileCopy { number: number as usize, at, bytes, file_at }),
-            None => Ok(()),
+            None => Err(Error::new(ErrorKind::Internal, format!("copy {number} has no place in the file"))),
         };
         match begun {
             Ok(()) => self.stats.fetched_bytes += bytes as u64,
