@@ -46,11 +46,13 @@ impl Cpu {
         let file = self.spill.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, "there is no spill file"))?;
         let slot = Slot { at: copy.file_at, bytes: copy.bytes };
         self.flying.push((copy, is_out));
-        // SAFETY: the region outlives the file. Until `wait_copy` has taken it off the list, `check` lets nothing else
-        // come by these bytes.
-        match is_out {
-            true => unsafe { file.copy_out(copy.number, slot, first) },
-            false => unsafe { file.copy_in(copy.number, slot, first) },
+        if is_out {
+            // SAFETY: the region outlives the file. Until `wait_copy` has taken the copy off the list, `check` lets nobody
+            // write these bytes.
+            unsafe { file.copy_out(copy.number, slot, first) };
+        } else {
+            // SAFETY: as above, and nobody reads them.
+            unsafe { file.copy_in(copy.number, slot, first) };
         }
         Ok(())
     }

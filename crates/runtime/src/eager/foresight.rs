@@ -344,11 +344,12 @@ impl Worker {
         let evicted = self.stats.evictions != self.foresight.begin.evictions;
         self.release_kept();
         self.forget_step();
-        if self.gives_up_spilling() {
-            self.foresight.book.clear();
+        let (gives_up, spill) = (self.gives_up_spilling(), self.spill_rates());
+        let book = &mut self.foresight.book;
+        if gives_up {
+            book.clear();
         }
-        let spill = self.spill_rates();
-        let figures = self.foresight.book.plan(self.foresight.planning, budget, spill);
+        let figures = book.plan(self.foresight.planning, budget, spill);
         self.stats.steps_planned += figures.plans;
         self.stats.planning_ns += figures.took_ns;
         self.begin_step(evicted);
