@@ -257,7 +257,8 @@ impl<'p> Planner<'p> {
         while high > low + low / 256 && Instant::now() < fit.until {
             let middle = low + (high - low) / 2;
             // From what fits more it is not far; only where that fails all ways are tried.
-            match fit.further(&known, middle).or_else(|| fit.first(middle)) {
+            let by_chance = || fit.by_chance(middle, self.effort, middle);
+            match fit.further(&known, middle).or_else(|| fit.first(middle)).or_else(by_chance) {
                 Some(state) => {
                     high = middle;
                     known.clone_from(&state);

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::Effort;
 use super::exact;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
@@ -80,6 +81,29 @@ impl Fit<'_> {
             relax(self.model, &mut state, budget, self.deadline(u64::MAX));
             found.push(state);
         }
+    }
+
+    /// A sequence within `budget` where none of those is, by repairs that weigh their moves with noise, for half of the time
+    /// that is left: where little fits, one order of moves leads there and most do not.
+    pub(super) fn by_chance(&self, budget: u64, effort: Effort, salt: u64) -> Option<State> {
+        let now = Instant::now();
+        let until = now + self.until.saturating_duration_since(now) / 2;
+        let deadline = Deadline { until, longest_ns: LOST_FACTOR * self.model.base_time_ns() };
+        let mut rng = Rng(effort.seed.wrapping_add(salt));
+        for round in 0..effort.rounds.unwrap_or(usize::MAX) {
+            if Instant::now() >= until {
+                return None;
+            }
+            let mut state = self.bases[round % self.bases.len()].clone();
+            let (part, reach) = REPAIRS[rng.below(REPAIRS.len())];
+            let style = Style { reach, noise: [0.3, 1.0, 3.0][rng.below(3)] };
+            let goal = (budget as f64 * part) as u64;
+            if repair(self.model, &mut state, goal, style, deadline, &mut rng).is_ok() {
+                relax(self.model, &mut state, budget, deadline);
+                return Some(state);
+            }
+        }
+        None
     }
 
     /// The fastest of them, or what only the exact solver finds.

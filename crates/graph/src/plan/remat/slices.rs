@@ -66,8 +66,18 @@ impl Room {
     }
 }
 
+/// Searches that may end without an arena that fits while there is time.
+const MOST_ATTEMPTS: u64 = 8;
+
 /// The best schedule found within the planner's time; `None` if no arena fits.
+///
+/// Near the smallest budget one walk ends where nothing can be given up any more, and another does not.
 pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
+    let has_time = || planner.effort.rounds.is_some() || Instant::now() < planner.until;
+    (0..MOST_ATTEMPTS).take_while(|_| has_time()).find_map(|attempt| walk(planner, bound, attempt << 32))
+}
+
+fn walk(planner: &Planner, bound: u64, salt: u64) -> Option<Laid> {
     // Beyond the limit only to lay out what was found. If nothing is, what is left of it goes to the smallest budget.
     let grace = planner.effort.time_limit.mul_f64(super::GRACE_SHARE);
     let (fit, first) = (planner.fit(planner.until + grace), planner.fit(planner.until - 2 * grace));
@@ -76,10 +86,11 @@ pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
         |s: &State| Some(planner.lay(&s.sequence, budget, QUICK_SHARE)).filter(|l| l.layout.arena_bytes <= budget);
     let mut room = Room::new(budget);
     let mut seeds = first.all(budget).into_iter();
-    let (mut start, mut found) = (seeds.next()?, Incumbent::default());
+    let start = seeds.next().or_else(|| first.by_chance(budget, planner.effort, salt));
+    let (mut start, mut found) = (start?, Incumbent::default());
     for slice in 0.. {
         let limit = limit(planner, slice);
-        let seed = planner.effort.seed.wrapping_add(slice as u64);
+        let seed = planner.effort.seed.wrapping_add(slice as u64 + salt);
         let mut best = climb(planner, room.bytes, start, seed, (limit, bound), (&quick, &mut found));
         let is_first_room = slice < SECOND_STARTS && room.failed_at == budget && room.bytes == budget;
         if let Some(other) = seeds.next().filter(|o| is_first_room && is_near(o, &best)) {

@@ -414,3 +414,14 @@ fn what_may_run_once_only_is_not_spilled_where_sources_are_kept() {
     let kept = spilled(true);
     assert!(!kept.is_empty() && kept.iter().all(|repeatable| *repeatable), "{kept:?}");
 }
+
+#[test]
+fn a_walk_that_ends_without_an_arena_is_not_the_last() {
+    let p = problem("random-50-2");
+    let budget = peak_bytes(&p) * 2 / 5;
+    for seed in 1..=6 {
+        let found = plan(&p, budget, Effort { seed, ..rounds(60) });
+        let Plan::Feasible(s) = found else { panic!("seed {seed}: {found:?}") };
+        check(&p, &s).expect("valid");
+    }
+}
