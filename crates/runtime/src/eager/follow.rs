@@ -137,7 +137,8 @@ impl Worker {
             let y = done.y.clone();
             let Some(recipe) = y.iter().find_map(|y| self.recipe_of(*y)) else { return };
             let x = self.table.recipes[recipe].x.clone();
-            if !self.are_there(&x) {
+            self.land_arrivals(&x);
+            if x.iter().any(|s| !self.table.is_resident(s.storage)) {
                 return;
             }
             let offsets = y.iter().map(|y| r.at.iter().find(|at| at.0 == *y).map(|at| limit + at.1)).collect();

@@ -55,7 +55,7 @@ impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
     pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
         self.pin(x);
-        self.are_there(x);
+        self.land_arrivals(x);
         let missing = |w: &Worker| {
             let missing = x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s));
             missing.max_by_key(|s| w.table.depth_of(*s))
@@ -76,16 +76,10 @@ impl Worker {
         }
     }
 
-    /// Waits for what is on its way back from the spill file. True if all inputs have their bytes.
-    pub(super) fn are_there(&mut self, x: &[Input]) -> bool {
-        x.iter().for_each(|s| self.land_arrival(s.storage));
-        x.iter().all(|s| self.table.is_resident(s.storage))
-    }
-
-    fn land_inputs(&mut self, recipe: RecipeId) {
+    /// Waits for inputs that are on their way back from the spill file; one whose copy failed has no bytes then.
+    pub(super) fn land_arrivals(&mut self, x: &[Input]) {
         if self.has_flying() {
-            let x = self.table.recipes[recipe].x.clone();
-            self.are_there(&x);
+            x.iter().for_each(|s| self.land_arrival(s.storage));
         }
     }
 
@@ -150,7 +144,10 @@ impl Worker {
         let mut stack: Vec<Frame> = Vec::new();
         let mut result = self.bring(&mut stack, root);
         while let (Ok(()), Some(frame)) = (&result, stack.last_mut()) {
-            self.land_inputs(frame.recipe);
+            if self.has_flying() {
+                let x = self.table.recipes[frame.recipe].x.clone();
+                self.land_arrivals(&x);
+            }
             let x = &self.table.recipes[frame.recipe].x;
             // What a frame made is held: every input is made at most once a frame, so this ends.
             let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));

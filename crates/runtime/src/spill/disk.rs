@@ -10,8 +10,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Addresses, offsets and lengths of direct transfers are multiples of this: no disk has larger blocks, and pages are no
-/// smaller.
+/// Addresses, offsets and lengths of direct transfers are multiples of this, which is a usual page and suffices for usual disks;
+/// one that asks for more refuses.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
 /// What goes through a buffer goes in parts of this size, which stay in the processor's cache.

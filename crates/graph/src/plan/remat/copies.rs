@@ -11,7 +11,8 @@ use super::Planner;
 use super::emit::Laid;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
-use super::search::ruin;
+use super::search::{ROUNDS_PER_ATTEMPT, WARMTH, ruin};
+use super::slices::QUICK_SHARE;
 use super::spill;
 use super::state::State;
 use crate::plan::rng::Rng;
@@ -25,16 +26,10 @@ const ROOMS: [f64; 5] = [0.92, 1.0, 0.85, 0.97, 0.75];
 /// How far moves look, as in `fit`.
 const REACHES: [f64; 3] = [1.0, 0.5, 0.0];
 
-/// How much longer than the best a sequence may be and still be walked on from, at first.
-const WARMTH: f64 = 0.01;
-
-/// Layouts that may be tried at once, and rounds for each one more.
+/// Layouts that may be tried at once.
 const FIRST_ATTEMPTS: usize = 6;
-const ROUNDS_PER_ATTEMPT: usize = 8;
-/// A layout on the way is worth this share of the last.
-const QUICK_SHARE: f64 = 0.125;
 
-/// Rounds that begin with the best.
+/// One in so many rounds that ended too long is followed by one from the best.
 const FROM_BEST: usize = 4;
 
 /// Less than [`ROOMS`] says after each sequence whose arena did not fit, down to the last.

@@ -55,10 +55,10 @@ impl Incumbent {
 }
 
 /// How much longer than the best a sequence may be and still be walked on from, at first.
-const WARMTH: f64 = 0.01;
+pub(super) const WARMTH: f64 = 0.01;
 /// Layouts that may be tried at once, and rounds for each one more.
 const FIRST_ATTEMPTS: usize = 3;
-const ROUNDS_PER_ATTEMPT: usize = 8;
+pub(super) const ROUNDS_PER_ATTEMPT: usize = 8;
 
 impl<'m> Climb<'m> {
     /// Begins at a state that fits.

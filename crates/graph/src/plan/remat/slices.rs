@@ -16,7 +16,7 @@ fn slices(units: usize) -> usize {
 /// Slices in which another start gets its turn.
 const SECOND_STARTS: usize = 3;
 /// Layouts during a slice are worth this share of the one after it.
-const QUICK_SHARE: f64 = 0.125;
+pub(super) const QUICK_SHARE: f64 = 0.125;
 /// Attempts at an arena that fits.
 const MOST_SHRINKS: u64 = 24;
 

@@ -229,11 +229,7 @@ fn results_take_the_bytes_of_what_is_read_again_later_with_the_same_bits() {
         let x = put(&c, &host(&[0.25; 4096]));
         let mut read = Vec::new();
         for _ in 0..6 {
-            let mut all = vec![tanh(&c, &x)];
-            for i in 0..11 {
-                let next = if i % 2 == 0 { exp(&c, &all[i]) } else { tanh(&c, &all[i]) };
-                all.push(next);
-            }
+            let all = super::chain(&c, &x, |_| ());
             let mut sum = apply1(&c, Probe(Mode::Increment), [x.clone()]);
             for h in all.into_iter().rev() {
                 sum = apply1(&c, Binary { f: BinaryFn::Add }, [sum, h]);
@@ -322,11 +318,7 @@ fn a_tensor_that_the_caller_keeps_over_the_step_can_be_read_after_it() {
             let mut kept: Option<Handle> = None;
             let mut read = Vec::new();
             for _ in 0..8 {
-                let mut all = vec![tanh(&c, &x)];
-                for i in 0..11 {
-                    let next = if i % 2 == 0 { exp(&c, &all[i]) } else { tanh(&c, &all[i]) };
-                    all.push(next);
-                }
+                let mut all = super::chain(&c, &x, |_| ());
                 let mut sum = all[11].clone();
                 for h in all.iter().rev() {
                     sum = super::add(&c, &sum, h);

@@ -7,9 +7,10 @@ use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use super::foresight::{Net, Step, free, planned};
-use super::{apply1, cpu, exp, host, put, tanh, value};
+use super::ops::{Mode, Probe};
+use super::{apply1, back, chain, cpu, host, put, tanh, value};
 use crate::device::{Buffer, Cpu, StreamId};
-use crate::eager::Device;
+use crate::eager::{Channel, Device, Handle};
 use crate::options::{DeviceOptions, Foresight, PolicyKind};
 use crate::report::Stats;
 use crate::spill::SpillTo;
@@ -106,6 +107,11 @@ impl Backend for FailingDisk {
     }
 }
 
+/// The same, larger by one, in bytes of its own.
+fn increment(c: &Channel, x: &Handle) -> Handle {
+    apply1(c, Probe(Mode::Increment), [x.clone()])
+}
+
 fn spilling(bytes: usize, folder: &tempfile::TempDir) -> DeviceOptions {
     DeviceOptions { spill: Some(SpillTo::with_rates(folder.path(), FAST).expect("positive")), ..planned(bytes) }
 }
@@ -163,11 +169,7 @@ fn read_out_of_turn(options: DeviceOptions) -> (Vec<Vec<f32>>, Stats) {
     let x = put(&c, &host(&[0.25; 4096]));
     let mut read = Vec::new();
     for step in 0..6 {
-        let mut all = vec![tanh(&c, &x)];
-        for i in 0..11 {
-            let next = if i % 2 == 0 { exp(&c, &all[i]) } else { tanh(&c, &all[i]) };
-            all.push(next);
-        }
+        let all = chain(&c, &x, |_| ());
         if step == 5 {
             let before = c.stats().expect("open");
             read.extend([0, 6, 3].map(|i| value(&c, &all[i])));
@@ -175,10 +177,7 @@ fn read_out_of_turn(options: DeviceOptions) -> (Vec<Vec<f32>>, Stats) {
             assert!(before.budget_bytes.is_none() || s.fetched_bytes > before.fetched_bytes, "{s:?}");
             assert_eq!(s.recomputed_ops, before.recomputed_ops, "what has a copy is not made again");
         }
-        let mut sum = tanh(&c, &x);
-        for h in all.into_iter().rev() {
-            sum = super::add(&c, &sum, &h);
-        }
+        let sum = back(&c, tanh(&c, &x), all);
         c.step_mark().expect("open");
         read.push(value(&c, &sum));
     }
@@ -201,7 +200,8 @@ fn a_disk_that_fails_loses_nothing_and_is_used_no_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut net = Net::new(free());
     let want = (net.losses(&steps), net.weights());
-    let options = spilling(net.stats().peak_bytes / 2, &folder);
+    // Enough for the steps to run without copies, too: half of the peak is, or is not, as chance has it.
+    let options = spilling(net.stats().peak_bytes * 6 / 10, &folder);
     let disk = FailingDisk::new(usize::MAX);
     let begun = disk.begun.clone();
     let open = |disk: FailingDisk| Device::with_backend(Box::new(disk), options.clone()).expect("opens").channel();
@@ -213,7 +213,8 @@ fn a_disk_that_fails_loses_nothing_and_is_used_no_more() {
         let mut net = Net::on(open(FailingDisk::new(good)));
         let losses = net.losses(&steps);
         let s = net.stats();
-        assert!(losses == want.0 && net.weights() == want.1, "after {good} of {all} copies: {s:?}");
+        assert_eq!(losses, want.0, "after {good} of {all} copies: {:?} {s:?}", net.c.sync());
+        assert!(net.weights() == want.1, "after {good} of {all} copies: {s:?}");
         let why = s.spill_failure.as_ref().expect("it is told");
         assert!(why.contains("the disk is full"), "{why}");
         net.losses(&[Step::Plain; 3]);
@@ -233,19 +234,12 @@ fn a_new_budget_and_a_reset_in_the_middle_of_a_step_wait_for_copies() {
         let x = put(&c, &host(&[0.25; 4096]));
         let mut read = Vec::new();
         for step in 0..8 {
-            let mut all = vec![tanh(&c, &x)];
-            for i in 0..11 {
-                let next = if i % 2 == 0 { exp(&c, &all[i]) } else { tanh(&c, &all[i]) };
-                all.push(next);
-            }
+            let all = chain(&c, &x, |_| ());
             if step >= 5 {
                 c.evict_all().expect("open");
                 c.set_budget(budgets[step % 2]).expect("what is needed at once fits");
             }
-            let mut sum = apply1(&c, super::ops::Probe(super::ops::Mode::Increment), [x.clone()]);
-            for h in all.into_iter().rev() {
-                sum = super::add(&c, &sum, &h);
-            }
+            let sum = back(&c, increment(&c, &x), all);
             c.step_mark().expect("open");
             read.push(value(&c, &sum));
         }
@@ -269,20 +263,14 @@ fn blocks_that_move_wait_for_their_copies() {
             // A loader's buffer that no step before had: something goes for it, here and there, and the rest moves together.
             let (when, units) = (step % 11, 1 + step % 3);
             let is_odd = step >= 5 && step % 2 == 0;
-            let mut all = vec![tanh(&c, &x)];
-            for i in 0..11 {
-                let next = if i % 2 == 0 { exp(&c, &all[i]) } else { tanh(&c, &all[i]) };
-                all.push(next);
+            let all = chain(&c, &x, |i| {
                 if is_odd && i == when {
                     let before = c.stats().expect("open").compactions;
                     drop(c.charge(units * 4 * 4096, "batch").expect("fits beside what is needed at once"));
                     moved += usize::from(c.stats().expect("open").compactions > before);
                 }
-            }
-            let mut sum = apply1(&c, super::ops::Probe(super::ops::Mode::Increment), [x.clone()]);
-            for h in all.into_iter().rev() {
-                sum = super::add(&c, &sum, &h);
-            }
+            });
+            let sum = back(&c, increment(&c, &x), all);
             c.step_mark().expect("open");
             read.push(value(&c, &sum));
         }
