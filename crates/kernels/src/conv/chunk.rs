@@ -8,9 +8,12 @@ use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
 use crate::gemm::kernel::{Ahead, MAX_TILE};
 use crate::pool::part_range;
+use crate::simd::prefetch_run;
 
 /// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.
 const WEIGHT_BLOCK_BYTES: usize = 128 << 10;
+/// Channels ahead whose places are asked for.
+const ROWS_AHEAD: usize = 4;
 /// Outputs of a run from which on they are written in vectors.
 const VECTOR_RUN: usize = 12;
 
@@ -57,7 +60,8 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
     /// `src` and `dst` are as large as the correlation says, and no other thread touches these outputs.
     pub(super) unsafe fn run(&self, src: &[T], panels: std::ops::Range<usize>, dst: *mut T, lane: &mut [T]) {
         let (corr, plan) = (self.corr, self.plan);
-        let (copy, block) = lane.split_at_mut(plan.copy_len);
+        let (copy, rest) = lane.split_at_mut(plan.copy_len);
+        let (block, sums) = rest.split_at_mut(plan.block_len);
         let src_channel = corr.rows.src * corr.cols.src;
         for first in self.pass.channels.clone().step_by(plan.channels) {
             let channels = plan.channels.min(self.pass.channels.end - first);
@@ -69,7 +73,11 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                 self.pack(copy, channels * plan.taps, block);
             }
             // SAFETY: same contract; the block holds all panels of this chunk for these channels.
-            unsafe { self.multiply(block, first, channels, panels.clone(), dst) };
+            unsafe { self.multiply(block, first, channels, panels.clone(), dst, sums) };
+        }
+        if plan.sums {
+            // SAFETY: same contract; the sums are those of all channels of the pass.
+            unsafe { self.spread(sums, panels, dst) };
         }
     }
 
@@ -147,11 +155,20 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         }
     }
 
-    /// Multiplies the packed block with the weights of its channels; the first block writes, the others add.
+    /// Multiplies the packed block with the weights of its channels; the first block writes, the others add. Results go
+    /// to their places, or side by side to `sums` if the plan says so.
     ///
     /// # Safety
     /// As [`Chunk::run`]; the block is packed.
-    unsafe fn multiply(&self, block: &[T], first: usize, channels: usize, panels: std::ops::Range<usize>, dst: *mut T) {
+    unsafe fn multiply(
+        &self,
+        block: &[T],
+        first: usize,
+        channels: usize,
+        panels: std::ops::Range<usize>,
+        dst: *mut T,
+        sums: &mut [T],
+    ) {
         let (plan, gemm) = (self.plan, self.kernels.gemm);
         let (depth, outs, out) = (channels * plan.taps, self.pass.outs.len(), self.pass.outs.start);
         let weights = &self.packed[outs * (first - self.pass.channels.start) * plan.taps..][..outs * depth];
@@ -159,16 +176,16 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         let step = (WEIGHT_BLOCK_BYTES / (depth * gemm.mr() * size_of::<T>())).max(1);
         let mut runs = [Run::default(); MAX_COLUMNS];
         let mut buffer = [T::default(); MAX_TILE];
+        let (sums_len, first_row) = (self.sums_len(), part_range(outs, all, panels.start).start);
         for panel in panels.clone().step_by(step) {
             let some = panel..(panel + step).min(panels.end);
             for start in self.columns.clone().step_by(gemm.nr()) {
                 let valid = gemm.nr().min(self.columns.end - start);
                 let width = valid.next_multiple_of(gemm.lanes);
-                let contiguous = self.corr.rows.is_contiguous() && self.corr.cols.is_contiguous();
-                let count = self.runs(start, valid, contiguous, &mut runs);
                 // Places in the first output channel: it takes divisions, as long as some steps of a tile.
+                let count = if plan.sums { 0 } else { self.runs(start, valid, !plan.apart, &mut runs) };
                 for run in &mut runs[..count] {
-                    run.from = self.place(run, contiguous);
+                    run.from = self.place(run);
                 }
                 let x = &block[(start - self.columns.start) * depth..][..width * depth];
                 for panel in some.clone() {
@@ -176,9 +193,14 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                     let w = &weights[rows.start * depth..rows.end * depth];
                     let tile = gemm.tiles[rows.len() - 1][width / gemm.lanes - 1];
                     // SAFETY: the panels hold `depth` steps; a full tile within an image goes to its rows, any other
-                    // through a buffer that holds the largest tile.
+                    // through a buffer that holds the largest tile; rows of sums have room for whole vectors.
                     unsafe {
-                        if contiguous && count == 1 && valid == width {
+                        if plan.sums {
+                            let at = (rows.start - first_row) * sums_len + start - self.columns.start;
+                            let y = sums[at..][..(rows.len() - 1) * sums_len + width].as_mut_ptr();
+                            let add = first > self.pass.channels.start;
+                            tile(depth, w.as_ptr(), x.as_ptr(), y, sums_len, add, Ahead::NONE);
+                        } else if !plan.apart && count == 1 && valid == width {
                             let y = dst.add(runs[0].from + (out + rows.start) * self.dst_channel());
                             tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0, Ahead::NONE);
                         } else {
@@ -186,12 +208,45 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                             for (i, row) in buffer.chunks_exact(width).take(rows.len()).enumerate() {
                                 let y = dst.add((out + rows.start + i) * self.dst_channel());
                                 for run in &runs[..count] {
-                                    let y = y.add(run.from);
-                                    self.write(&row[run.at..run.at + run.len], y, contiguous, first > 0);
+                                    let values = &row[run.at..run.at + run.len];
+                                    write(values, y.add(run.from), self.corr.cols.dst_step, first > 0);
                                 }
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+
+    /// Elements of a row of sums.
+    fn sums_len(&self) -> usize {
+        self.columns.len().next_multiple_of(self.kernels.gemm.lanes)
+    }
+
+    /// Takes the sums of the pass to their places, a step apart; the first pass writes, the others add.
+    ///
+    /// # Safety
+    /// As [`Chunk::run`]; the sums are complete.
+    unsafe fn spread(&self, sums: &[T], panels: std::ops::Range<usize>, dst: *mut T) {
+        let (gemm, outs) = (self.kernels.gemm, self.pass.outs.clone());
+        let all = outs.len().div_ceil(gemm.mr());
+        let rows = part_range(outs.len(), all, panels.start).start..part_range(outs.len(), all, panels.end - 1).end;
+        let (step, accumulate) = (self.corr.cols.dst_step, self.pass.channels.start > 0);
+        let mut runs = [Run::default(); MAX_COLUMNS];
+        for start in self.columns.clone().step_by(gemm.nr()) {
+            let valid = gemm.nr().min(self.columns.end - start);
+            let count = self.runs(start, valid, false, &mut runs);
+            for run in &mut runs[..count] {
+                run.from = self.place(run);
+            }
+            for (row, sums) in rows.clone().zip(sums.chunks_exact(self.sums_len())) {
+                let sums = &sums[start - self.columns.start..][..valid];
+                for run in &runs[..count] {
+                    let at = run.from + (outs.start + row) * self.dst_channel();
+                    prefetch_run(dst.wrapping_add(at + ROWS_AHEAD * self.dst_channel()), run.len * step);
+                    // SAFETY: the place of the run's first output in this channel, the others a step apart in its row.
+                    unsafe { write(&sums[run.at..run.at + run.len], dst.add(at), step, accumulate) };
                 }
             }
         }
@@ -202,39 +257,40 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
     }
 
     /// Where the first output of a run lies, in the group's first output channel.
-    fn place(&self, run: &Run, contiguous: bool) -> usize {
+    fn place(&self, run: &Run) -> usize {
         let (rows, cols) = (&self.corr.rows, &self.corr.cols);
-        let (image, at) = if contiguous {
-            (run.row, run.col)
-        } else {
+        let (image, at) = if self.plan.apart {
             let row = rows.dst_start + run.row % rows.out * rows.dst_step;
             (run.row / rows.out, row * cols.dst + cols.dst_start + run.col * cols.dst_step)
+        } else {
+            (run.row, run.col)
         };
         ((self.image + image) * self.corr.groups + self.group) * self.corr.out_c * self.dst_channel() + at
     }
+}
 
-    /// # Safety
-    /// `y` is the place of the first of these outputs.
-    #[inline]
-    unsafe fn write(&self, values: &[T], y: *mut T, contiguous: bool, accumulate: bool) {
-        let sum = |y: T, value: T| T::of(T::add(y.widen(), value.widen()));
-        // SAFETY: the outputs of a run are side by side in one image, or a step apart in one row.
-        unsafe {
-            // short runs are over before a loop over vectors has begun
-            if contiguous && values.len() >= VECTOR_RUN {
-                let y = std::slice::from_raw_parts_mut(y, values.len());
-                if accumulate {
-                    y.iter_mut().zip(values).for_each(|(y, &value)| *y = sum(*y, value));
-                } else {
-                    y.copy_from_slice(values);
-                }
-                return;
+/// `y[i * step]` becomes `values[i]`, or that more.
+///
+/// # Safety
+/// These elements of `y` are initialised, and nobody else's meanwhile.
+#[inline]
+unsafe fn write<T: ConvElement>(values: &[T], y: *mut T, step: usize, accumulate: bool) {
+    let sum = |y: T, value: T| T::of(T::add(y.widen(), value.widen()));
+    // SAFETY: as the caller says.
+    unsafe {
+        // short runs are over before a loop over vectors has begun
+        if step == 1 && values.len() >= VECTOR_RUN {
+            let y = std::slice::from_raw_parts_mut(y, values.len());
+            if accumulate {
+                y.iter_mut().zip(values).for_each(|(y, &value)| *y = sum(*y, value));
+            } else {
+                y.copy_from_slice(values);
             }
-            let step = if contiguous { 1 } else { self.corr.cols.dst_step };
-            for (j, &value) in values.iter().enumerate() {
-                let y = y.add(j * step);
-                *y = if accumulate { sum(*y, value) } else { value };
-            }
+            return;
+        }
+        for (j, &value) in values.iter().enumerate() {
+            let y = y.add(j * step);
+            *y = if accumulate { sum(*y, value) } else { value };
         }
     }
 }

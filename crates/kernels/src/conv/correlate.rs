@@ -10,8 +10,9 @@
 //! A stride splits the copy into phases, so that neighbouring outputs still read neighbouring elements. The gradient of
 //! the input under a stride is one correlation (of stride 1) per phase of the input: a gather, without races.
 //!
-//! The depth is cut into blocks of whole channels that follow from the sizes alone; an output is the sum of its blocks in
-//! order. So chunks, and who computes them, may follow the thread count.
+//! The depth is cut into blocks of whole channels, and passes of blocks, that follow from the sizes alone; an output is the
+//! sum of its blocks in order, or of its passes' sums where outputs lie a step apart: there a pass adds up side by side what
+//! would else be read and written a step apart, block by block. So chunks, and who computes them, may follow the thread count.
 
 use super::chunk::Chunk;
 use std::ops::Range;
@@ -32,6 +33,8 @@ const COPY_BYTES: usize = 256 << 10;
 const WEIGHT_BYTES: usize = 2 << 20;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
 const TASKS_PER_THREAD: usize = 3;
+/// Source channels whose weights go to a panel at a time.
+const CHANNELS_A_PANEL: usize = 8;
 /// Fewest panels of columns in a chunk that is cut to keep threads busy.
 const MIN_PANELS: usize = 4;
 
@@ -133,8 +136,14 @@ pub(super) struct Plan {
     pass_out: usize,
     pass_src: usize,
     pass_groups: usize,
+    /// Outputs do not lie side by side.
+    pub apart: bool,
+    /// They are summed side by side before they go there: several blocks of channels add to them.
+    pub sums: bool,
     pub copy_len: usize,
-    block_len: usize,
+    pub block_len: usize,
+    /// Most of these sums.
+    sums_len: usize,
 }
 
 impl Plan {
@@ -145,6 +154,7 @@ impl Plan {
         let taps = rows.taps().count() * cols.taps().count();
         let places = rows.out * cols.out;
         let dense = taps == 1 && rows.is_whole() && cols.is_whole();
+        let apart = !(rows.is_contiguous() && cols.is_contiguous());
         let row_reach = (rows.span() - 1) / rows.stride;
         let mut plane = Plane {
             size: [rows.src, cols.src],
@@ -168,7 +178,7 @@ impl Plan {
         if bands.is_none() && !dense {
             plane.rows = row_reach + rows.out;
         }
-        if !(dense && rows.is_contiguous() && cols.is_contiguous()) {
+        if !dense || apart {
             // As much as a copy may hold, also where a result under a stride needs none: the blocks decide the bits.
             channels = channels.min((COPY_BYTES / (images * plane.channel_len() * size)).max(1));
         }
@@ -204,6 +214,10 @@ impl Plan {
         // Whole vectors are read and written, also past the last column.
         let copy_len = if dense { 0 } else { images * channels * plane.channel_len() + kernels.gemm.lanes };
         let block_len = columns * channels * taps + kernels.gemm.lanes;
+        // a part has a panel more than another
+        let sums_rows = (pass_out.div_ceil(mr).div_ceil(out_parts) * mr).min(pass_out);
+        let sums = apart && channels < corr.src_c;
+        let sums_len = if sums { sums_rows * columns } else { 0 };
         Plan {
             plane,
             dense,
@@ -216,13 +230,16 @@ impl Plan {
             pass_out,
             pass_src,
             pass_groups,
+            apart,
+            sums,
             copy_len,
             block_len,
+            sums_len,
         }
     }
 
     fn lane_len(&self) -> usize {
-        self.copy_len + self.block_len
+        self.copy_len + self.block_len + self.sums_len
     }
 }
 
@@ -405,37 +422,39 @@ fn pack_weights<T: ConvElement>(
         return;
     }
     let taps = corr.rows.kernel * corr.cols.kernel;
-    // The weights of a source channel lie together, so they are read once, for all panels.
-    for (at, c) in channels.enumerate() {
-        if corr.weight_out == 1 {
-            let from = &weight[c * corr.weight_src..][..panels.outs];
-            for panel in part.clone() {
-                let rows = panels.rows(panel);
-                let packed = &mut packed[(rows.start - before) * depth + at * rows.len()..][..rows.len()];
-                // SAFETY: as many weights as the panel has rows; the kernel has one tap.
-                unsafe { move_short(from[rows.clone()].as_ptr(), packed.as_mut_ptr(), rows.len()) };
-            }
-            continue;
-        }
+    // The weights of a source channel lie together, so they are read once, for all panels; but each panel has whole lines
+    // of its own to write.
+    for first in (0..channels.len()).step_by(CHANNELS_A_PANEL) {
+        let some = first..(first + CHANNELS_A_PANEL).min(channels.len());
         for panel in part.clone() {
             let rows = panels.rows(panel);
-            let from = &weight[rows.start * corr.weight_out + c * corr.weight_src..];
-            let packed =
-                &mut packed[(rows.start - before) * depth + at * used.len() * rows.len()..][..used.len() * rows.len()];
-            if used.len() == taps && corr.weight_out == taps {
-                let from = &from[..rows.len() * taps];
-                // SAFETY: as many rows of all taps, by the line before, and a panel's part for this channel.
-                unsafe { transpose_into(from.as_ptr(), taps as isize, 1, rows.len(), taps, rows.len(), packed) };
-                continue;
+            let packed = &mut packed[(rows.start - before) * depth..][..rows.len() * depth];
+            let pieces = packed.chunks_exact_mut(used.len() * rows.len()).skip(first);
+            for (c, piece) in some.clone().zip(pieces) {
+                let from = &weight[rows.start * corr.weight_out + (channels.start + c) * corr.weight_src..];
+                pack_taps(from, corr.weight_out, taps, used, rows.len(), piece);
             }
-            for (&tap, slots) in used.iter().zip(packed.chunks_exact_mut(rows.len())) {
-                let from = &from[tap..][..(rows.len() - 1) * corr.weight_out + 1];
-                for (i, slot) in slots.iter_mut().enumerate() {
-                    // SAFETY: a panel has `rows.len()` slots, and `from` ends with the last one's weight. The check of each
-                    // place would take as long as the move.
-                    *slot = unsafe { *from.get_unchecked(i * corr.weight_out) };
-                }
-            }
+        }
+    }
+}
+
+/// `packed[t * rows + i] = from[i * apart + used[t]]`: the used ones of `taps` weights of each row, for one source channel.
+fn pack_taps<T: ConvElement>(from: &[T], apart: usize, taps: usize, used: &[usize], rows: usize, packed: &mut [T]) {
+    if apart == 1 {
+        // SAFETY: as many weights as the panel has rows; the kernel has one tap.
+        return unsafe { move_short(from[..rows].as_ptr(), packed[..rows].as_mut_ptr(), rows) };
+    }
+    if used.len() == taps && apart == taps {
+        let from = &from[..rows * taps];
+        // SAFETY: as many rows of all taps, by the line before, and a panel's part for this channel.
+        return unsafe { transpose_into(from.as_ptr(), taps as isize, 1, rows, taps, rows, packed) };
+    }
+    for (&tap, slots) in used.iter().zip(packed.chunks_exact_mut(rows)) {
+        let from = &from[tap..][..(rows - 1) * apart + 1];
+        for (i, slot) in slots.iter_mut().enumerate() {
+            // SAFETY: a panel has `rows` slots, and `from` ends with the last one's weight. The check of each place would
+            // take as long as the move.
+            *slot = unsafe { *from.get_unchecked(i * apart) };
         }
     }
 }

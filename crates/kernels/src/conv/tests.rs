@@ -155,6 +155,17 @@ fn weights_larger_than_a_pass() {
 }
 
 #[test]
+fn deep_sums_of_outputs_a_step_apart() {
+    // under a stride 400 channels of four taps are blocks whose sums the input's gradient adds up: of 300 channels within
+    // a pass of packed weights, of 700 in a pass each
+    for channels in [300, 700] {
+        let geom = plain([2, 1, channels, 400, 4, 5, 3, 3], 2, 1).geom().expect("the sizes fit");
+        let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
+        assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, 2e-6));
+    }
+}
+
+#[test]
 fn half_floats_sum_in_f32() {
     let geom = plain([2, 2, 3, 4, 9, 8, 3, 3], 2, 1).geom().expect("the sizes fit");
     check::<half::f16>(&geom, 2, half::f16::from_f64, half::f16::to_f64, 6e-4);
