@@ -32,6 +32,8 @@ pub trait Real:
     const NEG_INFINITY: Self;
     /// Square root.
     fn sqrt(self) -> Self;
+    /// `self * a + b`, rounded once.
+    fn mul_add(self, a: Self, b: Self) -> Self;
     /// `e^x`; in f32 a polynomial within 2 ulp that compiles to vector code.
     fn exp(self) -> Self;
     /// Natural logarithm.
@@ -45,6 +47,10 @@ impl Real for f32 {
     #[inline(always)]
     fn sqrt(self) -> f32 {
         f32::sqrt(self)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: f32, b: f32) -> f32 {
+        f32::mul_add(self, a, b)
     }
     #[inline(always)]
     fn exp(self) -> f32 {
@@ -63,6 +69,10 @@ impl Real for f64 {
     #[inline(always)]
     fn sqrt(self) -> f64 {
         f64::sqrt(self)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: f64, b: f64) -> f64 {
+        f64::mul_add(self, a, b)
     }
     #[inline(always)]
     fn exp(self) -> f64 {

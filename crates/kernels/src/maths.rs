@@ -11,7 +11,7 @@
 
 use std::f64::consts::{FRAC_2_PI, FRAC_2_SQRT_PI, LN_2, LOG2_E, SQRT_2};
 
-use crate::float::widest;
+use crate::float::{Real, widest};
 
 /// Adding it rounds to an integer, which the low bits then hold: 1.5 * 2^52.
 const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -20,7 +20,7 @@ const ROUND: f64 = 6_755_399_441_055_744.0;
 const GONE: f64 = 210.0;
 
 #[inline(always)]
-fn polynomial<const N: usize>(x: f64, c: [f64; N]) -> f64 {
+fn polynomial<R: Real, const N: usize>(x: R, c: [R; N]) -> R {
     let mut y = c[N - 1];
     for i in (0..N - 1).rev() {
         y = y.mul_add(x, c[i]);
@@ -188,16 +188,6 @@ pub fn normal_cdf(x: f32) -> f32 {
     normal64(f64::from(x)) as f32
 }
 
-/// The polynomial in f32.
-#[inline(always)]
-fn polynomial32<const N: usize>(x: f32, c: [f32; N]) -> f32 {
-    let mut y = c[N - 1];
-    for i in (0..N - 1).rev() {
-        y = y.mul_add(x, c[i]);
-    }
-    y
-}
-
 /// `t` times the normal distribution's part beyond `t`, for `0 <= t <= TAIL`, within 1.7 units in the last place.
 ///
 /// The part is `w s(w) e^(-t^2/2)` with `w = 1 / (1 + 19/64 t)`. What a rounding loses of `w`, of `t^2` and of the larger
@@ -217,7 +207,7 @@ fn times_beyond(t: f32) -> f32 {
     // what is to be added to w, as a part of it
     let w_lo = w.mul_add(-d_lo, (-w).mul_add(d, 1.0));
     let v = w - 0.375;
-    let slope = polynomial32(
+    let slope = polynomial(
         v,
         [
             0.251_021_474_6,
@@ -241,7 +231,7 @@ fn times_beyond(t: f32) -> f32 {
     let n = shifted - ROUND;
     let r = n.mul_add(-std::f32::consts::LN_2, -0.5 * square);
     let r_lo = n.mul_add(-LN_2_LO, -0.5 * square_lo);
-    let p = polynomial32(r, [0.499_999_940_4, 0.166_665_196_4, 0.041_668_262_33, 0.008_368_857_205, 0.001_382_144_634]);
+    let p = polynomial(r, [0.499_999_940_4, 0.166_665_196_4, 0.041_668_262_33, 0.008_368_857_205, 0.001_382_144_634]);
     let e = (r * r).mul_add(p, r);
 
     let rest = s.mul_add(e, s.mul_add(r_lo.mul_add(e, r_lo), s_lo));

@@ -176,7 +176,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         let step = (WEIGHT_BLOCK_BYTES / (depth * gemm.mr() * size_of::<T>())).max(1);
         let mut runs = [Run::default(); MAX_COLUMNS];
         let mut buffer = [T::default(); MAX_TILE];
-        let (sums_len, first_row) = (self.sums_len(), part_range(outs, all, panels.start).start);
+        let (sums_row, first_row) = (self.sums_row(), part_range(outs, all, panels.start).start);
         for panel in panels.clone().step_by(step) {
             let some = panel..(panel + step).min(panels.end);
             for start in self.columns.clone().step_by(gemm.nr()) {
@@ -196,10 +196,10 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                     // through a buffer that holds the largest tile; rows of sums have room for whole vectors.
                     unsafe {
                         if plan.sums {
-                            let at = (rows.start - first_row) * sums_len + start - self.columns.start;
-                            let y = sums[at..][..(rows.len() - 1) * sums_len + width].as_mut_ptr();
+                            let at = (rows.start - first_row) * sums_row + start - self.columns.start;
+                            let y = sums[at..][..(rows.len() - 1) * sums_row + width].as_mut_ptr();
                             let add = first > self.pass.channels.start;
-                            tile(depth, w.as_ptr(), x.as_ptr(), y, sums_len, add, Ahead::NONE);
+                            tile(depth, w.as_ptr(), x.as_ptr(), y, sums_row, add, Ahead::NONE);
                         } else if !plan.apart && count == 1 && valid == width {
                             let y = dst.add(runs[0].from + (out + rows.start) * self.dst_channel());
                             tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0, Ahead::NONE);
@@ -220,7 +220,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
     }
 
     /// Elements of a row of sums.
-    fn sums_len(&self) -> usize {
+    fn sums_row(&self) -> usize {
         self.columns.len().next_multiple_of(self.kernels.gemm.lanes)
     }
 
@@ -240,7 +240,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
             for run in &mut runs[..count] {
                 run.from = self.place(run);
             }
-            for (row, sums) in rows.clone().zip(sums.chunks_exact(self.sums_len())) {
+            for (row, sums) in rows.clone().zip(sums.chunks_exact(self.sums_row())) {
                 let sums = &sums[start - self.columns.start..][..valid];
                 for run in &runs[..count] {
                     let at = run.from + (outs.start + row) * self.dst_channel();
