@@ -6,6 +6,8 @@
 
 use remat_types::{DType, Element, Storage, bf16, f16};
 
+use crate::maths;
+
 /// Accumulators of a reduction along a row: two vectors of eight, enough to hide the latency of an addition.
 pub const LANES: usize = 16;
 
@@ -54,7 +56,7 @@ impl Real for f32 {
     }
     #[inline(always)]
     fn exp(self) -> f32 {
-        exp_f32(self)
+        maths::exp(self)
     }
     #[inline(always)]
     fn ln(self) -> f32 {
@@ -82,33 +84,6 @@ impl Real for f64 {
     fn ln(self) -> f64 {
         f64::ln(self)
     }
-}
-
-/// `e^x = 2^n e^r` with `|r| <= ln 2 / 2` and Cephes' polynomial for `e^r` (S. Moshier, expf.c).
-#[inline(always)]
-fn exp_f32(x: f32) -> f32 {
-    /// Adding and subtracting it rounds to an integer: 1.5 * 2^23.
-    const ROUND: f32 = 12_582_912.0;
-    const LN2_HI: f32 = 0.693_359_4;
-    const LN2_LO: f32 = -2.121_944_4e-4;
-    // below the first the result is 0, above the second infinity; NaN passes
-    let x = if x < -104.0 { -104.0 } else { x };
-    let x = if x > 89.0 { 89.0 } else { x };
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (x - n * LN2_HI) - n * LN2_LO;
-    let mut p = 1.987_569_1e-4;
-    p = p * r + 1.398_199_9e-3;
-    p = p * r + 8.333_452e-3;
-    p = p * r + 4.166_579_6e-2;
-    p = p * r + 1.666_666_5e-1;
-    p = p * r + 0.5;
-    let y = p * (r * r) + r + 1.0;
-    // 2^n in two factors, since n may leave the exponents of normal numbers
-    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    let half = n >> 1;
-    let power = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
-    y * power(half) * power(n.wrapping_sub(half))
 }
 
 /// A float element and its compute type.
@@ -360,14 +335,14 @@ mod tests {
         for i in 0..200_000 {
             let x = -87.0 + i as f32 * (175.0 / 200_000.0);
             let want = f64::from(x).exp() as f32;
-            worst = worst.max((i64::from(exp_f32(x).to_bits()) - i64::from(want.to_bits())).abs());
+            worst = worst.max((i64::from(maths::exp(x).to_bits()) - i64::from(want.to_bits())).abs());
         }
         assert!(worst <= 2, "{worst} ulp");
-        assert_eq!(exp_f32(0.0), 1.0);
-        assert_eq!(exp_f32(f32::NEG_INFINITY), 0.0);
-        assert_eq!(exp_f32(f32::INFINITY), f32::INFINITY);
-        assert_eq!(exp_f32(-200.0), 0.0);
-        assert!(exp_f32(f32::NAN).is_nan());
+        assert_eq!(maths::exp(0.0), 1.0);
+        assert_eq!(maths::exp(f32::NEG_INFINITY), 0.0);
+        assert_eq!(maths::exp(f32::INFINITY), f32::INFINITY);
+        assert_eq!(maths::exp(-200.0), 0.0);
+        assert!(maths::exp(f32::NAN).is_nan());
     }
 
     #[test]
@@ -391,7 +366,7 @@ mod tests {
         let work = || {
             let mut y = x.clone();
             for (i, v) in y.iter_mut().enumerate() {
-                *v = exp_f32(*v * 0.3) / (1.0 + x[i] * x[i]).sqrt() - x[i] * 0.7 + 0.1;
+                *v = maths::exp(*v * 0.3) / (1.0 + x[i] * x[i]).sqrt() - x[i] * 0.7 + 0.1;
             }
             let sums = [sum(&y, |v| v * v), sum2(&x, &y, |v, w| v * w), f64::from(largest(&y))];
             let moments = moments3(&x, &y, &y, |u, v, _| u - v, |_, _, w| w * 1.3);

@@ -3,8 +3,8 @@
 //! Each is computed in f64 and rounded once, without a branch and without a table: polynomials and one division at most.
 //! Multiply-adds are fused, as written, on every machine.
 //! Their relative error before rounding is below 2^-30, so results differ from the correctly rounded ones only next to
-//! ties. Coefficients are minimax fits by Remez's exchange, made for these intervals. `e^x`, of which softmax has one per
-//! element ([`crate::float::Real::exp`]), and [`gelu`] stay in f32, which has twice the lanes.
+//! ties. Coefficients are minimax fits by Remez's exchange, made for these intervals. `exp`, of which softmax has one per
+//! element, and [`gelu`] with its slope stay in f32, which has twice the lanes.
 //!
 //! What is measured over all arguments is in the book's page on numerics, made by the example `ulps`.
 #![allow(clippy::excessive_precision, reason = "coefficients as they were fitted")]
@@ -19,6 +19,7 @@ const ROUND: f64 = 6_755_399_441_055_744.0;
 /// Twice what `e^-x` needs to vanish in f32.
 const GONE: f64 = 210.0;
 
+/// `c[0] + c[1] x + c[2] x^2 + ...`.
 #[inline(always)]
 fn polynomial<R: Real, const N: usize>(x: R, c: [R; N]) -> R {
     let mut y = c[N - 1];
@@ -32,6 +33,35 @@ fn polynomial<R: Real, const N: usize>(x: R, c: [R; N]) -> R {
 #[inline(always)]
 fn at_most(x: f64, bound: f64) -> f64 {
     if x > bound { bound } else { x }
+}
+
+/// The high and the low part of `ln 2` in f32.
+const LN_2_PARTS: [f32; 2] = [std::f32::consts::LN_2, (LN_2 - std::f32::consts::LN_2 as f64) as f32];
+
+/// As [`ROUND`], in f32: 1.5 * 2^23.
+const ROUND_F32: f32 = 12_582_912.0;
+
+/// `e^r - 1` for `|r| <= ln 2 / 2`.
+#[inline(always)]
+fn exp_m1_near(r: f32) -> f32 {
+    let p = polynomial(r, [0.499_999_940_4, 0.166_665_196_4, 0.041_668_262_33, 0.008_368_857_205, 0.001_382_144_634]);
+    (r * r).mul_add(p, r)
+}
+
+/// `e^x = 2^n e^r`: 0 below the smallest number, infinity above the largest.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    /// The low bits of what is added to it are two biases of exponents more.
+    const BIASED: f32 = ROUND_F32 + 254.0;
+    // NaN passes
+    let x = if x < -104.0 { -104.0 } else { x };
+    let x = if x > 89.0 { 89.0 } else { x };
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, BIASED);
+    let n = shifted - BIASED;
+    let r = n.mul_add(-LN_2_PARTS[1], n.mul_add(-LN_2_PARTS[0], x));
+    // 2^n in two factors, since n may leave the exponents of normal numbers
+    let (n, half) = (shifted.to_bits(), shifted.to_bits() >> 1);
+    (exp_m1_near(r) + 1.0) * f32::from_bits(half << 23) * f32::from_bits((n - half) << 23)
 }
 
 /// `e^x = 2^n e^r` for `|x| < 700`, within 2^-34.
@@ -182,32 +212,12 @@ fn normal64(x: f64) -> f64 {
     if x > 0.0 { 1.0 - q } else { q }
 }
 
-/// The normal distribution function `(1 + erf(x / sqrt 2)) / 2`.
+/// The normal distribution's part beyond `t` over `w e^(-t^2/2)`, with `w = 1 / (1 + SLOPE t)`, and what its rounding lost.
 #[inline(always)]
-pub fn normal_cdf(x: f32) -> f32 {
-    normal64(f64::from(x)) as f32
-}
-
-/// `t` times the normal distribution's part beyond `t`, for `0 <= t <= TAIL`, within 1.7 units in the last place.
-///
-/// The part is `w s(w) e^(-t^2/2)` with `w = 1 / (1 + 19/64 t)`. What a rounding loses of `w`, of `t^2` and of the larger
-/// sums and products is kept beside them (`_lo`; T. J. Dekker, Numerische Mathematik 18, 1971) and added at the end.
-#[inline(always)]
-fn times_beyond(t: f32) -> f32 {
-    const SLOPE: f32 = 19.0 / 64.0;
-    /// As [`ROUND`]: 1.5 * 2^23.
-    const ROUND: f32 = 12_582_912.0;
-    const LN_2_LO: f32 = (LN_2 - std::f32::consts::LN_2 as f64) as f32;
-    /// Keeps numbers whose powers of two leave the normal ones within these until the last product: 2^64.
-    const LIFT: i32 = 64;
-
-    let d = t.mul_add(SLOPE, 1.0);
-    let d_lo = t.mul_add(SLOPE, 1.0 - d);
-    let w = 1.0 / d;
-    // what is to be added to w, as a part of it
-    let w_lo = w.mul_add(-d_lo, (-w).mul_add(d, 1.0));
+fn beyond_factor(w: f32) -> [f32; 2] {
+    const LAST: f32 = 0.183_982_461_7;
     let v = w - 0.375;
-    let slope = polynomial(
+    let rest = polynomial(
         v,
         [
             0.251_021_474_6,
@@ -221,37 +231,76 @@ fn times_beyond(t: f32) -> f32 {
             -0.021_176_217_12,
         ],
     );
-    let s = slope.mul_add(v, 0.183_982_461_7);
-    let s_lo = slope.mul_add(v, 0.183_982_461_7 - s);
+    let s = rest.mul_add(v, LAST);
+    [s, rest.mul_add(v, LAST - s)]
+}
 
-    // e^(-t^2/2) = 2^n (1 + e)
+/// See [`beyond_factor`].
+const SLOPE: f32 = 19.0 / 64.0;
+
+/// `e^(-t^2/2) = (1 + e + e_lo) 2^n` for `0 <= t <= TAIL`: `e`, `e_lo` and 2^n times [`LIFT`].
+#[inline(always)]
+fn bell(t: f32) -> [f32; 3] {
     let square = t * t;
     let square_lo = t.mul_add(t, -square);
-    let shifted = square.mul_add(-0.5 * std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = n.mul_add(-std::f32::consts::LN_2, -0.5 * square);
-    let r_lo = n.mul_add(-LN_2_LO, -0.5 * square_lo);
-    let p = polynomial(r, [0.499_999_940_4, 0.166_665_196_4, 0.041_668_262_33, 0.008_368_857_205, 0.001_382_144_634]);
-    let e = (r * r).mul_add(p, r);
+    let shifted = square.mul_add(-0.5 * std::f32::consts::LOG2_E, ROUND_F32);
+    let n = shifted - ROUND_F32;
+    let r = n.mul_add(-LN_2_PARTS[0], -0.5 * square);
+    let r_lo = n.mul_add(-LN_2_PARTS[1], -0.5 * square_lo);
+    let e = exp_m1_near(r);
+    let power = (shifted.to_bits() << 23).wrapping_add(LIFT.to_bits());
+    [e, r_lo.mul_add(e, r_lo), f32::from_bits(power)]
+}
 
-    let rest = s.mul_add(e, s.mul_add(r_lo.mul_add(e, r_lo), s_lo));
+/// Keeps numbers whose powers of two leave the normal ones within these until the last product: 2^64.
+const LIFT: f32 = (1u128 << 64) as f32;
+
+/// `t` times the normal distribution's part beyond `t`, for `0 <= t <= TAIL`, within 1.7 units in the last place.
+///
+/// What a rounding loses of `w`, of `t^2` and of the larger sums and products is kept beside them (`_lo`; T. J. Dekker,
+/// Numerische Mathematik 18, 1971) and added at the end.
+#[inline(always)]
+fn times_beyond(t: f32) -> f32 {
+    let d = t.mul_add(SLOPE, 1.0);
+    let d_lo = t.mul_add(SLOPE, 1.0 - d);
+    let w = 1.0 / d;
+    // what is to be added to w, as a part of it
+    let w_lo = w.mul_add(-d_lo, (-w).mul_add(d, 1.0));
+    let ([s, s_lo], [e, e_lo, power]) = (beyond_factor(w), bell(t));
+    let rest = s.mul_add(e, s.mul_add(e_lo, s_lo));
     let m = s + rest;
     let m_lo = rest - (m - s);
     let a = t * w;
     // w s(w) changes by 0.78 + 1.8 w times what w does, nearly
     let a_lo = (a * w.mul_add(1.8, 0.78)).mul_add(w_lo, t.mul_add(w, -a));
-    let y = a.mul_add(m, m.mul_add(a_lo, a * m_lo));
-    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(((127 + LIFT) as u32) << 23));
-    y * power * const { 1.0 / (1u128 << LIFT) as f32 }
+    a.mul_add(m, m.mul_add(a_lo, a * m_lo)) * power * (1.0 / LIFT)
+}
+
+/// The smaller one of `|x|` and [`TAIL`]; NaN stays.
+#[inline(always)]
+fn up_to_tail(x: f32) -> f32 {
+    let t = x.abs();
+    if t > TAIL as f32 { TAIL as f32 } else { t }
 }
 
 /// `x (1 + erf(x / sqrt 2)) / 2`; NaN at -inf.
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
-    let t = x.abs();
-    let beyond = times_beyond(if t > TAIL as f32 { TAIL as f32 } else { t });
+    let beyond = times_beyond(up_to_tail(x));
     // NaN at NaN and -inf
     (if x > 0.0 { x } else { 0.0 * x }) - beyond
+}
+
+/// The derivative of [`gelu`], `(1 + erf(x / sqrt 2)) / 2 + x e^(-x^2/2) / sqrt(2 pi)`, with an error below 1.8e-7.
+#[inline(always)]
+pub fn gelu_slope(x: f32) -> f32 {
+    const HEIGHT: f32 = (0.25 * FRAC_2_SQRT_PI * SQRT_2) as f32;
+    let t = up_to_tail(x);
+    let w = 1.0 / t.mul_add(SLOPE, 1.0);
+    let ([s, _], [e, e_lo, power]) = (beyond_factor(w), bell(t));
+    let h = w.mul_add(s, -HEIGHT * t);
+    let beyond = h.mul_add(e + e_lo, h) * power * (1.0 / LIFT);
+    if x > 0.0 { 1.0 - beyond } else { beyond }
 }
 
 /// `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`.

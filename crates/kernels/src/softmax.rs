@@ -167,8 +167,16 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
 /// If a slice has not the size of `d`.
 pub fn softmax_grad<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, y: &[T], dy: &[T], dx: &mut [T]) {
     assert!(y.len() == d.elems() && dy.len() == d.elems() && dx.len() == d.elems());
+    match log {
+        true => softmax_grad_of::<T, true>(pool, d, y, dy, dx),
+        false => softmax_grad_of::<T, false>(pool, d, y, dy, dx),
+    }
+}
+
+/// [`softmax_grad`] for one of the two: a loop with the choice inside computes the exponential either way.
+fn softmax_grad_of<T: FloatElement, const LOG: bool>(pool: &Pool, d: AxisDims, y: &[T], dy: &[T], dx: &mut [T]) {
     let dx = Disjoint::new(dx);
-    let term = |y: T, dy: T, sum: T::Real| match log {
+    let term = |y: T, dy: T, sum: T::Real| match LOG {
         true => T::down(dy.up() - y.up().exp() * sum),
         false => T::down(y.up() * (dy.up() - sum)),
     };
@@ -180,7 +188,7 @@ pub fn softmax_grad<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, y: &[T
             if t.step == 1 {
                 let row = t.start..t.start + d.c;
                 let (y, dy) = (&y[row.clone()], &dy[row]);
-                let sum = sum2(y, dy, |y, dy| if log { dy.up() } else { dy.up() * y.up() });
+                let sum = sum2(y, dy, |y, dy| if LOG { dy.up() } else { dy.up() * y.up() });
                 let sum = T::Real::from_f64(sum);
                 // SAFETY: tiles do not overlap; this row is the tile.
                 let dx = unsafe { dx.part(t.start, d.c) };
@@ -193,7 +201,7 @@ pub fn softmax_grad<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, y: &[T
             for k in 0..d.c {
                 let at = t.start + k * t.step;
                 for ((s, y), dy) in sum.iter_mut().zip(&y[at..at + t.width]).zip(&dy[at..at + t.width]) {
-                    *s += if log { dy.up() } else { dy.up() * y.up() };
+                    *s += if LOG { dy.up() } else { dy.up() * y.up() };
                 }
             }
             for k in 0..d.c {

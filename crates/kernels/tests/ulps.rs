@@ -6,6 +6,7 @@ mod measure;
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_PI_2, PI, SQRT_2};
 
 use measure::{ALL, worst};
+use remat_kernels::maths::gelu_slope;
 
 /// A prime, so that mantissas of all kinds come up in every octave.
 const STEP: u64 = 40_009;
@@ -36,4 +37,23 @@ fn functions_are_within_two_ulp_where_forms_change_and_results_vanish() {
             }
         }
     }
+}
+
+#[test]
+fn the_slope_of_gelu_is_within_its_stated_error() {
+    let exact = |x: f64| {
+        let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2) + x * density
+    };
+    let far = (0..1u64 << 32).step_by(STEP as usize).map(|bits| f32::from_bits(bits as u32)).filter(|x| x.is_finite());
+    let mut worst = (0.0, 0.0);
+    for x in (-320_000..320_000).map(|i| i as f32 * 5.0e-5).chain(far) {
+        let error = (f64::from(gelu_slope(x)) - exact(f64::from(x))).abs();
+        if error > worst.0 || error.is_nan() {
+            worst = (error, x);
+        }
+    }
+    assert!(worst.0 < 1.8e-7, "{worst:?}");
+    assert_eq!([f32::INFINITY, f32::NEG_INFINITY, 0.0].map(gelu_slope), [1.0, 0.0, 0.5]);
+    assert!(gelu_slope(f32::NAN).is_nan());
 }

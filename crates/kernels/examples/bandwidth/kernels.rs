@@ -90,6 +90,7 @@ fn unary(n: usize, f: Map1<f32, f32>) -> Work {
 
 fn pointwise() -> Vec<Kernel> {
     const ADD: Map2<f32, f32> = |a, b, y| each2(a, b, y, |a, b| a + b);
+    const GELU_GRAD: Map2<f32, f32> = |dy, x, dx| each2(dy, x, dx, |dy, x| dy * maths::gelu_slope(x));
     const ONE_TO_ONE: [f64; 3] = [1.0, 0.0, 1.0];
     vec![
         Kernel::new("addition", [2.0, 0.0, 1.0], |n| {
@@ -104,6 +105,10 @@ fn pointwise() -> Vec<Kernel> {
         Kernel::new("exp", ONE_TO_ONE, |n| unary(n, |x, y| each1(x, y, Real::exp))),
         Kernel::new("tanh", ONE_TO_ONE, |n| unary(n, |x, y| each1(x, y, maths::tanh))),
         Kernel::new("gelu", ONE_TO_ONE, |n| unary(n, |x, y| each1(x, y, maths::gelu))),
+        Kernel::new("gelu backward", [2.0, 0.0, 1.0], |n| {
+            let (dy, x, mut dx) = (values(n), values(n), zeros(n));
+            Box::new(move |pool| map2(pool, &Operand::Slice(&dy), &Operand::Slice(&x), &mut dx, &GELU_GRAD))
+        }),
         Kernel::new("cast f32 to f16", [1.0, 0.0, 0.5], |n| {
             let (x, mut y) = (values(n), vec![f16::ZERO; n]);
             Box::new(move |pool| map1(pool, &Operand::Slice(&x), &mut y, &f16::narrow))

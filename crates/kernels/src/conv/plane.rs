@@ -1,7 +1,26 @@
 //! The padded copy of a band of rows of an image: what the tiles read instead of an im2col matrix.
 
 use crate::gemm::pack::move_short;
+use short::Short;
 use smallvec::SmallVec;
+
+#[cfg(target_arch = "x86_64")]
+mod short;
+/// Other processors have no such permutations.
+#[cfg(not(target_arch = "x86_64"))]
+mod short {
+    pub(super) enum Short {}
+
+    impl Short {
+        pub(super) fn new(_: &super::Plane, _: std::ops::Range<usize>, _: usize) -> Option<Short> {
+            None
+        }
+
+        pub(super) unsafe fn copy(&self, _: &super::Plane, _: *const f32, _: isize, _: *mut f32) {
+            match *self {}
+        }
+    }
+}
 
 /// Where a copy comes from and how it is laid out.
 ///
@@ -41,14 +60,19 @@ impl Plane {
     /// Copies rows `first ..` of the phases of each channel of `src` (`[channels, height, width]`) to `out`.
     pub(super) fn copy<T: Copy + Default>(&self, src: &[T], first: usize, out: &mut [T]) {
         let [height, width] = self.size;
-        let columns: SmallVec<[Columns; 4]> = (0..self.phases[1]).map(|phase| self.columns(phase)).collect();
+        let columns: SmallVec<[Columns; 4]> = (0..self.phases[1]).map(|phase| self.columns::<T>(phase)).collect();
         let mut phases = out.chunks_exact_mut(self.phase_len());
         for channel in src.chunks_exact(height * width) {
             for phase_row in 0..self.phases[0] {
                 for (columns, phase) in columns.iter().zip(phases.by_ref()) {
+                    let top = (first * self.stride[0] + phase_row) as isize - self.pad[0];
+                    if let Some(short) = &columns.short {
+                        // SAFETY: `channel` has the plane's size, `phase` its rows; the elements are of four bytes.
+                        unsafe { short.copy(self, channel.as_ptr().cast(), top, phase.as_mut_ptr().cast()) };
+                        continue;
+                    }
                     for (i, row) in phase.chunks_exact_mut(self.pitch).enumerate() {
-                        let y = ((first + i) * self.stride[0] + phase_row) as isize - self.pad[0];
-                        match usize::try_from(y) {
+                        match usize::try_from(top + (i * self.stride[0]) as isize) {
                             // SAFETY: row `y` of the channel has `width` elements, and `row` a pitch of them.
                             Ok(y) if y < height => unsafe {
                                 self.copy_row(channel.as_ptr().add(y * width), columns, row.as_mut_ptr());
@@ -62,13 +86,14 @@ impl Plane {
     }
 
     /// Which places of a phase's rows are source columns.
-    fn columns(&self, phase: usize) -> Columns {
+    fn columns<T>(&self, phase: usize) -> Columns {
         let (stride, shift) = (self.stride[1], phase as isize - self.pad[1]);
         // First place whose source column is not negative, and first whose column is past the end.
         let begin = places_before(-shift, stride).min(self.pitch);
         let end = places_before(self.size[1] as isize - shift, stride).clamp(begin, self.pitch);
         let start = if begin == end { 0 } else { ((begin * stride) as isize + shift) as usize };
-        Columns { begin, end, start }
+        let short = if size_of::<T>() == 4 { Short::new(self, begin..end, start) } else { None };
+        Columns { begin, end, start, short }
     }
 
     /// Every `stride`-th element of a padded row.
@@ -77,7 +102,7 @@ impl Plane {
     /// `src` is a row of the source, `out` is writable for a pitch.
     #[inline(always)]
     unsafe fn copy_row<T: Copy + Default>(&self, src: *const T, columns: &Columns, out: *mut T) {
-        let &Columns { begin, end, start } = columns;
+        let &Columns { begin, end, start, .. } = columns;
         let len = end - begin;
         // SAFETY: `begin <= end <= pitch`, and the source columns `start + i * stride` for `i < len` are below the width.
         unsafe {
@@ -102,6 +127,8 @@ struct Columns {
     begin: usize,
     end: usize,
     start: usize,
+    /// Another way to copy them.
+    short: Option<Short>,
 }
 
 /// `out[i] = src[2 i]` for `i < len`.

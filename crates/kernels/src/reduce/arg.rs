@@ -100,8 +100,8 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
     });
 }
 
-/// Elements of a row of which the extreme is found before its place is looked for: few, since the search goes one by one.
-const BLOCK: usize = 256;
+/// Elements of a row of which the extreme is found before its place is looked for.
+const BLOCK: usize = 1024;
 
 /// Elements that are compared side by side: four vectors of f32, so that no comparison waits for the last one.
 const LANES: usize = 64;
@@ -112,41 +112,52 @@ const LANES: usize = 64;
 fn first_extreme<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> usize {
     let (mut best, mut place) = (x[0], 0);
     for (i, block) in x.chunks(BLOCK).enumerate() {
-        let (extreme, nan) = extreme_of(block, beats);
-        if nan {
-            return i * BLOCK + block.iter().position(|v| v != v).unwrap_or(0);
+        let extreme = extreme_of(block, beats);
+        if extreme != extreme {
+            return i * BLOCK + first_where(block, |v| v != v);
         }
         if beats(extreme, best) {
             (best, place) = (extreme, i * BLOCK);
         }
     }
-    let block = &x[place..x.len().min(place + BLOCK)];
-    place + block.iter().position(|v| *v == best).unwrap_or(0)
+    place + first_where(&x[place..x.len().min(place + BLOCK)], |v| v == best)
 }
 
-/// An element that no other beats, NaN apart, and whether there is a NaN.
+/// The first place at which `is` holds, which it does for some; without a branch for each element.
+#[inline(always)]
+fn first_where<T: Copy>(x: &[T], is: impl Fn(T) -> bool) -> usize {
+    let (whole, rest) = x.as_chunks::<LANES>();
+    for (i, x) in whole.iter().enumerate() {
+        let mut found = [false; LANES];
+        for lane in 0..LANES {
+            found[lane] = is(x[lane]);
+        }
+        if found.iter().fold(false, |any, found| any | found) {
+            return i * LANES + found.iter().position(|found| *found).unwrap_or(0);
+        }
+    }
+    whole.len() * LANES + rest.iter().position(|v| is(*v)).unwrap_or(0)
+}
+
+/// An element that no other beats, or a NaN if there is one.
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "the test for NaN of any type")]
-fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> (T, bool) {
+fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> T {
+    // nothing beats a NaN but another one
+    let better = |new: T, old: T| if beats(new, old) | (new != new) { new } else { old };
     let mut lanes = [x[0]; LANES];
-    let mut nans = [false; LANES];
     let (whole, rest) = x.as_chunks::<LANES>();
     for x in whole {
         for i in 0..LANES {
-            lanes[i] = if beats(x[i], lanes[i]) { x[i] } else { lanes[i] };
-        }
-        for i in 0..LANES {
-            nans[i] |= x[i] != x[i];
+            lanes[i] = better(x[i], lanes[i]);
         }
     }
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
-            let other = lanes[i + width];
-            lanes[i] = if beats(other, lanes[i]) { other } else { lanes[i] };
+            lanes[i] = better(lanes[i + width], lanes[i]);
         }
         width /= 2;
     }
-    let nan = nans.iter().fold(false, |any, nan| any | nan) | rest.iter().fold(false, |any, v| any | (v != v));
-    (rest.iter().fold(lanes[0], |a, &b| if beats(b, a) { b } else { a }), nan)
+    rest.iter().fold(lanes[0], |old, &new| better(new, old))
 }

@@ -244,7 +244,7 @@ rows! {
             c.mul(dy, c.mul(s, inner)?)
         });
     /// `dy (cdf(x) + x pdf(x))` with the normal distribution's functions.
-    GeluGrad = "gelu_grad", (float |dy, x| dy * (x.normal_cdf() + x * x.normal_pdf())), Nothing,
+    GeluGrad = "gelu_grad", (float |dy, x| dy * Real::gelu_slope(x)), Nothing,
         // h'(x) = pdf(x) (2 - x^2)
         Grad2::Linear(Some(|c, x| {
             let square = c.square(x)?;

@@ -32,10 +32,8 @@ pub(crate) trait Real: Copy {
     fn gelu_tanh(self) -> Self;
     /// `ln(1 + exp(x))` without overflow.
     fn softplus(self) -> Self;
-    /// The normal distribution function `(1 + erf(x / sqrt 2)) / 2`.
-    fn normal_cdf(self) -> Self;
-    /// The normal density `exp(-x^2 / 2) / sqrt(2 pi)`.
-    fn normal_pdf(self) -> Self;
+    /// The derivative of it: the normal distribution function and `x` times the normal density.
+    fn gelu_slope(self) -> Self;
     /// The argument of `tanh` in the tanh form of GELU: `sqrt(2/pi) (x + 0.044715 x^3)`.
     fn gelu_inner(self) -> Self;
     /// -1, 0 or 1; NaN stays. Zero keeps its sign.
@@ -76,12 +74,7 @@ macro_rules! real {
             #[inline]
             fn softplus(self) -> Self { self.max(0.0) + (-self.abs()).fast_exp().ln_1p() }
             #[inline(always)]
-            fn normal_cdf(self) -> Self { $from::normal_cdf(self) }
-            #[inline(always)]
-            fn normal_pdf(self) -> Self {
-                const HEIGHT: $t = 0.5 * std::$t::consts::FRAC_2_SQRT_PI * std::$t::consts::FRAC_1_SQRT_2;
-                HEIGHT * (-0.5 * self * self).fast_exp()
-            }
+            fn gelu_slope(self) -> Self { $from::gelu_slope(self) }
             #[inline(always)]
             fn gelu_inner(self) -> Self {
                 std::$t::consts::FRAC_2_SQRT_PI * std::$t::consts::FRAC_1_SQRT_2 * (self + 0.044715 * self * self * self)
@@ -109,7 +102,7 @@ real! {
 
 /// In f64 as they are written, on the standard library's and libm's functions.
 mod exact {
-    use std::f64::consts::FRAC_1_SQRT_2;
+    use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
     use super::Real;
 
@@ -131,12 +124,17 @@ mod exact {
         x * sigmoid(x)
     }
 
-    pub(super) fn normal_cdf(x: f64) -> f64 {
+    fn normal_cdf(x: f64) -> f64 {
         0.5 * erfc(-x * FRAC_1_SQRT_2)
     }
 
     pub(super) fn gelu(x: f64) -> f64 {
         x * normal_cdf(x)
+    }
+
+    pub(super) fn gelu_slope(x: f64) -> f64 {
+        const HEIGHT: f64 = 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+        normal_cdf(x) + x * (HEIGHT * (-0.5 * x * x).exp())
     }
 
     pub(super) fn gelu_tanh(x: f64) -> f64 {
