@@ -66,7 +66,13 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
     }
     let own: Vec<Option<usize>> = (0..l.drafts.len()).map(Some).collect();
     match again(&problem, limit as u64, stays) {
-        Plan::Feasible(s) => Ok(walk::laid(l, &problem, &s, &own, None)),
+        Plan::Feasible(mut s) => {
+            if spilled.is_some() {
+                // what bounds schedules that copy nothing does not bound those that might
+                s.lower_bound_ns = s.base_time_ns;
+            }
+            Ok(walk::laid(l, &problem, &s, &own, None))
+        }
         Plan::Infeasible(s) => Err(refused(l, &s)),
     }
 }

@@ -144,9 +144,14 @@ fn spilling_makes_smaller_limits_feasible_and_is_left_where_it_does_not_pay() {
     let all = Executable::new(step(), 1).expect("builds").figures().arena_bytes;
     let slow = SpillRates { write_bytes_per_s: 1, read_bytes_per_s: 1 };
     let slow = SpillTo::with_rates(folder.path(), slow).expect("positive");
-    let exe = Executable::with(step(), 1, &limited(all, 7, Some(slow))).expect("feasible");
+    let exe = Executable::with(step(), 1, &limited(all, 7, Some(slow.clone()))).expect("feasible");
     assert_eq!(exe.figures().spilled_bytes, 0, "computing again costs less");
     assert!(exe.figures().recomputed_calls > 0);
+    let times = |tenths, spill| Executable::with(step(), 1, &limited(all, tenths, spill)).ok()?.plan_times();
+    let is_bound = |p: &PlanTimes| p.bound_ns > p.base_ns;
+    let tenths = (3..7).find(|t| times(*t, None).as_ref().is_some_and(is_bound)).expect("a bound above the base");
+    let p = times(tenths, Some(slow)).expect("feasible");
+    assert!(!is_bound(&p), "what bounds schedules that copy nothing does not bound those that might: {p:?}");
     let exe = Executable::with(step(), 1, &limited(all, 7, Some(fast(&folder)))).expect("feasible");
     assert_eq!(exe.figures().recomputed_calls, 0, "copies cost less");
     let nowhere = SpillTo::with_rates("/nowhere/at/all", fast(&folder).rates()).expect("positive");
