@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::{Operands, Start, check_block};
 use crate::cache::l2_bytes;
 use crate::float::widest;
-use crate::gemm::blocked::{ALIGN_BYTES, grid, packed_tile};
+use crate::gemm::blocked::{ALIGN_BYTES, Rows, grid, packed_tile};
 use crate::gemm::kernel::{Ahead, Kernels, f32_kernels_of};
 use crate::gemm::pack::{pack_a, pack_b};
 use crate::gemm::{View, aligned};
@@ -182,7 +182,8 @@ impl Linear {
                     }
                     let ahead = Ahead::part(ahead.as_ptr(), ahead.len(), tile, tiles, len);
                     let accumulates = adds || steps.start > 0;
-                    packed_tile(kernels, [part.len(), valid], len, a, w, o.y.add(at), n, accumulates, ahead);
+                    let a = Rows::Packed(a, ahead);
+                    packed_tile(kernels, [part.len(), valid], len, a, w, o.y.add(at), n, accumulates);
                     if steps.end == self.k {
                         let bias = std::slice::from_raw_parts(o.bias.add(first), valid);
                         let row = |at: usize| std::slice::from_raw_parts_mut(o.y.add(at), valid);

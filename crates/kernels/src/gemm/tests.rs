@@ -201,7 +201,10 @@ fn bits_do_not_depend_on_the_thread_count() {
 #[test]
 fn operands_read_where_they_are_give_the_bits_of_packed_ones() {
     let mut random = Random::new(3);
-    for (m, n, k) in [(8, 8, 9), (16, 16, 16), (17, 24, 33), (64, 64, 64), (29, 80, 100), (3, 16, 256), (70, 8, 257)] {
+    let small = [(8, 8, 9), (16, 16, 16), (17, 24, 33), (64, 64, 64), (29, 80, 100), (3, 16, 256), (70, 8, 257)];
+    // of these only rows of A may stay where they are, for blocks of rows, columns and steps
+    let large = [(130, 150, 400), (205, 70, 900), (30, 1200, 130)];
+    for (m, n, k) in small.into_iter().chain(large) {
         let a = data(m, k, || random.float() as f32);
         let b = data(k, n, || random.float() as f32);
         let turned = |x: &[f32], rows: usize, cols: usize| -> Vec<f32> {
