@@ -118,9 +118,9 @@ fn convolutions_stay_within_their_operands() {
 #[test]
 fn products_stay_within_their_operands() {
     let pool = Pool::new(2);
-    for [m, n, k] in
-        [[1, 37, 70], [41, 1, 300], [13, 17, 19], [7, 65, 33], [61, 31, 257], [6, 16, 40], [5, 8, 513], [17, 24, 33]]
-    {
+    let few = [[1, 37, 70], [41, 1, 300], [3, 131, 70], [2, 50, 400], [12, 71, 150]];
+    let tiles = [[13, 17, 19], [7, 65, 33], [61, 31, 257], [6, 16, 40], [5, 8, 513], [17, 24, 33], [33, 70, 300]];
+    for [m, n, k] in few.into_iter().chain(tiles) {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
             let product = |[a, b, c]: [&mut [f32]; 3], ws: &mut [u8]| {
                 c.fill(f32::NAN);

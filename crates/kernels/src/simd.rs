@@ -75,6 +75,8 @@ pub(crate) trait MulAdd: Copy {
     /// Steps of `k` in a round of the loop of a tile. Where a processor takes no more instructions than half of what it
     /// could, as one does whose other hardware thread is busy, it is the loop's own that keep multiply-adds waiting.
     const UNROLLED: usize = ROUND;
+    /// Vectors that registers hold.
+    const REGISTERS: usize = if size_of::<Self>() < 64 { 16 } else { 32 };
     unsafe fn splat(x: Self::Elem) -> Self;
     unsafe fn load(p: *const Self::Elem) -> Self;
     unsafe fn store(self, p: *mut Self::Elem);

@@ -10,7 +10,7 @@
 //! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
 //! is repeated work, at most a few per cent; in return there is no barrier inside a product.
 
-use super::kernel::{Ahead, Kernels, MAX_TILE};
+use super::kernel::{Ahead, FEW_ROWS, Kernels, MAX_TILE};
 use super::pack::{pack_a, pack_b};
 use super::{Corner, GemmElement, View};
 use crate::pool::{Pool, part_range};
@@ -30,6 +30,9 @@ const TASK_MIN_SIDE: usize = 384;
 /// Elements from the first to the last of an operand that is read where it is: both then stay in the first caches, and
 /// packing them would cost as much as it saves.
 const IN_PLACE_ELEMS: usize = 1 << 13;
+/// Bytes of a B that comes from a cache fast enough to be read where it is, where one row of tiles needs it. From memory it is
+/// packed, for that asks for what comes next.
+const B_IN_CACHE_BYTES: usize = 8 << 20;
 /// Alignment of packed blocks: a cache line.
 pub(crate) const ALIGN_BYTES: usize = 64;
 
@@ -55,7 +58,13 @@ impl Plan {
     pub(super) fn new<T>(kernels: &Kernels<T>, m: usize, n: usize, k: usize, threads: usize) -> Plan {
         let (mr, nr) = (kernels.mr(), kernels.nr());
         let size = size_of::<T>();
-        let grid = grid(m, n, k, mr, nr, threads);
+        let grid = if is_few(m, n, k) {
+            // long rows, for memory is read in order
+            let muls = m.saturating_mul(n).saturating_mul(k);
+            [1, (muls / TASK_MIN_MULS).clamp(1, threads).min(n.div_ceil(nr))]
+        } else {
+            grid(m, n, k, mr, nr, threads)
+        };
         // equal blocks of whole rounds: a short one would read and write C for little
         let kc = k.div_ceil(k.div_ceil(kernels.depth).max(1)).next_multiple_of(ROUND);
         // The largest task: ranges of rows differ by one, ranges of columns by one panel.
@@ -76,6 +85,11 @@ impl Plan {
     pub(super) fn tasks(&self) -> usize {
         self.grid[0] * self.grid[1]
     }
+}
+
+/// True if rows are too few for packing B, or reading a panel of it after the other.
+fn is_few(m: usize, n: usize, k: usize) -> bool {
+    m <= FEW_ROWS && n.saturating_mul(k) > IN_PLACE_ELEMS
 }
 
 /// Cuts C into `rows x columns` of tasks: enough for the threads if there is work enough, cutting the longer side first
@@ -157,9 +171,18 @@ impl<T: GemmElement> Task<'_, T> {
     /// As [`product`], for the `m x n` rectangle at `c`.
     unsafe fn run(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, a_block: &mut [T], b_block: &mut [T]) {
         let plan = self.plan;
+        if is_few(plan.m, plan.n, plan.k) {
+            // SAFETY: same contract.
+            return unsafe { self.few_rows(a, b, c, m, n, b_block) };
+        }
         if self.is_small(a, b, m, n) {
             // SAFETY: same contract.
             return unsafe { self.in_place(a, b, c, m, n) };
+        }
+        let b_bytes = n.saturating_mul(plan.k).saturating_mul(size_of::<T>());
+        if m <= self.kernels.mr() && b_bytes <= B_IN_CACHE_BYTES && (b.col_stride, b.row_stride > 0) == (1, true) {
+            // SAFETY: same contract.
+            return unsafe { self.row_of_tiles(a, b, c, m, n, a_block, b_block) };
         }
         let stays = Rows::may_stay(a);
         for j in (0..n).step_by(plan.nc) {
@@ -223,6 +246,75 @@ impl<T: GemmElement> Task<'_, T> {
                         self.ldc,
                         self.accumulate,
                     );
+                }
+            }
+        }
+    }
+
+    /// Few rows: those of B are added up, some whole ones after the other, since that is how memory is read fastest. A B of
+    /// another order is packed.
+    ///
+    /// # Safety
+    /// As [`Task::run`], for at most [`FEW_ROWS`] rows.
+    unsafe fn few_rows(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, b_block: &mut [T]) {
+        let (plan, nr, lanes) = (self.plan, self.kernels.nr(), self.kernels.lanes);
+        let (add_rows, step) = (self.kernels.add_rows, [a.row_stride, a.col_stride]);
+        if b.col_stride == 1 {
+            // SAFETY: all steps of the rectangle's columns.
+            return unsafe {
+                add_rows([m, n, plan.k], a.data, step, b.data, b.row_stride, c, self.ldc, self.accumulate)
+            };
+        }
+        for j in (0..n).step_by(plan.nc) {
+            let nc = plan.nc.min(n - j);
+            for p in (0..plan.k).step_by(plan.kc) {
+                let kc = plan.kc.min(plan.k - p);
+                // SAFETY: the block is within the rectangle and `k`.
+                unsafe { pack_b(b.shifted(p, j), kc, nc, nr, lanes, b_block) };
+                for first in (0..nc).step_by(nr) {
+                    let valid = nr.min(nc - first);
+                    let width = valid.next_multiple_of(lanes);
+                    let panel = &b_block[first * kc..][..width * kc];
+                    let (a, c, accumulate) = (a.at(0, p), c.wrapping_add(j + first), self.accumulate || p > 0);
+                    // SAFETY: the panel has `kc` rows of `width >= valid`.
+                    unsafe {
+                        add_rows([m, valid, kc], a, step, panel.as_ptr(), width as isize, c, self.ldc, accumulate)
+                    };
+                }
+            }
+        }
+    }
+
+    /// A single row of tiles, which needs each element of B once: B is read where it is, but for a last panel that is not of
+    /// whole vectors. The sums are those of packed operands, in the same order.
+    ///
+    /// # Safety
+    /// As [`Task::run`], for at most as many rows as a tile has; rows of B are contiguous.
+    unsafe fn row_of_tiles(
+        &self,
+        a: View<T>,
+        b: View<T>,
+        c: *mut T,
+        m: usize,
+        n: usize,
+        a_block: &mut [T],
+        b_block: &mut [T],
+    ) {
+        let (plan, nr, lanes) = (self.plan, self.kernels.nr(), self.kernels.lanes);
+        let (whole, ldb) = (n / lanes * lanes, b.row_stride as usize);
+        for p in (0..plan.k).step_by(plan.kc) {
+            let (kc, accumulate) = (plan.kc.min(plan.k - p), self.accumulate || p > 0);
+            // SAFETY: the steps are below `k`; columns up to `whole` are of whole vectors, the others are packed.
+            unsafe {
+                pack_a(a.shifted(0, p), m, kc, self.kernels.mr(), a_block);
+                for j in (0..whole).step_by(nr) {
+                    let tile = self.kernels.tiles_in_place[m - 1][nr.min(whole - j) / lanes - 1];
+                    tile(kc, a_block.as_ptr(), [1, m as isize], b.at(p, j), ldb, c.add(j), self.ldc, accumulate);
+                }
+                if whole < n {
+                    pack_b(b.shifted(p, whole), kc, n - whole, nr, lanes, b_block);
+                    let a = Rows::Packed(a_block, Ahead::NONE);
+                    packed_tile(self.kernels, [m, n - whole], kc, a, b_block, c.add(whole), self.ldc, accumulate);
                 }
             }
         }

@@ -73,14 +73,24 @@ pub(crate) type TileInPlace<T> = unsafe fn(
     accumulate: bool,
 );
 
-/// `y[i] = (accumulate ? y[i] : 0) + sum over p < k of x[p] * b[p * ldb + i]`, for `i < n`: rows of `b` added up, whose
-/// elements may be of a narrower type.
+/// `y[i, j] = (accumulate ? y[i, j] : 0) + sum over p < k of x[i, p] * b[p * ldb + j]`, for `i < m`, `j < n` and at
+/// most [`FEW_ROWS`] rows: those of `b` are added up, whose elements may be of a narrower type. Element `(i, p)` of x is
+/// `x[i * x_step[0] + p * x_step[1]]`, rows of `y` are `ldy` apart.
+///
+/// The products are added to `y` one after the other, in the order of `p`: it does not matter in how many calls.
 ///
 /// # Safety
-/// The processor has the table's instruction set. Readable: `k` elements at `x` (`incx` apart), `n` at each
-/// `b + p * ldb`. Writable: `n` at `y`.
-pub(crate) type AddRows<T, B> =
-    unsafe fn(n: usize, k: usize, x: *const T, incx: isize, b: *const B, ldb: isize, y: *mut T, accumulate: bool);
+/// The processor has the table's instruction set. Readable: those elements of `x` and `b`. Writable: `n` of each row of `y`.
+pub(crate) type AddRows<T, B> = unsafe fn(
+    sizes: [usize; 3],
+    x: *const T,
+    x_step: [isize; 2],
+    b: *const B,
+    ldb: isize,
+    y: *mut T,
+    ldy: usize,
+    accumulate: bool,
+);
 
 /// `sum over p < k of x[p] * b[p]`, in a fixed order.
 ///
@@ -192,80 +202,139 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
 
 /// Columns that `add_rows` keeps in registers at a time, in vectors: enough independent chains for the speed of memory.
 const ADD_ROWS_VECTORS: usize = 4;
-/// Rows that it adds at a time: so many streams a processor follows ahead, and `y` is read and written once for all.
+/// Rows of `b` that it adds at a time: so many streams a processor follows ahead, and `y` is read and written once for all.
 const ADD_ROWS: usize = 8;
+/// Most rows of `y` that it makes: the places of more take more registers than there are.
+pub(crate) const FEW_ROWS: usize = 4;
 /// Bytes of `y` that stay in a first cache from some rows to the next.
 const ADD_ROWS_BYTES: usize = 16 << 10;
 
-/// `y[j] = (accumulate ? y[j] : 0) + sum over p < k of x[p] * b[p * ldb + j]` for `NV` vectors of columns, row by row.
+/// `y[i, j] = (accumulate ? y[i, j] : 0) + sum over p < k of x[i, p] * b[p * ldb + j]` for `M` rows of `NV` vectors.
 #[inline(always)]
-unsafe fn add_rows_block<V: LoadAs<B>, B, const NV: usize>(
+unsafe fn add_rows_block<V: LoadAs<B>, B, const M: usize, const NV: usize>(
     k: usize,
     x: *const V::Elem,
-    incx: isize,
+    x_step: [isize; 2],
     b: *const B,
     ldb: isize,
     y: *mut V::Elem,
+    ldy: usize,
     accumulate: bool,
 ) {
     // SAFETY: the caller keeps the contract of `AddRows` for `NV * LANES` columns.
     unsafe {
-        let mut acc = [V::splat(V::Elem::default()); NV];
+        let mut acc = [[V::splat(V::Elem::default()); NV]; M];
         if accumulate {
-            for j in 0..NV {
-                acc[j] = V::load(y.add(j * V::LANES));
+            for i in 0..M {
+                for j in 0..NV {
+                    acc[i][j] = V::load(y.add(i * ldy + j * V::LANES));
+                }
             }
         }
         for p in 0..k as isize {
-            let xp = V::splat(*x.offset(p * incx));
-            let row = b.offset(p * ldb);
+            let mut row = [V::splat(V::Elem::default()); NV];
             for j in 0..NV {
-                acc[j] = xp.mul_add(V::load_as(row.add(j * V::LANES)), acc[j]);
+                row[j] = V::load_as(b.offset(p * ldb).add(j * V::LANES));
+            }
+            for i in 0..M {
+                let x = V::splat(*x.offset(i as isize * x_step[0] + p * x_step[1]));
+                for j in 0..NV {
+                    acc[i][j] = x.mul_add(row[j], acc[i][j]);
+                }
             }
         }
-        for j in 0..NV {
-            acc[j].store(y.add(j * V::LANES));
+        for i in 0..M {
+            for j in 0..NV {
+                acc[i][j].store(y.add(i * ldy + j * V::LANES));
+            }
+        }
+    }
+}
+
+/// `add_rows_block` for columns `from .. end`, as far as they fill `NV` vectors; the first column that is left.
+#[inline(always)]
+unsafe fn add_rows_blocks<V: LoadAs<B>, B, const M: usize, const NV: usize>(
+    [mut from, end]: [usize; 2],
+    k: usize,
+    x: *const V::Elem,
+    x_step: [isize; 2],
+    b: *const B,
+    ldb: isize,
+    y: *mut V::Elem,
+    ldy: usize,
+    accumulate: bool,
+) -> usize {
+    while from + NV * V::LANES <= end {
+        // SAFETY: the caller keeps the contract of `AddRows` for these columns.
+        unsafe { add_rows_block::<V, B, M, NV>(k, x, x_step, b.add(from), ldb, y.add(from), ldy, accumulate) };
+        from += NV * V::LANES;
+    }
+    from
+}
+
+/// `add_rows` for `M` rows, without its cuts.
+#[inline(always)]
+unsafe fn add_rows_to<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>, const M: usize>(
+    n: usize,
+    k: usize,
+    x: *const V::Elem,
+    x_step: [isize; 2],
+    b: *const B,
+    ldb: isize,
+    y: *mut V::Elem,
+    ldy: usize,
+    accumulate: bool,
+) {
+    // SAFETY: the caller keeps the contract of `AddRows`; each block stays within the first `n` columns.
+    unsafe {
+        let mut j = 0;
+        // as many vectors as there are registers for beside the row of `b`
+        if (M + 1) * ADD_ROWS_VECTORS < V::REGISTERS {
+            j = add_rows_blocks::<V, B, M, ADD_ROWS_VECTORS>([j, n], k, x, x_step, b, ldb, y, ldy, accumulate);
+        }
+        j = add_rows_blocks::<V, B, M, 2>([j, n], k, x, x_step, b, ldb, y, ldy, accumulate);
+        j = add_rows_blocks::<V, B, M, 1>([j, n], k, x, x_step, b, ldb, y, ldy, accumulate);
+        for (i, j) in (0..M).flat_map(|i| (j..n).map(move |j| (i, j))) {
+            // One lane of a splat, so that a tail column rounds as the others do.
+            let y = y.add(i * ldy + j);
+            let mut acc = V::splat(if accumulate { *y } else { V::Elem::default() });
+            for p in 0..k as isize {
+                let b = V::splat((*b.offset(p * ldb + j as isize)).widen());
+                acc = V::splat(*x.offset(i as isize * x_step[0] + p * x_step[1])).mul_add(b, acc);
+            }
+            *y = first_lane(acc);
         }
     }
 }
 
 #[inline(always)]
 unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
-    n: usize,
-    k: usize,
+    [m, n, k]: [usize; 3],
     x: *const V::Elem,
-    incx: isize,
+    x_step: [isize; 2],
     b: *const B,
     ldb: isize,
     y: *mut V::Elem,
+    ldy: usize,
     accumulate: bool,
 ) {
-    let strip = ADD_ROWS_BYTES / size_of::<V::Elem>();
-    // SAFETY: the caller keeps the contract of `AddRows`; each block stays within the first `n` columns and `k` rows.
+    let strip = ADD_ROWS_BYTES / size_of::<V::Elem>() / m;
+    // columns that one block makes are not written in between
+    let deep = if n <= 2 * V::LANES { k.max(1) } else { ADD_ROWS };
+    // SAFETY: the caller keeps the contract of `AddRows`; each part stays within `m`, `n` and `k`.
     unsafe {
-        for start in (0..n).step_by(strip) {
-            let end = n.min(start + strip);
-            for p in (0..k).step_by(ADD_ROWS) {
-                let (k, accumulate) = (ADD_ROWS.min(k - p), accumulate || p > 0);
-                let (x, b) = (x.offset(p as isize * incx), b.offset(p as isize * ldb));
-                let mut j = start;
-                while j + ADD_ROWS_VECTORS * V::LANES <= end {
-                    add_rows_block::<V, B, ADD_ROWS_VECTORS>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
-                    j += ADD_ROWS_VECTORS * V::LANES;
-                }
-                while j + V::LANES <= end {
-                    add_rows_block::<V, B, 1>(k, x, incx, b.add(j), ldb, y.add(j), accumulate);
-                    j += V::LANES;
-                }
-                while j < end {
-                    // One lane of a splat, so that a tail column rounds as the others do.
-                    let mut acc = V::splat(if accumulate { *y.add(j) } else { V::Elem::default() });
-                    for p in 0..k as isize {
-                        let b = V::splat((*b.offset(p * ldb + j as isize)).widen());
-                        acc = V::splat(*x.offset(p * incx)).mul_add(b, acc);
-                    }
-                    *y.add(j) = first_lane(acc);
-                    j += 1;
+        for j in (0..n).step_by(strip) {
+            let n = strip.min(n - j);
+            for p in (0..k).step_by(deep) {
+                let (k, accumulate) = (deep.min(k - p), accumulate || p > 0);
+                let b = b.offset(p as isize * ldb).add(j);
+                let (x, y) = (x.offset(p as isize * x_step[1]), y.add(j));
+                match m {
+                    1 => add_rows_to::<V, B, 1>(n, k, x, x_step, b, ldb, y, ldy, accumulate),
+                    2 => add_rows_to::<V, B, 2>(n, k, x, x_step, b, ldb, y, ldy, accumulate),
+                    3 => add_rows_to::<V, B, 3>(n, k, x, x_step, b, ldb, y, ldy, accumulate),
+                    FEW_ROWS => add_rows_to::<V, B, FEW_ROWS>(n, k, x, x_step, b, ldb, y, ldy, accumulate),
+                    _ => unreachable!("{m} rows are not few"),
                 }
             }
         }
@@ -362,17 +431,17 @@ macro_rules! kernel {
     (add_rows $(#[$attribute:meta])?) => {
         $(#[$attribute])?
         pub(crate) unsafe fn add_rows<V: super::LoadAs<B>, B: super::GemmElement<Sum = V::Elem>>(
-            n: usize,
-            k: usize,
+            sizes: [usize; 3],
             x: *const V::Elem,
-            incx: isize,
+            x_step: [isize; 2],
             b: *const B,
             ldb: isize,
             y: *mut V::Elem,
+            ldy: usize,
             accumulate: bool,
         ) {
             // SAFETY: same contract.
-            unsafe { super::add_rows::<V, B>(n, k, x, incx, b, ldb, y, accumulate) }
+            unsafe { super::add_rows::<V, B>(sizes, x, x_step, b, ldb, y, ldy, accumulate) }
         }
     };
     (dot $(#[$attribute:meta])?) => {

@@ -187,8 +187,27 @@ fn rows_and_columns_of_any_stride() {
 }
 
 #[test]
+fn few_rows_of_any_stride() {
+    for (m, n, k) in [(2, 1000, 30), (3, 100, 700), (4, 77, 300), (6, 100, 700), (14, 1000, 30)] {
+        for (a, b) in STORES.into_iter().flat_map(|a| STORES.map(|b| (a, b))) {
+            check::<f32>(Case { m, n, k, a, b, gap: 1, accumulate: k == 700 }, 2, |x| x as f32, f64::from, 1e-6);
+            check::<f64>(Case { m, n, k, a, b, gap: 0, accumulate: k == 30 }, 1, |x| x, |x| x, 1e-14);
+        }
+    }
+}
+
+#[test]
 fn bits_do_not_depend_on_the_thread_count() {
-    for (m, n, k) in [(200, 300, 600), (16, 5000, 144), (5000, 16, 30), (1, 4000, 900), (3000, 1, 900), (61, 59, 257)] {
+    for (m, n, k) in [
+        (200, 300, 600),
+        (16, 5000, 144),
+        (5000, 16, 30),
+        (1, 4000, 900),
+        (3000, 1, 900),
+        (61, 59, 257),
+        (3, 4001, 90),
+        (9, 4001, 90),
+    ] {
         let case = Case { m, n, k, b: Store::Cols, ..ROWS };
         let one = check::<f32>(case, 1, |x| x as f32, f64::from, 1e-6);
         for threads in [2, 3] {
@@ -202,9 +221,10 @@ fn bits_do_not_depend_on_the_thread_count() {
 fn operands_read_where_they_are_give_the_bits_of_packed_ones() {
     let mut random = Random::new(3);
     let small = [(8, 8, 9), (16, 16, 16), (17, 24, 33), (64, 64, 64), (29, 80, 100), (3, 16, 256), (70, 8, 257)];
-    // of these only rows of A may stay where they are, for blocks of rows, columns and steps
+    // few rows, a row of tiles, and blocks of rows, columns and steps, whose rows of A alone may stay where they are
+    let few = [(2, 300, 100), (3, 77, 400), (4, 1103, 30), (4, 130, 800), (6, 100, 900), (9, 1100, 30), (14, 77, 500)];
     let large = [(130, 150, 400), (205, 70, 900), (30, 1200, 130)];
-    for (m, n, k) in small.into_iter().chain(large) {
+    for (m, n, k) in small.into_iter().chain(few).chain(large) {
         let a = data(m, k, || random.float() as f32);
         let b = data(k, n, || random.float() as f32);
         let turned = |x: &[f32], rows: usize, cols: usize| -> Vec<f32> {
@@ -236,7 +256,8 @@ fn every_instruction_set_and_tile_agrees_with_the_plain_loops() {
     tables.push(kernel::f32_kernels_as_wide_as_avx512());
     let mut random = Random::new(1);
     for kernels in tables {
-        for (m, n, k) in [(29, 95, 300), (14, 32, 16), (13, 17, 9), (150, 1030, 40), (1, 50, 40), (50, 1, 40)] {
+        let few = [(1, 50, 40), (50, 1, 40), (2, 95, 300), (3, 190, 77), (4, 71, 200), (5, 95, 300)];
+        for (m, n, k) in [(29, 95, 300), (14, 32, 16), (13, 17, 9), (150, 1030, 40)].into_iter().chain(few) {
             let a: Vec<f32> = (0..m * k).map(|_| random.float() as f32).collect();
             let b: Vec<f32> = (0..k * n).map(|_| random.float() as f32).collect();
             let (a, b) = (MatRef::row_major(&a, k).checked(m, k, "A"), MatRef::row_major(&b, n).checked(k, n, "B"));

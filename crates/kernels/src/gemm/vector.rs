@@ -76,13 +76,13 @@ impl<T: GemmElement> Problem<T> {
             // SAFETY: rows `p .. p + k`, columns `range`, all checked by the caller.
             unsafe {
                 (kernels.add_rows)(
-                    range.len(),
-                    k,
+                    [1, range.len(), k],
                     self.x.at(0, p),
-                    self.x.col_stride,
+                    [0, self.x.col_stride],
                     self.w.offset(p as isize * self.w_stride[0]).add(range.start),
                     self.w_stride[0],
                     y.add(range.start),
+                    0,
                     self.accumulate || p > 0,
                 );
             }

@@ -17,6 +17,7 @@ macro_rules! floats {
         impl MulAdd for $name {
             type Elem = $elem;
             const LANES: usize = $lanes;
+            const REGISTERS: usize = 32;
             #[inline(always)]
             unsafe fn splat(x: $elem) -> Self {
                 // SAFETY: the module is compiled for processors with NEON only.

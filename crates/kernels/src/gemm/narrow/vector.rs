@@ -93,7 +93,8 @@ impl<T: GemmElement> Problem<'_, T> {
         unsafe {
             if w.col_stride == 1 {
                 let (n, k) = (sums.len(), x.len());
-                return (self.kernels.add_rows)(n, k, x.as_ptr(), 1, w.data, w.row_stride, sums.as_mut_ptr(), true);
+                let y = sums.as_mut_ptr();
+                return (self.kernels.add_rows)([1, n, k], x.as_ptr(), [0, 1], w.data, w.row_stride, y, 0, true);
             }
             for (i, sum) in sums.iter_mut().enumerate() {
                 *sum = T::add(*sum, (self.kernels.dot)(x.len(), x.as_ptr(), w.at(0, i)));
