@@ -20,7 +20,7 @@ use repeats::repeats;
 use turns::{median, turns};
 
 /// Rows of `a`, columns of `a`, columns of `b`.
-const SHAPES: [[usize; 3]; 12] = [
+const SHAPES: [[usize; 3]; 13] = [
     [8, 8, 8],
     [16, 16, 16],
     [32, 32, 32],
@@ -31,6 +31,7 @@ const SHAPES: [[usize; 3]; 12] = [
     [1024, 1024, 1024],
     [2048, 2048, 2048],
     [1, 1024, 1024],
+    [4, 1024, 1024],
     [8, 1024, 1024],
     [1024, 8, 1024],
 ];
