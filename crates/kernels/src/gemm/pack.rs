@@ -241,10 +241,13 @@ unsafe fn rows_into<T: Copy + Default, const R: usize>(
 /// Squares of 8 x 8 four-byte elements through registers.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod squares {
-    use crate::simd::prefetch;
+    use crate::simd::{LINE_BYTES, prefetch_ahead};
     use std::arch::x86_64::*;
 
     pub(crate) const SIDE: usize = 8;
+    /// Steps of `p` for which eight rows are read before the next eight: their lines are used up even where all rows begin at
+    /// the same place of a page and drive each other out of a first cache of 8 ways.
+    const STEPS: usize = 64;
 
     /// `super::transpose_into` for `inner == 1` and elements of four bytes.
     ///
@@ -260,32 +263,39 @@ pub(crate) mod squares {
         width: usize,
         out: *mut f32,
     ) {
-        let narrow = width < SIDE;
-        let mut next = 0;
         // The last square of a side overlaps the one before it and moves the same again. In a panel narrower than a square,
         // what a row writes past its end belongs to the next one: the last steps go one by one.
-        while next + if narrow { 2 * SIDE } else { 1 } <= kc && kc >= SIDE {
-            let p = next.min(kc - SIDE);
-            if next.is_multiple_of(2 * SIDE) {
-                // the rows of the next panel, most often: they lie in other pages, where no processor looks ahead
-                (valid..2 * valid).for_each(|i| prefetch(src.wrapping_offset(i as isize * outer + p as isize)));
+        let narrow = width < SIDE;
+        let end = if kc < SIDE {
+            0
+        } else if narrow {
+            (kc - SIDE) / SIDE * SIDE
+        } else {
+            kc
+        };
+        for next in (0..end).step_by(STEPS) {
+            let steps = STEPS.min(end - next);
+            // the rows of the next panel, most often: they lie in other pages, where no processor looks ahead
+            for i in valid..2 * valid {
+                let row = src.wrapping_offset(i as isize * outer + next as isize);
+                (0..steps).step_by(LINE_BYTES / size_of::<f32>()).for_each(|p| prefetch_ahead(row.wrapping_add(p)));
             }
-            let mut i = 0;
-            while i < width {
+            for i in (0..width).step_by(SIDE) {
                 let at = if narrow { 0 } else { i.min(width - SIDE) };
-                // SAFETY: steps `p .. p + 8` and the rows from `at` on that are valid are readable; the square of `out` ends
-                // within its rows, or, if the panel is narrower, before the panel's end.
-                unsafe {
-                    let from = src.wrapping_offset(at as isize * outer + p as isize);
-                    square(from, outer, SIDE.min(valid.saturating_sub(at)), out.add(p * width + at), width);
+                let from = src.wrapping_offset(at as isize * outer);
+                for p in (next..next + steps).step_by(SIDE).map(|p| p.min(kc - SIDE)) {
+                    // SAFETY: steps `p .. p + 8` and the rows from `at` on that are valid are readable; the square of `out` ends
+                    // within its rows, or, if the panel is narrower, before the panel's end.
+                    unsafe {
+                        let rows = SIDE.min(valid.saturating_sub(at));
+                        square(from.wrapping_add(p), outer, rows, out.add(p * width + at), width);
+                    }
                 }
-                i += SIDE;
             }
-            next += SIDE;
         }
-        if next < kc {
+        if end < kc {
             // SAFETY: the steps that are left.
-            unsafe { single(src.wrapping_add(next), outer, valid, kc - next, width, out.add(next * width), width) };
+            unsafe { single(src.wrapping_add(end), outer, valid, kc - end, width, out.add(end * width), width) };
         }
     }
 
