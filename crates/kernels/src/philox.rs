@@ -62,26 +62,20 @@ impl Stream {
     fn group(self, b: u64) -> [u32; WORDS] {
         /// A word is the lower half of its lane: a product takes no more of it, and what is above is left as it is.
         const WORD: u64 = u32::MAX as u64;
-        let mut c = [[0u64; GROUP], [0; GROUP], [self.stream; GROUP], [self.stream >> 32; GROUP]];
-        for lane in 0..GROUP {
-            c[0][lane] = b.wrapping_add(lane as u64);
-            c[1][lane] = c[0][lane] >> 32;
-        }
-        let mut k = [self.key as u32, (self.key >> 32) as u32];
-        for _ in 0..ROUNDS {
-            for lane in 0..GROUP {
-                let p0 = u64::from(M[0]) * (c[0][lane] & WORD);
-                let p1 = u64::from(M[1]) * (c[2][lane] & WORD);
-                c[0][lane] = p1 >> 32 ^ c[1][lane] ^ u64::from(k[0]);
-                c[2][lane] = p0 >> 32 ^ c[3][lane] ^ u64::from(k[1]);
-                (c[1][lane], c[3][lane]) = (p1, p0);
-            }
-            k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
-        }
         let mut words = [0; WORDS];
+        // all rounds of a lane in one go: between loops over lanes the counters would go through memory
         for lane in 0..GROUP {
+            let first = b.wrapping_add(lane as u64);
+            let mut c = [first, first >> 32, self.stream, self.stream >> 32];
+            let mut k = [self.key as u32, (self.key >> 32) as u32];
+            for _ in 0..ROUNDS {
+                let p0 = u64::from(M[0]) * (c[0] & WORD);
+                let p1 = u64::from(M[1]) * (c[2] & WORD);
+                c = [p1 >> 32 ^ c[1] ^ u64::from(k[0]), p1, p0 >> 32 ^ c[3] ^ u64::from(k[1]), p0];
+                k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
+            }
             for i in 0..4 {
-                words[4 * lane + i] = c[i][lane] as u32;
+                words[4 * lane + i] = c[i] as u32;
             }
         }
         words
