@@ -6,6 +6,7 @@
 //! Which way a product goes depends on the sizes only:
 //! * one row or one column of C: a matrix-vector kernel that reads the matrix once;
 //! * tiny: plain loops without packing and without threads;
+//! * f32 and f64 of two to four rows, if B is not small: rows of B are added up;
 //! * f32 and f64: packed blocks and register tiles (`blocked`), AVX-512, AVX2 or portable; small operands and most
 //!   rows of A are not packed;
 //! * f16 and bf16 (summed in f32), integers of 8 and 16 bits (summed in 32): the same, converted while packed (`narrow`);
