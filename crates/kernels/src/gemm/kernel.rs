@@ -318,7 +318,9 @@ unsafe fn add_rows<V: LoadAs<B>, B: GemmElement<Sum = V::Elem>>(
     ldy: usize,
     accumulate: bool,
 ) {
-    let strip = ADD_ROWS_BYTES / size_of::<V::Elem>() / m;
+    // of whole vectors, whatever `m`
+    let block = ADD_ROWS_VECTORS * V::LANES;
+    let strip = ADD_ROWS_BYTES / size_of::<V::Elem>() / m / block * block;
     // columns that one block makes are not written in between
     let deep = if n <= 2 * V::LANES { k.max(1) } else { ADD_ROWS };
     // SAFETY: the caller keeps the contract of `AddRows`; each part stays within `m`, `n` and `k`.
