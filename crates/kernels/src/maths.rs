@@ -125,7 +125,7 @@ pub fn ln(x: f32) -> f32 {
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     const NEAR: f32 = 0.625;
-    /// From here on one less than an ulp is left to 1.
+    /// From here on less than half an ulp is left to 1.
     const FLAT: f32 = 10.0;
     let z = x * x;
     let p = polynomial(

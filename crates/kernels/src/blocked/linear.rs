@@ -171,7 +171,6 @@ impl Linear {
             let valid = nr.min(n - first);
             for tile in 0..tiles {
                 let part = part_range(rows.len(), tiles, tile);
-                let a = &lane[part.start * len..part.end * len];
                 let at = (rows.start + part.start) * n + first;
                 let rows = || (0..part.len()).map(|i| at + i * n);
                 // SAFETY: packed `w` has this panel of these steps, `y` and what is added these rows and columns.
@@ -182,7 +181,7 @@ impl Linear {
                     }
                     let ahead = Ahead::part(ahead.as_ptr(), ahead.len(), tile, tiles, len);
                     let accumulates = adds || steps.start > 0;
-                    let a = Rows::Packed(a, ahead);
+                    let a = Rows::Packed(lane, ahead).panel(&part, len);
                     packed_tile(kernels, [part.len(), valid], len, a, w, o.y.add(at), n, accumulates);
                     if steps.end == self.k {
                         let bias = std::slice::from_raw_parts(o.bias.add(first), valid);

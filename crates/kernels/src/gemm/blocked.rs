@@ -359,7 +359,7 @@ const CACHE_WAY_BYTES: usize = 4096;
 impl<T: Copy> Rows<'_, T> {
     /// True if tiles read `a` where it is as fast as when packed: rows in order, which do not drive each other out of the first
     /// cache because they begin at the same place of it.
-    pub(crate) fn may_stay(a: View<T>) -> bool {
+    fn may_stay(a: View<T>) -> bool {
         let apart = a.row_stride.unsigned_abs().saturating_mul(size_of::<T>());
         let spread = LINE_BYTES..=CACHE_WAY_BYTES - LINE_BYTES;
         a.col_stride == 1 && (apart < LINE_BYTES || spread.contains(&(apart % CACHE_WAY_BYTES)))
