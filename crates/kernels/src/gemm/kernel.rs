@@ -209,52 +209,10 @@ pub(crate) const FEW_ROWS: usize = 4;
 /// Bytes of `y` that stay in a first cache from some rows to the next.
 const ADD_ROWS_BYTES: usize = 16 << 10;
 
-/// `y[i, j] = (accumulate ? y[i, j] : 0) + sum over p < k of x[i, p] * b[p * ldb + j]` for `M` rows of `NV` vectors.
-#[inline(always)]
-unsafe fn add_rows_block<V: LoadAs<B>, B, const M: usize, const NV: usize>(
-    k: usize,
-    x: *const V::Elem,
-    x_step: [isize; 2],
-    b: *const B,
-    ldb: isize,
-    y: *mut V::Elem,
-    ldy: usize,
-    accumulate: bool,
-) {
-    // SAFETY: the caller keeps the contract of `AddRows` for `NV * LANES` columns.
-    unsafe {
-        let mut acc = [[V::splat(V::Elem::default()); NV]; M];
-        if accumulate {
-            for i in 0..M {
-                for j in 0..NV {
-                    acc[i][j] = V::load(y.add(i * ldy + j * V::LANES));
-                }
-            }
-        }
-        for p in 0..k as isize {
-            let mut row = [V::splat(V::Elem::default()); NV];
-            for j in 0..NV {
-                row[j] = V::load_as(b.offset(p * ldb).add(j * V::LANES));
-            }
-            for i in 0..M {
-                let x = V::splat(*x.offset(i as isize * x_step[0] + p * x_step[1]));
-                for j in 0..NV {
-                    acc[i][j] = x.mul_add(row[j], acc[i][j]);
-                }
-            }
-        }
-        for i in 0..M {
-            for j in 0..NV {
-                acc[i][j].store(y.add(i * ldy + j * V::LANES));
-            }
-        }
-    }
-}
-
-/// `add_rows_block` for columns `from .. end`, as far as they fill `NV` vectors; the first column that is left.
+/// `add_rows` for `M` rows of columns `from .. end`, as far as these fill `NV` vectors; the first column that is left.
 #[inline(always)]
 unsafe fn add_rows_blocks<V: LoadAs<B>, B, const M: usize, const NV: usize>(
-    [mut from, end]: [usize; 2],
+    [from, end]: [usize; 2],
     k: usize,
     x: *const V::Elem,
     x_step: [isize; 2],
@@ -264,12 +222,39 @@ unsafe fn add_rows_blocks<V: LoadAs<B>, B, const M: usize, const NV: usize>(
     ldy: usize,
     accumulate: bool,
 ) -> usize {
-    while from + NV * V::LANES <= end {
+    let blocks = end.saturating_sub(from) / (NV * V::LANES);
+    for at in (0..blocks).map(|block| from + block * NV * V::LANES) {
         // SAFETY: the caller keeps the contract of `AddRows` for these columns.
-        unsafe { add_rows_block::<V, B, M, NV>(k, x, x_step, b.add(from), ldb, y.add(from), ldy, accumulate) };
-        from += NV * V::LANES;
+        unsafe {
+            let (b, y) = (b.add(at), y.add(at));
+            let mut acc = [[V::splat(V::Elem::default()); NV]; M];
+            if accumulate {
+                for i in 0..M {
+                    for j in 0..NV {
+                        acc[i][j] = V::load(y.add(i * ldy + j * V::LANES));
+                    }
+                }
+            }
+            for p in 0..k as isize {
+                let mut row = [V::splat(V::Elem::default()); NV];
+                for j in 0..NV {
+                    row[j] = V::load_as(b.offset(p * ldb).add(j * V::LANES));
+                }
+                for i in 0..M {
+                    let x = V::splat(*x.offset(i as isize * x_step[0] + p * x_step[1]));
+                    for j in 0..NV {
+                        acc[i][j] = x.mul_add(row[j], acc[i][j]);
+                    }
+                }
+            }
+            for i in 0..M {
+                for j in 0..NV {
+                    acc[i][j].store(y.add(i * ldy + j * V::LANES));
+                }
+            }
+        }
     }
-    from
+    from + blocks * NV * V::LANES
 }
 
 /// `add_rows` for `M` rows, without its cuts.
