@@ -166,7 +166,7 @@ pub fn gemm_workspace_bytes<T: GemmElement>(m: usize, n: usize, k: usize, thread
     let threads = threads.max(1);
     match T::engine() {
         Engine::Same(kernels) => {
-            let plan = blocked::Plan::new(kernels, m, n, k, threads);
+            let plan = blocked::Plan::new(kernels.for_columns(n), m, n, k, threads);
             plan.tasks().min(threads) * plan.lane_len() * size_of::<T>() + blocked::ALIGN_BYTES
         }
         Engine::Narrow(kernels) => {
@@ -247,6 +247,7 @@ unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
                 vector::product(pool, kernels, m, n, k, a, b, c, ldc, accumulate);
             }
             (Path::Blocked, Engine::Same(kernels), Some(c)) => {
+                let kernels = kernels.for_columns(n);
                 let plan = blocked::Plan::new(kernels, m, n, k, threads);
                 blocked::product(pool, kernels, &plan, a, b, c, ldc, accumulate, aligned::<T>(workspace));
             }

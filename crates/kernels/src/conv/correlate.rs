@@ -35,6 +35,8 @@ const WEIGHT_BYTES: usize = 2 << 20;
 const TASKS_PER_THREAD: usize = 3;
 /// Source channels whose weights go to a panel at a time.
 const CHANNELS_A_PANEL: usize = 8;
+/// Places of an image from which on wide tiles are taken.
+const WIDE_PLACES: usize = 512;
 /// Fewest panels of columns in a chunk that is cut to keep threads busy.
 const MIN_PANELS: usize = 4;
 
@@ -109,6 +111,17 @@ impl Correlation {
         self.rows.taps().next().is_some() && self.cols.taps().next().is_some()
     }
 
+    /// Whether each output is made of the source's place of the same index.
+    fn is_dense(&self) -> bool {
+        self.taps().count() == 1 && self.rows.is_whole() && self.cols.is_whole()
+    }
+
+    /// The kernels for these sizes: tiles are wide for large images that are read where they are. Elsewhere packing takes
+    /// longer than wide tiles save: of weights in panels of fewer rows, or of runs that are shorter than a wide row.
+    fn kernels<T>(&self, kernels: &ConvKernels<T>) -> ConvKernels<T> {
+        kernels.with_tiles(self.is_dense() && self.rows.out * self.cols.out >= WIDE_PLACES)
+    }
+
     /// The taps that take part: place in the kernel, and how far past the output's place it reads, down and across.
     pub(super) fn taps(&self) -> impl Iterator<Item = (usize, [usize; 2])> + '_ {
         let cols = &self.cols;
@@ -153,7 +166,7 @@ impl Plan {
         let size = size_of::<T>();
         let taps = rows.taps().count() * cols.taps().count();
         let places = rows.out * cols.out;
-        let dense = taps == 1 && rows.is_whole() && cols.is_whole();
+        let dense = corr.is_dense();
         let apart = !(rows.is_contiguous() && cols.is_contiguous());
         let row_reach = (rows.span() - 1) / rows.stride;
         let mut plane = Plane {
@@ -257,7 +270,7 @@ fn chunk_rows(height: usize, width: usize, columns: usize) -> usize {
 
 /// Bytes of workspace that [`run`] needs.
 pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
-    let plan = Plan::new(corr, kernels, threads);
+    let plan = Plan::new(corr, &corr.kernels(kernels), threads);
     let lanes = threads.min(plan.pass_groups * plan.chunks * plan.out_parts).max(1);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.channels * plan.taps);
@@ -285,6 +298,7 @@ pub(super) fn run<T: ConvElement>(
     dst: &mut [T],
     workspace: &mut [u8],
 ) {
+    let kernels = &corr.kernels(kernels);
     let plan = Plan::new(corr, kernels, pool.threads());
     assert_eq!(dst.len(), corr.n * corr.groups * corr.out_c * corr.rows.dst * corr.cols.dst);
     assert_eq!(src.len(), corr.n * corr.groups * corr.src_c * corr.rows.src * corr.cols.src);

@@ -5,7 +5,7 @@ use crate::gemm::kernel as gemm;
 use crate::simd::{Isa, MulAdd, Simd, Wide, prefetch};
 
 /// Columns of the widest panel: two vectors of sixteen.
-pub(super) const MAX_COLUMNS: usize = 32;
+pub(super) const MAX_COLUMNS: usize = 64;
 
 /// Columns of a panel that lie side by side in the source.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,6 +123,13 @@ pub struct ConvKernels<T: 'static> {
     pub(super) lane_rows: LaneRows<T>,
     /// `lane_taps[n - 1]` holds the sums of `n` taps.
     pub(super) lane_taps: &'static [LaneTaps<T>],
+}
+
+impl<T> ConvKernels<T> {
+    /// These, with the product's wide tiles or its tall ones.
+    pub(super) fn with_tiles(&self, wide: bool) -> ConvKernels<T> {
+        ConvKernels { gemm: if wide { self.gemm } else { self.gemm.tall() }, ..*self }
+    }
 }
 
 /// Steps from the one that is packed to the one that is asked for.

@@ -10,9 +10,10 @@
 //! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
 //! is repeated work, at most a few per cent; in return there is no barrier inside a product.
 
-use super::kernel::{Ahead, FEW_ROWS, Kernels, MAX_TILE};
+use super::kernel::{Ahead, FEW_ROWS, Kernels, MAX_MR, MAX_TILE};
 use super::pack::{pack_a, pack_b};
 use super::{Corner, GemmElement, View};
+use crate::cache::l2_bytes;
 use crate::pool::{Pool, part_range};
 use crate::simd::{LINE_BYTES, ROUND};
 use std::ops::Range;
@@ -30,9 +31,11 @@ const TASK_MIN_SIDE: usize = 384;
 /// Elements from the first to the last of an operand that is read where it is: both then stay in the first caches, and
 /// packing them would cost as much as it saves.
 const IN_PLACE_ELEMS: usize = 1 << 13;
-/// Bytes of a B that comes from a cache fast enough to be read where it is, where one row of tiles needs it. From memory it is
+/// Bytes of a B that comes from a cache fast enough to be read where it is, where few rows of tiles need it. From memory it is
 /// packed, for that asks for what comes next.
 const B_IN_CACHE_BYTES: usize = 8 << 20;
+/// Rows of a tile that a first cache holds side by side although they begin at the same place of it.
+const FEW_ROWS_OF_A: usize = 6;
 /// Alignment of packed blocks: a cache line.
 pub(crate) const ALIGN_BYTES: usize = 64;
 
@@ -70,8 +73,10 @@ impl Plan {
         // The largest task: ranges of rows differ by one, ranges of columns by one panel.
         let task_m = m.div_ceil(grid[0]);
         let task_n = n.div_ceil(nr).div_ceil(grid[1]) * nr;
+        // a panel of A meets a block of B after the other panel, or a panel of B one of A
+        let b_bytes = if kernels.is_wide() { l2_bytes() / 2 } else { B_BLOCK_BYTES };
         let mc = (A_BLOCK_BYTES / (kernels.depth * size) / mr * mr).min(task_m);
-        let nc = (B_BLOCK_BYTES / (kernels.depth * size) / nr * nr).min(task_n);
+        let nc = (b_bytes / (kernels.depth * size) / nr * nr).min(task_n);
         let line = ALIGN_BYTES / size;
         let [a_len, b_len] = [mc * kc, nc * kc].map(|len| len.next_multiple_of(line));
         Plan { m, n, k, kc, grid, mc, nc, a_len, b_len }
@@ -180,11 +185,16 @@ impl<T: GemmElement> Task<'_, T> {
             return unsafe { self.in_place(a, b, c, m, n) };
         }
         let b_bytes = n.saturating_mul(plan.k).saturating_mul(size_of::<T>());
-        if m <= self.kernels.mr() && b_bytes <= B_IN_CACHE_BYTES && (b.col_stride, b.row_stride > 0) == (1, true) {
+        if m <= MAX_MR && b_bytes <= B_IN_CACHE_BYTES && (b.col_stride, b.row_stride > 0) == (1, true) {
             // SAFETY: same contract.
             return unsafe { self.row_of_tiles(a, b, c, m, n, a_block, b_block) };
         }
-        let stays = Rows::may_stay(a);
+        let mr = self.kernels.mr();
+        // Rows that drive each other out stay where they are if few at a time are enough: in tiles so wide that these keep a
+        // processor busy, or where a single panel of B would not bring in again what packing costs.
+        let few = mr.min(FEW_ROWS_OF_A);
+        let stays = Rows::may_stay(a) || a.col_stride == 1 && (few == mr || n <= self.kernels.nr());
+        let mr = if stays && !Rows::may_stay(a) { few } else { mr };
         for j in (0..n).step_by(plan.nc) {
             let nc = plan.nc.min(n - j);
             for p in (0..plan.k).step_by(plan.kc) {
@@ -197,10 +207,11 @@ impl<T: GemmElement> Task<'_, T> {
                     // SAFETY: as above; the packed blocks hold `mc x kc` and `kc x nc`.
                     unsafe {
                         if !stays {
-                            pack_a(part, mc, kc, self.kernels.mr(), a_block);
+                            pack_a(part, mc, kc, mr, a_block);
                         }
                         let a = if stays { Rows::InPlace(part) } else { Rows::Packed(a_block, Ahead::NONE) };
-                        self.block(a, b_block, c.add(i * self.ldc + j), mc, nc, kc, self.accumulate || p > 0);
+                        let c = c.add(i * self.ldc + j);
+                        self.block(a, b_block, c, [mr, mc, nc, kc], self.accumulate || p > 0);
                     }
                 }
             }
@@ -285,11 +296,11 @@ impl<T: GemmElement> Task<'_, T> {
         }
     }
 
-    /// A single row of tiles, which needs each element of B once: B is read where it is, but for a last panel that is not of
-    /// whole vectors. The sums are those of packed operands, in the same order.
+    /// A row of tiles or a few, which need each element of B from afar once: B is read where it is, but for a last panel that is
+    /// not of whole vectors. The sums are those of packed operands, in the same order.
     ///
     /// # Safety
-    /// As [`Task::run`], for at most as many rows as a tile has; rows of B are contiguous.
+    /// As [`Task::run`]; rows of B are contiguous.
     unsafe fn row_of_tiles(
         &self,
         a: View<T>,
@@ -302,43 +313,61 @@ impl<T: GemmElement> Task<'_, T> {
     ) {
         let (plan, nr, lanes) = (self.plan, self.kernels.nr(), self.kernels.lanes);
         let (whole, ldb) = (n / lanes * lanes, b.row_stride as usize);
+        let panels = m.div_ceil(self.kernels.mr());
         for p in (0..plan.k).step_by(plan.kc) {
             let (kc, accumulate) = (plan.kc.min(plan.k - p), self.accumulate || p > 0);
             // SAFETY: the steps are below `k`; columns up to `whole` are of whole vectors, the others are packed.
             unsafe {
                 pack_a(a.shifted(0, p), m, kc, self.kernels.mr(), a_block);
+                let panel = |panel: usize| {
+                    let rows = part_range(m, panels, panel);
+                    (&a_block[rows.start * kc..rows.end * kc], rows.len(), c.add(rows.start * self.ldc))
+                };
                 for j in (0..whole).step_by(nr) {
-                    let tile = self.kernels.tiles_in_place[m - 1][nr.min(whole - j) / lanes - 1];
-                    tile(kc, a_block.as_ptr(), [1, m as isize], b.at(p, j), ldb, c.add(j), self.ldc, accumulate);
+                    for (a, rows, c) in (0..panels).map(panel) {
+                        let tile = self.kernels.tiles_in_place[rows - 1][nr.min(whole - j) / lanes - 1];
+                        tile(kc, a.as_ptr(), [1, rows as isize], b.at(p, j), ldb, c.add(j), self.ldc, accumulate);
+                    }
                 }
                 if whole < n {
                     pack_b(b.shifted(p, whole), kc, n - whole, nr, lanes, b_block);
-                    let a = Rows::Packed(a_block, Ahead::NONE);
-                    packed_tile(self.kernels, [m, n - whole], kc, a, b_block, c.add(whole), self.ldc, accumulate);
+                    for (a, rows, c) in (0..panels).map(panel) {
+                        let a = Rows::Packed(a, Ahead::NONE);
+                        packed_tile(
+                            self.kernels,
+                            [rows, n - whole],
+                            kc,
+                            a,
+                            b_block,
+                            c.add(whole),
+                            self.ldc,
+                            accumulate,
+                        );
+                    }
                 }
             }
         }
     }
 
-    /// All tiles of an `mc x kc` block of A times a packed `kc x nc` block of B.
+    /// All tiles, of at most `mr` rows, of an `mc x kc` block of A times a packed `kc x nc` block of B.
     ///
     /// # Safety
-    /// `c` is writable for `mc` rows of `nc`; the block of A can be read, or is packed, as that of B is.
-    unsafe fn block(&self, a: Rows<'_, T>, b: &[T], c: *mut T, mc: usize, nc: usize, kc: usize, accumulate: bool) {
+    /// `c` is writable for `mc` rows of `nc`; the block of A can be read, or is packed in panels of `mr`, and that of B is.
+    unsafe fn block(&self, a: Rows<'_, T>, b: &[T], c: *mut T, [mr, mc, nc, kc]: [usize; 4], accumulate: bool) {
         let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
-        let panels = mc.div_ceil(self.kernels.mr());
-        for j in (0..nc).step_by(nr) {
+        let (panels, columns) = (mc.div_ceil(mr), nc.div_ceil(nr));
+        let along_rows = self.kernels.is_wide();
+        let [outer, inner] = if along_rows { [panels, columns] } else { [columns, panels] };
+        for (outer, inner) in (0..outer).flat_map(|outer| (0..inner).map(move |inner| (outer, inner))) {
+            let [panel, column] = if along_rows { [outer, inner] } else { [inner, outer] };
+            let (rows, j) = (part_range(mc, panels, panel), column * nr);
             let valid = nr.min(nc - j);
-            let width = valid.next_multiple_of(lanes);
-            let b_panel = &b[j * kc..][..width * kc];
-            for panel in 0..panels {
-                let rows = part_range(mc, panels, panel);
+            let b_panel = &b[j * kc..][..valid.next_multiple_of(lanes) * kc];
+            // SAFETY: the panels have `kc` steps of the tile's rows and columns, and the tile lies within C.
+            unsafe {
+                let c = c.add(rows.start * self.ldc + j);
                 let a_panel = a.panel(&rows, kc);
-                // SAFETY: the panels have `kc * mr` and `kc * width` elements, and the tile lies within C.
-                unsafe {
-                    let c = c.add(rows.start * self.ldc + j);
-                    packed_tile(self.kernels, [rows.len(), valid], kc, a_panel, b_panel, c, self.ldc, accumulate);
-                }
+                packed_tile(self.kernels, [rows.len(), valid], kc, a_panel, b_panel, c, self.ldc, accumulate);
             }
         }
     }

@@ -106,11 +106,13 @@ pub struct Kernels<T: 'static> {
     /// the next one fast enough, and C is read and written less often.
     pub(crate) depth: usize,
     /// `tiles[mr - 1][nv - 1]` makes a tile of `mr` rows and `nv * lanes` columns.
-    pub(crate) tiles: &'static [[Tile<T>; 2]],
+    pub(crate) tiles: &'static [&'static [Tile<T>]],
     /// The same tiles of an A that is not packed.
-    pub(crate) tiles_in_place: &'static [[TileInPlace<T>; 2]],
+    pub(crate) tiles_in_place: &'static [&'static [TileInPlace<T>]],
     pub(crate) add_rows: AddRows<T, T>,
     pub(crate) dot: Dot<T, T>,
+    /// The kernels of tall tiles, where these are wide.
+    tall: Option<&'static Kernels<T>>,
 }
 
 impl<T> Kernels<T> {
@@ -118,9 +120,21 @@ impl<T> Kernels<T> {
     pub(crate) fn mr(&self) -> usize {
         self.tiles.len()
     }
+    /// The kernels for a C of `n` columns: those of tall tiles, if that is all.
+    pub(crate) fn for_columns(&'static self, n: usize) -> &'static Kernels<T> {
+        if n <= self.tall().nr() { self.tall() } else { self }
+    }
+    /// Those of tiles with as many rows as registers hold of two vectors.
+    pub(crate) fn tall(&'static self) -> &'static Kernels<T> {
+        self.tall.unwrap_or(self)
+    }
+    /// True if tiles are wider than two vectors.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.tiles[0].len() > 2
+    }
     /// Columns of the full tile.
     pub(crate) fn nr(&self) -> usize {
-        2 * self.lanes
+        self.tiles[0].len() * self.lanes
     }
 }
 
@@ -169,8 +183,10 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
         // C is needed at the end, and comes from far away: a miss there would cost as much as a fifth of the loop. A row is
         // asked for in each round: all at once would hold up the operands' loads, as a core waits for so many lines only.
         let ask_row = |i: usize| {
-            prefetch(c.wrapping_add(i * ldc));
-            prefetch(c.wrapping_add(i * ldc + NV * V::LANES - 1));
+            for j in (0..NV).step_by(2) {
+                prefetch(c.wrapping_add(i * ldc + j * V::LANES));
+                prefetch(c.wrapping_add(i * ldc + (j + 2).min(NV) * V::LANES - 1));
+            }
         };
         let rounds = kc / V::UNROLLED;
         (rounds..MR).for_each(ask_row);
@@ -468,10 +484,18 @@ compiled_for!(avx2_f16c, "avx2,fma,f16c", [add_rows dot]);
 #[cfg(target_arch = "x86_64")]
 compiled_for!(avx512_vnni, "avx512f,avx512vnni", [tile]);
 
-/// The tiles of a table: the module, the vector type, and the row counts from 1 to the full tile's.
+/// The tiles of a table: the kernel, the vector type, the row counts from 1 to the full tile's, and the most vectors of a row.
 macro_rules! tiles {
-    ($module:ident, $vector:ty, [$($mr:literal)*]) => {
-        &[$([$module::tile::<$vector, $mr, 1>, $module::tile::<$vector, $mr, 2>]),*]
+    ($module:ident :: $kernel:ident, $vector:ty, [$($mr:literal)*], 2) => {
+        &[$(&[$module::$kernel::<$vector, $mr, 1>, $module::$kernel::<$vector, $mr, 2>]),*]
+    };
+    ($module:ident :: $kernel:ident, $vector:ty, [$($mr:literal)*], 4) => {
+        &[$(&[
+            $module::$kernel::<$vector, $mr, 1>,
+            $module::$kernel::<$vector, $mr, 2>,
+            $module::$kernel::<$vector, $mr, 3>,
+            $module::$kernel::<$vector, $mr, 4>,
+        ]),*]
     };
 }
 pub(super) use tiles;
@@ -479,45 +503,56 @@ pub(super) use tiles;
 /// Depth of a packed block: a B panel of 16 f32 columns takes 16 KiB, half of a small L1 cache.
 pub(super) const KC: usize = 256;
 
-/// A table of kernels: the module, the vector type, and the row counts.
+/// A table of kernels: the module, the vector type, the row counts of its tiles, and the most vectors of a row of one.
 macro_rules! table {
-    ($module:ident, $vector:ty, [$($mr:literal)*]) => {
+    ($module:ident, $vector:ty, $rows:tt, 2) => {
+        table!($module, $vector, $rows, 2, None)
+    };
+    ($module:ident, $vector:ty, $rows:tt, 4) => {
+        table!($module, $vector, $rows, 4, Some(table!($module, $vector, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], 2)))
+    };
+    ($module:ident, $vector:ty, $rows:tt, $vectors:tt, $tall:expr) => {
         &Kernels {
             lanes: <$vector as MulAdd>::LANES,
             depth: const { if size_of::<$vector>() < 64 { KC } else { 6 * KC / size_of::<<$vector as MulAdd>::Elem>() } },
-            tiles: tiles!($module, $vector, [$($mr)*]),
-            tiles_in_place: &[
-                $([$module::tile_in_place::<$vector, $mr, 1>, $module::tile_in_place::<$vector, $mr, 2>]),*
-            ],
+            tiles: tiles!($module::tile, $vector, $rows, $vectors),
+            tiles_in_place: tiles!($module::tile_in_place, $vector, $rows, $vectors),
             add_rows: $module::add_rows::<$vector, _>,
             dot: $module::dot::<$vector, _>,
+            tall: $tall,
         }
     };
+}
+
+/// Those kernels, or the ones of tall tiles where the processor makes them faster.
+#[cfg(target_arch = "x86_64")]
+fn preferred<T>(wide: &'static Kernels<T>) -> &'static Kernels<T> {
+    if crate::simd::prefers_wide_tiles() { wide } else { wide.tall() }
 }
 
 /// The f32 kernels for `isa`.
 pub(crate) fn f32_kernels(isa: Isa) -> &'static Kernels<f32> {
     match isa {
-        Isa::Portable => table!(portable, Wide<f32, 4>, [1 2 3 4 5 6]),
+        Isa::Portable => table!(portable, Wide<f32, 4>, [1 2 3 4 5 6], 2),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, [1 2 3 4 5 6]),
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, [1 2 3 4 5 6], 2),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+        Isa::Avx512 => preferred(table!(avx512, std::arch::x86_64::__m512, [1 2 3 4 5 6], 4)),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        Isa::Neon => table!(portable, crate::simd::neon::F32, [1 2 3 4 5 6]),
+        Isa::Neon => table!(portable, crate::simd::neon::F32, [1 2 3 4 5 6], 2),
     }
 }
 
 /// The f64 kernels for `isa`.
 pub(crate) fn f64_kernels(isa: Isa) -> &'static Kernels<f64> {
     match isa {
-        Isa::Portable => table!(portable, Wide<f64, 2>, [1 2 3 4 5 6]),
+        Isa::Portable => table!(portable, Wide<f64, 2>, [1 2 3 4 5 6], 2),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, [1 2 3 4 5 6]),
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, [1 2 3 4 5 6], 2),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512d, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+        Isa::Avx512 => preferred(table!(avx512, std::arch::x86_64::__m512d, [1 2 3 4 5 6], 4)),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        Isa::Neon => table!(portable, crate::simd::neon::F64, [1 2 3 4 5 6]),
+        Isa::Neon => table!(portable, crate::simd::neon::F64, [1 2 3 4 5 6], 2),
     }
 }
 
@@ -530,13 +565,27 @@ pub(crate) fn f32_kernels_of(lanes: usize) -> Option<&'static Kernels<f32>> {
         (16, Isa::Avx512) => Some(f32_kernels(Isa::Avx512)),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         (8, Isa::Neon) => Some(f32_kernels(Isa::Neon)),
-        (8, _) => Some(table!(portable, Wide<f32, 8>, [1 2 3 4 5 6])),
-        (16, _) => Some(f32_kernels_as_wide_as_avx512()),
+        (8, _) => Some(table!(portable, Wide<f32, 8>, [1 2 3 4 5 6], 2)),
+        (16, _) => Some(f32_kernels_as_wide_as_avx512().tall()),
         _ => None,
     }
 }
 
-/// The portable kernels with the tile of AVX-512.
+/// The portable kernels with the tiles of AVX-512, wide and tall.
 pub(crate) fn f32_kernels_as_wide_as_avx512() -> &'static Kernels<f32> {
-    table!(portable, Wide<f32, 16>, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+    table!(portable, Wide<f32, 16>, [1 2 3 4 5 6], 4)
+}
+
+/// A table for each shape of tiles that this processor can run.
+#[cfg(test)]
+pub(crate) fn f32_tables() -> Vec<&'static Kernels<f32>> {
+    let mut tables: Vec<_> = Isa::all().into_iter().map(f32_kernels).collect();
+    let mut shapes = vec![f32_kernels_as_wide_as_avx512()];
+    #[cfg(target_arch = "x86_64")]
+    if Isa::best() == Isa::Avx512 {
+        tables.pop();
+        shapes.push(table!(avx512, std::arch::x86_64::__m512, [1 2 3 4 5 6], 4));
+    }
+    tables.extend(shapes.into_iter().flat_map(|wide| [wide, wide.tall()]));
+    tables
 }

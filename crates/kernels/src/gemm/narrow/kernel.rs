@@ -31,7 +31,7 @@ pub struct NarrowKernels<T: GemmElement> {
     /// Elements in a vector of a tile.
     pub(super) lanes: usize,
     /// As those of [`super::super::kernel::Kernels`], of packed elements.
-    pub(super) tiles: &'static [[Tile<T::Sum>; 2]],
+    pub(super) tiles: &'static [&'static [Tile<T::Sum>]],
     /// Steps of `k` in a packed element.
     pub(super) depth: usize,
     pub(super) along: Along<T, T::Sum>,
@@ -55,7 +55,7 @@ impl<T: GemmElement> NarrowKernels<T> {
     }
     /// Columns of the full tile.
     pub(super) fn nr(&self) -> usize {
-        2 * self.lanes
+        self.tiles[0].len() * self.lanes
     }
 }
 
@@ -279,17 +279,22 @@ where
     match isa {
         // the conversions are compiled for F16C, too, and a processor with AVX-512 has that and AVX2
         Isa::Avx512 if is_x86_feature_detected!("avx512vnni") => {
-            let tiles = tiles!(avx512_vnni, Pairs512, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]);
-            integers!(avx2, convert_avx512, Pairs512, tiles, Ints)
+            integers!(
+                avx2,
+                convert_avx512,
+                Pairs512,
+                tiles!(avx512_vnni::tile, Pairs512, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], 2),
+                Ints
+            )
         }
         Isa::Avx2 | Isa::Avx512 if is_x86_feature_detected!("f16c") => {
-            integers!(avx2, convert_avx2, Pairs, tiles!(avx2, Pairs, [1 2 3 4 5 6]), Ints)
+            integers!(avx2, convert_avx2, Pairs, tiles!(avx2::tile, Pairs, [1 2 3 4 5 6], 2), Ints)
         }
         _ => integers!(
             portable,
             convert,
             PairLanes<4>,
-            tiles!(portable, PairLanes<4>, [1 2 3 4 5 6]),
+            tiles!(portable::tile, PairLanes<4>, [1 2 3 4 5 6], 2),
             Wide<Wrapping<i32>, 4>
         ),
     }
@@ -302,11 +307,16 @@ pub(crate) fn integer_kernels<T: PairElement>(isa: Isa) -> NarrowKernels<T> {
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         Isa::Neon => {
             use crate::simd::neon::Pairs;
-            integers!(portable, convert, Pairs, tiles!(portable, Pairs, [1 2 3 4 5 6]), Wide<Wrapping<i32>, 4>)
+            integers!(portable, convert, Pairs, tiles!(portable::tile, Pairs, [1 2 3 4 5 6], 2), Wide<Wrapping<i32>, 4>)
         }
         Isa::Portable => {
-            let tiles = tiles!(portable, PairLanes<4>, [1 2 3 4 5 6]);
-            integers!(portable, convert, PairLanes<4>, tiles, Wide<Wrapping<i32>, 4>)
+            integers!(
+                portable,
+                convert,
+                PairLanes<4>,
+                tiles!(portable::tile, PairLanes<4>, [1 2 3 4 5 6], 2),
+                Wide<Wrapping<i32>, 4>
+            )
         }
     }
 }
@@ -314,8 +324,13 @@ pub(crate) fn integer_kernels<T: PairElement>(isa: Isa) -> NarrowKernels<T> {
 /// The portable kernels with the tile of AVX-512, so that its blocking is tested on processors without it.
 #[cfg(test)]
 pub(super) fn integer_kernels_as_wide_as_avx512<T: PairElement>() -> NarrowKernels<T> {
-    let tiles = tiles!(portable, PairLanes<16>, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]);
-    integers!(portable, convert, PairLanes<16>, tiles, Wide<Wrapping<i32>, 16>)
+    integers!(
+        portable,
+        convert,
+        PairLanes<16>,
+        tiles!(portable::tile, PairLanes<16>, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], 2),
+        Wide<Wrapping<i32>, 16>
+    )
 }
 
 /// `y = (accumulate ? y : 0) + sums`, rounded to f16.

@@ -104,9 +104,9 @@ struct Across<T> {
     room: usize,
 }
 
-/// Rows of the widest panel: two vectors of sixteen.
-const MAX_WIDTH: usize = 32;
-/// Elements along `k` that are converted at a time; with [`MAX_WIDTH`] rows 8 KiB, in the first cache.
+/// Rows of the widest panel: four vectors of sixteen.
+const MAX_WIDTH: usize = 64;
+/// Elements along `k` that are converted at a time; with [`MAX_WIDTH`] rows 16 KiB, in the first cache.
 const ALONG: usize = 64;
 
 impl<T: GemmElement> Across<T> {
