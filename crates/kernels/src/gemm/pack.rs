@@ -5,6 +5,7 @@
 use super::View;
 use crate::pool::part_range;
 use crate::simd::prefetch;
+use std::ops::Range;
 
 /// Packs `rows` x `kc` elements of A as row panels: panel `i` holds rows `part_range(rows, panels, i)` as `[kc][mr_i]`.
 /// Panels are nearly equal, so that no tile is left with one or two rows and too few sums to hide the latency.
@@ -13,12 +14,42 @@ use crate::simd::prefetch;
 /// `a` is readable at every `(i, p)` with `i < rows`, `p < kc`.
 pub(crate) unsafe fn pack_a<T: Copy + Default>(a: View<T>, rows: usize, kc: usize, mr: usize, out: &mut [T]) {
     let panels = rows.div_ceil(mr);
+    if a.row_stride == 1 && a.col_stride != 1 {
+        for first in (0..panels).step_by(PANELS_OF_A) {
+            let mut some = [const { 0..0 }; PANELS_OF_A];
+            let count = PANELS_OF_A.min(panels - first);
+            (0..count).for_each(|i| some[i] = part_range(rows, panels, first + i));
+            // SAFETY: rows of these panels are below `rows`.
+            unsafe { copy_columns(a, &some[..count], kc, out) };
+        }
+        return;
+    }
     for panel in 0..panels {
         let range = part_range(rows, panels, panel);
         let width = range.len();
         let out = &mut out[range.start * kc..range.end * kc];
         // SAFETY: the panel's rows are below `rows`.
         unsafe { transpose_into(a.at(range.start, 0), a.row_stride, a.col_stride, width, kc, width, out) };
+    }
+}
+
+/// Panels of an A with contiguous columns that are copied at a time: a column is then read for some cache lines.
+const PANELS_OF_A: usize = 8;
+
+/// Copies panels of some rows of `a` for `kc` steps, in each of which they lie in order.
+///
+/// # Safety
+/// `a` has contiguous columns and is readable for these rows and steps.
+unsafe fn copy_columns<T: Copy>(a: View<T>, panels: &[Range<usize>], kc: usize, out: &mut [T]) {
+    assert!(panels.iter().all(|rows| rows.end * kc <= out.len()));
+    for p in 0..kc {
+        for rows in panels {
+            prefetch(a.at(rows.start, p + ROWS_AHEAD));
+            // SAFETY: rows of step `p`, and their place in a panel that lies in `out`.
+            unsafe {
+                move_short(a.at(rows.start, p), out.as_mut_ptr().add(rows.start * kc + p * rows.len()), rows.len())
+            };
+        }
     }
 }
 
