@@ -22,7 +22,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use crate::conv::Conv2d;
 use crate::pool::Pool;
-use crate::simd::Isa;
+use crate::simd::{Isa, prefers_wide_tiles};
 use kernel::Kernels;
 
 mod dense;
@@ -88,6 +88,8 @@ pub struct Blocked {
     block: usize,
     planar: bool,
     winograd: bool,
+    /// Panels of outputs are wide.
+    wide: bool,
 }
 
 /// How sums are made.
@@ -118,7 +120,8 @@ impl Blocked {
             );
             return Err(Error::new(ErrorKind::Value, text));
         }
-        let b = Blocked { conv, block, planar, winograd: false };
+        let wide = block == 16 && prefers_wide_tiles();
+        let b = Blocked { conv, block, planar, winograd: false, wide };
         if b.x_image() > IMAGE_ELEMS || b.y_image() > IMAGE_ELEMS {
             return Err(Error::new(ErrorKind::Shape, format!("an image has more than {IMAGE_ELEMS} elements")));
         }

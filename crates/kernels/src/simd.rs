@@ -64,14 +64,18 @@ impl Isa {
 /// True on a processor that makes tiles of few rows of four vectors faster than tall ones of two. Both have as many sums, but a
 /// tall one loads a number for each of its rows: 16 loads for 28 multiply-adds, a wide one 10 for 24. On Intel's Xeons with
 /// AVX-512 that took 1.05 to 1.2 of the time; AMD's Zen 5 made 0.93 to 1.00 of its multiply-adds in tall tiles.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn prefers_wide_tiles() -> bool {
-    static INTEL: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *INTEL.get_or_init(|| {
-        // in the order of the registers (Intel SDM, volume 2A, CPUID)
-        let c = std::arch::x86_64::__cpuid(0);
-        [c.ebx, c.edx, c.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
-    })
+    #[cfg(target_arch = "x86_64")]
+    {
+        static INTEL: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *INTEL.get_or_init(|| {
+            // in the order of the registers (Intel SDM, volume 2A, CPUID)
+            let c = std::arch::x86_64::__cpuid(0);
+            [c.ebx, c.edx, c.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+        })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Steps of a round for floats.

@@ -14,7 +14,9 @@ use crate::gemm::kernel::Ahead;
 use crate::pool::{Pool, part_range};
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
-pub(super) const CHUNK_BYTES: usize = 16 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
+/// Those of wide panels, from which a tile takes more at a time for fewer columns: of a cache of 48 KiB.
+const WIDE_CHUNK_BYTES: usize = 32 << 10;
 /// Alignment of a lane's workspace: a cache line.
 const ALIGN_BYTES: usize = 64;
 /// Places of an image from one that is read to the one that is asked for: some tiles, so that it is there in time.
@@ -36,6 +38,7 @@ pub(super) struct Sums {
     pub outputs: usize,
     pub lanes: usize,
     pub groups: usize,
+    pub panels: Panels,
 }
 
 impl Sums {
@@ -43,7 +46,9 @@ impl Sums {
         let (c, k) = (b.conv.c / b.conv.groups, b.conv.k / b.conv.groups);
         let (blocks, width) = if b.planar { (1, c) } else { (c.div_ceil(b.block), b.block) };
         let taps = b.conv.r * b.conv.s;
-        Sums { channels: c, width, blocks, taps, outputs: k.div_ceil(b.block), lanes: b.block, groups: b.conv.groups }
+        let outputs = k.div_ceil(b.block);
+        let panels = Panels::new(outputs, b.wide);
+        Sums { channels: c, width, blocks, taps, outputs, lanes: b.block, groups: b.conv.groups, panels }
     }
 
     /// Steps of a sum in a block of input channels.
@@ -72,15 +77,38 @@ impl Sums {
     }
 }
 
-/// Panels of `outputs` blocks: of two blocks each, the last of three if the number is odd, or of one if that is all.
-pub(super) fn panels(outputs: usize) -> usize {
-    (outputs / 2).max(1)
+/// The panels of some blocks of output channels: a tile has as many vectors as its panel has blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Panels {
+    outputs: usize,
+    wide: bool,
 }
 
-/// First block and number of blocks of a panel.
-pub(super) fn panel(outputs: usize, i: usize) -> (usize, usize) {
-    let last = i + 1 == panels(outputs);
-    (2 * i, if last { outputs - 2 * i } else { 2 })
+impl Panels {
+    /// Panels of two blocks, one of three if the number is odd, or of one if that is all; wide ones of three, some of two.
+    pub(super) fn new(outputs: usize, wide: bool) -> Panels {
+        Panels { outputs, wide }
+    }
+
+    pub(super) fn count(self) -> usize {
+        if self.wide { self.outputs.div_ceil(3) } else { (self.outputs / 2).max(1) }
+    }
+
+    /// First block and number of blocks of a panel.
+    pub(super) fn get(self, i: usize) -> (usize, usize) {
+        let blocks = part_range(self.outputs, self.count(), i);
+        (blocks.start, blocks.len())
+    }
+
+    /// Blocks of the widest one.
+    pub(super) fn most(self) -> usize {
+        self.outputs.div_ceil(self.count().max(1))
+    }
+
+    /// Blocks of most panels.
+    fn usual(self) -> usize {
+        if self.wide { self.most() } else { 2 }
+    }
 }
 
 /// `packed` is zeroed; the order is group, panel, block of inputs, tap, input lane, output of the panel.
@@ -88,8 +116,8 @@ pub(super) fn pack(b: &Blocked, weight: &[f32], packed: &mut [f32]) {
     let s = Sums::of(b);
     let (c, k) = (b.conv.c / b.conv.groups, b.conv.k / b.conv.groups);
     for (group, packed) in packed.chunks_exact_mut(s.group_len()).enumerate() {
-        for i in 0..panels(s.outputs) {
-            let (first, vectors) = panel(s.outputs, i);
+        for i in 0..s.panels.count() {
+            let (first, vectors) = s.panels.get(i);
             let row = vectors * s.lanes;
             let packed = &mut packed[first * s.lanes * s.steps()..][..row * s.steps()];
             for (step, packed) in packed.chunks_exact_mut(row).enumerate() {
@@ -135,12 +163,12 @@ impl Plan {
         let fits = |parts: &usize| rows(g.oh.div_ceil(*parts)) * row_bytes <= strip_bytes;
         let fewest = (1..g.oh).find(fits).unwrap_or(g.oh);
         let images = if fewest > 1 { 1 } else { (strip_bytes / (rows(g.oh) * row_bytes)).clamp(1, g.n.max(1)) };
-        let all_panels = panels(s.outputs);
+        let all_panels = s.panels.count();
         // the cut whose slowest thread is done first; of equals the coarsest
         let cost = |(images, parts, panel_parts): (usize, usize, usize)| {
             let out = g.oh.div_ceil(parts);
             let tasks = g.n.div_ceil(images) * parts * panel_parts * s.groups;
-            let blocks = 2 * all_panels.div_ceil(panel_parts);
+            let blocks = s.panels.usual() * all_panels.div_ceil(panel_parts);
             let sums = out * g.ow * blocks * s.blocks * s.block_steps();
             let copied = if copies { COPY_COST * rows(out) * row * s.blocks } else { 0 };
             tasks.div_ceil(threads) * (images * (sums + copied) + TASK_COST)
@@ -152,8 +180,9 @@ impl Plan {
         let cuts = by_images.filter(|_| fewest == 1).chain(by_parts);
         let (images, parts, panel_parts) = cuts.min_by_key(|c| cost(*c)).unwrap_or((1, fewest, 1));
         let out = g.oh.div_ceil(parts);
-        let block_bytes = s.block_steps() * 2 * s.lanes * size_of::<f32>();
-        let chunks = s.blocks.div_ceil((CHUNK_BYTES / block_bytes).max(1));
+        let block_bytes = s.block_steps() * s.panels.usual() * s.lanes * size_of::<f32>();
+        let chunk_bytes = if b.wide { WIDE_CHUNK_BYTES } else { CHUNK_BYTES };
+        let chunks = s.blocks.div_ceil((chunk_bytes / block_bytes).max(1));
         let places = images * out * g.ow;
         Plan { images, parts, panel_parts, rows: rows(out), row, copies, places, chunk: s.blocks.div_ceil(chunks) }
     }
@@ -240,7 +269,7 @@ impl Run<'_> {
         let offsets: &mut [u32] = bytemuck::cast_slice_mut(offsets);
         let (x_at, y_at) = offsets.split_at_mut(plan.places);
         let count = self.place(&part, &source, x_at, y_at);
-        let all = part_range(panels(s.outputs), plan.panel_parts, panel_part);
+        let all = part_range(s.panels.count(), plan.panel_parts, panel_part);
         // places that are neighbours in the image are so in memory, and the first panel brings them all
         let is_far = self.b.x_len() * size_of::<f32>() > l2_bytes();
         let asks = |i: usize| i == all.start && is_far && !plan.copies && [g.r, g.s] == [1, 1] && g.stride == [1, 1];
@@ -287,7 +316,7 @@ impl Run<'_> {
         x_ahead: usize,
     ) {
         let (g, s, o) = (&self.b.conv, &self.sums, self.operands);
-        let (first, vectors) = panel(s.outputs, i);
+        let (first, vectors) = s.panels.get(i);
         let tiles = self.b.kernels().tiles[vectors - 1];
         let y_vector = g.oh * g.ow * s.lanes;
         let y = part.image * self.b.y_image() + (group * s.outputs + first) * y_vector;

@@ -96,6 +96,8 @@ fn check_one(b: &Blocked) {
     for (threads, held) in [(2, false), (3, true)] {
         assert_eq!(bits(&by_blocks(b, threads, &data, clamp, held)), bits(&got), "{threads} threads: {b:?}");
     }
+    let other = Blocked { wide: !b.wide, ..*b };
+    assert_eq!(bits(&by_blocks(&other, 2, &data, clamp, false)), bits(&got), "panels of another width: {other:?}");
 }
 
 /// Plain images by Winograd's algorithm, forward and back, whether it pays or not.

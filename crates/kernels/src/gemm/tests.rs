@@ -1,5 +1,4 @@
 use super::*;
-use crate::simd::Isa;
 use proptest::prelude::*;
 
 /// A small generator, so that a failing case is named by its sizes alone.

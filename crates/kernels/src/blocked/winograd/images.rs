@@ -5,7 +5,7 @@ use crate::gemm::pack::squares;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Isa;
 
-use super::{Gather, IN, OUT, Operands, POINTS, Scatter, Transforms, Winograd, ZEROS, panel};
+use super::{Gather, IN, OUT, Operands, POINTS, Scatter, Transforms, Winograd, ZEROS};
 
 /// Places of a tile by itself, and those that are written beyond its last row.
 pub(super) const ALONE: usize = POINTS + 8;
@@ -92,7 +92,7 @@ impl Images<'_> {
     /// The operands have the lengths that the geometry says; no other thread writes this tile for this panel.
     pub(super) unsafe fn gather(&self, i: usize, tile: usize, m: &[f32], plane: usize, alone: &mut [f32]) {
         let (g, lanes, o, p) = (&self.g.conv, self.g.block, self.operands, self.place(tile));
-        let (first, vectors) = panel(self.g.outputs(), i);
+        let (first, vectors) = self.g.panels().get(i);
         assert!(
             m.len() >= (POINTS - 1) * plane + vectors * lanes && alone.len() >= OUT * OUT * lanes,
             "a tile's products"
