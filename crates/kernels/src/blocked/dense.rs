@@ -85,7 +85,8 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    /// Panels of two blocks, one of three if the number is odd, or of one if that is all; wide ones of three, some of two.
+    /// Panels of two blocks, one of three if the number is odd, or of one if that is all; wide ones of three, and some of one
+    /// less so that they are even.
     pub(super) fn new(outputs: usize, wide: bool) -> Panels {
         Panels { outputs, wide }
     }
