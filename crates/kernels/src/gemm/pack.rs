@@ -16,11 +16,9 @@ pub(crate) unsafe fn pack_a<T: Copy + Default>(a: View<T>, rows: usize, kc: usiz
     let panels = rows.div_ceil(mr);
     if a.row_stride == 1 && a.col_stride != 1 {
         for first in (0..panels).step_by(PANELS_OF_A) {
-            let mut some = [const { 0..0 }; PANELS_OF_A];
-            let count = PANELS_OF_A.min(panels - first);
-            (0..count).for_each(|i| some[i] = part_range(rows, panels, first + i));
+            let some: [_; PANELS_OF_A] = std::array::from_fn(|i| part_range(rows, panels, (first + i).min(panels - 1)));
             // SAFETY: rows of these panels are below `rows`.
-            unsafe { copy_columns(a, &some[..count], kc, out) };
+            unsafe { copy_panels(a.t(), kc, &some[..PANELS_OF_A.min(panels - first)], out) };
         }
         return;
     }
@@ -35,23 +33,6 @@ pub(crate) unsafe fn pack_a<T: Copy + Default>(a: View<T>, rows: usize, kc: usiz
 
 /// Panels of an A with contiguous columns that are copied at a time: a column is then read for some cache lines.
 const PANELS_OF_A: usize = 8;
-
-/// Copies panels of some rows of `a` for `kc` steps, in each of which they lie in order.
-///
-/// # Safety
-/// `a` has contiguous columns and is readable for these rows and steps.
-unsafe fn copy_columns<T: Copy>(a: View<T>, panels: &[Range<usize>], kc: usize, out: &mut [T]) {
-    assert!(panels.iter().all(|rows| rows.end * kc <= out.len()));
-    for p in 0..kc {
-        for rows in panels {
-            prefetch(a.at(rows.start, p + ROWS_AHEAD));
-            // SAFETY: rows of step `p`, and their place in a panel that lies in `out`.
-            unsafe {
-                move_short(a.at(rows.start, p), out.as_mut_ptr().add(rows.start * kc + p * rows.len()), rows.len())
-            };
-        }
-    }
-}
 
 /// Packs `kc` x `cols` elements of B as column panels `[kc][width]` of `nr` columns; the last panel's width is rounded up
 /// to whole vectors of `lanes`, and filled with zeros.
@@ -70,9 +51,9 @@ pub(crate) unsafe fn pack_b<T: Copy + Default>(
     if b.col_stride == 1 {
         start = cols / nr * nr;
         for first in (0..start).step_by(PANELS * nr) {
-            let panels = PANELS.min((start - first) / nr);
+            let some: [_; PANELS] = std::array::from_fn(|i| first + i * nr..first + (i + 1) * nr);
             // SAFETY: columns of whole panels.
-            unsafe { copy_panels(b.shifted(0, first), kc, panels, nr, &mut out[first * kc..]) };
+            unsafe { copy_panels(b, kc, &some[..PANELS.min((start - first) / nr)], out) };
         }
     }
     while start < cols {
@@ -99,17 +80,18 @@ const PANELS: usize = 4;
 /// processor looks ahead.
 const ROWS_AHEAD: usize = 8;
 
-/// Copies `kc` rows of `panels` whole panels of `nr` columns, one panel after the other in `out`.
+/// Copies `kc` rows of some panels of columns, each to its place in `out`: behind the columns before it.
 ///
 /// # Safety
 /// `b` has contiguous rows and is readable for `kc` of them and all of these columns.
-unsafe fn copy_panels<T: Copy>(b: View<T>, kc: usize, panels: usize, nr: usize, out: &mut [T]) {
-    assert!(out.len() >= panels * nr * kc);
+unsafe fn copy_panels<T: Copy>(b: View<T>, kc: usize, panels: &[Range<usize>], out: &mut [T]) {
+    assert!(panels.iter().all(|columns| columns.end * kc <= out.len()));
     for p in 0..kc {
-        for panel in 0..panels {
-            prefetch(b.at(p + ROWS_AHEAD, panel * nr));
-            // SAFETY: `nr` columns of row `p`; row `p` of a panel that lies in `out`.
-            unsafe { move_short(b.at(p, panel * nr), out.as_mut_ptr().add((panel * kc + p) * nr), nr) };
+        for columns in panels {
+            prefetch(b.at(p + ROWS_AHEAD, columns.start));
+            let to = columns.start * kc + p * columns.len();
+            // SAFETY: columns of row `p`; row `p` of a panel that lies in `out`.
+            unsafe { move_short(b.at(p, columns.start), out.as_mut_ptr().add(to), columns.len()) };
         }
     }
 }
