@@ -192,20 +192,26 @@ impl Plan {
         b.conv.n.div_ceil(self.images) * self.parts * self.panel_parts * b.conv.groups
     }
 
+    /// Items of the places of a chunk's runs of steps, and of what follows them.
+    fn run_len(&self, b: &Blocked) -> usize {
+        self.chunk * b.conv.r * b.conv.s + 1
+    }
+
     /// Elements of the copy of an image's part, a group's channels only.
     fn copy_len(&self, s: &Sums) -> usize {
         if self.copies { s.blocks * s.width * self.rows * self.row } else { 0 }
     }
 
-    /// Items of a lane: two offsets for each place, then the copies; whole cache lines.
-    fn lane_len(&self, s: &Sums) -> usize {
-        (2 * self.places + self.images * self.copy_len(s)).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
+    /// Items of a lane: two offsets for each place and those of runs, then the copies; whole cache lines.
+    fn lane_len(&self, b: &Blocked, s: &Sums) -> usize {
+        let offsets = 2 * self.places + self.run_len(b);
+        (offsets + self.images * self.copy_len(s)).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
     }
 }
 
 pub(super) fn workspace_bytes(b: &Blocked, threads: usize) -> usize {
     let plan = Plan::new(b, threads);
-    plan.lane_len(&Sums::of(b)) * plan.tasks(b).min(threads) * size_of::<f32>() + ALIGN_BYTES
+    plan.lane_len(b, &Sums::of(b)) * plan.tasks(b).min(threads) * size_of::<f32>() + ALIGN_BYTES
 }
 
 /// # Safety
@@ -216,7 +222,7 @@ pub(super) unsafe fn run(b: &Blocked, pool: &Pool, operands: &Operands, workspac
         return;
     }
     let run = Run { b, operands, plan: &plan, sums };
-    pool.lanes(plan.tasks(b), aligned::<f32>(workspace), plan.lane_len(&sums), |task, lane| {
+    pool.lanes(plan.tasks(b), aligned::<f32>(workspace), plan.lane_len(b, &sums), |task, lane| {
         // SAFETY: the caller's contract; each task comes once, and tasks write disjoint places of `y`.
         unsafe { run.task(task, lane) }
     });
@@ -257,7 +263,7 @@ impl Run<'_> {
         let image = strip / plan.parts * plan.images;
         let rows = part_range(g.oh, plan.parts, strip % plan.parts);
         let part = Part { image, images: plan.images.min(g.n - image), row: rows.start, rows: rows.len() };
-        let (offsets, copy) = lane.split_at_mut(2 * plan.places);
+        let (offsets, copy) = lane.split_at_mut(2 * plan.places + plan.run_len(self.b));
         let source = if plan.copies {
             // SAFETY: the copy holds the images of the largest part, and `x` is what `b` says.
             unsafe { self.copy(&part, group, copy) };
@@ -268,7 +274,8 @@ impl Run<'_> {
             Source { x: unsafe { self.operands.x.add(first) }, plane: g.h * g.w * s.width, row: g.w * s.width }
         };
         let offsets: &mut [u32] = bytemuck::cast_slice_mut(offsets);
-        let (x_at, y_at) = offsets.split_at_mut(plan.places);
+        let (x_at, offsets) = offsets.split_at_mut(plan.places);
+        let (y_at, run_at) = offsets.split_at_mut(plan.places);
         let count = self.place(&part, &source, x_at, y_at);
         let all = part_range(s.panels.count(), plan.panel_parts, panel_part);
         // places that are neighbours in the image are so in memory, and the first panel brings them all
@@ -277,7 +284,7 @@ impl Run<'_> {
         for i in all.clone() {
             let x_ahead = if asks(i) { COLUMNS_AHEAD * s.width } else { 0 };
             // SAFETY: the offsets are those of the part's places in source and output.
-            unsafe { self.panel(i, group, &part, &source, &x_at[..count], &y_at[..count], x_ahead) }
+            unsafe { self.panel(i, group, &part, &source, [&x_at[..count], &y_at[..count]], run_at, x_ahead) }
         }
     }
 
@@ -302,6 +309,18 @@ impl Run<'_> {
         count
     }
 
+    /// Fills the places of the runs of some blocks, so many of a row of taps, and of what follows them; gives these.
+    fn place_runs<'r>(&self, [blocks, of_row]: [usize; 2], source: &Source, run_at: &'r mut [u32]) -> &'r [u32] {
+        let g = &self.b.conv;
+        let runs = blocks * g.r * of_row;
+        for (i, at) in run_at[..=runs].iter_mut().enumerate() {
+            let (block, row, tap) = (i / of_row / g.r, i / of_row % g.r, i % of_row);
+            let place = row * g.dilation[0] * source.row + tap * g.dilation[1] * self.sums.width;
+            *at = (block * source.plane + place) as u32;
+        }
+        &run_at[..=runs]
+    }
+
     /// One panel of output channels at all places of the part.
     ///
     /// # Safety
@@ -312,8 +331,8 @@ impl Run<'_> {
         group: usize,
         part: &Part,
         source: &Source,
-        x_at: &[u32],
-        y_at: &[u32],
+        [x_at, y_at]: [&[u32]; 2],
+        run_at: &mut [u32],
         x_ahead: usize,
     ) {
         let (g, s, o) = (&self.b.conv, &self.sums, self.operands);
@@ -341,12 +360,14 @@ impl Run<'_> {
                 let w = o.w.add(w + from * s.block_steps() * vectors * s.lanes);
                 (source.x.add(from * source.plane), w, bias, o.y.add(y), add)
             };
+            let (runs, run) = if adjacent { (1, g.s * s.width) } else { (g.s, lanes) };
+            let runs = self.place_runs([blocks, runs], source, run_at);
             let mut tile = Tile {
                 x,
                 x_at: x_at.as_ptr(),
-                counts: [blocks, g.r, if adjacent { 1 } else { g.s }],
-                strides: [source.plane, g.dilation[0] * source.row, g.dilation[1] * s.width],
-                run: if adjacent { g.s * s.width } else { lanes },
+                run_at: runs.as_ptr(),
+                runs: runs.len() - 1,
+                run,
                 w,
                 y,
                 y_at: y_at.as_ptr(),
@@ -411,7 +432,7 @@ impl Run<'_> {
 pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, count: usize, next: usize) {
     let parts = count.div_ceil(tiles.len().min(MAX_COLUMNS));
     let (x_at, y_at) = (tile.x_at, tile.y_at);
-    let steps = tile.counts.iter().product::<usize>() * tile.run;
+    let steps = tile.runs * tile.run;
     for i in 0..parts {
         let range = part_range(count, parts, i);
         tile.ahead = Ahead::part(tile.w.wrapping_add(next), next, i, parts, steps);

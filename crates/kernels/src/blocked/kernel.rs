@@ -9,15 +9,15 @@ pub(super) const MAX_COLUMNS: usize = 12;
 
 /// A tile of outputs: some columns (places of an image, rows of a matrix) by some vectors of output channels.
 ///
-/// `y[y_at[i] + j * y_vector ..] = sum over the steps (a, b, c, q) of x[x_at[i] + a strides[0] + b strides[1] + c strides[2] +
-/// q] * w[..]`, where `w` has a row of vectors for each step, in order. The sum begins with bias and what is to be added,
-/// or goes on from what `y` holds.
+/// `y[y_at[i] + j * y_vector ..] = sum over runs r and steps q of x[x_at[i] + run_at[r] + q] * w[..]`, where `w` has a row of
+/// vectors for each step, in order. The sum begins with bias and what is to be added, or goes on from what `y` holds.
 pub(super) struct Tile {
     pub x: *const f32,
     pub x_at: *const u32,
-    pub counts: [usize; 3],
-    pub strides: [usize; 3],
-    /// Steps that lie side by side in `x`.
+    /// Where the runs begin, and behind them what is read next.
+    pub run_at: *const u32,
+    pub runs: usize,
+    /// Steps of a run, which lie side by side in `x`.
     pub run: usize,
     pub w: *const f32,
     pub y: *mut f32,
@@ -36,9 +36,9 @@ pub(super) struct Tile {
 }
 
 /// # Safety
-/// The processor has the table's instruction set. Readable: an offset for each column at `x_at` and `y_at`, the named
-/// places of `x`, the steps' rows of `w`, a row at `bias`, vectors at the places of `y` in `add`; `y` is writable at its
-/// places, and readable without a bias.
+/// The processor has the table's instruction set. Readable: an offset for each column at `x_at` and `y_at`, one more than
+/// there are runs at `run_at`, the named places of `x`, the steps' rows of `w`, a row at `bias`, vectors at the places of `y`
+/// in `add`; `y` is writable at its places, and readable without a bias.
 pub(super) type TileFn = unsafe fn(&Tile);
 
 /// Columns of a depthwise convolution that are computed at a time.
@@ -79,7 +79,7 @@ pub(super) type DepthFn = unsafe fn(&DepthRow);
 /// hide the latency), a row of weights up to 3, and the broadcast element one; of 32, twice as many sums fit.
 macro_rules! table {
     ($module:ident, $vector:ty, NARROW) => {
-        table!($module, $vector, [1 2 3 4 5 6 7 8], [1 2 3 4 5 6], [1 2 3 4])
+        table!($module, $vector, [1 2 3 4 5 6 7 8], [1 2 3 4 5 6], [1 2 3])
     };
     ($module:ident, $vector:ty, WIDE) => {
         table!($module, $vector, [1 2 3 4 5 6 7 8], [1 2 3 4 5 6 7 8 9 10 11 12], [1 2 3 4 5 6 7 8])
@@ -183,41 +183,30 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
             }
         }
         let (mut w, mut ahead) = (t.w, t.ahead);
-        for a in 0..t.counts[0] {
-            for b in 0..t.counts[1] {
-                for c in 0..t.counts[2] {
-                    let from = a * t.strides[0] + b * t.strides[1] + c * t.strides[2];
-                    let (mut q, end) = (from, from + t.run);
-                    let next = if c + 1 < t.counts[2] {
-                        from + t.strides[2]
-                    } else if b + 1 < t.counts[1] {
-                        a * t.strides[0] + (b + 1) * t.strides[1]
-                    } else {
-                        (a + 1) * t.strides[0]
-                    };
-                    // all columns come to new cache lines at once, and each where no processor looks ahead
-                    for x in &x {
-                        prefetch(x.wrapping_add(next));
-                    }
-                    if t.x_ahead > 0 {
-                        for x in &x {
-                            prefetch_ahead(x.wrapping_add(from + t.x_ahead));
-                        }
-                    }
-                    while q + V::UNROLLED <= end {
-                        ahead.ask();
-                        for u in 0..V::UNROLLED {
-                            step(&x, q + u, w.add(u * NV * V::LANES), &mut acc);
-                        }
-                        w = w.add(V::UNROLLED * NV * V::LANES);
-                        q += V::UNROLLED;
-                    }
-                    while q < end {
-                        step(&x, q, w, &mut acc);
-                        w = w.add(NV * V::LANES);
-                        q += 1;
-                    }
+        for r in 0..t.runs {
+            let (from, next) = (*t.run_at.add(r) as usize, *t.run_at.add(r + 1) as usize);
+            // all columns come to new cache lines at once, and each where no processor looks ahead
+            for x in &x {
+                prefetch(x.wrapping_add(next));
+            }
+            if t.x_ahead > 0 {
+                for x in &x {
+                    prefetch_ahead(x.wrapping_add(from + t.x_ahead));
                 }
+            }
+            let (mut q, end) = (from, from + t.run);
+            while q + V::UNROLLED <= end {
+                ahead.ask();
+                for u in 0..V::UNROLLED {
+                    step(&x, q + u, w.add(u * NV * V::LANES), &mut acc);
+                }
+                w = w.add(V::UNROLLED * NV * V::LANES);
+                q += V::UNROLLED;
+            }
+            while q < end {
+                step(&x, q, w, &mut acc);
+                w = w.add(NV * V::LANES);
+                q += 1;
             }
         }
         for i in 0..MR {
@@ -272,7 +261,7 @@ unsafe fn columns<V: Simd<Elem = f32>, const T: usize>(d: &DepthRow, o: usize, t
     }
 }
 
-/// As [`columns`] for all of `S` taps without dilation: each vector of `x` is loaded once.
+/// As [`columns`] for all of `S` taps without dilation, in loops of a fixed length: sums stay in registers.
 #[inline(always)]
 unsafe fn slide<V: Simd<Elem = f32>, const T: usize, const S: usize, const STRIDE: usize>(d: &DepthRow, o: usize) {
     // SAFETY: as `columns`.
@@ -287,13 +276,9 @@ unsafe fn slide<V: Simd<Elem = f32>, const T: usize, const S: usize, const STRID
                 w[t] = V::load(d.w.add((r * S + t) * V::LANES));
             }
             let x = d.x.add(r * d.row_step + (o * STRIDE - d.pad) * V::LANES);
-            for i in 0..(T - 1) * STRIDE + S {
-                let v = V::load(x.add(i * V::LANES));
-                // the taps of a column come in order: `i` grows
+            for j in 0..T {
                 for t in 0..S {
-                    if i >= t && (i - t) % STRIDE == 0 && (i - t) / STRIDE < T {
-                        acc[(i - t) / STRIDE] = v.mul_add(w[t], acc[(i - t) / STRIDE]);
-                    }
+                    acc[j] = V::load(x.add((j * STRIDE + t) * V::LANES)).mul_add(w[t], acc[j]);
                 }
             }
         }
@@ -303,14 +288,47 @@ unsafe fn slide<V: Simd<Elem = f32>, const T: usize, const S: usize, const STRID
     }
 }
 
+/// As [`columns`] for one column and some of `S` taps without dilation.
+#[inline(always)]
+unsafe fn cut<V: Simd<Elem = f32>, const S: usize>(d: &DepthRow, o: usize, taps: [usize; 2]) {
+    // SAFETY: as `columns`.
+    unsafe {
+        let mut acc = begin::<V>(d, o);
+        for r in 0..d.rows {
+            let w = d.w.add(r * S * V::LANES);
+            let x = d.x.wrapping_add(r * d.row_step + o * d.stride * V::LANES).wrapping_sub(d.pad * V::LANES);
+            for t in 0..S {
+                if taps[0] <= t && t < taps[1] {
+                    acc = V::load(x.wrapping_add(t * V::LANES)).mul_add(V::load(w.add(t * V::LANES)), acc);
+                }
+            }
+        }
+        clamped(acc, d.clamp).store(d.y.add(o * V::LANES));
+    }
+}
+
 /// A column at the edge: taps beside the row are left out.
 #[inline(always)]
-unsafe fn edge<V: Simd<Elem = f32>>(d: &DepthRow, o: usize) {
+unsafe fn edge<V: Simd<Elem = f32>, const S: usize>(d: &DepthRow, o: usize) {
     let place = o * d.stride;
-    let first = d.pad.saturating_sub(place).div_ceil(d.dilation).min(d.taps);
-    let end = (d.width + d.pad).saturating_sub(place).div_ceil(d.dilation).clamp(first, d.taps);
-    // SAFETY: taps from `first` to before `end` lie at 0 .. width by the two lines above.
-    unsafe { columns::<V, 1>(d, o, [first, end]) }
+    let (before, within) = (d.pad.saturating_sub(place), (d.width + d.pad).saturating_sub(place));
+    // SAFETY: taps from the first to before the last lie at 0 .. width.
+    unsafe {
+        if S > 0 {
+            let first = before.min(S);
+            cut::<V, S>(d, o, [first, within.clamp(first, S)])
+        } else {
+            let first = before.div_ceil(d.dilation).min(d.taps);
+            columns::<V, 1>(d, o, [first, within.div_ceil(d.dilation).clamp(first, d.taps)])
+        }
+    }
+}
+
+/// `T` columns from `o` on, of which every tap lies within the row.
+#[inline(always)]
+unsafe fn inner<V: Simd<Elem = f32>, const T: usize, const S: usize, const STRIDE: usize>(d: &DepthRow, o: usize) {
+    // SAFETY: as the caller says.
+    unsafe { if S > 0 { slide::<V, T, S, STRIDE>(d, o) } else { columns::<V, T>(d, o, [0, d.taps]) } }
 }
 
 #[inline(always)]
@@ -319,32 +337,24 @@ unsafe fn depth<V: Simd<Elem = f32>, const S: usize, const STRIDE: usize>(d: &De
     // SAFETY: the caller keeps the contract of `DepthFn`; inner columns have all taps within the row.
     unsafe {
         for o in 0..low {
-            edge::<V>(d, o);
+            edge::<V, S>(d, o);
         }
         let (mut o, mut ahead) = (low, d.ahead);
         while o + WIDE_COLUMNS <= high {
             ahead.ask();
-            if S > 0 {
-                slide::<V, WIDE_COLUMNS, S, STRIDE>(d, o)
-            } else {
-                columns::<V, WIDE_COLUMNS>(d, o, [0, d.taps])
-            }
+            inner::<V, WIDE_COLUMNS, S, STRIDE>(d, o);
             o += WIDE_COLUMNS;
         }
-        while o + 3 <= high {
-            if S > 0 {
-                slide::<V, 3, S, STRIDE>(d, o)
-            } else {
-                columns::<V, 3>(d, o, [0, d.taps])
-            }
-            o += 3;
-        }
-        while o < high {
-            columns::<V, 1>(d, o, [0, d.taps]);
-            o += 1;
+        match high - o {
+            5 => inner::<V, 5, S, STRIDE>(d, o),
+            4 => inner::<V, 4, S, STRIDE>(d, o),
+            3 => inner::<V, 3, S, STRIDE>(d, o),
+            2 => inner::<V, 2, S, STRIDE>(d, o),
+            1 => inner::<V, 1, S, STRIDE>(d, o),
+            _ => {}
         }
         for o in high..d.columns {
-            edge::<V>(d, o);
+            edge::<V, S>(d, o);
         }
     }
 }

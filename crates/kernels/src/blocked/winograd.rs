@@ -49,6 +49,8 @@ const ALIGN_BYTES: usize = 64;
 const CHANNELS: usize = 64;
 /// What sums begin with: a row of the widest panel.
 static ZEROS: [f32; 48] = [0.0; 48];
+/// A tile's one run of steps, and behind it its beginning.
+static ONE_RUN: [u32; 2] = [0; 2];
 
 /// What transforming a vector of a tile, or of weights, costs in multiply-adds of one vector.
 const TILE_COST: usize = 500;
@@ -347,8 +349,8 @@ impl Run<'_> {
             let mut tile = Tile {
                 x: v[point * self.planes.tiles + channels.start..].as_ptr(),
                 x_at: at[0].as_ptr(),
-                counts: [1, 1, 1],
-                strides: [0; 3],
+                run_at: ONE_RUN.as_ptr(),
+                runs: 1,
                 run: channels.len(),
                 w: u[column * self.planes.weights..].as_ptr(),
                 y: m[point * self.planes.products..].as_mut_ptr(),
