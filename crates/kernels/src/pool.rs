@@ -269,9 +269,28 @@ impl Drop for Pool {
 /// The `i`-th of `parts` nearly equal, consecutive ranges that cover `0..n`.
 #[must_use]
 pub fn part_range(n: usize, parts: usize, i: usize) -> Range<usize> {
-    let (size, rest) = (n / parts, n % parts);
-    let start = i * size + i.min(rest);
-    start..start + size + usize::from(i < rest)
+    Parts::new(n, parts).get(i)
+}
+
+/// Nearly equal, consecutive ranges: those of [`part_range`], without a division for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    size: usize,
+    rest: usize,
+}
+
+impl Parts {
+    #[inline]
+    pub(crate) fn new(n: usize, parts: usize) -> Parts {
+        Parts { size: n / parts, rest: n % parts }
+    }
+
+    /// The `i`-th range.
+    #[inline]
+    pub(crate) fn get(self, i: usize) -> Range<usize> {
+        let start = i * self.size + i.min(self.rest);
+        start..start + self.size + usize::from(i < self.rest)
+    }
 }
 
 impl Shared {

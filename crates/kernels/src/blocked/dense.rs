@@ -11,7 +11,7 @@ use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
 use crate::gemm::aligned;
 use crate::gemm::kernel::Ahead;
-use crate::pool::{Pool, part_range};
+use crate::pool::{Parts, Pool, part_range};
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -431,10 +431,11 @@ impl Run<'_> {
 /// The contract of `TileFn` for all columns.
 pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, count: usize, next: usize) {
     let parts = count.div_ceil(tiles.len().min(MAX_COLUMNS));
+    let ranges = Parts::new(count, parts);
     let (x_at, y_at) = (tile.x_at, tile.y_at);
     let steps = tile.runs * tile.run;
     for i in 0..parts {
-        let range = part_range(count, parts, i);
+        let range = ranges.get(i);
         tile.ahead = Ahead::part(tile.w.wrapping_add(next), next, i, parts, steps);
         // SAFETY: the range lies within the columns; no range is longer than the tallest tile.
         unsafe {

@@ -14,14 +14,15 @@ use super::kernel::{Ahead, FEW_ROWS, Kernels, MAX_MR, MAX_TILE};
 use super::pack::{pack_a, pack_b};
 use super::{Corner, GemmElement, View};
 use crate::cache::l2_bytes;
-use crate::pool::{Pool, part_range};
+use crate::pool::{Parts, Pool, part_range};
 use crate::simd::{LINE_BYTES, ROUND};
 use std::ops::Range;
 
 /// Bytes of a packed block of A: together with the streams of B and C it stays in a 512 KiB L2 cache.
 const A_BLOCK_BYTES: usize = 160 << 10;
-/// Bytes of a packed block of B: streamed from the last-level cache, and the bulk of a lane's workspace.
-const B_BLOCK_BYTES: usize = 1600 << 10;
+/// Bytes of a packed block of B: streamed from the last-level cache, and the bulk of a lane's workspace. An A that is packed
+/// is so for each of them.
+const B_BLOCK_BYTES: usize = 3200 << 10;
 /// Multiply-adds below which a second thread costs more than it brings.
 const TASK_MIN_MULS: usize = 1 << 19;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
@@ -357,10 +358,11 @@ impl<T: GemmElement> Task<'_, T> {
         let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
         let (panels, columns) = (mc.div_ceil(mr), nc.div_ceil(nr));
         let along_rows = self.kernels.is_wide();
+        let all_rows = Parts::new(mc, panels);
         let [outer, inner] = if along_rows { [panels, columns] } else { [columns, panels] };
         for (outer, inner) in (0..outer).flat_map(|outer| (0..inner).map(move |inner| (outer, inner))) {
             let [panel, column] = if along_rows { [outer, inner] } else { [inner, outer] };
-            let (rows, j) = (part_range(mc, panels, panel), column * nr);
+            let (rows, j) = (all_rows.get(panel), column * nr);
             let valid = nr.min(nc - j);
             let b_panel = &b[j * kc..][..valid.next_multiple_of(lanes) * kc];
             // SAFETY: the panels have `kc` steps of the tile's rows and columns, and the tile lies within C.

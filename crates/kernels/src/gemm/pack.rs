@@ -3,6 +3,7 @@
 //! Packing takes any strides, so transposed and broadcast operands cost no copy of their own.
 
 use super::View;
+use crate::float::wide;
 use crate::pool::part_range;
 use crate::simd::prefetch;
 use std::ops::Range;
@@ -18,7 +19,7 @@ pub(crate) unsafe fn pack_a<T: Copy + Default>(a: View<T>, rows: usize, kc: usiz
         for first in (0..panels).step_by(PANELS_OF_A) {
             let some: [_; PANELS_OF_A] = std::array::from_fn(|i| part_range(rows, panels, (first + i).min(panels - 1)));
             // SAFETY: rows of these panels are below `rows`.
-            unsafe { copy_panels(a.t(), kc, &some[..PANELS_OF_A.min(panels - first)], out) };
+            wide(|| unsafe { copy_panels(a.t(), kc, &some[..PANELS_OF_A.min(panels - first)], out) });
         }
         return;
     }
@@ -53,7 +54,7 @@ pub(crate) unsafe fn pack_b<T: Copy + Default>(
         for first in (0..start).step_by(PANELS * nr) {
             let some: [_; PANELS] = std::array::from_fn(|i| first + i * nr..first + (i + 1) * nr);
             // SAFETY: columns of whole panels.
-            unsafe { copy_panels(b, kc, &some[..PANELS.min((start - first) / nr)], out) };
+            wide(|| unsafe { copy_panels(b, kc, &some[..PANELS.min((start - first) / nr)], out) });
         }
     }
     while start < cols {
@@ -84,6 +85,7 @@ const ROWS_AHEAD: usize = 8;
 ///
 /// # Safety
 /// `b` has contiguous rows and is readable for `kc` of them and all of these columns.
+#[inline(always)]
 unsafe fn copy_panels<T: Copy>(b: View<T>, kc: usize, panels: &[Range<usize>], out: &mut [T]) {
     assert!(panels.iter().all(|columns| columns.end * kc <= out.len()));
     for p in 0..kc {
@@ -153,7 +155,9 @@ pub(crate) unsafe fn move_short<T: Copy>(from: *const T, to: *mut T, len: usize)
                     step::<T, 8>(from.add(at), to.add(at));
                     at += 8;
                 }
-                step::<T, 8>(from.add(len - 8), to.add(len - 8));
+                if at < len {
+                    step::<T, 8>(from.add(len - 8), to.add(len - 8));
+                }
             }
         }
     }
