@@ -75,8 +75,9 @@ pub(super) struct DepthRow {
 /// `x`, their taps at `w`, a vector at `bias`, `columns` vectors at `add`. Writable: `columns` vectors at `y`.
 pub(super) type DepthFn = unsafe fn(&DepthRow);
 
-/// A table: the module, the vector type, and the tallest tiles. Of 16 registers, sums take 12 (8 for one vector, enough to
-/// hide the latency), a row of weights up to 3, and the broadcast element one; of 32, twice as many sums fit.
+/// A table: the module, the vector type, and the tallest tiles. Of 16 registers, sums take 8 of one vector, enough to hide the
+/// latency, 12 of two and 9 of three, a row of weights up to 3, and the broadcast element one: with 12 of three the compiler
+/// kept one in memory. Of 32, twice as many sums fit.
 macro_rules! table {
     ($module:ident, $vector:ty, NARROW) => {
         table!($module, $vector, [1 2 3 4 5 6 7 8], [1 2 3 4 5 6], [1 2 3])

@@ -346,11 +346,12 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
                 }
                 Err(e) => {
                     assert!(e.shortfall().is_some() || e.kind() == ErrorKind::Poisoned, "seed {seed}: {e:?}");
+                    // What is evicted follows measured times, so near the least budget either may fail by chance: a plan
+                    // has lost something only where none of some runs with it gets through, and each without it does.
                     let without = DeviceOptions { foresight: Foresight::Off, ..options.clone() };
-                    let alone = repeat(&cpu(without), 1, &p, seed);
-                    // What is evicted follows measured times, so near the least budget either may fail by chance.
                     let again = || (0..4).any(|_| repeat(&cpu(options.clone()), 1, &p, seed).is_ok());
-                    assert!(alone.is_err() || again(), "seed {seed}, {percent} %: feasible without a plan, but {e:?}");
+                    let alone = || (0..REPEATS).all(|_| repeat(&cpu(without.clone()), 1, &p, seed).is_ok());
+                    assert!(again() || !alone(), "seed {seed}, {percent} %: feasible without a plan, but {e:?}");
                 }
             }
         }
