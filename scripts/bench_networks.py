@@ -2,7 +2,7 @@
 """Compare whole networks with those of others, in one run: forward passes and training steps, eager and compiled.
 
     python3 -m venv VENV && VENV/bin/pip install torch==2.15.0
-    VENV/bin/pip install onnx onnxscript onnxruntime==1.31.1 openvino==2026.4.1          # for --peers
+    VENV/bin/pip install onnx onnxscript onnxruntime==1.32.0 openvino==2026.4.1          # for --peers
     python3 scripts/bench_networks.py --torch VENV/bin/python                 # prints a Markdown table
     python3 scripts/bench_networks.py --torch VENV/bin/python --only train:mlp --threads 1
     python3 scripts/bench_networks.py --torch VENV/bin/python --only train: --write docs/src/benchmarks.md,README.md

@@ -192,7 +192,7 @@ impl Plan {
         b.conv.n.div_ceil(self.images) * self.parts * self.panel_parts * b.conv.groups
     }
 
-    /// Items of the places of a chunk's runs of steps, and of what follows them.
+    /// Items for where a chunk's runs of steps begin, a tap each at most, and what follows them.
     fn run_len(&self, b: &Blocked) -> usize {
         self.chunk * b.conv.r * b.conv.s + 1
     }
@@ -309,7 +309,8 @@ impl Run<'_> {
         count
     }
 
-    /// Fills the places of the runs of some blocks, so many of a row of taps, and of what follows them; gives these.
+    /// Fills where the runs of some blocks begin, `of_row` in each row of taps, and behind them where the next block's would:
+    /// as many items as there are runs, and one.
     fn place_runs<'r>(&self, [blocks, of_row]: [usize; 2], source: &Source, run_at: &'r mut [u32]) -> &'r [u32] {
         let g = &self.b.conv;
         let runs = blocks * g.r * of_row;

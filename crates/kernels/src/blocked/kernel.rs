@@ -238,9 +238,21 @@ unsafe fn begin<V: Simd<Elem = f32>>(d: &DepthRow, o: usize) -> V {
     }
 }
 
-/// `T` columns from `o` on, of which the taps `taps` lie within the row.
+/// Taps, stride and dilation of a row: constants of a kernel for `S` taps without dilation, so that its loops have fixed
+/// lengths and its sums stay in registers; else those of `d`.
 #[inline(always)]
-unsafe fn columns<V: Simd<Elem = f32>, const T: usize>(d: &DepthRow, o: usize, taps: [usize; 2]) {
+fn shape<const S: usize, const STRIDE: usize>(d: &DepthRow) -> [usize; 3] {
+    if S > 0 { [S, STRIDE, 1] } else { [d.taps, d.stride, d.dilation] }
+}
+
+/// `T` columns from `o` on, of which the taps from `first` to before `end` lie within the row.
+#[inline(always)]
+unsafe fn columns<V: Simd<Elem = f32>, const T: usize>(
+    d: &DepthRow,
+    o: usize,
+    [first, end]: [usize; 2],
+    [taps, stride, dilation]: [usize; 3],
+) {
     // SAFETY: the caller keeps the contract of `DepthFn`, and says that these taps lie within the row.
     unsafe {
         let mut acc = [V::splat(0.0); T];
@@ -248,114 +260,55 @@ unsafe fn columns<V: Simd<Elem = f32>, const T: usize>(d: &DepthRow, o: usize, t
             acc[j] = begin(d, o + j);
         }
         for r in 0..d.rows {
-            for t in taps[0]..taps[1] {
-                let w = V::load(d.w.add((r * d.taps + t) * V::LANES));
-                let x = d.x.add(r * d.row_step + (o * d.stride + t * d.dilation - d.pad) * V::LANES);
+            for t in first..end {
+                let w = V::load(d.w.add((r * taps + t) * V::LANES));
+                let x = d.x.add(r * d.row_step + (o * stride + t * dilation - d.pad) * V::LANES);
                 for j in 0..T {
-                    acc[j] = V::load(x.add(j * d.stride * V::LANES)).mul_add(w, acc[j]);
+                    acc[j] = V::load(x.add(j * stride * V::LANES)).mul_add(w, acc[j]);
                 }
             }
         }
         for j in 0..T {
             clamped(acc[j], d.clamp).store(d.y.add((o + j) * V::LANES));
         }
-    }
-}
-
-/// As [`columns`] for all of `S` taps without dilation, in loops of a fixed length: sums stay in registers.
-#[inline(always)]
-unsafe fn slide<V: Simd<Elem = f32>, const T: usize, const S: usize, const STRIDE: usize>(d: &DepthRow, o: usize) {
-    // SAFETY: as `columns`.
-    unsafe {
-        let mut acc = [V::splat(0.0); T];
-        for j in 0..T {
-            acc[j] = begin(d, o + j);
-        }
-        for r in 0..d.rows {
-            let mut w = [V::splat(0.0); S];
-            for t in 0..S {
-                w[t] = V::load(d.w.add((r * S + t) * V::LANES));
-            }
-            let x = d.x.add(r * d.row_step + (o * STRIDE - d.pad) * V::LANES);
-            for j in 0..T {
-                for t in 0..S {
-                    acc[j] = V::load(x.add((j * STRIDE + t) * V::LANES)).mul_add(w[t], acc[j]);
-                }
-            }
-        }
-        for j in 0..T {
-            clamped(acc[j], d.clamp).store(d.y.add((o + j) * V::LANES));
-        }
-    }
-}
-
-/// As [`columns`] for one column and some of `S` taps without dilation.
-#[inline(always)]
-unsafe fn cut<V: Simd<Elem = f32>, const S: usize>(d: &DepthRow, o: usize, taps: [usize; 2]) {
-    // SAFETY: as `columns`.
-    unsafe {
-        let mut acc = begin::<V>(d, o);
-        for r in 0..d.rows {
-            let w = d.w.add(r * S * V::LANES);
-            let x = d.x.wrapping_add(r * d.row_step + o * d.stride * V::LANES).wrapping_sub(d.pad * V::LANES);
-            for t in 0..S {
-                if taps[0] <= t && t < taps[1] {
-                    acc = V::load(x.wrapping_add(t * V::LANES)).mul_add(V::load(w.add(t * V::LANES)), acc);
-                }
-            }
-        }
-        clamped(acc, d.clamp).store(d.y.add(o * V::LANES));
     }
 }
 
 /// A column at the edge: taps beside the row are left out.
 #[inline(always)]
-unsafe fn edge<V: Simd<Elem = f32>, const S: usize>(d: &DepthRow, o: usize) {
-    let place = o * d.stride;
-    let (before, within) = (d.pad.saturating_sub(place), (d.width + d.pad).saturating_sub(place));
-    // SAFETY: taps from the first to before the last lie at 0 .. width.
-    unsafe {
-        if S > 0 {
-            let first = before.min(S);
-            cut::<V, S>(d, o, [first, within.clamp(first, S)])
-        } else {
-            let first = before.div_ceil(d.dilation).min(d.taps);
-            columns::<V, 1>(d, o, [first, within.div_ceil(d.dilation).clamp(first, d.taps)])
-        }
-    }
-}
-
-/// `T` columns from `o` on, of which every tap lies within the row.
-#[inline(always)]
-unsafe fn inner<V: Simd<Elem = f32>, const T: usize, const S: usize, const STRIDE: usize>(d: &DepthRow, o: usize) {
-    // SAFETY: as the caller says.
-    unsafe { if S > 0 { slide::<V, T, S, STRIDE>(d, o) } else { columns::<V, T>(d, o, [0, d.taps]) } }
+unsafe fn edge<V: Simd<Elem = f32>>(d: &DepthRow, o: usize, [taps, stride, dilation]: [usize; 3]) {
+    let place = o * stride;
+    let first = d.pad.saturating_sub(place).div_ceil(dilation).min(taps);
+    let end = (d.width + d.pad).saturating_sub(place).div_ceil(dilation).clamp(first, taps);
+    // SAFETY: taps from `first` to before `end` lie at 0 .. width by the two lines above.
+    unsafe { columns::<V, 1>(d, o, [first, end], [taps, stride, dilation]) }
 }
 
 #[inline(always)]
 unsafe fn depth<V: Simd<Elem = f32>, const S: usize, const STRIDE: usize>(d: &DepthRow) {
-    let [low, high] = d.inner;
+    let ([low, high], shape) = (d.inner, shape::<S, STRIDE>(d));
+    let all = [0, shape[0]];
     // SAFETY: the caller keeps the contract of `DepthFn`; inner columns have all taps within the row.
     unsafe {
         for o in 0..low {
-            edge::<V, S>(d, o);
+            edge::<V>(d, o, shape);
         }
         let (mut o, mut ahead) = (low, d.ahead);
         while o + WIDE_COLUMNS <= high {
             ahead.ask();
-            inner::<V, WIDE_COLUMNS, S, STRIDE>(d, o);
+            columns::<V, WIDE_COLUMNS>(d, o, all, shape);
             o += WIDE_COLUMNS;
         }
         match high - o {
-            5 => inner::<V, 5, S, STRIDE>(d, o),
-            4 => inner::<V, 4, S, STRIDE>(d, o),
-            3 => inner::<V, 3, S, STRIDE>(d, o),
-            2 => inner::<V, 2, S, STRIDE>(d, o),
-            1 => inner::<V, 1, S, STRIDE>(d, o),
+            5 => columns::<V, 5>(d, o, all, shape),
+            4 => columns::<V, 4>(d, o, all, shape),
+            3 => columns::<V, 3>(d, o, all, shape),
+            2 => columns::<V, 2>(d, o, all, shape),
+            1 => columns::<V, 1>(d, o, all, shape),
             _ => {}
         }
         for o in high..d.columns {
-            edge::<V, S>(d, o);
+            edge::<V>(d, o, shape);
         }
     }
 }

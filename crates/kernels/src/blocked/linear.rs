@@ -13,7 +13,7 @@ use crate::gemm::blocked::{ALIGN_BYTES, Rows, grid, packed_tile};
 use crate::gemm::kernel::{Ahead, Kernels, f32_kernels_of};
 use crate::gemm::pack::{pack_a, pack_b};
 use crate::gemm::{View, aligned};
-use crate::pool::{Pool, part_range};
+use crate::pool::{Parts, Pool, part_range};
 
 /// A product `x: [m, k]` by a packed `w: [k, n]` to `y: [m, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -157,6 +157,7 @@ impl Linear {
         // SAFETY: `x` has these rows and steps.
         unsafe { pack_a(x.shifted(rows.start, steps.start), rows.len(), len, kernels.mr(), lane) };
         let tiles = rows.len().div_ceil(kernels.mr());
+        let tile_rows = Parts::new(rows.len(), tiles);
         let panel_of = |steps: &Range<usize>, panel: usize| {
             let (first, end) = (panel * nr, self.columns().min((panel + 1) * nr));
             let from = steps.start * self.columns() + first * steps.len();
@@ -170,7 +171,7 @@ impl Linear {
                 if panel + 1 < panels.end { panel_of(&steps, panel + 1) } else { panel_of(&next, panels.start) };
             let valid = nr.min(n - first);
             for tile in 0..tiles {
-                let part = part_range(rows.len(), tiles, tile);
+                let part = tile_rows.get(tile);
                 let at = (rows.start + part.start) * n + first;
                 let rows = || (0..part.len()).map(|i| at + i * n);
                 // SAFETY: packed `w` has this panel of these steps, `y` and what is added these rows and columns.

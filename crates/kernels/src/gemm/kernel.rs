@@ -500,10 +500,12 @@ macro_rules! tiles {
 }
 pub(super) use tiles;
 
-/// Depth of a packed block of narrow elements: a B panel of 16 of their sums takes 16 KiB, half of a small L1 cache.
+/// Steps of a packed block of narrow elements: a B panel of 16 of their sums takes 16 KiB, half of a small L1 cache.
 pub(super) const KC: usize = 256;
-/// Depth of a block for vectors of up to 32 bytes, which take longer for a tile: 256 steps were 2 to 3 % slower.
-const MAX_KC: usize = 512;
+/// Steps of a packed block for vectors of up to 32 bytes: 256 took 2 to 3 % longer.
+const DEPTH: usize = 512;
+/// Bytes of a row of A in a packed block for vectors of 64 bytes, whose tiles are wider.
+const WIDE_DEPTH_BYTES: usize = 1536;
 
 /// A table of kernels: the module, the vector type, the row counts of its tiles, and the most vectors of a row of one.
 macro_rules! table {
@@ -516,7 +518,7 @@ macro_rules! table {
     ($module:ident, $vector:ty, $rows:tt, $vectors:tt, $tall:expr) => {
         &Kernels {
             lanes: <$vector as MulAdd>::LANES,
-            depth: const { if size_of::<$vector>() < 64 { MAX_KC } else { 6 * KC / size_of::<<$vector as MulAdd>::Elem>() } },
+            depth: const { if size_of::<$vector>() < 64 { DEPTH } else { WIDE_DEPTH_BYTES / size_of::<<$vector as MulAdd>::Elem>() } },
             tiles: tiles!($module::tile, $vector, $rows, $vectors),
             tiles_in_place: tiles!($module::tile_in_place, $vector, $rows, $vectors),
             add_rows: $module::add_rows::<$vector, _>,
