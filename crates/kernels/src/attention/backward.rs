@@ -1,10 +1,10 @@
 //! The backward pass: a task owns a head, and goes through its tiles in order.
 
 use super::forward::SUM_KEYS;
-use super::tile::{Panels, Row, RowsMut, Stack, hide, line, multiply, padded, rows_of, wide_len};
-use super::{Attention, Gradients, Inputs, QUERIES, Strided, cut};
+use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
+use super::{Attention, Gradients, HALF, Inputs, QUERIES, Strided, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real, widest};
-use crate::gemm::{GemmElement, View};
+use crate::gemm::GemmElement;
 use crate::pool::Pool;
 use remat_types::Element;
 
@@ -48,7 +48,7 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
     pool.lanes(a.n * a.heads, workspace, lens.iter().sum(), |pair, lane| {
         let at = [pair / a.heads, pair % a.heads];
         let head = Head { a, x, lse: &lse[pair * a.tq..][..a.tq], dy, at, dq: &dq, dk: &dk, dv: &dv };
-        head.run(cut(lane, lens));
+        head.run(pieces(lane, lens));
     });
 }
 
@@ -81,9 +81,9 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
         };
         for first in (0..a.tq).step_by(QUERIES) {
             let queries = first..(first + QUERIES).min(a.tq);
-            let (keys, m) = (a.seen_below(queries.end), queries.len());
-            let (p, _) = p[..keys * QUERIES].as_chunks_mut::<QUERIES>();
-            let (ds, _) = ds[..keys * QUERIES].as_chunks_mut::<QUERIES>();
+            let (cut, m) = (Cut::of(a, &queries), queries.len());
+            let (p, _) = p[..cut.keys * QUERIES].as_chunks_mut::<QUERIES>();
+            let (ds, _) = ds[..cut.keys * QUERIES].as_chunks_mut::<QUERIES>();
             // SAFETY: as above; tiles have a row for each key and a column for each query, and sums a row for each key.
             unsafe {
                 let q = rows_of(&x.q, self.at, queries.clone(), a.d, wide);
@@ -92,17 +92,20 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
                 let dy = rows_of(self.dy, self.at, queries.clone(), a.dv, wide);
                 let dy_across = Panels::pack(dy.t(), a.dv, m, dy_across);
                 let dy_down = Panels::pack(dy, m, a.dv, dy_down);
-                multiply([keys, a.d], k, q_across, p.as_flattened_mut(), QUERIES, false);
+                cut.scores(a.d, k, q_across, p);
                 hide(a, x.mask.as_ref(), self.at, queries.clone(), p, T::Real::NEG_INFINITY);
                 probabilities(p, &self.lse[queries.clone()]);
-                multiply([keys, m], view(p), dy_down, dv_sums, dv, true);
-                multiply([keys, a.dv], v, dy_across, ds.as_flattened_mut(), QUERIES, false);
+                cut.add_up(p, m, dy_down, dv_sums);
+                cut.scores(a.dv, v, dy_across, ds);
+                ds[cut.before..].iter_mut().for_each(|row| row[..HALF].fill(T::Real::ZERO));
                 score_gradients(p, ds);
                 // also where a query sees nothing, and its probabilities are NaN
                 hide(a, x.mask.as_ref(), self.at, queries.clone(), ds, T::Real::ZERO);
-                multiply([keys, m], view(ds), q_down, dk_sums, d, true);
+                cut.add_up(ds, m, q_down, dk_sums);
             }
-            k_down.sum(ds, m, part);
+            for (range, keys) in cut.queries(m) {
+                k_down.sum(&ds[..keys], range, part);
+            }
             // SAFETY: the head is this task's.
             unsafe { self.dq.write(self.at, first, &part[..m * d], d, a.d, |_| scale) };
         }
@@ -114,10 +117,6 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
             self.dv.clear(self.at, keys..a.tk, a.dv);
         }
     }
-}
-
-fn view<R>(tile: &[Row<R>]) -> View<R> {
-    View { data: tile.as_ptr().cast(), row_stride: QUERIES as isize, col_stride: 1 }
 }
 
 /// Scores become `exp(score - lse)`; columns without a query hold anything.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::tile::{Panels, Row, RowsMut, Stack, hide, line, multiply, padded, rows_of, wide_len};
-use super::{Attention, Inputs, KEYS, QUERIES, cut};
+use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
+use super::{Attention, Inputs, KEYS, QUERIES, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real, widest};
 use crate::gemm::GemmElement;
 use crate::pool::{Pool, part_range};
@@ -56,7 +56,7 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
     pool.lanes(tasks, workspace, lens.iter().sum(), |task, lane| {
         let (pair, run) = (task / runs, task % runs);
         let head = Head { a, x, y: &y, lse: &lse, at: [pair / a.heads, pair % a.heads] };
-        head.run(part_range(a.tiles(), runs, run), cut(lane, lens));
+        head.run(part_range(a.tiles(), runs, run), pieces(lane, lens));
     });
 }
 
@@ -80,17 +80,19 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
         };
         for i in tiles {
             let queries = i * QUERIES..((i + 1) * QUERIES).min(a.tq);
-            let keys = a.seen_below(queries.end);
-            let (tile, _) = tile[..keys * QUERIES].as_chunks_mut::<QUERIES>();
+            let cut = Cut::of(a, &queries);
+            let (tile, _) = tile[..cut.keys * QUERIES].as_chunks_mut::<QUERIES>();
             // SAFETY: as above; a row of the tile is a key.
             unsafe {
                 let q = rows_of(&x.q, self.at, queries.clone(), a.d, wide).t();
                 let q = Panels::scaled(q, a.d, queries.len(), T::Real::from_f64(a.scale), q_packed);
-                multiply([keys, a.d], k, q, tile.as_flattened_mut(), QUERIES, false);
+                cut.scores(a.d, k, q, tile);
                 hide(a, x.mask.as_ref(), self.at, queries.clone(), tile, T::Real::NEG_INFINITY);
             }
             let (max, sum) = exponentials(tile);
-            v.sum(tile, queries.len(), part);
+            for (range, keys) in cut.queries(queries.len()) {
+                v.sum(&tile[..keys], range, part);
+            }
             let width = padded::<T::Real>(a.dv);
             // SAFETY: these queries are this task's.
             unsafe {
@@ -103,6 +105,9 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
     }
 }
 
+/// Queries whose maxima are taken together.
+const LANES: usize = 32;
+
 /// Scores become `exp(score - maximum)`; the maximum and the sum of each query. A NaN is passed over by the maximum and
 /// met by the sum, as is the NaN of a query that sees nothing.
 fn exponentials<R: Real>(tile: &mut [Row<R>]) -> (Row<R>, Row<R>) {
@@ -110,10 +115,15 @@ fn exponentials<R: Real>(tile: &mut [Row<R>]) -> (Row<R>, Row<R>) {
     widest(
         #[inline(always)]
         || {
-            for row in &*tile {
-                for i in 0..QUERIES {
-                    max[i] = if row[i] > max[i] { row[i] } else { max[i] };
+            for (first, max) in (0..QUERIES).step_by(LANES).zip(max.chunks_exact_mut(LANES)) {
+                // a copy of these lanes stays in registers
+                let mut most = [R::NEG_INFINITY; LANES];
+                for row in &*tile {
+                    for i in 0..LANES {
+                        most[i] = if row[first + i] > most[i] { row[first + i] } else { most[i] };
+                    }
                 }
+                max.copy_from_slice(&most);
             }
             for block in tile.chunks_mut(SUM_KEYS) {
                 let mut part = [R::ZERO; QUERIES];

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::ops::Range;
 
-use super::{ALIGN_BYTES, Attention, KEYS, QUERIES, Strided};
+use super::{ALIGN_BYTES, Attention, HALF, KEYS, QUERIES, Strided};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::element::Engine;
 use crate::gemm::kernel::Kernels;
@@ -77,6 +77,8 @@ pub(super) struct Panels<'a, R> {
     data: &'a [R],
     depth: usize,
     width: usize,
+    /// The first row and the first column of those that a product takes.
+    from: [usize; 2],
 }
 
 impl<'a, R: Real + GemmElement> Panels<'a, R> {
@@ -89,7 +91,7 @@ impl<'a, R: Real + GemmElement> Panels<'a, R> {
         let out = &mut out[..depth * width];
         // SAFETY: as the caller says.
         unsafe { pack_b(b, depth, cols, kernels.nr(), kernels.lanes, out) };
-        Panels { data: out, depth, width }
+        Panels { data: out, depth, width, from: [0; 2] }
     }
 
     /// As [`Panels::pack`], times `factor`.
@@ -101,11 +103,23 @@ impl<'a, R: Real + GemmElement> Panels<'a, R> {
         let Panels { width, .. } = unsafe { Panels::pack(b, depth, cols, out) };
         let out = &mut out[..depth * width];
         out.iter_mut().for_each(|x| *x *= factor);
-        Panels { data: out, depth, width }
+        Panels { data: out, depth, width, from: [0; 2] }
+    }
+
+    /// The rows from `row` on.
+    pub(super) fn below(self, row: usize) -> Self {
+        Panels { from: [row, self.from[1]], ..self }
+    }
+
+    /// The columns from `column` on, which is a multiple of a vector's lanes.
+    pub(super) fn right_of(self, column: usize) -> Self {
+        debug_assert!(column.is_multiple_of(kernels::<R>().lanes));
+        Panels { from: [self.from[0], column], ..self }
     }
 }
 
-/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < k of a[i, p] b[p, j]` for `i < m` and all columns of `b`.
+/// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < k of a[i, p] b[p, j]` for `i < m` and all columns of `b`: `p` counts
+/// the rows that `b` takes, `j` all its columns, of which those before the first that it takes are left alone.
 ///
 /// # Safety
 /// `a` is readable for `m x k`.
@@ -119,11 +133,12 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
 ) {
     let kernels = kernels::<R>();
     let (nr, lanes) = (kernels.nr(), kernels.lanes);
-    let (panels, columns) = (m.div_ceil(kernels.mr()), b.width.div_ceil(nr));
+    let [row_of_b, column_of_b] = b.from;
+    let (panels, columns) = (m.div_ceil(kernels.mr()), (b.width.div_ceil(nr)).saturating_sub(column_of_b / nr));
     if m == 0 || columns == 0 {
         return;
     }
-    assert!(k <= b.depth && b.width <= c_row_stride && c.len() >= (m - 1) * c_row_stride + b.width);
+    assert!(row_of_b + k <= b.depth && b.width <= c_row_stride && c.len() >= (m - 1) * c_row_stride + b.width);
     let (size, rest) = (m / panels, m % panels);
     // a small B stays in the first cache while A passes by; of a large one a panel does
     let rows_outside = size_of_val(b.data) <= SMALL_BYTES;
@@ -132,18 +147,19 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
         for i in 0..inner {
             let (panel, column) = if rows_outside { (o, i) } else { (i, o) };
             let (row, rows) = (panel * size + panel.min(rest), size + usize::from(panel < rest));
-            let first = column * nr;
-            let width = nr.min(b.width - first);
-            let tile = kernels.tiles_in_place[rows - 1][width / lanes - 1];
-            // SAFETY: rows below `m` of A and C, a whole panel of B; C's columns end within its rows, as asserted.
+            let first = (column_of_b / nr + column) * nr;
+            let (width, skipped) = (nr.min(b.width - first), column_of_b.saturating_sub(first));
+            let tile = kernels.tiles_in_place[rows - 1][(width - skipped) / lanes - 1];
+            // SAFETY: rows below `m` of A and C, a panel of B or its last columns, of which a vector at least is left; C's
+            // columns end within its rows, as asserted.
             unsafe {
                 tile(
                     k,
                     a.at(row, 0),
                     [a.row_stride, a.col_stride],
-                    b.data.as_ptr().add(first * b.depth),
+                    b.data.as_ptr().add(first * b.depth + row_of_b * width + skipped),
                     width,
-                    c.as_mut_ptr().add(row * c_row_stride + first),
+                    c.as_mut_ptr().add(row * c_row_stride + first + skipped),
                     c_row_stride,
                     accumulate,
                 );
@@ -179,19 +195,90 @@ impl<'a, R: Real + GemmElement> Stack<'a, R> {
         Stack { data: out, rows, cols }
     }
 
-    /// `y[i] = sum over keys p of tile[p][i] * row p`, for `i < queries`, in rows as wide as [`padded`] says.
-    pub(super) fn sum(&self, tile: &[Row<R>], queries: usize, y: &mut [R]) {
-        assert!(tile.len() <= self.rows && queries <= QUERIES);
+    /// `y[i] = sum over keys p of tile[p][i] * row p`, for `i` in `queries`, in rows as wide as [`padded`] says.
+    pub(super) fn sum(&self, tile: &[Row<R>], queries: Range<usize>, y: &mut [R]) {
+        assert!(tile.len() <= self.rows && queries.end <= QUERIES);
         let width = padded::<R>(self.cols);
+        let y = &mut y[queries.start * width..queries.end * width];
         if tile.is_empty() {
-            y[..queries * width].fill(R::ZERO);
+            y.fill(R::ZERO);
         }
         for block in blocks(tile.len()) {
             let depth = KEYS.min(self.rows - block.start);
-            let b = Panels { data: &self.data[block.start * width..][..depth * width], depth, width };
-            let p = View { data: tile[block.clone()].as_ptr().cast(), row_stride: 1, col_stride: QUERIES as isize };
+            let b = Panels { data: &self.data[block.start * width..][..depth * width], depth, width, from: [0; 2] };
+            let p: View<R> =
+                View { data: tile[block.clone()].as_ptr().cast(), row_stride: 1, col_stride: QUERIES as isize };
             // SAFETY: the tile has a row for each key of the block and a column for each query.
-            unsafe { multiply([queries, block.len()], p, b, y, width, block.start > 0) };
+            unsafe {
+                multiply([queries.len(), block.len()], p.shifted(queries.start, 0), b, y, width, block.start > 0)
+            };
+        }
+    }
+}
+
+/// A tile's keys, cut at the one from which on none of its first [`HALF`] queries sees any: what is left of such keys is
+/// not computed.
+pub(super) struct Cut {
+    /// Keys before the cut.
+    pub(super) before: usize,
+    /// All keys.
+    pub(super) keys: usize,
+}
+
+impl Cut {
+    /// Of the keys that some of these queries see.
+    pub(super) fn of(a: &Attention, queries: &Range<usize>) -> Cut {
+        let keys = a.seen_below(queries.end);
+        Cut { before: a.seen_below((queries.start + HALF).min(queries.end)), keys }
+    }
+
+    /// Ranges of queries of the tile, of `queries`, and the number of keys that each sees some of.
+    pub(super) fn queries(&self, queries: usize) -> [(Range<usize>, usize); 2] {
+        let half = HALF.min(queries);
+        if self.before == self.keys {
+            return [(0..queries, self.keys), (queries..queries, 0)];
+        }
+        [(0..half, self.before), (half..queries, self.keys)]
+    }
+
+    /// `tile[p, i] = sum over j < d of x[p, j] b[j, i]` where query `i` may see key `p`.
+    ///
+    /// # Safety
+    /// `x` is readable for `keys x d`.
+    pub(super) unsafe fn scores<R: Real + GemmElement>(
+        &self,
+        d: usize,
+        x: View<R>,
+        b: Panels<'_, R>,
+        tile: &mut [Row<R>],
+    ) {
+        let (before, behind) = tile.split_at_mut(self.before);
+        // SAFETY: rows below `keys`.
+        unsafe {
+            multiply([before.len(), d], x, b, before.as_flattened_mut(), QUERIES, false);
+            let (x, b) = (x.shifted(self.before, 0), b.right_of(HALF));
+            multiply([behind.len(), d], x, b, behind.as_flattened_mut(), QUERIES, false);
+        }
+    }
+
+    /// `sums[p] += sum over queries i of tile[p, i] * row i of b`.
+    pub(super) fn add_up<R: Real + GemmElement>(
+        &self,
+        tile: &[Row<R>],
+        queries: usize,
+        b: Panels<'_, R>,
+        sums: &mut [R],
+    ) {
+        let (before, behind) = tile.split_at(self.before);
+        let view = |rows: &[Row<R>]| View { data: rows.as_ptr().cast(), row_stride: QUERIES as isize, col_stride: 1 };
+        let (sums_before, sums_behind) = sums.split_at_mut(self.before * b.width);
+        // SAFETY: a row of the tile has all queries.
+        unsafe {
+            multiply([before.len(), queries], view(before), b, sums_before, b.width, true);
+            if !behind.is_empty() {
+                let (rows, b) = (view(behind).shifted(0, HALF), b.below(HALF));
+                multiply([behind.len(), queries - HALF], rows, b, sums_behind, b.width, true);
+            }
         }
     }
 }
