@@ -12,6 +12,8 @@
 //! * f16 and bf16 (summed in f32), integers of 8 and 16 bits (summed in 32): the same, converted while packed (`narrow`);
 //! * integers of 32 and 64 bits: plain loops, rows over the threads.
 //!
+//! [`gemm_with`] does more work on elements as soon as they are whole, while they are in the cache ([`Epilogue`]).
+//!
 //! C is of the type of A and B, or of that of their sums ([`GemmOutput`]); sums of integers wrap around.
 //!
 //! The order in which the `k` products of an element are added follows from the sizes and the instruction set, so pools
@@ -22,6 +24,7 @@ use crate::pool::Pool;
 mod batched;
 pub(crate) mod blocked;
 pub(crate) mod element;
+mod epilogue;
 pub(crate) mod kernel;
 mod narrow;
 pub(crate) mod pack;
@@ -31,6 +34,7 @@ mod vector;
 pub use batched::{BatchRef, batched, batched_workspace_bytes};
 use element::Engine;
 pub use element::{GemmElement, GemmOutput};
+pub use epilogue::{Epilogue, Finish, finish_all, gemm_with, gemm_with_workspace_bytes};
 
 /// A strided matrix: element `(i, j)` is `data[offset + i * row_stride + j * col_stride]`.
 ///
@@ -249,7 +253,7 @@ unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
             (Path::Blocked, Engine::Same(kernels), Some(c)) => {
                 let kernels = kernels.for_columns(n);
                 let plan = blocked::Plan::new(kernels, m, n, k, threads);
-                blocked::product(pool, kernels, &plan, a, b, c, ldc, accumulate, aligned::<T>(workspace));
+                blocked::product(pool, kernels, &plan, a, b, c, ldc, accumulate, None, aligned::<T>(workspace));
             }
             (Path::Vector, Engine::Narrow(kernels), _) => {
                 narrow::vector::product(pool, kernels, m, n, k, a, b, c, ldc, accumulate);

@@ -132,6 +132,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<pointwise::Cast>(),
     Entry::of::<pointwise::Clamp>(),
     Entry::of::<pointwise::Fused>(),
+    Entry::of::<pointwise::FusedMatMul>(),
     Entry::of::<pointwise::FusedReduce>(),
     Entry::of::<pointwise::Compare>(),
     Entry::of::<pointwise::Fill>(),

@@ -3,7 +3,7 @@ use remat_ops::reduce::Reduce;
 use remat_types::{Result, SmallVec};
 
 use super::PassCx;
-use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
+use crate::ir::{Graph, NodeId, Patch, PatchValue, ValueId};
 
 /// A reduction over the last axes, the leading ones, or all but the channels of images joins the pointwise work before it,
 /// whose result nothing else reads: a tile at a time is computed and folded, and the whole is never in memory.
@@ -14,9 +14,9 @@ pub fn fuse_reduce(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     let ordered: Vec<NodeId> = g.nodes().iter().flat_map(|n| n.after.iter().copied()).collect();
     for id in g.node_ids() {
         let n = g.node(id);
-        let Some(reduce) = n.op.downcast::<Reduce>().filter(|_| is_needed(g, n)) else { continue };
+        let Some(reduce) = n.op.downcast::<Reduce>().filter(|_| is_needed(g, n.y[0])) else { continue };
         let Some(before) = g.producer(n.x[0]) else { continue };
-        let steps = steps(g, before).filter(|_| joins(g, before, id, reduce));
+        let steps = steps(g, before).filter(|f| f.outputs.len() == 1 && joins(g, before, id, reduce));
         let free = n.after.is_empty() && !ordered.contains(&id) && !ordered.contains(&before);
         if let Some(steps) = steps.filter(|_| free) {
             let x: SmallVec<[PatchValue; 4]> = g.node(before).x.iter().map(|v| PatchValue::Old(*v)).collect();
@@ -27,15 +27,15 @@ pub fn fuse_reduce(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     Ok(patch)
 }
 
-fn is_needed(g: &Graph, n: &Node) -> bool {
-    g.is_result(n.y[0]) || !g.readers(n.y[0]).is_empty()
+pub(super) fn is_needed(g: &Graph, v: ValueId) -> bool {
+    g.is_result(v) || !g.readers(v).is_empty()
 }
 
-/// The node as a list of steps, if it is pointwise and gives one value.
-fn steps(g: &Graph, id: NodeId) -> Option<Fused> {
+/// The node as a list of steps, if it is pointwise and has no order but that of its inputs.
+pub(super) fn steps(g: &Graph, id: NodeId) -> Option<Fused> {
     let n = g.node(id);
     if let Some(f) = n.op.downcast::<Fused>() {
-        return Some(f.clone()).filter(|f| f.outputs.len() == 1 && n.after.is_empty());
+        return Some(f.clone()).filter(|_| n.after.is_empty());
     }
     let op = Pointwise::of(&n.op, g.fact(*n.x.first()?).dtype)?;
     let inputs = u16::try_from(n.x.len()).ok()?;
@@ -44,13 +44,17 @@ fn steps(g: &Graph, id: NodeId) -> Option<Fused> {
 }
 
 fn joins(g: &Graph, before: NodeId, reduce: NodeId, op: &Reduce) -> bool {
-    let n = g.node(before);
-    let v = n.y[0];
+    let v = g.node(before).y[0];
     let fits = FusedReduce::fits(&g.fact(v).shape, &op.axes);
+    fits && g.readers(v) == [reduce] && !g.is_result(v) && held_longer(g, before) <= g.fact(v).bytes()
+}
+
+/// Bytes of what dies with `before`, which lives on if that is put off.
+pub(super) fn held_longer(g: &Graph, before: NodeId) -> usize {
+    let n = g.node(before);
     let dies = |(i, x): (usize, &ValueId)| {
         let last = g.producer(*x).is_some() && !g.is_result(*x) && g.readers(*x).iter().all(|r| *r <= before);
         if last && !n.x[..i].contains(x) { g.fact(*x).bytes() } else { 0 }
     };
-    let longer: usize = n.x.iter().enumerate().map(dies).sum();
-    fits && g.readers(v) == [reduce] && !g.is_result(v) && longer <= g.fact(v).bytes()
+    n.x.iter().enumerate().map(dies).sum()
 }

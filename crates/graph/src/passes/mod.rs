@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | none | nothing |
 //! | 1 | [`merge`], [`choose`], [`cancel`], [`simplify`], [`delay`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, [`reorder`], [`fold`], [`recast`], [`fuse`] and [`fuse_reduce`] | as level 1 |
+//! | 2 | those, [`reorder`], [`fold`], [`recast`], [`fuse`], [`fuse_reduce`] and [`fuse_matmul`] | as level 1 |
 //! | 3 | those, [`delay_sums`], [`reorder_floats`], [`absorb`] and [`block`] | the last digits |
 //!
 //! [`halve`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
@@ -21,6 +21,7 @@ mod choose;
 mod delay;
 mod fold;
 mod fuse;
+mod fuse_matmul;
 mod fuse_reduce;
 mod halve;
 mod merge;
@@ -42,6 +43,7 @@ pub use choose::choose;
 pub use delay::{delay, delay_sums};
 pub use fold::fold;
 pub use fuse::fuse;
+pub use fuse_matmul::fuse_matmul;
 pub use fuse_reduce::fuse_reduce;
 pub use halve::halve;
 pub use merge::merge;
@@ -123,10 +125,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "recast", level: 2, phase: 3, moves: Moves::Nothing, run: recast },
     Pass { name: "fuse", level: 2, phase: 4, moves: Moves::Nothing, run: fuse },
     Pass { name: "fuse_reduce", level: 2, phase: 5, moves: Moves::Nothing, run: fuse_reduce },
+    Pass { name: "fuse_matmul", level: 2, phase: 6, moves: Moves::Nothing, run: fuse_matmul },
 ];
 
 /// Phases of [`PASSES`].
-const PHASES: u8 = 6;
+const PHASES: u8 = 7;
 
 /// A change that a pass made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

@@ -10,6 +10,7 @@
 //! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
 //! is repeated work, at most a few per cent; in return there is no barrier inside a product.
 
+use super::epilogue::{Epilogue, Then};
 use super::kernel::{Ahead, FEW_ROWS, Kernels, MAX_MR, MAX_TILE};
 use super::pack::{pack_a, pack_b};
 use super::{Corner, GemmElement, View};
@@ -53,9 +54,10 @@ pub(super) struct Plan {
     /// Most rows and columns of a packed block.
     mc: usize,
     nc: usize,
-    /// Elements of the packed blocks of one lane.
+    /// Elements of the packed blocks of one lane, and of its scratch memory for an epilogue.
     a_len: usize,
     b_len: usize,
+    scratch_len: usize,
 }
 
 impl Plan {
@@ -80,12 +82,17 @@ impl Plan {
         let nc = (b_bytes / (kernels.depth * size) / nr * nr).min(task_n);
         let line = ALIGN_BYTES / size;
         let [a_len, b_len] = [mc * kc, nc * kc].map(|len| len.next_multiple_of(line));
-        Plan { m, n, k, kc, grid, mc, nc, a_len, b_len }
+        Plan { m, n, k, kc, grid, mc, nc, a_len, b_len, scratch_len: 0 }
+    }
+
+    /// With scratch memory for an epilogue: so many elements, in whole cache lines.
+    pub(super) fn with_scratch(self, scratch_len: usize) -> Plan {
+        Plan { scratch_len, ..self }
     }
 
     /// Elements of workspace of one lane; a multiple of a cache line.
     pub(super) fn lane_len(&self) -> usize {
-        self.a_len + self.b_len
+        self.a_len + self.b_len + self.scratch_len
     }
 
     pub(super) fn tasks(&self) -> usize {
@@ -128,11 +135,12 @@ pub(super) fn rectangle(task: usize, grid: [usize; 2], m: usize, n: usize, nr: u
     [part_range(m, grid[0], task % grid[0]), panels.start * nr..(panels.end * nr).min(n)]
 }
 
-/// The product by blocks. `workspace` holds one or more lanes of `plan.lane_len()` elements.
+/// The product by blocks, and what is then done with its elements. `workspace` holds one or more lanes of
+/// `plan.lane_len()` elements.
 ///
 /// # Safety
 /// `a` is readable for `m x k`, `b` for `k x n`; `c` is writable for `m` rows of `n` elements, `ldc` apart, which do not
-/// overlap; the processor has the instruction set of `kernels`.
+/// overlap; the processor has the instruction set of `kernels`. With an epilogue `ldc` is `n`, and no other product has it.
 pub(super) unsafe fn product<T: GemmElement>(
     pool: &Pool,
     kernels: &Kernels<T>,
@@ -142,14 +150,15 @@ pub(super) unsafe fn product<T: GemmElement>(
     c: *mut T,
     ldc: usize,
     accumulate: bool,
+    epilogue: Option<&Epilogue<'_, T>>,
     workspace: &mut [T],
 ) {
     let corner = Corner(c);
     pool.lanes(plan.tasks(), workspace, plan.lane_len(), |task, lane| {
         let corner = &corner;
         let [rows, cols] = rectangle(task, plan.grid, plan.m, plan.n, kernels.nr());
-        let (a_block, b_block) = lane.split_at_mut(plan.a_len);
-        let task = Task { kernels, plan, ldc, accumulate };
+        let then = epilogue.map(|e| Then::new(e, [rows.start, cols.start], plan.n));
+        let task = Task { kernels, plan, ldc, accumulate, then };
         // SAFETY: `rows` and `cols` lie within m and n, and no other task has an element of this rectangle.
         unsafe {
             task.run(
@@ -158,38 +167,60 @@ pub(super) unsafe fn product<T: GemmElement>(
                 corner.0.add(rows.start * ldc + cols.start),
                 rows.len(),
                 cols.len(),
-                a_block,
-                b_block,
+                lane,
             );
         }
     });
 }
 
-struct Task<'a, T: 'static> {
+struct Task<'a, 'e, T: 'static> {
     kernels: &'a Kernels<T>,
     plan: &'a Plan,
     ldc: usize,
     accumulate: bool,
+    then: Option<Then<'a, 'e, T>>,
 }
 
-impl<T: GemmElement> Task<'_, T> {
+impl<T: GemmElement> Task<'_, '_, T> {
     /// # Safety
     /// As [`product`], for the `m x n` rectangle at `c`.
-    unsafe fn run(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, a_block: &mut [T], b_block: &mut [T]) {
+    unsafe fn run(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, lane: &mut [T]) {
         let plan = self.plan;
-        if is_few(plan.m, plan.n, plan.k) {
-            // SAFETY: same contract.
-            return unsafe { self.few_rows(a, b, c, m, n, b_block) };
-        }
-        if self.is_small(a, b, m, n) {
-            // SAFETY: same contract.
-            return unsafe { self.in_place(a, b, c, m, n) };
-        }
+        let (a_block, lane) = lane.split_at_mut(plan.a_len);
+        let (b_block, scratch) = lane.split_at_mut(plan.b_len);
         let b_bytes = n.saturating_mul(plan.k).saturating_mul(size_of::<T>());
-        if m <= MAX_MR && b_bytes <= B_IN_CACHE_BYTES && (b.col_stride, b.row_stride > 0) == (1, true) {
-            // SAFETY: same contract.
-            return unsafe { self.row_of_tiles(a, b, c, m, n, a_block, b_block) };
+        let is_row = m <= MAX_MR && b_bytes <= B_IN_CACHE_BYTES && (b.col_stride, b.row_stride > 0) == (1, true);
+        // SAFETY: same contract; the rectangle is finished once.
+        unsafe {
+            if is_few(plan.m, plan.n, plan.k) {
+                self.few_rows(a, b, c, m, n, b_block);
+            } else if self.is_small(a, b, m, n) {
+                self.in_place(a, b, c, m, n);
+            } else if is_row {
+                self.row_of_tiles(a, b, c, m, n, a_block, b_block);
+            } else {
+                return self.blocks(a, b, c, m, n, [a_block, b_block, scratch]);
+            }
+            if let Some(then) = self.then {
+                then.finish(0..m, 0..n, c, scratch);
+            }
         }
+    }
+
+    /// The rectangle by blocks, whose rows are finished as they come.
+    ///
+    /// # Safety
+    /// As [`Task::run`].
+    unsafe fn blocks(
+        &self,
+        a: View<T>,
+        b: View<T>,
+        c: *mut T,
+        m: usize,
+        n: usize,
+        [a_block, b_block, scratch]: [&mut [T]; 3],
+    ) {
+        let plan = self.plan;
         let mr = self.kernels.mr();
         // Rows that drive each other out stay where they are if few at a time are enough: in tiles so wide that these keep a
         // processor busy, or where a single panel of B would not bring in again what packing costs.
@@ -211,8 +242,14 @@ impl<T: GemmElement> Task<'_, T> {
                             pack_a(part, mc, kc, mr, a_block);
                         }
                         let a = if stays { Rows::InPlace(part) } else { Rows::Packed(a_block, Ahead::NONE) };
-                        let c = c.add(i * self.ldc + j);
-                        self.block(a, b_block, c, [mr, mc, nc, kc], self.accumulate || p > 0);
+                        let then = self.then.filter(|_| p + kc == plan.k);
+                        let done = |rows: Range<usize>| {
+                            if let Some(then) = then {
+                                then.finish(i + rows.start..i + rows.end, j..j + nc, c, scratch);
+                            }
+                        };
+                        let corner = c.add(i * self.ldc + j);
+                        self.block(a, b_block, corner, [mr, mc, nc, kc], self.accumulate || p > 0, done);
                     }
                 }
             }
@@ -350,18 +387,24 @@ impl<T: GemmElement> Task<'_, T> {
         }
     }
 
-    /// All tiles, of at most `mr` rows, of an `mc x kc` block of A times a packed `kc x nc` block of B.
+    /// All tiles, of at most `mr` rows, of an `mc x kc` block of A times a packed `kc x nc` block of B. `done` gets the rows
+    /// that are through, some at a time.
     ///
     /// # Safety
     /// `c` is writable for `mc` rows of `nc`; the block of A can be read, or is packed in panels of `mr`, and that of B is.
-    unsafe fn block(&self, a: Rows<'_, T>, b: &[T], c: *mut T, [mr, mc, nc, kc]: [usize; 4], accumulate: bool) {
+    unsafe fn block(
+        &self,
+        a: Rows<'_, T>,
+        b: &[T],
+        c: *mut T,
+        [mr, mc, nc, kc]: [usize; 4],
+        accumulate: bool,
+        mut done: impl FnMut(Range<usize>),
+    ) {
         let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
         let (panels, columns) = (mc.div_ceil(mr), nc.div_ceil(nr));
-        let along_rows = self.kernels.is_wide();
         let all_rows = Parts::new(mc, panels);
-        let [outer, inner] = if along_rows { [panels, columns] } else { [columns, panels] };
-        for (outer, inner) in (0..outer).flat_map(|outer| (0..inner).map(move |inner| (outer, inner))) {
-            let [panel, column] = if along_rows { [outer, inner] } else { [inner, outer] };
+        let tile = |panel: usize, column: usize| {
             let (rows, j) = (all_rows.get(panel), column * nr);
             let valid = nr.min(nc - j);
             let b_panel = &b[j * kc..][..valid.next_multiple_of(lanes) * kc];
@@ -371,6 +414,17 @@ impl<T: GemmElement> Task<'_, T> {
                 let a_panel = a.panel(&rows, kc);
                 packed_tile(self.kernels, [rows.len(), valid], kc, a_panel, b_panel, c, self.ldc, accumulate);
             }
+        };
+        if self.kernels.is_wide() {
+            for panel in 0..panels {
+                (0..columns).for_each(|column| tile(panel, column));
+                done(all_rows.get(panel));
+            }
+        } else {
+            for column in 0..columns {
+                (0..panels).for_each(|panel| tile(panel, column));
+            }
+            done(0..mc);
         }
     }
 }

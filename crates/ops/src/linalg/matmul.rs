@@ -1,4 +1,7 @@
-use remat_kernels::gemm::{BatchRef, GemmElement, GemmOutput, MatRef, batched, batched_workspace_bytes};
+use remat_kernels::gemm::{
+    BatchRef, GemmElement, GemmOutput, MatRef, batched, batched_workspace_bytes, gemm_with_workspace_bytes,
+};
+use remat_kernels::pool::Pool;
 use remat_types::{
     DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, bf16, f16, smallvec,
 };
@@ -9,7 +12,7 @@ use crate::host::arity;
 use crate::pointwise::Chain;
 use crate::sample::t;
 use crate::shape::{Permute, Reshape};
-use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Tolerance, Var};
+use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, Sample, Tolerance, Var};
 
 /// `y[.., i, j] = sum over p of a[.., i, p] b[.., p, j]`: the product of matrices, batched.
 ///
@@ -27,7 +30,7 @@ pub struct MatMul {}
 const JOIN_MIN_MULS: usize = 4096;
 
 /// The sizes of a batched product.
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     batch: Shape,
     m: usize,
     n: usize,
@@ -37,7 +40,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of(a: &Shape, b: &Shape) -> Result<Sizes> {
+    pub(crate) fn of(a: &Shape, b: &Shape) -> Result<Sizes> {
         if let Some(s) = [a, b].into_iter().find(|s| s.rank() < 2) {
             return Err(Error::new(ErrorKind::Axis, format!("an input has shape {s}; it must have two axes or more")));
         }
@@ -55,7 +58,7 @@ impl Sizes {
     }
 
     /// The shape of the result.
-    pub(super) fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         let mut shape = self.batch.clone();
         shape.push(self.m);
         shape.push(self.n);
@@ -70,6 +73,13 @@ impl Sizes {
         }
         // which of the two is used depends on strides, which facts do not tell
         apart.max(batched_workspace_bytes::<T>(1, batch * self.m, self.n, self.k, threads))
+    }
+
+    /// Bytes for a product whose elements go through work with scratch memory, which one product has beside its own.
+    pub(crate) fn workspace_with<T: GemmElement>(&self, threads: usize, scratch_bytes: usize) -> usize {
+        let m = if self.joined { self.batch.elems() * self.m } else { self.m };
+        let one = gemm_with_workspace_bytes::<T>(m, self.n, self.k, threads, scratch_bytes);
+        one.max(self.workspace::<T>(threads))
     }
 }
 
@@ -130,6 +140,8 @@ macro_rules! for_gemm {
     };
 }
 
+pub(crate) use for_gemm;
+
 /// A matrix of a batch, its batch axes (extent, stride of a, stride of b) merged as far as both step uniformly.
 fn merged_axes(batch: &Shape, a: &Layout, b: &Layout) -> SmallVec<[(usize, isize, isize); 4]> {
     let mut axes: SmallVec<[(usize, isize, isize); 4]> = SmallVec::new();
@@ -146,56 +158,91 @@ fn merged_axes(batch: &Shape, a: &Layout, b: &Layout) -> SmallVec<[(usize, isize
     axes
 }
 
+/// The matrices of a batched product, in storages of `T`: how they lie, and which are rows of one product.
+pub(crate) struct Matrices<'a, T> {
+    n: usize,
+    k: usize,
+    /// Rows of one product, products in a batch, and elements from one to the next in a and b.
+    m: usize,
+    batch: usize,
+    strides: [isize; 2],
+    /// Axes of batches; usually there are none.
+    outer: SmallVec<[(usize, isize, isize); 4]>,
+    layouts: [Layout; 2],
+    data: [&'a [T]; 2],
+}
+
+impl<'a, T: Storage + GemmElement> Matrices<'a, T> {
+    pub(crate) fn of(a: &In<'a>, b: &In<'a>) -> Result<Self> {
+        let s = Sizes::of(a.shape(), b.shape())?;
+        let spread = |l: &Layout| {
+            let mut shape = s.batch.clone();
+            shape.push(l.shape()[l.rank() - 2]);
+            shape.push(l.shape()[l.rank() - 1]);
+            l.broadcast_to(&shape)
+        };
+        let (la, lb) = (spread(a.layout())?, spread(b.layout())?);
+        let mut outer = merged_axes(&s.batch, &la, &lb);
+        let (inner, sa, sb) = outer.pop().unwrap_or((1, 0, 0));
+        let (mut m, mut batch) = (s.m, inner);
+        if s.joined && sb == 0 && sa == la.strides()[s.batch.rank()] * s.m as isize {
+            (m, batch) = (inner * s.m, 1);
+        }
+        let data = [a.storage::<T>()?, b.storage::<T>()?];
+        Ok(Matrices { n: s.n, k: s.k, m, batch, strides: [sa, sb], outer, layouts: [la, lb], data })
+    }
+
+    /// The first matrix of operand `i`, or one `at` elements after it.
+    fn matrix(&self, i: usize, at: isize) -> MatRef<'a, T> {
+        let (l, r) = (&self.layouts[i], self.layouts[i].rank() - 2);
+        MatRef {
+            data: self.data[i],
+            offset: (l.offset() as isize + at) as usize,
+            row_stride: l.strides()[r],
+            col_stride: l.strides()[r + 1],
+        }
+    }
+
+    /// Rows, columns, and what is summed over, with the operands, if all of it is one product.
+    pub(crate) fn single(&self) -> Option<([usize; 3], [MatRef<'a, T>; 2])> {
+        let one = self.batch == 1 && self.outer.is_empty();
+        one.then(|| ([self.m, self.n, self.k], [self.matrix(0, 0), self.matrix(1, 0)]))
+    }
+
+    /// All products, written to `y`, which has elements.
+    pub(crate) fn multiply<O: GemmOutput<T>>(&self, pool: &Pool, y: &mut [O], workspace: &mut [u8]) -> Result<()> {
+        // the outer axes have few elements
+        let (outer_a, outer_b) = outer(&self.outer)?;
+        let blocks = y.chunks_exact_mut(self.m * self.batch * self.n);
+        for ((block, at_a), at_b) in blocks.zip(outer_a.indices()).zip(outer_b.indices()) {
+            let at = |i: usize, base: &Layout| i as isize - base.offset() as isize;
+            batched(
+                pool,
+                self.batch,
+                self.m,
+                self.n,
+                self.k,
+                BatchRef { matrix: self.matrix(0, at(at_a, &outer_a)), batch_stride: self.strides[0] },
+                BatchRef { matrix: self.matrix(1, at(at_b, &outer_b)), batch_stride: self.strides[1] },
+                block,
+                self.m * self.n,
+                self.n,
+                false,
+                workspace,
+            );
+        }
+        Ok(())
+    }
+}
+
 /// The product of matrices of `T`, written as `O`.
 pub(super) fn product<T: Storage + GemmElement, O: Storage + GemmOutput<T>>(cx: &mut EvalCx<'_>) -> Result<()> {
-    let (a, b) = (&cx.x[0], &cx.x[1]);
-    let s = Sizes::of(a.shape(), b.shape())?;
-    let spread = |l: &Layout| {
-        let mut shape = s.batch.clone();
-        shape.push(l.shape()[l.rank() - 2]);
-        shape.push(l.shape()[l.rank() - 1]);
-        l.broadcast_to(&shape)
-    };
-    let (la, lb) = (spread(a.layout())?, spread(b.layout())?);
-    let r = s.batch.rank();
-    let matrix = |data, l: &Layout, offset: isize| MatRef {
-        data,
-        offset: (l.offset() as isize + offset) as usize,
-        row_stride: l.strides()[r],
-        col_stride: l.strides()[r + 1],
-    };
-    let (data_a, data_b) = (a.storage::<T>()?, b.storage::<T>()?);
+    let all = Matrices::<T>::of(&cx.x[0], &cx.x[1])?;
     let y = cx.y[0].slice_mut::<O>()?;
     if y.is_empty() {
         return Ok(());
     }
-    let mut axes = merged_axes(&s.batch, &la, &lb);
-    let (inner, sa, sb) = axes.pop().unwrap_or((1, 0, 0));
-    let (mut m, mut inner_batch) = (s.m, inner);
-    if s.joined && sb == 0 && sa == la.strides()[r] * s.m as isize {
-        (m, inner_batch) = (inner * s.m, 1);
-    }
-    let step = m * inner_batch * s.n;
-    // the outer axes have few elements: usually there are none
-    let (outer_a, outer_b) = outer(&axes)?;
-    for ((block, at_a), at_b) in y.chunks_exact_mut(step).zip(outer_a.indices()).zip(outer_b.indices()) {
-        let at = |i: usize, base: &Layout| i as isize - base.offset() as isize;
-        batched(
-            cx.pool,
-            inner_batch,
-            m,
-            s.n,
-            s.k,
-            BatchRef { matrix: matrix(data_a, &la, at(at_a, &outer_a)), batch_stride: sa },
-            BatchRef { matrix: matrix(data_b, &lb, at(at_b, &outer_b)), batch_stride: sb },
-            block,
-            m * s.n,
-            s.n,
-            false,
-            cx.workspace,
-        );
-    }
-    Ok(())
+    all.multiply(cx.pool, y, cx.workspace)
 }
 
 /// Layouts whose indices, less their offset, are where each outer step begins in a and b.

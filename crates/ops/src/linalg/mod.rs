@@ -4,4 +4,5 @@ mod matmul;
 mod wide;
 
 pub use matmul::MatMul;
+pub(crate) use matmul::{Matrices, Sizes, for_gemm};
 pub use wide::MatMulWide;

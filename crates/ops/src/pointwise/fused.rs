@@ -115,7 +115,7 @@ impl Fused {
     }
 
     /// The facts of all inputs and steps.
-    fn facts(&self, x: &[&Fact]) -> Result<SmallVec<[Fact; 8]>> {
+    pub(super) fn facts(&self, x: &[&Fact]) -> Result<SmallVec<[Fact; 8]>> {
         self.check()?;
         arity(x, usize::from(self.inputs))?;
         let mut facts: SmallVec<[Fact; 8]> = x.iter().map(|f| Fact::new(f.dtype, f.shape.clone())).collect();

@@ -142,3 +142,50 @@ fn a_fused_reduction_has_the_bits_of_the_two_ops() {
         }
     }
 }
+
+#[test]
+fn a_fused_product_has_the_bits_of_the_two_ops() {
+    use crate::linalg::MatMul;
+    let step = |op, x: &[u16]| FusedStep { op, x: SmallVec::from_slice(x) };
+    // (a b + bias) and sin of that times a residual
+    let steps = Fused {
+        inputs: 3,
+        steps: vec![
+            step(Pointwise::Binary(Binary { f: BinaryFn::Add }), &[0, 1]),
+            step(Pointwise::Unary(Unary { f: UnaryFn::Sin }), &[3]),
+            step(Pointwise::Binary(Binary { f: BinaryFn::Mul }), &[4, 2]),
+        ],
+        outputs: SmallVec::from_slice(&[2, 0]),
+    };
+    let fused = FusedMatMul { steps: steps.clone() };
+    // tiny, one row, few, joined, a batch of its own, several blocks of columns and of steps, large enough for threads
+    let sizes: [(&[usize], &[usize]); 8] = [
+        (&[2, 3], &[3, 4]),
+        (&[1, 60], &[60, 70]),
+        (&[3, 300], &[300, 90]),
+        (&[4, 9, 30], &[30, 33]),
+        (&[3, 20, 24], &[3, 24, 17]),
+        (&[70, 40], &[40, 1500]),
+        (&[50, 1700], &[1700, 40]),
+        (&[300, 64], &[64, 300]),
+    ];
+    for (a, b) in sizes {
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            let wave = |shape: &[usize], at: f64| {
+                let n: usize = shape.iter().product();
+                let x: Vec<f64> = (0..n).map(|i| (i as f64 * 0.37 + at).sin()).collect();
+                HostTensor::from_f64_slice(&x, dtype, shape).expect("fits")
+            };
+            let n = b[b.len() - 1];
+            let y: Vec<usize> = a[..a.len() - 1].iter().copied().chain([n]).collect();
+            let given = [wave(a, 0.0), wave(b, 1.0), wave(&[n], 2.0), wave(&y, 3.0)];
+            for threads in [1, 2] {
+                let pool = Pool::new(threads);
+                let product = eval_on_host(&MatMul {}, &given[..2], &pool).expect("runs").remove(0);
+                let want = eval_on_host(&steps, &[product, given[2].clone(), given[3].clone()], &pool).expect("runs");
+                let got = eval_on_host(&fused, &given, &pool).expect("runs");
+                assert_eq!(got, want, "{a:?} times {b:?} of {dtype}, {threads} threads");
+            }
+        }
+    }
+}

@@ -29,16 +29,21 @@ fn register_bytes(widest: usize, elems: usize) -> usize {
     (tile_elems(elems) * widest).next_multiple_of(ALIGN)
 }
 
-/// Bytes of registers for a pool of `threads`: one for each input, for it may need gathering, and for each step that
-/// is alive beside others.
+/// Bytes of registers for a pool of `threads`.
 pub(super) fn workspace(op: &Fused, facts: &[Fact], threads: usize) -> usize {
+    scratch_bytes(op, facts) * parts(facts[usize::from(op.inputs)].elems(), threads)
+}
+
+/// Bytes of the registers of a part: one for each input, for it may need gathering, and for each step that is alive beside
+/// others.
+pub(super) fn scratch_bytes(op: &Fused, facts: &[Fact]) -> usize {
     let inputs = usize::from(op.inputs);
     let elems = facts[inputs].elems();
     if elems == 0 {
         return 0;
     }
     let widest = facts.iter().map(|f| f.dtype.size_bytes()).max().unwrap_or(1);
-    (inputs + Registers::of(op).used) * register_bytes(widest, elems) * parts(elems, threads)
+    (inputs + Registers::of(op).used) * register_bytes(widest, elems)
 }
 
 /// Parts that are computed at the same time.
@@ -194,6 +199,11 @@ impl<'a> Run<'a> {
     /// The dtype of output `j`.
     pub(super) fn dtype_of(&self, j: usize) -> DType {
         self.dtypes[self.sources.len() + usize::from(self.op.outputs[j])]
+    }
+
+    /// Bytes of the registers of a part.
+    pub(super) fn scratch_bytes(&self) -> usize {
+        self.count * self.each
     }
 
     /// The registers of a part, from the front of `memory`.

@@ -33,6 +33,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "expm1_grad",
     "from_blocked",
     "fused",
+    "fused_matmul",
     "fused_reduce",
     "gelu_grad",
     "gelu_tanh_grad",

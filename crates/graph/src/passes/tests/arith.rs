@@ -1,5 +1,6 @@
 //! Passes that move work to fewer elements, other orders, other places and other dtypes.
 
+use remat_ops::pointwise::{Compare, CompareFn};
 use remat_ops::reduce::{Reduce, ReduceFn};
 
 use super::*;
@@ -290,4 +291,47 @@ fn reductions_stay_apart_where_nothing_is_saved() {
     let g = m.graph(&[all[0], all[1], all[2], other]);
     let after = after(&g, &given(&g), level(2));
     assert!(after.nodes().iter().all(|n| n.op.label() != "fused_reduce"));
+}
+
+#[test]
+fn products_take_on_the_pointwise_work_that_alone_reads_them() {
+    let m = Make::new();
+    let (x, w, bias) = (m.input(DType::F32, &[3, 20, 30]), m.input(DType::F32, &[30, 40]), m.input(DType::F32, &[40]));
+    let (v, residual) = (m.input(DType::F32, &[40, 30]), m.input(DType::F32, &[3, 20, 30]));
+    let product = |a, b| m.op(MatMul {}, &[a, b]);
+    // a sum that is kept beside what becomes of it; a residual behind the product; one op alone, on the right
+    let sum = m.bin(BinaryFn::Add, product(x, w), bias);
+    let up = m.un(UnaryFn::Tanh, sum);
+    let down = m.bin(BinaryFn::Add, residual, product(up, v));
+    // what two read, of whom one is such work again
+    let most = m.reduce(ReduceFn::Max, &[2], true, down);
+    let again = m.bin(BinaryFn::Add, product(most, m.input(DType::F32, &[1, 30])), down);
+    let y = m.bin(BinaryFn::Sub, bias, product(again, w));
+    // a product of two readers stays, as does one that is spread out, and what gives no float
+    let weight = || m.input(DType::F32, &[30, 40]);
+    let shared = product(x, weight());
+    let twice = [m.un(UnaryFn::Exp, shared), m.reduce(ReduceFn::Sum, &[0], false, shared)];
+    let row = product(m.input(DType::F32, &[1, 30]), weight());
+    let spread = m.bin(BinaryFn::Add, row, sum);
+    let test = m.op(Compare { f: CompareFn::Gt }, &[product(x, weight()), bias]);
+    let integer = m.input(DType::I32, &[2, 2]);
+    let integers = m.un(UnaryFn::Neg, product(integer, integer));
+    let g = m.graph(&[sum, y, twice[0], twice[1], spread, test, integers]);
+    let after = after(&g, &given(&g), level(2));
+    let count = |name: &str| after.nodes().iter().filter(|n| n.op.label() == name).count();
+    assert_eq!([count("fused_matmul"), count("matmul")], [4, 4], "each once: {after:?}");
+}
+
+#[test]
+fn a_product_stays_where_its_operands_would_live_longer() {
+    let m = Make::new();
+    let (x, w) = (m.input(DType::F32, &[30, 400]), m.input(DType::F32, &[400, 10]));
+    let early = m.op(MatMul {}, &[m.un(UnaryFn::Exp, x), w]);
+    // much work lies between the product and what reads it
+    let other = m.op(MatMul {}, &[m.input(DType::F32, &[30, 50]), m.input(DType::F32, &[50, 10])]);
+    let other = m.reduce(ReduceFn::Sum, &[1], true, m.op(MatMul {}, &[other, m.input(DType::F32, &[10, 9])]));
+    let y = m.bin(BinaryFn::Mul, early, other);
+    let g = m.graph(&[y]);
+    let after = after(&g, &given(&g), level(2));
+    assert!(after.nodes().iter().all(|n| n.op.label() != "fused_matmul"), "{after:?}");
 }
