@@ -206,6 +206,9 @@ fn every_instruction_set_agrees_with_the_definition() {
         plain([2, 5, 1, 1, 9, 21, 3, 3], 1, 1),
         plain([2, 5, 1, 1, 9, 11, 4, 4], 2, 1),
         plain([3, 1, 33, 31, 9, 7, 1, 1], 1, 0),
+        // large images, for which tiles are wide: panels of any number of vectors
+        plain([2, 1, 5, 9, 23, 25, 1, 1], 1, 0),
+        plain([2, 1, 9, 5, 24, 24, 1, 1], 1, 0),
     ];
     for case in cases {
         let geom = case.geom().expect("the sizes fit");
