@@ -6,6 +6,7 @@
 //! Which way a product goes depends on the sizes only:
 //! * one row or one column of C: a matrix-vector kernel that reads the matrix once;
 //! * tiny: plain loops without packing and without threads;
+//! * f16 and bf16, small: operands widened on the stack, tiles that read them there (`narrow::small`);
 //! * f32 and f64 of two to four rows, if B is not small: rows of B are added up;
 //! * f32 and f64: packed blocks and register tiles (`blocked`), AVX-512, AVX2 or portable; small operands and most
 //!   rows of A are not packed;
@@ -35,6 +36,7 @@ pub use batched::{BatchRef, batched, batched_workspace_bytes};
 use element::Engine;
 pub use element::{GemmElement, GemmOutput};
 pub use epilogue::{Epilogue, Finish, finish_all, gemm_with, gemm_with_workspace_bytes};
+use narrow::NarrowKernels;
 
 /// A strided matrix: element `(i, j)` is `data[offset + i * row_stride + j * col_stride]`.
 ///
@@ -139,6 +141,8 @@ enum Path {
     /// Nothing to multiply: zeros or nothing.
     Empty,
     Plain,
+    /// Both operands widened on the stack.
+    Small,
     Vector,
     Blocked,
 }
@@ -148,6 +152,8 @@ impl Path {
         let muls = m.saturating_mul(n).saturating_mul(k);
         if muls == 0 {
             Path::Empty
+        } else if T::IS_HALF && narrow::small::fits(m, n, k) && (muls <= TINY_MULS || (m > 1 && n > 1)) {
+            Path::Small
         } else if muls <= TINY_MULS || matches!(T::engine(), Engine::Plain) {
             Path::Plain
         } else if m == 1 || n == 1 {
@@ -189,7 +195,7 @@ pub fn gemm_workspace_bytes<T: GemmElement>(m: usize, n: usize, k: usize, thread
 ///
 /// # Panics
 /// If an element of A, B or C would lie outside its slice, rows of C overlap (`c_row_stride < n`), or the workspace is
-/// too small.
+/// too small for a product that takes some, which one of operands small enough and in order does not.
 pub fn gemm<T: GemmElement, O: GemmOutput<T>>(
     pool: &Pool,
     m: usize,
@@ -252,11 +258,17 @@ unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
             }
             (Path::Blocked, Engine::Same(kernels), Some(c)) => {
                 let kernels = kernels.for_columns(n);
+                if blocked::is_small_task(kernels, [m, n, k], a, b) {
+                    return blocked::in_place(kernels, [m, n, k], a, b, c, ldc, accumulate);
+                }
                 let plan = blocked::Plan::new(kernels, m, n, k, threads);
                 blocked::product(pool, kernels, &plan, a, b, c, ldc, accumulate, None, aligned::<T>(workspace));
             }
             (Path::Vector, Engine::Narrow(kernels), _) => {
                 narrow::vector::product(pool, kernels, m, n, k, a, b, c, ldc, accumulate);
+            }
+            (Path::Small, Engine::Narrow(NarrowKernels { in_place: Some(tiles), along, .. }), _) => {
+                narrow::small::product(tiles, *along, [m, n, k], a, b, c, ldc, accumulate);
             }
             (Path::Blocked, Engine::Narrow(kernels), _) => {
                 let plan = narrow::Plan::new(kernels, m, n, k, threads);

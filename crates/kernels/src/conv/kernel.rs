@@ -4,7 +4,7 @@
 use crate::gemm::kernel as gemm;
 use crate::simd::{Isa, MulAdd, Simd, Wide, prefetch};
 
-/// Columns of the widest panel: two vectors of sixteen.
+/// Columns of the widest panel: four vectors of sixteen.
 pub(super) const MAX_COLUMNS: usize = 64;
 
 /// Columns of a panel that lie side by side in the source.
@@ -148,17 +148,15 @@ unsafe fn pack<V: Simd>(
     // SAFETY: the caller keeps the contract of `Pack`. What a vector writes past its run is overwritten by the next run, or
     // by the next step, or lies in the room after the panel.
     unsafe {
-        if count == 1 && width == 2 * V::LANES {
+        if count == 1 {
             let x = x.add((*runs).from);
-            for p in 0..depth {
-                // Where the source itself is read, each step lies in a page of its own, where no processor looks ahead.
-                prefetch(x.wrapping_add(*offsets.add((p + STEPS_AHEAD).min(depth - 1))));
-                let (x, out) = (x.add(*offsets.add(p)), out.add(p * width));
-                let (low, high) = (V::load(x), V::load(x.add(V::LANES)));
-                low.store(out);
-                high.store(out.add(V::LANES));
+            match width / V::LANES {
+                1 => return pack_whole::<V, 1>(depth, x, offsets, out),
+                2 => return pack_whole::<V, 2>(depth, x, offsets, out),
+                3 => return pack_whole::<V, 3>(depth, x, offsets, out),
+                4 => return pack_whole::<V, 4>(depth, x, offsets, out),
+                vectors => unreachable!("a panel of {vectors} vectors"),
             }
-            return;
         }
         for p in 0..depth {
             let (x, out) = (x.add(*offsets.add(p)), out.add(p * width));
@@ -166,9 +164,34 @@ unsafe fn pack<V: Simd>(
                 let run = &*runs.add(i);
                 let (x, out) = (x.add(run.from), out.add(run.at));
                 V::load(x).store(out);
-                if run.len > V::LANES {
-                    V::load(x.add(V::LANES)).store(out.add(V::LANES));
+                for j in (V::LANES..run.len).step_by(V::LANES) {
+                    V::load(x.add(j)).store(out.add(j));
                 }
+            }
+        }
+    }
+}
+
+/// `pack` of a single run that fills a panel of `NV` vectors.
+///
+/// # Safety
+/// As [`Pack`], from the run's place on.
+#[inline(always)]
+unsafe fn pack_whole<V: Simd, const NV: usize>(
+    depth: usize,
+    x: *const V::Elem,
+    offsets: *const usize,
+    out: *mut V::Elem,
+) {
+    // SAFETY: same contract: `NV` vectors at each place, and as many in a step of the panel.
+    unsafe {
+        for p in 0..depth {
+            // Where the source itself is read, each step lies in a page of its own, where no processor looks ahead.
+            let ahead = x.wrapping_add(*offsets.add((p + STEPS_AHEAD).min(depth - 1)));
+            let (x, out) = (x.add(*offsets.add(p)), out.add(p * NV * V::LANES));
+            for j in 0..NV {
+                prefetch(ahead.wrapping_add(j * V::LANES));
+                V::load(x.add(j * V::LANES)).store(out.add(j * V::LANES));
             }
         }
     }

@@ -139,6 +139,9 @@ fn named_geometries_agree_with_the_definition() {
         plain([33, 1, 110, 288, 3, 3, 3, 3], 1, 1),
         plain([41, 1, 20, 40, 5, 5, 1, 1], 2, 0),
         plain([9, 1, 200, 300, 7, 7, 1, 1], 1, 0),
+        // weight gradients that transpose x, of several panels of channels and of groups
+        plain([3, 1, 50, 150, 20, 20, 1, 1], 1, 0),
+        plain([2, 3, 5, 40, 9, 7, 1, 1], 1, 0),
     ];
     for case in cases {
         let geom = case.geom().expect("the sizes fit");
@@ -206,6 +209,9 @@ fn every_instruction_set_agrees_with_the_definition() {
         plain([2, 5, 1, 1, 9, 21, 3, 3], 1, 1),
         plain([2, 5, 1, 1, 9, 11, 4, 4], 2, 1),
         plain([3, 1, 33, 31, 9, 7, 1, 1], 1, 0),
+        // large images, for which tiles are wide: panels of any number of vectors
+        plain([2, 1, 5, 9, 23, 25, 1, 1], 1, 0),
+        plain([2, 1, 9, 5, 24, 24, 1, 1], 1, 0),
     ];
     for case in cases {
         let geom = case.geom().expect("the sizes fit");

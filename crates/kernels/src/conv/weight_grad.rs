@@ -5,6 +5,9 @@
 //! need no tail in the places, so 7 x 7 images waste nothing. Images of few places go through a tile together: its sums are
 //! read and written once for all of them.
 //!
+//! Of a single tap `x` can take the part of `dy`: where it has fewer channels, it is what is transposed, and `dy` is read where
+//! it lies.
+//!
 //! The images are cut into partial sums ([`partials`]), added in order at the end. Their number and the bands follow from
 //! the sizes alone, since they decide the order of additions. Threads share out (partial sum, unit, block of channels),
 //! where a *unit* is one group's panel of output channels; how these are grouped changes no element's order.
@@ -131,8 +134,20 @@ impl Plan {
     }
 }
 
+/// Multiply-adds in whose time an element of `dy` is transposed, of those from registers.
+const MULS_PER_MOVE: usize = 32;
+
+/// The convolution that has `x` for `dy` and `dy` for `x`, where it is as good: of a single tap that reads the places where
+/// they are. It is taken where it transposes so much less that lanes beyond the last channel do not outweigh that.
+fn turned(geom: &Conv2d, lanes: usize) -> Option<Conv2d> {
+    let [c, k] = [geom.c / geom.groups, geom.k / geom.groups];
+    let cost = |rows: usize, columns: usize| rows * columns.next_multiple_of(lanes) + MULS_PER_MOVE * columns;
+    let whole = [geom.r, geom.s, geom.stride[0], geom.stride[1]] == [1; 4] && geom.pad == [0, 0];
+    (whole && cost(k, c) < cost(c, k)).then_some(Conv2d { c: geom.k, k: geom.c, ..*geom })
+}
+
 pub(super) fn workspace_bytes<T: ConvElement>(geom: &Conv2d, kernels: &ConvKernels<T>, threads: usize) -> usize {
-    let plan = Plan::new(geom, kernels, threads);
+    let plan = Plan::new(&turned(geom, kernels.lanes).unwrap_or(*geom), kernels, threads);
     let lanes = threads.min(plan.partials * plan.runs() * plan.blocks()).max(1);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.rows);
@@ -160,6 +175,8 @@ pub(super) fn run<T: ConvElement>(
     if geom.n == 0 {
         return dw.fill(T::default());
     }
+    let turned = turned(geom, kernels.lanes);
+    let (geom, [x, dy]) = turned.as_ref().map_or((geom, [x, dy]), |turned| (turned, [dy, x]));
     let plan = Plan::new(geom, kernels, pool.threads());
     let mut ws = Workspace::new(workspace);
     let offsets = ws.take::<usize>(plan.rows);
@@ -170,7 +187,7 @@ pub(super) fn run<T: ConvElement>(
         let at = [tap / geom.s * geom.dilation[0], tap % geom.s * geom.dilation[1]];
         *offset = if plan.dense { c * geom.h * geom.w } else { c * plan.plane.channel_len() + plan.plane.place(at) };
     }
-    let job = Job { geom, plan: &plan, kernels, offsets, x, dy };
+    let job = Job { geom, plan: &plan, kernels, offsets, x, dy, turned: turned.is_some() };
     let units = geom.groups * plan.panels;
     for first in (0..units).step_by(plan.pass) {
         let pass = first..(first + plan.pass).min(units);
@@ -187,6 +204,8 @@ struct Job<'a, T: 'static> {
     offsets: &'a [usize],
     x: &'a [T],
     dy: &'a [T],
+    /// The rows of units are output channels, their columns channels.
+    turned: bool,
 }
 
 impl<T: ConvElement> Job<'_, T> {
@@ -325,7 +344,7 @@ impl<T: ConvElement> Job<'_, T> {
         width
     }
 
-    /// Adds the partial sums in order and writes the units of a pass to `dw`, transposed back.
+    /// Adds the partial sums in order and writes the units of a pass to `dw`, transposed back unless the problem is turned.
     fn write(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &mut [T], dw: &mut [T]) {
         let plan = self.plan;
         let (len, partial_len) = (plan.unit_len(), pass.len() * plan.unit_len());
@@ -333,11 +352,16 @@ impl<T: ConvElement> Job<'_, T> {
         pool.run(pass.len(), &|i| {
             let (group, panel) = ((pass.start + i) / plan.panels, (pass.start + i) % plan.panels);
             let valid = plan.panel.min(plan.group_k - panel * plan.panel);
-            let at = (group * plan.group_k + panel * plan.panel) * plan.rows;
-            assert!(at + valid * plan.rows <= dw_len);
+            let (rows, columns) = if self.turned { (plan.rows, valid) } else { (valid, plan.rows) };
+            let [at, apart] = if self.turned {
+                [group * plan.rows * plan.group_k + panel * plan.panel, plan.group_k]
+            } else {
+                [(group * plan.group_k + panel * plan.panel) * plan.rows, plan.rows]
+            };
+            assert!(at + (rows - 1) * apart + columns <= dw_len);
             let (sums, dw) = (&sums, &dw);
-            // SAFETY: unit `i` of each partial sum, and the rows of `dw` of its output channels, which lie within `dw` by
-            // the assert; no other task has them. The unit's rows are a panel apart.
+            // SAFETY: unit `i` of each partial sum, and the rows of `dw` of its output channels, or its columns of them, which
+            // lie within `dw` by the assert; no other task has them. The unit's rows are a panel apart.
             unsafe {
                 let unit = std::slice::from_raw_parts_mut(sums.0.add(i * len), len);
                 for partial in 1..plan.partials {
@@ -345,6 +369,13 @@ impl<T: ConvElement> Job<'_, T> {
                     for (sum, x) in unit.iter_mut().zip(more) {
                         *sum = T::of(T::add(sum.widen(), x.widen()));
                     }
+                }
+                if self.turned {
+                    for (row, sums) in unit.chunks_exact(plan.panel).enumerate() {
+                        std::slice::from_raw_parts_mut(dw.0.add(at + row * apart), valid)
+                            .copy_from_slice(&sums[..valid]);
+                    }
+                    return;
                 }
                 let dw = std::slice::from_raw_parts_mut(dw.0.add(at), valid * plan.rows);
                 transpose_into(unit.as_ptr(), plan.panel as isize, 1, plan.rows, valid, plan.rows, dw);

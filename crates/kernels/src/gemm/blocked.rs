@@ -135,6 +135,55 @@ pub(super) fn rectangle(task: usize, grid: [usize; 2], m: usize, n: usize, nr: u
     [part_range(m, grid[0], task % grid[0]), panels.start * nr..(panels.end * nr).min(n)]
 }
 
+/// True if a product is a single task whatever the threads, of operands that need no packing: there is nothing to plan.
+pub(super) fn is_small_task<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], a: View<T>, b: View<T>) -> bool {
+    let muls = m.saturating_mul(n).saturating_mul(k);
+    muls < 2 * TASK_MIN_MULS && !is_few(m, n, k) && is_small(kernels, [m, n, k], a, b)
+}
+
+/// True if the operands of a rectangle need no packing: small, in order one way, rows of B in whole vectors, and all of `k` in
+/// one block.
+fn is_small<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], a: View<T>, b: View<T>) -> bool {
+    let reach = |rows: usize, stride: isize| rows.saturating_mul(stride.unsigned_abs());
+    let in_order = a.col_stride == 1 && reach(m, a.row_stride) <= IN_PLACE_ELEMS
+        || a.row_stride == 1 && reach(k, a.col_stride) <= IN_PLACE_ELEMS;
+    k <= kernels.depth
+        && n.is_multiple_of(kernels.lanes)
+        && (b.col_stride, b.row_stride > 0) == (1, true)
+        && reach(k, b.row_stride) <= IN_PLACE_ELEMS
+        && in_order
+}
+
+/// The tiles of a small rectangle, from the operands where they are. The sums are those of the packed ones, in the same
+/// order.
+///
+/// # Safety
+/// As [`product`], for the `m x n` rectangle at `c`; `n` is of whole vectors, and rows of B are contiguous.
+pub(super) unsafe fn in_place<T>(
+    kernels: &Kernels<T>,
+    [m, n, k]: [usize; 3],
+    a: View<T>,
+    b: View<T>,
+    c: *mut T,
+    ldc: usize,
+    accumulate: bool,
+) {
+    let (nr, lanes) = (kernels.nr(), kernels.lanes);
+    let (a_step, ldb) = ([a.row_stride, a.col_stride], b.row_stride as usize);
+    let panels = m.div_ceil(kernels.mr());
+    let all_rows = Parts::new(m, panels);
+    // both operands stay in the first caches, so the tiles follow the rows of C
+    for rows in (0..panels).map(|panel| all_rows.get(panel)) {
+        for j in (0..n).step_by(nr) {
+            let tile = kernels.tiles_in_place[rows.len() - 1][nr.min(n - j) / lanes - 1];
+            // SAFETY: the tile's rows and columns lie in the rectangle.
+            unsafe {
+                tile(k, a.at(rows.start, 0), a_step, b.at(0, j), ldb, c.add(rows.start * ldc + j), ldc, accumulate);
+            }
+        }
+    }
+}
+
 /// The product by blocks, and what is then done with its elements. `workspace` holds one or more lanes of
 /// `plan.lane_len()` elements.
 ///
@@ -194,8 +243,8 @@ impl<T: GemmElement> Task<'_, '_, T> {
         unsafe {
             if is_few(plan.m, plan.n, plan.k) {
                 self.few_rows(a, b, c, m, n, b_block);
-            } else if self.is_small(a, b, m, n) {
-                self.in_place(a, b, c, m, n);
+            } else if is_small(self.kernels, [m, n, plan.k], a, b) {
+                in_place(self.kernels, [m, n, plan.k], a, b, c, self.ldc, self.accumulate);
             } else if is_row {
                 self.row_of_tiles(a, b, c, m, n, a_block, b_block);
             } else {
@@ -251,50 +300,6 @@ impl<T: GemmElement> Task<'_, '_, T> {
                         let corner = c.add(i * self.ldc + j);
                         self.block(a, b_block, corner, [mr, mc, nc, kc], self.accumulate || p > 0, done);
                     }
-                }
-            }
-        }
-    }
-
-    /// True if the rectangle's operands need no packing: small, in order one way, rows of B in whole vectors.
-    fn is_small(&self, a: View<T>, b: View<T>, m: usize, n: usize) -> bool {
-        let k = self.plan.k;
-        let reach = |rows: usize, view: View<T>| rows.saturating_mul(view.row_stride.unsigned_abs());
-        let in_order = a.col_stride == 1 && reach(m, a) <= IN_PLACE_ELEMS
-            || a.row_stride == 1 && k.saturating_mul(a.col_stride.unsigned_abs()) <= IN_PLACE_ELEMS;
-        k <= self.plan.kc
-            && n.is_multiple_of(self.kernels.lanes)
-            && (b.col_stride, b.row_stride > 0) == (1, true)
-            && reach(k, b) <= IN_PLACE_ELEMS
-            && in_order
-    }
-
-    /// The tiles of a small rectangle, from the operands where they are. The sums are those of the packed ones, in the same
-    /// order.
-    ///
-    /// # Safety
-    /// As [`Task::run`]; `n` is of whole vectors, and rows of B are contiguous.
-    unsafe fn in_place(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize) {
-        let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
-        let panels = m.div_ceil(self.kernels.mr());
-        // both operands stay in the first caches, so the tiles follow the rows of C
-        for panel in 0..panels {
-            let rows = part_range(m, panels, panel);
-            for j in (0..n).step_by(nr) {
-                let width = nr.min(n - j);
-                let tile = self.kernels.tiles_in_place[rows.len() - 1][width / lanes - 1];
-                // SAFETY: the tile's rows and columns lie in the rectangle.
-                unsafe {
-                    tile(
-                        self.plan.k,
-                        a.at(rows.start, 0),
-                        [a.row_stride, a.col_stride],
-                        b.at(0, j),
-                        b.row_stride as usize,
-                        c.add(rows.start * self.ldc + j),
-                        self.ldc,
-                        self.accumulate,
-                    );
                 }
             }
         }

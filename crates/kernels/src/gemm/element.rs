@@ -18,6 +18,9 @@ pub trait GemmElement: GemmOutput<Self> + Default + sealed::Sealed {
     /// Type of the running sum.
     #[doc(hidden)]
     type Sum: bytemuck::Pod + Default + Send + Sync;
+    /// True for floats that are computed in f32.
+    #[doc(hidden)]
+    const IS_HALF: bool = false;
     #[doc(hidden)]
     fn widen(self) -> Self::Sum;
     /// `a * b + sum`
@@ -123,6 +126,7 @@ macro_rules! half_float {
         }
         impl GemmElement for $t {
             type Sum = f32;
+            const IS_HALF: bool = true;
             #[inline(always)]
             fn widen(self) -> f32 { self.to_f32() }
             #[inline(always)]

@@ -17,6 +17,7 @@ use pack::{pack_a, pack_b};
 
 mod kernel;
 mod pack;
+pub(super) mod small;
 pub(super) mod vector;
 
 pub(super) use kernel::NarrowKernels;

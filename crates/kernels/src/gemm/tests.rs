@@ -219,7 +219,8 @@ fn bits_do_not_depend_on_the_thread_count() {
 #[test]
 fn operands_read_where_they_are_give_the_bits_of_packed_ones() {
     let mut random = Random::new(3);
-    let small = [(8, 8, 9), (16, 16, 16), (17, 24, 33), (64, 64, 64), (29, 80, 100), (3, 16, 256), (70, 8, 257)];
+    let small =
+        [(8, 8, 9), (16, 16, 16), (5, 16, 400), (17, 24, 33), (64, 64, 64), (29, 80, 100), (3, 16, 256), (70, 8, 257)];
     // few rows, a row of tiles, and blocks of rows, columns and steps, whose rows of A alone may stay where they are
     let few = [(2, 300, 100), (3, 77, 400), (4, 1103, 30), (4, 130, 800), (6, 100, 900), (9, 1100, 30), (14, 77, 500)];
     let large = [(130, 150, 400), (205, 70, 900), (30, 1200, 130)];
@@ -332,9 +333,21 @@ fn operand_out_of_bounds_is_refused() {
 #[test]
 #[should_panic(expected = "workspace")]
 fn missing_workspace_is_refused() {
+    // a B that is not in order is packed, however small
     let a = [0f32; 1024];
     let mut c = [0f32; 1024];
-    gemm(&Pool::new(1), 32, 32, 32, MatRef::row_major(&a, 32), MatRef::row_major(&a, 32), &mut c, 32, false, &mut []);
+    gemm(
+        &Pool::new(1),
+        32,
+        32,
+        32,
+        MatRef::row_major(&a, 32),
+        MatRef::row_major(&a, 32).t(),
+        &mut c,
+        32,
+        false,
+        &mut [],
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::num::Wrapping;
 
-use super::super::kernel::{AddRows, Dot, Tile, f32_kernels, portable, tiles};
+use super::super::kernel::{AddRows, Dot, Kernels, Tile, f32_kernels, portable, tiles};
 #[cfg(target_arch = "x86_64")]
 use super::super::kernel::{avx2, avx2_f16c, avx512, avx512_vnni};
 use crate::gemm::GemmElement;
@@ -34,7 +34,9 @@ pub struct NarrowKernels<T: GemmElement> {
     pub(super) tiles: &'static [&'static [Tile<T::Sum>]],
     /// Steps of `k` in a packed element.
     pub(super) depth: usize,
-    pub(super) along: Along<T, T::Sum>,
+    /// The kernels of the sums' own type, for operands that are widened and not packed; where those are not pairs.
+    pub(in crate::gemm) in_place: Option<&'static Kernels<T::Sum>>,
+    pub(in crate::gemm) along: Along<T, T::Sum>,
     pub(super) across: Across<T, T::Sum>,
     /// For products of one row or column; their `x` is converted, and not packed.
     pub(super) add_rows: AddRows<T::Sum, T>,
@@ -218,6 +220,7 @@ macro_rules! floats {
             lanes: <$vector as MulAdd>::LANES,
             tiles: f32_kernels($isa).tiles,
             depth: 1,
+            in_place: Some(f32_kernels($isa).tall()),
             along: $convert::along::<$vector, T>,
             across: $convert::across::<$vector, T>,
             add_rows: $module::add_rows::<$vector, T>,
@@ -261,6 +264,7 @@ macro_rules! integers {
             lanes: <$pairs as MulAdd>::LANES,
             tiles: $tiles,
             depth: 2,
+            in_place: None,
             along: $convert::pairs_along::<T>,
             across: $convert::pairs_across::<T>,
             add_rows: $module::add_rows::<$ints, T>,

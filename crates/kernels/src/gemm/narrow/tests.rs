@@ -177,6 +177,37 @@ fn bits_do_not_depend_on_the_thread_count_or_the_batch() {
 }
 
 #[test]
+fn operands_on_the_stack_give_the_bits_of_packed_ones() {
+    for (m, n, k) in
+        [(8, 8, 8), (1, 3, 9), (3, 1, 17), (17, 24, 33), (15, 33, 60), (64, 64, 64), (3, 16, 256), (256, 1, 2)]
+    {
+        assert!(small::fits(m, n, k));
+        let (a, b) = (waves(m * (2 * k + 5) + 8), waves(k * (2 * n + 5) + 8));
+        for (stores, isa) in STORES
+            .into_iter()
+            .flat_map(|a| STORES.map(|b| [a, b]))
+            .flat_map(|s| Isa::all().into_iter().map(move |isa| (s, isa)))
+        {
+            let kernels = half_kernels::<f16>(isa);
+            let (a, b) = (stores[0].view(&a, m, k).checked(m, k, "A"), stores[1].view(&b, k, n).checked(k, n, "B"));
+            for (gap, accumulate) in [(0, false), (2, true)] {
+                let ldc = n + gap;
+                let [mut got, mut want] = [(); 2].map(|()| waves(m * ldc));
+                let plan = Plan::new(&kernels, m, n, k, 1);
+                let mut ws = vec![f32::NAN; plan.lane_len()];
+                let tiles = kernels.in_place.expect("half floats are not packed as pairs");
+                // SAFETY: checked views and a C of `m` rows; this processor has `isa`.
+                unsafe {
+                    small::product(tiles, kernels.along, [m, n, k], a, b, got.as_mut_ptr(), ldc, accumulate);
+                    product(&Pool::new(1), &kernels, &plan, a, b, want.as_mut_ptr(), ldc, accumulate, &mut ws);
+                }
+                assert_eq!(bits(&got), bits(&want), "{m} x {n} x {k}, {stores:?}, {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_long_sum_is_rounded_once() {
     // f16 has 11 bits: 2048 + 1 is 2048, so a sum that is rounded on the way stays there
     let (m, n, k) = (9, 20, 3000);
