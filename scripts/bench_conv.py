@@ -97,8 +97,8 @@ def peer(torch_run, fewest):
     for line in sys.stdin:
         work, batch, threads, seconds = line.split()
         torch.set_num_threads(int(threads))
-        if (work, batch) != last:
-            last, run = (work, batch), torch_run(torch, work, int(batch))
+        if (work, batch, threads) != last:
+            last, run = (work, batch, threads), torch_run(torch, work, int(batch))
         for _ in range(2):
             run()
         times, start = [], time.perf_counter()

@@ -5,12 +5,14 @@
     VENV/bin/pip install onnx onnxscript onnxruntime==1.32.0 openvino==2026.4.1          # for --peers
     python3 scripts/bench_networks.py --torch VENV/bin/python                 # prints a Markdown table
     python3 scripts/bench_networks.py --torch VENV/bin/python --only train:mlp --threads 1
-    python3 scripts/bench_networks.py --torch VENV/bin/python --only train: --write docs/src/benchmarks.md,README.md
+    python3 scripts/bench_networks.py --torch VENV/bin/python --peers torch,torch.compile --only train: \
+        --write docs/src/benchmarks.md,README.md
     python3 scripts/bench_networks.py --torch VENV/bin/python --peers onnxruntime,openvino --only model: --inference-only
 
 Builds the command `remat`, then times each work with `remat bench WORK --eager`, `--compiled` and eager PyTorch in turns.
-With --peers, forward passes run in turns with these engines, too: they get PyTorch's network as an ONNX file of one batch
-size, compute in f32, and run one inference at a time.
+With --peers, works run in turns with these, too. The peer torch.compile, which wants a C++ compiler, is PyTorch's network
+compiled before training steps. Engines for forward passes get PyTorch's network as an ONNX file of one batch size, compute
+in f32, and run one inference at a time.
 Times are medians; a ratio is the median of the ratios of neighbouring measurements, which a change of the machine's load
 disturbs least. Losses of compiled and eager steps are equal bit for bit by the tests of crates/nn; here only time counts.
 """
@@ -33,7 +35,7 @@ WORKS = [("train:mlp", 64), ("train:resnet18", 32), ("train:resnet50", 8), ("tra
          ("model:mobilenetv2", 8), ("model:bert6", 1)]
 
 
-PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+PEERS = {"torch": "PyTorch", "torch.compile": "torch.compile", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
 
 def torch_networks(torch, checkpointed=False):
@@ -92,8 +94,8 @@ def inference(torch, name, batch):
     return torch_networks(torch)[name]().eval(), x
 
 
-def torch_run(torch, work, batch, checkpointed=False):
-    """A function that does the work once."""
+def torch_run(torch, work, batch, checkpointed=False, compiled=False):
+    """A function that does the work once; a network for training may be compiled first."""
     F = torch.nn.functional
     kind, _, name = work.partition(":")
     if kind == "model":
@@ -106,6 +108,9 @@ def torch_run(torch, work, batch, checkpointed=False):
     shape, classes = {"mlp": ((784,), 10), "resnet18": ((3, 64, 64), 1000), "resnet50": ((3, 224, 224), 1000),
                       "gpt": ((256,), 256)}[name]
     net = torch_networks(torch, checkpointed)[name]().train()
+    if compiled:
+        torch._dynamo.reset()
+        net = torch.compile(net)
     if name == "gpt":
         x, labels = torch.randint(0, 256, (batch, *shape)), torch.randint(0, classes, (batch, *shape))
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
@@ -209,7 +214,8 @@ def theirs_resident(args, work, batch, threads):
 def measure(exe, peers, work, batch, threads, args):
     """Medians of eager, compiled and each peer, and the ratios of each round."""
     rounds = []
-    names = [name for name in peers if name == "torch" or work.startswith("model:")]
+    suits = lambda name: name == "torch" or (name == "torch.compile") == work.startswith("train:")
+    names = [name for name in peers if suits(name)]
     for _ in range(args.rounds):
         eager = None if args.inference_only else ours(exe, work, batch, threads, "--eager", args)
         half = len(names) // 2
@@ -265,7 +271,7 @@ def table(rows, peers, args, load):
     lines = [f"| {' | '.join(line)} |" for line in lines]
     versions = ", ".join(f"{PEERS[name]} {peer.version}" for name, peer in peers.items())
     arena = "" if args.inference_only else "; the arena's peak that of the eager one"
-    lines += ["", f"{versions}; PyTorch eager. {conditions(args, load)} The share of the peak is that of the compiled "
+    lines += ["", f"{versions}; PyTorch's memory is that of eager code. {conditions(args, load)} The share of the peak is that of the compiled "
               f"form{arena}. A round trip is a word's to the other core and back. Resident is the most that the whole process "
               "has in memory, of Remat the compiled form's, program and libraries counted.", ""]
     return "\n".join(lines)
@@ -273,7 +279,7 @@ def table(rows, peers, args, load):
 
 def more(ap):
     ap.add_argument("--peers", default="torch", type=lambda text: text.split(","),
-                    help="with what forward passes are compared: torch, onnxruntime, openvino [torch]")
+                    help="with what works are compared: torch, torch.compile (training), onnxruntime, openvino (inference) [torch]")
     ap.add_argument("--inference-only", action="store_true", help="compiled forward passes alone, a table of their own")
 
 
@@ -282,6 +288,8 @@ def main():
     if args.peer == "memory":
         return torch_resident()
     if args.peer:
+        if args.peer == "torch.compile":
+            return peer(lambda *work: torch_run(*work, compiled=True), fewest=3)
         return peer(torch_run, fewest=3) if args.peer == "torch" else engine(args.peer)
     if unknown := set(args.peers) - set(PEERS):
         sys.exit(f"--peers: no {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
