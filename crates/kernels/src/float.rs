@@ -38,6 +38,11 @@ pub trait Real:
     fn mul_add(self, a: Self, b: Self) -> Self;
     /// `e^x`; in f32 a polynomial within 2 ulp that compiles to vector code.
     fn exp(self) -> Self;
+    /// [`Real::exp`] of a number that is not above 0, or NaN, with the same bits in less time.
+    #[inline(always)]
+    fn exp_below(self) -> Self {
+        self.exp()
+    }
     /// Natural logarithm.
     fn ln(self) -> Self;
 }
@@ -57,6 +62,10 @@ impl Real for f32 {
     #[inline(always)]
     fn exp(self) -> f32 {
         maths::exp(self)
+    }
+    #[inline(always)]
+    fn exp_below(self) -> f32 {
+        maths::exp_below(self)
     }
     #[inline(always)]
     fn ln(self) -> f32 {
@@ -267,11 +276,27 @@ pub(crate) fn moments3<T: FloatElement>(
 #[inline(always)]
 pub(crate) fn largest<T: FloatElement>(x: &[T]) -> T::Real {
     let larger = |a: T::Real, b: T::Real| if a > b { a } else { b };
-    let mut lanes = [T::Real::NEG_INFINITY; LANES];
-    let (whole, rest) = x.as_chunks::<LANES>();
+    // four chains: a maximum takes as long as four vectors are loaded
+    let [mut lanes, mut b, mut c, mut d] = [[T::Real::NEG_INFINITY; LANES]; 4];
+    let (rows, rest) = x.as_chunks::<LANES>();
+    let (whole, rows) = rows.as_chunks::<4>();
     for x in whole {
         for lane in 0..LANES {
-            lanes[lane] = larger(x[lane].up(), lanes[lane]);
+            lanes[lane] = larger(x[0][lane].up(), lanes[lane]);
+        }
+        for lane in 0..LANES {
+            b[lane] = larger(x[1][lane].up(), b[lane]);
+        }
+        for lane in 0..LANES {
+            c[lane] = larger(x[2][lane].up(), c[lane]);
+        }
+        for lane in 0..LANES {
+            d[lane] = larger(x[3][lane].up(), d[lane]);
+        }
+    }
+    for x in rows.iter().map(|x| x.map(T::up)).chain([b, c, d]) {
+        for lane in 0..LANES {
+            lanes[lane] = larger(x[lane], lanes[lane]);
         }
     }
     let most = lanes.into_iter().fold(T::Real::NEG_INFINITY, |m, v| larger(v, m));
@@ -343,6 +368,30 @@ mod tests {
         assert_eq!(maths::exp(f32::INFINITY), f32::INFINITY);
         assert_eq!(maths::exp(-200.0), 0.0);
         assert!(maths::exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn the_exponential_of_what_is_not_above_zero_has_the_bits_of_any() {
+        for i in 0..200_000 {
+            let x = i as f32 * -5.3e-4;
+            assert_eq!(maths::exp_below(x).to_bits(), maths::exp(x).to_bits(), "{x}");
+        }
+        for x in [-0.0, f32::NEG_INFINITY, -1e30, -f32::MIN_POSITIVE, -103.97, -103.98] {
+            assert_eq!(maths::exp_below(x).to_bits(), maths::exp(x).to_bits(), "{x}");
+        }
+        assert!(maths::exp_below(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn the_largest_is_found_in_each_place_of_any_length() {
+        for n in [1usize, 15, 16, 17, 63, 64, 65, 127, 144, 200] {
+            for at in 0..n {
+                let mut x = vec![-7.0f32; n];
+                x[(at + 1) % n] = f32::NAN;
+                x[at] = -3.0;
+                assert_eq!(largest(&x), -3.0, "{at} of {n}");
+            }
+        }
     }
 
     #[test]

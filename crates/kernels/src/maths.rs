@@ -64,6 +64,20 @@ pub(crate) fn exp(x: f32) -> f32 {
     (exp_m1_near(r) + 1.0) * f32::from_bits(half << 23) * f32::from_bits((n - half) << 23)
 }
 
+/// [`exp`] of a number that is not above 0, or NaN, with the same bits: its powers of two are normal numbers when lifted.
+#[inline(always)]
+pub(crate) fn exp_below(x: f32) -> f32 {
+    const LIFT: u32 = 65;
+    const BIAS: u32 = 127;
+    const BIASED: f32 = ROUND_F32 + (BIAS + LIFT) as f32;
+    // NaN passes
+    let x = if x < -104.0 { -104.0 } else { x };
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, BIASED);
+    let n = shifted - BIASED;
+    let r = n.mul_add(-LN_2_PARTS[1], (-LN_2_PARTS[0]).mul_add(n, x));
+    (exp_m1_near(r) + 1.0) * f32::from_bits(shifted.to_bits() << 23) * f32::from_bits((BIAS - LIFT) << 23)
+}
+
 /// `e^x = 2^n e^r` for `|x| < 700`, within 2^-34.
 #[inline(always)]
 fn exp64(x: f64) -> f64 {
