@@ -272,6 +272,49 @@ pub(crate) fn moments3<T: FloatElement>(
     total
 }
 
+/// With `v = x[i] - about` and `u = y[i] z[i]` the sums of `v`, `v^2`, `u` and `u v`. See [`moments3`].
+#[inline(always)]
+pub(crate) fn moments4<T: FloatElement>(x: &[T], y: &[T], z: &[T], about: T::Real) -> [f64; 4] {
+    let mut total = [0.0f64; 4];
+    for ((x, y), z) in x.chunks(BLOCK_ELEMS).zip(y.chunks(BLOCK_ELEMS)).zip(z.chunks(BLOCK_ELEMS)) {
+        let [mut a, mut b, mut c, mut d] = [[T::Real::ZERO; LANES]; 4];
+        let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+        let (z, z_rest) = z.as_chunks::<LANES>();
+        for ((x, y), z) in x.iter().zip(y).zip(z) {
+            let (mut u, mut v) = ([T::Real::ZERO; LANES], [T::Real::ZERO; LANES]);
+            for lane in 0..LANES {
+                v[lane] = x[lane].up() - about;
+            }
+            for lane in 0..LANES {
+                u[lane] = y[lane].up() * z[lane].up();
+            }
+            for lane in 0..LANES {
+                a[lane] += v[lane];
+            }
+            for lane in 0..LANES {
+                b[lane] += v[lane] * v[lane];
+            }
+            for lane in 0..LANES {
+                c[lane] += u[lane];
+            }
+            for lane in 0..LANES {
+                d[lane] += u[lane] * v[lane];
+            }
+        }
+        for (lane, ((x, y), z)) in x_rest.iter().zip(y_rest).zip(z_rest).enumerate() {
+            let (v, u) = (x.up() - about, y.up() * z.up());
+            a[lane] += v;
+            b[lane] += v * v;
+            c[lane] += u;
+            d[lane] += u * v;
+        }
+        for (total, lanes) in total.iter_mut().zip([a, b, c, d]) {
+            *total += fold(&lanes);
+        }
+    }
+    total
+}
+
 /// The largest element; NaN is passed over, and nothing gives minus infinity.
 #[inline(always)]
 pub(crate) fn largest<T: FloatElement>(x: &[T]) -> T::Real {
@@ -405,6 +448,11 @@ mod tests {
             assert!(x.iter().zip(&y).all(|(x, y)| 2.0 * x == *y));
             assert_eq!(sum2(&x, &x, |v, w| v + w), 2.0 * want);
             assert_eq!(moments3(&x, &x, &x, |u, v, w| u + v + w, |_, _, _| 2.0), [3.0 * want, 6.0 * want]);
+            let squares: f64 = x.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+            let moments = moments4(&x, &vec![2.0; n], &vec![3.0; n], 0.0);
+            for (got, want) in moments.into_iter().zip([want, squares, 6.0 * n as f64, 6.0 * want]) {
+                assert!((got - want).abs() <= 1e-5 * want, "{got} for {want} of {n}");
+            }
             assert_eq!(largest(&x), if n == 0 { f32::NEG_INFINITY } else { (n - 1) as f32 });
         }
     }
