@@ -39,6 +39,9 @@ const WORDS: usize = 4 * GROUP;
 /// Elements of a group whose elements take two words.
 const PAIRS: usize = WORDS / 2;
 
+/// A word is the lower half of its number: a product takes no more of it, and what is above is left as it is.
+const WORD: u64 = u32::MAX as u64;
+
 /// A key for each round; see [`Stream::keys`].
 type Keys = [[u64; 2]; ROUNDS];
 
@@ -75,16 +78,25 @@ impl Stream {
     /// The words of blocks `b .. b + GROUP`, in order.
     #[inline(always)]
     fn group(self, keys: &Keys, b: u64) -> [u32; WORDS] {
-        let words: [u32; WORDS] = bytemuck::cast(self.pairs(keys, b).map(u64::to_le));
+        let mut pairs = [0u64; PAIRS];
+        self.blocks(
+            keys,
+            b,
+            #[inline(always)]
+            |lane, c| {
+                // two words in one go, so that vectors are put in order by halves of the moves
+                for i in 0..2 {
+                    pairs[2 * lane + i] = ((c[2 * i] & WORD) | c[2 * i + 1] << 32).to_le();
+                }
+            },
+        );
+        let words: [u32; WORDS] = bytemuck::cast(pairs);
         words.map(u32::from_le)
     }
 
-    /// As [`Stream::group`], two words in one number: the first one is its lower half.
+    /// Calls `put(lane, words)` for the blocks from `b` on; a word is the lower half of its number.
     #[inline(always)]
-    fn pairs(self, keys: &Keys, b: u64) -> [u64; PAIRS] {
-        /// A word is the lower half of its lane: a product takes no more of it, and what is above is left as it is.
-        const WORD: u64 = u32::MAX as u64;
-        let mut pairs = [0; PAIRS];
+    fn blocks(self, keys: &Keys, b: u64, mut put: impl FnMut(usize, [u64; 4])) {
         // all rounds of a lane in one go: between loops over lanes the counters would go through memory
         for lane in 0..GROUP {
             let first = b.wrapping_add(lane as u64);
@@ -94,12 +106,8 @@ impl Stream {
                 let p1 = u64::from(M[1]) * (c[2] & WORD);
                 c = [p1 >> 32 ^ c[1] ^ k[0], p1, p0 >> 32 ^ c[3] ^ k[1], p0];
             }
-            // two words in one go, so that vectors are put in order by halves of the moves
-            for i in 0..2 {
-                pairs[2 * lane + i] = (c[2 * i] & WORD) | c[2 * i + 1] << 32;
-            }
+            put(lane, c);
         }
-        pairs
     }
 
     /// Word `i` of the stream.
@@ -235,12 +243,21 @@ pub fn normal<T: FloatElement>(pool: &Pool, s: Stream, mean: f64, std: f64, y: &
             y,
             #[inline(always)]
             |first, y| {
-                let pairs = s.pairs(&keys, first);
+                let [mut u, mut v] = [[0; PAIRS]; 2];
+                s.blocks(
+                    &keys,
+                    first,
+                    #[inline(always)]
+                    |lane, c| {
+                        for i in 0..2 {
+                            (u[2 * lane + i], v[2 * lane + i]) = (c[2 * i] as u32, c[2 * i + 1] as u32);
+                        }
+                    },
+                );
                 let [mut a, mut b] = [[T::default(); PAIRS]; 2];
                 for i in 0..PAIRS {
-                    let (u, v) = (pairs[i] as u32, (pairs[i] >> 32) as u32);
-                    let r = (-2.0 * ln64((f64::from(u) + 1.0) / 4_294_967_296.0)).sqrt();
-                    let (sin, cos) = sin_cos_turns(v.wrapping_add(1));
+                    let r = (-2.0 * ln64((f64::from(u[i]) + 1.0) / 4_294_967_296.0)).sqrt();
+                    let (sin, cos) = sin_cos_turns(v[i].wrapping_add(1));
                     (a[i], b[i]) = (at(r, cos), at(r, sin));
                 }
                 for i in 0..PAIRS {
