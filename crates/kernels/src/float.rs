@@ -38,6 +38,11 @@ pub trait Real:
     fn mul_add(self, a: Self, b: Self) -> Self;
     /// `e^x`; in f32 a polynomial within 2 ulp that compiles to vector code.
     fn exp(self) -> Self;
+    /// [`Real::exp`] of a number that is not above 0, or NaN, with the same bits in less time.
+    #[inline(always)]
+    fn exp_below(self) -> Self {
+        self.exp()
+    }
     /// Natural logarithm.
     fn ln(self) -> Self;
 }
@@ -57,6 +62,10 @@ impl Real for f32 {
     #[inline(always)]
     fn exp(self) -> f32 {
         maths::exp(self)
+    }
+    #[inline(always)]
+    fn exp_below(self) -> f32 {
+        maths::exp_below(self)
     }
     #[inline(always)]
     fn ln(self) -> f32 {
@@ -263,15 +272,74 @@ pub(crate) fn moments3<T: FloatElement>(
     total
 }
 
+/// With `v = x[i] - about` and `u = y[i] z[i]` the sums of `v`, `v^2`, `u` and `u v`. See [`moments3`].
+#[inline(always)]
+pub(crate) fn moments4<T: FloatElement>(x: &[T], y: &[T], z: &[T], about: T::Real) -> [f64; 4] {
+    let mut total = [0.0f64; 4];
+    for ((x, y), z) in x.chunks(BLOCK_ELEMS).zip(y.chunks(BLOCK_ELEMS)).zip(z.chunks(BLOCK_ELEMS)) {
+        let [mut a, mut b, mut c, mut d] = [[T::Real::ZERO; LANES]; 4];
+        let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+        let (z, z_rest) = z.as_chunks::<LANES>();
+        for ((x, y), z) in x.iter().zip(y).zip(z) {
+            let (mut u, mut v) = ([T::Real::ZERO; LANES], [T::Real::ZERO; LANES]);
+            for lane in 0..LANES {
+                v[lane] = x[lane].up() - about;
+            }
+            for lane in 0..LANES {
+                u[lane] = y[lane].up() * z[lane].up();
+            }
+            for lane in 0..LANES {
+                a[lane] += v[lane];
+            }
+            for lane in 0..LANES {
+                b[lane] += v[lane] * v[lane];
+            }
+            for lane in 0..LANES {
+                c[lane] += u[lane];
+            }
+            for lane in 0..LANES {
+                d[lane] += u[lane] * v[lane];
+            }
+        }
+        for (lane, ((x, y), z)) in x_rest.iter().zip(y_rest).zip(z_rest).enumerate() {
+            let (v, u) = (x.up() - about, y.up() * z.up());
+            a[lane] += v;
+            b[lane] += v * v;
+            c[lane] += u;
+            d[lane] += u * v;
+        }
+        for (total, lanes) in total.iter_mut().zip([a, b, c, d]) {
+            *total += fold(&lanes);
+        }
+    }
+    total
+}
+
 /// The largest element; NaN is passed over, and nothing gives minus infinity.
 #[inline(always)]
 pub(crate) fn largest<T: FloatElement>(x: &[T]) -> T::Real {
     let larger = |a: T::Real, b: T::Real| if a > b { a } else { b };
-    let mut lanes = [T::Real::NEG_INFINITY; LANES];
-    let (whole, rest) = x.as_chunks::<LANES>();
+    // four chains: a maximum takes as long as four vectors are loaded
+    let [mut lanes, mut b, mut c, mut d] = [[T::Real::NEG_INFINITY; LANES]; 4];
+    let (rows, rest) = x.as_chunks::<LANES>();
+    let (whole, rows) = rows.as_chunks::<4>();
     for x in whole {
         for lane in 0..LANES {
-            lanes[lane] = larger(x[lane].up(), lanes[lane]);
+            lanes[lane] = larger(x[0][lane].up(), lanes[lane]);
+        }
+        for lane in 0..LANES {
+            b[lane] = larger(x[1][lane].up(), b[lane]);
+        }
+        for lane in 0..LANES {
+            c[lane] = larger(x[2][lane].up(), c[lane]);
+        }
+        for lane in 0..LANES {
+            d[lane] = larger(x[3][lane].up(), d[lane]);
+        }
+    }
+    for x in rows.iter().map(|x| x.map(T::up)).chain([b, c, d]) {
+        for lane in 0..LANES {
+            lanes[lane] = larger(x[lane], lanes[lane]);
         }
     }
     let most = lanes.into_iter().fold(T::Real::NEG_INFINITY, |m, v| larger(v, m));
@@ -346,6 +414,30 @@ mod tests {
     }
 
     #[test]
+    fn the_exponential_of_what_is_not_above_zero_has_the_bits_of_any() {
+        for i in 0..200_000 {
+            let x = i as f32 * -5.3e-4;
+            assert_eq!(maths::exp_below(x).to_bits(), maths::exp(x).to_bits(), "{x}");
+        }
+        for x in [-0.0, f32::NEG_INFINITY, -1e30, -f32::MIN_POSITIVE, -103.97, -103.98] {
+            assert_eq!(maths::exp_below(x).to_bits(), maths::exp(x).to_bits(), "{x}");
+        }
+        assert!(maths::exp_below(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn the_largest_is_found_in_each_place_of_any_length() {
+        for n in [1usize, 15, 16, 17, 63, 64, 65, 127, 144, 200] {
+            for at in 0..n {
+                let mut x = vec![-7.0f32; n];
+                x[(at + 1) % n] = f32::NAN;
+                x[at] = -3.0;
+                assert_eq!(largest(&x), -3.0, "{at} of {n}");
+            }
+        }
+    }
+
+    #[test]
     fn sums_cover_each_element_once() {
         for n in [0usize, 1, 15, 16, 17, 1023, 1024, 1025, 3000] {
             let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
@@ -356,6 +448,11 @@ mod tests {
             assert!(x.iter().zip(&y).all(|(x, y)| 2.0 * x == *y));
             assert_eq!(sum2(&x, &x, |v, w| v + w), 2.0 * want);
             assert_eq!(moments3(&x, &x, &x, |u, v, w| u + v + w, |_, _, _| 2.0), [3.0 * want, 6.0 * want]);
+            let squares: f64 = x.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+            let moments = moments4(&x, &vec![2.0; n], &vec![3.0; n], 0.0);
+            for (got, want) in moments.into_iter().zip([want, squares, 6.0 * n as f64, 6.0 * want]) {
+                assert!((got - want).abs() <= 1e-5 * want, "{got} for {want} of {n}");
+            }
             assert_eq!(largest(&x), if n == 0 { f32::NEG_INFINITY } else { (n - 1) as f32 });
         }
     }

@@ -128,6 +128,10 @@ pub fn take<T: Copy + Send + Sync>(
         for (k, row) in y.chunks_mut(inner).enumerate() {
             let (o, m) = ((part * rows + k) / index.len(), (part * rows + k) % index.len());
             let from = (o * n + index.at(m)) * inner;
+            if inner >= LONG_ROW && m + ROWS_AHEAD < index.len() {
+                let next = (o * n + index.at(m + ROWS_AHEAD)) * inner;
+                prefetch_run(x.as_ptr().wrapping_add(next), inner);
+            }
             if inner == 1 {
                 row[0] = x[from];
             } else {
@@ -183,7 +187,7 @@ const MARKED_ROWS: usize = 64 * MARK_WORDS;
 /// Words of the marks of a part's rows.
 const MARK_WORDS: usize = 2048;
 
-/// Rows that are asked for before they are added to.
+/// Rows that are asked for before they are copied or added to.
 const ROWS_AHEAD: usize = 4;
 
 /// Adds the rows of `dy` to those that `index` names of `y`, which holds rows from `first` on.

@@ -48,17 +48,18 @@ fn exp_m1_near(r: f32) -> f32 {
     (r * r).mul_add(p, r)
 }
 
+/// Below it an exponential is nearer to 0 than to the smallest number. Such are 0 by their last factor, as what is hidden
+/// from a softmax: a product that ends below the smallest number takes a processor some 150 cycles.
+const VANISHED: f32 = -104.0;
+
 /// `e^x = 2^n e^r`: 0 below the smallest number, infinity above the largest.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     /// The low bits of what is added to it are two biases of exponents more.
     const BIASED: f32 = ROUND_F32 + 254.0;
-    /// Below it the power is nearer to 0 than to the smallest number.
-    const GONE: f32 = -104.0;
-    // what is hidden from a softmax is 0 exactly: a product that ends below the smallest number takes a processor 150 cycles
-    let last = if x < GONE { 0 } else { u32::MAX };
+    let last = if x < VANISHED { 0 } else { u32::MAX };
     // NaN passes
-    let x = if x < GONE { GONE } else { x };
+    let x = if x < VANISHED { VANISHED } else { x };
     let x = if x > 89.0 { 89.0 } else { x };
     let shifted = x.mul_add(std::f32::consts::LOG2_E, BIASED);
     let n = shifted - BIASED;
@@ -66,6 +67,21 @@ pub(crate) fn exp(x: f32) -> f32 {
     // 2^n in two factors, since n may leave the exponents of normal numbers
     let (n, half) = (shifted.to_bits(), shifted.to_bits() >> 1);
     (exp_m1_near(r) + 1.0) * f32::from_bits(half << 23) * f32::from_bits(((n - half) << 23) & last)
+}
+
+/// [`exp`] of a number that is not above 0, or NaN, with the same bits: its powers of two are normal numbers when lifted.
+#[inline(always)]
+pub(crate) fn exp_below(x: f32) -> f32 {
+    const LIFT: u32 = 65;
+    const BIAS: u32 = 127;
+    const BIASED: f32 = ROUND_F32 + (BIAS + LIFT) as f32;
+    let last = if x < VANISHED { 0 } else { u32::MAX };
+    // NaN passes
+    let x = if x < VANISHED { VANISHED } else { x };
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, BIASED);
+    let n = shifted - BIASED;
+    let r = n.mul_add(-LN_2_PARTS[1], (-LN_2_PARTS[0]).mul_add(n, x));
+    (exp_m1_near(r) + 1.0) * f32::from_bits(shifted.to_bits() << 23) * f32::from_bits((BIAS - LIFT) << 23 & last)
 }
 
 /// `e^x = 2^n e^r` for `|x| < 700`, within 2^-34.

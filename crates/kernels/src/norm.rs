@@ -9,7 +9,7 @@
 //! mean loses nothing.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, moments3, sum, wide};
+use crate::float::{Disjoint, FloatElement, Real, moments3, moments4, sum, wide};
 use crate::pool::Pool;
 use remat_types::Element;
 use runs::{Runs, buffer};
@@ -464,9 +464,13 @@ fn layer_norm_grad_row<T: FloatElement>(
     let s = x.len();
     let (scale, dy, dx) = (&scale[..s], &dy[..s], &mut dx[..s]);
     let (dscale, dbias) = (&mut dscale[..s], &mut dbias[..s]);
-    let (mean, inv_sd) = row_statistics(x, eps);
-    let [sum, moment] = moments3(x, dy, scale, |_, g, scale| g.up() * scale.up(), |x, _, _| (x.up() - mean) * inv_sd);
-    let (sum, moment) = (T::Real::from_f64(sum / s as f64), T::Real::from_f64(moment / s as f64));
+    let n = s as f64;
+    let mean = T::Real::from_f64(sum(x, T::up) / n);
+    // statistics and both sums of the gradient in one walk
+    let [first, second, sum, moment] = moments4(x, dy, scale, mean);
+    let inv_sd = 1.0 / ((second - first * first / n) / n + eps).sqrt();
+    let (sum, moment) = (T::Real::from_f64(sum / n), T::Real::from_f64(moment * inv_sd / n));
+    let inv_sd = T::Real::from_f64(inv_sd);
     for k in 0..s {
         let (g, hat) = (dy[k].up(), (x[k].up() - mean) * inv_sd);
         dscale[k] += g * hat;

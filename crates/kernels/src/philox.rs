@@ -39,6 +39,12 @@ const WORDS: usize = 4 * GROUP;
 /// Elements of a group whose elements take two words.
 const PAIRS: usize = WORDS / 2;
 
+/// A word is the lower half of its number: a product takes no more of it, and what is above is left as it is.
+const WORD: u64 = u32::MAX as u64;
+
+/// A key for each round; see [`Stream::keys`].
+type Keys = [[u64; 2]; ROUNDS];
+
 /// A stream of random blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
@@ -57,28 +63,51 @@ impl Stream {
         philox4x32([b0, b1, s0, s1], halves(self.key))
     }
 
+    /// The keys of all rounds.
+    #[inline(always)]
+    fn keys(self) -> Keys {
+        let mut k = [self.key as u32, (self.key >> 32) as u32];
+        let mut keys = [[0; 2]; ROUNDS];
+        for key in &mut keys {
+            *key = k.map(u64::from);
+            k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
+        }
+        keys
+    }
+
     /// The words of blocks `b .. b + GROUP`, in order.
     #[inline(always)]
-    fn group(self, b: u64) -> [u32; WORDS] {
-        /// A word is the lower half of its lane: a product takes no more of it, and what is above is left as it is.
-        const WORD: u64 = u32::MAX as u64;
-        let mut words = [0; WORDS];
+    fn group(self, keys: &Keys, b: u64) -> [u32; WORDS] {
+        let mut pairs = [0u64; PAIRS];
+        self.blocks(
+            keys,
+            b,
+            #[inline(always)]
+            |lane, c| {
+                // two words in one go, so that vectors are put in order by halves of the moves
+                for i in 0..2 {
+                    pairs[2 * lane + i] = ((c[2 * i] & WORD) | c[2 * i + 1] << 32).to_le();
+                }
+            },
+        );
+        let words: [u32; WORDS] = bytemuck::cast(pairs);
+        words.map(u32::from_le)
+    }
+
+    /// Calls `put(lane, words)` for the blocks from `b` on; a word is the lower half of its number.
+    #[inline(always)]
+    fn blocks(self, keys: &Keys, b: u64, mut put: impl FnMut(usize, [u64; 4])) {
         // all rounds of a lane in one go: between loops over lanes the counters would go through memory
         for lane in 0..GROUP {
             let first = b.wrapping_add(lane as u64);
             let mut c = [first, first >> 32, self.stream, self.stream >> 32];
-            let mut k = [self.key as u32, (self.key >> 32) as u32];
-            for _ in 0..ROUNDS {
+            for k in keys {
                 let p0 = u64::from(M[0]) * (c[0] & WORD);
                 let p1 = u64::from(M[1]) * (c[2] & WORD);
-                c = [p1 >> 32 ^ c[1] ^ u64::from(k[0]), p1, p0 >> 32 ^ c[3] ^ u64::from(k[1]), p0];
-                k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
+                c = [p1 >> 32 ^ c[1] ^ k[0], p1, p0 >> 32 ^ c[3] ^ k[1], p0];
             }
-            for i in 0..4 {
-                words[4 * lane + i] = c[i] as u32;
-            }
+            put(lane, c);
         }
-        words
     }
 
     /// Word `i` of the stream.
@@ -98,6 +127,18 @@ fn groups<T: Copy + Default + Send, const N: usize>(
     y: &mut [T],
     f: impl Fn(&[u32; WORDS], &mut [T; N]) + Sync,
 ) {
+    let keys = s.keys();
+    each_group(
+        pool,
+        y,
+        #[inline(always)]
+        |b, y| f(&s.group(&keys, b), y),
+    );
+}
+
+/// Calls `f(first block, ys)` for each group: `N` elements of `y`, in parallel.
+#[inline(always)]
+fn each_group<T: Copy + Default + Send, const N: usize>(pool: &Pool, y: &mut [T], f: impl Fn(u64, &mut [T; N]) + Sync) {
     pool.chunks_mut(y, CHUNK, |chunk, y| {
         widest(
             #[inline(always)]
@@ -106,12 +147,12 @@ fn groups<T: Copy + Default + Send, const N: usize>(
                 let (whole, rest) = y.as_chunks_mut::<N>();
                 let after = first + (whole.len() * GROUP) as u64;
                 for (i, y) in whole.iter_mut().enumerate() {
-                    f(&s.group(first + (i * GROUP) as u64), y);
+                    f(first + (i * GROUP) as u64, y);
                 }
                 if !rest.is_empty() {
                     let mut all = [T::default(); N];
                     all[..rest.len()].copy_from_slice(rest);
-                    f(&s.group(after), &mut all);
+                    f(after, &mut all);
                     rest.copy_from_slice(&all[..rest.len()]);
                 }
             },
@@ -152,6 +193,20 @@ pub fn uniform<T: FloatElement>(pool: &Pool, s: Stream, lo: f64, hi: f64, y: &mu
                 }
             },
         );
+    } else if lo == 0.0 && hi == 1.0 {
+        // 24 bits are exact in the compute type, and so are they where nothing is added to them
+        let unit = T::Real::from_f64(1.0 / f64::from(1u32 << 24));
+        groups::<T, WORDS>(
+            pool,
+            s,
+            y,
+            #[inline(always)]
+            |w, y| {
+                for i in 0..WORDS {
+                    y[i] = T::down(T::Real::from_f64(f64::from((w[i] >> 8) as i32)) * unit);
+                }
+            },
+        );
     } else {
         groups::<T, WORDS>(
             pool,
@@ -182,16 +237,23 @@ pub fn normal<T: FloatElement>(pool: &Pool, s: Stream, mean: f64, std: f64, y: &
             }
         });
     } else {
-        groups::<T, WORDS>(
+        let keys = s.keys();
+        each_group::<T, WORDS>(
             pool,
-            s,
             y,
             #[inline(always)]
-            |w, y| {
+            |first, y| {
                 let [mut u, mut v] = [[0; PAIRS]; 2];
-                for i in 0..PAIRS {
-                    (u[i], v[i]) = (w[2 * i], w[2 * i + 1]);
-                }
+                s.blocks(
+                    &keys,
+                    first,
+                    #[inline(always)]
+                    |lane, c| {
+                        for i in 0..2 {
+                            (u[2 * lane + i], v[2 * lane + i]) = (c[2 * i] as u32, c[2 * i + 1] as u32);
+                        }
+                    },
+                );
                 let [mut a, mut b] = [[T::default(); PAIRS]; 2];
                 for i in 0..PAIRS {
                     let r = (-2.0 * ln64((f64::from(u[i]) + 1.0) / 4_294_967_296.0)).sqrt();

@@ -18,7 +18,7 @@ use bytemuck::Pod;
 use remat_types::SmallVec;
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
-use crate::float::wide;
+use crate::float::{wide, widest};
 use crate::pool::Pool;
 use crate::simd::prefetch_run;
 
@@ -49,6 +49,9 @@ pub trait Reducer<T, U>: Copy + Sync {
     type Total: Copy + Send;
     /// A value per output.
     type Param: Copy + Send + Sync;
+    /// True if neighbours may be joined in any groups, in order, without another bit in the result: as of maxima, and not
+    /// of rounded sums. Neither `step` with any parameter nor `join` differs from it.
+    const ASSOCIATIVE: bool = false;
 
     /// The parameter of the output that holds `y` before the pass.
     fn param(&self, y: U) -> Self::Param;
@@ -167,14 +170,20 @@ fn runs<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
         let (from, to) = (part * len, ((part + 1) * len).min(pieces));
         let mut total = r.total();
         if outer == 1 {
-            wide(|| fold_run(r, &x[at + from..at + to], p, &mut total));
+            fold_vectors::<T, U, R>(
+                #[inline(always)]
+                || fold_run(r, &x[at + from..at + to], p, &mut total),
+            );
         } else {
-            wide(|| {
-                for i in from..to {
-                    let at = at + offset(&plan.reduced, i);
-                    fold_run(r, &x[at..at + run], p, &mut total);
-                }
-            });
+            fold_vectors::<T, U, R>(
+                #[inline(always)]
+                || {
+                    for i in from..to {
+                        let at = at + offset(&plan.reduced, i);
+                        fold_run(r, &x[at..at + run], p, &mut total);
+                    }
+                },
+            );
         }
         total
     };
@@ -196,6 +205,43 @@ fn runs<T: Pod + Send + Sync, U: Pod + Send + Sync, R: Reducer<T, U>>(
     });
 }
 
+/// Calls `f`, which folds runs, compiled for the vectors that suit the chains of the reducer.
+#[inline(always)]
+fn fold_vectors<T, U, R: Reducer<T, U>>(f: impl FnOnce()) {
+    if R::ASSOCIATIVE { widest(f) } else { wide(f) }
+}
+
+/// Parts of a block that are folded side by side where that changes nothing: a step that takes two instructions then does
+/// not wait for the one before.
+const CHAINS: usize = 4;
+
+/// The lanes of a whole block of an associative reducer, part by part.
+#[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
+fn fold_chains<T: Copy, U, R: Reducer<T, U>>(r: R, block: &[T; BLOCK], p: R::Param) -> [R::Lane; LANES] {
+    const ROWS: usize = BLOCK / LANES / CHAINS;
+    let (rows, _) = block.as_chunks::<LANES>();
+    let [mut a, mut b, mut c, mut d] = [[r.lane(); LANES]; CHAINS];
+    for i in 0..ROWS {
+        for lane in 0..LANES {
+            a[lane] = r.step(a[lane], rows[i][lane], p);
+        }
+        for lane in 0..LANES {
+            b[lane] = r.step(b[lane], rows[ROWS + i][lane], p);
+        }
+        for lane in 0..LANES {
+            c[lane] = r.step(c[lane], rows[2 * ROWS + i][lane], p);
+        }
+        for lane in 0..LANES {
+            d[lane] = r.step(d[lane], rows[3 * ROWS + i][lane], p);
+        }
+    }
+    for lane in 0..LANES {
+        a[lane] = r.join(r.join(a[lane], b[lane]), r.join(c[lane], d[lane]));
+    }
+    a
+}
+
 /// Adds a contiguous run to `total`, block by block.
 #[inline(always)]
 fn fold_run<T: Copy, U, R: Reducer<T, U>>(r: R, x: &[T], p: R::Param, total: &mut R::Total) {
@@ -205,15 +251,19 @@ fn fold_run<T: Copy, U, R: Reducer<T, U>>(r: R, x: &[T], p: R::Param, total: &mu
             continue;
         }
         let mut lanes = [r.lane(); LANES];
-        let rows = block.chunks_exact(LANES);
-        let rest = rows.remainder();
-        for row in rows {
-            for (lane, &x) in lanes.iter_mut().zip(row) {
+        if let (true, Ok(block)) = (R::ASSOCIATIVE, block.try_into()) {
+            lanes = fold_chains(r, block, p);
+        } else {
+            let rows = block.chunks_exact(LANES);
+            let rest = rows.remainder();
+            for row in rows {
+                for (lane, &x) in lanes.iter_mut().zip(row) {
+                    *lane = r.step(*lane, x, p);
+                }
+            }
+            for (lane, &x) in lanes.iter_mut().zip(rest) {
                 *lane = r.step(*lane, x, p);
             }
-        }
-        for (lane, &x) in lanes.iter_mut().zip(rest) {
-            *lane = r.step(*lane, x, p);
         }
         let mut half = LANES / 2;
         while half > 0 {

@@ -86,7 +86,7 @@ fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE],
         let row = &x[t.start..t.start + c];
         let m = largest(row);
         max[0] = m;
-        sum[0] = T::Real::from_f64(crate::float::sum(row, |v| (v.up() - m).exp()));
+        sum[0] = T::Real::from_f64(crate::float::sum(row, |v| (v.up() - m).exp_below()));
         return (max, sum);
     }
     for k in 0..c {
@@ -95,7 +95,7 @@ fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE],
     }
     for k in 0..c {
         let row = &x[t.start + k * t.step..][..t.width];
-        each_column(row, |i, v| sum[i] += (v.up() - max[i]).exp());
+        each_column(row, |i, v| sum[i] += (v.up() - max[i]).exp_below());
     }
     (max, sum)
 }
@@ -104,14 +104,14 @@ fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE],
 #[inline(always)]
 fn exponentials<T: FloatElement>(x: &[T], y: &mut [T]) -> (T::Real, T::Real) {
     let max = largest(x);
-    (max, T::Real::from_f64(sum_into(x, y, |v| (v.up() - max).exp())))
+    (max, T::Real::from_f64(sum_into(x, y, |v| (v.up() - max).exp_below())))
 }
 
 /// `exp(x - max)`, of which `kept` is what [`exponentials`] wrote: computed again only if that was rounded.
 #[inline(always)]
 fn exponential<T: FloatElement>(x: T, max: T::Real, kept: T) -> T::Real {
     let is_exact = const { size_of::<T>() == size_of::<T::Real>() };
-    if is_exact { kept.up() } else { (x.up() - max).exp() }
+    if is_exact { kept.up() } else { (x.up() - max).exp_below() }
 }
 
 /// `y = exp(x) / sum exp(x)`, or its logarithm, along `c`.
@@ -153,7 +153,7 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
                 let y = unsafe { y.part(at, t.width) };
                 each_column(&x[at..at + t.width], |i, x| {
                     let v = x.up() - max[i];
-                    y[i] = T::down(if log { v - last[i] } else { v.exp() * last[i] });
+                    y[i] = T::down(if log { v - last[i] } else { v.exp_below() * last[i] });
                 });
             }
         },
@@ -305,7 +305,7 @@ pub fn cross_entropy_grad<T: FloatElement>(
                 inverse[i] = T::Real::ONE / sum[i];
             }
             let term = |x: T, max: T::Real, inverse: T::Real, w: T::Real, target: T::Real| {
-                T::down(w * ((x.up() - max).exp() * inverse - target))
+                T::down(w * ((x.up() - max).exp_below() * inverse - target))
             };
             for k in 0..d.c {
                 let at = t.start + k * t.step;

@@ -341,22 +341,111 @@ impl<T: Maximum> TwoByTwo<T> for Largest {
     }
 }
 
-/// [`max_pool_grad`] of two rows cut into windows of two by two.
+/// The elements of even places, and those of odd ones, of `y.len()` pairs.
 #[inline(always)]
-fn halving_grad<T: Maximum>(x: &[T], dx: &mut [T], dy: &[T]) {
-    let zero = T::default();
-    let (a, b) = x.split_at(x.len() / 2);
-    let (da, db) = dx.split_at_mut(x.len() / 2);
-    let ((a, _), (b, _)) = (a.as_chunks::<2>(), b.as_chunks::<2>());
-    let ((da, _), (db, _)) = (da.as_chunks_mut::<2>(), db.as_chunks_mut::<2>());
-    for ((((a, b), da), db), &dy) in a.iter().zip(b).zip(da).zip(db).zip(dy) {
-        let (right_a, right_b) = (a[1].beats(a[0]), b[1].beats(b[0]));
-        let top = if right_a { a[1] } else { a[0] };
-        let bottom = if right_b { b[1] } else { b[0] };
-        let (above, below) = if bottom.beats(top) { (zero, dy) } else { (dy, zero) };
-        *da = if right_a { [zero, above] } else { [above, zero] };
-        *db = if right_b { [zero, below] } else { [below, zero] };
+fn split_pairs<T: Copy + Default>(x: &[T], even: &mut [T], odd: &mut [T]) {
+    #[inline(always)]
+    fn every_second<T: Copy + Default, const L: usize>(x: &[T], y: &mut [T]) {
+        pieces::<L, T>(
+            y,
+            #[inline(always)]
+            |at| {
+                let (x, mut y) = (&x[2 * at..][..2 * L - 1], [T::default(); L]);
+                for l in 0..L {
+                    y[l] = x[2 * l];
+                }
+                y
+            },
+        );
     }
+    match even.len() {
+        0..8 => {
+            every_second::<T, 1>(x, even);
+            every_second::<T, 1>(&x[1..], odd);
+        }
+        8..LANES => {
+            every_second::<T, 8>(x, even);
+            every_second::<T, 8>(&x[1..], odd);
+        }
+        _ => {
+            every_second::<T, LANES>(x, even);
+            every_second::<T, LANES>(&x[1..], odd);
+        }
+    }
+}
+
+/// The reverse of [`split_pairs`].
+#[inline(always)]
+fn join_pairs<T: Copy>(even: &[T], odd: &[T], y: &mut [T]) {
+    #[inline(always)]
+    fn join<T: Copy, const L: usize>(even: &[T], odd: &[T], y: &mut [T]) {
+        for from in (0..even.len()).step_by(L) {
+            let at = from.min(even.len() - L);
+            let (even, odd, y) = (&even[at..][..L], &odd[at..][..L], &mut y[2 * at..][..2 * L]);
+            for l in 0..L {
+                (y[2 * l], y[2 * l + 1]) = (even[l], odd[l]);
+            }
+        }
+    }
+    match even.len() {
+        0..8 => join::<T, 1>(even, odd, y),
+        8..LANES => join::<T, 8>(even, odd, y),
+        _ => join::<T, LANES>(even, odd, y),
+    }
+}
+
+/// [`max_pool_grad`] of a plane cut into windows of two by two.
+///
+/// Comparisons are in a loop of their own over elements in a row, of a number that the compiler does not know: there it
+/// makes vectors of their outcomes, in an unrolled loop a bit at a time. Several rows go together, since vectors that were
+/// just stored in pieces have to be waited for.
+#[inline(always)]
+fn halving_grad<T: Maximum>(w: Axis, x: &[T], dx: &mut [T], dy: &[T]) {
+    let zero = T::default();
+    let ([mut a0, mut a1, mut b0, mut b1], mut dys) = ([[zero; COLUMNS]; 4], [zero; COLUMNS]);
+    let [mut da0, mut da1, mut db0, mut db1] = [[zero; COLUMNS]; 4];
+    let (size, out) = (w.size, w.out);
+    // whole vectors of a row; nobody reads what becomes of the elements beyond it
+    let step = out.next_multiple_of(LANES).min(COLUMNS);
+    let together = COLUMNS / step;
+    for ((x, dx), dy) in
+        x.chunks(2 * together * size).zip(dx.chunks_mut(2 * together * size)).zip(dy.chunks(together * out))
+    {
+        let rows = dy.len() / out;
+        for from in (0..out).step_by(COLUMNS) {
+            let n = COLUMNS.min(out - from);
+            for r in 0..rows {
+                let (x, to) = (&x[2 * r * size..][..2 * size], r * step..r * step + n);
+                split_pairs(&x[2 * from..], &mut a0[to.clone()], &mut a1[to.clone()]);
+                split_pairs(&x[size + 2 * from..], &mut b0[to.clone()], &mut b1[to.clone()]);
+                dys[to].copy_from_slice(&dy[r * out + from..][..n]);
+            }
+            let whole = (rows * step).min(COLUMNS);
+            {
+                let (a0, a1, b0, b1, dys) = (&a0[..whole], &a1[..whole], &b0[..whole], &b1[..whole], &dys[..whole]);
+                let (da0, da1) = (&mut da0[..whole], &mut da1[..whole]);
+                let (db0, db1) = (&mut db0[..whole], &mut db1[..whole]);
+                for l in 0..whole {
+                    let (right_a, right_b) = (a1[l].beats(a0[l]), b1[l].beats(b0[l]));
+                    let top = if right_a { a1[l] } else { a0[l] };
+                    let bottom = if right_b { b1[l] } else { b0[l] };
+                    let is_below = bottom.beats(top);
+                    let (above, below) = if is_below { (zero, dys[l]) } else { (dys[l], zero) };
+                    da0[l] = if right_a { zero } else { above };
+                    da1[l] = if right_a { above } else { zero };
+                    db0[l] = if right_b { zero } else { below };
+                    db1[l] = if right_b { below } else { zero };
+                }
+            }
+            for r in 0..rows {
+                let (dx, at) = (&mut dx[2 * r * size..][..2 * size], r * step..r * step + n);
+                join_pairs(&da0[at.clone()], &da1[at.clone()], &mut dx[2 * from..size]);
+                join_pairs(&db0[at.clone()], &db1[at], &mut dx[size + 2 * from..]);
+            }
+        }
+        dx.chunks_exact_mut(size).take(2 * rows).for_each(|dx| dx[2 * out..].fill(zero));
+    }
+    dx[2 * (dy.len() / out) * size..].fill(zero);
 }
 
 /// `dx = sum over windows whose first maximum is here of dy`.
@@ -373,13 +462,11 @@ pub fn max_pool_grad<T: Maximum + FloatElement>(pool: &Pool, h: Axis, w: Axis, x
         #[inline(always)]
         |p, dx| {
             let (x, dy) = (&x[p * size..(p + 1) * size], &dy[p * out..(p + 1) * out]);
-            dx.fill(T::default());
-            if is_halving(h) && is_halving(w) {
-                for (i, dy) in dy.chunks_exact(w.out).enumerate() {
-                    halving_grad(&x[2 * i * w.size..][..2 * w.size], &mut dx[2 * i * w.size..][..2 * w.size], dy);
-                }
+            if is_halving(h) && is_halving(w) && w.out > 0 {
+                halving_grad(w, x, dx, dy);
                 return;
             }
+            dx.fill(T::default());
             Maxima::each::<true>(x, [h, w], |maxima, windows| {
                 for (&at, dy) in maxima.places.iter().zip(&dy[windows]).filter(|(at, _)| **at != NONE) {
                     dx[at] = T::down(dx[at].up() + dy.up());
@@ -438,6 +525,9 @@ mod tests {
             [sliding(4, 2, 2, 0), sliding(28, 2, 2, 0)],
             [sliding(4, 2, 2, 0), sliding(33, 2, 2, 0)],
             [sliding(3, 2, 2, 0), sliding(74, 2, 2, 0)],
+            [sliding(21, 2, 2, 0), sliding(12, 2, 2, 0)],
+            [sliding(14, 2, 2, 0), sliding(36, 2, 2, 0)],
+            [sliding(7, 2, 2, 0), sliding(275, 2, 2, 0)],
             [beyond, beyond],
             [Axis { size: 7, out: 3, kind: AxisKind::Adaptive }, sliding(9, 1, 1, 0)],
         ];

@@ -128,7 +128,7 @@ fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R]) {
         || {
             for row in tile {
                 for i in 0..QUERIES {
-                    row[i] = (row[i] - all[i]).exp();
+                    row[i] = (row[i] - all[i]).exp_below();
                 }
             }
         },

@@ -129,7 +129,7 @@ fn exponentials<R: Real>(tile: &mut [Row<R>]) -> (Row<R>, Row<R>) {
                 let mut part = [R::ZERO; QUERIES];
                 for row in block {
                     for i in 0..QUERIES {
-                        row[i] = (row[i] - max[i]).exp();
+                        row[i] = (row[i] - max[i]).exp_below();
                         part[i] += row[i];
                     }
                 }

@@ -28,10 +28,10 @@ fn groups_have_the_words_of_their_blocks() {
         (Stream { key: 0xa409_3822_299f_31d0, stream: 5 + high }, u64::from(u32::MAX) - 7),
     ] {
         let blocks = (0..GROUP as u64).flat_map(|i| s.block(b.wrapping_add(i)));
-        assert!(s.group(b).into_iter().eq(blocks.clone()), "{s:?} from {b}");
+        assert!(s.group(&s.keys(), b).into_iter().eq(blocks.clone()), "{s:?} from {b}");
         let wide = widest(
             #[inline(always)]
-            || s.group(b),
+            || s.group(&s.keys(), b),
         );
         assert!(wide.into_iter().eq(blocks), "{s:?} from {b}, in wide vectors");
     }
@@ -53,6 +53,10 @@ fn elements_are_functions_of_their_words_at_any_length() {
             let u = (u64::from(words[2 * i]) << 32 | u64::from(words[2 * i + 1])) >> 11;
             assert_eq!(z[i], u as f64 / 9_007_199_254_740_992.0 * 3.5 - 1.0, "{i} of {n}");
             assert_eq!(ones[i], i32::from(f64::from(words[i]) < 0.3 * 4_294_967_296.0), "{i} of {n}");
+        }
+        uniform(&pool, s, 0.0, 1.0, &mut y);
+        for (i, y) in y.iter().enumerate() {
+            assert_eq!(*y, (f64::from(words[i] >> 8) / 16_777_216.0) as f32, "{i} of {n}, without a range");
         }
         let mut kept: Vec<f32> = (1..=n).map(|i| i as f32).collect();
         dropout(&pool, s, 0.3, &mut kept);

@@ -123,41 +123,72 @@ fn first_extreme<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Co
     place + first_where(&x[place..x.len().min(place + BLOCK)], |v| v == best)
 }
 
+/// Elements of a vector of f32.
+const VECTOR: usize = 16;
+
 /// The first place at which `is` holds, which it does for some; without a branch for each element.
 #[inline(always)]
 fn first_where<T: Copy>(x: &[T], is: impl Fn(T) -> bool) -> usize {
     let (whole, rest) = x.as_chunks::<LANES>();
     for (i, x) in whole.iter().enumerate() {
-        let mut found = [false; LANES];
-        for lane in 0..LANES {
-            found[lane] = is(x[lane]);
+        let mut found = [0u32; VECTOR];
+        for x in x.as_chunks::<VECTOR>().0 {
+            for lane in 0..VECTOR {
+                found[lane] |= u32::from(is(x[lane]));
+            }
         }
-        if found.iter().fold(false, |any, found| any | found) {
-            return i * LANES + found.iter().position(|found| *found).unwrap_or(0);
+        if found.iter().fold(0, |any, found| any | found) != 0 {
+            return i * LANES + x.iter().position(|v| is(*v)).unwrap_or(0);
         }
     }
     whole.len() * LANES + rest.iter().position(|v| is(*v)).unwrap_or(0)
 }
 
-/// An element that no other beats, or a NaN if there is one.
+/// `new`, where it beats `old` or is a NaN; nothing beats a NaN but another one. Two choices without a branch each.
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "the test for NaN of any type")]
+fn better<T: Copy + PartialEq>(new: T, old: T, beats: impl Fn(T, T) -> bool) -> T {
+    let picked = if beats(new, old) { new } else { old };
+    if new == new { picked } else { new }
+}
+
+/// An element that no other beats, or a NaN if there is one.
+#[inline(always)]
 fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> T {
-    // nothing beats a NaN but another one
-    let better = |new: T, old: T| if beats(new, old) | (new != new) { new } else { old };
-    let mut lanes = [x[0]; LANES];
+    let [mut a, mut b, mut c, mut d] = [[x[0]; VECTOR]; LANES / VECTOR];
     let (whole, rest) = x.as_chunks::<LANES>();
     for x in whole {
-        for i in 0..LANES {
-            lanes[i] = better(x[i], lanes[i]);
+        for i in 0..VECTOR {
+            a[i] = better(x[i], a[i], beats);
+        }
+        for i in 0..VECTOR {
+            b[i] = better(x[VECTOR + i], b[i], beats);
+        }
+        for i in 0..VECTOR {
+            c[i] = better(x[2 * VECTOR + i], c[i], beats);
+        }
+        for i in 0..VECTOR {
+            d[i] = better(x[3 * VECTOR + i], d[i], beats);
         }
     }
-    let mut width = LANES / 2;
+    for i in 0..VECTOR {
+        a[i] = better(better(d[i], c[i], beats), better(b[i], a[i], beats), beats);
+    }
+    rest.iter().fold(extreme_of_lanes(&a, beats), |old, &new| better(new, old, beats))
+}
+
+/// [`extreme_of`] for few elements.
+///
+/// A call of its own: seen together with the loop over a row, the compiler keeps the lanes in memory.
+#[inline(never)]
+fn extreme_of_lanes<T: Copy + PartialEq>(x: &[T; VECTOR], beats: impl Fn(T, T) -> bool + Copy) -> T {
+    let mut x = *x;
+    let mut width = VECTOR / 2;
     while width > 0 {
         for i in 0..width {
-            lanes[i] = better(lanes[i + width], lanes[i]);
+            x[i] = better(x[i + width], x[i], beats);
         }
         width /= 2;
     }
-    rest.iter().fold(lanes[0], |old, &new| better(new, old))
+    x[0]
 }

@@ -232,6 +232,7 @@ macro_rules! pick {
         impl<$t: $bound> Reducer<$elem, $elem> for $name {
             type Lane = $elem;
             type Total = $elem;
+            const ASSOCIATIVE: bool = true;
             no_param!($elem);
             #[inline(always)]
             fn lane(&self) -> $elem { $first }
@@ -274,6 +275,7 @@ macro_rules! logic {
         impl Reducer<u8, u8> for $name {
             type Lane = u8;
             type Total = u8;
+            const ASSOCIATIVE: bool = true;
             no_param!(u8);
             #[inline(always)]
             fn lane(&self) -> u8 { $first }

@@ -79,6 +79,43 @@ fn extremes_propagate_nan_from_every_position() {
     }
 }
 
+/// The extreme of a run by a plain loop: the first of equal ones in the order in which lanes and blocks are joined, or the
+/// last NaN.
+fn plain_extreme(x: &[f32], first: f32, better: impl Fn(f32, f32) -> bool) -> f32 {
+    let pick = |a: f32, b: f32| if b.is_nan() || better(b, a) { b } else { a };
+    let mut total = first;
+    for block in x.chunks(BLOCK) {
+        let lanes = if block.len() < LANES { 1 } else { LANES };
+        let mut all = vec![first; lanes];
+        block.iter().enumerate().for_each(|(i, v)| all[i % lanes] = pick(all[i % lanes], *v));
+        while all.len() > 1 {
+            let upper = all.split_off(all.len() / 2);
+            all.iter_mut().zip(upper).for_each(|(a, b)| *a = pick(*a, b));
+        }
+        total = pick(total, all[0]);
+    }
+    total
+}
+
+#[test]
+fn extremes_have_the_bits_that_a_plain_loop_finds() {
+    for n in [1usize, 15, 16, 17, 255, 256, 257, 511, 768, 1030] {
+        for seed in 0..60u32 {
+            // few values, so that zeros of both signs and several kinds of NaN meet
+            let some = [0.0, -0.0, -1.5, f32::NEG_INFINITY, f32::from_bits(0x7fc0_0001), f32::from_bits(0xffc0_0002)];
+            let kinds = [2, 2, 4, 6][seed as usize % 4];
+            let mixed = |i: u32| ((i + seed * 7919).wrapping_mul(2_654_435_761) >> 13) as usize;
+            let x: Vec<f32> = (0..n as u32).map(|i| some[mixed(i) % 89 % kinds]).collect();
+            let (plan, mut y) = (Plan::new(&[n], &[0]), [0.0f32; 2]);
+            reduce(&Pool::new(1), Max, &x, &plan, &mut y[..1]);
+            reduce(&Pool::new(1), Min, &x, &plan, &mut y[1..]);
+            let want =
+                [plain_extreme(&x, f32::NEG_INFINITY, |a, b| a > b), plain_extreme(&x, f32::INFINITY, |a, b| a < b)];
+            assert_eq!(y.map(f32::to_bits), want.map(f32::to_bits), "{n} elements, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn variance_of_numbers_far_from_zero_keeps_its_digits() {
     let x: Vec<f32> = (0..1000).map(|i| 1e6 + (i % 2) as f32).collect();

@@ -7,7 +7,9 @@ use std::ops::Range;
 use bytemuck::Pod;
 use remat_types::SmallVec;
 
-use super::{BLOCK, COLUMNS, MAX_PARTS, PART_TOTALS, Plan, ROWS, Reducer, count, finish, fold_rows, fold_run};
+use super::{
+    BLOCK, COLUMNS, MAX_PARTS, PART_TOTALS, Plan, ROWS, Reducer, count, finish, fold_rows, fold_run, fold_vectors,
+};
 use super::{offset, params, part_len};
 use crate::float::wide;
 use crate::pool::{Pool, part_range};
@@ -100,7 +102,10 @@ fn runs<T: Pod, U: Copy, R: Reducer<T, U>>(r: R, plan: &Plan, maker: &mut impl T
             let mut add = |from: usize, elems: usize| {
                 for piece in (0..elems).step_by(PIECE) {
                     let data = maker.tile(from + piece, PIECE.min(elems - piece), 1, 0);
-                    wide(|| fold_run(r, data, p, &mut total));
+                    fold_vectors::<T, U, R>(
+                        #[inline(always)]
+                        || fold_run(r, data, p, &mut total),
+                    );
                 }
             };
             if outer == 1 {
