@@ -10,6 +10,8 @@
 //!   that of plain sums, but what an infinity or NaN touches becomes NaN in a tile of 4x4 outputs.
 //! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`), or with the channels of small images
 //!   in the lanes of vectors (module `lanes`).
+//! * Small images in batches go by places (module `places`): with the images in the lanes of vectors, a tap that would read
+//!   beside the image is left out.
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
 //!   partial sums over the images.
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
@@ -31,6 +33,7 @@ mod depthwise;
 mod direct;
 mod kernel;
 mod lanes;
+mod places;
 mod plane;
 mod weight_grad;
 
@@ -269,7 +272,12 @@ pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) ->
     if let Some(w) = winograd::<T>(Some(*geom)) {
         return winograd_bytes(&w, threads);
     }
-    T::conv_kernels().map_or(0, |kernels| phases_bytes(std::iter::once(geom.forward()), &kernels, threads.max(1)))
+    T::conv_kernels().map_or(0, |kernels| {
+        let threads = threads.max(1);
+        let places = places::Plan::new(geom, places::Pass::Forward, &kernels, threads);
+        let phases = || phases_bytes(std::iter::once(geom.forward()), &kernels, threads);
+        places.map_or_else(phases, |plan| plan.workspace_bytes(threads))
+    })
 }
 
 /// Winograd's algorithm for a convolution, if it has the taps and pays.
@@ -309,8 +317,23 @@ pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T]
         return run_winograd(pool, &w, Taps::Forward, [x, weight], y, workspace);
     }
     match T::conv_kernels() {
-        Some(kernels) => run_phases(pool, &kernels, std::iter::once(geom.forward()), x, weight, y, workspace),
+        Some(kernels) => run_forward(pool, &kernels, geom, x, weight, y, workspace),
         None => direct::forward(pool, geom, x, weight, y),
+    }
+}
+
+fn run_forward<T: ConvElement>(
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    geom: &Conv2d,
+    x: &[T],
+    weight: &[T],
+    y: &mut [T],
+    workspace: &mut [u8],
+) {
+    match places::Plan::new(geom, places::Pass::Forward, kernels, pool.threads()) {
+        Some(plan) => plan.run(pool, x, weight, y, workspace),
+        None => run_phases(pool, kernels, std::iter::once(geom.forward()), x, weight, y, workspace),
     }
 }
 
@@ -361,7 +384,12 @@ pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize)
     if let Some(w) = winograd::<T>(geom.back()) {
         return winograd_bytes(&w, threads);
     }
-    T::conv_kernels().map_or(0, |kernels| phases_bytes(geom.input_grad(), &kernels, threads.max(1)))
+    T::conv_kernels().map_or(0, |kernels| {
+        let threads = threads.max(1);
+        let places = places::Plan::new(geom, places::Pass::InputGrad, &kernels, threads);
+        let phases = || phases_bytes(geom.input_grad(), &kernels, threads);
+        places.map_or_else(phases, |plan| plan.workspace_bytes(threads))
+    })
 }
 
 /// The gradient of the input, `dx: [n, c, h, w]` from `dy: [n, k, oh, ow]`, overwriting `dx`.
@@ -384,8 +412,23 @@ pub fn input_grad<T: ConvElement>(
         return run_winograd(pool, &w, Taps::Back, [dy, weight], dx, workspace);
     }
     match T::conv_kernels() {
-        Some(kernels) => run_phases(pool, &kernels, geom.input_grad(), dy, weight, dx, workspace),
+        Some(kernels) => run_input_grad(pool, &kernels, geom, dy, weight, dx, workspace),
         None => direct::input_grad(pool, geom, dy, weight, dx),
+    }
+}
+
+fn run_input_grad<T: ConvElement>(
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    geom: &Conv2d,
+    dy: &[T],
+    weight: &[T],
+    dx: &mut [T],
+    workspace: &mut [u8],
+) {
+    match places::Plan::new(geom, places::Pass::InputGrad, kernels, pool.threads()) {
+        Some(plan) => plan.run(pool, dy, weight, dx, workspace),
+        None => run_phases(pool, kernels, geom.input_grad(), dy, weight, dx, workspace),
     }
 }
 
@@ -393,11 +436,14 @@ pub fn input_grad<T: ConvElement>(
 #[must_use]
 pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
     T::conv_kernels().map_or(0, |kernels| {
+        let threads = threads.max(1);
         if depthwise::has_weight_grad(geom) {
-            let small = lanes::weight_grad_workspace_bytes(geom, &kernels, threads.max(1));
-            return small.unwrap_or_else(|| depthwise::weight_grad_workspace_bytes(geom, &kernels, threads.max(1)));
+            let small = lanes::weight_grad_workspace_bytes(geom, &kernels, threads);
+            return small.unwrap_or_else(|| depthwise::weight_grad_workspace_bytes(geom, &kernels, threads));
         }
-        weight_grad::workspace_bytes(geom, &kernels, threads.max(1))
+        let places = places::Plan::new(geom, places::Pass::WeightGrad, &kernels, threads);
+        let sums = || weight_grad::workspace_bytes(geom, &kernels, threads);
+        places.map_or_else(sums, |plan| plan.workspace_bytes(threads))
     })
 }
 
@@ -425,7 +471,9 @@ fn run_weight_grad<T: ConvElement>(
     dw: &mut [T],
     workspace: &mut [u8],
 ) {
-    if !depthwise::has_weight_grad(geom) {
+    if let Some(plan) = places::Plan::new(geom, places::Pass::WeightGrad, kernels, pool.threads()) {
+        plan.run_weight_grad(pool, x, dy, dw, workspace);
+    } else if !depthwise::has_weight_grad(geom) {
         weight_grad::run(pool, kernels, geom, x, dy, dw, workspace);
     } else if !lanes::weight_grad(pool, kernels, geom, x, dy, dw, workspace) {
         depthwise::weight_grad(pool, kernels, geom, x, dy, dw, workspace);

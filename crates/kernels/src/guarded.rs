@@ -86,6 +86,10 @@ fn convolutions_stay_within_their_operands() {
         [2, 9, 14, 15, 9, 3, 2, 1, 9],
         [1, 5, 33, 29, 5, 3, 1, 1, 5],
         [1, 5, 70, 71, 5, 5, 2, 2, 5],
+        // batches of small images: two panels of images and of channels, the last ones in part
+        [40, 33, 4, 5, 40, 3, 2, 1, 1],
+        [24, 200, 2, 1, 120, 1, 1, 0, 1],
+        [3, 17, 9, 11, 35, 3, 1, 1, 1],
         // by Winograd's algorithm
         [2, 64, 20, 19, 50, 3, 1, 1, 1],
         [2, 60, 18, 21, 64, 3, 1, 0, 1],

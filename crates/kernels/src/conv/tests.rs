@@ -150,6 +150,40 @@ fn named_geometries_agree_with_the_definition() {
     }
 }
 
+/// Batches of small images, which go by places with vectors of up to sixteen lanes.
+fn small_images() -> [Case; 10] {
+    [
+        // images of two panels, or of one and a half; channels that fill no panel
+        plain([40, 1, 33, 40, 4, 5, 3, 3], 2, 1),
+        plain([24, 1, 16, 50, 2, 3, 3, 3], 1, 1),
+        // a single tap: weights outweigh the images
+        plain([16, 1, 200, 120, 2, 1, 1, 1], 1, 0),
+        plain([16, 1, 190, 150, 3, 3, 1, 1], 2, 0),
+        // inputs that no output reads, and taps that read beside the image alone
+        plain([16, 1, 16, 17, 8, 7, 2, 2], 3, 0),
+        plain([33, 1, 20, 16, 2, 1, 5, 5], 1, 2),
+        Case { dilation: [2, 1], ..plain([16, 1, 18, 21, 6, 5, 3, 2], 1, 1) },
+        // several blocks of channels, whose weights are packed for each panel of images
+        plain([40, 1, 700, 20, 2, 2, 3, 3], 1, 1),
+        // few images, whose places make the steps of the gradient of the weight
+        plain([3, 1, 17, 35, 9, 11, 3, 3], 1, 1),
+        plain([2, 1, 35, 16, 3, 14, 2, 3], 1, 1),
+    ]
+}
+
+#[test]
+fn batches_of_small_images_agree_with_the_definition() {
+    let kernels = f32::conv_kernels().expect("f32 has kernels");
+    for case in small_images() {
+        let geom = case.geom().expect("the sizes fit");
+        let passes = [places::Pass::Forward, places::Pass::InputGrad, places::Pass::WeightGrad];
+        assert!(passes.into_iter().any(|pass| places::Plan::new(&geom, pass, &kernels, 1).is_some()), "{geom:?}");
+        let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
+        assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, 2e-6), "{geom:?}");
+        check::<f64>(&geom, 2, |x| x, |x| x, 1e-14);
+    }
+}
+
 #[test]
 fn weights_larger_than_a_pass() {
     // 700 * 9 * 170 floats are 4.3 MB: several passes of packed weights and of partial sums
@@ -213,7 +247,7 @@ fn every_instruction_set_agrees_with_the_definition() {
         plain([2, 1, 5, 9, 23, 25, 1, 1], 1, 0),
         plain([2, 1, 9, 5, 24, 24, 1, 1], 1, 0),
     ];
-    for case in cases {
+    for case in cases.into_iter().chain(small_images()) {
         let geom = case.geom().expect("the sizes fit");
         let (x, weight) = (values(geom.x_len(), 1, |x| x as f32), values(geom.weight_len(), 2, |x| x as f32));
         let dy = values(geom.y_len(), 3, |x| x as f32);
@@ -223,8 +257,8 @@ fn every_instruction_set_agrees_with_the_definition() {
             let pool = Pool::new(2);
             let mut ws = vec![0xff; 8 << 20];
             let mut out = [geom.y_len(), geom.x_len(), geom.weight_len()].map(|len| vec![f32::NAN; len]);
-            run_phases(&pool, kernels, std::iter::once(geom.forward()), &x, &weight, &mut out[0], &mut ws);
-            run_phases(&pool, kernels, geom.input_grad(), &dy, &weight, &mut out[1], &mut ws);
+            run_forward(&pool, kernels, &geom, &x, &weight, &mut out[0], &mut ws);
+            run_input_grad(&pool, kernels, &geom, &dy, &weight, &mut out[1], &mut ws);
             run_weight_grad(&pool, kernels, &geom, &x, &dy, &mut out[2], &mut ws);
             for (got, want) in out.iter().zip(&want) {
                 compare("result", &geom, got, want, f64::from, 2e-6);

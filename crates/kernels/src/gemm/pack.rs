@@ -212,6 +212,55 @@ pub(crate) unsafe fn transpose_into<T: Copy + Default>(
     }
 }
 
+/// Where the rows of a transposition go: row `p` to element `p % minor * minor_step + p / minor * major_step`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Apart {
+    pub(crate) minor: usize,
+    pub(crate) minor_step: usize,
+    pub(crate) major_step: usize,
+}
+
+impl Apart {
+    /// Rows that lie `step` elements apart.
+    pub(crate) fn by(step: usize) -> Apart {
+        Apart { minor: usize::MAX, minor_step: step, major_step: 0 }
+    }
+
+    fn row(&self, p: usize) -> usize {
+        p % self.minor * self.minor_step + p / self.minor * self.major_step
+    }
+}
+
+/// `out[rows.row(p) + i] = src[i * outer + p]` for `i < valid`, defaults up to `width`: a transposition whose rows go to
+/// places of their own.
+///
+/// # Safety
+/// `src` is readable at those places for `i < valid`, `p < kc`; `width >= valid` elements are writable at each row's place,
+/// and rows do not overlap.
+pub(crate) unsafe fn transpose_apart<T: Copy + Default>(
+    src: *const T,
+    outer: usize,
+    valid: usize,
+    kc: usize,
+    width: usize,
+    rows: Apart,
+    out: *mut T,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if size_of::<T>() == 4 && kc >= squares::SIDE && is_x86_feature_detected!("avx2") {
+        // SAFETY: same contract, for elements of four bytes that are only moved, and the feature is there.
+        return unsafe { squares::transpose_apart(src.cast(), outer, valid, kc, width, rows, out.cast()) };
+    }
+    for p in 0..kc {
+        // SAFETY: as the caller says.
+        unsafe {
+            let out = out.add(rows.row(p));
+            (0..valid).for_each(|i| *out.add(i) = *src.add(i * outer + p));
+            (valid..width).for_each(|i| *out.add(i) = T::default());
+        }
+    }
+}
+
 /// Columns `i .. i + R` of `out` (rows of `width`) from `R` rows of `src`. Where the rows are contiguous, `R x R` squares
 /// go through registers: the compiler turns them into shuffles.
 ///
@@ -325,6 +374,68 @@ pub(crate) mod squares {
     #[target_feature(enable = "avx2")]
     #[inline(never)]
     pub(crate) unsafe fn square(src: *const f32, outer: isize, rows: usize, out: *mut f32, width: usize) {
+        // SAFETY: same contract.
+        let columns = unsafe { columns(src, outer, rows) };
+        for (p, column) in columns.into_iter().enumerate() {
+            // SAFETY: 8 elements are writable at row `p`.
+            unsafe { _mm256_storeu_ps(out.add(p * width), column) };
+        }
+    }
+
+    /// `super::transpose_apart` for at least 8 steps.
+    ///
+    /// # Safety
+    /// As that; the processor has AVX2.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn transpose_apart(
+        src: *const f32,
+        outer: usize,
+        valid: usize,
+        kc: usize,
+        width: usize,
+        rows: super::Apart,
+        out: *mut f32,
+    ) {
+        // a step past whole squares goes by itself; else the last square of a side overlaps the one before it
+        let whole = if kc % SIDE == 1 { kc - 1 } else { kc };
+        if whole < kc {
+            // SAFETY: the last step.
+            unsafe { single(src.add(whole), outer as isize, valid, 1, width, out.add(rows.row(whole)), 0) };
+        }
+        for p in (0..whole).step_by(SIDE).map(|p| p.min(whole - SIDE)) {
+            let (first, second) = (p % rows.minor, p / rows.minor * rows.major_step);
+            for i in (0..width).step_by(SIDE).map(|i| i.min(width.saturating_sub(SIDE))) {
+                // SAFETY: steps `p .. p + 8` of the rows from `i` on that are valid are readable, and 8 elements from `i` on at
+                // the place of each step, or all of a row that is narrower.
+                unsafe {
+                    let from = src.wrapping_add(i * outer + p);
+                    let (mut minor, mut major) = (first, second);
+                    for column in columns(from, outer as isize, SIDE.min(valid.saturating_sub(i))) {
+                        let out = out.add(minor * rows.minor_step + major + i);
+                        if width < SIDE {
+                            let mut row = [0.0; SIDE];
+                            _mm256_storeu_ps(row.as_mut_ptr(), column);
+                            super::move_short(row.as_ptr(), out, width);
+                        } else {
+                            _mm256_storeu_ps(out, column);
+                        }
+                        minor += 1;
+                        if minor == rows.minor {
+                            (minor, major) = (0, major + rows.major_step);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The columns of 8 x 8 elements, zeros for rows from `rows` on.
+    ///
+    /// # Safety
+    /// The processor has AVX2; 8 elements are readable at `rows` rows of `src`.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn columns(src: *const f32, outer: isize, rows: usize) -> [__m256; SIDE] {
         // SAFETY: only called for the readable rows.
         let row = |i: isize| unsafe { _mm256_loadu_ps(src.wrapping_offset(i * outer)) };
         let mut r = [_mm256_setzero_ps(); SIDE];
@@ -342,7 +453,7 @@ pub(crate) mod squares {
         let (b2, b3) = (_mm256_shuffle_ps::<0x44>(a1, a3), _mm256_shuffle_ps::<0xee>(a1, a3));
         let (b4, b5) = (_mm256_shuffle_ps::<0x44>(a4, a6), _mm256_shuffle_ps::<0xee>(a4, a6));
         let (b6, b7) = (_mm256_shuffle_ps::<0x44>(a5, a7), _mm256_shuffle_ps::<0xee>(a5, a7));
-        let columns = [
+        [
             _mm256_permute2f128_ps::<0x20>(b0, b4),
             _mm256_permute2f128_ps::<0x20>(b1, b5),
             _mm256_permute2f128_ps::<0x20>(b2, b6),
@@ -351,11 +462,7 @@ pub(crate) mod squares {
             _mm256_permute2f128_ps::<0x31>(b1, b5),
             _mm256_permute2f128_ps::<0x31>(b2, b6),
             _mm256_permute2f128_ps::<0x31>(b3, b7),
-        ];
-        for (p, column) in columns.into_iter().enumerate() {
-            // SAFETY: 8 elements are writable at row `p`.
-            unsafe { _mm256_storeu_ps(out.add(p * width), column) };
-        }
+        ]
     }
 
     /// The same, element by element, for `steps` steps and `all` elements of a row of `out`, zeros from `rows` on.
@@ -386,6 +493,28 @@ pub(crate) mod squares {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_a_transposition_go_where_they_should() {
+        let sizes = (1..20).flat_map(|valid| (valid..=20).map(move |width| (valid, width)));
+        for (valid, width) in sizes {
+            for [major, minor] in [[1, 1], [1, 9], [9, 1], [3, 3], [4, 5], [17, 1], [2, 20]] {
+                let (kc, outer) = (major * minor, major * minor + 3);
+                let src: Vec<f32> = (0..(valid - 1) * outer + kc).map(|i| i as f32 + 1.0).collect();
+                // rows of a minor step side by side, with two elements between them that stay as they are
+                let order = Apart { minor, minor_step: major * (width + 2), major_step: width + 2 };
+                let mut out = vec![f32::NAN; kc * (width + 2)];
+                // SAFETY: `src` ends with the last of these elements, and `out` has room for each row.
+                unsafe { transpose_apart(src.as_ptr(), outer, valid, kc, width, order, out.as_mut_ptr()) };
+                for (at, row) in out.chunks_exact(width + 2).enumerate() {
+                    let p = at % major * minor + at / major;
+                    let want = (0..width).map(|i| if i < valid { src[i * outer + p] } else { 0.0 });
+                    assert!(row[..width].iter().copied().eq(want), "{valid} of {width}, {major} x {minor}: {row:?}");
+                    assert!(row[width..].iter().all(|x| x.is_nan()));
+                }
+            }
+        }
+    }
 
     #[test]
     fn any_transposition_moves_each_element_to_its_place() {
