@@ -1,7 +1,8 @@
 //! The blocked product: C cut into tasks, each task packing its blocks of A and B and running micro-kernels over them.
 //!
 //! Rows of A that lie in order are read where they are, unless their distance makes them drive each other out of the first
-//! cache: packing them costs more than it saves, 2 to 12 % of a product of a few hundred rows.
+//! cache: packing them costs more than it saves, 2 to 12 % of a product of a few hundred rows. So are columns that lie in order,
+//! where C has one or two panels of columns: packing took up to three tenths of such a product.
 //!
 //! A task owns a rectangle of C and all of `k`, so tasks share nothing and no sum crosses threads. `k` is walked in equal
 //! steps; the rectangle's place and size do not change the order of an element's additions. So the bits of C
@@ -274,8 +275,10 @@ impl<T: GemmElement> Task<'_, '_, T> {
         // Rows that drive each other out stay where they are if few at a time are enough: in tiles so wide that these keep a
         // processor busy, or where a single panel of B would not bring in again what packing costs.
         let few = mr.min(FEW_ROWS_OF_A);
-        let stays = Rows::may_stay(a) || a.col_stride == 1 && (few == mr || n <= self.kernels.nr());
-        let mr = if stays && !Rows::may_stay(a) { few } else { mr };
+        let turned = Rows::is_turned(a, n.div_ceil(self.kernels.nr()));
+        let is_apart = turned || Rows::may_stay(a);
+        let stays = is_apart || a.col_stride == 1 && (few == mr || n <= self.kernels.nr());
+        let mr = if stays && !is_apart { few } else { mr };
         for j in (0..n).step_by(plan.nc) {
             let nc = plan.nc.min(n - j);
             for p in (0..plan.k).step_by(plan.kc) {
@@ -450,9 +453,20 @@ impl<T: Copy> Rows<'_, T> {
     /// True if tiles read `a` where it is as fast as when packed: rows in order, which do not drive each other out of the first
     /// cache because they begin at the same place of it.
     fn may_stay(a: View<T>) -> bool {
-        let apart = a.row_stride.unsigned_abs().saturating_mul(size_of::<T>());
+        a.col_stride == 1 && Self::is_spread(a.row_stride)
+    }
+
+    /// True if tiles read `a`, whose columns are in order, where it is: for so few panels of B that packing would take longer than
+    /// bringing in again what drives each other out.
+    fn is_turned(a: View<T>, panels: usize) -> bool {
+        a.row_stride == 1 && (panels <= 1 || panels == 2 && Self::is_spread(a.col_stride))
+    }
+
+    /// True if places so far apart do not begin at the same place of the first cache.
+    fn is_spread(stride: isize) -> bool {
+        let apart = stride.unsigned_abs().saturating_mul(size_of::<T>());
         let spread = LINE_BYTES..=CACHE_WAY_BYTES - LINE_BYTES;
-        a.col_stride == 1 && (apart < LINE_BYTES || spread.contains(&(apart % CACHE_WAY_BYTES)))
+        apart < LINE_BYTES || spread.contains(&(apart % CACHE_WAY_BYTES))
     }
 
     /// The rows of a tile of `kc` steps.
@@ -526,6 +540,12 @@ mod tests {
         assert!([0, 1, 7, 64, 512, -512, 1000, 1040, 1536, 2032].into_iter().all(|s| stays(s, 1)));
         assert!([1009, 1023, 1024, -1024, 1025, 1039, 2048, 4096, isize::MAX].into_iter().all(|s| !stays(s, 1)));
         assert!(!stays(1, 512) && !stays(512, 2) && !stays(512, -1), "rows out of order are packed");
+        let turned = |row_stride, col_stride, panels| {
+            Rows::is_turned(View::<f32> { data: std::ptr::null(), row_stride, col_stride }, panels)
+        };
+        assert!([(512, 1), (1024, 1), (512, 2)].into_iter().all(|(stride, panels)| turned(1, stride, panels)));
+        assert!([(1024, 2), (512, 3)].into_iter().all(|(stride, panels)| !turned(1, stride, panels)));
+        assert!(!turned(512, 1, 1) && !turned(2, 512, 1));
     }
 
     #[test]
