@@ -1,6 +1,6 @@
 //! The gradient of the weight: for each output place, the outer product of what the taps read there and of `dy`.
 //!
-//! A tile holds a few (channel, tap) rows by one or two vectors of output channels and runs over the output places of a
+//! A tile holds a few (channel, tap) rows by a few vectors of output channels and runs over the output places of a
 //! band; it reads the padded copy of the image at one offset per row, and `dy` transposed to `[place][channel]`. Tiles
 //! need no tail in the places, so 7 x 7 images waste nothing. Images of few places go through a tile together: its sums are
 //! read and written once for all of them.
@@ -22,9 +22,10 @@ use crate::pool::{Pool, part_range};
 const MAX_PARTIALS: usize = 16;
 /// Bytes of all partial sums together; larger weights are taken in several passes, with one sum.
 const PARTIAL_BYTES: usize = 2 << 20;
-/// Output places of a band, or of a group of whole images: their transposed `dy` (16 KiB for 16 channels of f32) stays in the
-/// L1 cache.
+/// Output places of a band, or of a group of whole images, that make a sum worth its reads and writes.
 const BAND_PLACES: usize = 256;
+/// Bytes of their transposed `dy`, which stays in the L1 cache.
+const BAND_BYTES: usize = 32 << 10;
 /// Bytes of the padded copy of a block of channels.
 const COPY_BYTES: usize = 192 << 10;
 /// Tasks per thread at which channels are no longer cut further.
@@ -65,7 +66,10 @@ impl Plan {
         let [group_c, group_k] = [geom.c / geom.groups, geom.k / geom.groups];
         let taps = geom.r * geom.s;
         let rows = group_c * taps;
-        let panel = group_k.next_multiple_of(kernels.lanes).min(2 * kernels.lanes);
+        // Of several taps the elements come from the L1 cache, as they do for some taps in turn: tall tiles are as good, and
+        // leave more places to a band.
+        let vectors = if taps == 1 { kernels.outer.len() } else { kernels.outer.len().min(2) };
+        let panel = group_k.next_multiple_of(kernels.lanes).min(vectors * kernels.lanes);
         let panels = group_k.div_ceil(panel);
         let units = geom.groups * panels;
         let unit_bytes = rows * panel * size;
@@ -73,7 +77,8 @@ impl Plan {
         let most = (geom.n * geom.oh * geom.ow).div_ceil(BAND_PLACES).min(geom.n).clamp(1, MAX_PARTIALS);
         let partials = (PARTIAL_BYTES / (units * unit_bytes)).clamp(1, most);
         let pass = (PARTIAL_BYTES / (partials * unit_bytes)).clamp(1, units);
-        let band = (BAND_PLACES / geom.ow).clamp(1, geom.oh);
+        let band_places = BAND_PLACES.min(BAND_BYTES / (panel * size));
+        let band = (band_places / geom.ow).clamp(1, geom.oh);
         let bands = geom.oh.div_ceil(band);
         // Of a single tap only the places that it reads are copied; several would need a phase for each step of the stride.
         let [stride, step] = if taps == 1 { [geom.stride, [1, 1]] } else { [[1, 1], geom.stride] };
@@ -90,7 +95,7 @@ impl Plan {
             |images: usize| if dense { usize::MAX } else { COPY_BYTES / (images * plane.channel_len() * size) };
         // Groups are nearly equal: the last one would read and write all sums for little.
         let most = geom.n.div_ceil(partials);
-        let fit = if bands == 1 { (BAND_PLACES / (geom.oh * geom.ow)).min(copied(1)).max(1) } else { 1 };
+        let fit = if bands == 1 { (band_places / (geom.oh * geom.ow)).min(copied(1)).max(1) } else { 1 };
         let images = most.div_ceil(most.div_ceil(fit).max(1)).max(1);
         let wanted = (threads * TASKS_PER_THREAD).div_ceil(partials * pass.div_ceil(panels));
         let block = if threads == 1 { group_c } else { group_c.div_ceil(wanted) };
@@ -280,12 +285,12 @@ impl<T: ConvElement> Job<'_, T> {
     ///
     /// # Safety
     /// `sums` is writable for a unit's rows of `channels`; `x` and `dy` hold what `height` rows of output of these images
-    /// read.
+    /// read, `dy` for `columns` output channels.
     unsafe fn tiles(
         &self,
         channels: std::ops::Range<usize>,
         [images, height]: [usize; 2],
-        width: usize,
+        columns: usize,
         x: &[T],
         dy: &[T],
         sums: *mut T,
@@ -293,21 +298,24 @@ impl<T: ConvElement> Job<'_, T> {
     ) {
         let (plan, geom) = (self.plan, self.geom);
         let rows = channels.len() * plan.taps;
-        let panels = rows.div_ceil(self.kernels.outer.len());
+        let tiles = self.kernels.outer[columns / self.kernels.lanes - 1];
+        let panels = rows.div_ceil(tiles.len());
         let [image, row] = if plan.dense {
             [geom.c * geom.h * geom.w, geom.w]
         } else {
             [channels.len() * plan.plane.channel_len(), plan.plane.pitch]
         };
         let step = [image, plan.step[0] * row, plan.step[1]];
+        // Rows of the image itself follow one another.
+        let [height, width] = if plan.dense { [1, height * geom.ow] } else { [height, geom.ow] };
         for panel in 0..panels {
             let tile_rows = part_range(rows, panels, panel);
-            let tile = self.kernels.outer[tile_rows.len() - 1][width / self.kernels.lanes - 1];
+            let tile = tiles[tile_rows.len() - 1];
             // SAFETY: offsets count from the first channel of a group, `x` from the first of the block, and both advance
             // alike; the plane is as large as the last place of the last tap. Rows of `sums` are a panel apart.
             unsafe {
                 tile(
-                    [images, height, geom.ow],
+                    [images, height, width],
                     x.as_ptr(),
                     self.offsets[tile_rows.clone()].as_ptr(),
                     step,
@@ -315,6 +323,7 @@ impl<T: ConvElement> Job<'_, T> {
                     sums.add((channels.start * plan.taps + tile_rows.start) * plan.panel),
                     plan.panel,
                     accumulate,
+                    if plan.dense { height * width } else { 0 },
                 );
             }
         }
