@@ -5,8 +5,8 @@
 //! need no tail in the places, so 7 x 7 images waste nothing. Images of few places go through a tile together: its sums are
 //! read and written once for all of them.
 //!
-//! Of a single tap `x` can take the part of `dy`: where it has fewer channels, it is what is transposed, and `dy` is read where
-//! it lies.
+//! Of a single tap `x` can take the part of `dy`: where it has fewer channels, it is what is transposed (under a stride, the places
+//! that are read), and `dy` is read where it lies.
 //!
 //! The images are cut into partial sums ([`partials`]), added in order at the end. Their number and the bands follow from
 //! the sizes alone, since they decide the order of additions. Threads share out (partial sum, unit, block of channels),
@@ -32,6 +32,12 @@ const COPY_BYTES: usize = 192 << 10;
 const TASKS_PER_THREAD: usize = 2;
 
 struct Plan {
+    /// The convolution whose weights' gradient is computed: the one asked for, or that one turned.
+    geom: Conv2d,
+    /// `x` is in the place of `dy`: the rows of units are output channels, their columns channels.
+    turned: bool,
+    /// The places of that `x` under a stride.
+    gather: Option<Plane>,
     /// Channels and output channels of a group.
     group_c: usize,
     group_k: usize,
@@ -61,8 +67,10 @@ struct Plan {
 }
 
 impl Plan {
-    fn new<T>(geom: &Conv2d, kernels: &ConvKernels<T>, threads: usize) -> Plan {
+    fn new<T>(asked: &Conv2d, kernels: &ConvKernels<T>, threads: usize) -> Plan {
         let size = size_of::<T>();
+        let turned = turned(asked, kernels.lanes);
+        let geom = &turned.unwrap_or(*asked);
         let [group_c, group_k] = [geom.c / geom.groups, geom.k / geom.groups];
         let taps = geom.r * geom.s;
         let rows = group_c * taps;
@@ -97,10 +105,20 @@ impl Plan {
         let most = geom.n.div_ceil(partials);
         let fit = if bands == 1 { (band_places / (geom.oh * geom.ow)).min(copied(1)).max(1) } else { 1 };
         let images = most.div_ceil(most.div_ceil(fit).max(1)).max(1);
+        let gather = (turned.is_some() && asked.stride != [1, 1]).then_some(Plane {
+            size: [asked.h, asked.w],
+            stride: asked.stride,
+            rows: band,
+            pitch: geom.ow,
+            ..plane
+        });
         let wanted = (threads * TASKS_PER_THREAD).div_ceil(partials * pass.div_ceil(panels));
         let block = if threads == 1 { group_c } else { group_c.div_ceil(wanted) };
         let block = block.min(copied(images)).max(1);
         Plan {
+            geom: *geom,
+            turned: turned.is_some(),
+            gather,
             group_c,
             group_k,
             taps,
@@ -126,7 +144,11 @@ impl Plan {
     }
 
     fn lane_len(&self) -> usize {
-        self.copy_len + self.dy_len
+        self.copy_len + self.dy_len + self.gather_len()
+    }
+
+    fn gather_len(&self) -> usize {
+        self.gather.map_or(0, |plane| self.panel * plane.channel_len())
     }
 
     /// Runs of units of one group, at most, that a pass touches.
@@ -142,17 +164,20 @@ impl Plan {
 /// Multiply-adds in whose time an element of `dy` is transposed, of those from registers.
 const MULS_PER_MOVE: usize = 32;
 
-/// The convolution that has `x` for `dy` and `dy` for `x`, where it is as good: of a single tap that reads the places where
-/// they are. It is taken where it transposes so much less that lanes beyond the last channel do not outweigh that.
+/// The convolution that has `x` for `dy` and `dy` for `x`, where it is as good: of a single tap, which reads places of the image
+/// only. It is taken where it transposes so much less that lanes beyond the last channel do not outweigh that; its weight is
+/// not transposed.
 fn turned(geom: &Conv2d, lanes: usize) -> Option<Conv2d> {
     let [c, k] = [geom.c / geom.groups, geom.k / geom.groups];
     let cost = |rows: usize, columns: usize| rows * columns.next_multiple_of(lanes) + MULS_PER_MOVE * columns;
-    let whole = [geom.r, geom.s, geom.stride[0], geom.stride[1]] == [1; 4] && geom.pad == [0, 0];
-    (whole && cost(k, c) < cost(c, k)).then_some(Conv2d { c: geom.k, k: geom.c, ..*geom })
+    let whole = [geom.r, geom.s] == [1; 2] && geom.pad == [0, 0];
+    let weight = MULS_PER_MOVE * c * k / (geom.n * geom.oh * geom.ow).max(1);
+    let turned = Conv2d { c: geom.k, k: geom.c, h: geom.oh, w: geom.ow, stride: [1, 1], ..*geom };
+    (whole && cost(k, c) < cost(c, k) + weight).then_some(turned)
 }
 
 pub(super) fn workspace_bytes<T: ConvElement>(geom: &Conv2d, kernels: &ConvKernels<T>, threads: usize) -> usize {
-    let plan = Plan::new(&turned(geom, kernels.lanes).unwrap_or(*geom), kernels, threads);
+    let plan = Plan::new(geom, kernels, threads);
     let lanes = threads.min(plan.partials * plan.runs() * plan.blocks()).max(1);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.rows);
@@ -180,9 +205,8 @@ pub(super) fn run<T: ConvElement>(
     if geom.n == 0 {
         return dw.fill(T::default());
     }
-    let turned = turned(geom, kernels.lanes);
-    let (geom, [x, dy]) = turned.as_ref().map_or((geom, [x, dy]), |turned| (turned, [dy, x]));
     let plan = Plan::new(geom, kernels, pool.threads());
+    let (geom, [x, dy]) = (&plan.geom, if plan.turned { [dy, x] } else { [x, dy] });
     let mut ws = Workspace::new(workspace);
     let offsets = ws.take::<usize>(plan.rows);
     let sums = ws.take::<T>(plan.partials * plan.pass * plan.unit_len());
@@ -192,7 +216,7 @@ pub(super) fn run<T: ConvElement>(
         let at = [tap / geom.s * geom.dilation[0], tap % geom.s * geom.dilation[1]];
         *offset = if plan.dense { c * geom.h * geom.w } else { c * plan.plane.channel_len() + plan.plane.place(at) };
     }
-    let job = Job { geom, plan: &plan, kernels, offsets, x, dy, turned: turned.is_some() };
+    let job = Job { geom, plan: &plan, kernels, offsets, x, dy };
     let units = geom.groups * plan.panels;
     for first in (0..units).step_by(plan.pass) {
         let pass = first..(first + plan.pass).min(units);
@@ -209,8 +233,6 @@ struct Job<'a, T: 'static> {
     offsets: &'a [usize],
     x: &'a [T],
     dy: &'a [T],
-    /// The rows of units are output channels, their columns channels.
-    turned: bool,
 }
 
 impl<T: ConvElement> Job<'_, T> {
@@ -248,7 +270,8 @@ impl<T: ConvElement> Job<'_, T> {
         lane: &mut [T],
     ) {
         let (plan, geom) = (self.plan, self.geom);
-        let (copy, dy_band) = lane.split_at_mut(plan.copy_len);
+        let (copy, rest) = lane.split_at_mut(plan.copy_len);
+        let (dy_band, gathered) = rest.split_at_mut(plan.dy_len);
         let image_len = geom.h * geom.w;
         let images = part_range(geom.n, plan.partials, partial);
         for first in images.clone().step_by(plan.images) {
@@ -270,7 +293,7 @@ impl<T: ConvElement> Job<'_, T> {
                 let accumulate = first > images.start || band > 0;
                 for (i, unit) in units.clone().enumerate() {
                     let panel = unit % plan.panels;
-                    let width = self.transpose_dy(group_images.clone(), group, panel, rows.clone(), dy_band);
+                    let width = self.transpose_dy(group_images.clone(), group, panel, rows.clone(), dy_band, gathered);
                     // SAFETY: unit `i` of those that start at `sums`; `x` and `dy_band` hold this band of these images.
                     unsafe {
                         let sums = sums.add(i * plan.unit_len());
@@ -337,16 +360,25 @@ impl<T: ConvElement> Job<'_, T> {
         panel: usize,
         rows: std::ops::Range<usize>,
         out: &mut [T],
+        gathered: &mut [T],
     ) -> usize {
         let (plan, geom) = (self.plan, self.geom);
         let start = panel * plan.panel;
         let valid = plan.panel.min(plan.group_k - start);
         let width = valid.next_multiple_of(self.kernels.lanes);
-        let plane = geom.oh * geom.ow;
         let places = rows.len() * geom.ow;
         for (image, out) in images.zip(out.chunks_exact_mut(places * width)) {
-            let first = (image * geom.k + group * plan.group_k + start) * plane + rows.start * geom.ow;
-            let src = &self.dy[first..][..(valid - 1) * plane + places];
+            let channel = image * geom.k + group * plan.group_k + start;
+            let (src, plane) = if let Some(gather) = &plan.gather {
+                let [image_len, plane] = [gather.size[0] * gather.size[1], gather.channel_len()];
+                let gathered = &mut gathered[..valid * plane];
+                gather.copy(&self.dy[channel * image_len..][..valid * image_len], rows.start, gathered);
+                (&*gathered, plane)
+            } else {
+                let plane = geom.oh * geom.ow;
+                (&self.dy[channel * plane + rows.start * geom.ow..], plane)
+            };
+            let src = &src[..(valid - 1) * plane + places];
             // SAFETY: `valid` rows of `places` contiguous elements, a plane apart, lie within `src`.
             unsafe { transpose_into(src.as_ptr(), plane as isize, 1, valid, places, width, out) };
         }
@@ -361,8 +393,8 @@ impl<T: ConvElement> Job<'_, T> {
         pool.run(pass.len(), &|i| {
             let (group, panel) = ((pass.start + i) / plan.panels, (pass.start + i) % plan.panels);
             let valid = plan.panel.min(plan.group_k - panel * plan.panel);
-            let (rows, columns) = if self.turned { (plan.rows, valid) } else { (valid, plan.rows) };
-            let [at, apart] = if self.turned {
+            let (rows, columns) = if plan.turned { (plan.rows, valid) } else { (valid, plan.rows) };
+            let [at, apart] = if plan.turned {
                 [group * plan.rows * plan.group_k + panel * plan.panel, plan.group_k]
             } else {
                 [(group * plan.group_k + panel * plan.panel) * plan.rows, plan.rows]
@@ -379,7 +411,7 @@ impl<T: ConvElement> Job<'_, T> {
                         *sum = T::of(T::add(sum.widen(), x.widen()));
                     }
                 }
-                if self.turned {
+                if plan.turned {
                     for (row, sums) in unit.chunks_exact(plan.panel).enumerate() {
                         std::slice::from_raw_parts_mut(dw.0.add(at + row * apart), valid)
                             .copy_from_slice(&sums[..valid]);
