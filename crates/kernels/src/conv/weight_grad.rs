@@ -86,7 +86,8 @@ impl Plan {
         let partials = (PARTIAL_BYTES / (units * unit_bytes)).clamp(1, most);
         let pass = (PARTIAL_BYTES / (partials * unit_bytes)).clamp(1, units);
         let band_places = BAND_PLACES.min(BAND_BYTES / (panel * size));
-        let band = (band_places / geom.ow).clamp(1, geom.oh);
+        // Bands are nearly equal: a last one of a row would read and write all sums for little.
+        let band = geom.oh.div_ceil(geom.oh.div_ceil((band_places / geom.ow).clamp(1, geom.oh)));
         let bands = geom.oh.div_ceil(band);
         // Of a single tap only the places that it reads are copied; several would need a phase for each step of the stride.
         let [stride, step] = if taps == 1 { [geom.stride, [1, 1]] } else { [[1, 1], geom.stride] };
@@ -291,16 +292,30 @@ impl<T: ConvElement> Job<'_, T> {
                 };
                 let sizes = [group_images.len(), rows.len()];
                 let accumulate = first > images.start || band > 0;
+                let ahead = self.ahead(group_images.len(), rows.clone());
                 for (i, unit) in units.clone().enumerate() {
                     let panel = unit % plan.panels;
                     let width = self.transpose_dy(group_images.clone(), group, panel, rows.clone(), dy_band, gathered);
                     // SAFETY: unit `i` of those that start at `sums`; `x` and `dy_band` hold this band of these images.
                     unsafe {
                         let sums = sums.add(i * plan.unit_len());
-                        self.tiles(channels.clone(), sizes, width, x, dy_band, sums, accumulate);
+                        self.tiles(channels.clone(), sizes, width, x, dy_band, sums, accumulate, ahead);
                     }
                 }
             }
+        }
+    }
+
+    /// The distance from a place of these rows of some images to the next band's, or the next images', where tiles read the
+    /// image itself.
+    fn ahead(&self, images: usize, rows: std::ops::Range<usize>) -> usize {
+        let geom = self.geom;
+        if !self.plan.dense {
+            0
+        } else if rows.end < geom.oh {
+            rows.len() * geom.w
+        } else {
+            images * geom.c * geom.h * geom.w - rows.start * geom.w
         }
     }
 
@@ -318,6 +333,7 @@ impl<T: ConvElement> Job<'_, T> {
         dy: &[T],
         sums: *mut T,
         accumulate: bool,
+        ahead: usize,
     ) {
         let (plan, geom) = (self.plan, self.geom);
         let rows = channels.len() * plan.taps;
@@ -346,7 +362,7 @@ impl<T: ConvElement> Job<'_, T> {
                     sums.add((channels.start * plan.taps + tile_rows.start) * plan.panel),
                     plan.panel,
                     accumulate,
-                    if plan.dense { height * width } else { 0 },
+                    ahead,
                 );
             }
         }
