@@ -102,6 +102,19 @@ pub(crate) trait MulAdd: Copy {
     unsafe fn add(self, other: Self) -> Self;
 }
 
+/// `x`, of which the compiler is to know nothing: it makes no pointers of its own from what it knows of an index.
+#[inline(always)]
+pub(crate) fn opaque(x: usize) -> usize {
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    let x = {
+        let mut x = x;
+        // SAFETY: no instruction: the register is as it was.
+        unsafe { std::arch::asm!("/* {0} */", inout(reg) x, options(pure, nomem, nostack, preserves_flags)) };
+        x
+    };
+    x
+}
+
 /// Asks for the cache line of `p`, which may be any address.
 #[inline(always)]
 pub(crate) fn prefetch<T>(p: *const T) {

@@ -3,6 +3,9 @@
 
 use crate::gemm::kernel as gemm;
 use crate::simd::{Isa, MulAdd, Simd, Wide, prefetch};
+pub(super) use outer::OuterTile;
+
+mod outer;
 
 /// Columns of the widest panel: four vectors of sixteen.
 pub(super) const MAX_COLUMNS: usize = 64;
@@ -33,24 +36,6 @@ pub(super) type Pack<T> = unsafe fn(
     count: usize,
     out: *mut T,
     width: usize,
-);
-
-/// `c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0) + sum over p of x[offsets[i] + p . step] * d[at(p) * nv * lanes + j]`,
-/// where `p = (image, h, w) < size` goes in row-major order and `at` counts them, for a tile of `mr` rows and `nv * lanes`
-/// columns.
-///
-/// # Safety
-/// The processor has the table's instruction set. Readable: `mr` offsets, the named places of `x`, `nv * lanes` elements at
-/// `d` for each `p`. Writable, and readable if it accumulates: `nv * lanes` elements at each `c + i * ldc`.
-pub(super) type OuterTile<T> = unsafe fn(
-    size: [usize; 3],
-    x: *const T,
-    offsets: *const usize,
-    step: [usize; 3],
-    d: *const T,
-    c: *mut T,
-    ldc: usize,
-    accumulate: bool,
 );
 
 /// `y[i * y_row + j] = sum over p < taps of w[p] * x[i * x_row + offsets[p] + j]` for `j < width`, in the order of `p`, for
@@ -114,8 +99,8 @@ pub struct ConvKernels<T: 'static> {
     /// The product's kernels for the same instruction set.
     pub(super) gemm: &'static gemm::Kernels<T>,
     pub(super) pack: Pack<T>,
-    /// `outer[mr - 1][nv - 1]` is a tile of `mr` rows and `nv * lanes` columns.
-    pub(super) outer: &'static [[OuterTile<T>; 2]],
+    /// `outer[nv - 1][mr - 1]` is a tile of `mr` rows and `nv * lanes` columns.
+    pub(super) outer: &'static [&'static [OuterTile<T>]],
     /// `depth[rows - 1]` is a tile of `rows` rows.
     pub(super) depth: [DepthRows<T>; ROWS],
     /// `taps[n - 1]` holds the sums of `n` taps.
@@ -192,81 +177,6 @@ unsafe fn pack_whole<V: Simd, const NV: usize>(
             for j in 0..NV {
                 prefetch(ahead.wrapping_add(j * V::LANES));
                 V::load(x.add(j * V::LANES)).store(out.add(j * V::LANES));
-            }
-        }
-    }
-}
-
-/// `acc[i][j] += x[at[i]] * d[j]`, in vectors of `d`.
-///
-/// # Safety
-/// The processor has the instruction set of `V`; those elements of `x` and `NV` vectors at `d` are readable.
-#[inline(always)]
-unsafe fn outer_step<V: Simd, const MR: usize, const NV: usize>(
-    x: *const V::Elem,
-    at: &[usize; MR],
-    d: *const V::Elem,
-    acc: &mut [[V; NV]; MR],
-) {
-    // SAFETY: as the caller says.
-    unsafe {
-        let mut row = [V::splat(V::Elem::default()); NV];
-        for j in 0..NV {
-            row[j] = V::load(d.add(j * V::LANES));
-        }
-        for i in 0..MR {
-            let w = V::splat(*x.add(at[i]));
-            for j in 0..NV {
-                acc[i][j] = w.mul_add(row[j], acc[i][j]);
-            }
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn outer<V: Simd, const MR: usize, const NV: usize>(
-    [images, height, width]: [usize; 3],
-    x: *const V::Elem,
-    offsets: *const usize,
-    step: [usize; 3],
-    mut d: *const V::Elem,
-    c: *mut V::Elem,
-    ldc: usize,
-    accumulate: bool,
-) {
-    // SAFETY: the caller keeps the contract of `OuterTile`.
-    unsafe {
-        let zero = V::splat(V::Elem::default());
-        let mut acc = [[zero; NV]; MR];
-        let mut at = [0; MR];
-        for i in 0..MR {
-            at[i] = *offsets.add(i);
-        }
-        for image in 0..images {
-            for h in 0..height {
-                let mut x = x.add(image * step[0] + h * step[1]);
-                let mut left = width;
-                while left >= V::UNROLLED {
-                    for u in 0..V::UNROLLED {
-                        outer_step(x, &at, d.add(u * NV * V::LANES), &mut acc);
-                        // The last step may lead out of the copy; it is not read from there.
-                        x = x.wrapping_add(step[2]);
-                    }
-                    d = d.add(V::UNROLLED * NV * V::LANES);
-                    left -= V::UNROLLED;
-                }
-                while left > 0 {
-                    outer_step(x, &at, d, &mut acc);
-                    x = x.wrapping_add(step[2]);
-                    d = d.add(NV * V::LANES);
-                    left -= 1;
-                }
-            }
-        }
-        for i in 0..MR {
-            for j in 0..NV {
-                let p = c.add(i * ldc + j * V::LANES);
-                (if accumulate { V::load(p).add(acc[i][j]) } else { acc[i][j] }).store(p);
             }
         }
     }
@@ -467,9 +377,10 @@ macro_rules! compiled_for {
                 c: *mut V::Elem,
                 ldc: usize,
                 accumulate: bool,
+                ahead: usize,
             ) {
                 // SAFETY: same contract.
-                unsafe { super::outer::<V, MR, NV>(size, x, offsets, step, d, c, ldc, accumulate) }
+                unsafe { super::outer::outer::<V, MR, NV>(size, x, offsets, step, d, c, ldc, accumulate, ahead) }
             }
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn depth_rows<V: Simd, const R: usize>(
@@ -533,15 +444,26 @@ compiled_for!(avx2, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
 compiled_for!(avx512, "avx512f");
 
-/// A table: the module, the vector type, the product's kernels, rows of each outer tile (no more than 8, since the kernel
-/// holds an address for each).
+/// A table: the module, the vector type, the product's kernels, the registers for vectors. These say how many vectors an outer
+/// tile has and how many rows of them (no more than 8, since the kernel holds an address for each).
 macro_rules! table {
-    ($module:ident, $vector:ty, $gemm:expr, [$($rows:literal)*]) => {
+    ($module:ident, $vector:ty, $gemm:expr, 16) => {
+        table!($module, $vector, $gemm, [1 [1 2 3 4 5 6], 2 [1 2 3 4 5 6]])
+    };
+    ($module:ident, $vector:ty, $gemm:expr, 32) => {
+        table!($module, $vector, $gemm, [
+            1 [1 2 3 4 5 6 7 8],
+            2 [1 2 3 4 5 6 7 8],
+            3 [1 2 3 4 5 6 7 8],
+            4 [1 2 3 4 5 6]
+        ])
+    };
+    ($module:ident, $vector:ty, $gemm:expr, [$($vectors:literal $rows:tt),*]) => {
         ConvKernels {
             lanes: <$vector as MulAdd>::LANES,
             gemm: $gemm,
             pack: $module::pack::<$vector>,
-            outer: &[$([$module::outer::<$vector, $rows, 1>, $module::outer::<$vector, $rows, 2>]),*],
+            outer: &[$(table!(outer $module, $vector, $vectors, $rows)),*],
             depth: [
                 $module::depth_rows::<$vector, 1>,
                 $module::depth_rows::<$vector, 2>,
@@ -554,6 +476,9 @@ macro_rules! table {
             lane_taps: table!(taps lane_taps, $module, $vector, [1 2 3 4 5 6 7 8 9]),
         }
     };
+    (outer $module:ident, $vector:ty, $vectors:literal, [$($rows:literal)*]) => {
+        &[$($module::outer::<$vector, $rows, $vectors>),*]
+    };
     (taps $name:ident, $module:ident, $vector:ty, [$($taps:literal)*]) => { &[$($module::$name::<$vector, $taps>),*] };
 }
 
@@ -561,13 +486,13 @@ macro_rules! table {
 pub(super) fn f32_kernels(isa: Isa) -> ConvKernels<f32> {
     let gemm = gemm::f32_kernels(isa);
     match isa {
-        Isa::Portable => table!(portable, Wide<f32, 4>, gemm, [1 2 3 4 5 6]),
+        Isa::Portable => table!(portable, Wide<f32, 4>, gemm, 16),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, gemm, [1 2 3 4 5 6]),
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256, gemm, 16),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512, gemm, [1 2 3 4 5 6 7 8]),
+        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512, gemm, 32),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        Isa::Neon => table!(portable, crate::simd::neon::F32, gemm, [1 2 3 4 5 6]),
+        Isa::Neon => table!(portable, crate::simd::neon::F32, gemm, 16),
     }
 }
 
@@ -575,18 +500,18 @@ pub(super) fn f32_kernels(isa: Isa) -> ConvKernels<f32> {
 pub(super) fn f64_kernels(isa: Isa) -> ConvKernels<f64> {
     let gemm = gemm::f64_kernels(isa);
     match isa {
-        Isa::Portable => table!(portable, Wide<f64, 2>, gemm, [1 2 3 4 5 6]),
+        Isa::Portable => table!(portable, Wide<f64, 2>, gemm, 16),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, gemm, [1 2 3 4 5 6]),
+        Isa::Avx2 => table!(avx2, std::arch::x86_64::__m256d, gemm, 16),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512d, gemm, [1 2 3 4 5 6 7 8]),
+        Isa::Avx512 => table!(avx512, std::arch::x86_64::__m512d, gemm, 32),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        Isa::Neon => table!(portable, crate::simd::neon::F64, gemm, [1 2 3 4 5 6]),
+        Isa::Neon => table!(portable, crate::simd::neon::F64, gemm, 16),
     }
 }
 
 /// The portable kernels with the tiles of AVX-512, so that their blocking is tested on processors without it.
 #[cfg(test)]
 pub(super) fn f32_kernels_as_wide_as_avx512() -> ConvKernels<f32> {
-    table!(portable, Wide<f32, 16>, gemm::f32_kernels_as_wide_as_avx512(), [1 2 3 4 5 6 7 8])
+    table!(portable, Wide<f32, 16>, gemm::f32_kernels_as_wide_as_avx512(), 32)
 }

@@ -142,6 +142,9 @@ fn named_geometries_agree_with_the_definition() {
         // weight gradients that transpose x, of several panels of channels and of groups
         plain([3, 1, 50, 150, 20, 20, 1, 1], 1, 0),
         plain([2, 3, 5, 40, 9, 7, 1, 1], 1, 0),
+        // and under a stride, of several bands
+        plain([2, 1, 50, 150, 41, 37, 1, 1], 2, 0),
+        plain([2, 3, 5, 40, 9, 7, 1, 1], 3, 0),
     ];
     for case in cases {
         let geom = case.geom().expect("the sizes fit");
@@ -216,6 +219,8 @@ fn bits_do_not_depend_on_the_thread_count() {
         plain([1, 1, 40, 40, 30, 30, 3, 3], 2, 1),
         plain([5, 1, 300, 100, 7, 7, 3, 3], 1, 1),
         plain([41, 1, 20, 40, 4, 4, 3, 3], 1, 1),
+        plain([5, 1, 150, 70, 9, 9, 1, 1], 1, 0),
+        plain([5, 1, 70, 150, 9, 9, 1, 1], 2, 0),
         plain([3, 32, 1, 1, 20, 20, 3, 3], 1, 1),
     ];
     for case in cases {
@@ -295,6 +300,7 @@ fn workspace_is_modest() {
     let cases = [
         plain([128, 1, 16, 16, 28, 28, 3, 3], 1, 1),
         plain([32, 1, 64, 128, 56, 56, 3, 3], 2, 1),
+        plain([8, 1, 256, 512, 56, 56, 1, 1], 2, 0),
         plain([8, 1, 512, 512, 7, 7, 3, 3], 1, 1),
         plain([8, 1, 3, 64, 224, 224, 7, 7], 2, 3),
         plain([8, 96, 1, 1, 56, 56, 3, 3], 1, 1),
