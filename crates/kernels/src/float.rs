@@ -7,7 +7,7 @@
 use remat_types::{DType, Element, Storage, bf16, f16};
 
 use crate::maths;
-use crate::simd::prefetch_beyond;
+use crate::simd::{prefetch_beyond, prefetch_run};
 
 /// Accumulators of a reduction along a row: two vectors of eight, enough to hide the latency of an addition.
 pub const LANES: usize = 16;
@@ -409,6 +409,12 @@ unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
 impl<'a, T> Disjoint<'a, T> {
     pub(crate) fn new(data: &'a mut [T]) -> Self {
         Disjoint { data: data.as_mut_ptr(), len: data.len(), life: std::marker::PhantomData }
+    }
+
+    /// Asks for the cache lines of these elements.
+    #[inline(always)]
+    pub(crate) fn ask(&self, range: std::ops::Range<usize>) {
+        prefetch_run(self.data.wrapping_add(range.start), range.len());
     }
 
     /// Elements `start .. start + len`. Panics if they leave the slice.
