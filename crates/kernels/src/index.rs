@@ -128,6 +128,10 @@ pub fn take<T: Copy + Send + Sync>(
         for (k, row) in y.chunks_mut(inner).enumerate() {
             let (o, m) = ((part * rows + k) / index.len(), (part * rows + k) % index.len());
             let from = (o * n + index.at(m)) * inner;
+            if inner >= LONG_ROW {
+                // the row of the copy that is next, which is not read
+                prefetch_run(row.as_ptr().wrapping_add(inner), inner);
+            }
             if inner >= LONG_ROW && m + ROWS_AHEAD < index.len() {
                 let next = (o * n + index.at(m + ROWS_AHEAD)) * inner;
                 prefetch_run(x.as_ptr().wrapping_add(next), inner);
@@ -159,9 +163,9 @@ pub fn take_grad<T: Num>(
         y.fill(T::default());
         return Ok(());
     }
-    // each part reads all indices of its batch, so there are few, and one for a single thread
+    // each part reads all indices of its batch, and of `dy` what falls on it: one for a thread, of eight little lay together
     let parallel = y.len() >= PARALLEL_MIN_ELEMS && pool.threads() > 1;
-    let parts = if parallel { 8 } else { 1 };
+    let parts = if parallel { pool.threads() } else { 1 };
     let most = if inner < LONG_ROW { n } else { n.min(MARKED_ROWS) };
     let rows = n.div_ceil(parts).max(rows_per_part(inner)).min(most);
     for (o, y) in y.chunks_mut(n * inner).enumerate() {
@@ -171,7 +175,7 @@ pub fn take_grad<T: Num>(
                 y.fill(T::default());
                 add_short_rows(dy, inner, index, part * rows, y);
             } else {
-                add_long_rows(dy, inner, index, part * rows, y);
+                add_long_rows(dy, inner, index, part * rows, ROWS_AHEAD * parts, y);
             }
         });
     }
@@ -202,15 +206,15 @@ fn add_short_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usi
 
 /// As [`add_short_rows`] to zeros, for at most [`MARKED_ROWS`] rows of `y`, whatever it holds: it marks the rows that have a
 /// term, so that the first term of a row is not added to zeros in memory, and asks for rows before their turn, since no
-/// processor foresees where they are.
-fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usize, y: &mut [T]) {
+/// processor foresees where they are: `ahead` indices, of which this part has only some.
+fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usize, ahead: usize, y: &mut [T]) {
     let mut marks = [0u64; MARK_WORDS];
     widest(
         #[inline(always)]
         || {
             for (m, dy) in dy.chunks_exact(inner).enumerate() {
-                if m + ROWS_AHEAD < index.len()
-                    && let Some(row) = index.at(m + ROWS_AHEAD).checked_sub(first)
+                if m + ahead < index.len()
+                    && let Some(row) = index.at(m + ahead).checked_sub(first)
                     && let Some(y) = y.get(row * inner..(row + 1) * inner)
                 {
                     prefetch_run(y.as_ptr(), y.len());

@@ -9,8 +9,9 @@
 //! mean loses nothing.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, moments3, moments4, sum, wide};
+use crate::float::{Disjoint, FloatElement, Real, ask_ahead, moments3, moments4, sum, wide};
 use crate::pool::Pool;
+use crate::simd::prefetch_beyond;
 use remat_types::Element;
 use runs::{Runs, buffer};
 
@@ -67,7 +68,7 @@ fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize) ->
     let (mut first, mut second) = (0.0, 0.0);
     for images in runs.images() {
         let row = runs.of(x, images, &mut room);
-        let [a, b] = moments3(row, row, row, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
+        let [a, b] = moments3(row, row, row, |_, _| {}, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
         first += a;
         second += b;
     }
@@ -295,7 +296,7 @@ pub fn batch_norm_grad<T: FloatElement>(
             let (mut x_room, mut dy_room, mut dx_room) = (buffer(), buffer(), buffer());
             for images in runs.images() {
                 let (x, dy) = (runs.of(x, images.clone(), &mut x_room), runs.of(dy, images, &mut dy_room));
-                let [a, b] = moments3(x, dy, dy, |_, g, _| g.up(), |x, _, _| x.up() - about);
+                let [a, b] = moments3(x, dy, dy, |_, _| {}, |_, g, _| g.up(), |x, _, _| x.up() - about);
                 total[0] += a;
                 total[1] += b;
             }
@@ -352,13 +353,20 @@ fn finish<T: FloatElement>(
     }
 }
 
-/// Mean of a row and `1 / sqrt(variance + eps)`.
+/// Bytes from where a row's statistics are to what is asked for of the row that is written after them.
+const WRITTEN_AHEAD_BYTES: usize = 1 << 10;
+
+/// Mean of a row and `1 / sqrt(variance + eps)`. Asks for rows ahead, and for that of `y`, which is written next.
 #[inline(always)]
-fn row_statistics<T: FloatElement>(row: &[T], eps: f64) -> (T::Real, T::Real) {
+fn row_statistics<T: FloatElement>(row: &[T], y: &[T], eps: f64) -> (T::Real, T::Real) {
     let n = row.len() as f64;
     let mean = sum(row, T::up) / n;
     let about = T::Real::from_f64(mean);
-    let [first, second] = moments3(row, row, row, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
+    let ask = |x, y| {
+        ask_ahead(x);
+        prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(y);
+    };
+    let [first, second] = moments3(row, y, row, ask, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
     let var = (second - first * first / n) / n;
     (about, T::Real::from_f64(1.0 / (var + eps).sqrt()))
 }
@@ -376,7 +384,7 @@ pub fn layer_norm<T: FloatElement>(pool: &Pool, s: usize, eps: f64, x: &[T], sca
             #[inline(always)]
             || {
                 for (x, y) in x.chunks_exact(s).zip(y.chunks_exact_mut(s)) {
-                    let (mean, inv_sd) = row_statistics(x, eps);
+                    let (mean, inv_sd) = row_statistics(x, y, eps);
                     for (((y, x), scale), bias) in y.iter_mut().zip(x).zip(scale).zip(bias) {
                         *y = T::down((x.up() - mean) * inv_sd * scale.up() + bias.up());
                     }
@@ -466,8 +474,14 @@ fn layer_norm_grad_row<T: FloatElement>(
     let (dscale, dbias) = (&mut dscale[..s], &mut dbias[..s]);
     let n = s as f64;
     let mean = T::Real::from_f64(sum(x, T::up) / n);
+    let (start, to) = (x.as_ptr().addr(), dx.as_ptr());
+    let ask = |x: *const T, dy| {
+        ask_ahead(x);
+        ask_ahead(dy);
+        prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(to.wrapping_byte_add(x.addr() - start));
+    };
     // statistics and both sums of the gradient in one walk
-    let [first, second, sum, moment] = moments4(x, dy, scale, mean);
+    let [first, second, sum, moment] = moments4(x, dy, scale, mean, ask);
     let inv_sd = 1.0 / ((second - first * first / n) / n + eps).sqrt();
     let (sum, moment) = (T::Real::from_f64(sum / n), T::Real::from_f64(moment * inv_sd / n));
     let inv_sd = T::Real::from_f64(inv_sd);

@@ -15,6 +15,7 @@ use remat_types::{Layout, bf16, f16};
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, Walk};
 use crate::float::widest;
 use crate::pool::Pool;
+use crate::simd::{AHEAD_BYTES, prefetch_beyond};
 
 /// Elements of a block: three f32 operands of 12 KiB lie in an L1 cache of 32 KiB.
 pub const BLOCK: usize = 1024;
@@ -50,6 +51,52 @@ pub fn each2<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) -> U) {
         #[inline(always)]
         move || {
             for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+                *y = f(a, b);
+            }
+        },
+    );
+}
+
+/// Elements of a vector of f32, and of a cache line of them.
+const VECTOR: usize = 16;
+
+/// As [`each1`], of a function that computes as long as the memory fetches, or longer: such loops see too few lines ahead for
+/// both at once, so this one asks for them. Cheap functions lose by it.
+#[inline(always)]
+pub fn each1_ahead<T: Copy, U>(x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
+    widest(
+        #[inline(always)]
+        move || {
+            let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<VECTOR>(), y.as_chunks_mut::<VECTOR>());
+            for (y, x) in y.iter_mut().zip(x) {
+                prefetch_beyond::<AHEAD_BYTES, T>(x.as_ptr());
+                for i in 0..VECTOR {
+                    y[i] = f(x[i]);
+                }
+            }
+            for (y, &x) in y_rest.iter_mut().zip(x_rest) {
+                *y = f(x);
+            }
+        },
+    );
+}
+
+/// As [`each2`]; see [`each1_ahead`].
+#[inline(always)]
+pub fn each2_ahead<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) -> U) {
+    widest(
+        #[inline(always)]
+        move || {
+            let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<VECTOR>(), b.as_chunks::<VECTOR>());
+            let (y, y_rest) = y.as_chunks_mut::<VECTOR>();
+            for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+                prefetch_beyond::<AHEAD_BYTES, T>(a.as_ptr());
+                prefetch_beyond::<AHEAD_BYTES, T>(b.as_ptr());
+                for i in 0..VECTOR {
+                    y[i] = f(a[i], b[i]);
+                }
+            }
+            for ((y, &a), &b) in y_rest.iter_mut().zip(a_rest).zip(b_rest) {
                 *y = f(a, b);
             }
         },
@@ -284,6 +331,19 @@ mod tests {
                 map2(&pool, &Operand::Slice(&a), &Operand::Held, &mut y, &ADD);
                 assert_eq!(y, want);
             }
+        }
+    }
+
+    #[test]
+    fn loops_that_ask_ahead_give_what_the_others_give() {
+        for n in [0, 1, VECTOR - 1, VECTOR, VECTOR + 1, 5 * VECTOR + 3, BLOCK] {
+            let (a, b) = (ramp(n), ramp(n + 1));
+            let mut y = vec![f32::NAN; n];
+            each1_ahead(&a, &mut y, |x| x * x);
+            assert!(y.iter().zip(&a).all(|(y, a)| *y == a * a), "{n} elements");
+            let mut y = vec![f32::NAN; n];
+            each2_ahead(&a, &b[1..], &mut y, |a, b| a - 2.0 * b);
+            assert!(y.iter().zip(a.iter().zip(&b[1..])).all(|(y, (a, b))| *y == a - 2.0 * b), "{n} elements");
         }
     }
 

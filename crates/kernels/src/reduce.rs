@@ -20,7 +20,7 @@ use remat_types::SmallVec;
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::float::{wide, widest};
 use crate::pool::Pool;
-use crate::simd::prefetch_run;
+use crate::simd::{AHEAD_BYTES, prefetch_beyond, prefetch_run};
 
 /// Elements of one block of a run.
 pub const BLOCK: usize = 256;
@@ -257,6 +257,7 @@ fn fold_run<T: Copy, U, R: Reducer<T, U>>(r: R, x: &[T], p: R::Param, total: &mu
             let rows = block.chunks_exact(LANES);
             let rest = rows.remainder();
             for row in rows {
+                prefetch_beyond::<AHEAD_BYTES, T>(row.as_ptr());
                 for (lane, &x) in lanes.iter_mut().zip(row) {
                     *lane = r.step(*lane, x, p);
                 }

@@ -4,7 +4,7 @@
 //! `inner = 1`; a column's sums run over `c` in order (rows in fixed lanes), so bits do not depend on threads.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, largest, sum_into, sum2, widest};
+use crate::float::{Disjoint, FloatElement, Real, ask_ahead, largest, sum_into, sum2, widest};
 use crate::pool::Pool;
 use remat_types::Element;
 
@@ -86,7 +86,7 @@ fn max_and_sum<T: FloatElement>(x: &[T], c: usize, t: Tile) -> ([T::Real; TILE],
         let row = &x[t.start..t.start + c];
         let m = largest(row);
         max[0] = m;
-        sum[0] = T::Real::from_f64(crate::float::sum(row, |v| (v.up() - m).exp_below()));
+        sum[0] = T::Real::from_f64(sum2(row, row, |x, _| ask_ahead(x), |v, _| (v.up() - m).exp_below()));
         return (max, sum);
     }
     for k in 0..c {
@@ -188,7 +188,8 @@ fn softmax_grad_of<T: FloatElement, const LOG: bool>(pool: &Pool, d: AxisDims, y
             if t.step == 1 {
                 let row = t.start..t.start + d.c;
                 let (y, dy) = (&y[row.clone()], &dy[row]);
-                let sum = sum2(y, dy, |y, dy| if LOG { dy.up() } else { dy.up() * y.up() });
+                let ask = |y, dy| [y, dy].into_iter().for_each(ask_ahead);
+                let sum = sum2(y, dy, ask, |y, dy| if LOG { dy.up() } else { dy.up() * y.up() });
                 let sum = T::Real::from_f64(sum);
                 // SAFETY: tiles do not overlap; this row is the tile.
                 let dx = unsafe { dx.part(t.start, d.c) };

@@ -9,7 +9,7 @@ use remat_kernels::norm::{BatchDims, batch_norm, batch_norm_grad};
 use remat_kernels::norm::{layer_norm, layer_norm_grad, layer_norm_grad_workspace_elems};
 use remat_kernels::optim::{Adam, Sgd, adam, sgd};
 use remat_kernels::philox::{Stream, normal, uniform};
-use remat_kernels::pointwise::{Half, Map1, Map2, Operand, each1, each2, map1, map2};
+use remat_kernels::pointwise::{Half, Map1, Map2, Operand, each1, each1_ahead, each2, each2_ahead, map1, map2};
 use remat_kernels::pool::Pool;
 use remat_kernels::reduce::{Extreme, Max, Plan, Sum, arg_extreme, reduce};
 use remat_kernels::softmax::{AxisDims, cross_entropy, cross_entropy_grad, softmax, softmax_grad};
@@ -90,7 +90,7 @@ fn unary(n: usize, f: Map1<f32, f32>) -> Work {
 
 fn pointwise() -> Vec<Kernel> {
     const ADD: Map2<f32, f32> = |a, b, y| each2(a, b, y, |a, b| a + b);
-    const GELU_GRAD: Map2<f32, f32> = |dy, x, dx| each2(dy, x, dx, |dy, x| dy * maths::gelu_slope(x));
+    const GELU_GRAD: Map2<f32, f32> = |dy, x, dx| each2_ahead(dy, x, dx, |dy, x| dy * maths::gelu_slope(x));
     const ONE_TO_ONE: [f64; 3] = [1.0, 0.0, 1.0];
     vec![
         Kernel::new("addition", [2.0, 0.0, 1.0], |n| {
@@ -102,9 +102,9 @@ fn pointwise() -> Vec<Kernel> {
             Box::new(move |pool| map2(pool, &Operand::Held, &Operand::Slice(&b), &mut y, &ADD))
         }),
         Kernel::new("relu", ONE_TO_ONE, |n| unary(n, |x, y| each1(x, y, |x| if x <= 0.0 { 0.0 } else { x }))),
-        Kernel::new("exp", ONE_TO_ONE, |n| unary(n, |x, y| each1(x, y, Real::exp))),
-        Kernel::new("tanh", ONE_TO_ONE, |n| unary(n, |x, y| each1(x, y, maths::tanh))),
-        Kernel::new("gelu", ONE_TO_ONE, |n| unary(n, |x, y| each1(x, y, maths::gelu))),
+        Kernel::new("exp", ONE_TO_ONE, |n| unary(n, |x, y| each1_ahead(x, y, Real::exp))),
+        Kernel::new("tanh", ONE_TO_ONE, |n| unary(n, |x, y| each1_ahead(x, y, maths::tanh))),
+        Kernel::new("gelu", ONE_TO_ONE, |n| unary(n, |x, y| each1_ahead(x, y, maths::gelu))),
         Kernel::new("gelu backward", [2.0, 0.0, 1.0], |n| {
             let (dy, x, mut dx) = (values(n), values(n), zeros(n));
             Box::new(move |pool| map2(pool, &Operand::Slice(&dy), &Operand::Slice(&x), &mut dx, &GELU_GRAD))

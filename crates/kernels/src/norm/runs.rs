@@ -86,6 +86,9 @@ impl Runs {
             unsafe { y.part(row.start, row.len()) }
         };
         if self.rows == 1 {
+            if images.end < self.d.n {
+                y.ask(self.d.row(images.end, self.channel));
+            }
             return f(row(images.start));
         }
         let s = self.d.s;

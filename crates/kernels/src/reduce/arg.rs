@@ -4,9 +4,11 @@
 use bytemuck::Pod;
 
 use super::COLUMNS;
+use crate::cache::l2_bytes;
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, chunks};
 use crate::float::widest;
 use crate::pool::Pool;
+use crate::simd::{AHEAD_BYTES, prefetch_run};
 
 /// Which element is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,16 +71,12 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
     let better = |new: T, old: T| beats(new, old) | (is_nan(new) & !is_nan(old));
     let parallel = x.len() >= PARALLEL_MIN_ELEMS;
     if inner == 1 {
-        let rows = (PART_ELEMS / n).max(1);
-        chunks(pool, parallel, y, rows, |part, y| {
-            for (x, y) in x[part * rows * n..].chunks_exact(n).zip(y) {
-                *y = widest(
-                    #[inline(always)]
-                    || first_extreme(x, beats),
-                ) as i64;
-            }
-        });
-        return;
+        // what is in the cache already would be found 0.7 times as fast with questions
+        return if size_of_val(x) > l2_bytes() {
+            arg_rows(pool, parallel, x, n, y, beats, |x| prefetch_run(x.as_ptr().wrapping_byte_add(AHEAD_BYTES), LANES))
+        } else {
+            arg_rows(pool, parallel, x, n, y, beats, |_| {})
+        };
     }
     chunks(pool, parallel, y, inner, |o, y| {
         let base = o * n * inner;
@@ -100,6 +98,27 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
     });
 }
 
+/// [`arg_extreme`] along rows of `n`; `ask` is called with each [`LANES`] elements that are read, and may ask for others.
+fn arg_rows<T: Pod + PartialOrd + Sync>(
+    pool: &Pool,
+    parallel: bool,
+    x: &[T],
+    n: usize,
+    y: &mut [i64],
+    beats: impl Fn(T, T) -> bool + Copy + Sync,
+    ask: impl Fn(&[T; LANES]) + Copy + Sync,
+) {
+    let rows = (PART_ELEMS / n).max(1);
+    chunks(pool, parallel, y, rows, |part, y| {
+        for (x, y) in x[part * rows * n..].chunks_exact(n).zip(y) {
+            *y = widest(
+                #[inline(always)]
+                || first_extreme(x, beats, ask),
+            ) as i64;
+        }
+    });
+}
+
 /// Elements of a row of which the extreme is found before its place is looked for.
 const BLOCK: usize = 1024;
 
@@ -109,10 +128,14 @@ const LANES: usize = 64;
 /// The first place of an element that no other beats, or of a NaN. Only the block of the extreme is searched.
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "the test for NaN of any type")]
-fn first_extreme<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> usize {
+fn first_extreme<T: Copy + PartialEq>(
+    x: &[T],
+    beats: impl Fn(T, T) -> bool + Copy,
+    ask: impl Fn(&[T; LANES]) + Copy,
+) -> usize {
     let (mut best, mut place) = (x[0], 0);
     for (i, block) in x.chunks(BLOCK).enumerate() {
-        let extreme = extreme_of(block, beats);
+        let extreme = extreme_of(block, beats, ask);
         if extreme != extreme {
             return i * BLOCK + first_where(block, |v| v != v);
         }
@@ -154,10 +177,11 @@ fn better<T: Copy + PartialEq>(new: T, old: T, beats: impl Fn(T, T) -> bool) -> 
 
 /// An element that no other beats, or a NaN if there is one.
 #[inline(always)]
-fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy) -> T {
+fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy, ask: impl Fn(&[T; LANES])) -> T {
     let [mut a, mut b, mut c, mut d] = [[x[0]; VECTOR]; LANES / VECTOR];
     let (whole, rest) = x.as_chunks::<LANES>();
     for x in whole {
+        ask(x);
         for i in 0..VECTOR {
             a[i] = better(x[i], a[i], beats);
         }

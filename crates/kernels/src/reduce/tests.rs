@@ -160,3 +160,17 @@ fn places_of_extremes_are_those_that_a_scalar_loop_finds() {
         }
     }
 }
+
+#[test]
+fn places_of_extremes_are_found_in_arrays_beyond_the_cache() {
+    let n = 1000;
+    let rows = 2 * crate::cache::l2_bytes() / size_of::<f32>() / n;
+    let mut x = noise(rows * n);
+    let want: Vec<i64> = (0..rows).map(|row| (row * 7919 % n) as i64).collect();
+    x.chunks_exact_mut(n).zip(&want).for_each(|(x, &place)| x[place as usize] = 2.0);
+    for threads in [1, 2] {
+        let mut y = vec![-1; rows];
+        arg_extreme(&Pool::new(threads), Extreme::Max, &x, n, 1, &mut y);
+        assert_eq!(y, want);
+    }
+}

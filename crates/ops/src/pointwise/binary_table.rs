@@ -237,14 +237,14 @@ rows! {
     SoftplusGrad = "softplus_grad", (float |dy, x| dy * Real::sigmoid(x)), Nothing,
         Grad2::Through(|c, dy, x| c.mul(dy, c.un(UnaryFn::Sigmoid, x)?));
     /// `dy s (1 + x (1 - s))` with `s = sigmoid(x)`.
-    SiluGrad = "silu_grad", (float |dy, x| { let s = Real::sigmoid(x); dy * (s * (1.0 + x * (1.0 - s))) }), Nothing,
+    SiluGrad = "silu_grad", (costly |dy, x| { let s = Real::sigmoid(x); dy * (s * (1.0 + x * (1.0 - s))) }), Nothing,
         Grad2::Through(|c, dy, x| {
             let s = c.un(UnaryFn::Sigmoid, x)?;
             let inner = c.offset(c.sub(x, c.mul(x, s)?)?, 1.0)?;
             c.mul(dy, c.mul(s, inner)?)
         });
     /// `dy (cdf(x) + x pdf(x))` with the normal distribution's functions.
-    GeluGrad = "gelu_grad", (float |dy, x| dy * Real::gelu_slope(x)), Nothing,
+    GeluGrad = "gelu_grad", (costly |dy, x| dy * Real::gelu_slope(x)), Nothing,
         // h'(x) = pdf(x) (2 - x^2)
         Grad2::Linear(Some(|c, x| {
             let square = c.square(x)?;
@@ -252,7 +252,7 @@ rows! {
             c.mul(pdf, c.offset(c.neg(square)?, 2.0)?)
         }));
     /// `dy` times the derivative of the tanh form of GELU.
-    GeluTanhGrad = "gelu_tanh_grad", (float |dy, x| {
+    GeluTanhGrad = "gelu_tanh_grad", (costly |dy, x| {
             let t = x.gelu_inner().fast_tanh();
             let slope = x.like(GELU_TANH_SCALE) * (1.0 + 3.0 * x.like(GELU_TANH_CUBE) * x * x);
             dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)

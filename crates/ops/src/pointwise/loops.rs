@@ -64,7 +64,8 @@ loops_struct! {
     Loops2, Map2, same;
 }
 
-/// Loops of one scalar form for each named class of types: `float` (f32, f64), `signed`, `unsigned`, `bool`.
+/// Loops of one scalar form for each named class of types: `float` (f32, f64), `signed`, `unsigned`, `bool`; `costly` is
+/// `float` for functions of which vectors take as long as the memory.
 macro_rules! loops {
     ($kind:ident, $each:ident; $($class:ident |$($x:ident),+| $e:expr),+ $(,)?) => {{
         let mut l = $crate::pointwise::loops::$kind::NONE;
@@ -72,6 +73,8 @@ macro_rules! loops {
         l
     }};
     (@float $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, f32 f64); };
+    (@costly $l:ident, each1, $x:tt, $e:expr) => { loops!(@set $l, each1_ahead, $x, $e, f32 f64); };
+    (@costly $l:ident, each2, $x:tt, $e:expr) => { loops!(@set $l, each2_ahead, $x, $e, f32 f64); };
     (@signed $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, i8 i16 i32 i64); };
     (@unsigned $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, u8 u16 u32 u64); };
     (@int $l:ident, $each:ident, $x:tt, $e:expr) => {
@@ -84,13 +87,11 @@ macro_rules! loops {
         $l.bool = Some(|a, b, y| remat_kernels::pointwise::each2(a, b, y, |$a: u8, $b: u8| u8::from($e)));
     };
     (@set $l:ident, $each:ident, $x:tt, $e:expr, $($t:ident)+) => { $( loops!(@one $l, $each, $x, $e, $t); )+ };
-    (@one $l:ident, each1, ($x:ident), $e:expr, $t:ident) => {
-        $l.$t = Some(|x, y| remat_kernels::pointwise::each1(x, y, |$x: $t| $e));
+    (@one $l:ident, $each:ident, ($x:ident), $e:expr, $t:ident) => {
+        $l.$t = Some(|x, y| remat_kernels::pointwise::$each(x, y, |$x: $t| $e));
     };
-    (@one $l:ident, each2, ($a:ident, $b:ident), $e:expr, $t:ident) => {
-        $l.$t = Some(|a, b, y| {
-            remat_kernels::pointwise::each2(a, b, y, |$a: $t, $b: $t| $e)
-        });
+    (@one $l:ident, $each:ident, ($a:ident, $b:ident), $e:expr, $t:ident) => {
+        $l.$t = Some(|a, b, y| remat_kernels::pointwise::$each(a, b, y, |$a: $t, $b: $t| $e));
     };
 }
 pub(crate) use loops;

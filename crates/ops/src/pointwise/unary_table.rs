@@ -73,11 +73,11 @@ rows! {
     /// `-x`; integers wrap.
     Neg = "neg", same!(float |x| -x, int |x| x.wrapping_neg()), Grad1::ChainX(|c, dy, _| c.neg(dy));
     /// `e^x`.
-    Exp = "exp", same!(float |x| x.fast_exp()), Grad1::FromY(BinaryFn::Mul);
+    Exp = "exp", same!(costly |x| x.fast_exp()), Grad1::FromY(BinaryFn::Mul);
     /// `e^x - 1`, accurate near 0.
     Expm1 = "expm1", same!(float |x| x.exp_m1()), Grad1::FromY(BinaryFn::Expm1Grad);
     /// `ln x`: -inf at 0, NaN below.
-    Log = "log", same!(float |x| x.fast_ln()), Grad1::FromX(BinaryFn::Div);
+    Log = "log", same!(costly |x| x.fast_ln()), Grad1::FromX(BinaryFn::Div);
     /// `ln(1 + x)`, accurate near 0.
     Log1p = "log1p", same!(float |x| x.ln_1p()), Grad1::FromX(BinaryFn::Log1pGrad);
     /// `sqrt x`: NaN below 0. The derivative at 0 is infinite.
@@ -105,7 +105,7 @@ rows! {
     /// `cosh x`.
     Cosh = "cosh", same!(float |x| x.cosh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Sinh, x)?));
     /// `tanh x`.
-    Tanh = "tanh", same!(float |x| x.fast_tanh()), Grad1::FromY(BinaryFn::TanhGrad);
+    Tanh = "tanh", same!(costly |x| x.fast_tanh()), Grad1::FromY(BinaryFn::TanhGrad);
     /// `arsinh x`.
     Asinh = "asinh", same!(float |x| x.asinh()), Grad1::FromX(BinaryFn::AsinhGrad);
     /// `arcosh x`: NaN below 1.
@@ -113,22 +113,22 @@ rows! {
     /// `artanh x`: infinite at -1 and 1, NaN outside.
     Atanh = "atanh", same!(float |x| x.atanh()), Grad1::FromX(BinaryFn::AtanhGrad);
     /// `1 / (1 + e^-x)`.
-    Sigmoid = "sigmoid", same!(float |x| Real::sigmoid(x)), Grad1::FromY(BinaryFn::SigmoidGrad);
+    Sigmoid = "sigmoid", same!(costly |x| Real::sigmoid(x)), Grad1::FromY(BinaryFn::SigmoidGrad);
     /// `ln sigmoid(x) = -ln(1 + e^-x)`, without overflow.
     Logsigmoid = "logsigmoid", same!(float |x| -Real::softplus(-x)), Grad1::FromX(BinaryFn::LogsigmoidGrad);
     /// `ln(1 + e^x)`, without overflow.
     Softplus = "softplus", same!(float |x| Real::softplus(x)), Grad1::FromX(BinaryFn::SoftplusGrad);
     /// `x sigmoid(x)` (Elfwing et al., 2017, arXiv:1702.03118). NaN at -inf, the limit there being 0.
-    Silu = "silu", same!(float |x| Real::silu(x)), Grad1::FromX(BinaryFn::SiluGrad);
+    Silu = "silu", same!(costly |x| Real::silu(x)), Grad1::FromX(BinaryFn::SiluGrad);
     /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
-    Gelu = "gelu", same!(float |x| Real::gelu(x)), Grad1::FromX(BinaryFn::GeluGrad);
+    Gelu = "gelu", same!(costly |x| Real::gelu(x)), Grad1::FromX(BinaryFn::GeluGrad);
     /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, the tanh form of GELU from the same paper.
-    GeluTanh = "gelu_tanh", same!(float |x| Real::gelu_tanh(x)),
+    GeluTanh = "gelu_tanh", same!(costly |x| Real::gelu_tanh(x)),
         Grad1::FromX(BinaryFn::GeluTanhGrad);
     /// The error function.
-    Erf = "erf", same!(float |x| Real::erf(x)), Grad1::FromX(BinaryFn::ErfGrad);
+    Erf = "erf", same!(costly |x| Real::erf(x)), Grad1::FromX(BinaryFn::ErfGrad);
     /// `1 - erf x`, accurate in the tail.
-    Erfc = "erfc", same!(float |x| Real::erfc(x)), Grad1::ChainX(|c, dy, x| c.neg(c.bin(BinaryFn::ErfGrad, dy, x)?));
+    Erfc = "erfc", same!(costly |x| Real::erfc(x)), Grad1::ChainX(|c, dy, x| c.neg(c.bin(BinaryFn::ErfGrad, dy, x)?));
     /// The inverse of erf: infinite at -1 and 1, NaN outside.
     Erfinv = "erfinv", same!(float |x| x.erfinv()), Grad1::FromY(BinaryFn::ErfinvGrad);
     /// The inverse of erfc: infinite at 0 and 2, NaN outside.
