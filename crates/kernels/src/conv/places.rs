@@ -32,6 +32,8 @@ const MIN_CHANNELS: usize = 16;
 /// Fewest images and places that follow one another for the gradient of the weight: sums of fewer cost more to read and write
 /// than to add up.
 const MIN_STEPS: usize = 24;
+/// Most images and places in all: as many of `dy` a thread holds for each panel of output channels.
+const MAX_STEPS: usize = 1 << 13;
 /// Bytes of a packed panel of weights of all taps: it stays in the L2 cache beside the images.
 const WEIGHT_BYTES: usize = 288 << 10;
 /// Channels ahead whose weights are asked for.
@@ -54,7 +56,7 @@ fn fits(geom: &Conv2d, pass: Pass, lanes: usize, size: usize) -> bool {
     let most = if pass == Pass::Forward { MAX_PLACES } else { MAX_GRAD_PLACES };
     let pays = if pass == Pass::WeightGrad {
         let run = if [geom.stride[1], geom.dilation[1]] == [1, 1] { geom.ow } else { 1 };
-        taps > 1 && geom.n * run >= MIN_STEPS
+        taps > 1 && geom.n * run >= MIN_STEPS && geom.n * outputs <= MAX_STEPS
     } else {
         // lanes are full, and of a single tap, none of which is left out, weights outweigh the transpositions
         let padded = geom.n.next_multiple_of(lanes);
@@ -148,13 +150,14 @@ impl<'a, T: ConvElement> Plan<'a, T> {
         let mut ws = Workspace::new(workspace);
         let images = ws.take::<T>(self.images_len());
         let lanes = ws.rest::<T>();
+        assert_eq!(dst.len(), self.geom.n * self.out_c * self.dst_places);
         self.images_last(pool, src, images);
         let (images, dst) = (&*images, Images(dst.as_mut_ptr()));
         pool.lanes(self.tasks, lanes, self.lane_len(), |task, lane| {
             let dst = &dst;
             for panel in part_range(self.panels, self.tasks, task) {
                 let rows = part_range(self.out_c, self.panels, panel);
-                // SAFETY: `dst` has the lengths that the caller checked, and no other task has these channels.
+                // SAFETY: `dst` is as long as the result, by the assert, and no other task has these channels.
                 unsafe { self.channels(rows, images, weight, dst.0, lane) };
             }
         });
