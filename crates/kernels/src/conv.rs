@@ -25,6 +25,7 @@ use crate::pool::Pool;
 use crate::simd::Isa;
 use correlate::{Axis, Correlation};
 use kernel::ConvKernels;
+use places::Pass;
 use remat_types::{Error, ErrorKind, Result};
 
 mod chunk;
@@ -217,6 +218,13 @@ impl Conv2d {
         })
     }
 
+    /// The correlations of a pass; the gradient of the weight is none.
+    fn phases(&self, pass: Pass) -> impl Iterator<Item = Correlation> + Clone + Sync + '_ {
+        let forward = (pass == Pass::Forward).then(|| self.forward());
+        let back = (pass == Pass::InputGrad).then(|| self.input_grad());
+        forward.into_iter().chain(back.into_iter().flatten())
+    }
+
     fn input_grad_axis(&self, i: usize, (size, out, kernel): (usize, usize, usize), phase: usize) -> Axis {
         let (stride, step) = (self.stride[i], self.dilation[i] as isize);
         let start = (phase + self.pad[i]) as isize;
@@ -272,12 +280,7 @@ pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) ->
     if let Some(w) = winograd::<T>(Some(*geom)) {
         return winograd_bytes(&w, threads);
     }
-    T::conv_kernels().map_or(0, |kernels| {
-        let threads = threads.max(1);
-        let places = places::Plan::new(geom, places::Pass::Forward, &kernels, threads);
-        let phases = || phases_bytes(std::iter::once(geom.forward()), &kernels, threads);
-        places.map_or_else(phases, |plan| plan.workspace_bytes(threads))
-    })
+    T::conv_kernels().map_or(0, |kernels| phases_bytes(geom, Pass::Forward, &kernels, threads.max(1)))
 }
 
 /// Winograd's algorithm for a convolution, if it has the taps and pays.
@@ -317,32 +320,17 @@ pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T]
         return run_winograd(pool, &w, Taps::Forward, [x, weight], y, workspace);
     }
     match T::conv_kernels() {
-        Some(kernels) => run_forward(pool, &kernels, geom, x, weight, y, workspace),
+        Some(kernels) => run_phases(pool, &kernels, geom, Pass::Forward, x, weight, y, workspace),
         None => direct::forward(pool, geom, x, weight, y),
     }
 }
 
-fn run_forward<T: ConvElement>(
-    pool: &Pool,
-    kernels: &ConvKernels<T>,
-    geom: &Conv2d,
-    x: &[T],
-    weight: &[T],
-    y: &mut [T],
-    workspace: &mut [u8],
-) {
-    match places::Plan::new(geom, places::Pass::Forward, kernels, pool.threads()) {
-        Some(plan) => plan.run(pool, x, weight, y, workspace),
-        None => run_phases(pool, kernels, std::iter::once(geom.forward()), x, weight, y, workspace),
-    }
-}
-
 /// Bytes for the correlations that make up one result.
-fn phases_bytes<T: ConvElement>(
-    phases: impl Iterator<Item = Correlation> + Clone,
-    kernels: &ConvKernels<T>,
-    threads: usize,
-) -> usize {
+fn phases_bytes<T: ConvElement>(geom: &Conv2d, pass: Pass, kernels: &ConvKernels<T>, threads: usize) -> usize {
+    if let Some(plan) = places::Plan::new(geom, pass, kernels, threads) {
+        return plan.workspace_bytes(threads);
+    }
+    let phases = geom.phases(pass);
     let bytes = |corr: Correlation| {
         if depthwise::fits(&corr) {
             return depthwise::workspace_bytes(&corr, kernels, threads);
@@ -358,12 +346,17 @@ fn phases_bytes<T: ConvElement>(
 fn run_phases<T: ConvElement>(
     pool: &Pool,
     kernels: &ConvKernels<T>,
-    phases: impl Iterator<Item = Correlation> + Clone + Sync,
+    geom: &Conv2d,
+    pass: Pass,
     src: &[T],
     weight: &[T],
     dst: &mut [T],
     workspace: &mut [u8],
 ) {
+    if let Some(plan) = places::Plan::new(geom, pass, kernels, pool.threads()) {
+        return plan.run(pool, src, weight, dst, workspace);
+    }
+    let phases = geom.phases(pass);
     let small = phases.clone().all(|corr| depthwise::fits(&corr));
     if small && lanes::run(pool, kernels, phases.clone(), src, weight, dst, workspace) {
         return;
@@ -384,12 +377,7 @@ pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize)
     if let Some(w) = winograd::<T>(geom.back()) {
         return winograd_bytes(&w, threads);
     }
-    T::conv_kernels().map_or(0, |kernels| {
-        let threads = threads.max(1);
-        let places = places::Plan::new(geom, places::Pass::InputGrad, &kernels, threads);
-        let phases = || phases_bytes(geom.input_grad(), &kernels, threads);
-        places.map_or_else(phases, |plan| plan.workspace_bytes(threads))
-    })
+    T::conv_kernels().map_or(0, |kernels| phases_bytes(geom, Pass::InputGrad, &kernels, threads.max(1)))
 }
 
 /// The gradient of the input, `dx: [n, c, h, w]` from `dy: [n, k, oh, ow]`, overwriting `dx`.
@@ -412,23 +400,8 @@ pub fn input_grad<T: ConvElement>(
         return run_winograd(pool, &w, Taps::Back, [dy, weight], dx, workspace);
     }
     match T::conv_kernels() {
-        Some(kernels) => run_input_grad(pool, &kernels, geom, dy, weight, dx, workspace),
+        Some(kernels) => run_phases(pool, &kernels, geom, Pass::InputGrad, dy, weight, dx, workspace),
         None => direct::input_grad(pool, geom, dy, weight, dx),
-    }
-}
-
-fn run_input_grad<T: ConvElement>(
-    pool: &Pool,
-    kernels: &ConvKernels<T>,
-    geom: &Conv2d,
-    dy: &[T],
-    weight: &[T],
-    dx: &mut [T],
-    workspace: &mut [u8],
-) {
-    match places::Plan::new(geom, places::Pass::InputGrad, kernels, pool.threads()) {
-        Some(plan) => plan.run(pool, dy, weight, dx, workspace),
-        None => run_phases(pool, kernels, geom.input_grad(), dy, weight, dx, workspace),
     }
 }
 
@@ -441,7 +414,7 @@ pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize
             let small = lanes::weight_grad_workspace_bytes(geom, &kernels, threads);
             return small.unwrap_or_else(|| depthwise::weight_grad_workspace_bytes(geom, &kernels, threads));
         }
-        let places = places::Plan::new(geom, places::Pass::WeightGrad, &kernels, threads);
+        let places = places::Plan::new(geom, Pass::WeightGrad, &kernels, threads);
         let sums = || weight_grad::workspace_bytes(geom, &kernels, threads);
         places.map_or_else(sums, |plan| plan.workspace_bytes(threads))
     })
@@ -471,7 +444,7 @@ fn run_weight_grad<T: ConvElement>(
     dw: &mut [T],
     workspace: &mut [u8],
 ) {
-    if let Some(plan) = places::Plan::new(geom, places::Pass::WeightGrad, kernels, pool.threads()) {
+    if let Some(plan) = places::Plan::new(geom, Pass::WeightGrad, kernels, pool.threads()) {
         plan.run_weight_grad(pool, x, dy, dw, workspace);
     } else if !depthwise::has_weight_grad(geom) {
         weight_grad::run(pool, kernels, geom, x, dy, dw, workspace);

@@ -179,12 +179,12 @@ unsafe fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
 /// Bytes from where a kernel computes along a row to what it asks for: two rows of 768 f32. Such kernels walk a row several
 /// times, and only the first walk is bound by the memory, so they ask in a walk that computes: less far, softmax took 1.1 to
 /// 1.3 times as long.
-const AHEAD_BYTES: usize = 6 << 10;
+const ROW_AHEAD_BYTES: usize = 6 << 10;
 
 /// Asks for what lies ahead of `p` in an array of rows.
 #[inline(always)]
 pub(crate) fn ask_ahead<T>(p: *const T) {
-    prefetch_beyond::<AHEAD_BYTES, T>(p);
+    prefetch_beyond::<ROW_AHEAD_BYTES, T>(p);
 }
 
 /// The sum of `f(x[i], y[i])`: lanes of `R` within a block, f64 across blocks. `ask` is called with the places of each

@@ -163,7 +163,7 @@ pub fn take_grad<T: Num>(
         y.fill(T::default());
         return Ok(());
     }
-    // each part reads all indices of its batch, and of `dy` what falls on it: one for a thread, of eight little lay together
+    // each part reads all indices of its batch, and of `dy` what falls on it: one for a thread: what one of eight reads lies far apart
     let parallel = y.len() >= PARALLEL_MIN_ELEMS && pool.threads() > 1;
     let parts = if parallel { pool.threads() } else { 1 };
     let most = if inner < LONG_ROW { n } else { n.min(MARKED_ROWS) };

@@ -179,7 +179,7 @@ fn batches_of_small_images_agree_with_the_definition() {
     let kernels = f32::conv_kernels().expect("f32 has kernels");
     for case in small_images() {
         let geom = case.geom().expect("the sizes fit");
-        let passes = [places::Pass::Forward, places::Pass::InputGrad, places::Pass::WeightGrad];
+        let passes = [Pass::Forward, Pass::InputGrad, Pass::WeightGrad];
         assert!(passes.into_iter().any(|pass| places::Plan::new(&geom, pass, &kernels, 1).is_some()), "{geom:?}");
         let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
         assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, 2e-6), "{geom:?}");
@@ -262,8 +262,8 @@ fn every_instruction_set_agrees_with_the_definition() {
             let pool = Pool::new(2);
             let mut ws = vec![0xff; 8 << 20];
             let mut out = [geom.y_len(), geom.x_len(), geom.weight_len()].map(|len| vec![f32::NAN; len]);
-            run_forward(&pool, kernels, &geom, &x, &weight, &mut out[0], &mut ws);
-            run_input_grad(&pool, kernels, &geom, &dy, &weight, &mut out[1], &mut ws);
+            run_phases(&pool, kernels, &geom, Pass::Forward, &x, &weight, &mut out[0], &mut ws);
+            run_phases(&pool, kernels, &geom, Pass::InputGrad, &dy, &weight, &mut out[1], &mut ws);
             run_weight_grad(&pool, kernels, &geom, &x, &dy, &mut out[2], &mut ws);
             for (got, want) in out.iter().zip(&want) {
                 compare("result", &geom, got, want, f64::from, 2e-6);

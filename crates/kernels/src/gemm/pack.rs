@@ -403,13 +403,13 @@ pub(crate) mod squares {
             unsafe { single(src.add(whole), outer as isize, valid, 1, width, out.add(rows.row(whole)), 0) };
         }
         for p in (0..whole).step_by(SIDE).map(|p| p.min(whole - SIDE)) {
-            let (first, second) = (p % rows.minor, p / rows.minor * rows.major_step);
+            let place = (p % rows.minor, p / rows.minor * rows.major_step);
             for i in (0..width).step_by(SIDE).map(|i| i.min(width.saturating_sub(SIDE))) {
                 // SAFETY: steps `p .. p + 8` of the rows from `i` on that are valid are readable, and 8 elements from `i` on at
                 // the place of each step, or all of a row that is narrower.
                 unsafe {
                     let from = src.wrapping_add(i * outer + p);
-                    let (mut minor, mut major) = (first, second);
+                    let (mut minor, mut major) = place;
                     for column in columns(from, outer as isize, SIDE.min(valid.saturating_sub(i))) {
                         let out = out.add(minor * rows.minor_step + major + i);
                         if width < SIDE {
