@@ -58,6 +58,21 @@ impl Walk {
         self.runs(start, out.len(), |at, step, range| read_run(data, at, step, &mut out[range]));
     }
 
+    /// Where the elements at row-major positions `start .. start + len` begin, if they lie side by side.
+    pub fn run_at(&self, start: usize, len: usize) -> Option<usize> {
+        let (&(inner, step), outer) = self.axes.split_last().expect("a walk has an axis");
+        let (mut rest, k) = (start / inner.max(1), start % inner.max(1));
+        if step != 1 || k + len > inner {
+            return None;
+        }
+        let mut at = (self.offset + k) as isize;
+        for &(d, s) in outer.iter().rev() {
+            at += (rest % d) as isize * s;
+            rest /= d;
+        }
+        Some(at as usize)
+    }
+
     /// Writes `x` to the elements at row-major positions `start .. start + x.len()`, which are all different.
     ///
     /// # Panics
@@ -326,6 +341,14 @@ mod tests {
             let mut part = vec![0; (want.len() - start).min(7)];
             walk.read(data, start, &mut part);
             assert_eq!(part, want[start..start + part.len()], "{layout:?} from {start}");
+            match walk.run_at(start, part.len()) {
+                Some(at) => assert_eq!(part, data[at..at + part.len()], "{layout:?} from {start}"),
+                // one element lies beside itself, unless the axis that moves fastest has a step
+                None => assert!(part.len() > 1 || walk.axes.last().is_some_and(|&(_, step)| step != 1), "{layout:?}"),
+            }
+        }
+        if layout.is_contiguous() && !want.is_empty() {
+            assert_eq!(walk.run_at(0, want.len()), Some(layout.offset()), "{layout:?}");
         }
     }
 

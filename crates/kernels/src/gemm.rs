@@ -22,6 +22,7 @@
 
 use crate::pool::Pool;
 
+pub(crate) mod ahead;
 mod batched;
 pub(crate) mod blocked;
 pub(crate) mod element;
@@ -30,12 +31,13 @@ pub(crate) mod kernel;
 mod narrow;
 pub(crate) mod pack;
 mod plain;
+pub(crate) mod rows;
 mod vector;
 
 pub use batched::{BatchRef, batched, batched_workspace_bytes};
 use element::Engine;
 pub use element::{GemmElement, GemmOutput};
-pub use epilogue::{Epilogue, Finish, finish_all, gemm_with, gemm_with_workspace_bytes};
+pub use epilogue::{Epilogue, Finish, Runs, finish_all, gemm_with, gemm_with_workspace_bytes};
 use narrow::NarrowKernels;
 
 /// A strided matrix: element `(i, j)` is `data[offset + i * row_stride + j * col_stride]`.

@@ -9,8 +9,8 @@
 use super::kernel::{MAX_COLUMNS, Tile};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
+use crate::gemm::ahead::Ahead;
 use crate::gemm::aligned;
-use crate::gemm::kernel::Ahead;
 use crate::pool::{Parts, Pool, part_range};
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.

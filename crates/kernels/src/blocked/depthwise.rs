@@ -6,7 +6,7 @@
 use super::kernel::{DepthRow, WIDE_COLUMNS};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
-use crate::gemm::kernel::Ahead;
+use crate::gemm::ahead::Ahead;
 use crate::pool::Pool;
 
 /// Multiply-adds of vectors that are worth a part of a pool run.

@@ -1,7 +1,7 @@
 //! Micro-kernels on packed weights, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::gemm::kernel::Ahead;
+use crate::gemm::ahead::Ahead;
 use crate::simd::{Isa, Simd, Wide, prefetch, prefetch_ahead};
 
 /// Columns of the tallest tile of any table.

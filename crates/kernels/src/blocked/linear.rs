@@ -9,9 +9,11 @@ use std::ops::Range;
 use super::{Operands, Start, check_block};
 use crate::cache::l2_bytes;
 use crate::float::widest;
-use crate::gemm::blocked::{ALIGN_BYTES, Rows, grid, packed_tile};
-use crate::gemm::kernel::{Ahead, Kernels, f32_kernels_of};
+use crate::gemm::ahead::Ahead;
+use crate::gemm::blocked::{ALIGN_BYTES, grid};
+use crate::gemm::kernel::{Kernels, f32_kernels_of};
 use crate::gemm::pack::{pack_a, pack_b};
+use crate::gemm::rows::{Rows, packed_tile};
 use crate::gemm::{View, aligned};
 use crate::pool::{Parts, Pool, part_range};
 

@@ -6,7 +6,8 @@
 use super::ConvElement;
 use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
-use crate::gemm::kernel::{Ahead, MAX_TILE};
+use crate::gemm::ahead::Ahead;
+use crate::gemm::kernel::MAX_TILE;
 use crate::pool::part_range;
 use crate::simd::prefetch_run;
 

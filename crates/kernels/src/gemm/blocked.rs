@@ -11,13 +11,15 @@
 //! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
 //! is repeated work, at most a few per cent; in return there is no barrier inside a product.
 
+use super::ahead::{Ahead, Next};
 use super::epilogue::{Epilogue, Then};
-use super::kernel::{Ahead, FEW_ROWS, Kernels, MAX_MR, MAX_TILE};
+use super::kernel::{FEW_ROWS, Kernels, MAX_MR};
 use super::pack::{pack_a, pack_b};
+use super::rows::{Rows, packed_tile};
 use super::{Corner, GemmElement, View};
 use crate::cache::l2_bytes;
 use crate::pool::{Parts, Pool, part_range};
-use crate::simd::{LINE_BYTES, ROUND};
+use crate::simd::ROUND;
 use std::ops::Range;
 
 /// Bytes of a packed block of A: together with the streams of B and C it stays in a 512 KiB L2 cache.
@@ -79,7 +81,7 @@ impl Plan {
         let task_n = n.div_ceil(nr).div_ceil(grid[1]) * nr;
         // a panel of A meets a block of B after the other panel, or a panel of B one of A
         let b_bytes = if kernels.is_wide() { l2_bytes() / 2 } else { B_BLOCK_BYTES };
-        let mc = (A_BLOCK_BYTES / (kernels.depth * size) / mr * mr).min(task_m);
+        let mc = (A_BLOCK_BYTES / (kernels.depth * size) / mr * mr).min(task_m.max(nr));
         let nc = (b_bytes / (kernels.depth * size) / nr * nr).min(task_n);
         let line = ALIGN_BYTES / size;
         let [a_len, b_len] = [mc * kc, nc * kc].map(|len| len.next_multiple_of(line));
@@ -279,6 +281,10 @@ impl<T: GemmElement> Task<'_, '_, T> {
         let is_apart = turned || Rows::may_stay(a);
         let stays = is_apart || a.col_stride == 1 && (few == mr || n <= self.kernels.nr());
         let mr = if stays && !is_apart { few } else { mr };
+        if !stays && self.kernels.is_wide() && self.is_by_columns(m, n) {
+            // SAFETY: same contract.
+            return unsafe { self.by_columns(a, b, c, m, n, [b_block, a_block, scratch]) };
+        }
         for j in (0..n).step_by(plan.nc) {
             let nc = plan.nc.min(n - j);
             for p in (0..plan.k).step_by(plan.kc) {
@@ -301,7 +307,80 @@ impl<T: GemmElement> Task<'_, '_, T> {
                             }
                         };
                         let corner = c.add(i * self.ldc + j);
-                        self.block(a, b_block, corner, [mr, mc, nc, kc], self.accumulate || p > 0, done);
+                        self.block(
+                            a,
+                            b_block,
+                            corner,
+                            [mr, mc, nc, kc],
+                            self.accumulate || p > 0,
+                            |_| Ahead::NONE,
+                            done,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// True if A, which is packed, is so by blocks and B by panels: the one that comes by panels is asked for before, and the
+    /// other is packed again for each block of it.
+    fn is_by_columns(&self, m: usize, n: usize) -> bool {
+        let (plan, mr) = (self.plan, self.kernels.mr());
+        let rows = plan.b_len / plan.kc / mr * mr;
+        rows > 0 && 2 * m + m.div_ceil(rows) * n <= 2 * n + n.div_ceil(plan.nc) * m
+    }
+
+    /// The rectangle by blocks of A, each with the panels of B one after the other. While the tiles of a panel run they ask for
+    /// what the next one will be packed from: to read that from memory first took a tenth of a weight gradient.
+    ///
+    /// # Safety
+    /// As [`Task::run`].
+    unsafe fn by_columns(
+        &self,
+        a: View<T>,
+        b: View<T>,
+        c: *mut T,
+        m: usize,
+        n: usize,
+        [a_block, b_panel, scratch]: [&mut [T]; 3],
+    ) {
+        let (plan, mr, nr) = (self.plan, self.kernels.mr(), self.kernels.nr());
+        let most_rows = a_block.len() / plan.kc / mr * mr;
+        let columns = n.div_ceil(nr);
+        for i in (0..m).step_by(most_rows) {
+            let mc = most_rows.min(m - i);
+            let tiles = mc.div_ceil(mr);
+            for p in (0..plan.k).step_by(plan.kc) {
+                let kc = plan.kc.min(plan.k - p);
+                // SAFETY: the block is within the rectangle and `k`.
+                unsafe { pack_a(a.shifted(i, p), mc, kc, mr, a_block) };
+                // the next block is asked for in the last panels, by tiles that have nothing else to ask for
+                let next_kc = plan.kc.min(plan.k - p - kc);
+                let next_block = Next::new(a.shifted(i, p + kc), [mc, next_kc], usize::MAX, kc);
+                for (column, j) in (0..n).step_by(nr).enumerate() {
+                    let nc = nr.min(n - j);
+                    let (next_j, next_p) = if j + nc < n { (j + nc, p) } else { (0, p + kc) };
+                    let next = [plan.kc.min(plan.k - next_p), nr.min(n - next_j)];
+                    let next = Next::new(b.shifted(next_p, next_j), next, tiles, kc);
+                    let asking = next.tiles();
+                    let idle = tiles.saturating_sub(asking);
+                    let left = (columns - column) * idle;
+                    let ahead = |tile: usize| match tile.checked_sub(asking) {
+                        None => next.part(tile),
+                        Some(idle) => {
+                            let tile = (next_block.tiles() + idle).checked_sub(left);
+                            tile.map_or(Ahead::NONE, |tile| next_block.part(tile))
+                        }
+                    };
+                    // SAFETY: as above; the panel holds `kc x nr`.
+                    unsafe {
+                        pack_b(b.shifted(p, j), kc, nc, nr, self.kernels.lanes, b_panel);
+                        let a = Rows::Packed(a_block, Ahead::NONE);
+                        let corner = c.add(i * self.ldc + j);
+                        self.block(a, b_panel, corner, [mr, mc, nc, kc], self.accumulate || p > 0, ahead, |_| {});
+                        if let Some(then) = self.then.filter(|_| p + kc == plan.k) {
+                            then.finish(i..i + mc, j..j + nc, c, scratch);
+                        }
                     }
                 }
             }
@@ -407,6 +486,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
         c: *mut T,
         [mr, mc, nc, kc]: [usize; 4],
         accumulate: bool,
+        ahead: impl Fn(usize) -> Ahead<T>,
         mut done: impl FnMut(Range<usize>),
     ) {
         let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
@@ -419,7 +499,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
             // SAFETY: the panels have `kc` steps of the tile's rows and columns, and the tile lies within C.
             unsafe {
                 let c = c.add(rows.start * self.ldc + j);
-                let a_panel = a.panel(&rows, kc);
+                let a_panel = a.panel(&rows, kc).asking(ahead(panel * columns + column));
                 packed_tile(self.kernels, [rows.len(), valid], kc, a_panel, b_panel, c, self.ldc, accumulate);
             }
         };
@@ -437,116 +517,9 @@ impl<T: GemmElement> Task<'_, '_, T> {
     }
 }
 
-/// Rows of A, as tiles read them.
-#[derive(Clone, Copy)]
-pub(crate) enum Rows<'a, T> {
-    /// Packed by [`pack_a`], with what their tiles ask for meanwhile.
-    Packed(&'a [T], Ahead<T>),
-    /// Where they are. Their places take all registers, and leave none for asking.
-    InPlace(View<T>),
-}
-
-/// Bytes after which addresses fall on the same sets of a first cache again, on all processors of today.
-const CACHE_WAY_BYTES: usize = 4096;
-
-impl<T: Copy> Rows<'_, T> {
-    /// True if tiles read `a` where it is as fast as when packed: rows in order, which do not drive each other out of the first
-    /// cache because they begin at the same place of it.
-    fn may_stay(a: View<T>) -> bool {
-        a.col_stride == 1 && Self::is_spread(a.row_stride)
-    }
-
-    /// True if tiles read `a`, whose columns are in order, where it is: for so few panels of B that packing would take longer than
-    /// bringing in again what drives each other out.
-    fn is_turned(a: View<T>, panels: usize) -> bool {
-        a.row_stride == 1 && (panels <= 1 || panels == 2 && Self::is_spread(a.col_stride))
-    }
-
-    /// True if places so far apart do not begin at the same place of the first cache.
-    fn is_spread(stride: isize) -> bool {
-        let apart = stride.unsigned_abs().saturating_mul(size_of::<T>());
-        let spread = LINE_BYTES..=CACHE_WAY_BYTES - LINE_BYTES;
-        apart < LINE_BYTES || spread.contains(&(apart % CACHE_WAY_BYTES))
-    }
-
-    /// The rows of a tile of `kc` steps.
-    #[inline(always)]
-    pub(crate) fn panel(&self, rows: &Range<usize>, kc: usize) -> Self {
-        match self {
-            Rows::Packed(a, ahead) => Rows::Packed(&a[rows.start * kc..rows.end * kc], *ahead),
-            Rows::InPlace(a) => Rows::InPlace(a.shifted(rows.start, 0)),
-        }
-    }
-}
-
-/// One tile of `rows x valid` from rows of A and a packed panel of B, whose width is `valid` rounded up to whole vectors.
-///
-/// # Safety
-/// The processor has the instruction set of `kernels`; the panel has `kc` steps, and so have the rows, packed or readable;
-/// `c` is writable for this tile.
-#[inline(always)]
-pub(crate) unsafe fn packed_tile<T: GemmElement>(
-    kernels: &Kernels<T>,
-    [rows, valid]: [usize; 2],
-    kc: usize,
-    a: Rows<'_, T>,
-    b: &[T],
-    c: *mut T,
-    ldc: usize,
-    accumulate: bool,
-) {
-    let width = valid.next_multiple_of(kernels.lanes);
-    debug_assert!(rows * width <= MAX_TILE && b.len() >= width * kc);
-    let of_width = width / kernels.lanes - 1;
-    let tile = |c: *mut T, ldc: usize, accumulate: bool| {
-        // SAFETY: as the caller says.
-        unsafe {
-            match a {
-                Rows::Packed(a, ahead) => {
-                    debug_assert!(a.len() >= rows * kc);
-                    kernels.tiles[rows - 1][of_width](kc, a.as_ptr(), b.as_ptr(), c, ldc, accumulate, ahead);
-                }
-                Rows::InPlace(a) => {
-                    let (tile, step) = (kernels.tiles_in_place[rows - 1][of_width], [a.row_stride, a.col_stride]);
-                    tile(kc, a.data, step, b.as_ptr(), width, c, ldc, accumulate);
-                }
-            }
-        }
-    };
-    // SAFETY: a full tile lies within C; any other goes through a buffer, and only its valid part is added.
-    unsafe {
-        if valid == width {
-            return tile(c, ldc, accumulate);
-        }
-        let mut buffer = [T::default(); MAX_TILE];
-        tile(buffer.as_mut_ptr(), width, false);
-        for i in 0..rows {
-            let row = std::slice::from_raw_parts_mut(c.add(i * ldc), valid);
-            for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {
-                *y = if accumulate { T::of(T::add(y.widen(), x.widen())) } else { x };
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_stay_unless_they_share_sets_of_the_first_cache() {
-        let stays =
-            |row_stride, col_stride| Rows::may_stay(View::<f32> { data: std::ptr::null(), row_stride, col_stride });
-        assert!([0, 1, 7, 64, 512, -512, 1000, 1040, 1536, 2032].into_iter().all(|s| stays(s, 1)));
-        assert!([1009, 1023, 1024, -1024, 1025, 1039, 2048, 4096, isize::MAX].into_iter().all(|s| !stays(s, 1)));
-        assert!(!stays(1, 512) && !stays(512, 2) && !stays(512, -1), "rows out of order are packed");
-        let turned = |row_stride, col_stride, panels| {
-            Rows::is_turned(View::<f32> { data: std::ptr::null(), row_stride, col_stride }, panels)
-        };
-        assert!([(512, 1), (1024, 1), (512, 2)].into_iter().all(|(stride, panels)| turned(1, stride, panels)));
-        assert!([(1024, 2), (512, 3)].into_iter().all(|(stride, panels)| !turned(1, stride, panels)));
-        assert!(!turned(512, 1, 1) && !turned(2, 512, 1));
-    }
 
     #[test]
     fn tasks_are_as_many_for_each_thread() {

@@ -11,11 +11,39 @@ use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS};
 use crate::float::Disjoint;
 use crate::pool::Pool;
 
-/// What is done with a run of elements of C that lie side by side: the index of the first, the elements, which may be
-/// changed, the same run of each output beside C, and scratch memory with whatever was in it.
-pub type Finish<'e, T> = dyn Fn(usize, &mut [T], &mut [&mut [u8]], &mut [u8]) + Sync + 'e;
+/// What is done with some runs of elements of C, given scratch memory with whatever was in it.
+pub type Finish<'e, T> = dyn Fn(Runs<'_, T>, &mut [u8]) + Sync + 'e;
 
-/// Work on elements of a product as soon as they are whole. Every element is in one call, whose run of elements depends on
+/// Runs of elements of C that lie side by side, of one length.
+pub struct Runs<'r, T> {
+    /// The first element, and its index in C.
+    c: *mut T,
+    at: usize,
+    /// Elements of a run, and from one run to the next.
+    len: usize,
+    step: usize,
+    count: usize,
+    beside: &'r [(Disjoint<'r, u8>, usize)],
+}
+
+impl<T> Runs<'_, T> {
+    /// Calls `work` with each run: the index of its first element, the elements, which may be changed, and the same run of each
+    /// output beside C.
+    pub fn each(self, mut work: impl FnMut(usize, &mut [T], &mut [&mut [u8]])) {
+        for first in (0..self.count).map(|run| run * self.step) {
+            let mut beside: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
+            for (output, size) in self.beside {
+                // SAFETY: whoever made these runs says that nobody else has them, and there is one call for each.
+                beside.push(unsafe { output.part((self.at + first) * size, self.len * size) });
+            }
+            // SAFETY: as above.
+            let c = unsafe { std::slice::from_raw_parts_mut(self.c.add(first), self.len) };
+            work(self.at + first, c, &mut beside);
+        }
+    }
+}
+
+/// Work on elements of a product as soon as they are whole. Every element is in one run, which depends on
 /// how the product is cut: what becomes of an element must not depend on the others of its run.
 pub struct Epilogue<'e, T> {
     scratch_bytes: usize,
@@ -36,15 +64,12 @@ impl<'e, T> Epilogue<'e, T> {
         self
     }
 
+    /// `count` runs of `len` elements, `step` apart, of which `c` is the first; `at` is its index.
+    ///
     /// # Safety
-    /// No element of the run is in another call of the same product.
-    unsafe fn run(&self, at: usize, c: &mut [T], scratch: &mut [u8]) {
-        let mut beside: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
-        for (output, size) in &self.beside {
-            // SAFETY: parts of other runs do not overlap this one, as the caller says.
-            beside.push(unsafe { output.part(at * size, c.len() * size) });
-        }
-        (self.finish)(at, c, &mut beside, scratch);
+    /// The elements are writable at `c`, and none of them is in another call of the same product.
+    unsafe fn run(&self, at: usize, c: *mut T, [count, len, step]: [usize; 3], scratch: &mut [u8]) {
+        (self.finish)(Runs { c, at, len, step, count, beside: &self.beside }, scratch);
     }
 }
 
@@ -86,13 +111,9 @@ impl<'a, 'e, T> Then<'a, 'e, T> {
         let scratch = &mut bytemuck::cast_slice_mut(scratch)[..self.epilogue.scratch_bytes];
         // whole rows are one run
         let (runs, len) = if columns.len() == self.n { (1, rows.len() * self.n) } else { (rows.len(), columns.len()) };
-        for row in rows.start..rows.start + runs {
-            // SAFETY: the run lies in these rows and columns.
-            unsafe {
-                let c = std::slice::from_raw_parts_mut(c.add(row * self.n + columns.start), len);
-                self.epilogue.run((self.first[0] + row) * self.n + self.first[1] + columns.start, c, scratch);
-            }
-        }
+        let at = (self.first[0] + rows.start) * self.n + self.first[1] + columns.start;
+        // SAFETY: the runs are these rows and columns.
+        unsafe { self.epilogue.run(at, c.add(rows.start * self.n + columns.start), [runs, len, self.n], scratch) };
     }
 }
 
@@ -162,7 +183,7 @@ pub fn finish_all<T: GemmElement>(pool: &Pool, c: &mut [T], epilogue: &mut Epilo
         let (at, n) = (i * part, part.min(len - i * part));
         let scratch = scratch.get_mut(..scratch_bytes).unwrap_or_default();
         // SAFETY: parts do not overlap, and each comes once.
-        unsafe { epilogue.run(at, c.part(at, n), scratch) };
+        unsafe { epilogue.run(at, c.part(at, n).as_mut_ptr(), [1, n, n], scratch) };
     });
 }
 
@@ -192,14 +213,16 @@ mod tests {
         want.iter_mut().enumerate().for_each(|(i, x)| *x = double(*x, i));
 
         let (mut c, mut other) = (vec![T::default(); m * n], vec![0u16; m * n]);
-        let finish = |at: usize, c: &mut [T], beside: &mut [&mut [u8]], scratch: &mut [u8]| {
+        let finish = |runs: Runs<'_, T>, scratch: &mut [u8]| {
             assert_eq!(scratch.len(), 100);
             assert_eq!(scratch.as_ptr().align_offset(64), 0);
             scratch.fill(0x55);
-            for (i, (c, y)) in c.iter_mut().zip(beside[0].chunks_exact_mut(2)).enumerate() {
-                y.copy_from_slice(&((at + i) as u16 ^ u16::from(bytemuck::bytes_of(c)[0])).to_ne_bytes());
-                *c = double(*c, at + i);
-            }
+            runs.each(|at, c, beside| {
+                for (i, (c, y)) in c.iter_mut().zip(beside[0].chunks_exact_mut(2)).enumerate() {
+                    y.copy_from_slice(&((at + i) as u16 ^ u16::from(bytemuck::bytes_of(c)[0])).to_ne_bytes());
+                    *c = double(*c, at + i);
+                }
+            });
         };
         let mut epilogue = Epilogue::new(100, &finish).beside(bytemuck::cast_slice_mut(&mut other), 2);
         let bytes = gemm_with_workspace_bytes::<T>(m, n, k, pool.threads(), 100);
@@ -241,21 +264,30 @@ mod tests {
     #[test]
     fn every_shape_of_tiles_finishes_each_element_once() {
         let pool = Pool::new(2);
-        for kernels in crate::gemm::kernel::f32_tables() {
-            let [m, n, k] = [150, 800, 600];
-            let (a, b) = (vec![1.0f32; m * k], vec![0.5f32; k * n]);
-            let finish =
-                |_: usize, c: &mut [f32], _: &mut [&mut [u8]], _: &mut [u8]| c.iter_mut().for_each(|c| *c += 1.0);
+        let [m, n, k] = [100, 700, 500];
+        // small whole numbers: sums are exact
+        let (a, b) = (|i: usize, p: usize| ((3 * i + p) % 5) as f32, |p: usize, j: usize| ((p + 7 * j) % 4) as f32);
+        let rows: Vec<f32> = (0..m * k).map(|at| a(at / k, at % k)).collect();
+        let turned: Vec<f32> = (0..k * m).map(|at| a(at % m, at / m)).collect();
+        let of_b: Vec<f32> = (0..k * n).map(|at| b(at / n, at % n)).collect();
+        let mut want = vec![1.0f32; m * n];
+        for (i, p) in (0..m).flat_map(|i| (0..k).map(move |p| (i, p))) {
+            want[i * n..][..n].iter_mut().zip(&of_b[p * n..]).for_each(|(y, b)| *y += a(i, p) * b);
+        }
+        for (kernels, is_turned) in crate::gemm::kernel::f32_tables().into_iter().flat_map(|k| [(k, false), (k, true)])
+        {
+            let finish = |runs: Runs<'_, f32>, _: &mut [u8]| runs.each(|_, c, _| c.iter_mut().for_each(|c| *c += 1.0));
             let epilogue = Epilogue::new(0, &finish);
             let plan = blocked::Plan::new(kernels, m, n, k, 2).with_scratch(Then::scratch_len(&epilogue));
             let mut workspace = vec![0.0f32; 2 * plan.lane_len()];
             let mut c = vec![0.0f32; m * n];
-            let (a, b) = (MatRef::row_major(&a, k).checked(m, k, "A"), MatRef::row_major(&b, n).checked(k, n, "B"));
+            let a = if is_turned { MatRef::row_major(&turned, m).t() } else { MatRef::row_major(&rows, k) };
+            let (a, b) = (a.checked(m, k, "A"), MatRef::row_major(&of_b, n).checked(k, n, "B"));
             // SAFETY: the views were checked, C has `m` rows of `n`, and tables are those that this processor can run.
             unsafe {
                 blocked::product(&pool, kernels, &plan, a, b, c.as_mut_ptr(), n, false, Some(&epilogue), &mut workspace)
             };
-            assert!(c.iter().all(|c| *c == 301.0), "{} columns", kernels.nr());
+            assert!(c == want, "{} columns, turned: {is_turned}", kernels.nr());
         }
     }
 }

@@ -2,7 +2,8 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use crate::simd::{Isa, LINE_BYTES, LoadAs, MulAdd, ROUND, Wide, prefetch, prefetch_ahead};
+use super::ahead::Ahead;
+use crate::simd::{Isa, LoadAs, MulAdd, Wide, prefetch};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
@@ -19,43 +20,6 @@ pub(crate) const MAX_TILE: usize = MAX_MR * 32;
 /// readable): `nr` elements at `c + i * ldc` for each row `i`.
 pub(crate) type Tile<T> =
     unsafe fn(kc: usize, a: *const T, b: *const T, c: *mut T, ldc: usize, accumulate: bool, ahead: Ahead<T>);
-
-/// What will be read soon, and would come from memory slower than it is used: cache lines that a tile asks for, some in each
-/// round of its loop, since a processor takes many requests at once for as long as it would wait for them.
-#[derive(Clone, Copy)]
-pub(crate) struct Ahead<T> {
-    /// The first line; it may be any address.
-    pub(crate) at: *const T,
-    /// Lines of a round of [`MulAdd::UNROLLED`] steps.
-    pub(crate) lines: usize,
-}
-
-impl<T> Ahead<T> {
-    /// Nothing.
-    pub(crate) const NONE: Ahead<T> = Ahead { at: std::ptr::null(), lines: 0 };
-
-    /// Part `tile` of `tiles` of `len` elements, for tiles of `kc` steps of floats.
-    pub(crate) fn part(at: *const T, len: usize, tile: usize, tiles: usize, kc: usize) -> Ahead<T> {
-        Ahead::share(at, len, tile, tiles, kc / ROUND)
-    }
-
-    /// Part `tile` of `tiles` of `len` elements, in so many rounds.
-    pub(crate) fn share(at: *const T, len: usize, tile: usize, tiles: usize, rounds: usize) -> Ahead<T> {
-        let line = LINE_BYTES / size_of::<T>();
-        let lines = len.div_ceil(line).div_ceil(tiles * rounds.max(1));
-        let from = tile * rounds * lines * line;
-        if from < len { Ahead { at: at.wrapping_add(from), lines } } else { Ahead::NONE }
-    }
-
-    /// Asks for the lines of a round.
-    #[inline(always)]
-    pub(crate) fn ask(&mut self) {
-        for _ in 0..self.lines {
-            prefetch_ahead(self.at);
-            self.at = self.at.wrapping_add(LINE_BYTES / size_of::<T>());
-        }
-    }
-}
 
 /// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`, and `b[p * ldb + j]`: operands that
 /// are not packed.

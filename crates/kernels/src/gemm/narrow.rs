@@ -8,8 +8,9 @@
 //! A task's rows are cut so that the sums of a block of columns stay within [`SUMS_BYTES`]. The order of an element's
 //! additions depends on `k` and the instruction set alone.
 
+use super::ahead::Ahead;
 use super::blocked::{ALIGN_BYTES, grid, rectangle};
-use super::kernel::{Ahead, KC};
+use super::kernel::KC;
 use super::{Corner, GemmElement, GemmOutput, View};
 use crate::float::widest;
 use crate::pool::{Pool, part_range};

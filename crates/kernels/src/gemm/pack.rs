@@ -5,7 +5,7 @@
 use super::View;
 use crate::float::wide;
 use crate::pool::part_range;
-use crate::simd::prefetch;
+use crate::simd::{prefetch, prefetch_run};
 use std::ops::Range;
 
 /// Packs `rows` x `kc` elements of A as row panels: panel `i` holds rows `part_range(rows, panels, i)` as `[kc][mr_i]`.
@@ -54,7 +54,12 @@ pub(crate) unsafe fn pack_b<T: Copy + Default>(
         for first in (0..start).step_by(PANELS * nr) {
             let some: [_; PANELS] = std::array::from_fn(|i| first + i * nr..first + (i + 1) * nr);
             // SAFETY: columns of whole panels.
-            wide(|| unsafe { copy_panels(b, kc, &some[..PANELS.min((start - first) / nr)], out) });
+            wide(|| unsafe {
+                match (start - first) / nr {
+                    1 => copy_panel(b, kc, first..start, out),
+                    left => copy_panels(b, kc, &some[..PANELS.min(left)], out),
+                }
+            });
         }
     }
     while start < cols {
@@ -95,6 +100,19 @@ unsafe fn copy_panels<T: Copy>(b: View<T>, kc: usize, panels: &[Range<usize>], o
             // SAFETY: columns of row `p`; row `p` of a panel that lies in `out`.
             unsafe { move_short(b.at(p, columns.start), out.as_mut_ptr().add(to), columns.len()) };
         }
+    }
+}
+
+/// Copies `kc` rows of one panel to the beginning of `out`. They are too short for a processor to look ahead in.
+///
+/// # Safety
+/// As [`copy_panels`].
+#[inline(always)]
+unsafe fn copy_panel<T: Copy>(b: View<T>, kc: usize, columns: Range<usize>, out: &mut [T]) {
+    for (p, row) in out[columns.start * kc..columns.end * kc].chunks_exact_mut(columns.len()).enumerate() {
+        prefetch_run(b.at(p + ROWS_AHEAD, columns.start), columns.len());
+        // SAFETY: columns of row `p`.
+        unsafe { move_short(b.at(p, columns.start), row.as_mut_ptr(), row.len()) };
     }
 }
 

@@ -1,12 +1,12 @@
 use std::iter::once;
 
 use bytemuck::cast_slice_mut;
-use remat_kernels::gemm::{Epilogue, GemmElement, finish_all, gemm_with};
+use remat_kernels::gemm::{Epilogue, GemmElement, Runs, finish_all, gemm_with};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec, Storage, bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use super::fused::{Fused, FusedStep, Pointwise};
-use super::tile::{self, Part, Run};
+use super::tile::{self, Outputs, Run};
 use super::{Binary, BinaryFn, Cast, Unary, UnaryFn};
 use crate::args::not_taken;
 use crate::linalg::{MatMul, Matrices, Sizes, for_gemm};
@@ -57,14 +57,16 @@ impl FusedMatMul {
         let layout = Layout::contiguous(shape.clone());
         let given: SmallVec<[In<'_>; 8]> = once(In::donated(dtype, &layout)).chain(x[2..].iter().copied()).collect();
         let run = Run::new(&self.steps, &given, shape, |i| (i == 0).then_some(home))?;
-        let finish = |at: usize, c: &mut [T], beside: &mut [&mut [u8]], scratch: &mut [u8]| {
-            let range = at..at + c.len();
-            let mut outputs: SmallVec<[Option<&mut [u8]>; Fused::MAX_OUTPUTS]> =
-                beside.iter_mut().map(|y| Some(&mut **y)).collect();
-            outputs.insert(home, Some(cast_slice_mut(&mut *c)));
-            let mut memory = &mut *scratch;
-            let registers = run.registers(&mut memory).expect("scratch memory is as large as the registers");
-            run.part(&mut Part { range, at: 0, y: outputs, registers });
+        let finish = |runs: Runs<'_, T>, scratch: &mut [u8]| {
+            let mut memory = scratch;
+            let mut registers = run.registers(&mut memory).expect("scratch memory is as large as the registers");
+            run.begin(&mut registers);
+            runs.each(|at, c, beside| {
+                let range = at..at + c.len();
+                let mut outputs: Outputs<'_> = beside.iter_mut().map(|y| Some(&mut **y)).collect();
+                outputs.insert(home, Some(cast_slice_mut(c)));
+                run.elements(range, 0, &mut outputs, &mut registers);
+            });
         };
         let mut epilogue = Epilogue::new(run.scratch_bytes(), &finish);
         let mut product: &mut [T] = &mut [];

@@ -211,7 +211,7 @@ impl Op for FusedReduce {
                     let scratch = tile::take(&mut memory, scratch_bytes)?;
                     let registers = run.registers(&mut memory)?;
                     let mut part = Part { range: 0..0, at: 0, y: smallvec![Some(scratch)], registers };
-                    run.begin(&mut part);
+                    run.begin(&mut part.registers);
                     makers.push(Maker { run: &run, part, size: between.dtype.size_bytes() });
                 }
                 let n = reduced_elems(&between.shape, &self.reduce.axes);

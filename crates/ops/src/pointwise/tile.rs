@@ -116,12 +116,15 @@ pub(super) struct Run<'a> {
 /// Registers; one is taken out while it is written.
 pub(super) type Held<'c> = SmallVec<[Option<&'c mut [u8]>; MOST]>;
 
+/// The bytes of outputs; one is taken out while it is written.
+pub(super) type Outputs<'c> = SmallVec<[Option<&'c mut [u8]>; Fused::MAX_OUTPUTS]>;
+
 /// The share of one thread: elements, the outputs' bytes for these, and registers (those of the inputs come first).
 pub(super) struct Part<'c> {
     pub(super) range: Range<usize>,
     /// Where in the outputs' bytes the range begins, in elements.
     pub(super) at: usize,
-    pub(super) y: SmallVec<[Option<&'c mut [u8]>; Fused::MAX_OUTPUTS]>,
+    pub(super) y: Outputs<'c>,
     pub(super) registers: Held<'c>,
 }
 
@@ -213,14 +216,14 @@ impl<'a> Run<'a> {
 
     /// Computes a part.
     pub(super) fn part(&self, part: &mut Part<'_>) {
-        self.begin(part);
+        self.begin(&mut part.registers);
         self.tiles(part);
     }
 
     /// Fills the registers that are the same for every tile.
-    pub(super) fn begin(&self, part: &mut Part<'_>) {
+    pub(super) fn begin(&self, registers: &mut Held<'_>) {
         for (i, s) in self.sources.iter().enumerate() {
-            if let (Source::Walk(x, walk), Some(to)) = (s, &mut part.registers[i])
+            if let (Source::Walk(x, walk), Some(to)) = (s, &mut registers[i])
                 && walk.is_uniform()
             {
                 fill(self.dtypes[i], x, walk, &mut to[..self.tile * self.dtypes[i].size_bytes()]);
@@ -230,77 +233,106 @@ impl<'a> Run<'a> {
 
     /// Computes a part that has begun.
     pub(super) fn tiles(&self, part: &mut Part<'_>) {
-        let (mut at, end) = (part.range.start, part.range.end);
-        while at < end {
-            let n = self.tile.min(end - at);
-            self.tile(part, at, n);
-            at += n;
+        self.elements(part.range.clone(), part.at, &mut part.y, &mut part.registers);
+    }
+
+    /// Computes the elements of `range`, to `at` and on in the outputs, by registers that have begun.
+    pub(super) fn elements(&self, range: Range<usize>, at: usize, y: &mut Outputs<'_>, registers: &mut Held<'_>) {
+        for first in range.clone().step_by(self.tile) {
+            let tile = Tile { at: first, n: self.tile.min(range.end - first), to: first - range.start + at };
+            self.tile(tile, y, registers);
         }
     }
 
-    /// Elements `at .. at + n`.
-    fn tile(&self, part: &mut Part<'_>, at: usize, n: usize) {
+    fn tile(&self, tile: Tile, y: &mut Outputs<'_>, registers: &mut Held<'_>) {
         for (i, s) in self.sources.iter().enumerate() {
-            let bytes = n * self.dtypes[i].size_bytes();
-            let Some(to) = &mut part.registers[i] else { continue };
+            let size = self.dtypes[i].size_bytes();
+            let Some(to) = &mut registers[i] else { continue };
+            let to = &mut to[..tile.n * size];
             match s {
-                Source::Walk(x, walk) if !walk.is_uniform() => gather(self.dtypes[i], x, walk, at, &mut to[..bytes]),
+                Source::Walk(x, walk) if !walk.is_uniform() && walk.run_at(tile.at, tile.n).is_none() => {
+                    gather(self.dtypes[i], x, walk, tile.at, to);
+                }
                 Source::Held(j) => {
-                    let from = (at - part.range.start + part.at) * self.dtypes[i].size_bytes();
-                    if let Some(y) = &part.y[*j] {
-                        to[..bytes].copy_from_slice(&y[from..from + bytes]);
+                    if let Some(y) = &y[*j] {
+                        to.copy_from_slice(&y[tile.in_outputs(size)]);
                     }
                 }
                 Source::Slice(_) | Source::Walk(..) => {}
             }
         }
-        for (k, s) in self.op.steps.iter().enumerate() {
-            let place = self.places[k];
-            let slot = match place {
-                Place::Register(r) => &mut part.registers[self.sources.len() + r],
-                Place::Output(j) => &mut part.y[j],
-            };
+        for (k, place) in self.places.iter().enumerate() {
             // taken out, so that the others can be read while this one is written
-            let Some(memory) = slot.take() else { continue };
-            let read = |i: usize| s.x.get(i).map_or(&[][..], |v| self.read(part, usize::from(*v), at, n));
-            let x = [read(0), read(1), read(2)];
-            let dtype = |i: usize| s.x.get(i).map_or(DType::Bool, |v| self.dtypes[usize::from(*v)]);
-            let given = [dtype(0), dtype(1)];
-            let span = self.span(place, k, part, at, n);
-            s.op.block(&given, &x, &mut memory[span]);
             match place {
-                Place::Register(r) => part.registers[self.sources.len() + r] = Some(memory),
-                Place::Output(j) => part.y[j] = Some(memory),
+                Place::Register(r) => {
+                    let Some(memory) = registers[self.sources.len() + r].take() else { continue };
+                    self.step(k, tile, memory, y, registers);
+                    registers[self.sources.len() + r] = Some(memory);
+                }
+                Place::Output(j) => {
+                    let Some(memory) = y[*j].take() else { continue };
+                    self.step(k, tile, memory, y, registers);
+                    y[*j] = Some(memory);
+                }
             }
         }
     }
 
-    /// The bytes of a tile of step `k` within its place.
-    fn span(&self, place: Place, k: usize, part: &Part<'_>, at: usize, n: usize) -> Range<usize> {
-        let size = self.dtypes[self.sources.len() + k].size_bytes();
-        match place {
-            Place::Register(_) => 0..n * size,
-            Place::Output(_) => {
-                let from = at - part.range.start + part.at;
-                from * size..(from + n) * size
-            }
-        }
+    /// Step `k` of a tile, to its place.
+    fn step(&self, k: usize, tile: Tile, place: &mut [u8], y: &Outputs<'_>, registers: &Held<'_>) {
+        let s = &self.op.steps[k];
+        let read = |i: usize| s.x.get(i).map_or(&[][..], |v| self.read(tile, usize::from(*v), y, registers));
+        let x = [read(0), read(1), read(2)];
+        let dtype = |i: usize| s.x.get(i).map_or(DType::Bool, |v| self.dtypes[usize::from(*v)]);
+        let given = [dtype(0), dtype(1)];
+        let span = tile.span(self.places[k], self.dtypes[self.sources.len() + k].size_bytes());
+        s.op.block(&given, &x, &mut place[span]);
     }
 
     /// A tile of a value: an input or a step.
-    fn read<'t>(&'t self, part: &'t Part<'_>, value: usize, at: usize, n: usize) -> &'t [u8] {
+    fn read<'t>(&'t self, tile: Tile, value: usize, y: &'t Outputs<'_>, registers: &'t Held<'_>) -> &'t [u8] {
         let size = self.dtypes[value].size_bytes();
-        let (register, span) = match value.checked_sub(self.sources.len()) {
+        let (memory, span) = match value.checked_sub(self.sources.len()) {
             None => match &self.sources[value] {
-                Source::Slice(x) => return &x[at * size..(at + n) * size],
-                Source::Walk(..) | Source::Held(_) => (&part.registers[value], 0..n * size),
+                Source::Slice(x) => return &x[tile.at * size..(tile.at + tile.n) * size],
+                Source::Walk(x, walk) => match walk.run_at(tile.at, tile.n) {
+                    Some(first) => return &x[first * size..(first + tile.n) * size],
+                    None => (registers[value].as_deref(), 0..tile.n * size),
+                },
+                Source::Held(_) => (registers[value].as_deref(), 0..tile.n * size),
             },
-            Some(k) => match self.places[k] {
-                Place::Register(r) => (&part.registers[self.sources.len() + r], 0..n * size),
-                place @ Place::Output(j) => (&part.y[j], self.span(place, k, part, at, n)),
-            },
+            Some(k) => {
+                let memory = match self.places[k] {
+                    Place::Register(r) => registers[self.sources.len() + r].as_deref(),
+                    Place::Output(j) => y[j].as_deref(),
+                };
+                (memory, tile.span(self.places[k], size))
+            }
         };
-        register.as_deref().map_or(&[], |m| &m[span])
+        memory.map_or(&[], |m| &m[span])
+    }
+}
+
+/// The elements that go through the steps together: the first one, how many, and the first one's place in the outputs.
+#[derive(Clone, Copy)]
+struct Tile {
+    at: usize,
+    n: usize,
+    to: usize,
+}
+
+impl Tile {
+    /// Its bytes in an output whose elements have `size` bytes.
+    fn in_outputs(&self, size: usize) -> Range<usize> {
+        self.to * size..(self.to + self.n) * size
+    }
+
+    /// Its bytes in a place.
+    fn span(&self, place: Place, size: usize) -> Range<usize> {
+        match place {
+            Place::Register(_) => 0..self.n * size,
+            Place::Output(_) => self.in_outputs(size),
+        }
     }
 }
 
