@@ -2,7 +2,8 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use crate::simd::{Isa, LINE_BYTES, LoadAs, MulAdd, ROUND, Wide, prefetch, prefetch_ahead};
+use crate::pool::part_range;
+use crate::simd::{Isa, LINE_BYTES, LoadAs, MulAdd, ROUND, Wide, opaque, prefetch, prefetch_ahead};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
@@ -73,6 +74,66 @@ pub(crate) type TileInPlace<T> = unsafe fn(
     accumulate: bool,
 );
 
+/// As [`Tile`] of the most columns, with `b[p * ldb + j]` in place of `b[p * nr + j]`: a B that is not packed.
+///
+/// # Safety
+/// As [`Tile`]; readable are those elements.
+pub(crate) type TileOfColumns<T> = unsafe fn(
+    kc: usize,
+    a: *const T,
+    b: *const T,
+    ldb: usize,
+    c: *mut T,
+    ldc: usize,
+    accumulate: bool,
+    ahead: ColumnsAhead<T>,
+);
+
+/// As [`Ahead`], of a B that is not packed: some lines of each row. A row lies where no processor looks ahead.
+#[derive(Clone, Copy)]
+pub(crate) struct ColumnsAhead<T> {
+    /// The first line of the first row; it may be any address.
+    at: *const T,
+    /// Elements from a row to the next.
+    ldb: usize,
+    /// Lines of a row.
+    lines: usize,
+}
+
+impl<T> ColumnsAhead<T> {
+    /// Part `tile` of `tiles` of `columns` columns at `b`.
+    pub(crate) fn part(b: *const T, ldb: usize, columns: usize, tile: usize, tiles: usize) -> ColumnsAhead<T> {
+        let line = LINE_BYTES / size_of::<T>();
+        let lines = part_range(columns.div_ceil(line), tiles, tile);
+        ColumnsAhead { at: b.wrapping_add(lines.start * line), ldb, lines: lines.len() }
+    }
+}
+
+/// What a tile asks for while it computes.
+trait Asks {
+    /// Asks for the lines of a round of `steps` steps.
+    fn ask(&mut self, steps: usize);
+}
+
+impl<T> Asks for Ahead<T> {
+    #[inline(always)]
+    fn ask(&mut self, _steps: usize) {
+        Ahead::ask(self);
+    }
+}
+
+impl<T> Asks for ColumnsAhead<T> {
+    #[inline(always)]
+    fn ask(&mut self, steps: usize) {
+        for line in 0..self.lines {
+            // a pointer for each line and step would take the tile's registers
+            let at = self.at.wrapping_byte_add(opaque(line * LINE_BYTES));
+            (0..steps).for_each(|p| prefetch_ahead(at.wrapping_add(p * self.ldb)));
+        }
+        self.at = self.at.wrapping_add(steps * self.ldb);
+    }
+}
+
 /// `y[i, j] = (accumulate ? y[i, j] : 0) + sum over p < k of x[i, p] * b[p * ldb + j]`, for `i < m`, `j < n` and at
 /// most [`FEW_ROWS`] rows: those of `b` are added up, whose elements may be of a narrower type. Element `(i, p)` of x is
 /// `x[i * x_step[0] + p * x_step[1]]`, rows of `y` are `ldy` apart.
@@ -109,6 +170,8 @@ pub struct Kernels<T: 'static> {
     pub(crate) tiles: &'static [&'static [Tile<T>]],
     /// The same tiles of an A that is not packed.
     pub(crate) tiles_in_place: &'static [&'static [TileInPlace<T>]],
+    /// `tiles_of_columns[mr - 1]` makes a tile of `mr` rows and `nr` columns of a B that is not packed.
+    pub(crate) tiles_of_columns: &'static [TileOfColumns<T>],
     pub(crate) add_rows: AddRows<T, T>,
     pub(crate) dot: Dot<T, T>,
     /// The kernels of tall tiles, where these are wide.
@@ -174,7 +237,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     c: *mut V::Elem,
     ldc: usize,
     accumulate: bool,
-    mut ahead: Ahead<V::Elem>,
+    mut ahead: impl Asks,
 ) {
     // SAFETY: the caller keeps the contract of `TileInPlace`: all offsets below stay in the elements it lists.
     unsafe {
@@ -194,7 +257,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
             if round < MR {
                 ask_row(round);
             }
-            ahead.ask();
+            ahead.ask(V::UNROLLED);
             for u in 0..V::UNROLLED {
                 step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }
@@ -428,7 +491,23 @@ macro_rules! kernel {
             accumulate: bool,
         ) {
             // SAFETY: same contract.
-            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate, super::Ahead::NONE) }
+            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate, super::Ahead::<V::Elem>::NONE) }
+        }
+    };
+    (tile_of_columns $(#[$attribute:meta])?) => {
+        $(#[$attribute])?
+        pub(crate) unsafe fn tile_of_columns<V: super::MulAdd, const MR: usize, const NV: usize>(
+            kc: usize,
+            a: *const V::Elem,
+            b: *const V::Elem,
+            ldb: usize,
+            c: *mut V::Elem,
+            ldc: usize,
+            accumulate: bool,
+            ahead: super::ColumnsAhead<V::Elem>,
+        ) {
+            // SAFETY: same contract.
+            unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, ldb, c, ldc, accumulate, ahead) }
         }
     };
     (add_rows $(#[$attribute:meta])?) => {
@@ -474,11 +553,11 @@ macro_rules! compiled_for {
     };
 }
 
-compiled_for!(portable, [tile tile_in_place add_rows dot]);
+compiled_for!(portable, [tile tile_in_place tile_of_columns add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx2, "avx2,fma", [tile tile_in_place add_rows dot]);
+compiled_for!(avx2, "avx2,fma", [tile tile_in_place tile_of_columns add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx512, "avx512f", [tile tile_in_place add_rows dot]);
+compiled_for!(avx512, "avx512f", [tile tile_in_place tile_of_columns add_rows dot]);
 #[cfg(target_arch = "x86_64")]
 compiled_for!(avx2_f16c, "avx2,fma,f16c", [add_rows dot]);
 #[cfg(target_arch = "x86_64")]
@@ -486,6 +565,9 @@ compiled_for!(avx512_vnni, "avx512f,avx512vnni", [tile]);
 
 /// The tiles of a table: the kernel, the vector type, the row counts from 1 to the full tile's, and the most vectors of a row.
 macro_rules! tiles {
+    ($module:ident :: $kernel:ident, $vector:ty, [$($mr:literal)*], full $vectors:literal) => {
+        &[$($module::$kernel::<$vector, $mr, $vectors>),*]
+    };
     ($module:ident :: $kernel:ident, $vector:ty, [$($mr:literal)*], 2) => {
         &[$(&[$module::$kernel::<$vector, $mr, 1>, $module::$kernel::<$vector, $mr, 2>]),*]
     };
@@ -521,6 +603,7 @@ macro_rules! table {
             depth: const { if size_of::<$vector>() < 64 { DEPTH } else { WIDE_DEPTH } },
             tiles: tiles!($module::tile, $vector, $rows, $vectors),
             tiles_in_place: tiles!($module::tile_in_place, $vector, $rows, $vectors),
+            tiles_of_columns: tiles!($module::tile_of_columns, $vector, $rows, full $vectors),
             add_rows: $module::add_rows::<$vector, _>,
             dot: $module::dot::<$vector, _>,
             tall: $tall,
