@@ -1,5 +1,7 @@
 //! Works made ready to run: operands filled, workspace laid out.
 
+use std::ops::{Deref, DerefMut};
+
 use clap::ValueEnum;
 use remat::runtime::PlanTimes;
 use remat::types::{Error, ErrorKind, Result, bf16, f16};
@@ -45,15 +47,41 @@ pub(super) struct Told {
 const MAX_BYTES: usize = 16 << 30;
 
 /// A buffer of `len` values without a pattern that any blocking is in step with. Errors: Value.
-fn filled(len: usize) -> Result<Vec<f32>> {
+fn filled(len: usize) -> Result<Lines<f32>> {
     filled_as(len, |x| x)
 }
 
 /// As [`filled`], of the values of another type.
-fn filled_as<T>(len: usize, of: impl Fn(f32) -> T) -> Result<Vec<T>> {
-    let mut v = empty(len)?;
-    v.extend((0..len).map(|i| of((i % 8009 * 7919 % 1009) as f32 / 1009.0 - 0.5)));
-    Ok(v)
+fn filled_as<T: Copy>(len: usize, of: impl Fn(f32) -> T) -> Result<Lines<T>> {
+    let mut memory: Vec<T> = empty(len.saturating_add(LINE_BYTES / size_of::<T>()))?;
+    let start = memory.as_ptr().addr();
+    let before = (start.next_multiple_of(LINE_BYTES) - start) / size_of::<T>();
+    memory.resize(before, of(0.0));
+    memory.extend((0..len).map(|i| of((i % 8009 * 7919 % 1009) as f32 / 1009.0 - 0.5)));
+    Ok(Lines { memory, before })
+}
+
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
+/// An operand that begins at a cache line, as tensors do in the arena and in PyTorch. On the heap one begins 16 bytes behind, and
+/// each vector of 64 bytes would be read and written in two lines.
+struct Lines<T> {
+    memory: Vec<T>,
+    before: usize,
+}
+
+impl<T> Deref for Lines<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.memory[self.before..]
+    }
+}
+
+impl<T> DerefMut for Lines<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.memory[self.before..]
+    }
 }
 
 fn empty<T>(len: usize) -> Result<Vec<T>> {
@@ -76,9 +104,9 @@ struct Product<T, O> {
     pool: Pool,
     work: MatMul,
     batch: usize,
-    a: Vec<T>,
-    b: Vec<T>,
-    c: Vec<O>,
+    a: Lines<T>,
+    b: Lines<T>,
+    c: Lines<O>,
     workspace: Vec<u8>,
 }
 
@@ -151,9 +179,9 @@ struct Convolution {
     pool: Pool,
     geom: Conv2d,
     pass: Pass,
-    x: Vec<f32>,
-    weight: Vec<f32>,
-    y: Vec<f32>,
+    x: Lines<f32>,
+    weight: Lines<f32>,
+    y: Lines<f32>,
     workspace: Vec<u8>,
 }
 

@@ -6,10 +6,10 @@
 use super::ConvElement;
 use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
-use crate::gemm::ahead::Ahead;
+use crate::gemm::ahead::{Ahead, ColumnsAhead};
 use crate::gemm::kernel::MAX_TILE;
 use crate::pool::part_range;
-use crate::simd::prefetch_run;
+use crate::simd::{LINE_BYTES, prefetch_run};
 
 /// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.
 const WEIGHT_BLOCK_BYTES: usize = 128 << 10;
@@ -67,6 +67,11 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
         for first in self.pass.channels.clone().step_by(plan.channels) {
             let channels = plan.channels.min(self.pass.channels.end - first);
             let at = ((self.image * corr.groups + self.group) * corr.src_c + first) * src_channel;
+            if plan.in_place {
+                // SAFETY: same contract.
+                unsafe { self.in_place(&src[at..], first, channels, panels.clone(), dst, block) };
+                continue;
+            }
             if plan.dense {
                 self.pack(&src[at..], channels * plan.taps, block);
             } else {
@@ -215,6 +220,56 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+
+    /// As packing `channels` channels from `first` on and [`Chunk::multiply`], but tiles read the columns where they are, and
+    /// ask for the next panel's meanwhile. Panels that do not lie within an image, or in whole cache lines, are packed one at a
+    /// time: each tile would read two lines for a vector.
+    ///
+    /// # Safety
+    /// As [`Chunk::run`]; the source is dense, and `src` begins with channel `first` of the first image.
+    unsafe fn in_place(
+        &self,
+        src: &[T],
+        first: usize,
+        channels: usize,
+        panels: std::ops::Range<usize>,
+        dst: *mut T,
+        block: &mut [T],
+    ) {
+        let (corr, gemm, outs) = (self.corr, self.kernels.gemm, &self.pass.outs);
+        let (places, nr) = (corr.rows.out * corr.cols.out, gemm.nr());
+        let weights = &self.packed[outs.len() * (first - self.pass.channels.start)..][..outs.len() * channels];
+        let all = outs.len().div_ceil(gemm.mr());
+        let at = |column: usize| column / places * corr.groups * corr.src_c * places + column % places;
+        for start in self.columns.clone().step_by(nr) {
+            let columns = start..(start + nr).min(self.columns.end);
+            let is_whole = columns.len() == nr && start % places + nr <= places;
+            if !(is_whole && src[at(start)..].as_ptr().addr().is_multiple_of(LINE_BYTES)) {
+                let part = Chunk { columns, ..*self };
+                part.pack(src, channels, block);
+                // SAFETY: same contract, for these columns.
+                unsafe { part.multiply(block, first, channels, panels.clone(), dst, &mut []) };
+                continue;
+            }
+            let x = &src[at(start)..];
+            assert!(x.len() >= (channels - 1) * places + nr);
+            let y = self.place(&Run { row: start / places, col: start % places, ..Run::default() });
+            // also beyond this chunk: most often this thread takes the next one
+            let next = src.as_ptr().wrapping_add(at(start + nr));
+            for panel in panels.clone() {
+                let rows = part_range(outs.len(), all, panel);
+                let w = &weights[rows.start * channels..rows.end * channels];
+                let tile = gemm.tiles_of_columns[rows.len() - 1];
+                let ahead = ColumnsAhead::part(next, places, nr, panel - panels.start, panels.len());
+                // SAFETY: the columns of each channel lie `places` apart, the last ones within `x` by the assert; the outputs
+                // lie within an image.
+                unsafe {
+                    let y = dst.add(y + (outs.start + rows.start) * places);
+                    tile(channels, w.as_ptr(), x.as_ptr(), places, y, places, first > 0, ahead);
                 }
             }
         }

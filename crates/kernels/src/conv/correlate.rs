@@ -7,6 +7,10 @@
 //! the L2 cache together. Chunks are of whole panels, counted through the images, so that images of 7x7 leave no lanes
 //! empty; only large images that are copied are cut one by one.
 //!
+//! Where few output channels leave little to do with a packed panel, the tiles of a 1x1 kernel read the source where it is,
+//! and ask for the columns of the next panel while they compute: packing and computing took turns, one waiting for memory and
+//! the other not, and such layers take 0.65 to 0.95 of that time.
+//!
 //! A stride splits the copy into phases, so that neighbouring outputs still read neighbouring elements. The gradient of
 //! the input under a stride is one correlation (of stride 1) per phase of the input: a gather, without races.
 //!
@@ -22,6 +26,7 @@ use super::plane::Plane;
 use super::{ConvElement, Workspace};
 use crate::gemm::pack::{move_short, transpose_into};
 use crate::pool::{Pool, part_range};
+use crate::simd::LINE_BYTES;
 
 /// Most steps of depth in a block: a panel of 16 f32 columns then takes 32 KiB.
 const MAX_KC: usize = 512;
@@ -37,6 +42,14 @@ const TASKS_PER_THREAD: usize = 3;
 const CHANNELS_A_PANEL: usize = 8;
 /// Places of an image from which on wide tiles are taken.
 const WIDE_PLACES: usize = 512;
+/// Most output channels of tiles that read the source where it is: with half as many more, packing pays.
+const IN_PLACE_OUTS: usize = 64;
+/// Most of them for which such tiles are wide: six tiles of six rows. Of more, fewer tall ones read each line less often.
+const WIDE_OUTS: usize = 36;
+/// Most pages that a panel of columns may lie in for that: with 512 it took a tenth longer than packing.
+const IN_PLACE_PAGES: usize = 400;
+/// Bytes of a page of memory.
+const PAGE_BYTES: usize = 4096;
 /// Fewest panels of columns in a chunk that is cut to keep threads busy.
 const MIN_PANELS: usize = 4;
 
@@ -116,10 +129,21 @@ impl Correlation {
         self.taps().count() == 1 && self.rows.is_whole() && self.cols.is_whole()
     }
 
-    /// The kernels for these sizes: tiles are wide for large images that are read where they are. Elsewhere packing takes
-    /// longer than wide tiles save: of weights in panels of fewer rows, or of runs that are shorter than a wide row.
+    /// Whether tiles read the source where it is: as few of them as read a channel's line again faster than packing saves, and
+    /// of images all of whose channels lie in the same way in cache lines.
+    fn is_in_place(&self, elem_bytes: usize) -> bool {
+        let is_dense = self.is_dense() && self.rows.is_contiguous() && self.cols.is_contiguous();
+        let channel_bytes = self.rows.src * self.cols.src * elem_bytes;
+        let is_near = self.src_c.saturating_mul(channel_bytes.min(PAGE_BYTES)) <= IN_PLACE_PAGES * PAGE_BYTES;
+        is_dense && self.out_c <= IN_PLACE_OUTS && channel_bytes.is_multiple_of(LINE_BYTES) && is_near
+    }
+
+    /// The kernels for these sizes: tiles are wide for large images that are packed from where they are. Elsewhere packing takes
+    /// longer than wide tiles save: of weights in panels of fewer rows, or of runs that are shorter than a wide row. Where
+    /// nothing is packed, tall tiles of many rows read the source less often.
     fn kernels<T>(&self, kernels: &ConvKernels<T>) -> ConvKernels<T> {
-        kernels.with_tiles(self.is_dense() && self.rows.out * self.cols.out >= WIDE_PLACES)
+        let is_often_read = self.is_in_place(size_of::<T>()) && self.out_c > WIDE_OUTS;
+        kernels.with_tiles(self.is_dense() && self.rows.out * self.cols.out >= WIDE_PLACES && !is_often_read)
     }
 
     /// The taps that take part: place in the kernel, and how far past the output's place it reads, down and across.
@@ -134,6 +158,8 @@ pub(super) struct Plan {
     pub plane: Plane,
     /// The source itself is read, without a copy.
     pub dense: bool,
+    /// Tiles read it where it is, without packing.
+    pub in_place: bool,
     pub taps: usize,
     /// Source channels in a block of depth.
     pub channels: usize,
@@ -226,7 +252,9 @@ impl Plan {
         };
         // Whole vectors are read and written, also past the last column.
         let copy_len = if dense { 0 } else { images * channels * plane.channel_len() + kernels.gemm.lanes };
-        let block_len = columns * channels * taps + kernels.gemm.lanes;
+        let in_place = corr.is_in_place(size);
+        let block_columns = if in_place { nr } else { columns };
+        let block_len = block_columns * channels * taps + kernels.gemm.lanes;
         // a part has a panel more than another
         let sums_rows = (pass_out.div_ceil(mr).div_ceil(out_parts) * mr).min(pass_out);
         let sums = apart && channels < corr.src_c;
@@ -234,6 +262,7 @@ impl Plan {
         Plan {
             plane,
             dense,
+            in_place,
             taps,
             channels,
             bands,

@@ -273,6 +273,45 @@ fn every_instruction_set_agrees_with_the_definition() {
 }
 
 #[test]
+fn columns_read_where_they_are_give_the_bits_of_packed_ones() {
+    let cases = [
+        // panels that begin in one image and end in the next
+        plain([3, 1, 20, 64, 12, 12, 1, 1], 1, 0),
+        plain([2, 2, 7, 13, 16, 16, 1, 1], 1, 0),
+        // large images, of wide tiles and of tall ones
+        plain([2, 1, 33, 20, 24, 24, 1, 1], 1, 0),
+        plain([2, 1, 6, 50, 24, 24, 1, 1], 1, 0),
+        // a second block of channels adds
+        plain([1, 1, 600, 9, 12, 12, 1, 1], 1, 0),
+    ];
+    let mut tables: Vec<_> = Isa::all().into_iter().map(kernel::f32_kernels).collect();
+    tables.push(kernel::f32_kernels_as_wide_as_avx512());
+    for case in cases {
+        let geom = case.geom().expect("the sizes fit");
+        let (x, weight) = (values(geom.x_len(), 1, |x| x as f32), values(geom.weight_len(), 2, |x| x as f32));
+        let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
+        let want = &reference(&geom, &wide(&x), &wide(&weight), &vec![0.0; geom.y_len()])[0];
+        for (kernels, threads) in tables.iter().zip((1..4).cycle()) {
+            let pool = Pool::new(threads);
+            // in whole cache lines, and an element behind them
+            let [in_place, packed] = [0, 1].map(|behind| {
+                let mut memory = vec![f32::NAN; x.len() + 32];
+                let at = memory.as_ptr().align_offset(64) + behind;
+                memory[at..at + x.len()].copy_from_slice(&x);
+                let mut ws = vec![0xff; phases_bytes(&geom, Pass::Forward, kernels, threads)];
+                let mut y = vec![f32::NAN; geom.y_len()];
+                let x = &memory[at..at + x.len()];
+                run_phases(&pool, kernels, &geom, Pass::Forward, x, &weight, &mut y, &mut ws);
+                y
+            });
+            compare("y", &geom, &in_place, want, f64::from, 2e-6);
+            let bytes = |y| bytemuck::cast_slice::<f32, u8>(y);
+            assert_eq!(bytes(&in_place), bytes(&packed), "{geom:?}");
+        }
+    }
+}
+
+#[test]
 fn no_image_gives_a_zero_weight_gradient() {
     let geom = plain([0, 1, 3, 4, 5, 5, 3, 3], 1, 1).geom().expect("an empty batch is fine");
     let [y, dx, dw] = all_three::<f32>(&geom, 2, &[], &[1.0; 108], &[]);

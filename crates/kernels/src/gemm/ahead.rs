@@ -1,7 +1,8 @@
 //! What tiles ask for while they compute: what will be read soon, and would come from memory slower than it is used.
 
 use super::View;
-use crate::simd::{LINE_BYTES, ROUND, prefetch_ahead};
+use crate::pool::part_range;
+use crate::simd::{LINE_BYTES, ROUND, opaque, prefetch_ahead};
 
 /// Cache lines that a tile asks for, some in each round of its loop, since a processor takes many requests at once for as long
 /// as it would wait for them.
@@ -9,7 +10,7 @@ use crate::simd::{LINE_BYTES, ROUND, prefetch_ahead};
 pub(crate) struct Ahead<T> {
     /// The first line; it may be any address.
     at: *const T,
-    /// Lines of a round of [`MulAdd::UNROLLED`] steps, side by side.
+    /// Lines of a round of a tile, side by side.
     lines: usize,
     /// Elements from those of one round to those of the next.
     step: isize,
@@ -42,6 +43,51 @@ impl<T> Ahead<T> {
             }
             self.at = self.at.wrapping_offset(self.step);
         }
+    }
+}
+
+/// As [`Ahead`], of a B that is not packed: some lines of each row. A row lies where no processor looks ahead.
+#[derive(Clone, Copy)]
+pub(crate) struct ColumnsAhead<T> {
+    /// The first line of the first row; it may be any address.
+    at: *const T,
+    /// Elements from a row to the next.
+    ldb: usize,
+    /// Lines of a row.
+    lines: usize,
+}
+
+impl<T> ColumnsAhead<T> {
+    /// Part `tile` of `tiles` of `columns` columns at `b`.
+    pub(crate) fn part(b: *const T, ldb: usize, columns: usize, tile: usize, tiles: usize) -> ColumnsAhead<T> {
+        let line = LINE_BYTES / size_of::<T>();
+        let lines = part_range(columns.div_ceil(line), tiles, tile);
+        ColumnsAhead { at: b.wrapping_add(lines.start * line), ldb, lines: lines.len() }
+    }
+}
+
+/// What a tile asks for while it computes.
+pub(super) trait Asks {
+    /// Asks for the lines of a round of `steps` steps.
+    fn ask(&mut self, steps: usize);
+}
+
+impl<T> Asks for Ahead<T> {
+    #[inline(always)]
+    fn ask(&mut self, _steps: usize) {
+        Ahead::ask(self);
+    }
+}
+
+impl<T> Asks for ColumnsAhead<T> {
+    #[inline(always)]
+    fn ask(&mut self, steps: usize) {
+        for line in 0..self.lines {
+            // a pointer for each line and step would take the tile's registers
+            let at = self.at.wrapping_byte_add(opaque(line * LINE_BYTES));
+            (0..steps).for_each(|p| prefetch_ahead(at.wrapping_add(p * self.ldb)));
+        }
+        self.at = self.at.wrapping_add(steps * self.ldb);
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Asks, ColumnsAhead};
 use crate::simd::{Isa, LoadAs, MulAdd, Wide, prefetch};
 
 /// Rows of the largest tile of any table.
@@ -35,6 +35,21 @@ pub(crate) type TileInPlace<T> = unsafe fn(
     c: *mut T,
     ldc: usize,
     accumulate: bool,
+);
+
+/// As [`Tile`] of the most columns, with `b[p * ldb + j]` in place of `b[p * nr + j]`: a B that is not packed.
+///
+/// # Safety
+/// As [`Tile`]; readable are those elements.
+pub(crate) type TileOfColumns<T> = unsafe fn(
+    kc: usize,
+    a: *const T,
+    b: *const T,
+    ldb: usize,
+    c: *mut T,
+    ldc: usize,
+    accumulate: bool,
+    ahead: ColumnsAhead<T>,
 );
 
 /// `y[i, j] = (accumulate ? y[i, j] : 0) + sum over p < k of x[i, p] * b[p * ldb + j]`, for `i < m`, `j < n` and at
@@ -73,6 +88,8 @@ pub struct Kernels<T: 'static> {
     pub(crate) tiles: &'static [&'static [Tile<T>]],
     /// The same tiles of an A that is not packed.
     pub(crate) tiles_in_place: &'static [&'static [TileInPlace<T>]],
+    /// `tiles_of_columns[mr - 1]` makes a tile of `mr` rows and `nr` columns of a B that is not packed.
+    pub(crate) tiles_of_columns: &'static [TileOfColumns<T>],
     pub(crate) add_rows: AddRows<T, T>,
     pub(crate) dot: Dot<T, T>,
     /// The kernels of tall tiles, where these are wide.
@@ -138,7 +155,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     c: *mut V::Elem,
     ldc: usize,
     accumulate: bool,
-    mut ahead: Ahead<V::Elem>,
+    mut ahead: impl Asks,
 ) {
     // SAFETY: the caller keeps the contract of `TileInPlace`: all offsets below stay in the elements it lists.
     unsafe {
@@ -158,7 +175,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
             if round < MR {
                 ask_row(round);
             }
-            ahead.ask();
+            ahead.ask(V::UNROLLED);
             for u in 0..V::UNROLLED {
                 step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }
@@ -392,7 +409,23 @@ macro_rules! kernel {
             accumulate: bool,
         ) {
             // SAFETY: same contract.
-            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate, super::Ahead::NONE) }
+            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate, super::Ahead::<V::Elem>::NONE) }
+        }
+    };
+    (tile_of_columns $(#[$attribute:meta])?) => {
+        $(#[$attribute])?
+        pub(crate) unsafe fn tile_of_columns<V: super::MulAdd, const MR: usize, const NV: usize>(
+            kc: usize,
+            a: *const V::Elem,
+            b: *const V::Elem,
+            ldb: usize,
+            c: *mut V::Elem,
+            ldc: usize,
+            accumulate: bool,
+            ahead: super::ColumnsAhead<V::Elem>,
+        ) {
+            // SAFETY: same contract.
+            unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, ldb, c, ldc, accumulate, ahead) }
         }
     };
     (add_rows $(#[$attribute:meta])?) => {
@@ -438,11 +471,11 @@ macro_rules! compiled_for {
     };
 }
 
-compiled_for!(portable, [tile tile_in_place add_rows dot]);
+compiled_for!(portable, [tile tile_in_place tile_of_columns add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx2, "avx2,fma", [tile tile_in_place add_rows dot]);
+compiled_for!(avx2, "avx2,fma", [tile tile_in_place tile_of_columns add_rows dot]);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx512, "avx512f", [tile tile_in_place add_rows dot]);
+compiled_for!(avx512, "avx512f", [tile tile_in_place tile_of_columns add_rows dot]);
 #[cfg(target_arch = "x86_64")]
 compiled_for!(avx2_f16c, "avx2,fma,f16c", [add_rows dot]);
 #[cfg(target_arch = "x86_64")]
@@ -450,6 +483,9 @@ compiled_for!(avx512_vnni, "avx512f,avx512vnni", [tile]);
 
 /// The tiles of a table: the kernel, the vector type, the row counts from 1 to the full tile's, and the most vectors of a row.
 macro_rules! tiles {
+    ($module:ident :: $kernel:ident, $vector:ty, [$($mr:literal)*], full $vectors:literal) => {
+        &[$($module::$kernel::<$vector, $mr, $vectors>),*]
+    };
     ($module:ident :: $kernel:ident, $vector:ty, [$($mr:literal)*], 2) => {
         &[$(&[$module::$kernel::<$vector, $mr, 1>, $module::$kernel::<$vector, $mr, 2>]),*]
     };
@@ -485,6 +521,7 @@ macro_rules! table {
             depth: const { if size_of::<$vector>() < 64 { DEPTH } else { WIDE_DEPTH } },
             tiles: tiles!($module::tile, $vector, $rows, $vectors),
             tiles_in_place: tiles!($module::tile_in_place, $vector, $rows, $vectors),
+            tiles_of_columns: tiles!($module::tile_of_columns, $vector, $rows, full $vectors),
             add_rows: $module::add_rows::<$vector, _>,
             dot: $module::dot::<$vector, _>,
             tall: $tall,
