@@ -30,10 +30,14 @@ const MAX_STRIDE: usize = 2;
 const IMAGES: usize = 8;
 /// Fewest channels on either side: those of fewer are not worth the transpositions.
 const MIN_CHANNELS: usize = 64;
-/// Columns of a grid: of fewer, sums are as much work to move, and of more, they leave the caches between two blocks.
+/// Columns of a grid: of fewer, sums are as much work to move; more have rows that are long enough for the other way.
 const GRID_COLUMNS: std::ops::RangeInclusive<usize> = 256..=2048;
-/// Multiply-adds for each element that is moved, at least. Several phases save more moves than they cost.
+/// Multiply-adds for each element of the images and of what is gathered, at least. Several phases save more moves than they cost.
 const MULS_PER_MOVE: usize = 128;
+/// The same for what is gathered, and for each time that a sum is read or written: threads share it, in caches that are slower
+/// than their own. A forward pass of several taps saves less than others do.
+const MULS_PER_SUM: usize = 64;
+const MULS_PER_SUM_OF_TAPS: usize = 128;
 /// Fewest rows of a tile for several taps: lower ones read what is gathered too often from the L2 cache.
 const MIN_TILE_ROWS: usize = 8;
 /// Bytes of a block of gathered channels. From 640 KiB to 1 MiB all is much the same; of more, sums and weights take its place.
@@ -184,16 +188,17 @@ impl<T: ConvElement> Plan<T> {
             return false;
         }
         let used: usize = self.phases.iter().map(columns).sum();
-        let lanes_are_full = used * 8 >= self.columns * 7;
-        if self.phases.len() > 1 {
-            return lanes_are_full;
-        }
         let muls: usize =
             self.phases.iter().map(|phase| columns(phase) * phase.taps.len() * self.src_c * self.out_c).sum();
+        let gathered = self.src_c * self.channel_len;
+        let summed = 2 * self.src_c.div_ceil(self.depth) * self.out_c * self.columns;
+        let forward = self.pass == Pass::Forward;
+        let least = if forward && self.taps > 1 { MULS_PER_SUM_OF_TAPS } else { MULS_PER_SUM };
         let images = self.n * (self.src_c * self.src_places() + self.out_c * self.dst_places());
         // rows of whole vectors cost the other way no short moves
-        let short_rows = self.pass == Pass::InputGrad || !self.dst[1].is_multiple_of(IMAGES);
-        lanes_are_full && short_rows && muls >= MULS_PER_MOVE * (images + self.src_c * self.channel_len)
+        let short_rows = !forward || !self.dst[1].is_multiple_of(IMAGES);
+        let saves = self.phases.len() > 1 || (short_rows && muls >= MULS_PER_MOVE * (images + gathered));
+        used * 8 >= self.columns * 7 && muls >= least * (gathered + summed) && saves
     }
 
     /// Adds a phase, and what it reads.

@@ -192,15 +192,15 @@ fn strided_batches() -> [(Case, [bool; 2]); 7] {
     [
         // one grid; channels that fill no panel, two blocks of them, and places that fill no panel
         (plain([8, 1, 100, 300, 7, 17, 3, 3], 2, 1), [true, false]),
-        (plain([8, 1, 300, 1200, 7, 17, 1, 1], 2, 0), [true, false]),
+        (plain([16, 1, 300, 1200, 5, 13, 1, 1], 2, 0), [true, false]),
         // phases of one size, which share what they read, and of four sizes
-        (plain([8, 1, 64, 100, 8, 18, 3, 3], 2, 1), [false, true]),
-        (plain([8, 1, 70, 64, 9, 17, 3, 3], 2, 1), [false, true]),
+        (plain([8, 1, 64, 130, 8, 18, 3, 3], 2, 1), [false, true]),
+        (plain([8, 1, 260, 256, 9, 17, 3, 3], 2, 1), [true, true]),
         // phases without taps, and groups of panels of weights
         (plain([8, 1, 520, 1024, 7, 16, 1, 1], 2, 0), [false, true]),
         // taps that read beside the image alone, and a stride for each axis of the kernel
-        (Case { pad: [4, 0], ..plain([8, 1, 64, 65, 9, 19, 3, 2], 2, 0) }, [false, true]),
-        (Case { dilation: [3, 1], ..plain([16, 1, 64, 65, 10, 13, 2, 3], 2, 1) }, [false, true]),
+        (Case { pad: [4, 0], ..plain([8, 1, 120, 150, 8, 18, 3, 2], 2, 0) }, [false, true]),
+        (Case { dilation: [3, 1], ..plain([8, 1, 180, 272, 10, 14, 2, 3], 2, 1) }, [true, true]),
     ]
 }
 
