@@ -12,6 +12,7 @@
 //!   in the lanes of vectors (module `lanes`).
 //! * Small images in batches go by places (module `places`): with the images in the lanes of vectors, a tap that would read
 //!   beside the image is left out.
+//! * Forward pass and input gradient under a stride of a few images have the images innermost (module `strided`).
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
 //!   partial sums over the images.
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
@@ -36,6 +37,7 @@ mod kernel;
 mod lanes;
 mod places;
 mod plane;
+mod strided;
 mod weight_grad;
 
 /// The sizes of a convolution: `x: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, `y: [n, k, oh, ow]`.
@@ -330,6 +332,9 @@ fn phases_bytes<T: ConvElement>(geom: &Conv2d, pass: Pass, kernels: &ConvKernels
     if let Some(plan) = places::Plan::new(geom, pass, kernels, threads) {
         return plan.workspace_bytes(threads);
     }
+    if let Some(plan) = strided::Plan::new(geom, pass, kernels, threads) {
+        return plan.workspace_bytes(threads);
+    }
     let phases = geom.phases(pass);
     let bytes = |corr: Correlation| {
         if depthwise::fits(&corr) {
@@ -354,6 +359,9 @@ fn run_phases<T: ConvElement>(
     workspace: &mut [u8],
 ) {
     if let Some(plan) = places::Plan::new(geom, pass, kernels, pool.threads()) {
+        return plan.run(pool, src, weight, dst, workspace);
+    }
+    if let Some(plan) = strided::Plan::new(geom, pass, kernels, pool.threads()) {
         return plan.run(pool, src, weight, dst, workspace);
     }
     let phases = geom.phases(pass);

@@ -205,7 +205,8 @@ impl<'a, T: ConvElement> Plan<'a, T> {
                 let channels = start..(start + self.depth).min(self.src_c);
                 // packed weights of a single block serve all images
                 if first == 0 || self.depth < self.src_c {
-                    self.pack_weights(rows.clone(), channels.clone(), weight, packed);
+                    let shape = [self.src_c, self.out_c, self.taps];
+                    pack_weights(self.pass, shape, rows.clone(), channels.clone(), weight, packed);
                 }
                 self.multiply(
                     rows.len(),
@@ -221,50 +222,6 @@ impl<'a, T: ConvElement> Plan<'a, T> {
                 let dst = dst.add(first * image_len + rows.start * self.dst_places);
                 let (steps, all) = (nr.min(n - first), rows.len() * self.dst_places);
                 transpose_apart(sums.as_ptr(), width, all, steps, all, Apart::by(image_len), dst);
-            }
-        }
-    }
-
-    /// Packs weights as `[tap][source channel][row]`.
-    fn pack_weights(
-        &self,
-        rows: std::ops::Range<usize>,
-        channels: std::ops::Range<usize>,
-        weight: &[T],
-        packed: &mut [T],
-    ) {
-        let (taps, height, depth) = (self.taps, rows.len(), channels.len());
-        let packed = &mut packed[..taps * depth * height];
-        let order = Apart { minor: taps, minor_step: depth * height, major_step: height };
-        if self.pass == Pass::Forward {
-            let from = &weight[(rows.start * self.src_c + channels.start) * taps..];
-            assert!(from.len() >= ((height - 1) * self.src_c + depth) * taps);
-            // SAFETY: the rows' weights of these channels, contiguous in each, by the assert; `packed` has a row for each.
-            return unsafe {
-                transpose_apart(
-                    from.as_ptr(),
-                    self.src_c * taps,
-                    height,
-                    depth * taps,
-                    height,
-                    order,
-                    packed.as_mut_ptr(),
-                )
-            };
-        }
-        for (i, channel) in channels.enumerate() {
-            let at = (channel * self.out_c + rows.start) * taps;
-            // each channel's lie in pages of their own, where no processor looks ahead
-            prefetch_run(weight.as_ptr().wrapping_add(at + CHANNELS_AHEAD * self.out_c * taps), height * taps);
-            let from = &weight[at..][..height * taps];
-            let to = packed[i * height..].as_mut_ptr();
-            // SAFETY: the weights of a channel and these rows; row `tap` of them goes to `[tap][i]`.
-            unsafe {
-                if taps == 1 {
-                    move_short(from.as_ptr(), to, height);
-                } else {
-                    transpose_apart(from.as_ptr(), taps, height, taps, height, order, to);
-                }
             }
         }
     }
@@ -386,6 +343,43 @@ impl<'a, T: ConvElement> Plan<'a, T> {
             }
             if is_first {
                 sums.fill(T::default());
+            }
+        }
+    }
+}
+
+/// Packs weights of `[src_c, out_c, taps]` as `[tap][source channel][row]`.
+pub(super) fn pack_weights<T: ConvElement>(
+    pass: Pass,
+    [src_c, out_c, taps]: [usize; 3],
+    rows: std::ops::Range<usize>,
+    channels: std::ops::Range<usize>,
+    weight: &[T],
+    packed: &mut [T],
+) {
+    let (height, depth) = (rows.len(), channels.len());
+    let packed = &mut packed[..taps * depth * height];
+    let order = Apart { minor: taps, minor_step: depth * height, major_step: height };
+    if pass == Pass::Forward {
+        let from = &weight[(rows.start * src_c + channels.start) * taps..];
+        assert!(from.len() >= ((height - 1) * src_c + depth) * taps);
+        // SAFETY: the rows' weights of these channels, contiguous in each, by the assert; `packed` has a row for each.
+        return unsafe {
+            transpose_apart(from.as_ptr(), src_c * taps, height, depth * taps, height, order, packed.as_mut_ptr())
+        };
+    }
+    for (i, channel) in channels.enumerate() {
+        let at = (channel * out_c + rows.start) * taps;
+        // each channel's lie in pages of their own, where no processor looks ahead
+        prefetch_run(weight.as_ptr().wrapping_add(at + CHANNELS_AHEAD * out_c * taps), height * taps);
+        let from = &weight[at..][..height * taps];
+        let to = packed[i * height..].as_mut_ptr();
+        // SAFETY: the weights of a channel and these rows; row `tap` of them goes to `[tap][i]`.
+        unsafe {
+            if taps == 1 {
+                move_short(from.as_ptr(), to, height);
+            } else {
+                transpose_apart(from.as_ptr(), taps, height, taps, height, order, to);
             }
         }
     }

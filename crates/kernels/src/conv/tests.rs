@@ -187,6 +187,47 @@ fn batches_of_small_images_agree_with_the_definition() {
     }
 }
 
+/// Few images under a stride, and whether the forward pass and the input gradient of each have these innermost.
+fn strided_batches() -> [(Case, [bool; 2]); 7] {
+    [
+        // one grid; channels that fill no panel, two blocks of them, and places that fill no panel
+        (plain([8, 1, 100, 300, 7, 17, 3, 3], 2, 1), [true, false]),
+        (plain([16, 1, 300, 1200, 5, 13, 1, 1], 2, 0), [true, false]),
+        // phases of one size, which share what they read, and of four sizes
+        (plain([8, 1, 64, 130, 8, 18, 3, 3], 2, 1), [false, true]),
+        (plain([8, 1, 260, 256, 9, 17, 3, 3], 2, 1), [true, true]),
+        // phases without taps, and groups of panels of weights
+        (plain([8, 1, 520, 1024, 7, 16, 1, 1], 2, 0), [false, true]),
+        // taps that read beside the image alone, and a stride for each axis of the kernel
+        (Case { pad: [4, 0], ..plain([8, 1, 120, 150, 8, 18, 3, 2], 2, 0) }, [false, true]),
+        (Case { dilation: [3, 1], ..plain([8, 1, 180, 272, 10, 14, 2, 3], 2, 1) }, [true, true]),
+    ]
+}
+
+#[test]
+fn few_images_under_a_stride_agree_with_the_definition() {
+    let kernels = kernel::f32_kernels_as_wide_as_avx512();
+    for (case, ways) in strided_batches() {
+        let geom = case.geom().expect("the sizes fit");
+        let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
+        assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, 2e-6), "{geom:?}");
+        check::<f64>(&geom, 2, |x| x, |x| x, 1e-14);
+        let (x, weight) = (values(geom.x_len(), 1, |x| x as f32), values(geom.weight_len(), 2, |x| x as f32));
+        let dy = values(geom.y_len(), 3, |x| x as f32);
+        for (pass, way, src, want) in [(Pass::Forward, ways[0], &x, &one[0]), (Pass::InputGrad, ways[1], &dy, &one[1])]
+        {
+            let plan = strided::Plan::new(&geom, pass, &kernels, 2);
+            assert_eq!(plan.is_some(), way, "{pass:?} of {geom:?}");
+            let Some(plan) = plan else { continue };
+            let (mut got, mut ws) = (vec![f32::NAN; want.len()], vec![0xff; plan.workspace_bytes(2)]);
+            plan.run(&Pool::new(2), src, &weight, &mut got, &mut ws);
+            // both are sums of at most 2700 products below 1
+            let sums: Vec<_> = want.iter().map(|&y| (f64::from(y), 1e3)).collect();
+            compare("result", &geom, &got, &sums, f64::from, 2e-7);
+        }
+    }
+}
+
 #[test]
 fn weights_larger_than_a_pass() {
     // 700 * 9 * 170 floats are 4.3 MB: several passes of packed weights and of partial sums

@@ -279,6 +279,29 @@ pub(crate) unsafe fn transpose_apart<T: Copy + Default>(
     }
 }
 
+/// `out[i * apart + p] = row(p)[i]` for `i < width`, `p < rows`: a transposition of rows that lie anywhere.
+///
+/// # Safety
+/// `width` elements are readable at each row; those of `out` are writable.
+pub(crate) unsafe fn transpose_gathered<T: Copy>(
+    row: impl Fn(usize) -> *const T,
+    rows: usize,
+    width: usize,
+    apart: usize,
+    out: *mut T,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if size_of::<T>() == 4 && rows.min(width) >= squares::SIDE && is_x86_feature_detected!("avx2") {
+        // SAFETY: same contract, for elements of four bytes that are only moved, and the feature is there.
+        return unsafe { squares::transpose_gathered(|p| row(p).cast(), rows, width, apart, out.cast()) };
+    }
+    for p in 0..rows {
+        let from = row(p);
+        // SAFETY: as the caller says.
+        (0..width).for_each(|i| unsafe { *out.add(i * apart + p) = *from.add(i) });
+    }
+}
+
 /// Columns `i .. i + R` of `out` (rows of `width`) from `R` rows of `src`. Where the rows are contiguous, `R x R` squares
 /// go through registers: the compiler turns them into shuffles.
 ///
@@ -447,6 +470,33 @@ pub(crate) mod squares {
         }
     }
 
+    /// `super::transpose_gathered` for at least 8 rows of at least 8 elements.
+    ///
+    /// # Safety
+    /// As that; the processor has AVX2.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn transpose_gathered(
+        row: impl Fn(usize) -> *const f32,
+        rows: usize,
+        width: usize,
+        apart: usize,
+        out: *mut f32,
+    ) {
+        // the last square of a side overlaps the one before it
+        for p in (0..rows).step_by(SIDE).map(|p| p.min(rows - SIDE)) {
+            for i in (0..width).step_by(SIDE).map(|i| i.min(width - SIDE)) {
+                let from: [*const f32; SIDE] = std::array::from_fn(|q| row(p + q).wrapping_add(i));
+                // SAFETY: 8 elements are readable at each row, and 8 places of each of these columns are writable.
+                unsafe {
+                    let columns = transposed(from.map(|at| _mm256_loadu_ps(at)));
+                    for (j, column) in columns.into_iter().enumerate() {
+                        _mm256_storeu_ps(out.add((i + j) * apart + p), column);
+                    }
+                }
+            }
+        }
+    }
+
     /// The columns of 8 x 8 elements, zeros for rows from `rows` on.
     ///
     /// # Safety
@@ -464,6 +514,13 @@ pub(crate) mod squares {
                 *r = row(i as isize);
             }
         }
+        transposed(r)
+    }
+
+    /// The columns of 8 rows.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn transposed(r: [__m256; SIDE]) -> [__m256; SIDE] {
         let pair = |a, b| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
         let ((a0, a1), (a2, a3)) = (pair(r[0], r[1]), pair(r[2], r[3]));
         let ((a4, a5), (a6, a7)) = (pair(r[4], r[5]), pair(r[6], r[7]));
@@ -529,6 +586,24 @@ mod tests {
                     let want = (0..width).map(|i| if i < valid { src[i * outer + p] } else { 0.0 });
                     assert!(row[..width].iter().copied().eq(want), "{valid} of {width}, {major} x {minor}: {row:?}");
                     assert!(row[width..].iter().all(|x| x.is_nan()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_a_transposition_come_from_where_they_lie() {
+        for rows in 1..20 {
+            for width in 1..20 {
+                // the last row first, with three elements between two
+                let src: Vec<f32> = (0..rows * (width + 3)).map(|i| i as f32).collect();
+                let at = |p: usize| (rows - 1 - p) * (width + 3);
+                let mut out = vec![-1.0; width * (rows + 2)];
+                // SAFETY: a row for each, and room for a column of each place, two elements apart.
+                unsafe { transpose_gathered(|p| src[at(p)..].as_ptr(), rows, width, rows + 2, out.as_mut_ptr()) };
+                for (i, column) in out.chunks_exact(rows + 2).enumerate() {
+                    let want = (0..rows).map(|p| src[at(p) + i]).chain([-1.0; 2]);
+                    assert!(column.iter().copied().eq(want), "{rows} x {width}: {column:?}");
                 }
             }
         }
