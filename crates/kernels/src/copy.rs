@@ -8,7 +8,7 @@ use std::ops::Range;
 use remat_types::{Layout, SmallVec};
 
 #[cfg(target_arch = "x86_64")]
-use crate::gemm::pack::squares::{SIDE as SQUARE, square};
+use crate::gemm::transpose::squares::{SIDE as SQUARE, square};
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::prefetch;

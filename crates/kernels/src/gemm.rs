@@ -32,6 +32,7 @@ mod narrow;
 pub(crate) mod pack;
 mod plain;
 pub(crate) mod rows;
+pub(crate) mod transpose;
 mod vector;
 
 pub use batched::{BatchRef, batched, batched_workspace_bytes};

@@ -24,7 +24,8 @@ use std::ops::Range;
 use super::kernel::ConvKernels;
 use super::plane::Plane;
 use super::{ConvElement, Workspace};
-use crate::gemm::pack::{move_short, transpose_into};
+use crate::gemm::pack::move_short;
+use crate::gemm::transpose::transpose_into;
 use crate::pool::{Pool, part_range};
 use crate::simd::LINE_BYTES;
 

@@ -27,8 +27,11 @@ fn values<T>(len: usize, seed: u64, make: impl Fn(f64) -> T) -> Vec<T> {
     (0..len).map(|_| make(random.float())).collect()
 }
 
+/// Each element of `y`, `dx` and `dw`, as [`compare`] takes it.
+type Reference = [Vec<(f64, f64)>; 3];
+
 /// `y`, `dx`, `dw` in f64 by the definition, each with the sum of magnitudes.
-fn reference(geom: &Conv2d, x: &[f64], weight: &[f64], dy: &[f64]) -> [Vec<(f64, f64)>; 3] {
+fn reference(geom: &Conv2d, x: &[f64], weight: &[f64], dy: &[f64]) -> Reference {
     let Conv2d { n, c, h, w, k, r, s, stride, pad, dilation, groups, oh, ow } = *geom;
     let (gc, gk) = (c / groups, k / groups);
     let mut y = vec![(0.0, 0.0); geom.y_len()];
@@ -62,6 +65,24 @@ fn compare<T: Copy>(name: &str, geom: &Conv2d, got: &[T], want: &[(f64, f64)], v
     }
 }
 
+/// `x`, `weight` and `dy`, and the results of [`reference`] for them.
+fn operands<T: ConvElement>(
+    geom: &Conv2d,
+    make: impl Fn(f64) -> T + Copy,
+    value: impl Fn(T) -> f64 + Copy,
+) -> ([Vec<T>; 3], Reference) {
+    let x = [(geom.x_len(), 1), (geom.weight_len(), 2), (geom.y_len(), 3)].map(|(len, seed)| values(len, seed, make));
+    let [a, b, c] = [0, 1, 2].map(|i| x[i].iter().map(|&v| value(v)).collect::<Vec<f64>>());
+    let want = reference(geom, &a, &b, &c);
+    (x, want)
+}
+
+/// The kernels of every instruction set that this processor has, and of the scalar twin of the widest.
+fn f32_tables() -> Vec<ConvKernels<f32>> {
+    let twin = kernel::f32_kernels_as_wide_as_avx512();
+    Isa::all().into_iter().map(kernel::f32_kernels).chain([twin]).collect()
+}
+
 /// All three results on a pool of `threads`, checked against the reference.
 fn check<T: ConvElement>(
     geom: &Conv2d,
@@ -70,10 +91,7 @@ fn check<T: ConvElement>(
     value: impl Fn(T) -> f64 + Copy,
     tol: f64,
 ) -> [Vec<T>; 3] {
-    let (x, weight) = (values(geom.x_len(), 1, make), values(geom.weight_len(), 2, make));
-    let dy = values(geom.y_len(), 3, make);
-    let wide = |v: &[T]| v.iter().map(|&v| value(v)).collect::<Vec<f64>>();
-    let want = reference(geom, &wide(&x), &wide(&weight), &wide(&dy));
+    let ([x, weight, dy], want) = operands(geom, make, value);
     let got = all_three(geom, threads, &x, &weight, &dy);
     for (name, (got, want)) in ["y", "dx", "dw"].into_iter().zip(got.iter().zip(&want)) {
         compare(name, geom, got, want, value, tol);
@@ -281,8 +299,7 @@ fn bits_do_not_depend_on_the_thread_count() {
 
 #[test]
 fn every_instruction_set_agrees_with_the_definition() {
-    let mut tables: Vec<_> = Isa::all().into_iter().map(kernel::f32_kernels).collect();
-    tables.push(kernel::f32_kernels_as_wide_as_avx512());
+    let tables = f32_tables();
     let cases = [
         plain([2, 2, 5, 13, 9, 21, 3, 3], 1, 1),
         plain([2, 1, 5, 7, 9, 21, 3, 3], 2, 1),
@@ -295,10 +312,7 @@ fn every_instruction_set_agrees_with_the_definition() {
     ];
     for case in cases.into_iter().chain(small_images()) {
         let geom = case.geom().expect("the sizes fit");
-        let (x, weight) = (values(geom.x_len(), 1, |x| x as f32), values(geom.weight_len(), 2, |x| x as f32));
-        let dy = values(geom.y_len(), 3, |x| x as f32);
-        let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
-        let want = reference(&geom, &wide(&x), &wide(&weight), &wide(&dy));
+        let ([x, weight, dy], want) = operands(&geom, |x| x as f32, f64::from);
         for kernels in &tables {
             let pool = Pool::new(2);
             let mut ws = vec![0xff; 8 << 20];
@@ -325,13 +339,10 @@ fn columns_read_where_they_are_give_the_bits_of_packed_ones() {
         // a second block of channels adds
         plain([1, 1, 600, 9, 12, 12, 1, 1], 1, 0),
     ];
-    let mut tables: Vec<_> = Isa::all().into_iter().map(kernel::f32_kernels).collect();
-    tables.push(kernel::f32_kernels_as_wide_as_avx512());
+    let tables = f32_tables();
     for case in cases {
         let geom = case.geom().expect("the sizes fit");
-        let (x, weight) = (values(geom.x_len(), 1, |x| x as f32), values(geom.weight_len(), 2, |x| x as f32));
-        let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
-        let want = &reference(&geom, &wide(&x), &wide(&weight), &vec![0.0; geom.y_len()])[0];
+        let ([x, weight, _], [want, ..]) = operands(&geom, |x| x as f32, f64::from);
         for (kernels, threads) in tables.iter().zip((1..4).cycle()) {
             let pool = Pool::new(threads);
             // in whole cache lines, and an element behind them
@@ -345,7 +356,7 @@ fn columns_read_where_they_are_give_the_bits_of_packed_ones() {
                 run_phases(&pool, kernels, &geom, Pass::Forward, x, &weight, &mut y, &mut ws);
                 y
             });
-            compare("y", &geom, &in_place, want, f64::from, 2e-6);
+            compare("y", &geom, &in_place, &want, f64::from, 2e-6);
             let bytes = |y| bytemuck::cast_slice::<f32, u8>(y);
             assert_eq!(bytes(&in_place), bytes(&packed), "{geom:?}");
         }

@@ -15,7 +15,7 @@
 use super::kernel::ConvKernels;
 use super::plane::Plane;
 use super::{Conv2d, ConvElement, Workspace};
-use crate::gemm::pack::transpose_into;
+use crate::gemm::transpose::transpose_into;
 use crate::pool::{Pool, part_range};
 
 /// Most partial sums over the images: also the number of threads that small weights keep busy without repeated copies.

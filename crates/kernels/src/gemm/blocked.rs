@@ -81,6 +81,7 @@ impl Plan {
         let task_n = n.div_ceil(nr).div_ceil(grid[1]) * nr;
         // a panel of A meets a block of B after the other panel, or a panel of B one of A
         let b_bytes = if kernels.is_wide() { l2_bytes() / 2 } else { B_BLOCK_BYTES };
+        // wide tiles take this block for a panel of B, too (`Task::by_columns`)
         let mc = (A_BLOCK_BYTES / (kernels.depth * size) / mr * mr).min(task_m.max(nr));
         let nc = (b_bytes / (kernels.depth * size) / nr * nr).min(task_n);
         let line = ALIGN_BYTES / size;
@@ -364,12 +365,12 @@ impl<T: GemmElement> Task<'_, '_, T> {
                     let next = Next::new(b.shifted(next_p, next_j), next, tiles, kc);
                     let asking = next.tiles();
                     let idle = tiles.saturating_sub(asking);
-                    let left = (columns - column) * idle;
+                    let idle_left = (columns - column) * idle;
                     let ahead = |tile: usize| match tile.checked_sub(asking) {
                         None => next.part(tile),
-                        Some(idle) => {
-                            let tile = (next_block.tiles() + idle).checked_sub(left);
-                            tile.map_or(Ahead::NONE, |tile| next_block.part(tile))
+                        Some(of_idle) => {
+                            let part = (next_block.tiles() + of_idle).checked_sub(idle_left);
+                            part.map_or(Ahead::NONE, |part| next_block.part(part))
                         }
                     };
                     // SAFETY: as above; the panel holds `kc x nr`.

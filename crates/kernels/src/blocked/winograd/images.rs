@@ -1,7 +1,7 @@
 //! Tiles on their way from and to images.
 
 #[cfg(target_arch = "x86_64")]
-use crate::gemm::pack::squares;
+use crate::gemm::transpose::squares;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Isa;
 

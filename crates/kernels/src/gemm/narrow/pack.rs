@@ -4,7 +4,7 @@
 //! into a few rows on the stack, which are transposed from there; of any other stride it is first gathered.
 
 use super::NarrowKernels;
-use crate::gemm::pack::transpose_into;
+use crate::gemm::transpose::transpose_into;
 use crate::gemm::{GemmElement, View};
 use crate::pool::part_range;
 use crate::simd::{LINE_BYTES, prefetch};

@@ -8,7 +8,7 @@ use super::kernel::Along;
 use super::{KC, store};
 use crate::gemm::blocked;
 use crate::gemm::kernel::Kernels;
-use crate::gemm::pack::transpose_into;
+use crate::gemm::transpose::transpose_into;
 use crate::gemm::{GemmElement, GemmOutput, View};
 use std::mem::MaybeUninit;
 
