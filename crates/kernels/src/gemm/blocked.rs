@@ -81,8 +81,7 @@ impl Plan {
         let task_n = n.div_ceil(nr).div_ceil(grid[1]) * nr;
         // a panel of A meets a block of B after the other panel, or a panel of B one of A
         let b_bytes = if kernels.is_wide() { l2_bytes() / 2 } else { B_BLOCK_BYTES };
-        // wide tiles take this block for a panel of B, too (`Task::by_columns`)
-        let mc = (A_BLOCK_BYTES / (kernels.depth * size) / mr * mr).min(task_m.max(nr));
+        let mc = (A_BLOCK_BYTES / (kernels.depth * size) / mr * mr).min(task_m);
         let nc = (b_bytes / (kernels.depth * size) / nr * nr).min(task_n);
         let line = ALIGN_BYTES / size;
         let [a_len, b_len] = [mc * kc, nc * kc].map(|len| len.next_multiple_of(line));
@@ -328,7 +327,9 @@ impl<T: GemmElement> Task<'_, '_, T> {
     fn is_by_columns(&self, m: usize, n: usize) -> bool {
         let (plan, mr) = (self.plan, self.kernels.mr());
         let rows = plan.b_len / plan.kc / mr * mr;
-        rows > 0 && 2 * m + m.div_ceil(rows) * n <= 2 * n + n.div_ceil(plan.nc) * m
+        // each takes the other's memory, that of few rows of A is too small for a panel
+        let fits = rows > 0 && plan.a_len >= self.kernels.nr() * plan.kc;
+        fits && 2 * m + m.div_ceil(rows) * n <= 2 * n + n.div_ceil(plan.nc) * m
     }
 
     /// The rectangle by blocks of A, each with the panels of B one after the other. While the tiles of a panel run they ask for
