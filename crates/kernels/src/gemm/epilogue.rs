@@ -266,7 +266,7 @@ mod tests {
         let pool = Pool::new(2);
         let [m, n, k] = [100, 700, 500];
         // small whole numbers: sums are exact
-        let (a, b) = (|i: usize, p: usize| ((3 * i + p) % 5) as f32, |p: usize, j: usize| ((p + 7 * j) % 4) as f32);
+        let (a, b) = (|i: usize, p: usize| ((3 * i + p) % 5) as f32, |p: usize, j: usize| ((p + 7 * j) % 5) as f32);
         let rows: Vec<f32> = (0..m * k).map(|at| a(at / k, at % k)).collect();
         let turned: Vec<f32> = (0..k * m).map(|at| a(at % m, at / m)).collect();
         let of_b: Vec<f32> = (0..k * n).map(|at| b(at / n, at % n)).collect();
