@@ -20,6 +20,7 @@ use crate::float::{FloatElement, Real};
 use crate::gemm::{GemmElement, aligned, check_bounds};
 use crate::pool::Pool;
 
+mod ahead;
 mod backward;
 mod forward;
 mod tile;
@@ -121,6 +122,11 @@ impl Attention {
         let m = self.seen();
         let one = if self.causal { m * (m + 1) / 2 + (self.tq - m) * m } else { self.tq * m };
         self.n * self.heads * one
+    }
+
+    /// Image and head of a pair, counted from 0 over both.
+    fn pair(&self, index: usize) -> [usize; 2] {
+        [index / self.heads, index % self.heads]
     }
 
     fn tiles(&self) -> usize {

@@ -411,6 +411,11 @@ impl<'a, T> Disjoint<'a, T> {
         Disjoint { data: data.as_mut_ptr(), len: data.len(), life: std::marker::PhantomData }
     }
 
+    /// Where element `index` lies; it may be any index.
+    pub(crate) fn place(&self, index: usize) -> *const T {
+        self.data.wrapping_add(index)
+    }
+
     /// Asks for the cache lines of these elements.
     #[inline(always)]
     pub(crate) fn ask(&self, range: std::ops::Range<usize>) {

@@ -1,5 +1,6 @@
 //! The backward pass: a task owns a head, and goes through its tiles in order.
 
+use super::ahead::RowsAhead;
 use super::forward::SUM_KEYS;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
 use super::{Attention, Gradients, HALF, Inputs, QUERIES, Strided, cut as pieces};
@@ -46,9 +47,20 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
         }
     };
     pool.lanes(a.n * a.heads, workspace, lens.iter().sum(), |pair, lane| {
-        let at = [pair / a.heads, pair % a.heads];
-        let head = Head { a, x, lse: &lse[pair * a.tq..][..a.tq], dy, at, dq: &dq, dk: &dk, dv: &dv };
-        head.run(pieces(lane, lens));
+        let (at, lse) = (a.pair(pair), &lse[pair * a.tq..][..a.tq]);
+        let head = Head { a, x, lse, dy, at, dq: &dq, dk: &dk, dv: &dv };
+        let mut ahead = RowsAhead::default();
+        if pair + 1 < a.n * a.heads {
+            let at = a.pair(pair + 1);
+            ahead.read(&x.k, at, a.seen(), a.d);
+            ahead.read(&x.q, at, a.tq, a.d);
+            ahead.read(dy, at, a.tq, a.dv);
+            ahead.read(&x.v, at, a.seen(), a.dv);
+            ahead.write(&dq, at, a.tq, a.d);
+            ahead.write(&dk, at, a.tk, a.d);
+            ahead.write(&dv, at, a.tk, a.dv);
+        }
+        head.run(pieces(lane, lens), &mut ahead);
     });
 }
 
@@ -65,7 +77,7 @@ struct Head<'a, T: FloatElement> {
 }
 
 impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
-    fn run(&self, lane: [&mut [T::Real]; 13]) {
+    fn run(&self, lane: [&mut [T::Real]; 13], ahead: &mut RowsAhead) {
         let (a, x, keys) = (self.a, self.x, self.a.seen());
         let (scale, [d, dv]) = (T::Real::from_f64(a.scale), [a.d, a.dv].map(padded::<T::Real>));
         let [k_wide, v_wide, wide, k_packed, q_across, dy_across, q_down, dy_down, part, p, ds, dk_sums, dv_sums] =
@@ -92,19 +104,19 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
                 let dy = rows_of(self.dy, self.at, queries.clone(), a.dv, wide);
                 let dy_across = Panels::pack(dy.t(), a.dv, m, dy_across);
                 let dy_down = Panels::pack(dy, m, a.dv, dy_down);
-                cut.scores(a.d, k, q_across, p);
+                cut.scores(a.d, k, q_across, p, ahead);
                 hide(a, x.mask.as_ref(), self.at, queries.clone(), p, T::Real::NEG_INFINITY);
-                probabilities(p, &self.lse[queries.clone()]);
-                cut.add_up(p, m, dy_down, dv_sums);
-                cut.scores(a.dv, v, dy_across, ds);
+                probabilities(p, &self.lse[queries.clone()], ahead);
+                cut.add_up(p, m, dy_down, dv_sums, ahead);
+                cut.scores(a.dv, v, dy_across, ds, ahead);
                 ds[cut.before..].iter_mut().for_each(|row| row[..HALF].fill(T::Real::ZERO));
                 score_gradients(p, ds);
                 // also where a query sees nothing, and its probabilities are NaN
                 hide(a, x.mask.as_ref(), self.at, queries.clone(), ds, T::Real::ZERO);
-                cut.add_up(ds, m, q_down, dk_sums);
+                cut.add_up(ds, m, q_down, dk_sums, ahead);
             }
             for (range, keys) in cut.queries(m) {
-                k_down.sum(&ds[..keys], range, part);
+                k_down.sum(&ds[..keys], range, part, ahead);
             }
             // SAFETY: the head is this task's.
             unsafe { self.dq.write(self.at, first, &part[..m * d], d, a.d, |_| scale) };
@@ -120,13 +132,14 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
 }
 
 /// Scores become `exp(score - lse)`; columns without a query hold anything.
-fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R]) {
+fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R], ahead: &mut RowsAhead) {
     let mut all = [R::ZERO; QUERIES];
     all[..lse.len()].copy_from_slice(lse);
     widest(
         #[inline(always)]
         || {
             for row in tile {
+                ahead.ask();
                 for i in 0..QUERIES {
                     row[i] = (row[i] - all[i]).exp_below();
                 }

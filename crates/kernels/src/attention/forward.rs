@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::ahead::RowsAhead;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
 use super::{Attention, Inputs, KEYS, QUERIES, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real, widest};
@@ -55,8 +56,16 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
     let tasks = if a.tq == 0 { 0 } else { tasks(a, pool.threads()) };
     pool.lanes(tasks, workspace, lens.iter().sum(), |task, lane| {
         let (pair, run) = (task / runs, task % runs);
-        let head = Head { a, x, y: &y, lse: &lse, at: [pair / a.heads, pair % a.heads] };
-        head.run(part_range(a.tiles(), runs, run), pieces(lane, lens));
+        let head = Head { a, x, y: &y, lse: &lse, at: a.pair(pair) };
+        let mut ahead = RowsAhead::default();
+        if runs == 1 && pair + 1 < a.n * a.heads {
+            let at = a.pair(pair + 1);
+            ahead.read(&x.v, at, a.seen(), a.dv);
+            ahead.read(&x.q, at, a.tq, a.d);
+            ahead.read(&x.k, at, a.seen(), a.d);
+            ahead.write(&y, at, a.tq, a.dv);
+        }
+        head.run(part_range(a.tiles(), runs, run), pieces(lane, lens), &mut ahead);
     });
 }
 
@@ -70,7 +79,12 @@ struct Head<'a, T: FloatElement> {
 }
 
 impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
-    fn run(&self, tiles: Range<usize>, [k_wide, wide, v_packed, q_packed, tile, part]: [&mut [T::Real]; 6]) {
+    fn run(
+        &self,
+        tiles: Range<usize>,
+        [k_wide, wide, v_packed, q_packed, tile, part]: [&mut [T::Real]; 6],
+        ahead: &mut RowsAhead,
+    ) {
         let (a, x) = (self.a, self.x);
         let keys = a.seen_below((tiles.end * QUERIES).min(a.tq));
         // SAFETY: keys of this head, which were checked; as all rows below.
@@ -86,12 +100,12 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
             unsafe {
                 let q = rows_of(&x.q, self.at, queries.clone(), a.d, wide).t();
                 let q = Panels::scaled(q, a.d, queries.len(), T::Real::from_f64(a.scale), q_packed);
-                cut.scores(a.d, k, q, tile);
+                cut.scores(a.d, k, q, tile, ahead);
                 hide(a, x.mask.as_ref(), self.at, queries.clone(), tile, T::Real::NEG_INFINITY);
             }
-            let (max, sum) = exponentials(tile);
+            let (max, sum) = exponentials(tile, ahead);
             for (range, keys) in cut.queries(queries.len()) {
-                v.sum(&tile[..keys], range, part);
+                v.sum(&tile[..keys], range, part, ahead);
             }
             let width = padded::<T::Real>(a.dv);
             // SAFETY: these queries are this task's.
@@ -110,7 +124,7 @@ const LANES: usize = 32;
 
 /// Scores become `exp(score - maximum)`; the maximum and the sum of each query. A NaN is passed over by the maximum and
 /// met by the sum, as is the NaN of a query that sees nothing.
-fn exponentials<R: Real>(tile: &mut [Row<R>]) -> (Row<R>, Row<R>) {
+fn exponentials<R: Real>(tile: &mut [Row<R>], ahead: &mut RowsAhead) -> (Row<R>, Row<R>) {
     let (mut max, mut sum) = ([R::NEG_INFINITY; QUERIES], [R::ZERO; QUERIES]);
     widest(
         #[inline(always)]
@@ -128,6 +142,7 @@ fn exponentials<R: Real>(tile: &mut [Row<R>]) -> (Row<R>, Row<R>) {
             for block in tile.chunks_mut(SUM_KEYS) {
                 let mut part = [R::ZERO; QUERIES];
                 for row in block {
+                    ahead.ask();
                     for i in 0..QUERIES {
                         row[i] = (row[i] - max[i]).exp_below();
                         part[i] += row[i];

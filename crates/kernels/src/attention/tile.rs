@@ -3,6 +3,7 @@
 use std::any::TypeId;
 use std::ops::Range;
 
+use super::ahead::RowsAhead;
 use super::{ALIGN_BYTES, Attention, HALF, KEYS, QUERIES, Strided};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::element::Engine;
@@ -130,6 +131,7 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
     c: &mut [R],
     c_row_stride: usize,
     accumulate: bool,
+    ahead: &mut RowsAhead,
 ) {
     let kernels = kernels::<R>();
     let (nr, lanes) = (kernels.nr(), kernels.lanes);
@@ -150,6 +152,7 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
             let first = (column_of_b / nr + column) * nr;
             let (width, skipped) = (nr.min(b.width - first), column_of_b.saturating_sub(first));
             let tile = kernels.tiles_in_place[rows - 1][(width - skipped) / lanes - 1];
+            ahead.ask_for_tile(k);
             // SAFETY: rows below `m` of A and C, a panel of B or its last columns, of which a vector at least is left; C's
             // columns end within its rows, as asserted.
             unsafe {
@@ -196,7 +199,7 @@ impl<'a, R: Real + GemmElement> Stack<'a, R> {
     }
 
     /// `y[i] = sum over keys p of tile[p][i] * row p`, for `i` in `queries`, in rows as wide as [`padded`] says.
-    pub(super) fn sum(&self, tile: &[Row<R>], queries: Range<usize>, y: &mut [R]) {
+    pub(super) fn sum(&self, tile: &[Row<R>], queries: Range<usize>, y: &mut [R], ahead: &mut RowsAhead) {
         assert!(tile.len() <= self.rows && queries.end <= QUERIES);
         let width = padded::<R>(self.cols);
         let y = &mut y[queries.start * width..queries.end * width];
@@ -210,7 +213,7 @@ impl<'a, R: Real + GemmElement> Stack<'a, R> {
                 View { data: tile[block.clone()].as_ptr().cast(), row_stride: 1, col_stride: QUERIES as isize };
             // SAFETY: the tile has a row for each key of the block and a column for each query.
             unsafe {
-                multiply([queries.len(), block.len()], p.shifted(queries.start, 0), b, y, width, block.start > 0)
+                multiply([queries.len(), block.len()], p.shifted(queries.start, 0), b, y, width, block.start > 0, ahead)
             };
         }
     }
@@ -251,13 +254,14 @@ impl Cut {
         x: View<R>,
         b: Panels<'_, R>,
         tile: &mut [Row<R>],
+        ahead: &mut RowsAhead,
     ) {
         let (before, behind) = tile.split_at_mut(self.before);
         // SAFETY: rows below `keys`.
         unsafe {
-            multiply([before.len(), d], x, b, before.as_flattened_mut(), QUERIES, false);
+            multiply([before.len(), d], x, b, before.as_flattened_mut(), QUERIES, false, ahead);
             let (x, b) = (x.shifted(self.before, 0), b.right_of(HALF));
-            multiply([behind.len(), d], x, b, behind.as_flattened_mut(), QUERIES, false);
+            multiply([behind.len(), d], x, b, behind.as_flattened_mut(), QUERIES, false, ahead);
         }
     }
 
@@ -268,16 +272,17 @@ impl Cut {
         queries: usize,
         b: Panels<'_, R>,
         sums: &mut [R],
+        ahead: &mut RowsAhead,
     ) {
         let (before, behind) = tile.split_at(self.before);
         let view = |rows: &[Row<R>]| View { data: rows.as_ptr().cast(), row_stride: QUERIES as isize, col_stride: 1 };
         let (sums_before, sums_behind) = sums.split_at_mut(self.before * b.width);
         // SAFETY: a row of the tile has all queries.
         unsafe {
-            multiply([before.len(), queries], view(before), b, sums_before, b.width, true);
+            multiply([before.len(), queries], view(before), b, sums_before, b.width, true, ahead);
             if !behind.is_empty() {
                 let (rows, b) = (view(behind).shifted(0, HALF), b.below(HALF));
-                multiply([behind.len(), queries - HALF], rows, b, sums_behind, b.width, true);
+                multiply([behind.len(), queries - HALF], rows, b, sums_behind, b.width, true, ahead);
             }
         }
     }
@@ -328,6 +333,12 @@ pub(super) struct RowsMut<'a, T> {
 }
 
 impl<T: FloatElement> RowsMut<'_, T> {
+    /// Where the first row of image `n` and head `h` lies, and the elements from row to row.
+    pub(super) fn place(&self, [n, h]: [usize; 2]) -> (*const T, isize) {
+        let [sn, st, sh] = self.strides;
+        (self.data.place(self.offset + n * sn + h * sh), st as isize)
+    }
+
     /// Writes the first `d` of each `width` numbers, times `factor(i)`, to rows from `first` on.
     ///
     /// # Safety
