@@ -10,6 +10,7 @@ use remat_kernels::gemm::{BatchRef, GemmElement, GemmOutput, MatRef, batched, ba
 use remat_kernels::pool::Pool;
 use serde::Serialize;
 
+use super::operators::Operator;
 use super::work::{Conv, MatMul, Pass};
 use crate::sizes::show;
 
@@ -28,6 +29,10 @@ pub(super) trait Case {
     /// What else a network tells.
     fn told(&self) -> Told {
         Told::default()
+    }
+    /// The operators of a compiled network, after its runs. Errors: those of finding its executable.
+    fn operators(&mut self) -> Result<Vec<Operator>> {
+        Ok(Vec::new())
     }
 }
 

@@ -6,6 +6,7 @@
 mod cases;
 mod figures;
 mod networks;
+mod operators;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use cases::{Case, Elements, Told};
 use figures::Latency;
 use networks::How;
 pub(crate) use networks::Network;
+use operators::Operator;
 use work::{Kind, Work};
 
 const EXAMPLES: &str = "\
@@ -33,6 +35,7 @@ Examples:
   remat bench conv:64x56x56-64k3p1 --batch 8
   remat bench conv:96x112x112-96k3s2p1g96:dw --batch 32 --json -
   remat bench model:resnet50 --compiled --batch 8
+  remat bench train:gpt --compiled --operators 20
   remat bench train:resnet18 --compiled --memory-budget 50%
   remat bench train:resnet50 --batch 32 --compiled --memory-budget 40% --spill-to /var/tmp";
 
@@ -69,6 +72,9 @@ pub(crate) struct Options {
     /// Plans may copy what does not fit to a file in DIR where that is cheaper than computing it again
     #[arg(long, value_name = "DIR", conflicts_with = "no_foresight")]
     spill_to: Option<PathBuf>,
+    /// Tell the time of a compiled network's operators, of the ROWS that take longest [default: 12]
+    #[arg(long, value_name = "ROWS", requires = "compiled", num_args = 0..=1, default_missing_value = "12")]
+    operators: Option<u16>,
     /// Time to repeat the work
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
@@ -119,6 +125,9 @@ struct Report {
     resident_bytes: Option<u64>,
     #[serde(flatten)]
     told: Told,
+    /// All operators, if they were asked for, the one that takes longest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    operators: Vec<Operator>,
 }
 
 /// Values of an array of `machine`'s streams: larger than most last-level caches.
@@ -160,7 +169,10 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let report = measure(o, batch, threads, case)?;
     match o.json.as_deref() {
         Some(file) => write_json(file, &report),
-        None => print(&table(&report)),
+        None => print(
+            &(table(&report)
+                + &o.operators.map_or_else(String::new, |rows| operators::table(&report.operators, rows.into()))),
+        ),
     }
 }
 
@@ -198,6 +210,8 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
     let peak_gflops = before.max(figures::fma_gflops(&pool));
     let (flops, bytes) = (case.flops() as f64, case.moved_bytes() as f64);
     let [peak_gb_s, _] = figures::streams(&pool, (case.moved_bytes() / 12).min(STREAM_ELEMS as u64) as usize);
+    let mut operators = if o.operators.is_some() { case.operators()? } else { Vec::new() };
+    operators::settle(&mut operators, peak_gflops, peak_gb_s);
     let per_second = 1e-6 / latency_ms.p50;
     let (gflops, gb_s) = (flops * per_second, bytes * per_second);
     Ok(Report {
@@ -218,6 +232,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
         workspace_bytes: case.workspace_bytes(),
         resident_bytes,
         told: case.told(),
+        operators,
     })
 }
 

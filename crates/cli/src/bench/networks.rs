@@ -16,6 +16,7 @@ use remat::tensor::{CompileOptions, Compiled, Session, Tensor, compile_with, no_
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
 use super::cases::{Case, Told};
+use super::operators::{self, Operator};
 use crate::budget::MemoryBudget;
 use crate::networks::{IMAGE, MLP, Model, mlp, named};
 
@@ -353,6 +354,9 @@ impl Case for Running {
             Way::Eager(_) | Way::Session(..) => (None, 0),
         };
         told
+    }
+    fn operators(&mut self) -> Result<Vec<Operator>> {
+        Ok(operators::of(&*self.executable()?))
     }
     fn flops(&self) -> u64 {
         self.flops
