@@ -306,16 +306,16 @@ impl<T: GemmElement> Task<'_, '_, T> {
                                 then.finish(i + rows.start..i + rows.end, j..j + nc, c, scratch);
                             }
                         };
+                        // wide tiles finish each panel of rows, what is asked for is read soon
+                        let asks = then.filter(|_| self.kernels.is_wide());
+                        let begin = |_, rows: &Range<usize>, columns: Range<usize>| {
+                            if let Some(then) = asks {
+                                then.ask(i + rows.start..i + rows.end, j + columns.start..j + columns.end);
+                            }
+                            Ahead::NONE
+                        };
                         let corner = c.add(i * self.ldc + j);
-                        self.block(
-                            a,
-                            b_block,
-                            corner,
-                            [mr, mc, nc, kc],
-                            self.accumulate || p > 0,
-                            |_| Ahead::NONE,
-                            done,
-                        );
+                        self.block(a, b_block, corner, [mr, mc, nc, kc], self.accumulate || p > 0, begin, done);
                     }
                 }
             }
@@ -367,7 +367,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
                     let asking = next.tiles();
                     let idle = tiles.saturating_sub(asking);
                     let idle_left = (columns - column) * idle;
-                    let ahead = |tile: usize| match tile.checked_sub(asking) {
+                    let ahead = |tile: usize, _: &Range<usize>, _: Range<usize>| match tile.checked_sub(asking) {
                         None => next.part(tile),
                         Some(of_idle) => {
                             let part = (next_block.tiles() + of_idle).checked_sub(idle_left);
@@ -476,8 +476,9 @@ impl<T: GemmElement> Task<'_, '_, T> {
         }
     }
 
-    /// All tiles, of at most `mr` rows, of an `mc x kc` block of A times a packed `kc x nc` block of B. `done` gets the rows
-    /// that are through, some at a time.
+    /// All tiles, of at most `mr` rows, of an `mc x kc` block of A times a packed `kc x nc` block of B. `begin` gets each tile
+    /// before it is computed, its number, rows and columns, and says what it asks for; `done` the rows that are through, some at a
+    /// time.
     ///
     /// # Safety
     /// `c` is writable for `mc` rows of `nc`; the block of A can be read, or is packed in panels of `mr`, and that of B is.
@@ -488,7 +489,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
         c: *mut T,
         [mr, mc, nc, kc]: [usize; 4],
         accumulate: bool,
-        ahead: impl Fn(usize) -> Ahead<T>,
+        begin: impl Fn(usize, &Range<usize>, Range<usize>) -> Ahead<T>,
         mut done: impl FnMut(Range<usize>),
     ) {
         let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
@@ -501,7 +502,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
             // SAFETY: the panels have `kc` steps of the tile's rows and columns, and the tile lies within C.
             unsafe {
                 let c = c.add(rows.start * self.ldc + j);
-                let a_panel = a.panel(&rows, kc).asking(ahead(panel * columns + column));
+                let a_panel = a.panel(&rows, kc).asking(begin(panel * columns + column, &rows, j..j + valid));
                 packed_tile(self.kernels, [rows.len(), valid], kc, a_panel, b_panel, c, self.ldc, accumulate);
             }
         };

@@ -10,6 +10,7 @@ use super::{Engine, GemmElement, MatRef, Path, aligned, blocked, check_bounds, g
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS};
 use crate::float::Disjoint;
 use crate::pool::Pool;
+use crate::simd::{LINE_BYTES, prefetch_ahead};
 
 /// What is done with some runs of elements of C, given scratch memory with whatever was in it.
 pub type Finish<'e, T> = dyn Fn(Runs<'_, T>, &mut [u8]) + Sync + 'e;
@@ -48,19 +49,28 @@ impl<T> Runs<'_, T> {
 pub struct Epilogue<'e, T> {
     scratch_bytes: usize,
     beside: SmallVec<[(Disjoint<'e, u8>, usize); 4]>,
+    /// What `finish` reads at the index of the element, and bytes of an element.
+    reads: SmallVec<[(&'e [u8], usize); 4]>,
     finish: &'e Finish<'e, T>,
 }
 
 impl<'e, T> Epilogue<'e, T> {
     /// Calls `finish` with `scratch_bytes` of memory.
     pub fn new(scratch_bytes: usize, finish: &'e Finish<'e, T>) -> Self {
-        Epilogue { scratch_bytes, beside: SmallVec::new(), finish }
+        Epilogue { scratch_bytes, beside: SmallVec::new(), reads: SmallVec::new(), finish }
     }
 
     /// With an output of as many elements as C, of so many bytes each, for `finish` to write.
     #[must_use]
     pub fn beside(mut self, output: &'e mut [u8], elem_bytes: usize) -> Self {
         self.beside.push((Disjoint::new(output), elem_bytes));
+        self
+    }
+
+    /// Says that `finish` reads an operand of as many elements as C, at the same index: tiles ask for what will be read.
+    #[must_use]
+    pub fn reading(mut self, operand: &'e [u8], elem_bytes: usize) -> Self {
+        self.reads.push((operand, elem_bytes));
         self
     }
 
@@ -98,6 +108,17 @@ impl<'a, 'e, T> Then<'a, 'e, T> {
     /// Elements of a thread's scratch memory, in whole cache lines.
     pub(super) fn scratch_len(epilogue: &Epilogue<'_, T>) -> usize {
         epilogue.scratch_bytes.next_multiple_of(blocked::ALIGN_BYTES) / size_of::<T>()
+    }
+
+    /// Asks for what these rows and columns of the task are finished with. To ask for the outputs beside C, too, gained nothing.
+    pub(super) fn ask(&self, rows: Range<usize>, columns: Range<usize>) {
+        for (operand, size) in &self.epilogue.reads {
+            for row in rows.clone() {
+                let at = (self.first[0] + row) * self.n + self.first[1] + columns.start;
+                let run = operand.as_ptr().wrapping_add(at * size);
+                (0..columns.len() * size).step_by(LINE_BYTES).for_each(|at| prefetch_ahead(run.wrapping_add(at)));
+            }
+        }
     }
 
     /// Finishes these rows and columns of the task, of which `c` is the first element.
@@ -225,6 +246,7 @@ mod tests {
             });
         };
         let mut epilogue = Epilogue::new(100, &finish).beside(bytemuck::cast_slice_mut(&mut other), 2);
+        epilogue = epilogue.reading(bytemuck::cast_slice(&beside), 2);
         let bytes = gemm_with_workspace_bytes::<T>(m, n, k, pool.threads(), 100);
         let mut workspace = vec![0xaa; bytes + 1];
         gemm_with(pool, m, n, k, a, b, &mut c, &mut epilogue, &mut workspace[1..]);

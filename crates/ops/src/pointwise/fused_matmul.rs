@@ -69,6 +69,9 @@ impl FusedMatMul {
             });
         };
         let mut epilogue = Epilogue::new(run.scratch_bytes(), &finish);
+        for (x, size) in run.read_in_order() {
+            epilogue = epilogue.reading(x, size);
+        }
         let mut product: &mut [T] = &mut [];
         for (j, y) in y.iter_mut().enumerate() {
             if j == home {

@@ -199,6 +199,14 @@ impl<'a> Run<'a> {
         Ok(Run { op, dtypes, sources, places: of_step, tile: tile_elems(elems), count: x.len() + used, each })
     }
 
+    /// The inputs that are read at the place of each element, and bytes of an element.
+    pub(super) fn read_in_order(&self) -> impl Iterator<Item = (&'a [u8], usize)> {
+        self.sources.iter().zip(&self.dtypes).filter_map(|(source, dtype)| match source {
+            Source::Slice(x) => Some((*x, dtype.size_bytes())),
+            Source::Walk(..) | Source::Held(_) => None,
+        })
+    }
+
     /// The dtype of output `j`.
     pub(super) fn dtype_of(&self, j: usize) -> DType {
         self.dtypes[self.sources.len() + usize::from(self.op.outputs[j])]
