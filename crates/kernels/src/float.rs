@@ -245,6 +245,31 @@ pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T
     total
 }
 
+/// `z[i] = f(x[i], y[i])`. `ask` as for [`sum2`].
+#[inline(always)]
+pub(crate) fn map2<T: FloatElement>(
+    x: &[T],
+    y: &[T],
+    z: &mut [T],
+    ask: impl Fn(*const T, *const T),
+    f: impl Fn(T, T) -> T,
+) {
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    let (z, z_rest) = z.as_chunks_mut::<LANES>();
+    for ((x, y), z) in x.iter().zip(y).zip(z) {
+        ask(x.as_ptr(), y.as_ptr());
+        // whole before it is stored, or the compiler takes the lanes one after the other
+        let mut v = [T::default(); LANES];
+        for lane in 0..LANES {
+            v[lane] = f(x[lane], y[lane]);
+        }
+        *z = v;
+    }
+    for ((x, y), z) in x_rest.iter().zip(y_rest).zip(z_rest) {
+        *z = f(*x, *y);
+    }
+}
+
 /// The sum of `f(x[i])`.
 #[inline(always)]
 pub(crate) fn sum<T: FloatElement>(x: &[T], f: impl Fn(T) -> T::Real) -> f64 {

@@ -9,11 +9,12 @@
 //! mean loses nothing.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, ask_ahead, moments3, moments4, sum, wide};
+use crate::cache::l2_bytes;
+use crate::float::{Disjoint, FloatElement, Real, ask_ahead, map2, moments3, moments4, sum, wide};
 use crate::pool::Pool;
 use crate::simd::prefetch_beyond;
 use remat_types::Element;
-use runs::{Runs, buffer};
+use runs::{Ahead, Runs, ask_beyond, buffer, moments_asking};
 
 mod runs;
 #[cfg(test)]
@@ -55,20 +56,57 @@ fn channels_per_part(d: BatchDims) -> usize {
 /// Channels whose columns are walked side by side where a channel has one element per image.
 const COLUMNS: usize = 16;
 
+/// What the passes over a channel ask for: the last one but one for what the last one writes, and the last one for the next
+/// channel. So each pass goes through a cache while the memory brings in what the next one needs. Gradients take two passes,
+/// the last two of these.
+#[derive(Clone, Copy)]
+struct Asks {
+    first: Ahead,
+    second: Ahead,
+    last: Ahead,
+}
+
+impl Asks {
+    /// For passes that read `x`, write `y`, and have so many channels of arrays in the cache, the next ones counted. Of channels
+    /// that are too large for that every pass asks for its next row, and so of few streams of short rows, which a processor
+    /// follows by itself from channel to channel.
+    fn new<T>(d: BatchDims, channels: usize, x: &[T], y: &Disjoint<'_, T>) -> Asks {
+        /// Images whose rows a processor follows.
+        const FOLLOWED: usize = 16;
+        /// Bytes of a row that is short.
+        const SHORT: usize = 384;
+        let bytes = d.count().saturating_mul(channels * size_of::<T>());
+        let is_followed = d.n <= FOLLOWED && d.s * size_of::<T>() < SHORT;
+        if is_followed || bytes > l2_bytes() / 4 * 3 {
+            return Asks { first: Ahead::Row, second: Ahead::Row, last: Ahead::Row };
+        }
+        let written = y.place(0).addr().wrapping_sub(x.as_ptr().addr()).cast_signed();
+        let next = (d.s * size_of::<T>()).cast_signed();
+        Asks { first: Ahead::Nothing, second: Ahead::Beyond(written), last: Ahead::Beyond(next) }
+    }
+}
+
 /// Mean and biased variance of channel `channel`.
 #[inline(always)]
-fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize) -> (f64, f64) {
+fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize, asks: Asks) -> (f64, f64) {
     let (count, runs) = (d.count() as f64, Runs::new(d, channel));
     let (mut total, mut room) = (0.0, buffer());
     for images in runs.images() {
-        total += sum(runs.of(x, images, &mut room), T::up);
+        total += sum(runs.of(x, images, &mut room, asks.first), T::up);
     }
     let mean = total / count;
     let about = T::Real::from_f64(mean);
     let (mut first, mut second) = (0.0, 0.0);
     for images in runs.images() {
-        let row = runs.of(x, images, &mut room);
-        let [a, b] = moments3(row, row, row, |_, _| {}, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
+        let row = runs.of(x, images, &mut room, asks.second);
+        let [a, b] = moments_asking(
+            [row; 3],
+            runs.beyond(asks.second),
+            #[inline(always)]
+            |v, _, _| v.up() - about,
+            #[inline(always)]
+            |v, _, _| v.up() - about,
+        );
         first += a;
         second += b;
     }
@@ -132,6 +170,7 @@ pub fn batch_norm<T: FloatElement>(
 ) {
     assert!(x.len() == d.n * d.c * d.s && y.len() == x.len() && mean.len() == d.c && var.len() == d.c);
     let (y, mean, var) = (Disjoint::new(y), Disjoint::new(mean), Disjoint::new(var));
+    let asks = Asks::new::<T>(d, 3, x, &y);
     over_channels(
         pool,
         d,
@@ -146,11 +185,11 @@ pub fn batch_norm<T: FloatElement>(
                     (mean[k], var[k]) = (T::Real::from_f64(found[k].0), T::Real::from_f64(found[k].1));
                 }
             } else {
-                let found = channel_statistics(x, d, first);
+                let found = channel_statistics(x, d, first, asks);
                 (mean[0], var[0]) = (T::Real::from_f64(found.0), T::Real::from_f64(found.1));
             }
             // SAFETY: `affine` writes these channels only.
-            unsafe { affine(d, eps, x, scale, bias, &y, mean, var, first) };
+            unsafe { affine(d, eps, x, scale, bias, &y, mean, var, first, asks.last) };
         },
     );
 }
@@ -179,7 +218,8 @@ pub fn batch_norm_infer<T: FloatElement>(
         |channels| {
             // SAFETY: ranges of channels do not overlap, and `affine` writes these channels only.
             unsafe {
-                affine(d, eps, x, scale, bias, &y, &mean[channels.clone()], &var[channels.clone()], channels.start)
+                let (mean, var) = (&mean[channels.clone()], &var[channels.clone()]);
+                affine(d, eps, x, scale, bias, &y, mean, var, channels.start, Ahead::Row)
             };
         },
     );
@@ -200,6 +240,7 @@ unsafe fn affine<T: FloatElement>(
     mean: &[T::Real],
     var: &[T::Real],
     first: usize,
+    ahead: Ahead,
 ) {
     let len = mean.len();
     if d.s == 1 {
@@ -221,10 +262,22 @@ unsafe fn affine<T: FloatElement>(
         let (factor, shift) = (slope::<T>(scale[first + k], var[k], eps), bias[first + k].up());
         let (runs, mut from, mut to) = (Runs::new(d, first + k), buffer(), buffer());
         for images in runs.images() {
-            let x = runs.of(x, images.clone(), &mut from);
-            let each = |y: &mut [T]| y.iter_mut().zip(x).for_each(|(y, x)| *y = T::down((x.up() - m) * factor + shift));
+            let x = runs.of(x, images.clone(), &mut from, ahead);
+            let of = |x: T| T::down((x.up() - m) * factor + shift);
             // SAFETY: as above.
-            unsafe { runs.write(y, images, &mut to, each) };
+            unsafe {
+                runs.write(
+                    y,
+                    images,
+                    &mut to,
+                    ahead,
+                    #[inline(always)]
+                    |y| match runs.beyond(ahead) {
+                        Some(bytes) => map2(x, x, y, |x, _| ask_beyond(x, bytes), |x, _| of(x)),
+                        None => y.iter_mut().zip(x).for_each(|(y, x)| *y = of(*x)),
+                    },
+                );
+            }
         }
     }
 }
@@ -257,6 +310,7 @@ pub fn batch_norm_grad<T: FloatElement>(
     assert!(x.len() == d.n * d.c * d.s && dy.len() == x.len() && dx.len() == x.len());
     let (dx, dscale, dbias) = (Disjoint::new(dx), Disjoint::new(dscale), Disjoint::new(dbias));
     let count = d.count() as f64;
+    let asks = Asks::new::<T>(d, 5, x, &dx);
     over_channels(
         pool,
         d,
@@ -295,19 +349,42 @@ pub fn batch_norm_grad<T: FloatElement>(
             let (runs, mut total) = (Runs::new(d, first), [0.0f64; 2]);
             let (mut x_room, mut dy_room, mut dx_room) = (buffer(), buffer(), buffer());
             for images in runs.images() {
-                let (x, dy) = (runs.of(x, images.clone(), &mut x_room), runs.of(dy, images, &mut dy_room));
-                let [a, b] = moments3(x, dy, dy, |_, _| {}, |_, g, _| g.up(), |x, _, _| x.up() - about);
+                let x = runs.of(x, images.clone(), &mut x_room, asks.second);
+                let dy = runs.of(dy, images, &mut dy_room, asks.first);
+                let [a, b] = moments_asking(
+                    [x, dy, dy],
+                    runs.beyond(asks.second),
+                    #[inline(always)]
+                    |_, g, _| g.up(),
+                    #[inline(always)]
+                    |x, _, _| x.up() - about,
+                );
                 total[0] += a;
                 total[1] += b;
             }
             let t = finish(total, scale[first], about, var[first], eps, count, &mut dscale[0], &mut dbias[0]);
             for images in runs.images() {
-                let (x, dy) = (runs.of(x, images.clone(), &mut x_room), runs.of(dy, images.clone(), &mut dy_room));
-                let each = |dx: &mut [T]| {
-                    dx.iter_mut().zip(x).zip(dy).for_each(|((dx, x), dy)| *dx = T::down(t.dx(x.up(), dy.up())));
+                let x = runs.of(x, images.clone(), &mut x_room, asks.last);
+                let dy = runs.of(dy, images.clone(), &mut dy_room, asks.last);
+                let of = |x: T, dy: T| T::down(t.dx(x.up(), dy.up()));
+                let ask = |x, dy, bytes| {
+                    ask_beyond(x, bytes);
+                    ask_beyond(dy, bytes);
                 };
                 // SAFETY: as above.
-                unsafe { runs.write(&dx, images, &mut dx_room, each) };
+                unsafe {
+                    runs.write(
+                        &dx,
+                        images,
+                        &mut dx_room,
+                        asks.last,
+                        #[inline(always)]
+                        |dx| match runs.beyond(asks.last) {
+                            Some(bytes) => map2(x, dy, dx, |x, dy| ask(x, dy, bytes), of),
+                            None => dx.iter_mut().zip(x).zip(dy).for_each(|((dx, x), dy)| *dx = of(*x, *dy)),
+                        },
+                    );
+                }
             }
         },
     );

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::BatchDims;
-use crate::float::{Disjoint, FloatElement};
+use crate::float::{Disjoint, FloatElement, moments3};
 use crate::gemm::pack::move_short;
-use crate::simd::prefetch_run;
+use crate::simd::{prefetch_ahead, prefetch_run};
 
 /// Elements of a run of short rows.
 const RUN_ELEMS: usize = 1024;
@@ -14,6 +14,37 @@ const LONG_ROW: usize = RUN_ELEMS / 2;
 
 /// Room for a run.
 pub(super) type Buffer<T> = [T; RUN_ELEMS];
+
+/// What a pass over a channel asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Ahead {
+    Nothing,
+    /// The next row of the channel, all of it at once: it lies in pages of its own, where no processor looks ahead.
+    Row,
+    /// At each line what lies so many bytes beyond.
+    Beyond(isize),
+}
+
+/// Asks for what lies so many bytes beyond `p`.
+#[inline(always)]
+pub(super) fn ask_beyond<T>(p: *const T, bytes: isize) {
+    prefetch_ahead(p.wrapping_byte_offset(bytes));
+}
+
+/// [`moments3`], whose lines ask for what lies so many bytes beyond those of `x`. A loop that asks for nothing is another one, for
+/// in the cache a request takes as long as the sums of a line.
+#[inline(always)]
+pub(super) fn moments_asking<T: FloatElement>(
+    [x, y, z]: [&[T]; 3],
+    beyond: Option<isize>,
+    a: impl Fn(T, T, T) -> T::Real,
+    b: impl Fn(T, T, T) -> T::Real,
+) -> [f64; 2] {
+    match beyond {
+        Some(bytes) => moments3(x, y, z, |x, _| ask_beyond(x, bytes), a, b),
+        None => moments3(x, y, z, |_, _| {}, a, b),
+    }
+}
 
 /// The rows of a channel, an image each: long ones as they are, short ones gathered, many to a run. A loop over a row of
 /// four takes as long as one over fifty, and the lanes of a sum are folded at the end of each run.
@@ -37,7 +68,16 @@ impl Runs {
         (0..self.d.n).step_by(self.rows).map(move |first| first..(first + self.rows).min(self.d.n))
     }
 
-    /// Asks for the row of an image, if there is one: it lies in pages of its own, where no processor looks ahead.
+    /// How far beyond them lines ask, if they do: rows that are gathered ask where they are.
+    #[inline(always)]
+    pub(super) fn beyond(self, ahead: Ahead) -> Option<isize> {
+        match ahead {
+            Ahead::Beyond(bytes) if self.rows == 1 => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Asks for the row of an image, if there is one.
     #[inline(always)]
     fn ask<T>(self, x: &[T], image: usize) {
         if image < self.d.n {
@@ -46,29 +86,37 @@ impl Runs {
         }
     }
 
-    /// The elements of these images.
+    /// The elements of these images. Of a run that is a row by itself what lies beyond is asked for by who goes through its lines.
     #[inline(always)]
     pub(super) fn of<'a, T: FloatElement>(
         self,
         x: &'a [T],
         images: Range<usize>,
         buffer: &'a mut Buffer<T>,
+        ahead: Ahead,
     ) -> &'a [T] {
         if self.rows == 1 {
-            self.ask(x, images.end);
+            if matches!(ahead, Ahead::Row) {
+                self.ask(x, images.end);
+            }
             return &x[self.d.row(images.start, self.channel)];
         }
         let s = self.d.s;
         let run = &mut buffer[..images.len() * s];
         for (i, to) in images.zip(run.chunks_exact_mut(s)) {
-            self.ask(x, i + self.rows);
+            let row = &x[self.d.row(i, self.channel)];
+            match ahead {
+                Ahead::Nothing => {}
+                Ahead::Row => self.ask(x, i + self.rows),
+                Ahead::Beyond(bytes) => prefetch_run(row.as_ptr().wrapping_byte_offset(bytes), s),
+            }
             // SAFETY: both have `s` elements.
-            unsafe { move_short(x[self.d.row(i, self.channel)].as_ptr(), to.as_mut_ptr(), s) };
+            unsafe { move_short(row.as_ptr(), to.as_mut_ptr(), s) };
         }
         run
     }
 
-    /// Gives `f` room for the elements of these images of `y`, all of which it writes.
+    /// Gives `f` room for the elements of these images of `y`, all of which it writes. Asks for a row of `y` if told so.
     ///
     /// # Safety
     /// Nobody else touches this channel of `y` meanwhile.
@@ -78,6 +126,7 @@ impl Runs {
         y: &Disjoint<'_, T>,
         images: Range<usize>,
         buffer: &mut Buffer<T>,
+        ahead: Ahead,
         f: impl FnOnce(&mut [T]),
     ) {
         let row = |i: usize| {
@@ -86,7 +135,7 @@ impl Runs {
             unsafe { y.part(row.start, row.len()) }
         };
         if self.rows == 1 {
-            if images.end < self.d.n {
+            if matches!(ahead, Ahead::Row) && images.end < self.d.n {
                 y.ask(self.d.row(images.end, self.channel));
             }
             return f(row(images.start));
