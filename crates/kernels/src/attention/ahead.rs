@@ -106,12 +106,12 @@ mod tests {
         let data = [0f32; 4096];
         let x = Strided { data: &data, offset: 7, strides: [1000, 300, -40, 1] };
         let mut ahead = RowsAhead::default();
-        ahead.read(&x, [2, 1], 3, 33);
-        ahead.read(&x, [0, 0], 0, 33);
-        ahead.read(&Strided { strides: [1000, 1, 40, 3], ..x }, [0, 1], 3, 33);
+        ahead.read(&x, [2, 1], 3, 48);
+        ahead.read(&x, [0, 0], 0, 48);
+        ahead.read(&Strided { strides: [1000, 1, 40, 3], ..x }, [0, 1], 3, 48);
         ahead.read(&x, [0, 0], 2, 1);
         ahead.read(&x, [0, 0], MOST_BYTES / 4, 1);
-        let rows = [(1967, 33), (2267, 33), (2567, 33), (7, 1), (307, 1)];
+        let rows = [(1967, 48), (2267, 48), (2567, 48), (7, 1), (307, 1)];
         let line = |at: usize| data[at..].as_ptr().addr() / LINE_BYTES;
         let want = rows.into_iter().flat_map(|(at, cols)| (line(at)..=line(at + cols - 1)).map(|l| l * LINE_BYTES));
         assert_eq!(std::iter::from_fn(|| ahead.next()).collect::<Vec<_>>(), want.collect::<Vec<_>>());

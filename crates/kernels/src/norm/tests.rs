@@ -16,7 +16,7 @@ fn plain(d: BatchDims, eps: f64, x: &[f32], dy: &[f32], channel: usize) -> [f64;
 }
 
 /// Rows of one element, shorter and longer than vectors, just below and from what is a run by itself on; images that fill no
-/// run, one, and some.
+/// run, one, and some; a channel that is too large for a cache beside the next one.
 #[test]
 fn batch_norm_is_what_plain_loops_say_for_any_number_of_threads() {
     let eps = 1e-3;
@@ -31,6 +31,7 @@ fn batch_norm_is_what_plain_loops_say_for_any_number_of_threads() {
         (2, 3, 1500),
         (40, 2, 256),
         (4, 40, 16),
+        (2, 2, 70_001),
     ] {
         let d = BatchDims { n, c, s };
         let len = n * c * s;
