@@ -62,6 +62,29 @@ fn a_network_is_timed_eager_compiled_and_under_a_budget() {
 }
 
 #[test]
+fn the_operators_of_a_compiled_network_say_where_the_time_goes() {
+    let given = ["bench", "train:mlp", "--batch", "8", "--threads", "1", "--seconds", "0.01"];
+    let v = figures(&[&given[1..6], &["--compiled", "--operators"]].concat());
+    let all = v["operators"].as_array().unwrap_or_else(|| panic!("operators in {v}"));
+    let share: f64 = all.iter().map(|o| number(o, "share")).sum();
+    assert!((share - 1.0).abs() < 1e-9, "{v}");
+    assert!(all.windows(2).all(|o| number(&o[0], "ms") >= number(&o[1], "ms")), "the longest first: {v}");
+    // 8 x 784 by 784 x 512, each once forward and once for the weight's gradient
+    let flops = |o: &Value| number(o, "gflops") * number(o, "ms") * 1e6;
+    let product = |o: &&Value| (flops(o) / (2.0 * 8.0 * 784.0 * 512.0) - 1.0).abs() < 0.01;
+    assert_eq!(all.iter().filter(product).map(|o| number(o, "calls")).sum::<f64>(), 2.0, "{v}");
+    assert!(figures(&[&given[1..6], &["--compiled"]].concat()).get("operators").is_none());
+
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let told = remat(dir.path(), &[&given[..], &["--compiled", "--operators", "2"]].concat());
+    assert_code(&told, OK);
+    let text = out(&told);
+    let rows: Vec<&str> = text.lines().skip_while(|l| !l.ends_with("operator")).skip(1).collect();
+    assert!(rows.len() == 3 && rows[2].ends_with("more"), "{text}");
+    assert_code(&remat(dir.path(), &[&given[..], &["--operators"]].concat()), USAGE);
+}
+
+#[test]
 fn the_machine_is_measured_for_each_number_of_threads() {
     let v = figures(&["machine", "--threads", "2"]);
     let rows = v.as_array().expect("a list");

@@ -306,7 +306,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
                                 then.finish(i + rows.start..i + rows.end, j..j + nc, c, scratch);
                             }
                         };
-                        // wide tiles finish each panel of rows, what is asked for is read soon
+                        // only wide tiles finish a panel of rows before the next: what is asked for is read soon
                         let asks = then.filter(|_| self.kernels.is_wide());
                         let begin = |_, rows: &Range<usize>, columns: Range<usize>| {
                             if let Some(then) = asks {
