@@ -15,7 +15,8 @@ pub(crate) fn l2_bytes() -> usize {
 
 /// What the processor reports: Intel's leaf 4, and AMD's leaf 0x8000001D in the same form (Intel SDM, volume 2A, CPUID;
 /// AMD64 Programmer's Manual, volume 3, appendix E).
-#[cfg(target_arch = "x86_64")]
+/// Miri knows no CPUID.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 fn reported() -> Option<usize> {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     /// Caches that a leaf may list; the last has type 0.
@@ -33,7 +34,7 @@ fn reported() -> Option<usize> {
     [0x8000_001d, 4].into_iter().filter(|l| has(*l)).find_map(leaf)
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
 fn reported() -> Option<usize> {
     None
 }
