@@ -170,7 +170,7 @@ pub fn batch_norm<T: FloatElement>(
 ) {
     assert!(x.len() == d.n * d.c * d.s && y.len() == x.len() && mean.len() == d.c && var.len() == d.c);
     let (y, mean, var) = (Disjoint::new(y), Disjoint::new(mean), Disjoint::new(var));
-    let asks = Asks::new::<T>(d, 3, x, &y);
+    let asks = Asks::new(d, 3, x, &y);
     over_channels(
         pool,
         d,
@@ -310,7 +310,7 @@ pub fn batch_norm_grad<T: FloatElement>(
     assert!(x.len() == d.n * d.c * d.s && dy.len() == x.len() && dx.len() == x.len());
     let (dx, dscale, dbias) = (Disjoint::new(dx), Disjoint::new(dscale), Disjoint::new(dbias));
     let count = d.count() as f64;
-    let asks = Asks::new::<T>(d, 5, x, &dx);
+    let asks = Asks::new(d, 5, x, &dx);
     over_channels(
         pool,
         d,

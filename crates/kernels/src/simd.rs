@@ -146,6 +146,12 @@ pub(crate) fn prefetch_ahead<T>(p: *const T) {
     ask::<2, T>(p);
 }
 
+/// [`prefetch_ahead`] for the cache lines of `len` elements at `p`.
+#[inline(always)]
+pub(crate) fn prefetch_run_ahead<T>(p: *const T, len: usize) {
+    (0..len).step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch_ahead(p.wrapping_add(at)));
+}
+
 /// The hints are those of x86-64: 3 for all caches, 2 for those behind the first.
 #[inline(always)]
 fn ask<const HINT: i32, T>(p: *const T) {

@@ -169,10 +169,10 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let report = measure(o, batch, threads, case)?;
     match o.json.as_deref() {
         Some(file) => write_json(file, &report),
-        None => print(
-            &(table(&report)
-                + &o.operators.map_or_else(String::new, |rows| operators::table(&report.operators, rows.into()))),
-        ),
+        None => {
+            let operators = o.operators.map(|rows| operators::table(&report.operators, rows.into()));
+            print(&(table(&report) + &operators.unwrap_or_default()))
+        }
     }
 }
 

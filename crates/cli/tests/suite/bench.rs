@@ -67,11 +67,14 @@ fn the_operators_of_a_compiled_network_say_where_the_time_goes() {
     let v = figures(&[&given[1..6], &["--compiled", "--operators"]].concat());
     let all = v["operators"].as_array().unwrap_or_else(|| panic!("operators in {v}"));
     let share: f64 = all.iter().map(|o| number(o, "share")).sum();
-    assert!((share - 1.0).abs() < 1e-9, "{v}");
+    // a quotient and an addition for each, each rounded
+    assert!((share - 1.0).abs() <= all.len() as f64 * f64::EPSILON, "{v}");
     assert!(all.windows(2).all(|o| number(&o[0], "ms") >= number(&o[1], "ms")), "the longest first: {v}");
     // 8 x 784 by 784 x 512, each once forward and once for the weight's gradient
     let flops = |o: &Value| number(o, "gflops") * number(o, "ms") * 1e6;
-    let product = |o: &&Value| (flops(o) / (2.0 * 8.0 * 784.0 * 512.0) - 1.0).abs() < 0.01;
+    // what is fused into a product is a bias and an activation of its 8 x 512 elements: at most 4 operations each
+    let least = 2.0 * 8.0 * 784.0 * 512.0;
+    let product = |o: &&Value| (least..=least + 4.0 * 8.0 * 512.0).contains(&flops(o).round());
     assert_eq!(all.iter().filter(product).map(|o| number(o, "calls")).sum::<f64>(), 2.0, "{v}");
     assert!(figures(&[&given[1..6], &["--compiled"]].concat()).get("operators").is_none());
 

@@ -169,7 +169,7 @@ unsafe fn rows_into<T: Copy + Default, const R: usize>(
 /// Squares of 8 x 8 four-byte elements through registers.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod squares {
-    use crate::simd::{LINE_BYTES, prefetch_ahead};
+    use crate::simd::prefetch_run_ahead;
     use std::arch::x86_64::*;
 
     pub(crate) const SIDE: usize = 8;
@@ -206,7 +206,7 @@ pub(crate) mod squares {
             // the rows of the next panel, most often: they lie in other pages, where no processor looks ahead
             for i in valid..2 * valid {
                 let row = src.wrapping_offset(i as isize * outer + next as isize);
-                (0..steps).step_by(LINE_BYTES / size_of::<f32>()).for_each(|p| prefetch_ahead(row.wrapping_add(p)));
+                prefetch_run_ahead(row, steps);
             }
             for i in (0..width).step_by(SIDE) {
                 let at = if narrow { 0 } else { i.min(width - SIDE) };
