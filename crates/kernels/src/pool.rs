@@ -101,6 +101,14 @@ impl Pool {
     /// If `threads` is 0, or the system cannot start a thread.
     #[must_use]
     pub fn new(threads: usize) -> Pool {
+        Pool::try_new(threads).expect("the system can start the worker threads")
+    }
+
+    /// As [`Pool::new`]. Errors: the system cannot start so many threads; those it started have ended then.
+    ///
+    /// # Panics
+    /// If `threads` is 0.
+    pub fn try_new(threads: usize) -> std::io::Result<Pool> {
         assert!(threads >= 1, "a pool has at least the calling thread");
         let shared = Arc::new(Shared {
             job: UnsafeCell::new(None),
@@ -113,16 +121,13 @@ impl Pool {
             wake: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let workers = (1..threads)
-            .map(|i| {
-                let shared = Arc::clone(&shared);
-                std::thread::Builder::new()
-                    .name(format!("remat-intra-op-{i}"))
-                    .spawn(move || shared.work(i))
-                    .expect("the system can start a worker thread")
-            })
-            .collect();
-        Pool { shared, workers, turn: Mutex::new(()) }
+        let mut pool = Pool { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        for i in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let name = format!("remat-intra-op-{i}");
+            pool.workers.push(std::thread::Builder::new().name(name).spawn(move || shared.work(i))?);
+        }
+        Ok(pool)
     }
 
     /// Number of threads that can run parts at the same time, the caller included.

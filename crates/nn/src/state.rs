@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use remat_runtime::Device;
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
@@ -41,6 +42,17 @@ fn by_name(entries: &[(String, Parameter)]) -> Result<BTreeMap<&str, &Parameter>
         }
     }
     Ok(all)
+}
+
+/// Waits for every device that these live on. Errors: what failed there and no call has told yet.
+pub(crate) fn sync(entries: &[(String, Parameter)]) -> Result<()> {
+    let mut devices: Vec<&Device> = Vec::new();
+    for (_, p) in entries {
+        if !devices.contains(&p.device()) {
+            devices.push(p.device());
+        }
+    }
+    devices.into_iter().try_for_each(|d| d.channel().sync())
 }
 
 /// The values on the host. Errors: Value if two have one name; what made a value fail.

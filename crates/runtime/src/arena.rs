@@ -52,6 +52,11 @@ impl Block {
         self.start + self.bytes
     }
 
+    /// The same range, for a copy of the arena.
+    pub(crate) fn duplicate(&self) -> Block {
+        Block { ..*self }
+    }
+
     /// The block of an empty tensor.
     pub(crate) fn empty() -> Block {
         Block { start: 0, bytes: 0, at: NONE }
@@ -103,7 +108,7 @@ const KEPT_MAX_BYTES: usize = 4096;
 const KEPT_MAX: usize = 1024;
 
 /// See the module's note.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Arena {
     capacity: usize,
     order: Order,

@@ -117,6 +117,8 @@ pub struct Stats {
     pub decisions: u64,
     /// Time they took, the reading of the queue included.
     pub policy_ns: u64,
+    /// Commands for which everything was evicted that could be, since memory did not suffice otherwise.
+    pub canonical_runs: u64,
     /// Times all blocks were moved together.
     pub compactions: u64,
     /// Bytes they moved.

@@ -80,6 +80,11 @@ impl<T> Slab<T> {
         }
     }
 
+    /// A copy, in which keys name the same and new ones will be the same.
+    pub(crate) fn map(&self, copy: impl Fn(&T) -> T) -> Slab<T> {
+        Slab { entries: self.entries.iter().map(|e| e.as_ref().map(&copy)).collect(), vacant: self.vacant.clone() }
+    }
+
     pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
         self.entries.get(key.0 as usize)?.as_ref()
     }

@@ -131,6 +131,7 @@ impl Sweep {
             let edges: SmallVec<[Option<Edge>; 4]> = lock(&node.inputs).clone();
             let grads = match &node.kind {
                 NodeKind::Leaf(_) => continue,
+                NodeKind::Compiled => return Err(compiled(node.site)),
                 NodeKind::Custom { backward, x, name } => {
                     self.run_custom(&node, backward, x, &dy).map_err(|e| e.with_op(name).with_call_site(node.site))?
                 }
@@ -243,6 +244,13 @@ fn way_to(root: &Arc<Node>, wanted: &FxHashSet<NodeId>) -> FxHashSet<NodeId> {
     way
 }
 
+/// A gradient was to pass a compiled function.
+fn compiled(site: CallSite) -> Error {
+    let text = "no gradient passes a compiled function; take the gradient within it (`grad`, or `backward` and the \
+                optimiser's step), or detach what goes into it or comes out of it";
+    Error::new(ErrorKind::NotDifferentiable, text).with_op("compiled").with_call_site(site)
+}
+
 fn in_backward(e: Error) -> Error {
     e.context("in the backward pass")
 }
@@ -270,6 +278,7 @@ fn ones(y: &Tensor) -> Result<Tensor> {
 pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site: CallSite) -> Result<()> {
     let mut s = Sweep::new(false, retain_graph, site);
     let _quiet = tape::no_grad();
+    y.handle.channel().check()?;
     edge_of(y).and_then(|edge| s.add(edge, seed(y, dy, false)?)).at_site("backward", site)?;
     s.run(&FxHashSet::default(), |node, mut g| {
         let (NodeKind::Leaf(leaf), Some(g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };

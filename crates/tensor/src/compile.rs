@@ -134,6 +134,8 @@ struct Trace {
     host_inputs: Vec<HostInput>,
     guards: Arc<Vec<Guard>>,
     marks_step: bool,
+    /// For each output, whether a tensor from outside that requires a gradient leads to it.
+    needs_gradient: Vec<bool>,
     /// Where it asked for sizes that only a run knows; at the last, the trace may have ended.
     cuts: Vec<Cut>,
 }
@@ -189,7 +191,8 @@ pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
-    /// Runs the function. Errors: those of `f` when it is compiled; NoValue if `f` reads a value; Value for what happens
+    /// Runs the function. No gradient passes it: a backward pass that comes by a result which would have one is an error
+    /// (NotDifferentiable). Errors: those of `f` when it is compiled; NoValue if `f` reads a value; Value for what happens
     /// only while it is compiled; Device for tensors of another device. An op that fails while the graph runs is
     /// reported as in eager programs, and every state keeps its old version then.
     #[track_caller]
@@ -209,7 +212,8 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let results = reached.and_then(|()| {
             let entry = self.entries.last_mut().ok_or_else(nothing)?;
             entry.replan();
-            entry.run(&self.device.channel(), x, &mut run, site)
+            let y = entry.run(&self.device.channel(), x, &mut run, site)?;
+            Ok(entry.with_edges(x, y, site))
         });
         self.trim();
         results
@@ -315,6 +319,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let restores = Restores;
         let mut seen = Vec::new();
         let mut updated: Vec<Handle> = Vec::new();
+        let mut needs_gradient = Vec::new();
         let f = &mut self.f;
         let traced = tracing::trace(&self.device, facts, sizes, |x| {
             let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
@@ -322,7 +327,9 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             let (cells, updates, gradient_left) = restores.restore();
             seen = cells;
             // of a trace that ends at a size the cells are wanted too
-            let outputs: Vec<Handle> = outputs?.into_iter().map(|t| t.handle).collect();
+            let outputs = outputs?;
+            needs_gradient = outputs.iter().map(|t| t.edge.as_ref().is_some_and(|e| !e.node.is_freed())).collect();
+            let outputs: Vec<Handle> = outputs.into_iter().map(|t| t.handle).collect();
             if gradient_left {
                 let text = "a parameter has a gradient at the end of the compiled function, which no run would add to; \
                             end it with the optimiser's step, or return the gradient (`take_grad`)";
@@ -342,7 +349,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             }
         };
         let states = captured.into_iter().map(state).collect();
-        Ok(Trace { graph, states, host_inputs, guards: Arc::new(guards), marks_step, cuts })
+        Ok(Trace { graph, states, host_inputs, guards: Arc::new(guards), marks_step, needs_gradient, cuts })
     }
 
     /// The budget of a run of `g`, and what of it is not its workspace.
@@ -366,7 +373,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
 
     fn entry(&mut self, facts: Vec<Fact>, traced: Trace, beside: pieces::Beside) -> Result<Entry> {
         self.plans += 1;
-        let Trace { mut graph, mut states, host_inputs, guards: shared, marks_step, .. } = traced;
+        let Trace { mut graph, mut states, host_inputs, guards: shared, marks_step, needs_gradient, .. } = traced;
         let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
         let outputs = graph.outputs().len();
         let threads = self.device.options().threads;
@@ -405,6 +412,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             host_inputs,
             guards,
             marks_step,
+            needs_gradient,
             outputs,
             replan,
             kept,

@@ -4,7 +4,7 @@
 //! tensor that leads to it; freeing walks an explicit list, so that a deep graph cannot overflow the stack. A pass that
 //! does not retain the graph takes what the nodes kept, and a later one that comes by is an error, not a missing term.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_ops::{BackwardKey, OpRef};
@@ -90,6 +90,8 @@ pub(crate) enum NodeKind {
     Leaf(Arc<Leaf>),
     Op { key: Box<BackwardKey>, saved: Mutex<Option<Saved>> },
     Custom { backward: Mutex<Option<CustomBackward>>, x: SmallVec<[Place; 4]>, name: &'static str },
+    /// A compiled function: what it was made of is not known, so no gradient can pass.
+    Compiled,
 }
 
 /// An application on the tape.
@@ -111,23 +113,47 @@ pub(crate) struct Edge {
     pub(crate) output: usize,
 }
 
+/// What a node held.
+struct Remains {
+    _inputs: SmallVec<[Option<Edge>; 4]>,
+    _saved: Option<Saved>,
+    _backward: Option<CustomBackward>,
+}
+
+thread_local! {
+    /// While this thread drops what a node held: what the nodes held that this is dropped with.
+    static DYING: RefCell<Option<Vec<Remains>>> = const { RefCell::new(None) };
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
-        let mut list: Vec<Arc<Node>> = Vec::new();
-        let drain = |n: &mut Node, list: &mut Vec<Arc<Node>>| {
-            let inputs = n.inputs.get_mut().unwrap_or_else(PoisonError::into_inner);
-            list.extend(inputs.drain(..).flatten().map(|e| e.node));
-            if let NodeKind::Op { saved, .. } = &mut n.kind
-                && let Some(s) = saved.get_mut().unwrap_or_else(PoisonError::into_inner).take()
-            {
-                list.extend(s.x.into_iter().flatten().filter_map(|t| t.edge.map(|e| e.node)));
+        let (mut saved_values, mut function) = (None, None);
+        match &mut self.kind {
+            NodeKind::Op { saved, .. } => saved_values = saved.get_mut().unwrap_or_else(PoisonError::into_inner).take(),
+            NodeKind::Custom { backward, .. } => {
+                function = backward.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             }
-        };
-        drain(self, &mut list);
-        while let Some(node) = list.pop() {
-            if let Ok(mut node) = Arc::try_unwrap(node) {
-                drain(&mut node, &mut list);
+            NodeKind::Leaf(_) | NodeKind::Compiled => {}
+        }
+        let inputs = std::mem::take(self.inputs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let remains = Remains { _inputs: inputs, _saved: saved_values, _backward: function };
+        // Whatever leads from here to the next node, tensors that a custom function captured included, that node comes by
+        // here as well and leaves what it held to the first.
+        let first = DYING.try_with(|dying| match &mut *dying.borrow_mut() {
+            Some(list) => {
+                list.push(remains);
+                false
             }
+            none => {
+                *none = Some(vec![remains]);
+                true
+            }
+        });
+        if first == Ok(true) {
+            while let Some(next) = DYING.with_borrow_mut(|d| d.as_mut().and_then(Vec::pop)) {
+                drop(next);
+            }
+            DYING.set(None);
         }
     }
 }
@@ -142,6 +168,8 @@ impl Node {
     pub(crate) fn is_freed(&self) -> bool {
         match &self.kind {
             NodeKind::Leaf(_) => false,
+            // Whatever is wanted may lie behind it: who comes by is told.
+            NodeKind::Compiled => true,
             NodeKind::Op { saved, .. } => lock(saved).is_none(),
             NodeKind::Custom { backward, .. } => lock(backward).is_none(),
         }
@@ -156,6 +184,15 @@ impl Node {
             site: CallSite::here(),
         })
     }
+}
+
+/// Where a result of a compiled function comes from, as far as that is known.
+pub(crate) fn compiled(y: &Tensor, x: &[&Tensor], site: CallSite) -> Edge {
+    let inputs: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
+    let seq = y.handle.id().order().max(after(&inputs));
+    let y_facts = SmallVec::from_iter([y.handle.fact().clone()]);
+    let node = Node { kind: NodeKind::Compiled, seq, inputs: Mutex::new(inputs), y_facts, site };
+    Edge { node: Arc::new(node), output: 0 }
 }
 
 /// Applies an op to tensors, whose first names the device, and records it if a gradient is wanted.

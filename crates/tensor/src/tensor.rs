@@ -252,7 +252,8 @@ impl Tensor {
     }
 
     /// Accumulates the gradient of the sum of this tensor into every leaf it depends on, and frees what the pass
-    /// used. Errors: NotDifferentiable if nothing requires a gradient; those of the ops.
+    /// used. Errors: NotDifferentiable if nothing requires a gradient; those of the ops; what failed on the device before
+    /// and no call has told yet.
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
         autodiff::backward(self, None, false, CallSite::here())

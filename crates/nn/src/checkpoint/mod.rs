@@ -64,13 +64,15 @@ pub struct OptimizerState {
 impl Checkpoint {
     /// Writes a checkpoint of a run into `dir`, which is made if it is not there, and replaces the one there was.
     ///
-    /// Errors: Io; what made a tensor fail; Value if two parameters have one name. The old checkpoint then stays.
+    /// Errors: Io; what made a tensor fail, and whatever else failed on its device and no call has told yet; Value if two parameters have one name. The old checkpoint then stays.
     pub fn save(
         dir: impl AsRef<Path>,
         model: &dyn Module,
         optimizer: Option<&dyn Optimizer>,
         train: &TrainState,
     ) -> Result<()> {
+        // What failed of which nobody was told may be a step that this state lacks.
+        state::sync(&model.named_state())?;
         write::write(dir.as_ref(), model, optimizer, train)
     }
 

@@ -165,16 +165,22 @@ impl<R: Rule> Optimizer for Grouped<R> {
     fn step(&mut self) -> Result<()> {
         self.groups.iter().try_for_each(|g| lock(&g.rule).check())?;
         let Some(channel) = self.device().map(Device::channel) else { return Ok(()) };
+        // What failed in the step before, or in this one until now.
+        if let Err(e) = channel.check_step() {
+            self.skip_step()?;
+            return Err(e);
+        }
         let grads: Vec<Option<Tensor>> = self.slots().map(|s| s.parameter.take_grad()).collect();
-        let moved = (|| {
-            for g in grads.iter().flatten() {
-                channel.commit(g.handle(), Kind::Gradient)?;
+        let needs: Vec<_> = grads.iter().flatten().map(|g| (g.handle().id(), Kind::Gradient)).collect();
+        let mut grads = grads.into_iter();
+        let moved = channel.group(&needs, || self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads)));
+        match moved {
+            Ok(()) => channel.step_mark(),
+            Err(e) => {
+                channel.give_up_step()?;
+                Err(e)
             }
-            let mut grads = grads.into_iter();
-            self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads))
-        })();
-        channel.step_mark()?;
-        moved
+        }
     }
 
     fn named_parameters(&self) -> Vec<(String, Parameter)> {

@@ -1,9 +1,10 @@
 //! Optimisers: what a step does with accumulated gradients.
 //!
 //! A step is one fused op a parameter, in place, whose learning rate is a tensor, so that a schedule makes no new ops.
-//! It happens as a whole or not at all: gradients are made resident before the first parameter moves, and when anything
-//! failed since the last step's end (a budget too small, a label out of range), every parameter and all state keep their
-//! old version; also the step counts of Adam, which live on the device for that reason.
+//! It happens as a whole or not at all ([`Channel::group`](remat_runtime::Channel::group)): when a gradient failed, or
+//! anything of the step of which nobody was told (a budget too small, a label out of range), or an update would not fit the
+//! budget, every parameter and all state keep their old version; also the step counts of Adam, which live on the device for
+//! that reason.
 
 mod adamw;
 mod clip;
@@ -46,9 +47,10 @@ pub trait Optimizer: Send {
     /// Moves every parameter that has a gradient, consumes the gradients, and ends the step
     /// ([`Channel::step_mark`](remat_runtime::Channel::step_mark)).
     ///
-    /// Errors, after which nothing has moved: Value for options outside their domain; Budget for state that a change of
-    /// options calls for; those of the device, if it does not run ahead. A device that runs ahead reports what failed in
-    /// the step at the next read (the loss): nothing has moved then either.
+    /// Errors, after which nothing has moved in this call and, but for options, the gradients are gone: Value for options outside their domain; Budget for state that a
+    /// change of options calls for; what failed on the device and no call has told yet. A device that runs ahead tells what
+    /// kept this step from being taken at the next call that can: a read of what failed, `backward`, or at the latest the
+    /// next `step`, and says which step was not taken.
     fn step(&mut self) -> Result<()>;
 
     /// The parameters with their names, group by group.
@@ -79,12 +81,12 @@ pub trait Optimizer: Send {
         self.named_parameters().iter().for_each(|(_, p)| drop(p.take_grad()));
     }
 
-    /// Gives a step up after an error: drops the gradients and ends the step, so that the failure does not hold back the
-    /// next one. Errors: Closed.
+    /// Gives a step up after an error: drops the gradients and ends the step. What else failed in it is not told any more.
+    /// Errors: Closed.
     fn skip_step(&self) -> Result<()> {
         self.zero_grad();
         match self.named_parameters().first() {
-            Some((_, p)) => p.device().channel().step_mark(),
+            Some((_, p)) => p.device().channel().give_up_step(),
             None => Ok(()),
         }
     }

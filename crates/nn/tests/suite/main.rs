@@ -3,6 +3,7 @@
 mod checkpoint;
 mod compiled;
 mod derive;
+mod failures;
 mod gradients;
 mod init;
 mod layers;

@@ -30,7 +30,7 @@ pub(super) struct Node {
 }
 
 /// See the module's note.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Order {
     nodes: Vec<Node>,
     vacant: Vec<At>,

@@ -22,9 +22,13 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     /// A device of `address_bytes` of address space and `threads` compute threads, the worker included.
-    pub(crate) fn new(address_bytes: usize, threads: usize) -> Result<Self> {
-        let region = Region::new(address_bytes)?;
-        Ok(Cpu { spill: None, flying: Vec::new(), region, pool: Pool::new(threads), opened: Instant::now() })
+    /// If the system gives no such range, one of `least_bytes` must do. Errors (Io): not even that, or not so many threads.
+    pub(crate) fn new(address_bytes: usize, least_bytes: usize, threads: usize) -> Result<Self> {
+        let region = Region::new(address_bytes).or_else(|_| Region::new(least_bytes))?;
+        let pool = Pool::try_new(threads).map_err(|e| {
+            Error::new(ErrorKind::Io, format!("cannot start {threads} compute threads: {e}; ask for fewer")).with_source(e)
+        })?;
+        Ok(Cpu { spill: None, flying: Vec::new(), region, pool, opened: Instant::now() })
     }
 
     /// Errors (Internal) if a copy is under way that these bytes must wait for: every one if they are written, those to

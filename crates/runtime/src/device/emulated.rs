@@ -408,10 +408,11 @@ impl Backend for Emulated {
 
     fn failed_after(&mut self, marks: &[Event]) -> Option<Error> {
         self.wait_idle();
-        let s = lock(&self.common.state);
+        let mut s = lock(&self.common.state);
         let since = |e: &Event| marks.iter().all(|m| m.stream != e.stream || m.seq < e.seq);
-        let first = s.failed.iter().filter(|(e, _)| since(e)).min_by_key(|(_, fault)| **fault)?;
-        Some(s.faults[*first.1].error.clone())
+        let new = |fault: usize| !s.faults[fault].reported;
+        let first = s.failed.iter().filter(|(e, fault)| since(e) && new(**fault)).map(|(_, fault)| *fault).min()?;
+        Some(s.report(first))
     }
 
     fn wait_idle(&mut self) {

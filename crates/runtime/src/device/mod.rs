@@ -179,8 +179,8 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// Waits for all streams; what failed of the work queued after `marks`, without reporting it. There is at most one
-    /// mark a stream, and a stream without one counts as a whole.
+    /// Waits for all streams; the first failure of the work queued after `marks` that no call has reported, which counts as
+    /// reported now. There is at most one mark a stream, and a stream without one counts as a whole.
     fn failed_after(&mut self, _marks: &[Event]) -> Option<Error> {
         None
     }

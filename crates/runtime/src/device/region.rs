@@ -28,14 +28,17 @@ impl Region {
             .len(bytes.max(4096))
             .no_reserve_swap()
             .map_anon()
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot map {bytes} bytes: {e}")))?;
+            .map_err(|e| {
+                let hint = "a limit of the address space (`ulimit -v`) must leave room for it, or give a smaller budget";
+                Error::new(ErrorKind::Io, format!("cannot map {bytes} bytes of address space: {e}; {hint}"))
+            })?;
         Ok(Region { map: MmapRaw::from(map), usable: AtomicUsize::new(0) })
     }
 
     /// Makes `0..bytes` usable. Errors: Io beyond the mapped range.
     pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
         if bytes > self.map.len() {
-            let text = format!("{bytes} bytes asked of a device that has {}", self.map.len());
+            let text = format!("{bytes} bytes asked of a device that mapped {} when it was opened", self.map.len());
             return Err(Error::new(ErrorKind::Io, text));
         }
         if bytes > self.usable.load(Ordering::Relaxed) && bytes >= HUGE_PAGE_MIN_BYTES {

@@ -1,12 +1,12 @@
 //! The first run of an op: from a command to bound outputs.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
 
 use super::command::{Apply, Until};
 use super::costs::{Found, facts};
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, HeldBack, Stop};
 use super::ledger::Label;
 use super::run::Call;
 use super::table::{Input, Recipe, Slot, Source, StorageId};
@@ -21,9 +21,13 @@ const MAX_RECIPE_DEPTH: u32 = 10_000;
 impl Worker {
     pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
+        self.caller = a.caller;
         self.foresee_apply(a);
-        let result = self.try_apply(a);
-        self.after_growth();
+        let result = self.or_canonical(|w| {
+            let result = w.try_apply(a);
+            w.after_growth();
+            result
+        });
         let reply = match result {
             Ok(()) => {
                 self.record_apply(a);
@@ -35,6 +39,10 @@ impl Worker {
                     Stop::Inherited(f) => f,
                 };
                 self.abandon();
+                let failure = match a.fallback.is_empty() {
+                    true => failure,
+                    false => self.hold_back(failure, HeldBack::Update(self.step_number())),
+                };
                 self.bind_failed(a, &failure);
                 if done.is_some() { Err(failure.report()) } else { Ok(()) }
             }
@@ -51,7 +59,7 @@ impl Worker {
     }
 
     /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
-    fn bind_failed(&mut self, a: &Apply, failure: &Rc<Failure>) {
+    pub(super) fn bind_failed(&mut self, a: &Apply, failure: &Arc<Failure>) {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensors.get(&a.x[i as usize].0));
             let exists = |s: &&Slot| match s {
@@ -62,6 +70,9 @@ impl Worker {
                 Slot::Failed(_) => true,
             };
             let slot = old.filter(exists).cloned().unwrap_or_else(|| Slot::Failed(failure.clone()));
+            if matches!(slot, Slot::Ready(_)) {
+                self.stale.insert(y, failure.clone());
+            }
             self.bind(y, slot);
         }
     }

@@ -9,12 +9,15 @@ use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command, Put, PutFrom, Until};
 use super::device::{Charge, Device, Shared};
+use super::failure::Caller;
+use super::group;
 use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
 use super::scope::Scope;
 use super::trace;
 use super::update::NotUpdated;
 use crate::device::StreamId;
+use crate::executable::Executable;
 use crate::options::AsyncLevel;
 use crate::profile::{Lane, Span, Trace};
 use crate::remat::CommandStream;
@@ -57,9 +60,18 @@ impl Channel {
     }
 
     fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+        self.send_group(false, false)?;
         let (reply, answer) = Reply::new();
         self.shared.queue.push(command(reply))?;
         answer.wait()
+    }
+
+    /// Queues a command, or collects it if this thread has a group open.
+    fn push(&self, command: Command) -> Result<()> {
+        match group::collect(&self.shared.queue, command) {
+            Ok(()) => Ok(()),
+            Err(command) => self.shared.queue.push(command),
+        }
     }
 
     fn own(&self, h: &Handle) -> Result<()> {
@@ -96,8 +108,9 @@ impl Channel {
             return trace::put(self, data);
         }
         let id = self.new_id();
-        let put = Put { id, data: data.clone(), kind, stream: self.stream, site: CallSite::here() };
-        self.shared.queue.push(Command::Put(Box::new(put)))?;
+        let (site, caller) = (CallSite::here(), Caller::current());
+        let put = Put { id, data: data.clone(), kind, stream: self.stream, site, caller };
+        self.shared.queue.push_put(Command::Put(Box::new(put)), data.bytes().len())?;
         Ok(self.handle(id, Fact::of(data)))
     }
 
@@ -114,9 +127,10 @@ impl Channel {
         let id = self.new_id();
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
         let (reply, value) = Reply::new();
+        from.channel().send_group(false, false)?;
         from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
-        let put = PutFrom { id, value, fact: fact.clone(), stream, site };
-        self.shared.queue.push(Command::PutFrom(Box::new(put)))?;
+        let put = PutFrom { id, value, fact: fact.clone(), stream, site, caller: Caller::current() };
+        self.shared.queue.push_put(Command::PutFrom(Box::new(put)), fact.bytes())?;
         Ok(self.handle(id, fact))
     }
 
@@ -160,12 +174,14 @@ impl Channel {
             return trace::apply(self, op, &x, site).map_err(|error| NotUpdated { error, old: kept(&x, &fallback) });
         }
         let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
-        let (refs, facts) = match self.check(&op, &x, site) {
+        let (refs, facts) = match self.infer(&op, &x, site) {
             Ok(checked) => checked,
             Err(error) => return Err(NotUpdated { error, old: kept(&x, &fallback) }),
         };
+        // An executable was planned for the device's threads, which the host's folding does not have.
         if self.shared.options.host_compute
             && fallback.is_empty()
+            && !op.as_any().is::<Executable>()
             && let Some(values) = fold(&*op, &refs, &facts)
         {
             let values = values.map_err(|e| e.with_call_site(site))?;
@@ -183,7 +199,7 @@ impl Channel {
 
     /// Checks a call's arguments; returns the facts of its inputs and outputs.
     #[inline]
-    fn check<'x>(
+    fn infer<'x>(
         &self,
         op: &OpRef,
         x: &'x SmallVec<[Handle; 4]>,
@@ -232,9 +248,11 @@ impl Channel {
             handles.push(self.handle(id, f.clone()));
         }
         let until = match self.shared.options.async_level {
+            AsyncLevel::Full => None,
+            // Of a group the whole is waited for.
+            _ if group::is_open(&self.shared.queue) => None,
             AsyncLevel::Sync => Some(Until::Finished),
             AsyncLevel::Launched => Some(Until::Launched),
-            AsyncLevel::Full => None,
         };
         let (done, waited) = until.map_or((None, None), |u| {
             let (reply, answer) = Reply::new();
@@ -250,7 +268,7 @@ impl Channel {
         }
         let scope = Scope::current();
         let stream = self.stream;
-        self.shared.queue.push_apply(Apply {
+        let a = Apply {
             op,
             x: inputs,
             y: ids,
@@ -259,10 +277,14 @@ impl Channel {
             fallback,
             stream,
             site,
+            caller: Caller::current(),
             scope,
             done,
-        })?;
-        drop(living);
+        };
+        if let Err((a, living)) = group::collect_apply(&self.shared.queue, a, living) {
+            self.shared.queue.push_apply(a)?;
+            drop(living);
+        }
         if let Some((answer, fallback)) = waited
             && let Err(error) = answer.wait()
         {
@@ -283,7 +305,8 @@ impl Channel {
     }
 
     /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads
-    /// may wait. Errors: what made the tensor fail, once; Poisoned after that; Budget if it cannot be brought back.
+    /// may wait. Errors: what made the tensor fail, or held back the update that should have made it, once; Poisoned after
+    /// that, or the old version; Budget if it cannot be brought back.
     #[track_caller]
     pub fn value(&self, h: &Handle) -> Result<HostTensor> {
         if let Some(v) = &h.fact().value {
@@ -320,7 +343,7 @@ impl Channel {
         if h.is_traced() {
             return Ok(());
         }
-        self.shared.queue.push(Command::DropValue { id: h.id() })
+        self.push(Command::DropValue { id: h.id() })
     }
 
     /// Declares the tensor to be state: from now on it counts as `kind` and is kept, not recomputed, so that nothing
@@ -330,7 +353,7 @@ impl Channel {
         if h.is_traced() {
             return Ok(());
         }
-        self.shared.queue.push(Command::Commit { id: h.id(), kind })
+        self.push(Command::Commit { id: h.id(), kind, caller: Caller::current() })
     }
 
     /// Counts the tensor as `kind` in reports.
@@ -339,7 +362,7 @@ impl Channel {
         if h.is_traced() {
             return Ok(());
         }
-        self.shared.queue.push(Command::Tag { id: h.id(), kind })
+        self.push(Command::Tag { id: h.id(), kind })
     }
 
     /// Waits until everything queued so far has run. Errors: the first failure that was not reported yet.
@@ -347,15 +370,56 @@ impl Channel {
         self.ask(|reply| Command::Sync { reply })
     }
 
-    /// Ends a step: a failure before this mark no longer holds back updates after it.
+    /// Ends this thread's step: a failure before this mark no longer holds back updates after it. Waits until the mark
+    /// before it has been passed, so that what failed in the step before is known. Errors: as [`Channel::check`]; Closed.
     pub fn step_mark(&self) -> Result<()> {
         if trace::is_tracing() {
             return trace::mark_step();
         }
-        self.shared.queue.push(Command::StepMark)
+        self.send_group(false, false)?;
+        let checked = self.check_step();
+        self.push_mark(false)?;
+        checked
     }
 
-    /// Changes the budget. Errors (Budget) if what cannot be evicted exceeds it; the old one then stays in force.
+    /// Gives this thread's step up after an error: as [`Channel::step_mark`], and what else failed in the step is not told any
+    /// more. Errors: Closed.
+    pub fn give_up_step(&self) -> Result<()> {
+        if trace::is_tracing() {
+            return trace::mark_step();
+        }
+        self.send_group(false, false)?;
+        self.push_mark(true)
+    }
+
+    fn push_mark(&self, is_given_up: bool) -> Result<()> {
+        let (done, passed) = Reply::new();
+        let caller = Caller::current();
+        self.shared.queue.push(Command::StepMark { caller, is_given_up, done: Some(done) })?;
+        self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(caller, passed);
+        Ok(())
+    }
+
+    /// Tells what failed of what this thread asked for, if no call has told it yet. Never waits. Errors: that failure.
+    pub fn check(&self) -> Result<()> {
+        if trace::is_tracing() {
+            return Ok(());
+        }
+        self.shared.failures.take(Some(Caller::current())).map_or(Ok(()), Err)
+    }
+
+    /// As [`Channel::check`], of everything up to this thread's last [`Channel::step_mark`], for which it waits.
+    pub fn check_step(&self) -> Result<()> {
+        if trace::is_tracing() {
+            return Ok(());
+        }
+        let passed = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).remove(&Caller::current());
+        passed.map_or(Ok(()), |passed| passed.wait())?;
+        self.check()
+    }
+
+    /// Changes the budget. Errors, after which the old one stays in force: Budget if what cannot be evicted exceeds it; what
+    /// failed before and no call has told yet.
     pub fn set_budget(&self, bytes: Option<usize>) -> Result<()> {
         self.ask(|reply| Command::SetBudget { bytes, reply })
     }

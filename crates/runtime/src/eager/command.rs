@@ -5,6 +5,8 @@ use std::sync::Arc;
 use remat_ops::OpRef;
 use remat_types::{CallSite, Fact, Facts, HostTensor, SmallVec};
 
+use super::failure::Caller;
+use super::group::CommandGroup;
 use super::handle::TensorId;
 use super::queue::{Answer, Reply};
 use crate::device::StreamId;
@@ -25,6 +27,7 @@ pub(crate) struct Apply {
     pub(crate) fallback: SmallVec<[Option<u16>; 2]>,
     pub(crate) stream: StreamId,
     pub(crate) site: CallSite,
+    pub(crate) caller: Caller,
     pub(crate) scope: Option<Arc<str>>,
     /// Set when the caller waits for the launch (or the run) of this command.
     pub(crate) done: Option<(Reply<()>, Until)>,
@@ -44,6 +47,7 @@ pub(crate) struct Put {
     pub(crate) kind: Kind,
     pub(crate) stream: StreamId,
     pub(crate) site: CallSite,
+    pub(crate) caller: Caller,
 }
 
 /// A copy of another device's tensor, whose value was asked for before this command was queued: so two devices that
@@ -54,6 +58,7 @@ pub(crate) struct PutFrom {
     pub(crate) fact: Fact,
     pub(crate) stream: StreamId,
     pub(crate) site: CallSite,
+    pub(crate) caller: Caller,
 }
 
 /// Everything but [`Apply`], which is as large as all these together are small: the queue keeps the two apart.
@@ -72,6 +77,7 @@ pub(crate) enum Command {
     Commit {
         id: TensorId,
         kind: Kind,
+        caller: Caller,
     },
     /// Counts as `kind` in reports.
     Tag {
@@ -90,7 +96,15 @@ pub(crate) enum Command {
     Sync {
         reply: Reply<()>,
     },
-    StepMark,
+    /// The caller's step ends.
+    StepMark {
+        caller: Caller,
+        /// Nobody needs to be told what else failed in it.
+        is_given_up: bool,
+        done: Option<Reply<()>>,
+    },
+    /// Commands that happen as a whole or not at all.
+    Group(Box<CommandGroup>),
     SetBudget {
         bytes: Option<usize>,
         reply: Reply<()>,
@@ -147,6 +161,8 @@ impl Command {
             | Command::Verify { reply }
             | Command::SetBudget { reply, .. }
             | Command::Close { reply } => no(reply, e),
+            Command::StepMark { done, .. } => done.into_iter().for_each(|done| no(done, &e)),
+            Command::Group(group) => group.done.into_iter().for_each(|(reply, _)| no(reply, &e)),
             Command::Charge { reply, .. } => no(reply, e),
             Command::Stats { reply } => no(reply, e),
             Command::Report { reply } => no(reply, e),
@@ -159,7 +175,6 @@ impl Command {
             | Command::DropValue { .. }
             | Command::Commit { .. }
             | Command::Tag { .. }
-            | Command::StepMark
             | Command::Uncharge { .. }
             | Command::ResetPeak
             | Command::Pause { .. }

@@ -15,6 +15,7 @@ const DECAY: f64 = 0.25;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CostId(u32);
 
+#[derive(Clone)]
 struct Entry {
     op: OpRef,
     x: SmallVec<[(DType, Shape); 4]>,
@@ -22,7 +23,7 @@ struct Entry {
 }
 
 /// See the module's note.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Costs {
     entries: Vec<Entry>,
     /// Entries by hash; the key is looked up for every op and cloned for new ones only.

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use remat_types::{Error, ErrorKind, Result};
+use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
 use super::command::Command;
-use super::queue::{Queue, Reply};
+use super::failure::{Caller, Failures};
+use super::queue::{Answer, Queue, Reply};
 use super::worker;
 use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, StreamId};
 use crate::options::DeviceOptions;
@@ -25,6 +27,10 @@ pub(super) struct Shared {
     pub(super) is_dry: bool,
     pub(super) constants: Mutex<super::channel::Constants>,
     pub(super) backward: Mutex<remat_ops::BackwardCache>,
+    /// What failed, shared with the worker.
+    pub(super) failures: Arc<Failures>,
+    /// For each thread, the answer to its last step mark.
+    pub(super) marks: Mutex<FxHashMap<Caller, Answer<()>>>,
     pub(super) tracing: std::sync::atomic::AtomicBool,
     pub(super) dispatch_trace: Mutex<crate::profile::Trace>,
     pub(super) opened: std::time::Instant,
@@ -52,8 +58,10 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // An error that nobody fetched ends with the device.
-        let _ = self.close();
+        if let Err(e) = self.close() {
+            // Nobody can be told any more, and a failure must not end unseen.
+            eprintln!("remat: device {} was dropped with a failure that nobody read: {e}", self.name);
+        }
     }
 }
 
@@ -67,7 +75,9 @@ impl Device {
     pub fn cpu(options: DeviceOptions) -> Result<Device> {
         options.check()?;
         let address_bytes = options.budget_bytes.unwrap_or(0).max(physical_bytes());
-        let backend = Cpu::new(address_bytes, options.threads)?;
+        // A limit of the address space may refuse the machine's memory; without a budget, half of that limit will do.
+        let least_bytes = options.budget_bytes.unwrap_or_else(|| address_limit_bytes() / 2);
+        let backend = Cpu::new(address_bytes, least_bytes, options.threads)?;
         Device::with_backend(Box::new(backend), options)
     }
 
@@ -87,10 +97,11 @@ impl Device {
     /// A device with a backend of the caller's.
     pub fn with_backend(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Device> {
         options.check()?;
-        let queue = Arc::new(Queue::new(options.queue_capacity));
+        let queue = Arc::new(Queue::new(options.queue_capacity, most_put_bytes(options.budget_bytes)));
         let (name, streams, is_dry) = (backend.name().to_owned(), backend.streams(), backend.is_dry());
         let compute_threads = backend.threads();
-        let thread = worker::spawn(backend, options.clone(), queue.clone())?;
+        let failures = Arc::new(Failures::default());
+        let thread = worker::spawn(backend, options.clone(), queue.clone(), failures.clone())?;
         Ok(Device(Arc::new(Shared {
             queue,
             next_id: AtomicU64::new(1),
@@ -101,6 +112,8 @@ impl Device {
             is_dry,
             constants: Mutex::default(),
             backward: Mutex::default(),
+            failures,
+            marks: Mutex::default(),
             tracing: false.into(),
             dispatch_trace: Mutex::default(),
             opened: std::time::Instant::now(),
@@ -169,6 +182,23 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.queue.push_delete(Command::Uncharge { charge: self.charge });
+    }
+}
+
+/// Data that waits to be put lies on the host, beside the budget: no more than this part of it, or of the machine's memory.
+const PUT_SHARE: usize = 8;
+
+fn most_put_bytes(budget_bytes: Option<usize>) -> usize {
+    budget_bytes.unwrap_or_else(physical_bytes) / PUT_SHARE
+}
+
+/// The most address space that the process may have.
+fn address_limit_bytes() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is there to be written, and nothing else is touched.
+    match unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        _ => usize::MAX,
     }
 }
 

@@ -1,26 +1,89 @@
-//! Errors of commands that ran after their caller went on.
+//! Errors of commands that ran after their caller went on, and who was told of them.
+//!
+//! A failure belongs to what depends on it, and to the step of the thread that asked: the span between two marks of that
+//! thread. Each is reported once, by the first call that can tell: a read of what depends on it, else the next call of that
+//! thread which checks ([`Channel::check`](super::Channel::check)), else a sync, else the closing of the device. While
+//! nobody was told of it, updates of that step are held back; afterwards it has no effect on anything that does not depend
+//! on it.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_types::{Error, ErrorKind};
 
-/// A failed command. Every tensor that depends on it shares this record; the error itself is reported once.
+/// A thread of the program that asks for commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Caller(u32);
+
+impl Caller {
+    /// The thread that calls this.
+    #[inline]
+    pub(crate) fn current() -> Caller {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        thread_local! {
+            static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        // A thread that ends drops its handles after this is gone; nothing that can fail is asked for then.
+        Caller(OWN.try_with(|own| *own).unwrap_or(u32::MAX))
+    }
+}
+
+/// What was not done because of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldBack {
+    /// An update within the step of this number.
+    Update(u64),
+    /// The updates of an optimiser, of the step of this number.
+    Step(u64),
+    /// Some updates of an optimiser, after others had been made.
+    PartOfStep(u64),
+}
+
+impl std::fmt::Display for HeldBack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HeldBack::Update(step) => write!(f, "an update of step {step} was not made"),
+            HeldBack::Step(step) => write!(f, "step {step} was not taken"),
+            HeldBack::PartOfStep(step) => write!(f, "step {step} was taken in part only"),
+        }
+    }
+}
+
+/// A failed command. Every tensor that depends on it shares this record.
 pub(crate) struct Failure {
     error: Error,
-    reported: Cell<bool>,
+    caller: Caller,
+    /// The step of the caller in which it happened.
+    step: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_reported: bool,
+    held_back: Option<HeldBack>,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves its data consistent at each point where it could unwind.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Failure {
-    pub(crate) fn new(error: Error) -> Rc<Self> {
+    pub(crate) fn new(error: Error, caller: Caller, step: u64) -> Arc<Self> {
         // A poisoned input's own error has been told already.
-        let reported = Cell::new(error.kind() == ErrorKind::Poisoned);
-        Rc::new(Failure { error, reported })
+        let is_reported = error.kind() == ErrorKind::Poisoned;
+        Arc::new(Failure { error, caller, step, state: Mutex::new(State { is_reported, held_back: None }) })
     }
 
-    /// The error itself the first time, and after that one of kind Poisoned that names it.
-    pub(crate) fn report(&self) -> Error {
-        if !self.reported.replace(true) || self.error.kind() == ErrorKind::Poisoned {
+    /// What was held back for `cause`, of which somebody was told before.
+    pub(crate) fn of_held_back(cause: &Failure, what: HeldBack, caller: Caller, step: u64) -> Arc<Self> {
+        let state = State { is_reported: false, held_back: Some(what) };
+        Arc::new(Failure { error: cause.poisoned(), caller, step, state: Mutex::new(state) })
+    }
+
+    fn poisoned(&self) -> Error {
+        if self.error.kind() == ErrorKind::Poisoned {
             return self.error.clone();
         }
         let e = Error::new(ErrorKind::Poisoned, format!("depends on an operation that failed: {}", self.error));
@@ -30,8 +93,117 @@ impl Failure {
         }
     }
 
+    /// The error itself the first time, with what it held back, and after that one of kind Poisoned that names it.
+    pub(crate) fn report(&self) -> Error {
+        self.report_first().unwrap_or_else(|| self.poisoned())
+    }
+
+    /// The error itself, unless somebody was told of it.
+    fn report_first(&self) -> Option<Error> {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.is_reported, true) {
+            return None;
+        }
+        Some(match state.held_back {
+            Some(what) => self.error.clone().context(what),
+            None => self.error.clone(),
+        })
+    }
+
     pub(crate) fn is_reported(&self) -> bool {
-        self.reported.get()
+        lock(&self.state).is_reported
+    }
+
+    /// Notes what it held back, for whoever is told. False if somebody was told before.
+    pub(crate) fn hold_back(&self, what: HeldBack) -> bool {
+        let mut state = lock(&self.state);
+        if state.is_reported {
+            return false;
+        }
+        if !matches!((state.held_back, what), (Some(HeldBack::Step(_) | HeldBack::PartOfStep(_)), HeldBack::Update(_))) {
+            state.held_back = Some(what);
+        }
+        true
+    }
+
+    fn is_of(&self, caller: Caller, step: u64) -> bool {
+        self.caller == caller && self.step == step
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        self.caller
+    }
+}
+
+/// The failures of a device of which nobody was told. Callers ask here without waiting for the worker.
+#[derive(Default)]
+pub(crate) struct Failures {
+    /// How many the list has, so that asking costs a load where nothing failed.
+    count: AtomicUsize,
+    /// With whom each concerns.
+    list: Mutex<Vec<(Caller, Arc<Failure>)>>,
+}
+
+impl Failures {
+    /// Notes a failure that concerns a caller.
+    pub(crate) fn record(&self, caller: Caller, failure: &Arc<Failure>) {
+        let mut list = lock(&self.list);
+        list.retain(|(_, f)| !f.is_reported());
+        list.push((caller, failure.clone()));
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    /// Reports the first that nobody was told of, and with it those of the same step: of those that concern `caller`, or of
+    /// all.
+    pub(crate) fn take(&self, caller: Option<Caller>) -> Option<Error> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut list = lock(&self.list);
+        let concerns = |c: Caller| caller.is_none_or(|caller| caller == c);
+        let found = list.iter().filter(|(c, _)| concerns(*c)).find_map(|(_, f)| Some((f.clone(), f.report_first()?)));
+        let error = found.map(|(first, e)| {
+            // They are one event for whoever is told: a step that failed.
+            let others = list.iter().filter(|(_, f)| f.is_of(first.caller, first.step) && f.report_first().is_some());
+            match others.count() {
+                0 => e,
+                n => e.context(format!("{} operations of this step failed; the first", n + 1)),
+            }
+        });
+        list.retain(|(_, f)| !f.is_reported());
+        self.count.store(list.len(), Ordering::Release);
+        error
+    }
+
+    /// A caller gave up a step: nobody needs to be told what else failed in it.
+    pub(crate) fn give_up(&self, caller: Caller, step: u64) {
+        let mut list = lock(&self.list);
+        list.iter().filter(|(_, f)| f.is_of(caller, step)).for_each(|(_, f)| drop(f.report_first()));
+        list.retain(|(_, f)| !f.is_reported());
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    /// The first that nobody was told of, which stays so.
+    pub(crate) fn first(&self) -> Option<Error> {
+        lock(&self.list).iter().find(|(_, f)| !f.is_reported()).map(|(_, f)| f.error.clone())
+    }
+
+    /// Reports all at once: the first, which counts the others.
+    pub(crate) fn take_all(&self) -> Option<Error> {
+        let first = self.take(None)?;
+        let others: Vec<Error> = std::iter::from_fn(|| self.take(None)).collect();
+        let Some(next) = others.first() else { return Some(first) };
+        Some(first.context(format!("{} more failed that nobody read (the next: {next}); the first", others.len())))
+    }
+
+    /// The first of a caller's step that nobody was told of.
+    pub(crate) fn of_step(&self, caller: Caller, step: u64) -> Option<Arc<Failure>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let list = lock(&self.list);
+        let found = list.iter().find(|(c, f)| *c == caller && f.is_of(caller, step) && !f.is_reported());
+        found.map(|(_, f)| f.clone())
     }
 }
 
@@ -40,7 +212,7 @@ pub(super) enum Stop {
     /// It failed itself.
     Own(Error),
     /// It depends on a failure.
-    Inherited(Rc<Failure>),
+    Inherited(Arc<Failure>),
 }
 
 impl Stop {
@@ -50,6 +222,11 @@ impl Stop {
             Stop::Own(e) => e,
             Stop::Inherited(f) => f.report(),
         }
+    }
+
+    /// True if it failed itself for want of memory.
+    pub(super) fn is_shortfall(&self) -> bool {
+        matches!(self, Stop::Own(e) if e.kind() == ErrorKind::Budget)
     }
 }
 

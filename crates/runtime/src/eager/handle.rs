@@ -34,7 +34,10 @@ pub(crate) struct HandleInner {
 impl Drop for HandleInner {
     fn drop(&mut self) {
         if !self.ended {
-            self.shared.queue.push_delete(Command::Delete { id: self.id });
+            let delete = Command::Delete { id: self.id };
+            if let Err(delete) = super::group::collect(&self.shared.queue, delete) {
+                self.shared.queue.push_delete(delete);
+            }
         }
     }
 }

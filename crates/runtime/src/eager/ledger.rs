@@ -12,7 +12,7 @@ pub(super) struct Label {
 }
 
 /// Live and peak bytes by kind and by op.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ledger {
     now: Holders,
     at_peak: Holders,
@@ -23,7 +23,7 @@ pub(super) struct Ledger {
     last: Option<Label>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Holders {
     by_kind: [usize; Kind::ALL.len()],
     by_label: Vec<usize>,

@@ -169,7 +169,10 @@ impl Worker {
     }
 
     /// Where a result is placed: what is cheap to make again at the low end, everything else at the high end.
-    pub(super) fn end_for(cost_ns: f64, bytes: usize) -> End {
+    pub(super) fn end_for(&self, cost_ns: f64, bytes: usize) -> End {
+        if self.is_canonical {
+            return End::High;
+        }
         let mib = bytes as f64 / (1 << 20) as f64;
         if cost_ns <= CHEAP_NS_PER_MIB * mib { End::Low } else { End::High }
     }

@@ -5,6 +5,7 @@
 //! and shape alone. Only a fetch waits, and only for its tensor.
 
 mod apply;
+mod canonical;
 mod channel;
 mod command;
 mod costs;
@@ -14,6 +15,7 @@ mod figures;
 mod follow;
 mod foresight;
 mod future;
+mod group;
 mod handle;
 mod ledger;
 mod losses;

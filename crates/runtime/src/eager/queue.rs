@@ -96,6 +96,7 @@ impl Batch {
                 }
                 Some(Command::Fetch { id, .. } | Command::Await { id, .. }) => tell(&[(*id, Use::Read)]),
                 Some(Command::Delete { id }) => tell(&[(*id, Use::End)]),
+                Some(Command::Group(group)) => tell(&group.uses()),
                 Some(_) => tell(&[]),
             }
         }
@@ -110,6 +111,8 @@ impl Batch {
 
 struct Inner {
     batch: Batch,
+    /// Bytes of data that wait to be put, those that the worker took included.
+    put_bytes: usize,
     worker_parked: bool,
     producers_parked: usize,
     closed: Option<String>,
@@ -118,6 +121,8 @@ struct Inner {
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     capacity: usize,
+    /// The most bytes of data that wait to be put, unless it is one piece of data alone.
+    most_put_bytes: usize,
     /// Mirrors `batch.len()`, so that the worker can spin without the lock.
     len: AtomicUsize,
     for_worker: Condvar,
@@ -126,10 +131,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize, most_put_bytes: usize) -> Self {
         Queue {
+            most_put_bytes,
             inner: Mutex::new(Inner {
                 batch: Batch::default(),
+                put_bytes: 0,
                 worker_parked: false,
                 producers_parked: 0,
                 closed: None,
@@ -159,13 +166,41 @@ impl Queue {
         Ok(())
     }
 
+    /// As [`Queue::push`] for a command that brings data of so many bytes, which stay the queue's until
+    /// [`Queue::end_put`]: waits while too many are.
+    pub(crate) fn push_put(&self, command: Command, bytes: usize) -> Result<()> {
+        let mut q = self.room_for(bytes)?;
+        q.put_bytes += bytes;
+        q.batch.push(command);
+        self.appended(q);
+        Ok(())
+    }
+
+    /// The worker has put data of so many bytes.
+    pub(crate) fn end_put(&self, bytes: usize) {
+        let mut q = lock(&self.inner);
+        q.put_bytes = q.put_bytes.saturating_sub(bytes);
+        if q.producers_parked > 0 {
+            self.for_producers.notify_all();
+        }
+    }
+
     /// Waits until a command may be appended.
     fn room(&self) -> Result<MutexGuard<'_, Inner>> {
+        self.room_for(0)
+    }
+
+    /// As [`Queue::room`], with data of so many bytes.
+    fn room_for(&self, bytes: usize) -> Result<MutexGuard<'_, Inner>> {
         if self.fork_generation != fork::generation() {
             return Err(forked());
         }
         let mut q = lock(&self.inner);
-        while q.batch.len() >= self.capacity && q.closed.is_none() {
+        let is_full = |q: &Inner| {
+            let has_too_much = bytes > 0 && q.put_bytes > 0 && q.put_bytes.saturating_add(bytes) > self.most_put_bytes;
+            q.batch.len() >= self.capacity || has_too_much
+        };
+        while is_full(&q) && q.closed.is_none() {
             q.producers_parked += 1;
             q = self.for_producers.wait(q).unwrap_or_else(PoisonError::into_inner);
             q.producers_parked -= 1;

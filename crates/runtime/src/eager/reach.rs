@@ -30,6 +30,9 @@ pub(super) struct Reach {
 impl Worker {
     /// A command is about to make sources of so many bytes: what could not be made again beside them is made now.
     pub(super) fn before_growth(&mut self, bytes: usize) {
+        if self.is_canonical {
+            return;
+        }
         let room = self.room_beside_sources();
         self.reach.growth = bytes;
         let after = room.saturating_sub(bytes);

@@ -35,9 +35,9 @@ impl Worker {
                 StreamCommand::Delete { id: id.0 }
             }
             Command::DropValue { id } => StreamCommand::DropValue { id: id.0 },
-            Command::Commit { id, kind } => StreamCommand::Commit { id: id.0, kind: *kind },
+            Command::Commit { id, kind, .. } => StreamCommand::Commit { id: id.0, kind: *kind },
             Command::Fetch { id, .. } | Command::Await { id, .. } => StreamCommand::Fetch { id: id.0 },
-            Command::StepMark => StreamCommand::StepMark,
+            Command::StepMark { .. } => StreamCommand::StepMark,
             _ => return,
         });
     }

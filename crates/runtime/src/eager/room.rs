@@ -31,6 +31,12 @@ impl Worker {
             },
             Some(_) => None,
         };
+        if self.is_canonical {
+            return match self.evict_oldest(padded(bytes))? {
+                true => Ok(None),
+                false => Err(self.shortfall(for_whom)),
+            };
+        }
         let started = std::time::Instant::now();
         self.look_ahead();
         let choice = self.decide(padded(bytes));
@@ -99,7 +105,7 @@ impl Worker {
 
     /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
     /// keeping those results instead takes no more bytes: else every loss that a program keeps would keep its batch.
-    fn release_sources(&mut self, segments: &[Segment]) -> bool {
+    pub(super) fn release_sources(&mut self, segments: &[Segment]) -> bool {
         let unnamed: SmallVec<[StorageId; 8]> = (segments.iter())
             .filter_map(|s| Some(Key::from_raw(s.owner?)))
             .filter(|id| {
@@ -192,6 +198,7 @@ impl Worker {
     /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is no spill file where one is asked
     /// for; the old budget stays in force.
     pub(super) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
+        self.failures.take(None).map_or(Ok(()), Err)?;
         self.forget_plans();
         let Some(bytes) = budget else {
             self.budget = None;

@@ -1,9 +1,12 @@
 //! The worker without a thread: a recording drives it one command at a time.
 
+use std::sync::Arc;
+
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 
 use super::command::{Apply, Command, Until};
+use super::failure::Caller;
 use super::future::Use;
 use super::handle::TensorId;
 use super::queue::Reply;
@@ -19,7 +22,7 @@ pub(crate) struct Simulated(pub(super) Worker);
 
 impl Simulated {
     pub(crate) fn new(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Self> {
-        Worker::new(backend, options).map(Simulated)
+        Worker::new(backend, options, Arc::default()).map(Simulated)
     }
 
     fn source(&self, id: u64) -> Result<&Source> {
@@ -32,7 +35,7 @@ impl Simulated {
 
     /// A step ends.
     pub(crate) fn mark(&mut self) {
-        self.0.step(Command::StepMark);
+        self.0.step(Command::StepMark { caller: Caller::current(), is_given_up: false, done: None });
     }
 
     /// Tells the worker of a command to come, by the tensors that it uses.
@@ -90,6 +93,7 @@ impl Simulated {
             fallback: SmallVec::new(),
             stream: StreamId(0),
             site: CallSite::here(),
+            caller: Caller::current(),
             scope: None,
             done: Some((reply, Until::Launched)),
         });
@@ -110,7 +114,7 @@ impl Simulated {
 
     pub(crate) fn commit(&mut self, id: u64, kind: Kind) -> Result<()> {
         self.source(id)?;
-        self.0.step(Command::Commit { id: TensorId(id), kind });
+        self.0.step(Command::Commit { id: TensorId(id), kind, caller: Caller::current() });
         self.ask(|reply| Command::Sync { reply })
     }
 

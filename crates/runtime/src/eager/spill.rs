@@ -241,6 +241,13 @@ impl Worker {
         }
     }
 
+    /// Gives all copies up.
+    pub(super) fn drop_copies(&mut self) {
+        let copied = self.table.storages.iter().filter(|(_, s)| s.copied.is_some());
+        let copied: Vec<StorageId> = copied.map(|(id, _)| id).collect();
+        copied.into_iter().for_each(|id| self.drop_copy(id));
+    }
+
     /// Errors: what holds between commands and does not.
     pub(super) fn verify_copies(&self) -> std::result::Result<(), String> {
         let mut count = 0;

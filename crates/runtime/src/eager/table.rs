@@ -43,7 +43,7 @@ pub(super) type Input = Rc<Source>;
 #[derive(Clone)]
 pub(super) enum Slot {
     Ready(Input),
-    Failed(Rc<Failure>),
+    Failed(Arc<Failure>),
 }
 
 pub(super) struct Storage {
@@ -98,6 +98,20 @@ impl Storage {
         }
     }
 
+    /// The same storage in a copy of the table: its block is owned there by the copy of the arena.
+    fn duplicate(&self) -> Storage {
+        Storage {
+            block: self.block.as_ref().map(Block::duplicate),
+            copied: None,
+            readers: self.readers.clone(),
+            tensors: self.tensors.clone(),
+            local: NO_LOCAL,
+            written: Event::REACHED,
+            touched: Vec::new(),
+            ..*self
+        }
+    }
+
     pub(super) fn is_resident(&self) -> bool {
         self.block.is_some()
     }
@@ -113,6 +127,7 @@ impl Storage {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) op: OpRef,
     pub(super) x: SmallVec<[Input; 4]>,
@@ -132,7 +147,7 @@ pub(super) struct Recipe {
     pub(super) scope: Option<Arc<str>>,
     pub(super) site: CallSite,
     /// Set when it failed to run again, for a reason other than the budget: it is not asked a second time.
-    pub(super) failed: Option<Rc<Failure>>,
+    pub(super) failed: Option<Arc<Failure>>,
 }
 
 pub(super) struct Table {
@@ -146,6 +161,16 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new() -> Self {
         Table { tensors: FxHashMap::default(), storages: Slab::new(), recipes: Slab::new(), fixed_bytes: 0 }
+    }
+
+    /// A copy for a rehearsal, in which keys name the same.
+    pub(super) fn duplicate(&self) -> Table {
+        Table {
+            tensors: self.tensors.clone(),
+            storages: self.storages.map(Storage::duplicate),
+            recipes: self.recipes.map(Recipe::clone),
+            fixed_bytes: self.fixed_bytes,
+        }
     }
 
     /// Puts a block under a storage.

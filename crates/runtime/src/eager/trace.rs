@@ -9,7 +9,7 @@
 //! that is not the graph ends, and gives that number: run it, and trace again with one size more.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use remat_graph::ir::{Builder, Extent, Graph, ValueId};
 use remat_ops::OpRef;
@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
 use super::device::Device;
-use super::handle::{Handle, TensorId};
+use super::handle::{Handle, HandleInner, TensorId};
 use super::scope::Scope;
 
 /// Writes a value anew for every run: the bytes of its elements in row-major order.
@@ -38,6 +38,8 @@ struct Tracing {
     builder: Builder,
     values: FxHashMap<TensorId, ValueId>,
     captured: Vec<Handle>,
+    /// The handles that a function was given, with the line that asked for each: none may outlive the trace.
+    made: Vec<(Weak<HandleInner>, Option<CallSite>)>,
     host_inputs: Vec<HostInput>,
     guards: Vec<Guard>,
     marks_step: bool,
@@ -207,6 +209,7 @@ fn begin(
         builder: Builder::new(),
         values: FxHashMap::default(),
         captured: Vec::new(),
+        made: Vec::new(),
         host_inputs: Vec::new(),
         guards: Vec::new(),
         marks_step: false,
@@ -252,7 +255,10 @@ fn begin(
     }
     drop((results, x));
     let graph = t.builder.finish()?;
-    let Tracing { captured, host_inputs, guards, marks_step, cuts, .. } = t;
+    let Tracing { captured, made, host_inputs, guards, marks_step, cuts, .. } = t;
+    if let Some((_, site)) = made.iter().find(|(h, _)| h.strong_count() > 0) {
+        return Err(kept(*site));
+    }
     Ok(Traced { graph, captured, host_inputs, guards, marks_step, cuts })
 }
 
@@ -352,15 +358,18 @@ pub fn fail(e: Error) {
 }
 
 impl Tracing {
-    fn handle(&mut self, channel: &Channel, v: ValueId, fact: Fact) -> Handle {
+    fn handle(&mut self, channel: &Channel, v: ValueId, fact: Fact, site: Option<CallSite>) -> Handle {
         let h = channel.traced_handle(fact);
+        if !self.is_body {
+            self.made.push((Arc::downgrade(&h.0), site));
+        }
         self.values.insert(h.id(), v);
         h
     }
 
     fn input(&mut self, channel: &Channel, fact: &Fact, name: &str) -> Handle {
         let v = self.builder.input(fact.clone(), Some(name));
-        self.handle(channel, v, Fact { value: None, ..fact.clone() })
+        self.handle(channel, v, Fact { value: None, ..fact.clone() }, None)
     }
 
     /// The error of everything that comes after a size that is not known.
@@ -415,6 +424,17 @@ impl Tracing {
     }
 }
 
+/// A tensor of a trace lives on, though it has no value and never will.
+fn kept(site: Option<CallSite>) -> Error {
+    let text = "a tensor that the compiled function made is kept beyond it, and would stay what it was in the first call; \
+                return it, or keep it in a `Parameter`, which every run updates";
+    let e = Error::new(ErrorKind::Value, text);
+    match site {
+        Some(site) => e.with_call_site(site),
+        None => e,
+    }
+}
+
 /// What [`Channel::apply_at`] does while its thread traces.
 pub(super) fn apply(channel: &Channel, op: OpRef, x: &[Handle], site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
     with("apply", |t| {
@@ -428,7 +448,7 @@ pub(super) fn apply(channel: &Channel, op: OpRef, x: &[Handle], site: CallSite) 
         y.into_iter()
             .map(|v| {
                 let fact = t.builder.fact_of(v)?;
-                Ok(t.handle(channel, v, fact))
+                Ok(t.handle(channel, v, fact, Some(site)))
             })
             .collect()
     })
@@ -438,7 +458,7 @@ pub(super) fn apply(channel: &Channel, op: OpRef, x: &[Handle], site: CallSite) 
 pub(super) fn put(channel: &Channel, data: &HostTensor) -> Result<Handle> {
     with("put", |t| {
         let v = t.builder.constant(data);
-        Ok(t.handle(channel, v, Fact::of(data)))
+        Ok(t.handle(channel, v, Fact::of(data), None))
     })
 }
 

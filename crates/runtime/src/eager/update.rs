@@ -11,7 +11,7 @@ use remat_types::{Error, Fact, Layout, SmallVec};
 
 use super::command::Apply;
 use super::handle::Handle;
-use super::table::{Input, Source, StorageId};
+use super::table::{Input, Source, Storage, StorageId};
 use super::worker::Worker;
 
 /// An update that failed in its call. As an [`Error`] it lets go of the old versions.
@@ -55,7 +55,78 @@ impl Worker {
         if !(a.x[i].1 && s.handles == 1 && s.pins == 1 && self.is_whole(x, i, fact)) {
             return false;
         }
-        s.recipe.is_some() || s.readers.is_empty() || self.retire_version(src.storage)
+        s.recipe.is_some()
+            || s.readers.is_empty()
+            || match self.is_canonical {
+                true => self.cut_readers(src.storage),
+                false => self.retire_version(src.storage),
+            }
+    }
+
+    /// Makes what is needed of a source independent of it, where memory is short: of what is made of it directly, the last
+    /// made first, what leads to something that is evicted and needed is brought back. So after the update of a layer's
+    /// weights its cotangent stays, from which the gradients of the layers before it are made. False if that does not fit.
+    fn cut_readers(&mut self, old: StorageId) -> bool {
+        loop {
+            let readers = self.table.storages[old].readers.iter();
+            let direct = readers.flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied());
+            let Some(y) = direct.max_by_key(|y| (self.table.depth_of(*y), y.raw())) else { return true };
+            if self.table.is_resident(y) {
+                self.forget(y);
+                continue;
+            }
+            if !self.leads_to_needed(y) {
+                let below = self.resident_below(y);
+                if below.is_empty() {
+                    return false;
+                }
+                below.into_iter().for_each(|b| self.forget_if_there(b));
+                continue;
+            }
+            let whole = Rc::new(Source { storage: y, layout: Layout::contiguous([0]), dtype: remat_types::DType::U8 });
+            if self.pin_inputs(std::slice::from_ref(&whole)).is_err() {
+                return false;
+            }
+            self.forget(y);
+            self.unpin(std::slice::from_ref(&whole));
+        }
+    }
+
+    /// True if an evicted storage, or something evicted that is made of it, is named or in use.
+    fn leads_to_needed(&self, id: StorageId) -> bool {
+        let mut found = false;
+        self.walk_evicted(id, |s| {
+            found |= s.handles > 0 || s.pins > 0 || s.wanted > 0;
+            !found
+        });
+        found
+    }
+
+    /// What is resident and made of an evicted storage, or of something evicted that is made of it.
+    fn resident_below(&self, id: StorageId) -> Vec<StorageId> {
+        self.walk_evicted(id, |_| true)
+    }
+
+    /// Visits an evicted storage and everything evicted that is made of it, as long as `go_on`; what is resident and made of
+    /// those.
+    fn walk_evicted(&self, id: StorageId, mut go_on: impl FnMut(&Storage) -> bool) -> Vec<StorageId> {
+        let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::from_iter([id]);
+        let (mut stack, mut resident) = (vec![id], Vec::new());
+        while let Some(id) = stack.pop() {
+            let s = &self.table.storages[id];
+            if !go_on(s) {
+                break;
+            }
+            for y in s.readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+                if seen.insert(y) {
+                    match self.table.is_resident(y) {
+                        true => resident.push(y),
+                        false => stack.push(y),
+                    }
+                }
+            }
+        }
+        resident
     }
 
     /// True if an input is all of its storage, in the form of an output, and no other input lies there.

@@ -1,10 +1,11 @@
 //! What comes from the host and goes back: data put on the device, values read, handles that end.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
 
-use super::failure::{Failure, Stop};
+use super::failure::{Caller, Failure, HeldBack, Stop};
 use super::handle::TensorId;
 use super::table::{Input, Slot, Source, StorageId};
 use super::worker::Worker;
@@ -25,19 +26,7 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
-        self.before_growth(padded(bytes));
-        self.running = "put";
-        self.still_needed = 0;
-        let label = self.ledger.label("put");
-        let id = self.new_storage(bytes, kind, label);
-        self.place_outputs_as_planned(&[id]);
-        let placed = self.place(id, End::High);
-        self.end_places();
-        self.after_growth();
-        if let Err(e) = placed {
-            self.table.storages.remove(id);
-            return Err(e);
-        }
+        let id = self.or_canonical(|w| Ok(w.place_put(bytes, kind)?)).map_err(Stop::report)?;
         if self.is_asynchronous {
             self.wait_for_range(id, stream);
         }
@@ -52,6 +41,26 @@ impl Worker {
             }
             Err(e) => {
                 self.destroy(id);
+                Err(e)
+            }
+        }
+    }
+
+    /// A storage for data, without the data.
+    fn place_put(&mut self, bytes: usize, kind: Kind) -> Result<StorageId> {
+        self.before_growth(padded(bytes));
+        self.running = "put";
+        self.still_needed = 0;
+        let label = self.ledger.label("put");
+        let id = self.new_storage(bytes, kind, label);
+        self.place_outputs_as_planned(&[id]);
+        let placed = self.place(id, End::High);
+        self.end_places();
+        self.after_growth();
+        match placed {
+            Ok(()) => Ok(id),
+            Err(e) => {
+                self.table.storages.remove(id);
                 Err(e)
             }
         }
@@ -83,28 +92,53 @@ impl Worker {
         self.bind(id, Slot::Ready(Rc::new(s)));
     }
 
-    pub(super) fn record_failure(&mut self, e: Error) -> Rc<Failure> {
+    /// Notes a failure of the running command.
+    pub(super) fn record_failure(&mut self, e: Error) -> Arc<Failure> {
         self.abandon();
-        let f = Failure::new(e);
-        self.unreported.retain(|f| !f.is_reported());
-        self.unreported.push_back(f.clone());
-        self.step_failure.get_or_insert_with(|| f.clone());
+        let f = Failure::new(e, self.caller, self.step_number());
+        self.failures.record(self.caller, &f);
         f
     }
 
-    /// What failed since the last step mark.
-    pub(super) fn failure_of_step(&mut self) -> Option<Rc<Failure>> {
-        if self.step_failure.is_none()
-            && let Some(e) = self.backend.failed_after(&self.step_marks)
-        {
-            let text = format!("an operation of this step failed: {e}");
-            self.step_failure = Some(Failure::new(Error::new(ErrorKind::Poisoned, text)));
-        }
-        self.step_failure.clone()
+    /// The number of the present step of the running command's caller, from 1.
+    pub(super) fn step_number(&self) -> u64 {
+        1 + self.steps.get(&self.caller).copied().unwrap_or(0)
     }
 
-    pub(super) fn step_mark(&mut self) {
-        self.step_failure = None;
+    /// What failed in the present step of the running command's caller, unless somebody was told.
+    pub(super) fn failure_of_step(&mut self) -> Option<Arc<Failure>> {
+        let (caller, step) = (self.caller, self.step_number());
+        if let Some(f) = self.failures.of_step(caller, step) {
+            return Some(f);
+        }
+        let e = self.backend.failed_after(&self.step_marks)?;
+        Some(self.record_failure(e.context("an operation of this step failed")))
+    }
+
+    /// The failure that tells of what was held back for `cause`: that one itself, or a new one if somebody was told of it.
+    pub(super) fn hold_back(&mut self, cause: Arc<Failure>, what: HeldBack) -> Arc<Failure> {
+        if cause.hold_back(what) {
+            if cause.caller() != self.caller {
+                self.failures.record(self.caller, &cause);
+            }
+            return cause;
+        }
+        let (caller, step) = (self.caller, self.step_number());
+        if let Some(f) = self.failures.of_step(caller, step).filter(|f| f.hold_back(what)) {
+            return f;
+        }
+        self.abandon();
+        let f = Failure::of_held_back(&cause, what, caller, step);
+        self.failures.record(caller, &f);
+        f
+    }
+
+    pub(super) fn step_mark(&mut self, caller: Caller, is_given_up: bool) {
+        self.caller = caller;
+        if is_given_up {
+            self.failures.give_up(caller, self.step_number());
+        }
+        *self.steps.entry(caller).or_default() += 1;
         self.step_marks = self.last_events.clone();
         self.end_of_step();
     }
@@ -117,6 +151,9 @@ impl Worker {
                 storage.tensors.swap_remove(at);
             }
             self.future.forget(id);
+            if !self.stale.is_empty() {
+                self.stale.remove(&id);
+            }
             if storage.handles == 0 {
                 if !storage.is_resident() {
                     // Nobody waits for it any more.
@@ -153,6 +190,13 @@ impl Worker {
         orphans.into_iter().for_each(|o| self.destroy(o));
     }
 
+    /// As [`Worker::forget`], for what may be gone by now.
+    pub(super) fn forget_if_there(&mut self, id: StorageId) {
+        if self.table.storages.get(id).is_some() {
+            self.forget(id);
+        }
+    }
+
     pub(super) fn drop_value(&mut self, id: TensorId) {
         if let Some(Slot::Ready(s)) = self.table.tensors.get(&id)
             && self.table.storages[s.storage].is_evictable()
@@ -162,29 +206,35 @@ impl Worker {
     }
 
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
-        let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return };
+        // A failure that was inherited is told by whoever recorded it.
+        if let Err(Stop::Own(e)) = self.or_canonical(|w| w.try_commit(id, kind)) {
+            self.record_failure(e);
+        }
+    }
+
+    /// Makes a tensor state. A tensor that failed stays as it is. Errors: why it cannot be made again.
+    pub(super) fn try_commit(&mut self, id: TensorId, kind: Kind) -> std::result::Result<(), Stop> {
+        let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return Ok(()) };
         let s = [s.clone()];
         let storage = &self.table.storages[s[0].storage];
         if storage.recipe.is_some() {
             self.before_growth(padded(storage.bytes));
         }
         self.running = "commit";
-        match self.pin_alone(&s) {
-            Ok(()) => {
-                self.set_kind(s[0].storage, kind);
-                self.forget(s[0].storage);
-                self.unpin(&s);
-            }
-            Err(Stop::Own(e)) => {
-                self.record_failure(e);
-            }
-            // Whoever recorded it, it is told once.
-            Err(Stop::Inherited(_)) => {}
+        let pinned = self.pin_alone(&s);
+        if pinned.is_ok() {
+            self.set_kind(s[0].storage, kind);
+            self.forget(s[0].storage);
+            self.unpin(&s);
         }
         self.after_growth();
+        pinned
     }
 
-    fn ready(&self, id: TensorId) -> Result<Input> {
+    fn ready(&mut self, id: TensorId) -> Result<Input> {
+        if let Some(f) = self.stale.remove(&id).filter(|f| !f.is_reported()) {
+            return Err(f.report());
+        }
         match self.table.tensors.get(&id) {
             Some(Slot::Ready(s)) => Ok(s.clone()),
             Some(Slot::Failed(f)) => Err(f.report()),
@@ -200,8 +250,11 @@ impl Worker {
 
     pub(super) fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {
         let s = [self.ready(id)?];
-        self.running = "fetch";
-        self.pin_alone(&s).map_err(Stop::report)?;
+        self.or_canonical(|w| {
+            w.running = "fetch";
+            w.pin_alone(&s)
+        })
+        .map_err(Stop::report)?;
         let storage = &self.table.storages[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
         let buffer = Buffer { dtype: s[0].dtype, layout: &s[0].layout, at, bytes };
@@ -212,23 +265,34 @@ impl Worker {
 
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id)?];
-        self.running = "wait";
-        self.pin_alone(&s).map_err(Stop::report)?;
+        self.or_canonical(|w| {
+            w.running = "wait";
+            w.pin_alone(&s)
+        })
+        .map_err(Stop::report)?;
         let event = self.table.storages[s[0].storage].written;
         let result = self.backend.synchronize(event);
         self.unpin(&s);
         result
     }
 
+    /// Waits for the device. Errors: the first failure that nobody was told of.
     pub(super) fn sync(&mut self) -> Result<()> {
-        let device = self.backend.synchronize_all();
-        self.hazards.clear();
-        while let Some(f) = self.unreported.pop_front() {
-            if !f.is_reported() {
-                return Err(f.report());
-            }
+        self.wait_for_device();
+        self.failures.take(None).map_or(Ok(()), Err)
+    }
+
+    /// As [`Worker::sync`], for the last time: the error tells of all failures.
+    pub(super) fn sync_all(&mut self) -> Result<()> {
+        self.wait_for_device();
+        self.failures.take_all().map_or(Ok(()), Err)
+    }
+
+    fn wait_for_device(&mut self) {
+        if let Err(e) = self.backend.synchronize_all() {
+            self.record_failure(e);
         }
-        device
+        self.hazards.clear();
     }
 
     pub(super) fn charge(&mut self, bytes: usize, what: &str) -> Result<u32> {
@@ -237,14 +301,14 @@ impl Worker {
         let label = self.ledger.label("staging");
         let id = self.new_storage(bytes, Kind::Staging, label);
         self.table.storages[id].pins = 1;
-        match self.place(id, End::High) {
+        match self.or_canonical(|w| Ok(w.place(id, End::High)?)) {
             Ok(()) => {
                 self.foresight.stage(padded(bytes) as isize);
                 Ok(id.raw())
             }
-            Err(e) => {
+            Err(stop) => {
                 self.table.storages.remove(id);
-                Err(e.context(what))
+                Err(stop.report().context(what))
             }
         }
     }

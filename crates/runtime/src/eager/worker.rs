@@ -1,7 +1,5 @@
 //! The worker thread: owns all state and runs commands in order.
 
-use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use remat_ops::{OpRef, shape::Contiguous};
@@ -10,9 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::command::Command;
 use super::costs::Costs;
-use super::failure::Failure;
+use super::failure::{Caller, Failure, Failures};
 use super::foresight::Foresight;
 use super::future::Future;
+use super::handle::TensorId;
 use super::ledger::Ledger;
 use super::losses::Losses;
 use super::queue::{Batch, Next, Queue, Reply};
@@ -65,16 +64,23 @@ pub(super) struct Worker {
     ahead: Batch,
     /// None when commands are stepped by hand.
     queue: Option<Arc<Queue>>,
-    pub(super) unreported: VecDeque<Rc<Failure>>,
-    /// The first failure since the last step mark: updates are skipped while it stands.
-    pub(super) step_failure: Option<Rc<Failure>>,
+    /// Of what failed, shared with the callers.
+    pub(super) failures: Arc<Failures>,
+    /// Who asked for the running command.
+    pub(super) caller: Caller,
+    /// Steps that each caller has ended.
+    pub(super) steps: FxHashMap<Caller, u64>,
+    /// Old versions that stand for the result of an update that failed, until somebody is told.
+    pub(super) stale: FxHashMap<TensorId, Arc<Failure>>,
+    /// Memory is short: what goes depends on the commands alone (`canonical.rs`).
+    pub(super) is_canonical: bool,
     /// On asynchronous devices, the last event of each stream, now and at the last step mark.
     pub(super) last_events: Vec<Event>,
     pub(super) step_marks: Vec<Event>,
 }
 
 impl Worker {
-    pub(super) fn new(mut backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Self> {
+    pub(super) fn new(mut backend: Box<dyn Backend>, options: DeviceOptions, failures: Arc<Failures>) -> Result<Self> {
         let capacity = options.budget_bytes.unwrap_or(0);
         backend.reserve(capacity)?;
         // What a dry run does must not depend on when a thread is ready.
@@ -110,8 +116,11 @@ impl Worker {
             left: 0,
             ahead: Batch::default(),
             queue: None,
-            unreported: VecDeque::new(),
-            step_failure: None,
+            failures,
+            caller: Caller::current(),
+            steps: FxHashMap::default(),
+            stale: FxHashMap::default(),
+            is_canonical: false,
             last_events: Vec::new(),
             step_marks: Vec::new(),
         };
@@ -134,7 +143,7 @@ impl Worker {
                     queue.close("the device was closed").refuse(closed);
                     batch.refuse(closed);
                     std::mem::take(&mut self.ahead).refuse(closed);
-                    let result = self.sync();
+                    let result = self.sync_all();
                     drop(self);
                     reply.send(result);
                     return;
@@ -171,6 +180,13 @@ impl Worker {
         }
     }
 
+    /// Data of so many bytes has left the queue.
+    fn end_put(&self, bytes: usize) {
+        if let Some(queue) = &self.queue {
+            queue.end_put(bytes);
+        }
+    }
+
     /// Notes what commands will use that came from the queue.
     fn note(&mut self, batch: &Batch) {
         if self.budget.is_none() {
@@ -187,19 +203,24 @@ impl Worker {
         }
         match command {
             Command::Put(p) => {
+                self.caller = p.caller;
                 self.foresee_put(&Fact::new(p.data.dtype(), p.data.shape()));
                 let result = self.put(&p.data, p.kind, p.stream);
                 self.bind_put(p.id, result, &Fact::new(p.data.dtype(), p.data.shape()), p.site);
+                self.end_put(p.data.bytes().len());
             }
             Command::PutFrom(p) => {
+                self.caller = p.caller;
                 self.foresee_put(&p.fact);
                 let value = p.value.wait().map_err(|e| e.context("copy from another device"));
                 let result = value.and_then(|v| self.put(&v, Kind::Data, p.stream));
                 self.bind_put(p.id, result, &p.fact, p.site);
+                self.end_put(p.fact.bytes());
             }
             Command::Delete { id } => self.delete(id),
             Command::DropValue { id } => self.drop_value(id),
-            Command::Commit { id, kind } => {
+            Command::Commit { id, kind, caller } => {
+                self.caller = caller;
                 self.foresee_use(What::Commit, id);
                 self.commit(id, kind);
             }
@@ -217,7 +238,11 @@ impl Worker {
                 reply.send(self.wait_value(id));
             }
             Command::Sync { reply } => reply.send(self.sync()),
-            Command::StepMark => self.step_mark(),
+            Command::StepMark { caller, is_given_up, done } => {
+                self.step_mark(caller, is_given_up);
+                done.into_iter().for_each(|done| done.send(Ok(())));
+            }
+            Command::Group(group) => self.run_group(*group),
             Command::SetBudget { bytes, reply } => reply.send(self.set_budget(bytes)),
             Command::Charge { bytes, what, reply } => reply.send(self.charge(bytes, &what)),
             Command::Uncharge { charge } => {
@@ -250,12 +275,13 @@ pub(super) fn spawn(
     backend: Box<dyn Backend>,
     options: DeviceOptions,
     queue: Arc<Queue>,
+    failures: Arc<Failures>,
 ) -> Result<std::thread::JoinHandle<()>> {
     let name = format!("remat-{}", backend.name());
     let (ready, opened) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new()
         .name(name)
-        .spawn(move || match Worker::new(backend, options) {
+        .spawn(move || match Worker::new(backend, options, failures) {
             Ok(w) => {
                 // The opener waits for this message, so it is there to receive it.
                 let _ = ready.send(Ok(()));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, Result};
+use rustc_hash::FxHashMap;
 
 use super::disk::{Bounce, Disk};
 use super::{dependable, failed};
@@ -48,6 +49,8 @@ struct State {
     /// The first that failed in this flight; those after it are dropped.
     failure: Option<Error>,
     is_closed: bool,
+    /// What was written where, by offset: its length and checksum.
+    sums: FxHashMap<u64, (usize, u32)>,
     /// Bytes and time of all copies, by way.
     copied: [(u64, Duration); 2],
 }
@@ -243,10 +246,23 @@ impl Shared {
     fn copy(&self, way: Way, job: Job, bounce: &mut Bounce) -> io::Result<()> {
         let Slot { at, bytes } = job.slot;
         match way {
-            // SAFETY: `begin` of the file: nobody writes these bytes until the copy has been waited for.
-            Way::Out => self.disk.write(unsafe { std::slice::from_raw_parts(job.memory, bytes) }, at, bounce),
-            // SAFETY: as above: nobody reads or writes them.
-            Way::In => self.disk.read(unsafe { std::slice::from_raw_parts_mut(job.memory, bytes) }, at, bounce),
+            Way::Out => {
+                // SAFETY: `begin` of the file: nobody writes these bytes until the copy has been waited for.
+                let memory = unsafe { std::slice::from_raw_parts(job.memory, bytes) };
+                let sum = crc32fast::hash(memory);
+                self.lock().sums.insert(at, (bytes, sum));
+                self.disk.write(memory, at, bounce)
+            }
+            Way::In => {
+                // SAFETY: as above: nobody reads or writes them.
+                let memory = unsafe { std::slice::from_raw_parts_mut(job.memory, bytes) };
+                self.disk.read(memory, at, bounce)?;
+                let sum = crc32fast::hash(memory);
+                let is_whole = self.lock().sums.get(&at) == Some(&(bytes, sum));
+                // A disk that says that it has done what it has not must not change a value.
+                let lied = || io::Error::new(io::ErrorKind::InvalidData, format!("{bytes} bytes at {at} are not those written"));
+                if is_whole { Ok(()) } else { Err(lied()) }
+            }
         }
     }
 }

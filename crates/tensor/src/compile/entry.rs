@@ -10,7 +10,7 @@ use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 
 use super::{StateCell, pieces};
 use crate::Tensor;
-use crate::tape::{Leaf, lock};
+use crate::tape::{self, Leaf, lock};
 
 /// Where a state of the graph comes from at each run.
 #[derive(Clone)]
@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) host_inputs: Vec<HostInput>,
     pub(super) guards: Arc<Vec<Guard>>,
     pub(super) marks_step: bool,
+    /// For each output, whether a tensor from outside that requires a gradient leads to it.
+    pub(super) needs_gradient: Vec<bool>,
     pub(super) outputs: usize,
     pub(super) replan: Replan,
     /// The plan in measured times, if a second one was made and the first is better.
@@ -118,6 +120,10 @@ impl Entry {
         run: &mut pieces::Run,
         site: CallSite,
     ) -> Result<Vec<Tensor>> {
+        match self.marks_step {
+            true => channel.check_step()?,
+            false => channel.check()?,
+        }
         let mut handles: SmallVec<[Handle; 4]> = x.iter().map(|t| t.handle.clone()).collect();
         let g = self.executable.graph();
         for (i, (f, v)) in self.host_inputs.iter().zip(&g.inputs()[x.len()..]).enumerate() {
@@ -180,10 +186,36 @@ impl Entry {
         }
         drop(slots);
         // Also after a failure, which otherwise would hold back the updates of the next run too.
-        if self.marks_step {
-            channel.step_mark()?;
+        match failed {
+            Some(e) => {
+                if self.marks_step {
+                    channel.give_up_step()?;
+                }
+                Err(e)
+            }
+            None => {
+                if self.marks_step {
+                    channel.step_mark()?;
+                }
+                Ok(results)
+            }
         }
-        failed.map_or(Ok(results), Err)
+    }
+
+    /// The results with the mark that no gradient passes here, where one would be wanted.
+    pub(super) fn with_edges(&self, x: &[&Tensor], y: Vec<Tensor>, site: CallSite) -> Vec<Tensor> {
+        let is_from_inputs = x.iter().any(|t| t.edge.is_some());
+        let is_wanted = |j: usize, t: &Tensor| {
+            let leads = is_from_inputs || self.needs_gradient.get(j) == Some(&true);
+            tape::is_recording() && leads && t.dtype().is_float()
+        };
+        let mark = |(j, mut t): (usize, Tensor)| {
+            if is_wanted(j, &t) {
+                t.edge = Some(tape::compiled(&t, x, site));
+            }
+            t
+        };
+        y.into_iter().enumerate().map(mark).collect()
     }
 
     /// The kinds of the updated states, in order.

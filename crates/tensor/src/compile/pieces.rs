@@ -256,7 +256,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             let entry = self.entries.last_mut().ok_or_else(nothing)?;
             if entry.part.as_ref().is_none_or(|p| p.end().is_none()) {
                 if entry.marks_step && std::mem::take(&mut self.owes_mark) {
-                    channel.step_mark()?;
+                    channel.give_up_step()?;
                 }
                 return Ok(());
             }

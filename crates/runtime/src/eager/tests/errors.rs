@@ -80,9 +80,9 @@ fn a_failed_update_keeps_the_old_version() {
         let g = exp(&c, &w);
         let old = value(&c, &w);
         let new = c.update(Probe(Mode::FailInPlace), smallvec![w, g.clone()], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!(c.value(&new).expect_err("the failure is told").kind(), ErrorKind::Index);
         assert_eq!(value(&c, &new), old, "{c:?}: nothing is lost");
-        assert_eq!(c.sync().expect_err("and the failure is told").kind(), ErrorKind::Index);
-        c.step_mark().expect("open");
+        c.sync().expect("and told once");
         let newer = c.update(Probe(Mode::Increment), smallvec![new], &[Some(0)]).expect("queued").remove(0);
         assert_eq!(value(&c, &newer)[0], old[0] + 1.0, "training goes on");
         drop((newer, g));
@@ -128,8 +128,9 @@ fn a_version_that_a_broken_kernel_tore_is_lost_and_not_passed_off_as_the_old_one
         let w = put(&c, &ramp(64));
         let kept = w.clone();
         let new = c.update(Probe(Mode::TearInPlace), smallvec![w], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!(c.value(&new).expect_err("the failure is told").kind(), ErrorKind::Internal);
         assert_eq!((value(&c, &new), value(&c, &kept)), (value(&c, &kept), ramp(64).to_vec::<f32>().expect("f32")));
-        assert_eq!(c.sync().expect_err("and the failure is told").kind(), ErrorKind::Internal);
+        c.sync().expect("and told once");
         drop((torn, kept, new));
         c.verify().expect("consistent");
         assert_eq!(c.stats().expect("open").storages, 0);
@@ -161,7 +162,7 @@ fn a_recomputation_that_fails_is_reported_once() {
 }
 
 #[test]
-fn updates_are_skipped_from_a_failure_to_the_next_step_mark() {
+fn updates_are_held_back_from_a_failure_until_somebody_is_told_of_it() {
     for c in devices() {
         let (w, v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
         let old = value(&c, &v);
@@ -171,9 +172,13 @@ fn updates_are_skipped_from_a_failure_to_the_next_step_mark() {
             .expect("queued")
             .remove(0);
         let v1 = c.update(Probe(Mode::Increment), smallvec![v], &[Some(0)]).expect("queued").remove(0);
+        let e = c.value(&v1).expect_err("an update that was not made");
+        assert_eq!(e.kind(), ErrorKind::Index, "{c:?}: {e}");
+        assert!(e.message().contains("an update of step 1 was not made"), "{c:?}: {e}");
         assert_eq!(value(&c, &v1), old, "{c:?}: half a step is no step");
-        assert!(c.value(&w1).is_err(), "it replaced a tensor that had failed itself");
-        c.step_mark().expect("open");
+        assert_eq!(c.value(&w1).expect_err("it replaced a tensor that had failed itself").kind(), ErrorKind::Poisoned);
+        c.check().expect("it was told");
+        c.sync().expect("once");
         let v2 = c.update(Probe(Mode::Increment), smallvec![v1], &[Some(0)]).expect("queued").remove(0);
         assert_eq!(value(&c, &v2)[0], old[0] + 1.0);
     }
@@ -187,12 +192,130 @@ fn an_update_that_the_budget_refuses_keeps_the_old_version() {
     let staged = c.charge(2 * 4096, "loader").expect("fits");
     // Not in place, for `kept` lives: the output takes the last page and the workspace finds none.
     let new = c.update(Probe(Mode::Workspace), smallvec![w], &[Some(0)]).expect("queued").remove(0);
-    assert_eq!(value(&c, &new), value(&c, &kept));
-    let e = c.sync().expect_err("the budget is too small");
+    let e = c.value(&new).expect_err("the budget is too small");
     assert_eq!(e.kind(), ErrorKind::Budget);
+    assert_eq!(value(&c, &new), value(&c, &kept));
     drop(staged);
-    c.step_mark().expect("open");
     let new = c.update(Probe(Mode::Workspace), smallvec![new], &[Some(0)]).expect("queued").remove(0);
     assert_eq!(value(&c, &new)[0], value(&c, &kept)[0] + 1.0, "with another budget it goes on");
     c.verify().expect("consistent");
+}
+
+#[test]
+fn a_failure_that_was_handled_holds_nothing_back() {
+    for c in devices() {
+        let (x, v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
+        let old = value(&c, &v);
+        let bad = apply1(&c, Probe(Mode::Fail), [x]);
+        assert_eq!(c.value(&bad).expect_err("it failed").kind(), ErrorKind::Index);
+        let v1 = c.update(Probe(Mode::Increment), smallvec![v], &[Some(0)]).expect("queued").remove(0);
+        assert_eq!(value(&c, &v1)[0], old[0] + 1.0, "{c:?}: nothing depends on what failed");
+    }
+}
+
+#[test]
+fn what_another_thread_has_failed_at_holds_nothing_back_and_is_told_to_that_thread() {
+    for c in devices() {
+        let (x, v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
+        let old = value(&c, &v);
+        let other = c.clone();
+        let done = std::thread::spawn(move || {
+            let bad = apply1(&other, Probe(Mode::Fail), [x]);
+            other.stats().expect("it has run");
+            (bad, other.check())
+        });
+        let (bad, told) = done.join().expect("no panic");
+        if c.device().name() == "cpu" {
+            assert_eq!(told.expect_err("its own failure").kind(), ErrorKind::Index);
+            assert_eq!(c.value(&bad).expect_err("still failed").kind(), ErrorKind::Poisoned);
+            c.check().expect("not this thread's");
+        }
+        let v1 = c.update(Probe(Mode::Increment), smallvec![v], &[Some(0)]).expect("queued").remove(0);
+        if c.device().name() == "cpu" {
+            assert_eq!(value(&c, &v1)[0], old[0] + 1.0);
+            c.sync().expect("told");
+        }
+    }
+}
+
+#[test]
+fn what_nobody_read_is_told_by_check_by_the_next_mark_by_a_new_budget_or_by_close() {
+    type Tells = fn(&Channel) -> remat_types::Result<()>;
+    let tells: [(&str, Tells); 5] = [
+        ("check", |c| c.check()),
+        ("mark", |c| c.step_mark()),
+        ("sync", |c| c.sync()),
+        ("budget", |c| c.set_budget(Some(1 << 20))),
+        ("close", |c| c.close()),
+    ];
+    for (name, tell) in tells {
+        let c = cpu(budget(1 << 16));
+        drop(apply1(&c, Probe(Mode::Fail), [put(&c, &ramp(64))]));
+        c.stats().expect("it has run");
+        let e = tell(&c).expect_err(name);
+        assert_eq!((e.kind(), e.op()), (ErrorKind::Index, Some("probe")), "{name}: {e}");
+        if name != "close" {
+            tell(&c).expect("it was told once");
+            c.sync().expect("and to one alone");
+            c.close().expect("nothing is left to tell");
+        }
+    }
+}
+
+#[test]
+fn a_step_that_was_not_taken_is_told_with_its_number_at_the_next_mark() {
+    let c = cpu(budget(1 << 16));
+    let mut w = put(&c, &ramp(64));
+    for step in 1..=4u64 {
+        if step == 3 {
+            drop(apply1(&c, Probe(Mode::Fail), [w.clone()]));
+        }
+        w = c.group(&[], || Ok(c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)])?.remove(0))).expect("queued");
+        // The mark of a step may know of it already; that of the next one waits for it.
+        let told = c.step_mark();
+        match step {
+            3 if told.is_ok() => continue,
+            3 => {}
+            4 if told.is_ok() => continue,
+            4 => {}
+            _ => {
+                told.expect("nothing failed");
+                continue;
+            }
+        }
+        let e = told.expect_err("step 3 failed");
+        assert!(e.message().contains("step 3 was not taken"), "{e}");
+    }
+    c.sync().expect("it was told by then");
+    assert_eq!(value(&c, &w)[0], value(&c, &put(&c, &ramp(64)))[0] + 3.0, "three of four steps were taken");
+}
+
+#[test]
+fn a_group_happens_as_a_whole_or_not_at_all() {
+    for c in devices() {
+        let (u, v, bad) = (put(&c, &ramp(64)), put(&c, &ramp(32)), put(&c, &ramp(16)));
+        let (old_u, old_v) = (value(&c, &u), value(&c, &v));
+        let bad = apply1(&c, Probe(Mode::Fail), [bad]);
+        let failed = c.group(&[(bad.id(), Kind::Gradient)], || {
+            let update = |h| -> remat_types::Result<_> {
+                Ok(c.update(Probe(Mode::Increment), smallvec![h], &[Some(0)])?.remove(0))
+            };
+            Ok((update(u)?, update(v)?))
+        });
+        let (u, v) = failed.expect("queued");
+        let told = [&u, &v].into_iter().filter(|h| c.value(h).is_err()).count();
+        assert_eq!(told, 1, "{c:?}: once");
+        assert_eq!((value(&c, &u), value(&c, &v)), (old_u.clone(), old_v.clone()), "{c:?}");
+        // What the caller gives up falls back as well, and the caller alone is told.
+        let mut kept = None;
+        let given_up = c.group(&[], || {
+            kept = Some(c.update(Probe(Mode::Increment), smallvec![u], &[Some(0)])?.remove(0));
+            Err::<(), _>(remat_types::Error::new(ErrorKind::Value, "given up"))
+        });
+        assert_eq!(given_up.expect_err("its own error").kind(), ErrorKind::Value);
+        assert_eq!(value(&c, &kept.expect("made")), old_u, "{c:?}");
+        c.sync().expect("nothing else is told");
+        drop((v, bad));
+        c.verify().expect("consistent");
+    }
 }

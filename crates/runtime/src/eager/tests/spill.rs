@@ -29,7 +29,7 @@ pub(super) struct FailingDisk {
 
 impl FailingDisk {
     pub(super) fn new(good: usize) -> FailingDisk {
-        let cpu = Cpu::new(1 << 30, 1).expect("address space");
+        let cpu = Cpu::new(1 << 30, 1 << 30, 1).expect("address space");
         FailingDisk { cpu, good, begun: Arc::default() }
     }
 

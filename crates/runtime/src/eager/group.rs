@@ -1,0 +1,177 @@
+//! Commands that happen as a whole or not at all: an optimiser's updates.
+//!
+//! While a thread has a group open, what it asks of that device is collected instead of queued, and goes to the worker as
+//! one command, which looks at all of it before it runs any (`group/run.rs`). A read that has to wait sends what was
+//! collected until then as a group of its own.
+
+mod order;
+mod rehearse;
+mod run;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use remat_types::{Result, SmallVec};
+
+use super::channel::Channel;
+use super::command::{Apply, Command, Until};
+use super::failure::Caller;
+use super::future::Use;
+use super::handle::{Handle, TensorId};
+use super::queue::{Queue, Reply};
+use crate::options::AsyncLevel;
+use crate::report::Kind;
+
+/// A command of a group.
+pub(crate) enum Item {
+    Apply(Apply),
+    Command(Command),
+}
+
+/// See the module's note.
+pub(crate) struct CommandGroup {
+    pub(super) items: Vec<Item>,
+    /// What all of it needs, with what it counts as: gradients. It becomes state before the first update.
+    needs: SmallVec<[(TensorId, Kind); 8]>,
+    caller: Caller,
+    /// The caller gave up on the way: every update falls back to the old version.
+    is_cancelled: bool,
+    pub(super) done: Option<(Reply<()>, Until)>,
+}
+
+impl CommandGroup {
+    /// The tensors that its commands use.
+    pub(super) fn uses(&self) -> Vec<(TensorId, Use)> {
+        let of = |dies| if dies { Use::Last } else { Use::Read };
+        let mut uses = Vec::new();
+        for item in &self.items {
+            match item {
+                Item::Apply(a) => uses.extend(a.x.iter().map(|&(id, dies)| (id, of(dies)))),
+                Item::Command(Command::Delete { id }) => uses.push((*id, Use::End)),
+                Item::Command(_) => {}
+            }
+        }
+        uses
+    }
+}
+
+/// What a thread collects.
+struct Open {
+    queue: Arc<Queue>,
+    items: Vec<Item>,
+    needs: SmallVec<[(TensorId, Kind); 8]>,
+    /// Handles of inputs that others own too: their deletes must come behind the group.
+    living: Vec<Handle>,
+}
+
+thread_local! {
+    static OPEN: RefCell<Option<Open>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` on what this thread collects for a queue; `None` if it collects nothing for it.
+fn with_open<R>(queue: &Arc<Queue>, f: impl FnOnce(&mut Open) -> R) -> Option<R> {
+    // A thread that ends drops its handles after this is gone.
+    let found = OPEN.try_with(|open| match open.borrow_mut().as_mut() {
+        Some(open) if Arc::ptr_eq(&open.queue, queue) => Some(f(open)),
+        _ => None,
+    });
+    found.ok().flatten()
+}
+
+/// True if this thread collects commands for a queue.
+pub(super) fn is_open(queue: &Arc<Queue>) -> bool {
+    with_open(queue, |_| ()).is_some()
+}
+
+/// Collects a command, or gives it back if this thread collects nothing for that queue.
+pub(super) fn collect(queue: &Arc<Queue>, command: Command) -> std::result::Result<(), Command> {
+    let mut command = Some(command);
+    with_open(queue, |open| open.items.extend(command.take().map(Item::Command)));
+    command.map_or(Ok(()), Err)
+}
+
+/// As [`collect`], for an application, with handles that live as long as the group.
+pub(super) fn collect_apply(
+    queue: &Arc<Queue>,
+    a: Apply,
+    living: SmallVec<[Handle; 4]>,
+) -> std::result::Result<(), (Apply, SmallVec<[Handle; 4]>)> {
+    let mut both = Some((a, living));
+    with_open(queue, |open| {
+        if let Some((a, living)) = both.take() {
+            open.items.push(Item::Apply(a));
+            open.living.extend(living);
+        }
+    });
+    both.map_or(Ok(()), Err)
+}
+
+/// Ends the collecting also when the caller's function panics.
+struct Ends<'c>(&'c Channel, bool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if self.1 {
+            // The panic goes on; a device that is closed meanwhile has nothing to lose.
+            let _ = self.0.send_group(true, true);
+        }
+    }
+}
+
+impl Channel {
+    /// Runs `f`, whose updates ([`Channel::update`]) on this device happen as a whole or not at all, though they go in
+    /// place: before the first one it is certain that all can be made. `needs` are what they are made of, gradients, which
+    /// become state of that kind. Within a group of this thread, or a trace, `f` just runs.
+    ///
+    /// If `needs` and everything else do not fit the budget at once, updates are made in another order, each as soon as what it
+    /// needs was made again, if all of that fits; that is found out before the first one.
+    ///
+    /// Errors: those of `f`, after which every update fell back to the old version; Closed; with less than full asynchrony
+    /// what failed.
+    pub fn group<T>(&self, needs: &[(TensorId, Kind)], f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let queue = &self.shared.queue;
+        if super::trace::is_tracing() || is_open(queue) {
+            return f();
+        }
+        let needs = SmallVec::from_slice(needs);
+        let open = Open { queue: queue.clone(), items: Vec::new(), needs, living: Vec::new() };
+        // Another device's group of this thread goes on afterwards.
+        let outer = OPEN.replace(Some(open));
+        let mut ends = Ends(self, true);
+        let result = f();
+        ends.1 = false;
+        let sent = self.send_group(result.is_err(), true);
+        drop(ends);
+        OPEN.set(outer);
+        let y = result?;
+        sent.map(|()| y)
+    }
+
+    /// Sends what was collected; the group stays open for more unless this `ends` it.
+    pub(super) fn send_group(&self, is_cancelled: bool, ends: bool) -> Result<()> {
+        let collected = with_open(&self.shared.queue, |open| {
+            let taken = (std::mem::take(&mut open.items), std::mem::take(&mut open.needs));
+            (taken, std::mem::take(&mut open.living))
+        });
+        if ends {
+            OPEN.set(None);
+        }
+        let Some(((items, needs), living)) = collected else { return Ok(()) };
+        if items.is_empty() {
+            return Ok(());
+        }
+        let until = match self.shared.options.async_level {
+            AsyncLevel::Sync => Some(Until::Finished),
+            AsyncLevel::Launched => Some(Until::Launched),
+            AsyncLevel::Full => None,
+        };
+        let (done, answer) = until.map_or((None, None), |until| {
+            let (reply, answer) = Reply::new();
+            (Some((reply, until)), Some(answer))
+        });
+        let group = CommandGroup { items, needs, caller: Caller::current(), is_cancelled, done };
+        self.shared.queue.push(Command::Group(Box::new(group)))?;
+        drop(living);
+        answer.map_or(Ok(()), |answer| answer.wait())
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether a group fits the budget, found out by running it on a copy of what the worker knows, over a device that computes
+//! nothing. In the canonical way nothing depends on the clock, so the worker then does exactly the same.
+
+use remat_types::Result;
+
+use super::{CommandGroup, Item};
+use crate::device::Dry;
+use crate::eager::command::{Apply, Command};
+use crate::eager::failure::Stop;
+use crate::eager::worker::Worker;
+use crate::options::{DeviceOptions, Foresight};
+
+impl Worker {
+    /// Runs a copy of the group in the canonical way from where the worker is. Errors: what would fail.
+    pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), Stop> {
+        let mut w = self.copy_without_data()?;
+        w.is_canonical = true;
+        w.run_items(g.items.iter().filter_map(duplicate).collect());
+        match w.failures.first() {
+            Some(e) => Err(e.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The same tables and the same arena over a device without memory.
+    fn copy_without_data(&self) -> Result<Worker> {
+        let options = DeviceOptions { foresight: Foresight::Off, spill: None, ..self.options.clone() };
+        let options = DeviceOptions { budget_bytes: self.budget, ..options };
+        let mut w = Worker::new(Box::new(Dry::new(self.backend.threads())), options, Default::default())?;
+        w.table = self.table.duplicate();
+        w.arena = self.arena.clone();
+        w.ledger = self.ledger.clone();
+        w.costs = self.costs.clone();
+        w.now_ns = self.now_ns;
+        w.has_evicted = self.has_evicted;
+        w.caller = self.caller;
+        Ok(w)
+    }
+}
+
+/// A copy of a command that answers nobody; `None` for one that moves no memory.
+fn duplicate(item: &Item) -> Option<Item> {
+    Some(match item {
+        Item::Apply(a) => Item::Apply(Apply {
+            op: a.op.clone(),
+            x: a.x.clone(),
+            y: a.y.clone(),
+            facts: a.facts.clone(),
+            workspace_bytes: a.workspace_bytes,
+            fallback: a.fallback.clone(),
+            stream: a.stream,
+            site: a.site,
+            caller: a.caller,
+            scope: None,
+            done: None,
+        }),
+        Item::Command(Command::Commit { id, kind, caller }) => {
+            Item::Command(Command::Commit { id: *id, kind: *kind, caller: *caller })
+        }
+        Item::Command(Command::Delete { id }) => Item::Command(Command::Delete { id: *id }),
+        Item::Command(Command::DropValue { id }) => Item::Command(Command::DropValue { id: *id }),
+        Item::Command(_) => return None,
+    })
+}

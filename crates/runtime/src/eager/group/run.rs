@@ -1,0 +1,199 @@
+//! Running a group: what could keep it from being whole is found out before its first command.
+
+use std::sync::Arc;
+
+use remat_types::{Error, ErrorKind, SmallVec};
+
+use super::{CommandGroup, Item};
+use crate::arena::padded;
+use crate::eager::command::{Apply, Command, Until};
+use crate::eager::failure::{Failure, HeldBack, Stop};
+use crate::eager::foresight::Mode;
+use crate::eager::table::{Input, Slot, StorageId};
+use crate::eager::worker::Worker;
+use crate::remat::foresight::What;
+
+impl Worker {
+    pub(in crate::eager) fn run_group(&mut self, mut g: CommandGroup) {
+        self.caller = g.caller;
+        let done = g.done.take();
+        let prepared = match g.is_cancelled {
+            true => Err(self.cancelled()),
+            false => self.prepare(&mut g),
+        };
+        let result = match prepared {
+            Ok(()) => self.run_prepared(g),
+            Err(stop) => Err(self.skip(g, stop)),
+        };
+        self.is_canonical = false;
+        if let Some((reply, until)) = done {
+            let finished = if until == Until::Finished { self.backend.synchronize_all() } else { Ok(()) };
+            reply.send(result.map_err(|f| f.report()).and(finished));
+        }
+    }
+
+    fn cancelled(&self) -> Stop {
+        // Whoever gave up has the error itself.
+        let e = Error::new(ErrorKind::Poisoned, "the updates that it belongs to were given up");
+        Stop::Inherited(Failure::new(e, self.caller, self.step_number()))
+    }
+
+    /// Makes sure that every command of the group will run. Errors: why not; nothing has been updated then.
+    fn prepare(&mut self, g: &mut CommandGroup) -> std::result::Result<(), Stop> {
+        let used = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
+        let used = used.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
+        for id in used {
+            if let Some(Slot::Failed(f)) = self.table.tensors.get(&id) {
+                return Err(Stop::Inherited(f.clone()));
+            }
+        }
+        if let Some(f) = self.failure_of_step() {
+            return Err(Stop::Inherited(f));
+        }
+        match self.commit_needs(g) {
+            Ok(()) if self.budget.is_none() || self.is_sure_to_fit(g) => return Ok(()),
+            // Where it stands it may fit all the same.
+            Ok(()) => {
+                self.begin_exact();
+                if self.rehearse(g).is_ok() {
+                    return Ok(());
+                }
+            }
+            Err(stop) if self.budget.is_none() || !stop.is_shortfall() => return Err(stop),
+            Err(_) => {}
+        }
+        self.begin_canonical()?;
+        self.order_for_memory(g);
+        self.rehearse(g)
+    }
+
+    /// From here on the worker does what a rehearsal did.
+    fn begin_exact(&mut self) {
+        if matches!(self.foresight.mode, Mode::Following(_)) {
+            self.abandon();
+        }
+        self.drop_copies();
+        self.is_canonical = true;
+    }
+
+    /// Makes all that the group needs resident at once, and state. Errors: why that cannot be; what is not state by then can
+    /// still be made again.
+    fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), Stop> {
+        if self.budget.is_some() && !matches!(self.foresight.mode, Mode::Following(_)) {
+            let ready = |id| match self.table.tensors.get(id) {
+                Some(Slot::Ready(s)) => Some(s.clone()),
+                _ => None,
+            };
+            let x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| ready(id)).collect();
+            self.running = "step";
+            self.still_needed = 0;
+            if self.table.fixed_bytes + self.bytes_with_recipe(&x) > self.arena.capacity() {
+                return Err(Error::new(ErrorKind::Budget, "not all gradients fit at once").into());
+            }
+            self.pin_inputs(&x)?;
+            self.unpin(&x);
+        }
+        for &(id, kind) in &g.needs {
+            let command = Command::Commit { id, kind, caller: g.caller };
+            if self.recording.is_some() {
+                self.record_command(&command);
+            }
+            self.foresee_use(What::Commit, id);
+            self.try_commit(id, kind)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the distinct storages among `x` that can be made again.
+    fn bytes_with_recipe(&self, x: &[Input]) -> usize {
+        let mut all: Vec<StorageId> = x.iter().map(|s| s.storage).collect();
+        all.sort_unstable_by_key(|id| id.raw());
+        all.dedup();
+        let recipes = all.iter().map(|id| &self.table.storages[*id]).filter(|s| s.recipe.is_some());
+        recipes.map(|s| padded(s.bytes)).sum()
+    }
+
+    /// True if every command fits whatever goes in which order: inputs are there, and what is not updated in place has room.
+    fn is_sure_to_fit(&mut self, g: &CommandGroup) -> bool {
+        // What an update would have to bring back first.
+        if self.table.storages.iter().any(|(_, s)| s.handles > 0 && !s.is_resident()) {
+            return false;
+        }
+        let (mut more, mut scratch) = (0, 0);
+        for item in &g.items {
+            if let Item::Apply(a) = item {
+                let (outputs, workspace) = self.bytes_beside(a);
+                more += outputs;
+                scratch = scratch.max(workspace);
+            }
+        }
+        more + scratch <= self.arena.capacity() - self.arena.in_use()
+    }
+
+    /// Bytes that an update takes for good, and while it runs.
+    fn bytes_beside(&self, a: &Apply) -> (usize, usize) {
+        let mut x: SmallVec<[Option<Input>; 4]> = SmallVec::new();
+        for (id, _) in &a.x {
+            x.push(match self.table.tensors.get(id) {
+                Some(Slot::Ready(s)) => Some(s.clone()),
+                _ => None,
+            });
+        }
+        let known: SmallVec<[Input; 4]> = x.iter().flatten().cloned().collect();
+        let is_in_place = |j: usize| {
+            a.op.overwrite().iter().filter(|p| p.1 == j).any(|&(i, _)| {
+                let Some(s) = x.get(i).and_then(Option::as_ref) else { return false };
+                let storage = &self.table.storages[s.storage];
+                let at = known.iter().position(|k| std::rc::Rc::ptr_eq(k, s)).unwrap_or(0);
+                a.x[i].1 && storage.handles == 1 && storage.pins == 0 && self.is_whole(&known, at, &a.facts[j])
+            })
+        };
+        let outputs = (0..a.facts.len()).filter(|j| !is_in_place(*j)).map(|j| padded(a.facts[j].bytes())).sum();
+        let scratch = match known.len() == x.len() {
+            true => Self::scratch_bytes(&a.op, &known, a.workspace_bytes),
+            // What the group makes itself is contiguous.
+            false => padded(a.workspace_bytes),
+        };
+        (outputs, scratch)
+    }
+
+    /// Runs what was made sure of.
+    fn run_prepared(&mut self, g: CommandGroup) -> std::result::Result<(), Arc<Failure>> {
+        self.run_items(g.items);
+        match self.failure_of_step() {
+            // A kernel or a device that fails now could not be foreseen.
+            Some(f) => Err(self.hold_back(f, HeldBack::PartOfStep(self.step_number()))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn run_items(&mut self, items: Vec<Item>) {
+        for item in items {
+            match item {
+                Item::Apply(mut a) => self.apply(&mut a),
+                Item::Command(c) => self.step(c),
+            }
+        }
+    }
+
+    /// Makes every update's result the old version.
+    fn skip(&mut self, g: CommandGroup, stop: Stop) -> Arc<Failure> {
+        let cause = match stop {
+            Stop::Own(e) => self.record_failure(e),
+            Stop::Inherited(f) => f,
+        };
+        self.abandon();
+        let is_told = g.is_cancelled;
+        let failure = if is_told { cause } else { self.hold_back(cause, HeldBack::Step(self.step_number())) };
+        for item in g.items {
+            match item {
+                Item::Apply(a) => {
+                    self.bind_failed(&a, &failure);
+                    a.x.iter().filter(|x| x.1).for_each(|x| self.delete(x.0));
+                }
+                Item::Command(c) => self.step(c),
+            }
+        }
+        failure
+    }
+}
