@@ -44,10 +44,12 @@ fn by_name(entries: &[(String, Parameter)]) -> Result<BTreeMap<&str, &Parameter>
     Ok(all)
 }
 
-/// Waits for every device that these live on. Errors: what failed there and no call has told yet.
+/// Waits for these and for every device that they live on. Errors: what made one fail, with its name; what failed there and
+/// no call has told yet.
 pub(crate) fn sync(entries: &[(String, Parameter)]) -> Result<()> {
     let mut devices: Vec<&Device> = Vec::new();
-    for (_, p) in entries {
+    for (name, p) in entries {
+        p.device().channel().wait(p.get()?.handle()).map_err(|e| e.context(name))?;
         if !devices.contains(&p.device()) {
             devices.push(p.device());
         }

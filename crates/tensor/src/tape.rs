@@ -88,8 +88,15 @@ pub(crate) struct Saved {
 
 pub(crate) enum NodeKind {
     Leaf(Arc<Leaf>),
-    Op { key: Box<BackwardKey>, saved: Mutex<Option<Saved>> },
-    Custom { backward: Mutex<Option<CustomBackward>>, x: SmallVec<[Place; 4]>, name: &'static str },
+    Op {
+        key: Box<BackwardKey>,
+        saved: Mutex<Option<Saved>>,
+    },
+    Custom {
+        backward: Mutex<Option<CustomBackward>>,
+        x: SmallVec<[Place; 4]>,
+        name: &'static str,
+    },
     /// A compiled function: what it was made of is not known, so no gradient can pass.
     Compiled,
 }

@@ -278,11 +278,14 @@ fn a_tensor_that_outlives_its_trace_is_an_error() {
     let d = cpu();
     let x = tensor(&d, &[1.0, 2.0], [2]);
     let mut kept = None;
+    let line = line!() + 2;
     let mut f = compile(&d, |x: &[Tensor]| {
         kept = Some(x[0].relu()?);
         Ok(vec![x[0].clone()])
     });
-    assert_eq!(f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values"), [1.0, 2.0]);
+    let e = f.call(&[&x]).expect_err("it would be stale from the second call on");
+    assert_eq!(e.kind(), ErrorKind::Value, "{e}");
+    assert_eq!(e.call_site().map(|s| s.line()), Some(line), "{e}");
     drop(f);
     let kept = kept.expect("set");
     assert_eq!(kept.exp().expect_err("no data").kind(), ErrorKind::Value);

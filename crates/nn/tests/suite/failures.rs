@@ -1,8 +1,7 @@
 //! Training below what is feasible: the bits of a run without a budget, or an error that says so; and failures that were
 //! handled.
 
-use remat_nn::layers::{BatchNorm2d, Layer, Linear, LinearOptions};
-use remat_nn::{InitCx, Module, Optimizer, Parameter, Sgd, SgdOptions, loss};
+use remat_nn::*;
 use remat_runtime::{AsyncLevel, Device, DeviceOptions, Foresight};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{ErrorKind, HostTensor, Result};
@@ -39,7 +38,11 @@ fn train_linear(d: &Device, layers: usize, features: usize, batch: usize, steps:
 }
 
 /// Runs under a budget: true if it gave what is wanted, false if it said that it could not.
-fn is_the_same_or_refused(options: DeviceOptions, want: &Weights, run: impl FnOnce(&Device) -> Result<Weights>) -> bool {
+fn is_the_same_or_refused(
+    options: DeviceOptions,
+    want: &Weights,
+    run: impl FnOnce(&Device) -> Result<Weights>,
+) -> bool {
     let what = format!("{options:?}");
     let d = match Device::cpu(options) {
         Ok(d) => d,
@@ -97,7 +100,7 @@ fn a_failure_that_was_read_and_handled_does_not_cost_the_next_step() {
     let x = || Tensor::new(&d, &wave32(32, 0.5), [4, 8]).expect("fits");
     let out_of_range = || {
         let at = Tensor::new(&d, &[99i64; 9], [9]).expect("fits");
-        x().take(&at, 0).expect("found on the device")
+        x().take(0, &at).expect("found on the device")
     };
     let moves = |sgd: &mut Sgd, what: &str| {
         let before = net.weight.to_host().expect("a value");
@@ -129,7 +132,7 @@ fn running_statistics_move_again_after_a_failure_was_told() {
     let norm = BatchNorm2d::new(&mut cx, 2).expect("fits");
     let x = || Tensor::new(&d, &wave32(2 * 2 * 9, 0.5), [2, 2, 3, 3]).expect("fits");
     let at = Tensor::new(&d, &[99i64; 9], [9]).expect("fits");
-    assert!(x().take(&at, 0).expect("found on the device").to_host().is_err());
+    assert!(x().take(0, &at).expect("found on the device").to_host().is_err());
     for _ in 0..3 {
         let before = norm.running_mean.to_host().expect("a value");
         let _quiet = no_grad();

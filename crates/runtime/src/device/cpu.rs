@@ -26,7 +26,8 @@ impl Cpu {
     pub(crate) fn new(address_bytes: usize, least_bytes: usize, threads: usize) -> Result<Self> {
         let region = Region::new(address_bytes).or_else(|_| Region::new(least_bytes))?;
         let pool = Pool::try_new(threads).map_err(|e| {
-            Error::new(ErrorKind::Io, format!("cannot start {threads} compute threads: {e}; ask for fewer")).with_source(e)
+            Error::new(ErrorKind::Io, format!("cannot start {threads} compute threads: {e}; ask for fewer"))
+                .with_source(e)
         })?;
         Ok(Cpu { spill: None, flying: Vec::new(), region, pool, opened: Instant::now() })
     }

@@ -24,14 +24,10 @@ pub(crate) const HUGE_PAGE_MIN_BYTES: usize = 4 * HUGE_PAGE_BYTES;
 impl Region {
     /// Maps `bytes` of address space; none of it is usable yet.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
-        let map = MmapOptions::new()
-            .len(bytes.max(4096))
-            .no_reserve_swap()
-            .map_anon()
-            .map_err(|e| {
-                let hint = "a limit of the address space (`ulimit -v`) must leave room for it, or give a smaller budget";
-                Error::new(ErrorKind::Io, format!("cannot map {bytes} bytes of address space: {e}; {hint}"))
-            })?;
+        let map = MmapOptions::new().len(bytes.max(4096)).no_reserve_swap().map_anon().map_err(|e| {
+            let hint = "a limit of the address space (`ulimit -v`) must leave room for it, or give a smaller budget";
+            Error::new(ErrorKind::Io, format!("cannot map {bytes} bytes of address space: {e}; {hint}"))
+        })?;
         Ok(Region { map: MmapRaw::from(map), usable: AtomicUsize::new(0) })
     }
 

@@ -44,7 +44,7 @@ impl Worker {
                     false => self.hold_back(failure, HeldBack::Update(self.step_number())),
                 };
                 self.bind_failed(a, &failure);
-                if done.is_some() { Err(failure.report()) } else { Ok(()) }
+                if done.is_some() { Err(self.failures.report(&failure)) } else { Ok(()) }
             }
         };
         for &(id, dies) in &a.x {

@@ -93,21 +93,10 @@ impl Failure {
         }
     }
 
-    /// The error itself the first time, with what it held back, and after that one of kind Poisoned that names it.
-    pub(crate) fn report(&self) -> Error {
-        self.report_first().unwrap_or_else(|| self.poisoned())
-    }
-
-    /// The error itself, unless somebody was told of it.
-    fn report_first(&self) -> Option<Error> {
+    /// Counts as told from now on. What it held back; `None` if somebody was told before.
+    fn tell(&self) -> Option<Option<HeldBack>> {
         let mut state = lock(&self.state);
-        if std::mem::replace(&mut state.is_reported, true) {
-            return None;
-        }
-        Some(match state.held_back {
-            Some(what) => self.error.clone().context(what),
-            None => self.error.clone(),
-        })
+        (!std::mem::replace(&mut state.is_reported, true)).then_some(state.held_back)
     }
 
     pub(crate) fn is_reported(&self) -> bool {
@@ -120,10 +109,29 @@ impl Failure {
         if state.is_reported {
             return false;
         }
-        if !matches!((state.held_back, what), (Some(HeldBack::Step(_) | HeldBack::PartOfStep(_)), HeldBack::Update(_))) {
+        if !matches!((state.held_back, what), (Some(HeldBack::Step(_) | HeldBack::PartOfStep(_)), HeldBack::Update(_)))
+        {
             state.held_back = Some(what);
         }
         true
+    }
+
+    /// The error for whoever is told of this one, and with it of all others of its step: they are one event, a step that
+    /// failed.
+    fn with_step(&self, mut held_back: Option<HeldBack>, list: &[(Caller, Arc<Failure>)]) -> Error {
+        let mut count = 1;
+        for (_, f) in list.iter().filter(|(_, f)| f.is_of(self.caller, self.step)) {
+            if let Some(what) = f.tell() {
+                count += 1;
+                held_back =
+                    if matches!(held_back, None | Some(HeldBack::Update(_))) { what.or(held_back) } else { held_back };
+            }
+        }
+        let mut error = self.error.clone();
+        if count > 1 {
+            error = error.context(format!("{count} operations failed; the first"));
+        }
+        held_back.map_or(error.clone(), |what| error.context(what))
     }
 
     fn is_of(&self, caller: Caller, step: u64) -> bool {
@@ -161,15 +169,19 @@ impl Failures {
         }
         let mut list = lock(&self.list);
         let concerns = |c: Caller| caller.is_none_or(|caller| caller == c);
-        let found = list.iter().filter(|(c, _)| concerns(*c)).find_map(|(_, f)| Some((f.clone(), f.report_first()?)));
-        let error = found.map(|(first, e)| {
-            // They are one event for whoever is told: a step that failed.
-            let others = list.iter().filter(|(_, f)| f.is_of(first.caller, first.step) && f.report_first().is_some());
-            match others.count() {
-                0 => e,
-                n => e.context(format!("{} operations of this step failed; the first", n + 1)),
-            }
-        });
+        let found = list.iter().filter(|(c, _)| concerns(*c)).find_map(|(_, f)| Some((f.clone(), f.tell()?)));
+        let error = found.map(|(first, held_back)| first.with_step(held_back, &list));
+        list.retain(|(_, f)| !f.is_reported());
+        self.count.store(list.len(), Ordering::Release);
+        error
+    }
+
+    /// For whoever reads what depends on a failure: the error itself the first time, with what else failed in its step until
+    /// now and what that held back, and after that one of kind Poisoned that names it.
+    pub(crate) fn report(&self, failure: &Failure) -> Error {
+        let mut list = lock(&self.list);
+        let Some(held_back) = failure.tell() else { return failure.poisoned() };
+        let error = failure.with_step(held_back, &list);
         list.retain(|(_, f)| !f.is_reported());
         self.count.store(list.len(), Ordering::Release);
         error
@@ -178,7 +190,9 @@ impl Failures {
     /// A caller gave up a step: nobody needs to be told what else failed in it.
     pub(crate) fn give_up(&self, caller: Caller, step: u64) {
         let mut list = lock(&self.list);
-        list.iter().filter(|(_, f)| f.is_of(caller, step)).for_each(|(_, f)| drop(f.report_first()));
+        list.iter().filter(|(_, f)| f.is_of(caller, step)).for_each(|(_, f)| {
+            f.tell();
+        });
         list.retain(|(_, f)| !f.is_reported());
         self.count.store(list.len(), Ordering::Release);
     }
@@ -217,10 +231,10 @@ pub(super) enum Stop {
 
 impl Stop {
     /// For who asked for the command's result.
-    pub(super) fn report(self) -> Error {
+    pub(super) fn report(self, failures: &Failures) -> Error {
         match self {
             Stop::Own(e) => e,
-            Stop::Inherited(f) => f.report(),
+            Stop::Inherited(f) => failures.report(&f),
         }
     }
 

@@ -28,7 +28,7 @@ impl Simulated {
     fn source(&self, id: u64) -> Result<&Source> {
         match self.0.table.tensors.get(&TensorId(id)) {
             Some(Slot::Ready(s)) => Ok(s),
-            Some(Slot::Failed(f)) => Err(f.report()),
+            Some(Slot::Failed(f)) => Err(self.0.failures.report(f)),
             None => Err(Error::new(ErrorKind::Format, format!("tensor {id} does not exist"))),
         }
     }

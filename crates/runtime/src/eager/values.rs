@@ -26,7 +26,7 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
-        let id = self.or_canonical(|w| Ok(w.place_put(bytes, kind)?)).map_err(Stop::report)?;
+        let id = self.or_canonical(|w| Ok(w.place_put(bytes, kind)?)).map_err(|stop| stop.report(&self.failures))?;
         if self.is_asynchronous {
             self.wait_for_range(id, stream);
         }
@@ -233,11 +233,11 @@ impl Worker {
 
     fn ready(&mut self, id: TensorId) -> Result<Input> {
         if let Some(f) = self.stale.remove(&id).filter(|f| !f.is_reported()) {
-            return Err(f.report());
+            return Err(self.failures.report(&f));
         }
         match self.table.tensors.get(&id) {
             Some(Slot::Ready(s)) => Ok(s.clone()),
-            Some(Slot::Failed(f)) => Err(f.report()),
+            Some(Slot::Failed(f)) => Err(self.failures.report(f)),
             None => Err(Error::new(ErrorKind::Internal, "the tensor was deleted before it was read")),
         }
     }
@@ -254,7 +254,7 @@ impl Worker {
             w.running = "fetch";
             w.pin_alone(&s)
         })
-        .map_err(Stop::report)?;
+        .map_err(|stop| stop.report(&self.failures))?;
         let storage = &self.table.storages[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
         let buffer = Buffer { dtype: s[0].dtype, layout: &s[0].layout, at, bytes };
@@ -269,7 +269,7 @@ impl Worker {
             w.running = "wait";
             w.pin_alone(&s)
         })
-        .map_err(Stop::report)?;
+        .map_err(|stop| stop.report(&self.failures))?;
         let event = self.table.storages[s[0].storage].written;
         let result = self.backend.synchronize(event);
         self.unpin(&s);
@@ -308,7 +308,7 @@ impl Worker {
             }
             Err(stop) => {
                 self.table.storages.remove(id);
-                Err(stop.report().context(what))
+                Err(stop.report(&self.failures).context(what))
             }
         }
     }

@@ -260,7 +260,9 @@ impl Shared {
                 let sum = crc32fast::hash(memory);
                 let is_whole = self.lock().sums.get(&at) == Some(&(bytes, sum));
                 // A disk that says that it has done what it has not must not change a value.
-                let lied = || io::Error::new(io::ErrorKind::InvalidData, format!("{bytes} bytes at {at} are not those written"));
+                let lied = || {
+                    io::Error::new(io::ErrorKind::InvalidData, format!("{bytes} bytes at {at} are not those written"))
+                };
                 if is_whole { Ok(()) } else { Err(lied()) }
             }
         }

@@ -1,6 +1,7 @@
 //! The crate as its users see it; one binary, so that it links once.
 
 mod attention;
+mod compiled;
 mod conv;
 mod custom;
 mod devices;

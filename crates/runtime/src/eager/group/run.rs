@@ -28,7 +28,7 @@ impl Worker {
         self.is_canonical = false;
         if let Some((reply, until)) = done {
             let finished = if until == Until::Finished { self.backend.synchronize_all() } else { Ok(()) };
-            reply.send(result.map_err(|f| f.report()).and(finished));
+            reply.send(result.map_err(|f| self.failures.report(&f)).and(finished));
         }
     }
 
