@@ -107,5 +107,6 @@ pub(crate) fn print_error(e: &Error) {
     for p in &s.pinned {
         eprintln!("  pinned: {} by {}", show(p.bytes), p.by);
     }
-    eprintln!("  least budget for this operation: {}", show(s.smallest_feasible_bytes));
+    eprintln!("  suffices for this operation: {}", show(s.smallest_feasible_bytes));
+    eprintln!("  no budget can do with less than: {}", show(s.least_bytes));
 }

@@ -123,6 +123,8 @@ pub struct Stats {
     pub compactions: u64,
     /// Bytes they moved.
     pub compacted_bytes: u64,
+    /// The most bytes of inputs, outputs and scratch memory that any one command had beside what cannot be made again.
+    pub largest_op_bytes: usize,
     /// The most that any one command pinned and needed at once: no smaller budget can run it.
     pub least_budget_bytes: usize,
     /// Plans that were made for steps that repeat.

@@ -456,6 +456,7 @@ fn of_the_whole_run(e: Error, budget: Option<(usize, usize)>) -> Error {
     let mut s = s.clone();
     s.pinned.push(PinnedBytes { by: "states, inputs, outputs and what else is on the device".into(), bytes: beside });
     s.pinned.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    s.least_bytes += beside;
     s.smallest_feasible_bytes += beside;
     Error::budget(BudgetShortfall { budget_bytes, ..s })
 }

@@ -122,9 +122,9 @@ pub struct BudgetShortfall {
     pub budget_bytes: usize,
     /// Bytes that could not be evicted, by holder, largest first.
     pub pinned: Vec<PinnedBytes>,
-    /// No smaller budget lets this command run from where it stood: what is pinned beside what it needs at once, and where
-    /// evicted inputs must be made again, the most that this takes on the way. A lower bound: making them may push out, and
-    /// have made again, what is resident now, and other commands may need more.
+    /// No smaller budget can run this operation, in whatever way: what cannot be made again beside what it needs at once.
+    pub least_bytes: usize,
+    /// The smallest budget that is known to let this operation run. Other operations of the program may need more.
     pub smallest_feasible_bytes: usize,
 }
 
@@ -158,9 +158,9 @@ impl Error {
     /// The contract's error: `shortfall` says what was needed, what is pinned and what would suffice.
     pub fn budget(shortfall: BudgetShortfall) -> Self {
         let mut message = format!(
-            "needs {} bytes at once, which do not fit the budget of {} bytes; this operation needs a budget of at least \
-             {} bytes",
-            shortfall.needed_bytes, shortfall.budget_bytes, shortfall.smallest_feasible_bytes
+            "needs {} bytes at once, which do not fit the budget of {} bytes; {} bytes suffice for this operation, and no \
+             fewer than {} can",
+            shortfall.needed_bytes, shortfall.budget_bytes, shortfall.smallest_feasible_bytes, shortfall.least_bytes
         );
         for (i, p) in shortfall.pinned.iter().enumerate() {
             message.push_str(if i == 0 { "; pinned: " } else { ", " });
@@ -297,6 +297,7 @@ mod tests {
             needed_bytes: 10,
             budget_bytes: 8,
             pinned: vec![PinnedBytes { by: "parameters".into(), bytes: 4 }],
+            least_bytes: 12,
             smallest_feasible_bytes: 14,
         };
         let e = Error::budget(s.clone());

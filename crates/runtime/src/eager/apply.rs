@@ -34,7 +34,7 @@ impl Worker {
                 Ok(())
             }
             Err(stop) => {
-                let failure = match stop {
+                let failure = match self.with_figures(stop, a) {
                     Stop::Own(e) => self.record_failure(e.with_op(a.op.label()).with_call_site(a.site)),
                     Stop::Inherited(f) => f,
                 };
@@ -56,6 +56,16 @@ impl Worker {
             let finished = if until == Until::Finished { self.backend.synchronize_all() } else { Ok(()) };
             reply_to.send(reply.and(finished));
         }
+    }
+
+    /// A budget error with the figures of the whole command.
+    fn with_figures(&self, stop: Stop, a: &Apply) -> Stop {
+        let Some(x) = self.sources(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
+        let bytes = |j: usize| a.facts.get(j).map_or(0, |f| padded(f.bytes()));
+        let outputs: usize = (0..a.facts.len()).map(bytes).sum();
+        let in_place = a.op.overwrite().iter().map(|p| p.1).collect::<std::collections::BTreeSet<usize>>();
+        let in_place: usize = in_place.into_iter().map(bytes).sum();
+        self.with_bounds(stop, &x, outputs + Self::scratch_bytes(&a.op, &x, a.workspace_bytes), in_place)
     }
 
     /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
@@ -108,11 +118,7 @@ impl Worker {
             self.before_growth(a.facts.iter().map(|f| padded(f.bytes())).sum());
             self.running = label.text;
         }
-        if let Err(stop) = self.pin_inputs(&x) {
-            let outputs = a.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
-            let extra = outputs + Self::scratch_bytes(&a.op, &x, a.workspace_bytes);
-            return Err(self.with_recomputation(stop, &x, extra));
-        }
+        self.pin_inputs(&x)?;
         let result = self.compute(a, label, &x);
         self.unpin(&x);
         Ok(result?)

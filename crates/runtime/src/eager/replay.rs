@@ -47,13 +47,16 @@ struct Targets {
 /// A recipe that waits for its inputs.
 struct Frame {
     recipe: RecipeId,
-    /// Inputs that were made for it.
+    /// Inputs that were made for it; in the canonical way all, in the order in which their turn came.
     held: SmallVec<[StorageId; 4]>,
 }
 
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
     pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
+        if self.is_canonical {
+            return self.pin_in_turn(x);
+        }
         self.pin(x);
         self.land_arrivals(x);
         let missing = |w: &Worker| {
@@ -66,6 +69,26 @@ impl Worker {
                 return Err(e);
             }
         }
+        Ok(())
+    }
+
+    /// As [`Worker::pin_inputs`], one after the other, deepest first: while one is made, those that come later may go, though
+    /// it be made of them. So no more bytes are held than [`Worker::bytes_to_make`] counts.
+    fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
+        let mut order: SmallVec<[StorageId; 4]> = x.iter().map(|s| s.storage).collect();
+        order.sort_by_key(|s| std::cmp::Reverse((self.table.depth_of(*s), s.raw())));
+        for (i, &id) in order.iter().enumerate() {
+            self.table.storages[id].pins += 1;
+            let made = if self.table.is_resident(id) { Ok(()) } else { self.recompute(id) };
+            if let Err(stop) = made {
+                for &id in &order[..=i] {
+                    self.table.storages[id].pins -= 1;
+                }
+                order.into_iter().for_each(|id| self.settle(id));
+                return Err(stop);
+            }
+        }
+        x.iter().for_each(|s| self.losses.under_way.push(s.storage));
         Ok(())
     }
 
@@ -148,11 +171,14 @@ impl Worker {
                 let x = self.table.recipes[frame.recipe].x.clone();
                 self.land_arrivals(&x);
             }
+            if self.is_canonical {
+                self.hold_residents(frame);
+            }
             let x = &self.table.recipes[frame.recipe].x;
             // What a frame made is held: every input is made at most once a frame, so this ends.
             let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));
             // The deepest first: while it is made, the others need not be held.
-            result = match missing.max_by_key(|s| self.table.depth_of(*s)) {
+            result = match missing.max_by_key(|s| (self.table.depth_of(*s), s.raw())) {
                 Some(missing) => {
                     frame.held.push(missing);
                     self.table.storages[missing].pins += 1;
@@ -170,6 +196,27 @@ impl Worker {
             self.ascend(&mut stack);
         }
         result
+    }
+
+    /// Holds the inputs of a frame that are there, up to the first, deepest first, that is not: in the canonical way one may
+    /// go until its turn has come, so that no more is held than [`Worker::bytes_to_make`] counts.
+    fn hold_residents(&mut self, frame: &mut Frame) {
+        let mut order: SmallVec<[StorageId; 4]> = SmallVec::new();
+        for s in &self.table.recipes[frame.recipe].x {
+            if !order.contains(&s.storage) {
+                order.push(s.storage);
+            }
+        }
+        order.sort_by_key(|s| std::cmp::Reverse((self.table.depth_of(*s), s.raw())));
+        for id in order {
+            if !self.table.is_resident(id) {
+                break;
+            }
+            if !frame.held.contains(&id) {
+                frame.held.push(id);
+                self.table.storages[id].pins += 1;
+            }
+        }
     }
 
     /// Reads a missing storage from the spill file, or pushes its producer.
@@ -207,92 +254,88 @@ impl Worker {
         }
     }
 
-    /// A budget error of bringing back `x`, told what that takes at the least, with `extra` bytes beside it.
-    pub(super) fn with_recomputation(&self, stop: Stop, x: &[Input], extra: usize) -> Stop {
+    /// A budget error of a command on `x`, with `extra` bytes beside them of which an output may take `in_place` from an input,
+    /// told what depends on the program alone: what the command needs at once, and what suffices where nothing is there but
+    /// what cannot be made again.
+    pub(super) fn with_bounds(&self, stop: Stop, x: &[Input], extra: usize, in_place: usize) -> Stop {
         let Stop::Own(e) = stop else { return stop };
         let Some(s) = e.shortfall() else { return e.into() };
-        let least = self.table.fixed_bytes + self.bytes_to_make(x, extra);
-        if least <= s.smallest_feasible_bytes {
-            return e.into();
-        }
-        let told = Error::budget(BudgetShortfall { smallest_feasible_bytes: least, ..s.clone() });
+        let fixed = self.table.fixed_bytes;
+        let at_once = self.evictable_bytes(x) + extra - in_place;
+        let told = Error::budget(BudgetShortfall {
+            least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
+            smallest_feasible_bytes: fixed + self.bytes_to_make(x, extra),
+            ..s.clone()
+        });
         Stop::Own(match e.call_site() {
             Some(site) => told.with_call_site(site),
             None => told,
         })
     }
 
-    /// Bytes beside sources without which the evicted ones of `x` cannot be brought back, deepest first, and then all be
-    /// used beside `extra` bytes. They suffice unless something that is resident has to go, and be made again, meanwhile.
+    /// Bytes of loaders' batches, which give way.
+    pub(super) fn staging_bytes(&self) -> usize {
+        let staging = self.table.storages.iter().filter(|(_, s)| s.kind == Kind::Staging);
+        staging.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum()
+    }
+
+    /// Bytes of the distinct storages among `x` that can be made again.
+    pub(super) fn evictable_bytes(&self, x: &[Input]) -> usize {
+        let mut all: Vec<StorageId> = x.iter().map(|s| s.storage).collect();
+        all.sort_unstable_by_key(|id| id.raw());
+        all.dedup();
+        let recipes = all.iter().map(|id| &self.table.storages[*id]).filter(|s| s.recipe.is_some());
+        recipes.map(|s| padded(s.bytes)).sum()
+    }
+
+    /// Bytes beside sources in which `x` can be made from those alone, deepest first, and then all be used beside `extra`
+    /// bytes: the canonical way needs no more.
     ///
-    /// With `X` the bytes of all inputs and `x_1, x_2, ..` the missing ones in the order in which they are made:
-    /// `D = max(X + extra, max over i of x_1 + .. + x_(i-1) + D(producer of x_i))`. The resident ones of `x` are pinned
-    /// throughout: they are counted once, and in no `X`.
+    /// With `X` the bytes of all inputs and `x_1, x_2, ..` those that are made in the order in which they are:
+    /// `D = max(X + extra, max over i of x_1 + .. + x_(i-1) + D(producer of x_i))`.
     fn bytes_to_make(&self, x: &[Input], extra: usize) -> usize {
-        let mut pinned: SmallVec<[StorageId; 4]> = SmallVec::new();
-        for s in x {
-            let has_recipe = self.table.storages[s.storage].recipe.is_some();
-            if has_recipe && self.table.is_resident(s.storage) && !pinned.contains(&s.storage) {
-                pinned.push(s.storage);
-            }
-        }
         let mut known: FxHashMap<RecipeId, usize> = FxHashMap::default();
-        let mut stack: Vec<RecipeId> = self.missing_producers(x).into_iter().map(|(_, r)| r).collect();
+        let mut stack: Vec<RecipeId> = self.producers(x).into_iter().map(|(_, r)| r).collect();
         while let Some(&id) = stack.last() {
             let r = &self.table.recipes[id];
-            let mut unknown = self.missing_producers(&r.x);
+            let mut unknown = self.producers(&r.x);
             unknown.retain(|(_, p)| !known.contains_key(p));
             if unknown.is_empty() {
                 let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
                 let extra = outputs + Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes);
-                known.insert(id, self.depth_first_bytes(&r.x, extra, &pinned, &known));
+                known.insert(id, self.depth_first_bytes(&r.x, extra, &known));
                 stack.pop();
             } else {
                 stack.extend(unknown.into_iter().map(|(_, p)| p));
             }
         }
-        let pinned_bytes: usize = pinned.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();
-        pinned_bytes + self.depth_first_bytes(x, extra, &pinned, &known)
+        self.depth_first_bytes(x, extra, &known)
     }
 
     /// `D` of [`Worker::bytes_to_make`] for one command, from that of the producers it needs.
-    fn depth_first_bytes(
-        &self,
-        x: &[Input],
-        extra: usize,
-        pinned: &[StorageId],
-        known: &FxHashMap<RecipeId, usize>,
-    ) -> usize {
-        let bytes = |s: StorageId| padded(self.table.storages[s].bytes);
-        let mut distinct: SmallVec<[StorageId; 4]> = SmallVec::new();
-        for s in x.iter().map(|s| s.storage).filter(|s| !pinned.contains(s)) {
-            if self.table.storages[s].recipe.is_some() && !distinct.contains(&s) {
-                distinct.push(s);
-            }
-        }
-        let mut most = distinct.iter().map(|s| bytes(*s)).sum::<usize>() + extra;
+    fn depth_first_bytes(&self, x: &[Input], extra: usize, known: &FxHashMap<RecipeId, usize>) -> usize {
+        let mut most = self.evictable_bytes(x) + extra;
         let mut held = 0;
-        for (s, r) in self.missing_producers(x) {
+        for (s, r) in self.producers(x) {
             most = most.max(held + known.get(&r).copied().unwrap_or(0));
-            held += bytes(s);
+            held += padded(self.table.storages[s].bytes);
         }
         most
     }
 
-    /// The missing ones of `x` with their producers, in the order in which they are made; one of each producer's, which
-    /// makes them all.
-    fn missing_producers(&self, x: &[Input]) -> SmallVec<[(StorageId, RecipeId); 4]> {
-        let mut missing: SmallVec<[(StorageId, RecipeId); 4]> = SmallVec::new();
+    /// Those of `x` that can be made again with their producers, in the order in which they are made; one of each producer's,
+    /// which makes them all.
+    fn producers(&self, x: &[Input]) -> SmallVec<[(StorageId, RecipeId); 4]> {
+        let mut made: SmallVec<[(StorageId, RecipeId); 4]> = SmallVec::new();
         for s in x {
-            let storage = &self.table.storages[s.storage];
-            if let Some((recipe, _)) = storage.recipe.filter(|_| !storage.is_resident())
-                && missing.iter().all(|m| m.0 != s.storage && m.1 != recipe)
+            if let Some((recipe, _)) = self.table.storages[s.storage].recipe
+                && made.iter().all(|m| m.0 != s.storage && m.1 != recipe)
             {
-                missing.push((s.storage, recipe));
+                made.push((s.storage, recipe));
             }
         }
-        missing.sort_by_key(|(s, _)| std::cmp::Reverse(self.table.depth_of(*s)));
-        missing
+        made.sort_by_key(|(s, _)| std::cmp::Reverse((self.table.depth_of(*s), s.raw())));
+        made
     }
 
     /// Marks the inputs of a recipe as wanted, or takes the mark back.

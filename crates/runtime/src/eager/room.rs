@@ -191,6 +191,7 @@ impl Worker {
             needed_bytes: needed,
             budget_bytes: self.budget.unwrap_or(usize::MAX),
             pinned,
+            least_bytes: (fixed + needed).saturating_sub(self.staging_bytes()),
             smallest_feasible_bytes: fixed + needed,
         })
     }

@@ -219,6 +219,9 @@ impl Worker {
             }
         }
         self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(bytes);
+        let passing = self.reach.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
+        let beside = bytes - self.table.fixed_bytes + passing.map(crate::arena::Block::bytes).sum::<usize>();
+        self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
     }
 
     fn count(&mut self, call: &Call<'_>, start_ns: u64, ns: u64) {

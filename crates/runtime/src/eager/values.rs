@@ -245,7 +245,7 @@ impl Worker {
     /// Pins what a command reads that computes nothing.
     fn pin_alone(&mut self, s: &[Input]) -> std::result::Result<(), Stop> {
         self.still_needed = 0;
-        self.pin_inputs(s).map_err(|stop| self.with_recomputation(stop, s, 0))
+        self.pin_inputs(s).map_err(|stop| self.with_bounds(stop, s, 0, 0))
     }
 
     pub(super) fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {

@@ -99,6 +99,7 @@ fn refused(l: &Lowered, s: &Shortfall) -> Error {
         op,
         needed_bytes,
         budget_bytes: s.budget_bytes as usize,
+        least_bytes: s.least_bytes as usize,
         smallest_feasible_bytes: s.smallest_feasible_bytes as usize,
     })
 }

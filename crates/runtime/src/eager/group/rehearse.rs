@@ -1,25 +1,64 @@
 //! Whether a group fits the budget, found out by running it on a copy of what the worker knows, over a device that computes
 //! nothing. In the canonical way nothing depends on the clock, so the worker then does exactly the same.
 
-use remat_types::Result;
+use remat_types::{BudgetShortfall, Error, Result};
 
 use super::{CommandGroup, Item};
+use crate::arena::ALIGN_BYTES;
 use crate::device::Dry;
 use crate::eager::command::{Apply, Command};
 use crate::eager::failure::Stop;
 use crate::eager::worker::Worker;
 use crate::options::{DeviceOptions, Foresight};
 
+/// A budget that suffices is looked for up to this many doublings of the one that does not,
+const DOUBLINGS: usize = 6;
+
+/// and to this part of it.
+const SHARE: usize = 256;
+
 impl Worker {
-    /// Runs a copy of the group in the canonical way from where the worker is. Errors: what would fail.
-    pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), Stop> {
+    /// Runs a copy of the group in the canonical way from where the worker is, under another budget if one is given. Errors:
+    /// what would fail.
+    pub(super) fn rehearse(&self, g: &CommandGroup, budget: Option<usize>) -> std::result::Result<(), Stop> {
         let mut w = self.copy_without_data()?;
+        if let Some(bytes) = budget {
+            w.arena.grow(bytes);
+            w.budget = Some(bytes);
+        }
         w.is_canonical = true;
         w.run_items(g.items.iter().filter_map(duplicate).collect());
         match w.failures.first() {
             Some(e) => Err(e.into()),
             None => Ok(()),
         }
+    }
+
+    /// A budget error with the smallest budget that a rehearsal finds to suffice.
+    pub(super) fn with_least_budget(&self, stop: Stop, g: &CommandGroup) -> Stop {
+        let Stop::Own(e) = stop else { return stop };
+        let (Some(s), Some(budget)) = (e.shortfall(), self.budget) else { return e.into() };
+        let suffices = |bytes: usize| self.rehearse(g, Some(bytes)).is_ok();
+        let (mut low, mut high) = (budget, budget.saturating_mul(2));
+        for _ in 0..DOUBLINGS {
+            if suffices(high) {
+                break;
+            }
+            (low, high) = (high, high.saturating_mul(2));
+        }
+        while high - low > budget / SHARE + ALIGN_BYTES {
+            let middle = low.midpoint(high).next_multiple_of(ALIGN_BYTES);
+            match suffices(middle) {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        let known = BudgetShortfall { smallest_feasible_bytes: high, ..s.clone() };
+        let told = Error::budget(BudgetShortfall { least_bytes: known.least_bytes.min(high), ..known });
+        Stop::Own(match e.call_site() {
+            Some(site) => told.with_call_site(site),
+            None => told,
+        })
     }
 
     /// The same tables and the same arena over a device without memory.

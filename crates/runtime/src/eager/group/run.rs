@@ -9,7 +9,7 @@ use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
 use crate::eager::failure::{Failure, HeldBack, Stop};
 use crate::eager::foresight::Mode;
-use crate::eager::table::{Input, Slot, StorageId};
+use crate::eager::table::{Input, Slot};
 use crate::eager::worker::Worker;
 use crate::remat::foresight::What;
 
@@ -55,7 +55,7 @@ impl Worker {
             // Where it stands it may fit all the same.
             Ok(()) => {
                 self.begin_exact();
-                if self.rehearse(g).is_ok() {
+                if self.rehearse(g, None).is_ok() {
                     return Ok(());
                 }
             }
@@ -64,7 +64,7 @@ impl Worker {
         }
         self.begin_canonical()?;
         self.order_for_memory(g);
-        self.rehearse(g)
+        self.rehearse(g, None).map_err(|stop| self.with_least_budget(stop, g))
     }
 
     /// From here on the worker does what a rehearsal did.
@@ -87,7 +87,7 @@ impl Worker {
             let x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| ready(id)).collect();
             self.running = "step";
             self.still_needed = 0;
-            if self.table.fixed_bytes + self.bytes_with_recipe(&x) > self.arena.capacity() {
+            if self.table.fixed_bytes + self.evictable_bytes(&x) > self.arena.capacity() {
                 return Err(Error::new(ErrorKind::Budget, "not all gradients fit at once").into());
             }
             self.pin_inputs(&x)?;
@@ -102,15 +102,6 @@ impl Worker {
             self.try_commit(id, kind)?;
         }
         Ok(())
-    }
-
-    /// Bytes of the distinct storages among `x` that can be made again.
-    fn bytes_with_recipe(&self, x: &[Input]) -> usize {
-        let mut all: Vec<StorageId> = x.iter().map(|s| s.storage).collect();
-        all.sort_unstable_by_key(|id| id.raw());
-        all.dedup();
-        let recipes = all.iter().map(|id| &self.table.storages[*id]).filter(|s| s.recipe.is_some());
-        recipes.map(|s| padded(s.bytes)).sum()
     }
 
     /// True if every command fits whatever goes in which order: inputs are there, and what is not updated in place has room.
