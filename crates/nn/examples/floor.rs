@@ -98,6 +98,7 @@ fn main() -> Result<()> {
         }
         let mb = |bytes: usize| bytes as f64 / 1e6;
         let (to_ideal, to_peak) = (high as f64 / ideal as f64, high as f64 / peak as f64);
+        eprintln!("{name}: sufficient {:.1}", report.stats.sufficient_budget_bytes as f64 / 1e6);
         println!("| {name} | {:.1} | {:.1} | {:.1} | {to_ideal:.2} | {to_peak:.2} |", mb(peak), mb(ideal), mb(high));
     }
     Ok(())

@@ -123,6 +123,9 @@ pub struct Stats {
     pub compactions: u64,
     /// Bytes they moved.
     pub compacted_bytes: u64,
+    /// A budget under which every command so far surely runs, whatever is evicted when: each can be made from nothing but what
+    /// cannot be made again.
+    pub sufficient_budget_bytes: usize,
     /// The most bytes of inputs, outputs and scratch memory that any one command had beside what cannot be made again.
     pub largest_op_bytes: usize,
     /// The most that any one command pinned and needed at once: no smaller budget can run it.

@@ -138,6 +138,10 @@ impl Worker {
     fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> Result<()> {
         let recording = self.budget.is_some() || self.options.always_record;
         let found = recording.then(|| self.costs.find(&a.op, x));
+        if recording && !self.is_in_group {
+            let bytes = self.table.fixed_bytes + self.from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
+            self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
+        }
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
         let mut holds = self.donations(a, x);
         self.keep_apart(&mut holds, x, &a.facts);
@@ -275,6 +279,7 @@ impl Worker {
             cost,
             cost_ns,
             depth,
+            from_nothing_bytes: 0,
             most_bytes: 0,
             stream: a.stream,
             scope: a.scope.clone(),
@@ -282,6 +287,7 @@ impl Worker {
             failed: None,
         };
         self.note_most_bytes(&mut recipe);
+        recipe.from_nothing_bytes = self.from_nothing(&recipe.op, x, &recipe.facts, recipe.workspace_bytes);
         self.table.attach(recipe, y);
     }
 }

@@ -312,6 +312,18 @@ impl Worker {
         self.depth_first_bytes(x, extra, &known)
     }
 
+    /// The same for a command that makes outputs of these facts, from what recipes remember.
+    pub(super) fn from_nothing(&self, op: &OpRef, x: &[Input], y: &[Fact], workspace_bytes: usize) -> usize {
+        let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
+        let mut most = self.evictable_bytes(x) + outputs + Self::scratch_bytes(op, x, workspace_bytes);
+        let mut held = 0;
+        for (s, r) in self.producers(x) {
+            most = most.max(held + self.table.recipes[r].from_nothing_bytes);
+            held += padded(self.table.storages[s].bytes);
+        }
+        most
+    }
+
     /// `D` of [`Worker::bytes_to_make`] for one command, from that of the producers it needs.
     fn depth_first_bytes(&self, x: &[Input], extra: usize, known: &FxHashMap<RecipeId, usize>) -> usize {
         let mut most = self.evictable_bytes(x) + extra;

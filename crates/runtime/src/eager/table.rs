@@ -141,6 +141,9 @@ pub(super) struct Recipe {
     pub(super) cost_ns: f64,
     /// Longest chain of recipes down to sources.
     pub(super) depth: u32,
+    /// Bytes beside sources in which its outputs can be made from those alone ([`Worker::bytes_to_make`]), as long as none
+    /// of what they are made of is a source.
+    pub(super) from_nothing_bytes: usize,
     /// No recipe of that chain needs more bytes beside sources when it runs.
     pub(super) most_bytes: usize,
     pub(super) stream: StreamId,

@@ -74,6 +74,8 @@ pub(super) struct Worker {
     pub(super) stale: FxHashMap<TensorId, Arc<Failure>>,
     /// Memory is short: what goes depends on the commands alone (`canonical.rs`).
     pub(super) is_canonical: bool,
+    /// The commands of a group run, which was found to fit as a whole.
+    pub(super) is_in_group: bool,
     /// On asynchronous devices, the last event of each stream, now and at the last step mark.
     pub(super) last_events: Vec<Event>,
     pub(super) step_marks: Vec<Event>,
@@ -121,6 +123,7 @@ impl Worker {
             steps: FxHashMap::default(),
             stale: FxHashMap::default(),
             is_canonical: false,
+            is_in_group: false,
             last_events: Vec::new(),
             step_marks: Vec::new(),
         };

@@ -150,7 +150,9 @@ impl Worker {
 
     /// Runs what was made sure of.
     fn run_prepared(&mut self, g: CommandGroup) -> std::result::Result<(), Arc<Failure>> {
+        self.is_in_group = true;
         self.run_items(g.items);
+        self.is_in_group = false;
         match self.failure_of_step() {
             // A kernel or a device that fails now could not be foreseen.
             Some(f) => Err(self.hold_back(f, HeldBack::PartOfStep(self.step_number()))),

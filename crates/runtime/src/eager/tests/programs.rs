@@ -18,7 +18,7 @@ use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
 use crate::spill::SpillTo;
 use crate::testing::Rng;
-use crate::{DeviceOptions, EmulatedOptions, Foresight, PolicyKind};
+use crate::{AsyncLevel, DeviceOptions, EmulatedOptions, Foresight, PolicyKind};
 
 /// Programs in a run of the test; `REMAT_PROGRAM_CASES` multiplies it.
 const CASES: u64 = 40;
@@ -270,6 +270,14 @@ fn check(seed: u64) {
             let d = Device::cpu(options).expect("opens");
             compare("cpu", bytes, run(&d, 1, &programs, seed))
         });
+        // Below what suffices there is the same or an error, and never a third thing.
+        let below = least * [97, 80, 55, 25, 3][i] / 100;
+        let async_level = [AsyncLevel::Full, AsyncLevel::Launched, AsyncLevel::Sync][(seed as usize + i) % 3];
+        let options =
+            DeviceOptions { budget_bytes: Some(below), policy, async_level, always_record: false, ..free.clone() };
+        let d = Device::cpu(options).expect("opens");
+        compare("below", below, run(&d, 1, &programs, seed));
+        drop(d.channel().close());
         let streams = rng.pick(&[1, 2, 4]);
         let delay = rng.pick(&[0, 0, 20, 60]);
         run_to_success(seed, budget, peak, |bytes| {
