@@ -21,35 +21,118 @@ pub(crate) enum Model {
     Mlp,
 }
 
-const MODELS: [(&str, Model); 7] = [
-    ("resnet18", Model::ResNet18),
-    ("resnet50", Model::ResNet50),
-    ("mobilenetv2", Model::MobileNetV2),
-    ("gpt", Model::Gpt),
-    ("bert", Model::Bert),
-    // the name by which benchmarks elsewhere call the encoder of six layers
-    ("bert6", Model::Bert),
-    ("mlp", Model::Mlp),
+/// A training step, as it is measured elsewhere: its network, batch, and optimiser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Mlp,
+    ResNet18,
+    ResNet50,
+    Gpt,
+}
+
+/// What `remat train` trains, with the data that ships.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    Digits,
+    Chars,
+}
+
+/// What has a name on the command line. Every command takes these and no others.
+struct Entry {
+    /// The one that is printed, then others that are taken.
+    names: &'static [&'static str],
+    model: Option<Model>,
+    step: Option<Step>,
+    recipe: Option<Recipe>,
+}
+
+const fn network(names: &'static [&'static str], model: Model, step: Option<Step>) -> Entry {
+    Entry { names, model: Some(model), step, recipe: None }
+}
+
+const fn recipe(names: &'static [&'static str], recipe: Recipe) -> Entry {
+    Entry { names, model: None, step: None, recipe: Some(recipe) }
+}
+
+const ENTRIES: [Entry; 8] = [
+    recipe(&["digits"], Recipe::Digits),
+    recipe(&["chars"], Recipe::Chars),
+    network(&["mlp"], Model::Mlp, Some(Step::Mlp)),
+    network(&["resnet18"], Model::ResNet18, Some(Step::ResNet18)),
+    network(&["resnet50"], Model::ResNet50, Some(Step::ResNet50)),
+    network(&["mobilenetv2"], Model::MobileNetV2, None),
+    network(&["gpt"], Model::Gpt, Some(Step::Gpt)),
+    // benchmarks elsewhere call the encoder of six layers by its number
+    network(&["bert", "bert6"], Model::Bert, None),
 ];
 
-/// The entry called `name`, or an error that lists all.
-pub(crate) fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> std::result::Result<T, String> {
-    let names: Vec<&str> = all.iter().map(|n| n.0).collect();
-    let found = all.iter().find(|n| n.0 == name).map(|n| n.1);
-    found.ok_or_else(|| format!("there is no {what} `{name}`; there are {}", names.join(", ")))
+/// The thing of one kind that is called `name`, or an error that lists all names of that kind.
+fn named<T>(what: &str, name: &str, kind: impl Fn(&Entry) -> Option<T>) -> std::result::Result<T, String> {
+    let found = ENTRIES.iter().find(|e| e.names.contains(&name)).and_then(&kind);
+    found.ok_or_else(|| {
+        let written = |e: &Entry| match e.names {
+            [name, others @ ..] if !others.is_empty() => format!("{name} (or {})", others.join(", ")),
+            names => names.concat(),
+        };
+        let all: Vec<String> = ENTRIES.iter().filter(|e| kind(e).is_some()).map(written).collect();
+        format!("there is no {what} `{name}`; there are {}", all.join(", "))
+    })
+}
+
+/// The name under which an entry is printed.
+fn name_of(is: impl Fn(&Entry) -> bool) -> &'static str {
+    ENTRIES.iter().find(|e| is(e)).map_or("?", |e| e.names[0])
 }
 
 impl FromStr for Model {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
-        named("model", name, &MODELS)
+        named("model", name, |e| e.model)
     }
 }
 
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MODELS.iter().find(|n| n.1 == *self).map_or("?", |n| n.0))
+        f.write_str(name_of(|e| e.model == Some(*self)))
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        named("training step", name, |e| e.step)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(|e| e.step == Some(*self)))
+    }
+}
+
+/// What has a training step: a recipe, on the data that ships, or a network, as it is measured elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trained {
+    Recipe(Recipe),
+    Network(Step),
+}
+
+impl FromStr for Trained {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        named("training step", name, |e| e.recipe.map(Trained::Recipe).or(e.step.map(Trained::Network)))
+    }
+}
+
+impl fmt::Display for Trained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trained::Recipe(r) => f.write_str(name_of(|e| e.recipe == Some(*r))),
+            Trained::Network(s) => s.fmt(f),
+        }
     }
 }
 
@@ -95,4 +178,33 @@ pub(crate) fn mlp(cx: &mut InitCx) -> Result<Sequential> {
         net.push(Linear::new(cx, w[0], w[1])?);
     }
     Ok(net)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_taken_and_other_names_lead_to_it() {
+        for e in &ENTRIES {
+            for name in e.names {
+                if let Some(m) = e.model {
+                    assert_eq!((name.parse(), m.to_string().as_str()), (Ok(m), e.names[0]));
+                }
+                if let Some(s) = e.step {
+                    assert_eq!((name.parse(), s.to_string().as_str()), (Ok(s), e.names[0]));
+                }
+            }
+        }
+        assert_eq!("bert6".parse::<Model>().expect("known").to_string(), "bert");
+        assert_eq!("digits".parse::<Trained>().expect("known").to_string(), "digits");
+    }
+
+    #[test]
+    fn a_name_that_is_not_known_lists_those_that_are() {
+        let e = "vgg".parse::<Model>().expect_err("none");
+        assert!(e.contains("mobilenetv2") && e.contains("bert (or bert6)") && !e.contains("digits"), "{e}");
+        let e = "bert".parse::<Trained>().expect_err("it has no step");
+        assert!(e.contains("digits, chars, mlp, resnet18, resnet50, gpt"), "{e}");
+    }
 }

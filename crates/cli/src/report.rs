@@ -16,7 +16,11 @@ pub(crate) fn print(r: &MemoryReport, smallest_feasible: Option<usize>) {
     println!("  budget {budget}, peak {}, reserved {}", show(s.peak_bytes), show(s.reserved_bytes));
     print_holders("at the peak, by kind", &r.peak_by_kind, s.peak_bytes);
     print_holders("at the peak, by op", &r.peak_by_op, s.peak_bytes);
-    let compacted = if s.compactions == 0 { String::new() } else { format!(", {} compactions", s.compactions) };
+    let compacted = match s.compactions {
+        0 => String::new(),
+        1 => ", 1 compaction".to_owned(),
+        n => format!(", {n} compactions"),
+    };
     println!("  evictions {} ({}){compacted}", s.evictions, show(s.evicted_bytes as usize));
     let total = s.executed_ns + s.recomputed_ns;
     let share = if total == 0 { 0.0 } else { 100.0 * s.recomputed_ns as f64 / total as f64 };

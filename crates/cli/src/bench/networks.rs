@@ -18,7 +18,7 @@ use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use super::cases::{Case, Told};
 use super::operators::{self, Operator};
 use crate::budget::MemoryBudget;
-use crate::networks::{IMAGE, MLP, Model, mlp, named};
+use crate::networks::{IMAGE, MLP, Model, Step, mlp};
 
 /// What is done with a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,18 +26,6 @@ pub(crate) enum Network {
     Infer(Model),
     Train(Step),
 }
-
-/// A training step, as it is measured elsewhere: its network, batch, and optimiser.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
-    Mlp,
-    ResNet18,
-    ResNet50,
-    Gpt,
-}
-
-const STEPS: [(&str, Step); 4] =
-    [("mlp", Step::Mlp), ("resnet18", Step::ResNet18), ("resnet50", Step::ResNet50), ("gpt", Step::Gpt)];
 
 impl Network {
     /// `model:NAME`.
@@ -47,7 +35,7 @@ impl Network {
 
     /// `train:NAME`.
     pub(crate) fn step(name: &str) -> std::result::Result<Self, String> {
-        named("training step", name, &STEPS).map(Network::Train)
+        name.parse().map(Network::Train)
     }
 
     /// Examples of a batch unless said otherwise.
@@ -109,7 +97,7 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Network::Infer(m) => write!(f, "model:{m}"),
-            Network::Train(s) => write!(f, "train:{}", STEPS.iter().find(|n| n.1 == *s).map_or("?", |n| n.0)),
+            Network::Train(s) => write!(f, "train:{s}"),
         }
     }
 }

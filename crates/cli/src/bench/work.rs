@@ -6,6 +6,7 @@ use std::str::FromStr;
 use remat_kernels::conv::Conv2d;
 
 use super::networks::Network;
+use crate::networks::Trained;
 
 /// The forms of a work, for help and errors.
 pub(super) const FORMS: &str =
@@ -14,7 +15,7 @@ pub(super) const FORMS: &str =
   conv:CxHxW-KkRsSpPdDgG[:dx|:dw]   C channels of HxW to K channels, kernel R, stride S, padding P, dilation D, groups G
                                     (R, S, P and D may be pairs such as k3x5; s1 p0 d1 g1 may be left out); :dx and :dw
                                     are the gradients of the input and of the weight; --batch images
-  model:NAME                        a forward pass of resnet18, resnet50, mobilenetv2, gpt, bert6 or mlp
+  model:NAME                        a forward pass of mlp, resnet18, resnet50, mobilenetv2, gpt or bert
   train:NAME                        a training step of mlp, resnet18 (images of 64x64), resnet50 or gpt";
 
 /// A piece of work, and how it was written.
@@ -94,13 +95,21 @@ impl FromStr for Work {
             ("matmul", Some(rest)) => matmul(rest).map(Kind::MatMul),
             ("conv", Some(rest)) => conv(rest).map(Kind::Conv),
             ("model", Some(name)) => Network::model(name).map(Kind::Network),
-            ("train", Some(name)) => Network::step(name).map(Kind::Network),
+            ("train", Some(name)) => Network::step(name).map(Kind::Network).map_err(|e| with_recipes(e, name)),
             ("model" | "train", None) => Err(format!("`{kind}` needs a name after a colon")),
             ("matmul" | "conv", None) => Err(format!("`{kind}` needs sizes after a colon")),
             _ => Err(format!("there is no work `{text}`")),
         }
         .map(|kind| Work { text: text.to_owned(), kind })
         .map_err(Unreadable)
+    }
+}
+
+/// A recipe has a step too, which is timed where it is trained.
+fn with_recipes(error: String, name: &str) -> String {
+    match name.parse() {
+        Ok(Trained::Recipe(_)) => format!("{error}; `remat train {name}` tells the time of its own"),
+        _ => error,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A value lives from the call that makes it to the last call that reads it or a view of it, and one that the run gives
 //! back to the end. An output that may overwrite a value that dies in the call counts together with it, and states that
-//! the last nodes update have no bytes but their own. Copies that the executable adds are not in the picture.
+//! the last nodes update have no bytes but their own. Copies that the executable adds are calls, whose bytes are not in
+//! the picture.
 
 use remat::graph::ir::{Graph, Node, NodeId, Origin, ValueId};
 use remat::runtime::{Executable, padded};
@@ -36,7 +37,7 @@ pub(super) struct Life {
 
 impl Lives {
     pub(super) fn of(e: &Executable, threads: usize) -> Lives {
-        let calls: Vec<NodeId> = e.node_times().into_iter().filter_map(|c| c.0).collect();
+        let calls: Vec<Option<NodeId>> = e.node_times().into_iter().map(|c| c.0).collect();
         Walk::new(e.graph(), threads, e.figures().recomputed_calls == 0).run(&calls)
     }
 
@@ -83,13 +84,15 @@ impl<'g> Walk<'g> {
         walk
     }
 
-    fn run(mut self, calls: &[NodeId]) -> Lives {
+    /// `None` for a copy.
+    fn run(mut self, calls: &[Option<NodeId>]) -> Lives {
         let mut last_read = vec![None; self.whole.len()];
-        for (at, id) in calls.iter().enumerate() {
-            self.graph.node(*id).x.iter().for_each(|v| last_read[self.whole[v.index()].index()] = Some(at));
+        let nodes = || calls.iter().enumerate().filter_map(|(at, id)| Some((at, (*id)?)));
+        for (at, id) in nodes() {
+            self.graph.node(id).x.iter().for_each(|v| last_read[self.whole[v.index()].index()] = Some(at));
         }
-        for (at, id) in calls.iter().enumerate() {
-            self.call(at, *id, &last_read);
+        for (at, id) in nodes() {
+            self.call(at, id, &last_read);
         }
         let end = calls.len().saturating_sub(1);
         for (v, life) in self.open.iter().enumerate() {
@@ -261,6 +264,7 @@ mod tests {
             let threads = remat::runtime::DeviceOptions::default().threads;
             let l = Lives::of(&t.executable, threads);
             let within = |c: usize| l.at(c).iter().filter(|l| !l.in_output).map(|l| l.bytes).sum::<u64>();
+            assert_eq!(l.load.len(), t.executable.calls(), "every call is in the picture");
             let most = (0..l.load.len()).map(within).max();
             assert_eq!(most, Some(t.executable.figures().lower_bound_bytes as u64));
         }

@@ -28,8 +28,8 @@ Examples:
   remat graph train:digits --memory-timeline lives.svg    what lives when in a training step, the largest by name
   remat graph train:chars --memory-budget 60% --memory-timeline lives.svg
 
-A graph is a file (as `--out` writes it, or as `--text` prints it), `model:NAME` with one of resnet18, resnet50,
-mobilenetv2, gpt, bert, mlp, or `train:NAME` with digits or chars.";
+A graph is a file (as `--out` writes it, or as `--text` prints it), `model:NAME` with one of mlp, resnet18, resnet50,
+mobilenetv2, gpt, bert, or `train:NAME` with one of digits, chars, mlp, resnet18, resnet50, gpt.";
 
 /// Options of the command.
 #[derive(Args)]

@@ -11,8 +11,9 @@ use remat::runtime::{Device, DeviceOptions, Executable, ExecutableOptions};
 use remat::tensor::{Tensor, compile, no_grad};
 use remat::types::{Error, ErrorKind, Result};
 
+use crate::bench::Network;
 use crate::budget::MemoryBudget;
-use crate::networks::{Model, named};
+use crate::networks::{Model, Recipe, Trained};
 use crate::{chars, digits, train};
 
 /// What the user named.
@@ -20,16 +21,8 @@ use crate::{chars, digits, train};
 pub(super) enum Source {
     File(PathBuf),
     Model(Model),
-    Train(Recipe),
+    Train(Trained),
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recipe {
-    Digits,
-    Chars,
-}
-
-const RECIPES: [(&str, Recipe); 2] = [("digits", Recipe::Digits), ("chars", Recipe::Chars)];
 
 impl FromStr for Source {
     type Err = String;
@@ -37,7 +30,7 @@ impl FromStr for Source {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(':') {
             Some(("model", name)) => Ok(Source::Model(name.parse()?)),
-            Some(("train", name)) => Ok(Source::Train(named("recipe", name, &RECIPES)?)),
+            Some(("train", name)) => Ok(Source::Train(name.parse()?)),
             _ => Ok(Source::File(text.into())),
         }
     }
@@ -45,11 +38,10 @@ impl FromStr for Source {
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |is: bool, name: &'static str| is.then_some(name);
         match self {
             Source::File(path) => write!(f, "{}", path.display()),
             Source::Model(m) => write!(f, "model:{m}"),
-            Source::Train(r) => write!(f, "train:{}", RECIPES.iter().find_map(|n| name(n.1 == *r, n.0)).unwrap_or("?")),
+            Source::Train(t) => write!(f, "train:{t}"),
         }
     }
 }
@@ -57,7 +49,7 @@ impl fmt::Display for Source {
 /// A graph made ready to run.
 pub(crate) struct Traced {
     pub(crate) executable: Arc<Executable>,
-    /// Trained numbers; `None` for a file, which does not tell them from other states.
+    /// Trained numbers; `None` where they are not told from other states: in a file, and in the step of a network.
     pub(crate) parameters: Option<usize>,
 }
 
@@ -67,8 +59,12 @@ impl Source {
         let whole = match self {
             Source::File(path) => ready(read(path)?, None, None)?,
             Source::Model(model) => traced(*model, batch.unwrap_or(1))?,
-            Source::Train(Recipe::Digits) => train::traced::<digits::Options>(batch)?,
-            Source::Train(Recipe::Chars) => train::traced::<chars::Options>(batch)?,
+            Source::Train(Trained::Recipe(Recipe::Digits)) => train::traced::<digits::Options>(batch)?,
+            Source::Train(Trained::Recipe(Recipe::Chars)) => train::traced::<chars::Options>(batch)?,
+            Source::Train(Trained::Network(step)) => {
+                let executable = Network::Train(*step).timed(batch, None, 0)?;
+                Traced { executable, parameters: None }
+            }
         };
         let f = whole.executable.figures();
         let beside = f.state_bytes + f.input_bytes + f.output_bytes;
@@ -124,7 +120,7 @@ mod tests {
 
     #[test]
     fn sources_read_as_they_print() {
-        for text in ["model:resnet18", "model:mlp", "train:chars", "some/file.safetensors"] {
+        for text in ["model:resnet18", "model:mlp", "train:chars", "train:gpt", "some/file.safetensors"] {
             assert_eq!(text.parse::<Source>().expect("valid").to_string(), text);
         }
         assert!("model:vgg".parse::<Source>().expect_err("none").contains("mobilenetv2"));

@@ -17,8 +17,8 @@ pub(super) struct Curve {
     pub(super) title: String,
     pub(super) peak: u64,
     pub(super) points: Vec<Schedule>,
-    /// The largest budget of those asked for that nothing was found for.
-    pub(super) infeasible: Option<u64>,
+    /// The budgets of those asked for that nothing was found for, larger ones first.
+    pub(super) infeasible: Vec<u64>,
 }
 
 pub(super) fn run(o: &Options, p: &Problem) -> Result<()> {
@@ -46,22 +46,21 @@ fn compute(o: &Options, p: &Problem) -> Result<Curve> {
     budgets.extend(o.budget.and_then(|b| bytes_of(b, peak)));
     budgets.sort_unstable_by_key(|&b| std::cmp::Reverse(b));
     budgets.dedup();
-    let name = o.dag.as_ref().map(|f| f.display().to_string()).or(o.generate.clone()).unwrap_or_default();
-    let title = format!("{name}: {} operators, {} without a budget", p.ops().len(), show(peak as usize));
+    let title = format!("{}: {} operators, {} without a budget", o.title(), p.ops().len(), show(peak as usize));
     eprintln!("{title}");
-    let mut curve = Curve { title, peak, points: Vec::new(), infeasible: None };
+    let mut curve = Curve { title, peak, points: Vec::new(), infeasible: Vec::new() };
     for budget in budgets {
         match planned(p, Some(budget), effort(o, p))? {
             Plan::Feasible(s) => curve.add(p, s),
             Plan::Infeasible(s) => {
-                curve.infeasible = Some(budget);
                 let known = curve.points.last().map_or(u64::MAX, |last| last.budget_bytes);
-                if s.smallest_feasible_bytes < known
+                if curve.infeasible.is_empty()
+                    && s.smallest_feasible_bytes < known
                     && let Plan::Feasible(s) = planned(p, Some(s.smallest_feasible_bytes), effort(o, p))?
                 {
                     curve.add(p, s);
                 }
-                break;
+                curve.infeasible.push(budget);
             }
         }
     }
@@ -112,7 +111,7 @@ fn table(c: &Curve, p: &Problem) -> String {
             s.plan_seconds,
         ));
     }
-    if let Some(b) = c.infeasible {
+    for &b in &c.infeasible {
         text.push_str(&format!("| {:.1} % | {b} | infeasible | | | | | |\n", percent(b, c.peak)));
     }
     text
@@ -138,7 +137,7 @@ mod tests {
     #[test]
     fn a_larger_budget_is_never_slower() {
         let points = vec![point(100, 10), point(90, 14), point(80, 13), point(70, 12), point(60, 15)];
-        let mut c = Curve { title: String::new(), peak: 100, points, infeasible: None };
+        let mut c = Curve { title: String::new(), peak: 100, points, infeasible: Vec::new() };
         c.make_monotone();
         let found: Vec<(u64, u64)> = c.points.iter().map(|s| (s.budget_bytes, s.time_ns)).collect();
         assert_eq!(found, [(100, 10), (90, 12), (80, 12), (70, 12), (60, 15)]);

@@ -1,10 +1,11 @@
 //! `remat plan`: a training step, or any graph in the JSON format, planned under a budget; any schedule, checked.
 //!
-//! Results for programs go to `--out` or standard output, what people read to standard error. Every schedule is replayed
-//! by the checker before it is written.
+//! A schedule goes where `--out` or `--json` says; standard output has a summary unless it has that. Every schedule is
+//! replayed by the checker before it is written.
 
 mod curve;
 mod eager;
+mod figures;
 mod input;
 mod page;
 mod picture;
@@ -37,6 +38,7 @@ Examples:
   remat plan train:chars --dag-out chars.json             the step as a graph in the JSON format
   remat plan --generate resnet50 --out resnet50.json      write a benchmark graph
   remat plan --dag resnet50.json --budget 70% --out s.json
+  remat plan --dag resnet50.json --budget 70% --json      the schedule instead of the summary
   remat plan --check s.json                               replay it: offsets, versions, budget, time
   remat plan --check s.json --dag resnet50.json           against the graph as you have it
   remat plan --dag resnet50.json --curve --svg curve.svg --html curve.html
@@ -52,6 +54,7 @@ Exit codes: 0 done or valid, 1 an error or an invalid schedule, 2 the budget can
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// A training step, `train:NAME` with digits, chars, mlp, resnet18, resnet50 or gpt, or a forward pass, `model:NAME`
+    /// with mlp, resnet18, resnet50, mobilenetv2, gpt or bert
     #[arg(value_name = "WORK", conflicts_with_all = ["dag", "generate", "check"])]
     work: Option<Work>,
     /// Examples of the step's batch [default: the recipe's or the benchmark's]
@@ -82,9 +85,12 @@ pub(crate) struct Options {
     /// Seed of the search
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the schedule (or the generated graph) here instead of standard output
+    /// Write the schedule here; a generated graph here instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Print the schedule instead of a summary
+    #[arg(long, requires = "budget", conflicts_with_all = ["curve", "check"])]
+    json: bool,
     /// Replay this schedule; without `--dag`, on the graph that it carries
     #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["budget", "curve", "out", "generate", "time_limit"])]
     check: Option<PathBuf>,
@@ -110,6 +116,12 @@ pub(crate) struct Options {
 const NO_GRAPH: &str = "name a step such as `train:gpt`, or give a graph with `--dag FILE` or `--generate NAME`";
 
 impl Options {
+    /// What the graph is called.
+    fn title(&self) -> String {
+        let dag = || self.dag.as_ref().map(|f| f.display().to_string());
+        self.work.map(|w| w.to_string()).or_else(dag).or(self.generate.clone()).unwrap_or_default()
+    }
+
     /// What is wrong with the options together, beyond what the parser sees.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         let has_graph = self.work.is_some() || self.dag.is_some() || self.generate.is_some() || self.check.is_some();
@@ -148,19 +160,22 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     if o.curve {
         return curve::run(o, &p);
     }
-    let to = o.out.as_deref().unwrap_or(Path::new("-"));
     let Some(budget) = o.budget else {
+        let to = o.out.as_deref().unwrap_or(Path::new("-"));
         return if o.dag_out.is_some() { Ok(()) } else { output::write(to, p.spec().to_json()) };
     };
     let peak = peak_bytes(&p);
-    eprintln!("{} operators, {} without a budget", p.ops().len(), show(peak as usize));
     let plan = planned(&p, bytes_of(budget, peak), effort(o, &p))?;
-    output::write(to, plan.to_json_with_problem(&p))?;
+    let to = o.out.as_deref().or_else(|| o.json.then_some(Path::new("-")));
+    if let Some(to) = to {
+        output::write(to, plan.to_json_with_problem(&p))?;
+    }
     match &plan {
-        Plan::Feasible(s) => {
+        Plan::Feasible(s) if to.is_some_and(output::is_standard) => {
             eprintln!("{}", summary(&p, s, peak));
             Ok(())
         }
+        Plan::Feasible(s) => output::print(&figures::text(&o.title(), &p, s)),
         Plan::Infeasible(s) => Err(shortfall_error(&p, s, peak)),
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn html(c: &Curve, p: &Problem, shown: usize) -> String {
     let points: Vec<Value> = c.points.iter().map(|s| point(c, p, s)).collect();
     let storages: Vec<&str> = (0..p.storages().len()).map(|s| p.storage_name(s)).collect();
     let ops: Vec<&str> = p.ops().iter().map(|o| o.name.as_str()).collect();
-    let infeasible = c.infeasible.map(|b| percent(b, c.peak));
+    let infeasible: Vec<f64> = c.infeasible.iter().map(|&b| percent(b, c.peak)).collect();
     let data = json!({ "points": points, "storages": storages, "ops": ops, "shown": shown, "infeasible": infeasible });
     // A name may hold `</script>`; inside JSON `<` occurs in strings only.
     let data = data.to_string().replace('<', "\\u003c");
@@ -71,7 +71,7 @@ mod tests {
         let dag = r#"{ "version": 1, "values": [ { "name": "</script><b>{{data}}", "bytes": 4 } ], "ops": [], "outputs": [] }"#;
         let p = Problem::from_json(dag).expect("valid");
         let title = "</title>{{data}}".to_owned();
-        let page = html(&Curve { title, peak: 4, points: Vec::new(), infeasible: None }, &p, 0);
+        let page = html(&Curve { title, peak: 4, points: Vec::new(), infeasible: Vec::new() }, &p, 0);
         assert!(page.contains("\\u003c/script>\\u003cb>{{data}}"), "the name is there as data");
         assert_eq!(page.matches("</script>").count(), 1);
         assert!(page.contains("<title>&lt;/title&gt;{{data}}</title>"));

@@ -8,13 +8,13 @@ use remat::types::{Error, ErrorKind, Result};
 use remat_graph::plan::problem::Problem;
 
 use crate::bench::Network;
+use crate::networks::{Recipe, Trained};
 use crate::{chars, digits, train};
 
 /// What the user named.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Work {
-    Digits,
-    Chars,
+    Recipe(Recipe),
     Network(Network),
 }
 
@@ -23,9 +23,10 @@ impl FromStr for Work {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(':') {
-            Some(("train", "digits")) => Ok(Work::Digits),
-            Some(("train", "chars")) => Ok(Work::Chars),
-            Some(("train", name)) => Network::step(name).map(Work::Network).map_err(|e| format!("{e}, digits, chars")),
+            Some(("train", name)) => Ok(match name.parse()? {
+                Trained::Recipe(r) => Work::Recipe(r),
+                Trained::Network(s) => Work::Network(Network::Train(s)),
+            }),
             Some(("model", name)) => Network::model(name).map(Work::Network),
             _ => {
                 Err(format!("`{text}` is neither `train:NAME` nor `model:NAME`; a graph in a file is given with --dag"))
@@ -37,8 +38,7 @@ impl FromStr for Work {
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Work::Digits => f.write_str("train:digits"),
-            Work::Chars => f.write_str("train:chars"),
+            Work::Recipe(r) => write!(f, "train:{}", Trained::Recipe(*r)),
             Work::Network(n) => n.fmt(f),
         }
     }
@@ -51,8 +51,8 @@ const RUNS: usize = 5;
 pub(super) fn problem(work: Work, batch: Option<usize>, threads: Option<usize>, is_estimated: bool) -> Result<Problem> {
     let runs = if is_estimated { 0 } else { RUNS };
     let executable = match work {
-        Work::Digits => train::timed::<digits::Options>(batch, threads, runs)?,
-        Work::Chars => train::timed::<chars::Options>(batch, threads, runs)?,
+        Work::Recipe(Recipe::Digits) => train::timed::<digits::Options>(batch, threads, runs)?,
+        Work::Recipe(Recipe::Chars) => train::timed::<chars::Options>(batch, threads, runs)?,
         Work::Network(network) => network.timed(batch, threads, runs)?,
     };
     if runs > 0 && !executable.is_timed() {
@@ -73,8 +73,8 @@ pub(super) fn stream(
 ) -> Result<CommandStream> {
     match work {
         Work::Network(network) => network.recorded(batch, threads, STEPS, is_estimated),
-        Work::Digits => train::recorded::<digits::Options>(batch, threads, STEPS, is_estimated),
-        Work::Chars => train::recorded::<chars::Options>(batch, threads, STEPS, is_estimated),
+        Work::Recipe(Recipe::Digits) => train::recorded::<digits::Options>(batch, threads, STEPS, is_estimated),
+        Work::Recipe(Recipe::Chars) => train::recorded::<chars::Options>(batch, threads, STEPS, is_estimated),
     }
 }
 

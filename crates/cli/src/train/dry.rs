@@ -14,6 +14,9 @@ const STEPS: usize = 2;
 /// The search for the smallest budget ends when it knows it within this many bytes.
 const SEARCH_BYTES: usize = 256 << 10;
 
+/// Parts of the peak that are tried for less than a plan needs, but enough to make one.
+const TOO_LITTLE: [usize; 3] = [8, 4, 2];
+
 /// What decides the memory of a run.
 pub(super) struct Dry<'a, T: Task> {
     pub(super) task: &'a Rc<T>,
@@ -37,7 +40,26 @@ impl<T: Task> Dry<'_, T> {
         self.run(None)
     }
 
-    /// The smallest budget under which a dry run succeeds, found by bisection below `peak`; `None` if none does.
+    /// The smallest budget that the plan of a compiled step is refused for a lack of: it is the same for all that do not
+    /// suffice. `None` for an eager run, whose errors are those of one operation.
+    fn said_to_suffice(&self, peak: usize) -> Result<Option<usize>> {
+        for part in TOO_LITTLE.into_iter().filter(|_| self.compiled) {
+            match self.run(Some(peak / part)) {
+                Ok(_) => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => {
+                    let said = e.shortfall().map(|s| s.smallest_feasible_bytes);
+                    if let Some(bytes) = said.filter(|s| (peak / part..=peak).contains(s)) {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The smallest budget under which a dry run succeeds: what the plan of a compiled step says, or found by bisection
+    /// below `peak`; `None` if none does.
     ///
     /// Op times are estimates in a dry run, so the real run may choose other evictions and need a little more or less.
     pub(super) fn smallest_budget(&self, peak: usize) -> Result<Option<usize>> {
@@ -46,6 +68,11 @@ impl<T: Task> Dry<'_, T> {
             Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(false),
             Err(e) => Err(e),
         };
+        if let Some(bytes) = self.said_to_suffice(peak)?
+            && works(bytes)?
+        {
+            return Ok(Some(bytes));
+        }
         let (mut low, mut high) = (0, peak);
         if !works(high)? {
             return Ok(None);

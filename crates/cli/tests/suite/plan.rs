@@ -75,7 +75,7 @@ fn a_plan_keeps_to_its_budget_and_passes_the_check() {
 fn a_benchmark_graph_is_written_planned_and_checked() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     assert_code(&remat(dir.path(), &["plan", "--generate", "chain-20", "--out", "chain.json"]), OK);
-    let o = remat(dir.path(), &["plan", "--dag", "chain.json", "--budget", "60%", "--time-limit", "0.3"]);
+    let o = remat(dir.path(), &["plan", "--dag", "chain.json", "--budget", "60%", "--time-limit", "0.3", "--json"]);
     assert_code(&o, OK);
     let s: Value = serde_json::from_str(&out(&o)).expect("the schedule is on standard output");
     assert!(
@@ -96,6 +96,47 @@ fn a_benchmark_graph_is_written_planned_and_checked() {
     let o = remat(dir.path(), &["plan", "--check", "twice.json", "--dag", "chain.json"]);
     assert_code(&o, ERROR);
     assert!(err(&o).contains(&format!("steps[{}]: free: `{name}` is not resident", free + 1)), "{}", err(&o));
+}
+
+#[test]
+fn a_plan_is_told_in_a_few_lines_unless_the_schedule_is_asked_for() {
+    let dir = folder_with("dag.json", DAG);
+    let plan = ["plan", "--generate", "chain-20", "--budget", "60%", "--time-limit", "0.3"];
+    let o = remat(dir.path(), &plan);
+    assert_code(&o, OK);
+    assert!(out(&o).starts_with("chain-20: 41 operators") && out(&o).lines().count() < 15, "{}", out(&o));
+    for part in ["budget", "(60.0 %)", "proven bound", "executions more"] {
+        assert!(out(&o).contains(part), "{part}: {}", out(&o));
+    }
+    let o = remat(dir.path(), &["plan", "--generate", "chain-20", "--budget", "1%"]);
+    assert_code(&o, BUDGET);
+    assert!(out(&o).is_empty(), "{}", out(&o));
+    let timeless = DAG.lines().map(|l| match l.find("\"time_ns\": ") {
+        Some(at) => format!("{}\"time_ns\": 0{}", &l[..at], &l[at + l[at..].find(',').expect("more fields")..]),
+        None => l.to_owned(),
+    });
+    std::fs::write(dir.path().join("timeless.json"), timeless.collect::<Vec<_>>().join("\n")).expect("written");
+    let o = remat(dir.path(), &["plan", "--dag", "timeless.json", "--budget", "100%"]);
+    assert_code(&o, OK);
+    assert!(out(&o).contains("(+0.00 %)"), "{}", out(&o));
+}
+
+#[test]
+fn every_command_takes_the_same_names() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["graph", "train:mlp", "--batch", "4"]);
+    assert_code(&o, OK);
+    assert!(out(&o).starts_with("train:mlp:"), "{}", out(&o));
+    for command in [&["plan", "train:vgg", "--budget", "50%"][..], &["graph", "train:vgg"]] {
+        let o = remat(dir.path(), command);
+        assert_code(&o, USAGE);
+        assert!(err(&o).contains("digits, chars, mlp, resnet18, resnet50, gpt"), "{}", err(&o));
+    }
+    for command in [&["plan", "model:vgg", "--budget", "50%"][..], &["graph", "model:vgg"], &["bench", "model:vgg"]] {
+        let o = remat(dir.path(), command);
+        assert_code(&o, USAGE);
+        assert!(err(&o).contains("mobilenetv2, gpt, bert (or bert6)"), "{}", err(&o));
+    }
 }
 
 #[test]
@@ -152,14 +193,15 @@ fn wrong_command_lines_are_told_apart_from_budgets() {
 fn a_curve_is_a_table_a_picture_and_a_page() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let files = ["--svg", "c.svg", "--html", "c.html", "--out", "s.json", "--budget", "70%"];
-    let args = ["plan", "--generate", "chain-12", "--curve", "--percents", "100,70,50,1", "--time-limit", "0.2"];
+    let args = ["plan", "--generate", "chain-12", "--curve", "--percents", "100,70,50,2,1", "--time-limit", "0.2"];
     let o = remat(dir.path(), &[&args[..], &files].concat());
     assert_code(&o, OK);
     let table = out(&o);
     let rows: Vec<&str> = table.lines().skip(2).collect();
     assert!(rows[0].starts_with("| 100.0 % |") && rows[0].contains("| 0.00 % |"), "{table}");
-    assert!(rows.last().expect("rows").contains("infeasible"), "{table}");
-    assert!(rows.len() >= 4, "{table}");
+    assert!(rows[rows.len() - 2..].iter().all(|row| row.contains("infeasible")), "{table}");
+    assert!(rows.len() >= 5, "{table}");
+    assert!(text(dir.path(), "c.svg").contains(">chain-12: 25 operators"), "the picture has a title");
     assert!(text(dir.path(), "c.svg").starts_with("<svg"));
     let page = text(dir.path(), "c.html");
     assert!(page.contains("<canvas") && page.contains("\"blocks\":[[") && !page.contains("{{"));
