@@ -5,6 +5,7 @@ use std::sync::Arc;
 use remat_ops::OpRef;
 use remat_types::{CallSite, Fact, Facts, HostTensor, SmallVec};
 
+use super::device::GiveWay;
 use super::handle::TensorId;
 use super::queue::{Answer, Reply};
 use crate::device::StreamId;
@@ -98,6 +99,7 @@ pub(crate) enum Command {
     Charge {
         bytes: usize,
         what: Box<str>,
+        give_way: Option<GiveWay>,
         reply: Reply<u32>,
     },
     Uncharge {

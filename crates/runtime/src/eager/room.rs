@@ -33,7 +33,11 @@ impl Worker {
         };
         let started = std::time::Instant::now();
         self.look_ahead();
-        let choice = self.decide(padded(bytes));
+        let mut choice = self.decide(padded(bytes));
+        while choice.is_none() && self.a_charge_gives_way(for_whom) {
+            let is_enough = self.arena.figures().largest_free >= padded(bytes);
+            choice = if is_enough { Some(Choice::default()) } else { self.decide(padded(bytes)) };
+        }
         self.stats.decisions += 1;
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         match choice {
@@ -44,6 +48,17 @@ impl Worker {
             Some(choice) => Ok(choice.at),
             None => Err(no_more.unwrap_or_else(|| self.shortfall(for_whom))),
         }
+    }
+
+    /// Ends the youngest charge that may end early, for anything but another charge. False if there is none.
+    fn a_charge_gives_way(&mut self, for_whom: StorageId) -> bool {
+        if self.budget.is_none() || self.table.storages[for_whom].kind == Kind::Staging {
+            return false;
+        }
+        let Some((id, give_way)) = self.giving_way.pop() else { return false };
+        give_way();
+        self.end_charge(id);
+        true
     }
 
     /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do. What could not
@@ -192,6 +207,7 @@ impl Worker {
     /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is no spill file where one is asked
     /// for; the old budget stays in force.
     pub(super) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
+        crate::options::check_budget(budget)?;
         self.forget_plans();
         let Some(bytes) = budget else {
             self.budget = None;

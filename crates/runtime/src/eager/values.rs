@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
 
+use super::device::GiveWay;
 use super::failure::{Failure, Stop};
 use super::handle::TensorId;
 use super::table::{Input, Slot, Source, StorageId};
@@ -231,7 +232,7 @@ impl Worker {
         device
     }
 
-    pub(super) fn charge(&mut self, bytes: usize, what: &str) -> Result<u32> {
+    pub(super) fn charge(&mut self, bytes: usize, what: &str, give_way: Option<GiveWay>) -> Result<u32> {
         self.running = "staging";
         self.still_needed = 0;
         let label = self.ledger.label("staging");
@@ -240,12 +241,22 @@ impl Worker {
         match self.place(id, End::High) {
             Ok(()) => {
                 self.foresight.stage(padded(bytes) as isize);
+                self.giving_way.extend(give_way.map(|g| (id, g)));
                 Ok(id.raw())
             }
             Err(e) => {
                 self.table.storages.remove(id);
                 Err(e.context(what))
             }
+        }
+    }
+
+    /// Gives back the bytes of a charge; its entry stays until who holds it lets go.
+    pub(super) fn end_charge(&mut self, id: StorageId) {
+        self.table.storages[id].pins = 0;
+        if self.table.is_resident(id) {
+            self.foresight.stage(-(padded(self.table.storages[id].bytes) as isize));
+            self.unplace(id);
         }
     }
 }
