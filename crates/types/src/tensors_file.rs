@@ -200,7 +200,8 @@ mod tests {
         assert!(read_safetensors(&file(&format!("{{{one}}}"), &[7])).is_ok());
         let text = r#""__metadata__":{"k":"1","k":"2"}"#;
         let texts = r#""__metadata__":{"k":"1"},"__metadata__":{"l":"2"}"#;
-        for twice in [format!("{one},{one}"), format!("{one},{other}"), format!("{text},{one}"), format!("{texts},{one}")]
+        for twice in
+            [format!("{one},{one}"), format!("{one},{other}"), format!("{text},{one}"), format!("{texts},{one}")]
         {
             let e = read_safetensors(&file(&format!("{{{twice}}}"), &[7])).expect_err("twice");
             assert!(e.kind() == ErrorKind::Format && e.message().contains("twice"), "{e}");
