@@ -10,6 +10,7 @@ mod loader;
 mod models;
 mod optim;
 mod parameters;
+mod saving;
 mod sessions;
 mod sizes;
 mod support;
