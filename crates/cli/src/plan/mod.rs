@@ -21,10 +21,11 @@ use remat_graph::plan::problem::Problem;
 use remat_graph::plan::remat::{Effort, peak_bytes, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 
+pub(crate) use input::LARGEST_TEXT_BYTES;
 pub(crate) use picture::escape;
 
 use crate::budget::MemoryBudget;
-use crate::output;
+use crate::output::{self, note, say};
 use crate::sizes::show;
 use step::Work;
 
@@ -153,12 +154,12 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         return if o.dag_out.is_some() { Ok(()) } else { output::write(to, p.spec().to_json()) };
     };
     let peak = peak_bytes(&p);
-    eprintln!("{} operators, {} without a budget", p.ops().len(), show(peak as usize));
+    note!("{} operators, {} without a budget", p.ops().len(), show(peak as usize));
     let plan = planned(&p, bytes_of(budget, peak), effort(o, &p))?;
     output::write(to, plan.to_json_with_problem(&p))?;
     match &plan {
         Plan::Feasible(s) => {
-            eprintln!("{}", summary(&p, s, peak));
+            note!("{}", summary(&p, s, peak));
             Ok(())
         }
         Plan::Infeasible(s) => Err(shortfall_error(&p, s, peak)),
@@ -173,7 +174,7 @@ fn stepped(o: &Options) -> Result<Problem> {
         output::write(path, p.spec().to_json())?;
     }
     let how = if o.estimated { "estimated" } else { "measured" };
-    eprintln!("{work}: {:.3} s without a budget, {how}", p.base_time_ns() as f64 * 1e-9);
+    note!("{work}: {:.3} s without a budget, {how}", p.base_time_ns() as f64 * 1e-9);
     Ok(p)
 }
 
@@ -253,7 +254,7 @@ fn verify(schedule: &Path, dag: Option<&Path>) -> Result<()> {
     match Plan::from_json(&text, &p).map_err(place)? {
         Plan::Feasible(s) => {
             let found = check(&p, &s).map_err(place)?;
-            println!(
+            say!(
                 "valid: {} steps, {} computes of {} operators, arena {} of {}, time {} ns ({:+.2} %), spilled {}",
                 s.steps.len(),
                 found.computes,
