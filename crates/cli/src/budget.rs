@@ -14,7 +14,14 @@ pub(crate) enum MemoryBudget {
 
 /// Shown with every error, so that the next try is right.
 const FORMS: &str =
-    "give bytes (`64MiB`, `0.5GB`, `1048576`), a share of the peak without a budget (`50%`), or `unlimited`";
+    "give bytes (`64MiB`, `0.5GB`, `500000B`), a share of the peak without a budget (`50%`), or `unlimited`";
+
+/// A smaller number without a unit is a mistake: somebody meant MiB, or percent.
+const LEAST_WITHOUT_UNIT: f64 = 1e6;
+/// What a process can address on the machines there are.
+const MOST_BYTES: f64 = (1u64 << 47) as f64;
+/// Shares outside of this are a mistake, too.
+const SHARES: std::ops::RangeInclusive<f64> = 1e-6..=1e4;
 
 const UNITS: [(&str, f64); 9] = [
     ("TiB", 1024.0 * 1024.0 * 1024.0 * 1024.0),
@@ -41,13 +48,20 @@ impl FromStr for MemoryBudget {
             v.ok_or_else(|| format!("`{}` is not a number above 0; {FORMS}", digits.trim()))
         };
         if let Some(share) = text.strip_suffix('%') {
-            return Ok(MemoryBudget::Share(number(share)? / 100.0));
+            let share = number(share)? / 100.0;
+            if !SHARES.contains(&share) {
+                return Err(format!("`{text}` is no share between 0.0001% and 1000000%; {FORMS}"));
+            }
+            return Ok(MemoryBudget::Share(share));
         }
         let lower = text.to_ascii_lowercase();
         let unit = UNITS.iter().find(|(u, _)| lower.ends_with(&u.to_ascii_lowercase()));
         let (digits, scale) = unit.map_or((text, 1.0), |(u, s)| (&text[..text.len() - u.len()], *s));
         let bytes = number(digits)? * scale;
-        if bytes < 1.0 || bytes > isize::MAX as f64 {
+        if unit.is_none() && bytes < LEAST_WITHOUT_UNIT {
+            return Err(format!("`{text}` has no unit: write `{text}MiB`, `{text}%`, or `{text}B` for bytes; {FORMS}"));
+        }
+        if !(1.0..=MOST_BYTES).contains(&bytes) {
             return Err(format!("`{text}` is not a size that memory can have; {FORMS}"));
         }
         Ok(MemoryBudget::Bytes(bytes as usize))
@@ -60,7 +74,8 @@ impl MemoryBudget {
         Ok(match self {
             MemoryBudget::Unlimited => None,
             MemoryBudget::Bytes(b) => Some(b),
-            MemoryBudget::Share(s) => Some((peak()? as f64 * s) as usize),
+            // at least a byte, which is refused with figures
+            MemoryBudget::Share(s) => Some(((peak()? as f64 * s) as usize).max(1)),
         })
     }
 }
@@ -81,9 +96,24 @@ mod tests {
 
     #[test]
     fn wrong_values_say_what_is_right() {
-        for text in ["", "lots", "-1MiB", "0", "nan%", "12XB", "1e40TB", "MiB", "5\u{b5}B"] {
+        let shares = ["nan%", "1e300%", "1e-30%", "0%", "-5%"];
+        for text in
+            ["", "lots", "-1MiB", "0", "12XB", "1e40TB", "200TiB", "0.1B", "MiB", "5\u{b5}B"].iter().chain(&shares)
+        {
             let e = text.parse::<MemoryBudget>().expect_err(text);
             assert!(e.contains("64MiB") && e.contains("unlimited"), "{text}: {e}");
         }
+    }
+
+    #[test]
+    fn a_small_number_without_a_unit_is_taken_for_the_mistake_that_it_is() {
+        for text in ["50", "512", "999999"] {
+            let e = text.parse::<MemoryBudget>().expect_err(text);
+            for form in ["MiB", "%", "B"] {
+                assert!(e.contains(&format!("`{text}{form}`")), "{e}");
+            }
+        }
+        assert_eq!("50B".parse(), Ok(MemoryBudget::Bytes(50)));
+        assert_eq!("1000000".parse(), Ok(MemoryBudget::Bytes(1_000_000)));
     }
 }

@@ -158,5 +158,6 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         s.steps_followed,
         s.steps_switched,
         s.steps_abandoned,
-    ))
+    ));
+    Ok(())
 }

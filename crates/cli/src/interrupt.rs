@@ -1,23 +1,31 @@
-//! Ctrl-C asks a run to end after its current step; a second one ends it at once.
+//! Ctrl-C, SIGTERM and SIGHUP ask a run to end after its current step; a second one ends it at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+use crate::output::note;
 
-/// Installs the handler. A system that refuses leaves Ctrl-C as it was.
+/// A request within this time is the same one: a terminal that closes, or who stops a service, sends several.
+const SAME_REQUEST: Duration = Duration::from_secs(2);
+
+static REQUESTED: OnceLock<Instant> = OnceLock::new();
+
+/// Installs the handler. A system that refuses leaves signals as they were.
 pub(crate) fn install() {
-    let installed = ctrlc::set_handler(|| {
-        if REQUESTED.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(super::EXIT_INTERRUPTED));
+    let installed = ctrlc::set_handler(|| match REQUESTED.get() {
+        None => {
+            let _ = REQUESTED.set(Instant::now());
+            note!("\nending after this step; press Ctrl-C again to end at once");
         }
-        eprintln!("\nending after this step; press Ctrl-C again to end at once");
+        Some(then) if then.elapsed() < SAME_REQUEST => {}
+        Some(_) => std::process::exit(i32::from(super::EXIT_INTERRUPTED)),
     });
     if let Err(e) = installed {
-        eprintln!("warning: Ctrl-C will end the run at once: {e}");
+        note!("warning: Ctrl-C will end the run at once: {e}");
     }
 }
 
-/// True once Ctrl-C was pressed.
+/// True once the run was asked to end.
 pub(crate) fn requested() -> bool {
-    REQUESTED.load(Ordering::Relaxed)
+    REQUESTED.get().is_some()
 }

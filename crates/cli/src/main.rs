@@ -1,5 +1,7 @@
 //! The `remat` command.
 #![forbid(unsafe_code)]
+// a reader that goes away must not end a run: everything is printed by `output`
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod budget;
@@ -22,18 +24,21 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use remat::types::{Error, ErrorKind};
 
+use output::note;
+
 /// The run ended with an error.
 const EXIT_ERROR: u8 = 1;
 /// The memory budget cannot be met.
 const EXIT_BUDGET: u8 = 2;
 /// The command line is wrong (EX_USAGE), so that 2 means the budget and nothing else.
 const EXIT_USAGE: u8 = 64;
-/// Ended by Ctrl-C, as shells report it.
+/// Ended by Ctrl-C, SIGTERM or SIGHUP, as shells report the first.
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// Train and run neural networks within a memory budget.
 ///
-/// Exit codes: 0 done, 1 an error, 2 the memory budget cannot be met, 64 a wrong command line, 130 ended by Ctrl-C.
+/// Exit codes: 0 done, 1 an error, 2 the memory budget cannot be met, 64 a wrong command line, 130 ended by Ctrl-C, SIGTERM or
+/// SIGHUP. A reader of the output that goes away changes nothing; an output that fails otherwise is an error at the end.
 #[derive(Parser)]
 #[command(name = "remat", version, arg_required_else_help = true)]
 struct Cli {
@@ -78,7 +83,7 @@ fn main() -> ExitCode {
     if let Command::Plan(options) = &cli.command
         && let Some(fault) = options.fault()
     {
-        eprintln!("error: {fault}\n\n`remat plan --help` shows examples");
+        note!("error: {fault}\n\n`remat plan --help` shows examples");
         return ExitCode::from(EXIT_USAGE);
     }
     let result = match cli.command {
@@ -90,7 +95,7 @@ fn main() -> ExitCode {
         Command::Graph(options) => graph::run(&options),
         Command::Bench(options) => bench::run(&options),
     };
-    match result {
+    match result.and_then(|()| output::finish()) {
         Ok(()) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

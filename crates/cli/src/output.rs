@@ -1,32 +1,78 @@
-//! Results to files and to standard output.
+//! All that the command says: results to files and standard output, notes to standard error.
+//!
+//! Whoever reads may go away, and a disk may be full: that never ends a run, and nothing else in this crate prints. After
+//! the first failure standard output stays silent. A reader that closed its end has what it wanted, so the command ends as
+//! if it had read on; any other failure is an error once the work is done: [`finish`].
 
-use std::io::Write;
+use std::fmt;
+use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use remat::types::{Error, Result};
+
+/// Why standard output is silent.
+static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Prints a line of the results.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
+}
+/// Prints a line for who watches, to standard error.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::output::note_line(format_args!($($text)*)) };
+}
+pub(crate) use {note, say};
 
 /// Whether a path stands for standard output.
 pub(crate) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Prints to standard output. Errors: Io.
-pub(crate) fn print(text: &str) -> Result<()> {
-    print_bytes(text.as_bytes())
+/// Prints to standard output.
+pub(crate) fn print(text: &str) {
+    print_bytes(text.as_bytes());
 }
 
-/// Writes a file, or to standard output for `-`. Errors: Io.
+/// As `say!`.
+pub(crate) fn line(text: fmt::Arguments<'_>) {
+    print(&format!("{text}\n"));
+}
+
+/// As `note!`. There is nobody to tell if that fails.
+pub(crate) fn note_line(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Writes a file, or to standard output for `-`. Errors: Io, for a file.
 pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     if is_standard(path) {
-        return print_bytes(bytes.as_ref());
+        print_bytes(bytes.as_ref());
+        return Ok(());
     }
     std::fs::write(path, bytes).map_err(|e| Error::from(e).context(path.display()))
 }
 
-fn print_bytes(bytes: &[u8]) -> Result<()> {
-    match std::io::stdout().write_all(bytes) {
-        // Who reads no further has what it wanted.
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Error::from(e).context("standard output")),
+/// What became of standard output. Errors: Io if results could not be printed, unless the reader went away.
+pub(crate) fn finish() -> Result<()> {
+    attempt(Write::flush);
+    match failure().take() {
+        Some(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Error::from(e).context("standard output")),
+        _ => Ok(()),
+    }
+}
+
+fn print_bytes(bytes: &[u8]) {
+    attempt(|to| to.write_all(bytes));
+}
+
+fn failure() -> std::sync::MutexGuard<'static, Option<io::Error>> {
+    FAILURE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn attempt(what: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>) {
+    let mut failed = failure();
+    if failed.is_none() {
+        *failed = what(&mut io::stdout().lock()).err();
     }
 }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
-use remat::types::{Error, ErrorKind, Result};
+use remat::types::{Error, ErrorKind, Result, read_file};
 use serde_json::Value;
 
-use crate::output;
+use crate::output::{self, note, say};
+use crate::plan::LARGEST_TEXT_BYTES;
 use crate::sizes::show;
 
 /// The process may have this much resident beyond the budget: program, data set, threads, tables.
@@ -62,7 +63,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
                 Some(row) => row.with(next),
                 None => next,
             });
-            eprintln!("{percent} %: round {round} of {}", o.rounds);
+            note!("{percent} %: round {round} of {}", o.rounds);
         }
         match row {
             Some(row) => {
@@ -72,7 +73,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             None => table.push_str(&format!("| {percent} % | | | | infeasible | | |\n")),
         }
     }
-    println!("{table}");
+    say!("{table}");
     if let Some(path) = &o.write {
         put(path, &table)?;
     }
@@ -185,15 +186,23 @@ fn train(budget: &str, steps: u64) -> Result<Option<Value>> {
         let text = format!("the run under {budget} failed: {}", String::from_utf8_lossy(&output.stderr));
         return Err(Error::new(ErrorKind::Internal, text));
     }
-    let text = std::fs::read_to_string(&out).map_err(|e| io(e, "the run's results"))?;
+    let text = text(&out)?;
     // Left behind it would only be overwritten by the next run.
     let _ = std::fs::remove_file(&out);
-    serde_json::from_str(&text).map(Some).map_err(|e| Error::new(ErrorKind::Format, format!("the run's results: {e}")))
+    // the steps come before the results
+    serde_json::from_str(text.lines().next_back().unwrap_or_default())
+        .map(Some)
+        .map_err(|e| Error::new(ErrorKind::Format, format!("the run's results: {e}")))
+}
+
+fn text(path: &Path) -> Result<String> {
+    let bytes = read_file(path, LARGEST_TEXT_BYTES)?;
+    String::from_utf8(bytes).map_err(|e| Error::new(ErrorKind::Format, format!("{}: {e}", path.display())))
 }
 
 /// Replaces what is between the markers.
 fn put(path: &Path, table: &str) -> Result<()> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::from(e).context(path.display()))?;
+    let text = text(path)?;
     let new = replaced(&text, table)
         .ok_or_else(|| Error::new(ErrorKind::Format, format!("{} has no `{BEGIN}` .. `{END}`", path.display())))?;
     output::write(path, new)

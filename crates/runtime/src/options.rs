@@ -70,6 +70,20 @@ pub struct DeviceOptions {
     pub spill: Option<SpillTo>,
 }
 
+/// What a process can address on the machines there are: the most that a budget can be.
+const BUDGET_MAX_BYTES: u64 = 1 << 47;
+
+/// Errors: Value for a budget that no machine can have.
+pub(crate) fn check_budget(bytes: Option<usize>) -> Result<()> {
+    match bytes {
+        Some(b) if b as u64 > BUDGET_MAX_BYTES => {
+            let text = format!("budget_bytes is {b}, above the {BUDGET_MAX_BYTES} that a process can address");
+            Err(Error::new(ErrorKind::Value, text))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Default for DeviceOptions {
     fn default() -> Self {
         DeviceOptions {
@@ -99,6 +113,7 @@ impl DeviceOptions {
             let text = format!("threads is {}, must be 1 to {MAX_THREADS}", self.threads);
             return Err(Error::new(ErrorKind::Value, text));
         }
+        check_budget(self.budget_bytes)?;
         if self.queue_capacity == 0 {
             return Err(Error::new(ErrorKind::Value, "queue_capacity is 0, must be at least 1"));
         }

@@ -7,7 +7,7 @@
 //! bf16 does not exist in NumPy and is refused. Everything is written little-endian in C order.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 
 use crate::{DType, Error, ErrorKind, HostTensor, Layout, Result, Shape};
 
@@ -18,6 +18,10 @@ const HEADER_ALIGN: usize = 64;
 const HEADER_MAX_BYTES: usize = 1 << 16;
 /// Largest rank that is read; NumPy's own limit is 64.
 const RANK_MAX: usize = 64;
+/// Bytes that one byte of an archive may unpack to; deflate itself reaches 1032.
+const NPZ_EXPANSION: u64 = 100;
+/// Bytes that any archive may unpack to.
+const NPZ_ALWAYS_BYTES: u64 = 256 << 20;
 
 fn bad(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Format, message)
@@ -30,6 +34,8 @@ struct Header {
     big_endian: bool,
     fortran: bool,
     shape: Shape,
+    /// Bytes before the data.
+    bytes: usize,
 }
 
 impl Header {
@@ -62,11 +68,25 @@ pub fn write_npy(t: &HostTensor, mut to: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Reads every array of a `.npz` archive, by name without `.npy`; members are stored or deflated.
+/// What an archive of so many bytes may unpack to in [`read_npz`]: a hundred times as much, and 256 MiB in any case. Numbers
+/// that a network was trained to hardly shrink; what shrinks more is mostly zeros, or meant to fill the memory.
+pub fn npz_limit_bytes(archive_bytes: u64) -> u64 {
+    archive_bytes.saturating_mul(NPZ_EXPANSION).max(NPZ_ALWAYS_BYTES)
+}
+
+/// Reads every array of a `.npz` archive, by name without `.npy`; members are stored or deflated. They may unpack to
+/// [`npz_limit_bytes`].
 ///
-/// Errors: as [`read_npy`], naming the member; Format for an archive that is none, a member that is no array, or a name
-/// that comes twice.
-pub fn read_npz(from: impl Read + Seek) -> Result<BTreeMap<String, HostTensor>> {
+/// Errors: as [`read_npy`], naming the member; Format for an archive that is none, a member that is no array, a name that
+/// comes twice, or more bytes than the limit, before they are unpacked.
+pub fn read_npz(mut from: impl Read + Seek) -> Result<BTreeMap<String, HostTensor>> {
+    let archive_bytes = from.seek(SeekFrom::End(0))?;
+    read_npz_within(from, npz_limit_bytes(archive_bytes))
+}
+
+/// As [`read_npz`], for members that unpack to at most `limit_bytes` together.
+pub fn read_npz_within(from: impl Read + Seek, limit_bytes: u64) -> Result<BTreeMap<String, HostTensor>> {
+    let mut left = limit_bytes;
     let mut zip = zip::ZipArchive::new(from).map_err(|e| archive_error(e, "archive"))?;
     let mut all = BTreeMap::new();
     for i in 0..zip.len() {
@@ -75,7 +95,15 @@ pub fn read_npz(from: impl Read + Seek) -> Result<BTreeMap<String, HostTensor>> 
         let Some(key) = name.strip_suffix(".npy") else {
             return Err(bad(format!("member `{name}` is not an array (.npy)")));
         };
-        let tensor = read_member(&mut member).map_err(|e| e.context(format_args!("member `{name}`")))?;
+        let size = member.size();
+        let tensor = left.checked_sub(size).ok_or_else(|| {
+            bad(format!("it unpacks to {size} bytes, and {left} are left of the {limit_bytes} that the archive may"))
+        });
+        let tensor = tensor.and_then(|rest| {
+            left = rest;
+            read_member(&mut member, size)
+        });
+        let tensor = tensor.map_err(|e| e.context(format_args!("member `{name}`")))?;
         if all.insert(key.to_owned(), tensor).is_some() {
             return Err(bad(format!("member `{name}` comes twice")));
         }
@@ -107,10 +135,15 @@ fn archive_error(e: zip::result::ZipError, what: &str) -> Error {
     Error::new(kind, format!("{what}: {e}")).with_source(e)
 }
 
-/// An array from a stream. Memory grows with the bytes that come, not with what the header promises.
-fn read_member(from: &mut impl Read) -> Result<HostTensor> {
+/// An array from a stream that unpacks to `size` bytes, as the archive says. Memory grows with the bytes that come, not with
+/// what the header promises, and to no more than both agree on.
+fn read_member(from: &mut impl Read, size: u64) -> Result<HostTensor> {
     let header = read_header(from)?;
     let want = header.data_bytes();
+    if (header.bytes as u64).checked_add(want as u64) != Some(size) {
+        let text = format!("header and data take {} and {want} bytes, the archive says {size} together", header.bytes);
+        return Err(bad(text));
+    }
     let mut data = Vec::new();
     // one byte more than promised shows data that are too long
     from.by_ref().take(want as u64 + 1).read_to_end(&mut data).map_err(|e| bad(format!("data: {e}")).with_source(e))?;
@@ -157,7 +190,8 @@ fn read_header(from: &mut impl Read) -> Result<Header> {
     }
     let text = take(len, "header")?;
     let text = std::str::from_utf8(&text).map_err(|e| bad(format!("header is not text: {e}")).with_source(e))?;
-    Parser { text, at: 0 }.header()
+    let header = Parser { text, at: 0 }.header()?;
+    Ok(Header { bytes: MAGIC.len() + 2 + if start[6] == 1 { 2 } else { 4 } + len, ..header })
 }
 
 /// A parser of the header's dictionary: three known fields in any order.
@@ -193,7 +227,7 @@ impl<'a> Parser<'a> {
         let missing = |name: &str| bad(format!("header has no field `{name}`"));
         let (dtype, big_endian) = descr.ok_or_else(|| missing("descr"))?;
         let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
-        Ok(Header { dtype, big_endian, fortran, shape: shape.ok_or_else(|| missing("shape"))? })
+        Ok(Header { dtype, big_endian, fortran, bytes: 0, shape: shape.ok_or_else(|| missing("shape"))? })
     }
 
     fn rest(&self) -> &'a str {

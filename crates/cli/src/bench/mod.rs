@@ -171,7 +171,8 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         Some(file) => write_json(file, &report),
         None => {
             let operators = o.operators.map(|rows| operators::table(&report.operators, rows.into()));
-            print(&(table(&report) + &operators.unwrap_or_default()))
+            print(&(table(&report) + &operators.unwrap_or_default()));
+            Ok(())
         }
     }
 }
@@ -195,7 +196,8 @@ fn machine(o: &Options, threads: usize) -> Result<()> {
         let trip = round_trip_ns.map_or_else(String::new, |ns| format!("{ns:.0}"));
         text += &format!("{threads:>7} {fma_gflops:>12.1} {triad_gb_s:>12.1} {read_gb_s:>12.1} {trip:>14}\n");
     }
-    print(&text)
+    print(&text);
+    Ok(())
 }
 
 /// Times the case between two measurements of the machine, the better of which counts.

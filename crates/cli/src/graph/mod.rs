@@ -89,5 +89,6 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         return Ok(());
     }
     let text = if o.text { graph.to_text()? } else { summary::text(&o.source, &traced, &lives) };
-    output::print(&text)
+    output::print(&text);
+    Ok(())
 }

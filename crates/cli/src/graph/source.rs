@@ -1,6 +1,7 @@
 //! Where a graph comes from.
 
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,11 +10,12 @@ use remat::graph::ir::Graph;
 use remat::nn::InitCx;
 use remat::runtime::{Device, DeviceOptions, Executable, ExecutableOptions};
 use remat::tensor::{Tensor, compile, no_grad};
-use remat::types::{Error, ErrorKind, Result};
+use remat::types::{Error, ErrorKind, Result, open_file, read_file};
 
 use crate::bench::Network;
 use crate::budget::MemoryBudget;
 use crate::networks::{Model, Recipe, Trained};
+use crate::plan::LARGEST_TEXT_BYTES;
 use crate::{chars, digits, train};
 
 /// What the user named.
@@ -89,14 +91,20 @@ pub(super) fn threads() -> usize {
     DeviceOptions::default().threads
 }
 
+/// How a graph in words begins.
+const TEXT_START: &[u8] = b"remat.graph";
+
 /// Reads either form.
 fn read(path: &Path) -> Result<Graph> {
     let in_file = |e: Error| e.context(path.display());
-    let bytes = std::fs::read(path).map_err(|e| in_file(e.into()))?;
     let registry = remat::runtime::structure::registry();
-    if !bytes.starts_with(b"remat.graph") {
-        return Graph::from_bytes(&bytes, &registry).map_err(in_file);
+    let mut start = Vec::new();
+    let (file, _) = open_file(path)?;
+    file.take(TEXT_START.len() as u64).read_to_end(&mut start).map_err(|e| in_file(e.into()))?;
+    if start != TEXT_START {
+        return Graph::load(path, &registry);
     }
+    let bytes = read_file(path, LARGEST_TEXT_BYTES)?;
     let text = String::from_utf8(bytes).map_err(|e| in_file(Error::new(ErrorKind::Format, e.to_string())))?;
     Graph::parse(&text, &registry).map_err(in_file)
 }

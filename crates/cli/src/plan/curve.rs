@@ -6,7 +6,7 @@ use remat_graph::plan::remat::peak_bytes;
 use remat_graph::plan::schedule::{Plan, Schedule};
 
 use super::{Options, bytes_of, effort, page, percent, picture, planned, summary};
-use crate::output;
+use crate::output::{self, note};
 use crate::sizes::show;
 
 /// Budgets of a curve unless others are asked for.
@@ -34,7 +34,8 @@ pub(super) fn run(o: &Options, p: &Problem) -> Result<()> {
     if let (Some(path), Some(s)) = (&o.out, curve.points.get(shown)) {
         output::write(path, Plan::Feasible(s.clone()).to_json_with_problem(p))?;
     }
-    output::print(&table(&curve, p))
+    output::print(&table(&curve, p));
+    Ok(())
 }
 
 fn compute(o: &Options, p: &Problem) -> Result<Curve> {
@@ -47,7 +48,7 @@ fn compute(o: &Options, p: &Problem) -> Result<Curve> {
     budgets.sort_unstable_by_key(|&b| std::cmp::Reverse(b));
     budgets.dedup();
     let title = format!("{}: {} operators, {} without a budget", o.title(), p.ops().len(), show(peak as usize));
-    eprintln!("{title}");
+    note!("{title}");
     let mut curve = Curve { title, peak, points: Vec::new(), infeasible: Vec::new() };
     for budget in budgets {
         match planned(p, Some(budget), effort(o, p))? {
@@ -70,7 +71,7 @@ fn compute(o: &Options, p: &Problem) -> Result<Curve> {
 
 impl Curve {
     fn add(&mut self, p: &Problem, s: Schedule) {
-        eprintln!("{}", summary(p, &s, self.peak));
+        note!("{}", summary(p, &s, self.peak));
         self.points.push(s);
     }
 

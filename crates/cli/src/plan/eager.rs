@@ -5,7 +5,7 @@ use remat::types::{ErrorKind, Result};
 
 use super::step::{Work, stream};
 use super::{Options, percent};
-use crate::output;
+use crate::output::{self, note};
 use crate::sizes::show;
 
 /// Prints a row for each budget as it is simulated.
@@ -16,11 +16,11 @@ pub(super) fn run(o: &Options, work: Work) -> Result<()> {
     }
     let free = simulate(&s, PolicyKind::default(), None)?;
     let how = if o.estimated { "estimated" } else { "measured" };
-    eprintln!("{work}: {:.3} s a step, {how}, and {} without a budget", step_ns(&free) * 1e-9, show(free.peak_bytes));
+    note!("{work}: {:.3} s a step, {how}, and {} without a budget", step_ns(&free) * 1e-9, show(free.peak_bytes));
     output::print(
         "| budget | bytes | online | again | evictions | moved | foresight | planned | bound | steps followed |\n",
-    )?;
-    output::print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")?;
+    );
+    output::print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     let mut percents = o.percents.clone();
     percents.sort_unstable_by_key(|&x| std::cmp::Reverse(x));
     for share in percents {
@@ -32,7 +32,7 @@ pub(super) fn run(o: &Options, work: Work) -> Result<()> {
         };
         let online = of(simulate(&s, PolicyKind::default(), Some(budget)))?;
         let foresight = of(simulate_planned(&s, PolicyKind::default(), Some(budget)))?;
-        output::print(&row(budget, percent(budget as u64, free.peak_bytes as u64), &free, online, foresight))?;
+        output::print(&row(budget, percent(budget as u64, free.peak_bytes as u64), &free, online, foresight));
     }
     Ok(())
 }

@@ -22,10 +22,11 @@ use remat_graph::plan::problem::Problem;
 use remat_graph::plan::remat::{Effort, peak_bytes, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 
+pub(crate) use input::LARGEST_TEXT_BYTES;
 pub(crate) use picture::escape;
 
 use crate::budget::MemoryBudget;
-use crate::output;
+use crate::output::{self, note, say};
 use crate::sizes::show;
 use step::Work;
 
@@ -172,10 +173,13 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     }
     match &plan {
         Plan::Feasible(s) if to.is_some_and(output::is_standard) => {
-            eprintln!("{}", summary(&p, s, peak));
+            note!("{}", summary(&p, s, peak));
             Ok(())
         }
-        Plan::Feasible(s) => output::print(&figures::text(&o.title(), &p, s)),
+        Plan::Feasible(s) => {
+            output::print(&figures::text(&o.title(), &p, s));
+            Ok(())
+        }
         Plan::Infeasible(s) => Err(shortfall_error(&p, s, peak)),
     }
 }
@@ -188,7 +192,7 @@ fn stepped(o: &Options) -> Result<Problem> {
         output::write(path, p.spec().to_json())?;
     }
     let how = if o.estimated { "estimated" } else { "measured" };
-    eprintln!("{work}: {:.3} s without a budget, {how}", p.base_time_ns() as f64 * 1e-9);
+    note!("{work}: {:.3} s without a budget, {how}", p.base_time_ns() as f64 * 1e-9);
     Ok(p)
 }
 
@@ -268,7 +272,7 @@ fn verify(schedule: &Path, dag: Option<&Path>) -> Result<()> {
     match Plan::from_json(&text, &p).map_err(place)? {
         Plan::Feasible(s) => {
             let found = check(&p, &s).map_err(place)?;
-            println!(
+            say!(
                 "valid: {} steps, {} computes of {} operators, arena {} of {}, time {} ns ({:+.2} %), spilled {}",
                 s.steps.len(),
                 found.computes,

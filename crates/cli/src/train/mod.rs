@@ -1,7 +1,10 @@
 //! `remat train`: what its recipes share, from the options to the results.
 
 mod dry;
+mod log;
+mod plot;
 mod progress;
+mod saving;
 mod session;
 mod task;
 
@@ -17,30 +20,40 @@ use serde_json::json;
 
 use crate::budget::MemoryBudget;
 use crate::graph::Traced;
+use crate::output::{note, say};
 use crate::{interrupt, output, report, sizes};
 use dry::Dry;
+use log::Log;
 use progress::Progress;
-use session::{Outcome, Session};
+use session::{End, Outcome, Session};
 pub(crate) use task::{EPOCHS, Settings, Task};
 
 /// Options of every recipe.
 #[derive(Args)]
 pub(crate) struct RunOptions {
-    /// Most memory the device may use: `64MiB`, `0.5GB`, `50%` of the peak without a budget, or `unlimited`
+    /// Most memory the device may use: `64MiB`, `0.5GB`, `50%` of the peak without a budget, or `unlimited`; numbers below a
+    /// million need a unit (`B` for bytes)
     #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
     memory_budget: MemoryBudget,
     /// Compute threads [default: the number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Write a checkpoint into DIR after every epoch and at the end
+    /// Write a checkpoint into DIR after every epoch and at the end; DIR has none, or is that of `--resume`
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
+    /// Let `--save` replace the checkpoint of another run
+    #[arg(long, requires = "save")]
+    overwrite: bool,
     /// Go on from the checkpoint in DIR, bit for bit as if the run had not stopped
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
-    /// Write the results as JSON; `-` makes them the last line of standard output
+    /// Write JSON as the run goes: a line for each step and each epoch, and the results as the last line; `-` is standard
+    /// output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw the loss of each step as SVG, after every epoch and at the end
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Write a trace for Perfetto or chrome://tracing: dispatch, execution, recomputation, memory
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
@@ -130,7 +143,8 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()>
         Some(c) => Settings::of_checkpoint::<T>(c)?,
         None => settings,
     };
-    check_writable(o)?;
+    check_places(o)?;
+    let mut log = Log::new(o.json.as_deref())?;
     let mut options = DeviceOptions::default();
     if o.no_foresight {
         options.foresight = Foresight::Off;
@@ -146,30 +160,27 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()>
     let spill_to = o.spill_to.as_ref().filter(|_| options.budget_bytes.is_some());
     options.spill = spill_to.map(SpillTo::measure).transpose()?;
     let shown = options.budget_bytes.map_or_else(|| "unlimited".to_owned(), sizes::show);
-    println!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
+    say!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
     let smallest = || dry.smallest_budget(unbudgeted);
     let explain = |e: Error| {
         if e.kind() == ErrorKind::Budget
             && let Ok(Some(bytes)) = smallest()
         {
-            eprintln!("the smallest feasible budget of this run is about {} ({bytes} bytes)", sizes::show(bytes));
+            note!("the smallest feasible budget of this run is about {} ({bytes} bytes)", sizes::show(bytes));
         }
         e
     };
     interrupt::install();
     let device = Device::cpu(options.clone())?;
-    let outcome = train(&device, &task, &settings, resumed.as_ref(), o).map_err(explain)?;
+    let outcome = train(&device, &task, &settings, resumed.as_ref(), o, &mut log).map_err(explain)?;
     let memory = device.channel().report()?;
     let smallest = if options.budget_bytes.is_some() { smallest()? } else { None };
     report::print(&memory, smallest);
     if let Some(f) = &outcome.compiled {
         report::print_compiled(f);
     }
-    if let Some(path) = &o.json {
-        let figures = results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads);
-        output::write(path, format!("{figures}\n"))?;
-    }
-    Ok(())
+    log.line(|| results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads));
+    log.finish()
 }
 
 fn train<T: Task>(
@@ -178,6 +189,7 @@ fn train<T: Task>(
     settings: &Settings<T::Model>,
     resumed: Option<&Checkpoint>,
     o: &RunOptions,
+    log: &mut Log,
 ) -> Result<Outcome> {
     let mut session = Session::new(device, task, settings, o.compiled)?;
     if let Some(c) = resumed {
@@ -187,12 +199,13 @@ fn train<T: Task>(
         device.channel().start_trace()?;
     }
     let progress = Progress::new(settings.epochs, session.steps_per_epoch(), T::UNIT, device);
-    let outcome = session.run(o.save.as_deref(), o.steps, &progress)?;
+    let end = End { save: o.save.as_deref(), plot: o.plot.as_deref(), steps: o.steps };
+    let outcome = session.run(&end, &progress, log)?;
     if let Some(path) = &o.profile {
         let trace = device.channel().stop_trace()?.to_chrome_json();
         output::write(path, format!("{trace}\n"))?;
         if !output::is_standard(path) {
-            println!("wrote the trace to {}", path.display());
+            say!("wrote the trace to {}", path.display());
         }
     }
     Ok(outcome)
@@ -214,16 +227,24 @@ pub(crate) fn defaults<O: Args>() -> Result<O> {
     O::from_arg_matches(&given).map_err(no)
 }
 
-/// Errors (Io) before the work instead of after it, if a file cannot be written.
-fn check_writable(o: &RunOptions) -> Result<()> {
-    for path in [&o.json, &o.profile].into_iter().flatten() {
+/// Errors before the work instead of after it: Io if a file cannot be written or a folder is not there, Value if a checkpoint
+/// is in the way.
+fn check_places(o: &RunOptions) -> Result<()> {
+    if let Some(dir) = o.spill_to.as_ref().filter(|dir| !dir.is_dir()) {
+        let text = format!("no spill file in `{}`: give a folder that exists", dir.display());
+        return Err(Error::new(ErrorKind::Io, text));
+    }
+    for path in [&o.json, &o.profile, &o.plot].into_iter().flatten() {
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
         if parent.is_some_and(|p| !p.is_dir()) || path.is_dir() {
             let text = format!("{} cannot be written: give a file in a folder that exists", path.display());
             return Err(Error::new(ErrorKind::Io, text));
         }
     }
-    Ok(())
+    match &o.save {
+        Some(dir) => saving::check(dir, o.resume.as_deref(), o.overwrite),
+        None => Ok(()),
+    }
 }
 
 fn results<T: Task>(

@@ -11,11 +11,16 @@ use remat::nn::{Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Mod
 use remat::runtime::{Device, Executable, MemoryFigures};
 use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
 use remat::types::{Error, ErrorKind, Result};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::log::Log;
+use super::plot;
 use super::progress::{Progress, Step};
+use super::saving::Saving;
 use super::task::{Settings, Task};
 use crate::interrupt;
+use crate::output::{self, say};
 
 /// Most examples of a test batch; never more than a training batch has, so that testing does not decide the peak.
 const TEST_BATCH: usize = 250;
@@ -23,6 +28,16 @@ const TEST_BATCH: usize = 250;
 const PREFETCH: usize = 2;
 /// Share of the steps in which the learning rate warms up.
 const WARMUP: f64 = 0.1;
+
+/// When a run ends, and what it leaves behind.
+pub(super) struct End<'a> {
+    /// The folder of its checkpoints.
+    pub(super) save: Option<&'a Path>,
+    /// The picture of its losses.
+    pub(super) plot: Option<&'a Path>,
+    /// Steps, counted from the first of a run that is resumed.
+    pub(super) steps: Option<u64>,
+}
 
 /// What a run gave.
 pub(super) struct Outcome {
@@ -171,8 +186,9 @@ impl<T: Task> Session<T> {
         self.test_batch(0).map(drop)
     }
 
-    /// Trains until the last epoch, the last of `steps`, or Ctrl-C.
-    pub(super) fn run(&mut self, save: Option<&Path>, steps: Option<u64>, progress: &Progress) -> Result<Outcome> {
+    /// Trains until the last epoch, the last of `steps`, or a signal. A checkpoint or picture that cannot be written does not
+    /// end the run before its end.
+    pub(super) fn run(&mut self, end: &End<'_>, progress: &Progress, log: &mut Log) -> Result<Outcome> {
         let started = Instant::now();
         let mut out = Outcome {
             result: 0.0,
@@ -184,24 +200,45 @@ impl<T: Task> Session<T> {
             compiled: None,
             recomputed_calls: 0,
         };
-        let enough = |s: &Session<T>| interrupt::requested() || steps.is_some_and(|n| s.step >= n);
-        while self.loader.position().epoch < self.settings.epochs && !enough(self) {
-            let ended = self.epoch(&mut out, progress, &enough)?;
-            if let Some(dir) = save {
-                self.save(dir)?;
+        let mut saving = Saving::new(end.save);
+        let tell = |text: &str| progress.note(text);
+        while self.loader.position().epoch < self.settings.epochs && !self.is_done(end) {
+            let ended = self.epoch(&mut out, progress, end, &mut saving, log)?;
+            saving.save(|dir| self.save(dir), &tell)?;
+            if let Err(e) = self.plot(end, &out) {
+                tell(&format!("warning: {e}"));
             }
             if !ended {
                 break;
             }
         }
         progress.done();
+        saving.finish(|dir| self.save(dir), &tell)?;
+        self.plot(end, &out)?;
         out.compiled = self.figures();
         out.result = self.test()?;
         out.weights_sha256 = self.weights_sha256()?;
         out.seconds = started.elapsed().as_secs_f64();
-        println!("{} after {} steps, {:.1} s", T::tested(out.result), self.step, out.seconds);
-        println!("weights sha256 {}", out.weights_sha256);
+        say!("{} after {} steps, {:.1} s", T::tested(out.result), self.step, out.seconds);
+        say!("weights sha256 {}", out.weights_sha256);
         Ok(out)
+    }
+
+    fn is_done(&self, end: &End<'_>) -> bool {
+        interrupt::requested() || end.steps.is_some_and(|n| self.step >= n)
+    }
+
+    /// Steps until the run ends by itself.
+    fn left(&self, end: &End<'_>) -> u64 {
+        let all = self.settings.epochs.saturating_mul(self.steps_per_epoch());
+        end.steps.unwrap_or(all).min(all).saturating_sub(self.step)
+    }
+
+    /// Draws the losses so far. Errors: Io.
+    fn plot(&self, end: &End<'_>, out: &Outcome) -> Result<()> {
+        let Some(path) = end.plot else { return Ok(()) };
+        let title = format!("{}, seed {}", self.settings.recipe, self.settings.seed);
+        output::write(path, plot::losses(&title, out.first_step, &out.losses))
     }
 
     /// What the compiled step takes now; its plan changes once, early in a run.
@@ -210,14 +247,21 @@ impl<T: Task> Session<T> {
     }
 
     /// The rest of an epoch. False if it was left early.
-    fn epoch(&mut self, out: &mut Outcome, progress: &Progress, enough: &dyn Fn(&Session<T>) -> bool) -> Result<bool> {
+    fn epoch(
+        &mut self,
+        out: &mut Outcome,
+        progress: &Progress,
+        end: &End<'_>,
+        saving: &mut Saving,
+        log: &mut Log,
+    ) -> Result<bool> {
         let epoch = self.loader.position().epoch;
         // Before the first batch: the loader's threads live for one epoch.
         self.epoch.store(epoch, Ordering::Relaxed);
         let started = Instant::now();
         let (mut seen, mut right, mut loss_sum, mut batches) = (0usize, 0f64, 0f64, 0u64);
         loop {
-            if enough(self) && batches > 0 {
+            if self.is_done(end) && batches > 0 {
                 return Ok(false);
             }
             let begun = Instant::now();
@@ -231,17 +275,26 @@ impl<T: Task> Session<T> {
             batches += 1;
             out.losses.push(loss);
             out.recomputed_calls += self.figures().map_or(0, |f| f.recomputed_calls as u64);
-            out.step_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
+            out.step_ms.push(ms);
             let per_s = seen as f64 / started.elapsed().as_secs_f64();
-            progress.step(&Step { epoch, step_in_epoch: at, loss, accuracy: right / seen as f64, per_s });
+            let (accuracy, left) = (right / seen as f64, self.left(end));
+            log.line(
+                || json!({ "step": self.step, "epoch": epoch, "loss": loss, "accuracy": accuracy, "step_ms": ms }),
+            );
+            progress.step(&Step { epoch, step_in_epoch: at, loss, accuracy, per_s, left });
+            if saving.is_due_again() {
+                saving.save(|dir| self.save(dir), &|text| progress.note(text))?;
+            }
             if self.task.shows(self.step) {
                 progress.say(&self.evaluating(|net| self.task.show(net, &self.device, self.step))?);
             }
         }
         if seen > 0 {
             let per_s = seen as f64 / started.elapsed().as_secs_f64();
-            let tested = T::tested(self.test()?);
-            progress.epoch(epoch, loss_sum / batches as f64, right / seen as f64, &tested, per_s);
+            let (result, loss, accuracy) = (self.test()?, loss_sum / batches as f64, right / seen as f64);
+            log.line(|| json!({ "epoch": epoch, "mean_loss": loss, "accuracy": accuracy, (T::RESULT): result }));
+            progress.epoch(epoch, loss, accuracy, &T::tested(result), per_s);
         }
         Ok(true)
     }

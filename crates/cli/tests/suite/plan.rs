@@ -62,7 +62,7 @@ fn a_plan_keeps_to_its_budget_and_passes_the_check() {
     let o = remat(dir.path(), &[&plan[..], &["95%"]].concat());
     assert_code(&o, BUDGET);
     assert!(err(&o).contains("168 bytes") && err(&o).contains("`g`"), "{}", err(&o));
-    let o = remat(dir.path(), &[&plan[..], &["168"]].concat());
+    let o = remat(dir.path(), &[&plan[..], &["168B"]].concat());
     assert_code(&o, OK);
     for check in [&["plan", "--check", "s.json"][..], &["plan", "--check", "s.json", "--dag", "dag.json"]] {
         let o = remat(dir.path(), check);
@@ -160,7 +160,7 @@ fn hostile_files_are_errors_that_name_the_place() {
     let dir = folder_with("binary.json", "");
     std::fs::write(dir.path().join("binary.json"), [0xff, 0xfe, 0]).expect("written");
     assert_code(&remat(dir.path(), &["plan", "--check", "binary.json"]), ERROR);
-    assert_code(&remat(dir.path(), &["plan", "--dag", "none.json", "--budget", "1"]), ERROR);
+    assert_code(&remat(dir.path(), &["plan", "--dag", "none.json", "--budget", "1B"]), ERROR);
     let o = remat(dir.path(), &["plan", "--generate", "vgg", "--budget", "50%"]);
     assert_code(&o, ERROR);
     assert!(err(&o).contains("known: chain-N"), "{}", err(&o));

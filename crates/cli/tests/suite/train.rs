@@ -76,6 +76,9 @@ fn wrong_values_show_the_right_ones() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let table = [
         ("--memory-budget", "lots", "50%"),
+        ("--memory-budget", "50", "`50MiB`"),
+        ("--memory-budget", "1e300%", "no share"),
+        ("--memory-budget", "1e-30%", "no share"),
         ("--threads", "0", "1..=1024"),
         ("--epochs", "none", "invalid digit"),
         ("--batch-size", "1", "2..=9000"),
@@ -92,6 +95,31 @@ fn wrong_values_show_the_right_ones() {
     let o = remat(dir.path(), &short("1", &["--json", "no/such/folder/out.json"]));
     assert_code(&o, 1);
     assert!(err(&o).contains("folder that exists"), "{}", err(&o));
+    for budget in ["unlimited", "50%"] {
+        let o = remat(dir.path(), &short("1", &["--spill-to", "nowhere", "--memory-budget", budget]));
+        assert_code(&o, 1);
+        assert!(err(&o).contains("spill file in `nowhere`"), "{budget}: {}", err(&o));
+    }
+}
+
+#[test]
+fn json_is_written_as_the_run_goes_and_the_losses_are_drawn() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let more = ["--batch-size", "2000", "--epochs", "2", "--json", "run.json", "--plot", "loss.svg"];
+    assert_code(&remat(dir.path(), &[&["train", "digits"][..], &more].concat()), OK);
+    let text = std::fs::read_to_string(dir.path().join("run.json")).expect("written");
+    let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let (results, lines) = lines.split_last().expect("lines");
+    let steps: Vec<_> = lines.iter().filter(|l| l["loss"].is_f64()).collect();
+    let epochs: Vec<_> = lines.iter().filter(|l| l["mean_loss"].is_f64()).collect();
+    assert_eq!((steps.len(), epochs.len()), (8, 2), "{text}");
+    assert_eq!((steps[4]["step"].as_u64(), steps[4]["epoch"].as_u64()), (Some(5), Some(1)), "{text}");
+    for (i, s) in steps.iter().enumerate() {
+        assert_eq!(s["loss"], results["losses"][i]);
+    }
+    assert_eq!(epochs[1]["test_accuracy"], results["test_accuracy"]);
+    let svg = std::fs::read_to_string(dir.path().join("loss.svg")).expect("drawn");
+    assert!(svg.contains("digits, seed 1") && svg.contains("<polyline"), "{svg}");
 }
 
 #[test]
@@ -106,6 +134,14 @@ fn a_damaged_checkpoint_is_an_error_that_names_it() {
         let o = remat(dir.path(), &short("2", &["--resume", "kept"]));
         assert_code(&o, 1);
         assert!(err(&o).starts_with("error:"), "{}", err(&o));
+        std::fs::write(f.path(), &whole).expect("writable");
+        let mut flipped = whole.clone();
+        let last = flipped.len() - 1;
+        flipped[last] ^= 1;
+        std::fs::write(f.path(), flipped).expect("writable");
+        let o = remat(dir.path(), &short("2", &["--resume", "kept"]));
+        assert_code(&o, 1);
+        assert!(err(&o).contains("is damaged") && err(&o).contains("checkpoint.safetensors"), "{}", err(&o));
         std::fs::write(f.path(), whole).expect("writable");
     }
 }
@@ -135,30 +171,42 @@ fn a_compiled_step_gives_the_bits_of_the_interpreter_within_the_same_budget() {
 
 #[cfg(unix)]
 #[test]
-fn after_ctrl_c_the_checkpoint_goes_on_bit_for_bit() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    let args = ["train", "digits", "--batch-size", "64", "--save", "kept", "--json", "first.json"];
-    let mut child = Command::new(env!("CARGO_BIN_EXE_remat"))
-        .args(args)
-        .current_dir(dir.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    assert!(lines.any(|l| l.expect("text").starts_with("epoch 1/")), "it trains");
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
-    assert!(sent.success());
-    lines.for_each(drop);
-    assert_eq!(child.wait().expect("it ends").code(), Some(INTERRUPTED));
-    let file = |name: &str| json(&dir.path().join(name));
-    let first = file("first.json");
-    assert_eq!(first["interrupted"], true);
-    let done = first["losses"].as_array().expect("losses").len();
-    let until = (done + 2).to_string();
-    assert_code(&remat(dir.path(), &short(&until, &["--json", "whole.json"])), OK);
-    let resume = ["train", "digits", "--resume", "kept", "--steps", &until, "--json", "rest.json"];
-    assert_code(&remat(dir.path(), &resume), OK);
-    assert_eq!(file("rest.json")["first_step"], done);
-    assert_eq!(file("rest.json")["weights_sha256"], file("whole.json")["weights_sha256"]);
+fn after_a_signal_the_checkpoint_goes_on_bit_for_bit() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let args = ["train", "digits", "--batch-size", "64", "--save", "kept", "--json", "first.json"];
+        let mut child = Command::new(env!("CARGO_BIN_EXE_remat"))
+            .args(args)
+            .current_dir(dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        assert!(lines.any(|l| l.expect("text").starts_with("epoch 1/")), "it trains");
+        // a terminal that closes, or who stops a service, sends more than one: that is no second request
+        for _ in 0..2 {
+            let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill is there");
+            assert!(sent.success());
+        }
+        lines.for_each(drop);
+        assert_eq!(child.wait().expect("it ends").code(), Some(INTERRUPTED), "{signal}");
+        let file = |name: &str| json(&dir.path().join(name));
+        let first = file("first.json");
+        assert_eq!(first["interrupted"], true);
+        let done = first["losses"].as_array().expect("losses").len();
+        if signal != "-INT" {
+            let o = remat(dir.path(), &["train", "digits", "--resume", "kept", "--steps", "1", "--json", "rest.json"]);
+            assert_code(&o, OK);
+            assert_eq!(file("rest.json")["first_step"], done, "{signal}");
+            assert_eq!(file("rest.json")["weights_sha256"], first["weights_sha256"], "{signal}");
+            continue;
+        }
+        let until = (done + 2).to_string();
+        assert_code(&remat(dir.path(), &short(&until, &["--json", "whole.json"])), OK);
+        let resume = ["train", "digits", "--resume", "kept", "--steps", &until, "--json", "rest.json"];
+        assert_code(&remat(dir.path(), &resume), OK);
+        assert_eq!(file("rest.json")["first_step"], done);
+        assert_eq!(file("rest.json")["weights_sha256"], file("whole.json")["weights_sha256"]);
+    }
 }

@@ -3,9 +3,10 @@
 //! So there is one grammar, and any safetensors reader shows what a file holds.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use remat_ops::Registry;
-use remat_types::{Result, read_safetensors, write_safetensors};
+use remat_types::{Result, TensorsFile, TensorsReader, read_safetensors, write_safetensors};
 
 use super::{Graph, Origin, ValueId, bad};
 
@@ -27,7 +28,18 @@ impl Graph {
 
     /// Reads the file form, with the ops of `registry`. Errors (Format): no such file; as [`Graph::parse`].
     pub fn from_bytes(bytes: &[u8], registry: &Registry) -> Result<Graph> {
-        let (tensors, text) = read_safetensors(bytes)?;
+        Graph::from_tensors(read_safetensors(bytes)?, registry)
+    }
+
+    /// As [`Graph::from_bytes`], of a file. Errors: also Io; all name the path.
+    pub fn load(path: impl AsRef<Path>, registry: &Registry) -> Result<Graph> {
+        // names the path itself
+        let file = TensorsReader::open(&path)?;
+        let graph = file.rest().and_then(|file| Graph::from_tensors(file, registry));
+        graph.map_err(|e| e.context(path.as_ref().display()))
+    }
+
+    fn from_tensors((tensors, text): TensorsFile, registry: &Registry) -> Result<Graph> {
         let text = text.get(KEY).ok_or_else(|| bad(format!("`__metadata__` has no `{KEY}`: no graph of Remat")))?;
         Graph::parse_with(text, registry, &|name| {
             tensors.get(name).cloned().ok_or_else(|| bad(format!("the file has no tensor `{name}`")))

@@ -1,9 +1,16 @@
 //! What writer and reader agree on.
+//!
+//! Versions, each of which later programs go on reading:
+//!
+//! 1. No checksums. Read as it is.
+//! 2. `sha256` in the metadata: a checksum of each tensor's bytes, and one of the header.
 
 use remat_types::{Error, ErrorKind};
 
-/// The version of the metadata.
-pub(super) const VERSION: u64 = 1;
+/// The version of the metadata that is written.
+pub(super) const VERSION: u64 = 2;
+/// The last version without checksums.
+pub(super) const UNSEALED_VERSION: u64 = 1;
 /// The key of our metadata within the file's.
 pub(super) const KEY: &str = "remat";
 /// What precedes names of parameters and buffers.

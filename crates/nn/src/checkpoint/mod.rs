@@ -3,17 +3,20 @@
 //! A checkpoint is `checkpoint.safetensors` in a directory. Parameters and buffers are tensors `model.<name>`, the
 //! optimiser's state `optimizer.<name>`; all else is JSON under the key `remat` of the file's `__metadata__`, with a
 //! version. Writing streams one tensor at a time to a file beside, which then replaces the old one: a reader sees the old
-//! checkpoint or the new one, whatever happens. Reading trusts nothing: sizes are checked against the file before anything
-//! is allocated for them, and the whole of it is checked before anything of the model changes.
+//! checkpoint or the new one, whatever happens and whoever else writes. Reading trusts nothing: that it is a file, and sizes
+//! against it, are checked before anything is allocated for them, a checksum is checked for every byte, and the whole of it
+//! before anything of the model changes.
 
 mod format;
+mod publish;
 mod read;
+mod seal;
 mod write;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use remat_types::{HostTensor, Result};
+use remat_types::{Error, HostTensor, Result};
 use serde::Serialize;
 
 use crate::state;
@@ -62,7 +65,8 @@ pub struct OptimizerState {
 }
 
 impl Checkpoint {
-    /// Writes a checkpoint of a run into `dir`, which is made if it is not there, and replaces the one there was.
+    /// Writes a checkpoint of a run into `dir`, which is made if it is not there, and replaces the one there was. Others may
+    /// save there and load at the same time: the last one stays, and each is whole.
     ///
     /// Errors: Io; what made a tensor fail, and whatever else failed on its device and no call has told yet; Value if two parameters have one name. The old checkpoint then stays.
     pub fn save(
@@ -76,7 +80,21 @@ impl Checkpoint {
         write::write(dir.as_ref(), model, optimizer, train)
     }
 
-    /// Reads the checkpoint in `dir`. Errors: Io; Format, naming the tensor or field, for a file that is none.
+    /// Makes sure that a checkpoint can be written into `dir`, which is made if it is not there: before the work instead of
+    /// after it. Errors: Io.
+    pub fn prepare(dir: impl AsRef<Path>) -> Result<()> {
+        let dir = dir.as_ref();
+        let probed = publish::begin(dir).map(drop);
+        probed.map_err(|e| Error::from(e).context(format_args!("no checkpoint can be written to {}", dir.display())))
+    }
+
+    /// Whether there is a checkpoint in `dir`, or what has its name.
+    pub fn is_in(dir: impl AsRef<Path>) -> bool {
+        dir.as_ref().join(FILE_NAME).symlink_metadata().is_ok()
+    }
+
+    /// Reads the checkpoint in `dir`. Errors: Io; Format, naming the file and the tensor or field, for a file that is none, or
+    /// of which a bit is not as it was saved.
     pub fn load(dir: impl AsRef<Path>) -> Result<Checkpoint> {
         read::read(&dir.as_ref().join(FILE_NAME))
     }

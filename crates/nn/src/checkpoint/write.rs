@@ -1,15 +1,17 @@
 //! Writing: one tensor at a time, then one rename.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use remat_types::{Error, ErrorKind, Result, safetensors_dtype};
 use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::Value;
 
 use super::format::{KEY, MODEL, OPTIMIZER, VERSION, bad};
-use super::{FILE_NAME, TrainState};
+use super::seal::{self, Seal};
+use super::{TrainState, publish};
 use crate::{Module, Optimizer, Parameter};
 
 /// The header's length is a multiple of this, so that tensors are aligned for readers that map the file.
@@ -27,18 +29,12 @@ pub(super) fn write(
         meta["optimizer"] = o.options()?;
         tensors.append(&mut named(OPTIMIZER, o.named_state())?);
     }
-    let header = header(&tensors, meta.to_string())?;
-    fs::create_dir_all(dir).map_err(|e| Error::from(e).context(dir.display()))?;
-    let temporary = dir.join(format!(".{FILE_NAME}.{}", std::process::id()));
-    let written = write_file(&temporary, &header, &tensors)
-        .and_then(|()| fs::rename(&temporary, dir.join(FILE_NAME)).map_err(Error::from))
-        .and_then(|()| Ok(File::open(dir)?.sync_all()?));
-    if let Err(e) = written {
-        // the first error is the one to tell
-        let _ = fs::remove_file(&temporary);
-        return Err(e.context(format_args!("writing a checkpoint to {}", dir.display())));
-    }
-    Ok(())
+    let mut written = || {
+        let mut file = publish::begin(dir)?;
+        write_file(file.as_file_mut(), &tensors, &mut meta)?;
+        Ok(publish::publish(file, dir)?)
+    };
+    written().map_err(|e: Error| e.context(format_args!("writing a checkpoint to {}", dir.display())))
 }
 
 /// Parameters by their names in the file. Errors: Value if two have one name.
@@ -53,7 +49,9 @@ fn named(prefix: &str, parameters: Vec<(String, Parameter)>) -> Result<BTreeMap<
     Ok(all)
 }
 
-fn header(tensors: &BTreeMap<String, Parameter>, meta: String) -> Result<Vec<u8>> {
+/// The file up to the first tensor, with the header's length.
+fn header(tensors: &BTreeMap<String, Parameter>, meta: &mut Value, seal: &Seal) -> Result<Vec<u8>> {
+    meta["sha256"] = serde_json::to_value(seal).map_err(|e| bad(e.to_string()))?;
     let mut at = 0;
     let mut list = Vec::new();
     for (name, p) in tensors {
@@ -63,20 +61,31 @@ fn header(tensors: &BTreeMap<String, Parameter>, meta: String) -> Result<Vec<u8>
         list.push((name.clone(), TensorInfo { dtype, shape: p.shape().to_vec(), data_offsets: (at, end) }));
         at = end;
     }
-    let meta = HashMap::from([(KEY.to_owned(), meta)]);
+    let meta = HashMap::from([(KEY.to_owned(), meta.to_string())]);
     let header = Metadata::new(Some(meta), list).map_err(|e| bad(e.to_string()))?;
     let mut text = serde_json::to_vec(&header).map_err(|e| bad(e.to_string()))?;
     text.resize(text.len().next_multiple_of(HEADER_ALIGN), b' ');
-    Ok(text)
+    Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
 }
 
-fn write_file(path: &Path, header: &[u8], tensors: &BTreeMap<String, Parameter>) -> Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(header)?;
+/// Header, tensors, and the header again, which then has the checksums of all.
+fn write_file(to: &mut File, tensors: &BTreeMap<String, Parameter>, meta: &mut Value) -> Result<()> {
+    let mut seal = Seal::reserved(tensors.keys());
+    let reserved = header(tensors, meta, &seal)?.len();
+    let mut file = BufWriter::new(to);
+    file.write_all(&vec![0; reserved])?;
     for (name, p) in tensors {
-        file.write_all(p.to_host().map_err(|e| e.context(name))?.bytes())?;
+        let value = p.to_host().map_err(|e| e.context(name))?;
+        seal.note(name, value.bytes());
+        file.write_all(value.bytes())?;
     }
-    let file = file.into_inner().map_err(|e| Error::from(e.into_error()))?;
-    Ok(file.sync_all()?)
+    let mut header = header(tensors, meta, &seal)?;
+    seal::seal_header(&mut header)?;
+    if header.len() != reserved {
+        return Err(Error::new(ErrorKind::Internal, "checksums changed the length of a checkpoint's header"));
+    }
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&header)?;
+    file.into_inner().map_err(|e| Error::from(e.into_error()))?;
+    Ok(())
 }

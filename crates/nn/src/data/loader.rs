@@ -1,14 +1,18 @@
 use std::sync::Arc;
 
-use remat_ops::eval_inline;
-use remat_ops::random::RandomPermutation;
 use remat_runtime::Device;
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Dataset;
+use super::order::Order;
 use super::prefetch::{Job, Prefetch, read};
+
+/// Threads that a loader may have.
+const WORKERS_MAX: usize = 1024;
+/// Examples of a batch: their indices are a list.
+const BATCH_MAX: usize = 1 << 30;
 
 /// How a [`DataLoader`] works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +25,8 @@ pub struct LoaderOptions {
     pub drop_last: bool,
     /// Threads that prepare batches; 0 prepares on the caller's. Default: 1.
     pub workers: usize,
-    /// Batches prepared ahead, at most, when there are workers; their bytes count against the device's budget.
-    /// Default: 2.
+    /// Batches prepared ahead, at most, when there are workers. Their bytes count against the device's budget, take no more
+    /// than a quarter of it, and give way where the device needs the room. Default: 2.
     pub prefetch: usize,
 }
 
@@ -78,14 +82,23 @@ struct Epoch {
 
 enum Source {
     Ahead(Prefetch),
-    Direct(Vec<Vec<usize>>),
+    Direct(Order),
 }
 
 impl DataLoader {
-    /// A loader at its first batch. Errors: Value for a batch size of 0, or workers without prefetch.
+    /// A loader at its first batch. Errors: Value for a batch size of 0 or above 2^30, more than 1024 workers, or workers
+    /// without prefetch.
     pub fn new(device: &Device, dataset: impl Dataset, options: LoaderOptions) -> Result<Self> {
         if options.batch_size == 0 {
             return Err(Error::new(ErrorKind::Value, "batch_size is 0, must be at least 1"));
+        }
+        if options.batch_size > BATCH_MAX {
+            let text = format!("batch_size is {}, must be at most {BATCH_MAX}", options.batch_size);
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        if options.workers > WORKERS_MAX {
+            let text = format!("workers is {}, must be at most {WORKERS_MAX}", options.workers);
+            return Err(Error::new(ErrorKind::Value, text));
         }
         if options.workers > 0 && options.prefetch == 0 {
             return Err(Error::new(ErrorKind::Value, "prefetch is 0 with workers; without prefetch set workers to 0"));
@@ -122,17 +135,31 @@ impl DataLoader {
 
     /// The next batch on the device, or `None` once at the end of each epoch.
     ///
-    /// Errors: those of the dataset, with the batch's number, and Value if it panics; Budget if a prefetched batch does
-    /// not fit. The loader then stays at that batch, and the next call tries it again.
+    /// Errors: those of the dataset, with the batch's number, Value if it panics, and Arity for a batch without parts; Budget
+    /// if a batch for which there was no room ahead has none on the device either. The loader then stays at that batch, and
+    /// the next call tries it again.
     pub fn next_batch(&mut self) -> Result<Option<Vec<Tensor>>> {
-        match self.next_host_batch()? {
-            Some(parts) => Ok(Some(parts.iter().map(|t| Tensor::from_host(&self.device, t)).collect::<Result<_>>()?)),
-            None => Ok(None),
+        let Some((parts, is_refused)) = self.next_parts()? else { return Ok(None) };
+        let tensors = parts.iter().map(|t| Tensor::from_host(&self.device, t)).collect::<Result<Vec<_>>>()?;
+        if is_refused {
+            // memory is short, so that it is known here, and not at a read far away, whether the batch fits
+            let arrived = tensors.iter().try_for_each(|t| self.device.channel().wait(t.handle()));
+            if let Err(e) = arrived {
+                self.position.batch -= 1;
+                self.epoch = None;
+                return Err(e.context(format_args!("batch {}", self.position.batch)));
+            }
         }
+        Ok(Some(tensors))
     }
 
     /// As [`DataLoader::next_batch`], on the host.
     pub fn next_host_batch(&mut self) -> Result<Option<Vec<HostTensor>>> {
+        Ok(self.next_parts()?.map(|(parts, _)| parts))
+    }
+
+    /// The next batch on the host, and whether the budget had no room for it ahead.
+    fn next_parts(&mut self) -> Result<Option<(Vec<HostTensor>, bool)>> {
         let epoch = match self.epoch.take() {
             Some(e) => e,
             None => self.start()?,
@@ -142,38 +169,30 @@ impl DataLoader {
             return Ok(None);
         }
         let i = self.position.batch;
-        let parts = match &epoch.source {
+        let (parts, is_refused) = match &epoch.source {
             Source::Ahead(p) => p.take(),
-            Source::Direct(b) => read(&*self.dataset, &b[i]).map_err(|e| e.context(format_args!("batch {i}"))),
-        }?;
+            Source::Direct(order) => {
+                (read(&*self.dataset, &order.batch(i)).map_err(|e| e.context(format_args!("batch {i}"))), false)
+            }
+        };
+        let parts = parts?;
         self.position.batch += 1;
         self.epoch = Some(epoch);
-        Ok(Some(parts))
+        Ok(Some((parts, is_refused)))
     }
 
     fn start(&self) -> Result<Epoch> {
-        let order = self.order()?;
-        let list: Vec<Vec<usize>> =
-            order.chunks(self.options.batch_size).take(self.batches()).map(<[usize]>::to_vec).collect();
-        let batches = list.len();
+        let seed = self.options.shuffle.map(|seed| [seed, self.position.epoch]);
+        let batches = self.batches();
+        let order = Order::new(self.dataset.len(), self.options.batch_size, batches, seed)?;
         let source = match self.options.workers {
-            0 => Source::Direct(list),
+            0 => Source::Direct(order),
             workers => {
                 let (dataset, channel) = (self.dataset.clone(), self.device.channel());
-                let job = Job { dataset, batches: list, first: self.position.batch, channel };
+                let job = Job { dataset, order, first: self.position.batch, channel };
                 Source::Ahead(Prefetch::start(job, workers, self.options.prefetch)?)
             }
         };
         Ok(Epoch { source, batches })
-    }
-
-    /// The examples in the order of the present epoch.
-    fn order(&self) -> Result<Vec<usize>> {
-        let n = self.dataset.len();
-        let Some(seed) = self.options.shuffle else { return Ok((0..n).collect()) };
-        let key = HostTensor::from_slice(&[seed, self.position.epoch], [2])?;
-        let order = eval_inline(&RandomPermutation { n }, &[key])?;
-        let order = order.first().map(|t| t.to_i64_vec()).unwrap_or_default();
-        Ok(order.into_iter().map(|i| i as usize).collect())
     }
 }

@@ -2,6 +2,7 @@
 
 mod dataset;
 mod loader;
+mod order;
 mod prefetch;
 
 pub use dataset::{Dataset, TensorDataset};

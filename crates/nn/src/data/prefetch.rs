@@ -1,18 +1,25 @@
 //! Threads that prepare batches ahead, in any order, for one consumer that takes them in order.
 //!
-//! A ring of `depth` places holds what is being prepared or waits to be taken: batch `i` belongs to place `i % depth`, and
-//! is begun when its place is free. A place owns a charge on the device's budget, as large as its largest batch so far and
-//! for the whole epoch: what staging takes does not depend on how the threads happen to run.
+//! What waits is charged on the device's budget. A charge belongs to a batch while that waits and then to the next one, for
+//! the whole epoch, so what staging takes hardly depends on how the threads happen to run. All charges together take no
+//! more than a share of the budget, and they give way: where the device has no other room, a charge ends, its batch is let
+//! go and prepared again in its turn, and for the rest of the epoch fewer are prepared ahead. With no charge left a batch is
+//! prepared when the consumer waits for it, as without threads. So prefetching makes no run infeasible.
 
 use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use remat_runtime::{Channel, Charge};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use super::Dataset;
+use super::order::Order;
+
+/// Batches ahead take at most the budget divided by this.
+const BUDGET_SHARE: usize = 4;
 
 /// A batch, or why there is none.
 pub(super) type Prepared = Result<Vec<HostTensor>>;
@@ -20,26 +27,91 @@ pub(super) type Prepared = Result<Vec<HostTensor>>;
 /// What is to be prepared.
 pub(super) struct Job {
     pub(super) dataset: Arc<dyn Dataset>,
-    /// The examples of each batch, in order.
-    pub(super) batches: Vec<Vec<usize>>,
+    pub(super) order: Order,
     /// Batches before this one are skipped.
     pub(super) first: usize,
     pub(super) channel: Channel,
 }
 
+/// A charge, and whether the device has ended it.
+struct Held {
+    charge: Charge,
+    id: u64,
+}
+
+struct Waiting {
+    batch: Prepared,
+    held: Option<Held>,
+    /// There was no room for a charge.
+    is_refused: bool,
+}
+
+#[derive(Default)]
 struct Ring {
-    ready: Vec<Option<Prepared>>,
-    charges: Vec<Option<Charge>>,
+    ready: BTreeMap<usize, Waiting>,
+    /// Charges of no batch.
+    idle: Vec<Held>,
+    /// Charges that live, by number, with their bytes.
+    charged: BTreeMap<u64, usize>,
+    charges_made: u64,
+    /// Batches that were let go and are to be prepared again.
+    again: BTreeSet<usize>,
     next: usize,
     taken: usize,
+    /// Batches that may be begun before the consumer waits for them.
+    ahead: usize,
+    is_awaited: bool,
     stop: bool,
+}
+
+impl Ring {
+    /// The next batch that may be begun.
+    fn begin(&mut self, batches: usize) -> Option<usize> {
+        let i = self.again.first().copied().unwrap_or(self.next);
+        let is_due = i == self.taken && self.is_awaited;
+        if i >= batches || (i - self.taken >= self.ahead && !is_due) {
+            return None;
+        }
+        if !self.again.remove(&i) {
+            self.next += 1;
+        }
+        Some(i)
+    }
+
+    /// As many as are charged may be prepared ahead from now on.
+    fn shrink(&mut self) {
+        self.ahead = self.ahead.min(self.charged.len());
+    }
+
+    /// The device has ended a charge: what it was for is let go.
+    fn end(&mut self, id: u64) {
+        self.charged.remove(&id);
+        self.idle.retain(|h| h.id != id);
+        let of = |w: &Waiting| w.held.as_ref().is_some_and(|h| h.id == id);
+        if let Some(i) = self.ready.iter().find(|(_, w)| of(w)).map(|(i, _)| *i) {
+            self.ready.remove(&i);
+            self.again.insert(i);
+        }
+        self.shrink();
+    }
+}
+
+/// What the threads, the consumer and the device share. The device knows it weakly: charges lie in it.
+#[derive(Default)]
+struct State {
+    ring: Mutex<Ring>,
+    changed: Condvar,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Shared {
     job: Job,
-    depth: usize,
-    ring: Mutex<Ring>,
-    changed: Condvar,
+    state: Arc<State>,
 }
 
 /// The threads of one epoch; dropping it stops and joins them.
@@ -52,16 +124,11 @@ impl Prefetch {
     /// Starts `workers` threads that are at most `depth` batches ahead, both at least 1. Errors: Io if a thread cannot be
     /// started.
     pub(super) fn start(job: Job, workers: usize, depth: usize) -> Result<Self> {
-        let ring = Ring {
-            ready: (0..depth).map(|_| None).collect(),
-            charges: (0..depth).map(|_| None).collect(),
-            next: job.first,
-            taken: job.first,
-            stop: false,
-        };
-        let shared = Arc::new(Shared { job, depth, ring: Mutex::new(ring), changed: Condvar::new() });
-        let mut p = Prefetch { shared, threads: Vec::new() };
-        for i in 0..workers.min(depth) {
+        let ahead = depth.min(job.order.batches().saturating_sub(job.first));
+        let ring = Ring { next: job.first, taken: job.first, ahead, ..Ring::default() };
+        let state = Arc::new(State { ring: Mutex::new(ring), changed: Condvar::new() });
+        let mut p = Prefetch { shared: Arc::new(Shared { job, state }), threads: Vec::new() };
+        for i in 0..workers.min(ahead) {
             let shared = p.shared.clone();
             let thread = std::thread::Builder::new().name(format!("remat-data-{i}")).spawn(move || shared.work());
             p.threads.push(thread.map_err(|e| Error::from(e).context("cannot start a data worker"))?);
@@ -69,26 +136,33 @@ impl Prefetch {
         Ok(p)
     }
 
-    /// The next batch; waits for it. Not to be called past the last one.
-    pub(super) fn take(&self) -> Prepared {
-        let s = &self.shared;
-        let mut ring = s.lock();
+    /// The next batch, and whether the budget had no room for it ahead; waits for it. Not to be called past the last one.
+    pub(super) fn take(&self) -> (Prepared, bool) {
+        let state = &self.shared.state;
+        let mut ring = state.lock();
         loop {
-            let place = ring.taken % s.depth;
-            if let Some(batch) = ring.ready[place].take() {
+            let i = ring.taken;
+            if let Some(w) = ring.ready.remove(&i) {
                 ring.taken += 1;
-                s.changed.notify_all();
-                return batch;
+                ring.is_awaited = false;
+                ring.idle.extend(w.held);
+                drop(ring);
+                state.changed.notify_all();
+                return (w.batch, w.is_refused);
             }
-            ring = s.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+            if !ring.is_awaited {
+                ring.is_awaited = true;
+                state.changed.notify_all();
+            }
+            ring = state.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
-        self.shared.changed.notify_all();
+        self.shared.state.lock().stop = true;
+        self.shared.state.changed.notify_all();
         for t in self.threads.drain(..) {
             // a worker catches what its dataset panics with, so there is nothing to learn here
             let _ = t.join();
@@ -97,59 +171,105 @@ impl Drop for Prefetch {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn work(&self) {
-        while let Some((i, charge)) = self.begin() {
-            let (batch, charge) = self.prepare(i, charge);
-            let mut ring = self.lock();
-            ring.ready[i % self.depth] = Some(batch);
-            ring.charges[i % self.depth] = charge;
+        while let Some(i) = self.begin() {
+            let waiting = self.prepare(i);
+            let mut ring = self.state.lock();
+            let has_ended = waiting.held.as_ref().is_some_and(|h| !ring.charged.contains_key(&h.id));
+            if has_ended || waiting.is_refused {
+                ring.shrink();
+            }
+            // what cannot be charged waits for nobody but the consumer
+            if i == ring.taken || !(has_ended || waiting.is_refused) {
+                let held = waiting.held.filter(|_| !has_ended);
+                let is_refused = waiting.is_refused || has_ended;
+                ring.ready.insert(i, Waiting { batch: waiting.batch, held, is_refused });
+            } else {
+                ring.again.insert(i);
+            }
             drop(ring);
-            self.changed.notify_all();
+            self.state.changed.notify_all();
         }
     }
 
-    /// The next batch whose place is free, with the place's charge; nothing when all is done or stopped.
-    fn begin(&self) -> Option<(usize, Option<Charge>)> {
-        let mut ring = self.lock();
+    /// The next batch that may be begun; nothing when all were taken or it is to stop.
+    fn begin(&self) -> Option<usize> {
+        let batches = self.job.order.batches();
+        let mut ring = self.state.lock();
         loop {
-            if ring.stop || ring.next >= self.job.batches.len() {
+            if ring.stop || ring.taken >= batches {
                 return None;
             }
-            if ring.next < ring.taken + self.depth {
-                let i = ring.next;
-                ring.next += 1;
-                let charge = ring.charges[i % self.depth].take();
-                return Some((i, charge));
+            if let Some(i) = ring.begin(batches) {
+                return Some(i);
             }
-            ring = self.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+            ring = self.state.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn prepare(&self, i: usize, charge: Option<Charge>) -> (Prepared, Option<Charge>) {
-        let batch = read(&*self.job.dataset, &self.job.batches[i]).map_err(|e| e.context(format_args!("batch {i}")));
-        let Ok(tensors) = &batch else { return (batch, charge) };
-        let bytes: usize = tensors.iter().map(|t| t.bytes().len()).sum();
-        if bytes == 0 || charge.as_ref().is_some_and(|c| c.bytes() >= bytes) {
-            return (batch, charge);
+    fn prepare(&self, i: usize) -> Waiting {
+        let batch = read(&*self.job.dataset, &self.job.order.batch(i));
+        let batch = batch.map_err(|e| e.context(format_args!("batch {i}")));
+        let bytes = batch.as_ref().map_or(0, |b| b.iter().map(|t| t.bytes().len()).sum());
+        match self.charged(bytes) {
+            Ok(held) => Waiting { batch, held, is_refused: false },
+            Err(e) if e.kind() == ErrorKind::Budget => Waiting { batch, held: None, is_refused: true },
+            Err(e) => Waiting { batch: Err(e), held: None, is_refused: false },
         }
-        drop(charge);
-        match self.job.channel.charge(bytes, "prefetched data") {
-            Ok(charge) => (batch, Some(charge)),
-            Err(e) => (Err(e), None),
+    }
+
+    /// A charge of at least so many bytes: an idle one, or a new one within the share. Errors: Budget; Closed.
+    fn charged(&self, bytes: usize) -> Result<Option<Held>> {
+        if bytes == 0 {
+            return Ok(None);
         }
+        let mut ring = self.state.lock();
+        if let Some(place) = ring.idle.iter().position(|h| h.charge.bytes() >= bytes) {
+            return Ok(Some(ring.idle.swap_remove(place)));
+        }
+        // one that is too small makes way for a larger one
+        if let Some(small) = ring.idle.pop() {
+            ring.charged.remove(&small.id);
+        }
+        let others: usize = ring.charged.values().sum();
+        ring.charges_made += 1;
+        let id = ring.charges_made;
+        ring.charged.insert(id, bytes);
+        drop(ring);
+        let charge = self.charge(bytes, others, id);
+        if charge.is_err() {
+            self.state.lock().charged.remove(&id);
+        }
+        Ok(Some(Held { charge: charge?, id }))
+    }
+
+    fn charge(&self, bytes: usize, others: usize, id: u64) -> Result<Charge> {
+        if let Some(budget) = self.job.channel.stats()?.budget_bytes
+            && others.saturating_add(bytes) > budget / BUDGET_SHARE
+        {
+            return Err(Error::new(ErrorKind::Budget, "batches ahead have their share of the budget"));
+        }
+        let state: Weak<State> = Arc::downgrade(&self.state);
+        let give_way = Arc::new(move || {
+            if let Some(state) = state.upgrade() {
+                state.lock().end(id);
+                state.changed.notify_all();
+            }
+        });
+        self.job.channel.charge_giving_way(bytes, "prefetched data", give_way)
     }
 }
 
-/// A batch of `dataset`; a panic becomes an error.
+/// A batch of `dataset`; a panic becomes an error, and so does a batch of nothing.
 pub(super) fn read(dataset: &dyn Dataset, indices: &[usize]) -> Prepared {
-    catch_unwind(AssertUnwindSafe(|| dataset.batch(indices))).unwrap_or_else(|panic| {
+    let batch = catch_unwind(AssertUnwindSafe(|| dataset.batch(indices))).unwrap_or_else(|panic| {
         let text = format!("the dataset panicked: {}", message(&*panic));
         Err(Error::new(ErrorKind::Value, text))
-    })
+    })?;
+    if batch.is_empty() {
+        return Err(Error::new(ErrorKind::Arity, "the dataset gave a batch without parts"));
+    }
+    Ok(batch)
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

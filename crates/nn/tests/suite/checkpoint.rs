@@ -6,6 +6,7 @@ use std::path::Path;
 use remat_nn::*;
 use remat_runtime::Device;
 use remat_types::{DType, ErrorKind, HostTensor, Result};
+use sha2::{Digest, Sha256};
 
 use crate::support::{FLOATS, cpu, host};
 use crate::training::{network, step};
@@ -171,9 +172,26 @@ fn load(bytes: &[u8]) -> Result<Checkpoint> {
     Checkpoint::load(dir.path())
 }
 
+fn checksum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The file of a header and data, with the header's checksum where there is a place for it.
 fn put_together(header: &serde_json::Value, data: &[u8]) -> Vec<u8> {
-    let text = header.to_string();
-    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes(), data].concat()
+    let file = |header: &serde_json::Value| {
+        let text = header.to_string();
+        [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
+    };
+    let meta = header["__metadata__"]["remat"].as_str().and_then(|m| serde_json::from_str(m).ok());
+    let mut header = header.clone();
+    if let Some(mut meta) = meta.filter(|m: &serde_json::Value| m["sha256"].is_object()) {
+        for sum in ["0".repeat(64), String::new()] {
+            let sum = if sum.is_empty() { checksum(&file(&header)) } else { sum };
+            meta["sha256"]["header"] = sum.into();
+            header["__metadata__"]["remat"] = meta.to_string().into();
+        }
+    }
+    [&file(&header)[..], data].concat()
 }
 
 #[track_caller]
@@ -202,7 +220,9 @@ fn what_was_taken_apart_goes_together_again() {
 
 #[test]
 fn damaged_metadata_is_named() {
-    assert_bad_meta("`version`", |m| m["version"] = 2.into());
+    assert_bad_meta("`version`", |m| m["version"] = 3.into());
+    assert_bad_meta("`sha256`", |m| drop(m.as_object_mut().expect("a map").remove("sha256")));
+    assert_bad_meta("checksum", |m| m["sha256"]["tensors"] = serde_json::json!({}));
     assert_bad_meta("`version`", |m| m["version"] = "1".into());
     assert_bad_meta("`version`", |m| drop(m.as_object_mut().expect("a map").remove("version")));
     assert_bad_meta("`train.step`", |m| m["train"]["step"] = (-1).into());
@@ -231,7 +251,12 @@ fn damaged_headers_are_named() {
     let mut renamed = header.clone();
     let w = renamed.as_object_mut().expect("a map").remove("model.weight").expect("there");
     renamed["stray"] = w;
-    assert_bad(&put_together(&renamed, &data), "`stray`");
+    assert_bad(&put_together(&renamed, &data), "`stray` has no checksum");
+    let mut meta: serde_json::Value =
+        serde_json::from_str(renamed["__metadata__"]["remat"].as_str().expect("text")).expect("json");
+    meta["sha256"]["tensors"]["stray"] = meta["sha256"]["tensors"]["model.weight"].clone();
+    renamed["__metadata__"]["remat"] = meta.to_string().into();
+    assert_bad(&put_together(&renamed, &data), "`stray` is neither");
     // complex numbers of the same size
     let complex = change(&|h| {
         h["model.weight"]["dtype"] = "C64".into();
@@ -241,7 +266,7 @@ fn damaged_headers_are_named() {
 }
 
 #[test]
-fn no_truncation_and_no_flipped_header_byte_panics() {
+fn no_truncation_is_a_checkpoint() {
     let (header, data) = taken_apart();
     let whole = put_together(&header, &data);
     for n in 0..whole.len() {
@@ -249,13 +274,32 @@ fn no_truncation_and_no_flipped_header_byte_panics() {
     }
     let longer = [&whole[..], &[0]].concat();
     assert!(load_quickly(&longer).is_err(), "a byte too many");
-    let end = whole.len() - data.len();
-    for i in (0..end).step_by(3) {
+}
+
+#[test]
+fn one_flipped_bit_anywhere_is_an_error_that_names_the_file() {
+    let (header, data) = taken_apart();
+    let whole = put_together(&header, &data);
+    load_quickly(&whole).expect("whole");
+    for i in 0..whole.len() {
         let mut flipped = whole.clone();
         flipped[i] ^= 1 << (i % 8);
-        // some flips change a name or a number and still make a file: only panics and huge allocations are faults
-        let _ = load_quickly(&flipped);
+        let e = load_quickly(&flipped).expect_err(&format!("bit {} of byte {i}", i % 8));
+        assert!(e.kind() == ErrorKind::Format && e.message().contains(FILE_NAME), "{e:?}");
+        let weights = whole.len() - data.len();
+        assert!(i < weights || e.message().contains("is damaged") && e.message().contains("tensor `"), "{e}");
     }
+}
+
+#[test]
+fn what_an_older_program_saved_is_loaded() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // two steps of `remat train chars` with a width of 8, by the program from before there were checksums
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoint-v1.safetensors");
+    fs::copy(old, dir.path().join(FILE_NAME)).expect("copied");
+    let c = Checkpoint::load(&dir).expect("version 1");
+    assert_eq!((c.train.step, c.train.user["recipe"].as_str()), (2, Some("chars")));
+    assert_eq!(c.model.len() * 2, c.optimizer.expect("AdamW's").state.len(), "two moments for each parameter");
 }
 
 /// As `load`, in one file for all.

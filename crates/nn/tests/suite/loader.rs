@@ -173,9 +173,102 @@ fn prefetched_bytes_count_against_the_budget() {
     assert_eq!(l.next_batch().expect_err("2 MiB").kind(), ErrorKind::Budget);
 }
 
+fn rows_of_40_kb(n: usize) -> TensorDataset {
+    let t = HostTensor::zeros(remat_types::DType::F32, [n, 10_000]).expect("small");
+    TensorDataset::new(vec![t]).expect("one part")
+}
+
+fn staged(d: &Device) -> usize {
+    let report = d.channel().report().expect("open");
+    report.peak_by_kind.iter().find(|h| h.name == Kind::Staging.name()).map_or(0, |h| h.bytes)
+}
+
+#[test]
+fn batches_ahead_take_no_more_than_a_share_and_every_batch_comes() {
+    for (budget, most) in [(100_000, 0), (200_000, 1), (500_000, 3), (10_000_000, 8)] {
+        let options = DeviceOptions { threads: 1, ..DeviceOptions::with_budget(budget) };
+        let d = Device::cpu(options).expect("a CPU");
+        let o = LoaderOptions { batch_size: 1, prefetch: 8, workers: 3, ..LoaderOptions::default() };
+        let mut l = DataLoader::new(&d, rows_of_40_kb(30), o).expect("valid");
+        let mut batches = 0;
+        while let Some(batch) = l.next_batch().expect("always fits") {
+            batch[0].to_host().expect("it is there");
+            batches += 1;
+        }
+        assert_eq!(batches, 30, "{budget} bytes");
+        // blocks are padded a little
+        assert!(staged(&d) <= most * 41_000, "{} bytes staged of {budget}", staged(&d));
+    }
+}
+
+#[test]
+fn prefetching_gives_way_where_the_device_needs_the_room() {
+    let d = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(1 << 20) }).expect("a CPU");
+    let o = LoaderOptions { batch_size: 1, prefetch: 6, workers: 2, ..LoaderOptions::default() };
+    let mut l = DataLoader::new(&d, rows_of_40_kb(30), o).expect("valid");
+    l.next_batch().expect("fits");
+    let wanted = Duration::from_secs(20);
+    let began = std::time::Instant::now();
+    while staged(&d) < 200_000 && began.elapsed() < wanted {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(staged(&d) >= 200_000, "it prefetches while there is room");
+    // all but one batch of the budget
+    let all: Vec<remat_tensor::Tensor> = (0..9)
+        .map(|_| {
+            remat_tensor::Tensor::from_host(&d, &HostTensor::zeros(remat_types::DType::F32, [27_000]).expect("small"))
+        })
+        .collect::<Result<_>>()
+        .expect("queued");
+    for t in &all {
+        t.to_host().expect("what is prefetched gives way");
+    }
+    let mut batches = 1;
+    while let Some(batch) = l.next_batch().expect("one at a time fits") {
+        batch[0].to_host().expect("it is there");
+        batches += 1;
+    }
+    assert_eq!(batches, 30, "what was let go is prepared again");
+    d.channel().verify().expect("consistent");
+}
+
+/// More examples than any memory, which are all alike.
+struct Endless {
+    parts: usize,
+}
+
+impl Dataset for Endless {
+    fn len(&self) -> usize {
+        usize::MAX
+    }
+
+    fn batch(&self, indices: &[usize]) -> Result<Vec<HostTensor>> {
+        Ok(vec![HostTensor::zeros(remat_types::DType::U8, [indices.len()])?; self.parts])
+    }
+}
+
+#[test]
+fn a_dataset_without_end_and_one_without_parts_are_no_panic() {
+    let o = LoaderOptions { shuffle: None, prefetch: usize::MAX, ..options(2) };
+    let mut l = DataLoader::new(&cpu(), Endless { parts: 1 }, o).expect("valid");
+    for _ in 0..3 {
+        assert_eq!(l.next_host_batch().expect("no failure").expect("more")[0].elems(), 4);
+    }
+    for workers in [0, 2] {
+        let shuffled = LoaderOptions { shuffle: Some(1), ..options(workers) };
+        let e = DataLoader::new(&cpu(), Endless { parts: 1 }, shuffled).and_then(|mut l| l.next_host_batch());
+        assert_eq!(e.expect_err("no order of so many").kind(), ErrorKind::Value);
+        let mut l = DataLoader::new(&cpu(), Endless { parts: 0 }, LoaderOptions { shuffle: None, ..options(workers) });
+        let e = l.as_mut().map_err(|e| e.clone()).and_then(|l| l.next_batch()).expect_err("nothing to train with");
+        assert!(e.kind() == ErrorKind::Arity && e.message().contains("batch 0"), "{e}");
+    }
+}
+
 #[test]
 fn senseless_options_are_refused() {
     let kind = |o| DataLoader::new(&cpu(), numbers(3), o).err().expect("refused").kind();
     assert_eq!(kind(LoaderOptions { batch_size: 0, ..options(1) }), ErrorKind::Value);
     assert_eq!(kind(LoaderOptions { prefetch: 0, ..options(1) }), ErrorKind::Value);
+    assert_eq!(kind(LoaderOptions { batch_size: usize::MAX, ..options(1) }), ErrorKind::Value);
+    assert_eq!(kind(options(usize::MAX)), ErrorKind::Value);
 }

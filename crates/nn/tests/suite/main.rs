@@ -11,6 +11,7 @@ mod loader;
 mod models;
 mod optim;
 mod parameters;
+mod saving;
 mod sessions;
 mod sizes;
 mod support;

@@ -32,6 +32,7 @@ impl Worker {
     /// Lets everything go that can be made again, and begins to evict canonically.
     pub(super) fn begin_canonical(&mut self) -> Result<()> {
         self.abandon();
+        while self.a_charge_gives_way(None) {}
         let segments: Vec<Segment> = self.arena.segments().collect();
         self.release_sources(&segments);
         self.drop_copies();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use remat_ops::OpRef;
 use remat_types::{CallSite, Fact, Facts, HostTensor, SmallVec};
 
+use super::device::GiveWay;
 use super::failure::Caller;
 use super::group::CommandGroup;
 use super::handle::TensorId;
@@ -112,6 +113,7 @@ pub(crate) enum Command {
     Charge {
         bytes: usize,
         what: Box<str>,
+        give_way: Option<GiveWay>,
         reply: Reply<u32>,
     },
     Uncharge {

@@ -163,6 +163,9 @@ impl std::fmt::Debug for Device {
     }
 }
 
+/// Called when a charge ends early: [`Channel::charge_giving_way`].
+pub type GiveWay = Arc<dyn Fn() + Send + Sync>;
+
 /// Host bytes that count against a device's budget while this value lives: staging buffers of a data loader.
 ///
 /// The arena sets the bytes aside without touching them, so the process's resident set counts the host buffer once.

@@ -36,7 +36,7 @@ mod values;
 mod worker;
 
 pub use channel::Channel;
-pub use device::{Charge, Device};
+pub use device::{Charge, Device, GiveWay};
 pub use handle::{Handle, TensorId};
 pub use scope::Scope;
 pub(crate) use simulated::Simulated;

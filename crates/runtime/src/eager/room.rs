@@ -39,7 +39,11 @@ impl Worker {
         }
         let started = std::time::Instant::now();
         self.look_ahead();
-        let choice = self.decide(padded(bytes));
+        let mut choice = self.decide(padded(bytes));
+        while choice.is_none() && self.a_charge_gives_way(Some(for_whom)) {
+            let is_enough = self.arena.figures().largest_free >= padded(bytes);
+            choice = if is_enough { Some(Choice::default()) } else { self.decide(padded(bytes)) };
+        }
         self.stats.decisions += 1;
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         match choice {
@@ -50,6 +54,18 @@ impl Worker {
             Some(choice) => Ok(choice.at),
             None => Err(no_more.unwrap_or_else(|| self.shortfall(for_whom))),
         }
+    }
+
+    /// Ends the youngest charge that may end early, for anything but another charge. False if there is none.
+    pub(super) fn a_charge_gives_way(&mut self, for_whom: Option<StorageId>) -> bool {
+        let is_staging = for_whom.is_some_and(|id| self.table.storages[id].kind == Kind::Staging);
+        if self.budget.is_none() || is_staging {
+            return false;
+        }
+        let Some((id, give_way)) = self.giving_way.pop() else { return false };
+        give_way();
+        self.end_charge(id);
+        true
     }
 
     /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do. What could not
@@ -200,6 +216,7 @@ impl Worker {
     /// for; the old budget stays in force.
     pub(super) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
         self.failures.take(None).map_or(Ok(()), Err)?;
+        crate::options::check_budget(budget)?;
         self.forget_plans();
         let Some(bytes) = budget else {
             self.budget = None;

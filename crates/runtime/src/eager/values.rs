@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
 
+use super::device::GiveWay;
 use super::failure::{Caller, Failure, HeldBack, Stop};
 use super::handle::TensorId;
 use super::table::{Input, Slot, Source, StorageId};
@@ -295,21 +296,36 @@ impl Worker {
         self.hazards.clear();
     }
 
-    pub(super) fn charge(&mut self, bytes: usize, what: &str) -> Result<u32> {
+    pub(super) fn charge(&mut self, bytes: usize, what: &str, give_way: Option<GiveWay>) -> Result<u32> {
         self.running = "staging";
         self.still_needed = 0;
         let label = self.ledger.label("staging");
         let id = self.new_storage(bytes, Kind::Staging, label);
         self.table.storages[id].pins = 1;
-        match self.or_canonical(|w| Ok(w.place(id, End::High)?)) {
+        // What gives way is worth no recomputation.
+        let placed = match give_way.is_some() {
+            true => self.place(id, End::High).map_err(Stop::from),
+            false => self.or_canonical(|w| Ok(w.place(id, End::High)?)),
+        };
+        match placed {
             Ok(()) => {
                 self.foresight.stage(padded(bytes) as isize);
+                self.giving_way.extend(give_way.map(|g| (id, g)));
                 Ok(id.raw())
             }
             Err(stop) => {
                 self.table.storages.remove(id);
                 Err(stop.report(&self.failures).context(what))
             }
+        }
+    }
+
+    /// Gives back the bytes of a charge; its entry stays until who holds it lets go.
+    pub(super) fn end_charge(&mut self, id: StorageId) {
+        self.table.storages[id].pins = 0;
+        if self.table.is_resident(id) {
+            self.foresight.stage(-(padded(self.table.storages[id].bytes) as isize));
+            self.unplace(id);
         }
     }
 }

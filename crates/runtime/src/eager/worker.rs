@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::command::Command;
 use super::costs::Costs;
+use super::device::GiveWay;
 use super::failure::{Caller, Failure, Failures};
 use super::foresight::Foresight;
 use super::future::Future;
@@ -17,8 +18,8 @@ use super::losses::Losses;
 use super::queue::{Batch, Next, Queue, Reply};
 use super::reach::Reach;
 use super::spill::Spills;
-use super::table::{Slot, Table};
-use crate::arena::{Arena, padded};
+use super::table::{Slot, StorageId, Table};
+use crate::arena::Arena;
 use crate::device::{Backend, Event};
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
@@ -58,6 +59,8 @@ pub(super) struct Worker {
     pub(super) future: Future,
     pub(super) foresight: Foresight,
     pub(super) spills: Spills,
+    /// Charges that end early where the device has no other room, and what to call then.
+    pub(super) giving_way: Vec<(StorageId, GiveWay)>,
     /// Commands of the batch that runs which have not run yet.
     left: usize,
     /// Commands that were taken from the queue behind that batch, to see further.
@@ -115,6 +118,7 @@ impl Worker {
             future: Future::default(),
             foresight: Foresight::new(planning),
             spills: Spills::default(),
+            giving_way: Vec::new(),
             left: 0,
             ahead: Batch::default(),
             queue: None,
@@ -247,12 +251,11 @@ impl Worker {
             }
             Command::Group(group) => self.run_group(*group),
             Command::SetBudget { bytes, reply } => reply.send(self.set_budget(bytes)),
-            Command::Charge { bytes, what, reply } => reply.send(self.charge(bytes, &what)),
+            Command::Charge { bytes, what, give_way, reply } => reply.send(self.charge(bytes, &what, give_way)),
             Command::Uncharge { charge } => {
                 let id = Key::from_raw(charge);
-                let s = &mut self.table.storages[id];
-                s.pins = 0;
-                self.foresight.stage(-(padded(s.bytes) as isize));
+                self.giving_way.retain(|(c, _)| *c != id);
+                self.end_charge(id);
                 self.destroy(id);
             }
             Command::Stats { reply } => reply.send(Ok(self.figures())),

@@ -145,3 +145,30 @@ fn archives_with_foreign_members_are_refused_by_name() {
     let e = read_npz(zip.finish().expect("ends")).expect_err("a text");
     assert!(e.kind() == ErrorKind::Format && e.to_string().contains("notes.txt"), "{e}");
 }
+
+#[test]
+fn an_archive_that_unpacks_to_more_than_the_limit_is_refused_before_it_does() {
+    let zeros = HostTensor::zeros(DType::U8, [NPZ_ALWAYS_BYTES as usize + 1]).expect("fits");
+    let mut zip = Cursor::new(Vec::new());
+    write_npz([("bomb", &zeros)], true, &mut zip).expect("writes");
+    assert!(zip.get_ref().len() < 1 << 20, "it is small itself");
+    let e = read_npz(zip.clone()).expect_err("more than its limit");
+    assert!(e.kind() == ErrorKind::Format && e.message().contains("bomb") && e.message().contains("268435456"), "{e}");
+    assert_eq!(read_npz_within(zip, 1 << 30).expect("allowed")["bomb"].elems(), zeros.elems());
+    let small = HostTensor::scalar(1u8);
+    let mut zip = Cursor::new(Vec::new());
+    write_npz([("a", &small), ("b", &small)], true, &mut zip).expect("writes");
+    let one = HEADER_ALIGN as u64 * 2 + 1;
+    let e = read_npz_within(zip, one + 1).expect_err("the limit is that of all members");
+    assert!(e.message().contains("`b.npy`"), "{e}");
+}
+
+#[test]
+fn a_member_must_be_as_long_as_archive_and_header_say() {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    zip.start_file("a.npy", zip::write::SimpleFileOptions::default()).expect("starts");
+    // the header promises 256 MiB, and one byte follows
+    zip.write_all(&file(&dict("|u1", "False", "(268435456,)"), &[1])).expect("writes");
+    let e = read_npz(zip.finish().expect("ends")).expect_err("shorter");
+    assert!(e.kind() == ErrorKind::Format && e.message().contains("the archive says"), "{e}");
+}

@@ -1,11 +1,13 @@
 //! The budget as a contract.
 
+use std::sync::Arc;
+
 use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_types::{ErrorKind, HostTensor, smallvec};
 
 use super::ops::{Mode, Probe};
 use super::{add, apply1, budget, cpu, exp, matmul, put, ramp, recording, tanh, value};
-use crate::eager::{Channel, Handle};
+use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
 use crate::{DeviceOptions, PolicyKind};
 
@@ -158,6 +160,36 @@ fn host_bytes_are_charged_while_the_charge_lives() {
     let _again = c.charge(3 * UNIT, "loader").expect("fits now");
     assert_eq!(value(&c, &x).len(), UNIT / 4);
     c.verify().expect("consistent");
+}
+
+#[test]
+fn a_charge_that_gives_way_ends_where_the_device_has_no_other_room() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let c = cpu(budget(4 * UNIT));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counted = ended.clone();
+    let give_way: crate::GiveWay = Arc::new(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let first = c.charge_giving_way(UNIT, "loader", give_way.clone()).expect("fits");
+    let second = c.charge_giving_way(UNIT, "loader", give_way.clone()).expect("fits");
+    let all = [unit(&c), unit(&c), unit(&c)];
+    assert_eq!(value(&c, &all[2]).len(), UNIT / 4);
+    assert_eq!(ended.load(Ordering::SeqCst), 1, "one was enough");
+    c.verify().expect("consistent");
+    let e = c.charge_giving_way(UNIT, "loader", give_way.clone()).err().expect("no room for another");
+    assert_eq!((e.kind(), ended.load(Ordering::SeqCst)), (ErrorKind::Budget, 1), "a charge pushes out no charge");
+    drop((first, second));
+    let _again = c.charge_giving_way(UNIT, "loader", give_way).expect("fits now");
+    c.verify().expect("consistent");
+}
+
+#[test]
+fn a_budget_that_no_machine_can_have_is_refused_by_name() {
+    let e = Device::cpu(DeviceOptions::with_budget(usize::MAX)).expect_err("too much");
+    assert!(e.kind() == ErrorKind::Value && e.message().contains("budget_bytes"), "{e}");
+    let c = cpu(budget(4 * UNIT));
+    assert_eq!(c.set_budget(Some(usize::MAX)).expect_err("too much").kind(), ErrorKind::Value);
 }
 
 #[test]
