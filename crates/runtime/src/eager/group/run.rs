@@ -1,15 +1,16 @@
 //! Running a group: what could keep it from being whole is found out before its first command.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_types::{Error, ErrorKind, SmallVec};
+use remat_types::{DType, Error, ErrorKind, Layout, SmallVec};
 
 use super::{CommandGroup, Item};
 use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
 use crate::eager::failure::{Failure, HeldBack, Stop};
 use crate::eager::foresight::Mode;
-use crate::eager::table::{Input, Slot};
+use crate::eager::table::{Input, Slot, Source, StorageId};
 use crate::eager::worker::Worker;
 use crate::remat::foresight::What;
 
@@ -62,9 +63,32 @@ impl Worker {
             Err(stop) if self.budget.is_none() || !stop.is_shortfall() => return Err(stop),
             Err(_) => {}
         }
+        self.keep_results(g);
         self.begin_canonical()?;
         self.order_for_memory(g);
         self.rehearse(g, None).map_err(|stop| self.with_least_budget(stop, g))
+    }
+
+    /// Makes state of what the caller holds beside what the group needs, such as a loss: the updates end what it was made of, so
+    /// otherwise they would have to bring it back first. What does not fit stays as it is.
+    fn keep_results(&mut self, g: &CommandGroup) {
+        let needs: Vec<StorageId> = (g.needs.iter())
+            .filter_map(|(id, _)| match self.table.tensors.get(id) {
+                Some(Slot::Ready(s)) => Some(s.storage),
+                _ => None,
+            })
+            .collect();
+        let named =
+            self.table.storages.iter().filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id));
+        let mut named: Vec<(usize, StorageId)> = named.map(|(id, s)| (s.bytes, id)).collect();
+        named.sort_unstable_by_key(|(bytes, id)| (*bytes, id.raw()));
+        for (_, storage) in named {
+            let whole = [Rc::new(Source { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })];
+            if self.pin_inputs(&whole).is_ok() {
+                self.forget(storage);
+                self.unpin(&whole);
+            }
+        }
     }
 
     /// From here on the worker does what a rehearsal did.
