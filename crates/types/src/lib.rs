@@ -17,7 +17,7 @@ pub use dtype::{DType, Element, Float, Scalar, Storage};
 pub use error::{BudgetShortfall, CallSite, Error, ErrorKind, PinnedBytes, Result};
 pub use fact::{Fact, Facts, VALUE_MAX_ELEMS};
 pub use half::{bf16, f16};
-pub use host::{HostTensor, SharedBytes};
+pub use host::{HostTensor, SharedBytes, vec_for};
 pub use layout::{Layout, LayoutIndices};
 pub use npy::{read_npy, read_npz, write_npy, write_npz};
 pub use promote::promote;
