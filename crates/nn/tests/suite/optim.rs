@@ -152,7 +152,6 @@ fn groups_have_options_of_their_own() {
 
 #[test]
 fn a_rate_that_is_set_keeps_the_proportions_of_groups() {
-    let d = cpu();
     let with = |lr| SgdOptions { lr, ..SgdOptions::default() };
     let rates = |sgd: &Sgd| sgd.group_options().iter().map(|o| o.lr).collect::<Vec<_>>();
     let make = |all: &[f64]| {

@@ -64,7 +64,7 @@ fn numbers_enter_unrounded_beside_halves() -> Result<()> {
         assert_rounded(&grad_of_sum(&x.mul(1e-8)?, &x), &[small; 2], dtype);
         assert_rounded(&grad_of_sum(&(big / &x)?, &x), &[-big / 1e6, -big / 9.0], dtype);
         // the same elements, fused
-        let f = compile_with(&d, CompileOptions::default(), |x: &[Tensor]| {
+        let mut f = compile_with(&d, CompileOptions::default(), |x: &[Tensor]| {
             Ok(vec![((&x[0] * 1e-8)? + 1e-6)?.div(1e-3)?, x[0].gt(1000.0 - 1e-3)?])
         });
         let x = x.detach();
