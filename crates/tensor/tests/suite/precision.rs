@@ -85,7 +85,7 @@ fn norms_and_deviations_leave_no_dtype_on_the_way() -> Result<()> {
     let far = |dtype: DType| match dtype {
         DType::F16 => vec![1.0, 100.0, 1e-4],
         DType::F64 => vec![1.0, 1e150, 1e300, 1e-160, 1e-300],
-        _ => vec![1.0, 1e18, 1e36, 1e-18, 1e-30],
+        _ => vec![1.0, 1e18, 1e35, 1e-18, 1e-30],
     };
     for (dtype, bound) in [(DType::F16, 2e-3), (DType::BF16, 1e-2), (DType::F32, 3e-7), (DType::F64, 1e-15)] {
         for unit in far(dtype) {
@@ -122,7 +122,7 @@ fn many_equal_extremes_share_the_gradient() -> Result<()> {
         let x = leaf_of(&d, &vec![2.5; n], [n], dtype);
         for y in [x.max()?, x.min()?] {
             let g = grad_of_sum(&y, &x);
-            assert_rounded(&g[..1], &[1.0 / n as f64], if dtype == DType::F64 { DType::F64 } else { DType::F16 });
+            assert_rounded(&g[..1], &[1.0 / n as f64], dtype);
             assert!(g.iter().all(|v| *v == g[0]), "{dtype}");
         }
     }
