@@ -166,7 +166,7 @@ fn bytes<R>(lane: usize, lanes: usize) -> usize {
 
 /// `y = softmax(scale q k^T) v`, row-major `[n, tq, heads, dv]`, and `lse = ln sum exp(scale q k^T)`, `[n, heads, tq]`.
 ///
-/// A row of which nothing is seen gives NaN, one of no keys at all 0 and `lse` minus infinity.
+/// A query that sees nothing gives 0, and an `lse` of minus infinity; no gradient flows from it.
 ///
 /// # Panics
 /// If an element would lie outside its slice, or the workspace is too small.

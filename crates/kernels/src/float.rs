@@ -46,6 +46,10 @@ pub trait Real:
     }
     /// Natural logarithm.
     fn ln(self) -> Self;
+    /// `ln(1 + x)`, accurate near 0.
+    fn ln_1p(self) -> Self;
+    /// `e^x - 1`, accurate near 0.
+    fn exp_m1(self) -> Self;
 }
 
 impl Real for f32 {
@@ -72,6 +76,14 @@ impl Real for f32 {
     fn ln(self) -> f32 {
         f32::ln(self)
     }
+    #[inline(always)]
+    fn ln_1p(self) -> f32 {
+        f32::ln_1p(self)
+    }
+    #[inline(always)]
+    fn exp_m1(self) -> f32 {
+        f32::exp_m1(self)
+    }
 }
 
 impl Real for f64 {
@@ -93,6 +105,14 @@ impl Real for f64 {
     #[inline(always)]
     fn ln(self) -> f64 {
         f64::ln(self)
+    }
+    #[inline(always)]
+    fn ln_1p(self) -> f64 {
+        f64::ln_1p(self)
+    }
+    #[inline(always)]
+    fn exp_m1(self) -> f64 {
+        f64::exp_m1(self)
     }
 }
 

@@ -210,6 +210,9 @@ pub fn batch_norm_infer<T: FloatElement>(
     y: &mut [T],
 ) {
     assert!(x.len() == d.n * d.c * d.s && y.len() == x.len());
+    if x.is_empty() {
+        return;
+    }
     let y = Disjoint::new(y);
     over_channels(
         pool,

@@ -29,7 +29,7 @@ pub type Map1<T, U> = fn(&[T], &mut [U]);
 pub type Map2<T, U> = fn(&[T], &[T], &mut [U]);
 
 /// A binary function on a block, which may have captured something.
-type Block2<'f, T, U> = dyn Fn(&[T], &[T], &mut [U]) + Sync + 'f;
+type Block2<'f, A, B, U> = dyn Fn(&[A], &[B], &mut [U]) + Sync + 'f;
 
 /// The loop of a unary scalar function; to be wrapped in a [`Map1`].
 #[inline(always)]
@@ -194,23 +194,23 @@ pub fn map1<T: Pod + Sync, U: Pod + Send>(
 }
 
 /// `y[i] = f(a[i], b[i])`. `f` gets at most [`BLOCK`] elements at a time. A held operand has the output's type.
-pub fn map2<T: Pod + Sync, U: Pod + Send>(
+pub fn map2<A: Pod + Sync, B: Pod + Sync, U: Pod + Send>(
     pool: &Pool,
-    a: &Operand<'_, T>,
-    b: &Operand<'_, T>,
+    a: &Operand<'_, A>,
+    b: &Operand<'_, B>,
     y: &mut [U],
-    f: &Block2<'_, T, U>,
+    f: &Block2<'_, A, B, U>,
 ) {
-    fn run<T: Pod, U: Pod, const B: usize>(
+    fn run<A: Pod, B: Pod, U: Pod, const N: usize>(
         start: usize,
-        a: &Operand<'_, T>,
-        b: &Operand<'_, T>,
+        a: &Operand<'_, A>,
+        b: &Operand<'_, B>,
         y: &mut [U],
-        f: &Block2<'_, T, U>,
+        f: &Block2<'_, A, B, U>,
     ) {
-        let (mut a, mut b) = (Reader::<T, B>::new(a), Reader::<T, B>::new(b));
-        for (i, y) in y.chunks_mut(B).enumerate() {
-            f(a.block(start + i * B, y), b.block(start + i * B, y), y);
+        let (mut a, mut b) = (Reader::<A, N>::new(a), Reader::<B, N>::new(b));
+        for (i, y) in y.chunks_mut(N).enumerate() {
+            f(a.block(start + i * N, y), b.block(start + i * N, y), y);
         }
     }
     parts(pool, y, &|start, y| match (a, b) {
@@ -219,8 +219,8 @@ pub fn map2<T: Pod + Sync, U: Pod + Send>(
             let blocks = a.chunks(BLOCK).zip(b.chunks(BLOCK)).zip(y.chunks_mut(BLOCK));
             blocks.for_each(|((a, b), y)| f(a, b, y));
         }
-        _ if y.len() <= SMALL => run::<T, U, SMALL>(start, a, b, y, f),
-        _ => run::<T, U, BLOCK>(start, a, b, y, f),
+        _ if y.len() <= SMALL => run::<A, B, U, SMALL>(start, a, b, y, f),
+        _ => run::<A, B, U, BLOCK>(start, a, b, y, f),
     });
 }
 
@@ -278,30 +278,35 @@ macro_rules! half {
 }
 half! { f16 bf16 }
 
+/// Calls `f` with a block of 16-bit floats in f32.
+pub fn widened<T: Half>(x: &[T], f: impl FnOnce(&[f32])) {
+    let mut wide = [0.0; BLOCK];
+    let wide = &mut wide[..x.len()];
+    T::widen(x, wide);
+    f(wide);
+}
+
+/// Rounds what `f` writes to a block of 16-bit floats.
+pub fn narrowed<T: Half>(y: &mut [T], f: impl FnOnce(&mut [f32])) {
+    let mut wide = [0.0; BLOCK];
+    let wide = &mut wide[..y.len()];
+    f(wide);
+    T::narrow(wide, y);
+}
+
 /// `f` in f32 on a block of 16-bit floats.
 pub fn half1<T: Half>(x: &[T], y: &mut [T], f: Map1<f32, f32>) {
-    let (mut wx, mut wy) = ([0.0; BLOCK], [0.0; BLOCK]);
-    let n = y.len();
-    T::widen(x, &mut wx[..n]);
-    f(&wx[..n], &mut wy[..n]);
-    T::narrow(&wy[..n], y);
+    widened(x, |x| narrowed(y, |y| f(x, y)));
 }
 
 /// A predicate in f32 on a block of 16-bit floats.
 pub fn half_test<T: Half>(x: &[T], y: &mut [u8], f: Map1<f32, u8>) {
-    let mut wx = [0.0; BLOCK];
-    T::widen(x, &mut wx[..y.len()]);
-    f(&wx[..y.len()], y);
+    widened(x, |x| f(x, y));
 }
 
 /// `f` in f32 on blocks of 16-bit floats.
 pub fn half2<T: Half>(a: &[T], b: &[T], y: &mut [T], f: Map2<f32, f32>) {
-    let (mut wa, mut wb, mut wy) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
-    let n = y.len();
-    T::widen(a, &mut wa[..n]);
-    T::widen(b, &mut wb[..n]);
-    f(&wa[..n], &wb[..n], &mut wy[..n]);
-    T::narrow(&wy[..n], y);
+    widened(a, |a| widened(b, |b| narrowed(y, |y| f(a, b, y))));
 }
 
 #[cfg(test)]

@@ -377,9 +377,11 @@ fn fold_rows<T: Copy, U, R: Reducer<T, U>>(
 
 mod arg;
 mod reducers;
+mod roots;
 mod tiled;
 pub use arg::{Extreme, arg_extreme};
 pub use reducers::{All, Any, Arith, Count, Deviation, Max, Mean, Min, Num, Prod, ShiftedExp, Sum, SumSqr};
+pub use roots::{Norm, RootDeviation, Rooted, WideMean};
 pub use tiled::{TILE, Tiles, reduce_tiles};
 
 #[cfg(test)]

@@ -39,12 +39,12 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     reduce(x.sub(y)?.abs()?, reduction)
 }
 
-/// Binary cross-entropy of `p = sigmoid(x)` with targets in 0 ..= 1: `-y ln p - (1 - y) ln(1 - p)`, computed as
-/// `softplus(x) - x y` without overflow. Errors: Shape, DType if `y` is not like `x`.
+/// Binary cross-entropy of `p = sigmoid(x)` with targets in 0 ..= 1: `-y ln p - (1 - y) ln(1 - p)`, without overflow, and
+/// without cancellation where a logit is certain and right. Errors: Shape, DType if `y` is not like `x`.
 pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _scope = Scope::enter("bce_with_logits");
     same(x, y)?;
-    reduce(x.softplus()?.sub(x.mul(y)?)?, reduction)
+    reduce(x.bce_with_logits(y)?, reduction)
 }
 
 /// `-x[label]`, the negative log-likelihood of labels, of logarithms of probabilities `x: [n, c, ..]`; `labels: [n, ..]`.

@@ -58,8 +58,8 @@ pub trait Module: Visit + Send + Sync {
     /// Replaces parameters and buffers by those of `state`. If `strict`, the names must be the same on both sides;
     /// else what is on one side only stays as it is, and is reported. Gradients stay.
     ///
-    /// Errors, after which nothing has changed: Value, naming every missing, unexpected and mis-shaped entry; Budget if
-    /// old and new state do not fit together.
+    /// Errors, after which nothing has changed: Value, naming every missing, unexpected and mis-shaped entry, and, strict or
+    /// not, for a state that has no name of this module's at all; Budget if old and new state do not fit together.
     fn load_state_dict(&self, state: &BTreeMap<String, HostTensor>, strict: bool) -> Result<LoadReport> {
         let staged = state::stage(&entries(self), state, strict)?;
         staged.apply()

@@ -1,6 +1,7 @@
 //! Named state: read it to the host, and replace all of it or nothing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use remat_runtime::Device;
 use remat_tensor::Tensor;
@@ -8,13 +9,22 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::Parameter;
 
-/// What a loading that was not strict left alone.
+/// What a loading took, and what one that was not strict left alone. Its text says how many of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
+    /// Names that both have, whose values were taken.
+    pub matched: Vec<String>,
     /// Names of the module that the loaded state lacks.
     pub missing: Vec<String>,
     /// Names of the loaded state that the module lacks.
     pub unexpected: Vec<String>,
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [matched, missing, unexpected] = [&self.matched, &self.missing, &self.unexpected].map(Vec::len);
+        write!(f, "{matched} matched, {missing} missing, {unexpected} unexpected")
+    }
 }
 
 /// New values that are on the device and fit, next to the parameters that will take them.
@@ -63,8 +73,8 @@ pub(crate) fn read(entries: &[(String, Parameter)]) -> Result<BTreeMap<String, H
     by_name(entries)?.into_iter().map(read).collect()
 }
 
-/// Checks `state` against the entries and brings it to the device. Errors: Value, naming everything that does not fit;
-/// Budget if the old and the new values do not fit together.
+/// Checks `state` against the entries and brings it to the device. Errors: Value, naming everything that does not fit, also
+/// for a loading that is not strict and finds no name at all that both have; Budget if the old and the new values do not fit together.
 pub(crate) fn stage(
     entries: &[(String, Parameter)],
     state: &BTreeMap<String, HostTensor>,
@@ -72,8 +82,8 @@ pub(crate) fn stage(
 ) -> Result<Staged> {
     let own = by_name(entries)?;
     let missing = own.keys().filter(|n| !state.contains_key(**n)).map(|n| (*n).to_owned()).collect();
-    let unexpected = state.keys().filter(|n| !own.contains_key(n.as_str())).cloned().collect();
-    let report = LoadReport { missing, unexpected };
+    let (matched, unexpected) = state.keys().cloned().partition(|n| own.contains_key(n.as_str()));
+    let report = LoadReport { matched, missing, unexpected };
     let mut wrong = Vec::new();
     let mut pairs = Vec::new();
     for (&name, p) in &own {
@@ -84,6 +94,9 @@ pub(crate) fn stage(
             }
             None => {}
         }
+    }
+    if !strict && report.matched.is_empty() && !(own.is_empty() && state.is_empty()) {
+        return Err(nothing_fits(&report));
     }
     let mut faults = Vec::new();
     if strict && !report.missing.is_empty() {
@@ -107,4 +120,21 @@ pub(crate) fn stage(
         p.device().channel().wait(value.handle()).map_err(|e| e.context("while loading state"))?;
     }
     Ok(Staged { values, report })
+}
+
+/// Names of each side in an error.
+const SHOWN: usize = 4;
+
+/// The error of a state that has no name of the module.
+fn nothing_fits(report: &LoadReport) -> Error {
+    let some = |names: &[String]| match names {
+        [] => "nothing".to_owned(),
+        all => {
+            let more = if all.len() > SHOWN { ", .." } else { "" };
+            format!("`{}`{more}", all[..all.len().min(SHOWN)].join("`, `"))
+        }
+    };
+    let (own, given) = (some(&report.missing), some(&report.unexpected));
+    let text = format!("no name of the state is one of the module: {report}; the module has {own}, the state {given}");
+    Error::new(ErrorKind::Value, text)
 }

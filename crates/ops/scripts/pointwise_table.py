@@ -25,6 +25,7 @@ def Phi(x): return (1+erf(x/sqrt(2)))/2
 B={
 'Add':(lambda a,b:a+b,0),'Sub':(lambda a,b:a-b,0),'Mul':(lambda a,b:a*b,0),'Div':(lambda a,b:a/b,0),
 'Rem':(lambda a,b:a-b*floor(a/b),0),'Pow':(lambda a,b:a**b,1),'Max':(max,0),'Min':(min,0),'Atan2':(atan2,0),'LogAddExp':(lambda a,b:log(exp(a)+exp(b)),0),
+'DivOrZero':(lambda a,b:a/b,0),'BceWithLogits':(lambda a,b:log1p(exp(a))-a*b,0),'BceSlope':(lambda a,b:sg(a)-b,0),
 'Prelu':(lambda a,b:a if a>0 else a*b,0),'PowSlopeA':(lambda a,b:b*a**(b-1),1),'PowSlopeB':(lambda a,b:a**b*log(a),1),'PreluSlope':(lambda a,b:1 if a>0 else b,0),
 'ReluGrad':(lambda a,b:a if b>0 else 0,0),'AbsGrad':(lambda a,b:a*sign(b),0),'Relu6Grad':(lambda a,b:a if 0<b<6 else 0,0),'HsigmoidGrad':(lambda a,b:a/6 if -3<b<3 else 0,0),'HswishGrad':(lambda a,b:a*(2*b+3)/6 if -3<b<3 else (a if b>=3 else 0),0),
 'Expm1Grad':(lambda a,b:a*(b+1),0),'Log1pGrad':(lambda a,b:a/(1+b),1),'SqrtGrad':(lambda a,b:a/(2*b),1),'RsqrtGrad':(lambda a,b:-a*b**3/2,1),'SquareGrad':(lambda a,b:2*a*b,0),'RecipGrad':(lambda a,b:-a*b*b,0),'TanGrad':(lambda a,b:a*(1+b*b),0),

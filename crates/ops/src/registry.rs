@@ -153,6 +153,7 @@ static BUILTIN: &[Entry] = &[
     Entry::of::<reduce::LogSumExp>(),
     Entry::of::<reduce::Reduce>(),
     Entry::of::<reduce::Var>(),
+    Entry::of::<reduce::Std>(),
     Entry::of::<shape::BroadcastTo>(),
     Entry::of::<shape::Contiguous>(),
     Entry::of::<shape::Concat>(),

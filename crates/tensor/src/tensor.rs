@@ -95,7 +95,8 @@ impl Tensor {
         self.handle.fact().dtype
     }
 
-    /// The value on the host; waits for this tensor only. Errors: what made it fail; see [`Channel::value`].
+    /// The value on the host; waits for this tensor only. Errors: what made it fail, see [`Channel::value`]; Io if the host
+    /// has no memory for it, as of a view that repeats a small storage.
     #[track_caller]
     pub fn to_host(&self) -> Result<HostTensor> {
         self.channel().value(&self.handle)
@@ -110,6 +111,11 @@ impl Tensor {
     /// The only element; waits. Errors: Shape if there is not exactly one; as [`Tensor::to_vec`].
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
+        if self.elems() != 1 {
+            // before it is waited for, and its elements, however many, are copied
+            let text = format!("shape {} holds not one element", self.shape());
+            return Err(Error::new(ErrorKind::Shape, text)).at("item");
+        }
         self.to_host()?.item().at("item")
     }
 

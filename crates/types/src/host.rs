@@ -26,19 +26,52 @@ enum Store {
     Lent(SharedBytes),
 }
 
-fn own(bytes: usize) -> Store {
-    Store::Own(Arc::new(vec![0; bytes.div_ceil(8)]))
+/// An empty vector with room for `elems` elements, which the system may refuse: for sizes that come from shapes.
+///
+/// Errors: Io, with the bytes that were asked for.
+pub fn vec_for<T>(elems: usize) -> Result<Vec<T>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(elems).map_err(|e| {
+        let bytes = elems as u128 * size_of::<T>() as u128;
+        Error::new(ErrorKind::Io, format!("no host memory for {bytes} bytes: {e}")).with_source(e)
+    })?;
+    Ok(room)
+}
+
+/// So many bytes of zeros, as words.
+fn zeros(bytes: usize) -> Result<Vec<u64>> {
+    let mut words = vec_for(bytes.div_ceil(8))?;
+    words.resize(bytes.div_ceil(8), 0);
+    Ok(words)
+}
+
+/// A copy of `bytes`, as words: they are written once, and not cleared before.
+fn copied(bytes: &[u8]) -> Result<Vec<u64>> {
+    let mut words: Vec<u64> = vec_for(bytes.len().div_ceil(8))?;
+    let (whole, rest) = bytes.as_chunks::<8>();
+    words.extend(whole.iter().map(|w| u64::from_ne_bytes(*w)));
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        words.push(u64::from_ne_bytes(last));
+    }
+    Ok(words)
 }
 
 impl HostTensor {
-    /// A tensor of zeros (false). Errors: Shape if it is too large to address.
+    /// A tensor of zeros (false). Errors: Shape if it is too large to address, Io if there is no memory for it.
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let bytes = shape.checked_elems()? * dtype.size_bytes();
-        Ok(HostTensor { dtype, shape, store: own(bytes) })
+        Ok(HostTensor { dtype, shape, store: Store::Own(Arc::new(zeros(bytes)?)) })
     }
 
-    /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs.
+    /// A copy of bytes that fill `shape`. Errors: Io.
+    fn filled(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Self> {
+        Ok(HostTensor { dtype, shape, store: Store::Own(Arc::new(copied(bytes)?)) })
+    }
+
+    /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs, Io as all that allocate.
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         if shape.checked_elems()? != data.len() {
@@ -47,9 +80,7 @@ impl HostTensor {
                 format!("{} elements do not fill shape {shape} of {} elements", data.len(), shape.elems()),
             ));
         }
-        let mut t = HostTensor::zeros(T::DTYPE, shape)?;
-        t.bytes_mut().copy_from_slice(cast_slice(data));
-        Ok(t)
+        HostTensor::filled(T::DTYPE, shape, cast_slice(data))
     }
 
     /// A tensor of raw little-endian bytes. Errors: Shape for a wrong length, Format for a bool that is not 0 or 1.
@@ -67,9 +98,7 @@ impl HostTensor {
         {
             return Err(Error::new(ErrorKind::Format, format!("byte {at} of a bool tensor is {}", bytes[at])));
         }
-        let mut t = HostTensor::zeros(dtype, shape)?;
-        t.bytes_mut().copy_from_slice(bytes);
-        Ok(t)
+        HostTensor::filled(dtype, shape, bytes)
     }
 
     /// The same tensor with its bytes in `memory`, where they are already and never change.
@@ -124,15 +153,22 @@ impl HostTensor {
     }
 
     /// The elements' bytes, to be changed; copies them first if they are shared. Bools must stay 0 or 1.
+    ///
+    /// # Panics
+    /// If there is no memory for that copy; see [`HostTensor::try_bytes_mut`].
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.try_bytes_mut().expect("memory for a copy of shared bytes")
+    }
+
+    /// [`HostTensor::bytes_mut`], with an error of kind Io where there is no memory for a copy.
+    pub fn try_bytes_mut(&mut self) -> Result<&mut [u8]> {
         let n = self.elems() * self.dtype.size_bytes();
-        if let Store::Lent(memory) = &self.store {
-            let mut words = vec![0u64; n.div_ceil(8)];
-            cast_slice_mut::<u64, u8>(&mut words)[..n].copy_from_slice(&(**memory).as_ref()[..n]);
-            self.store = Store::Own(Arc::new(words));
+        if !self.owns_bytes() {
+            self.store = Store::Own(Arc::new(copied(self.bytes())?));
         }
         match &mut self.store {
-            Store::Own(words) => &mut cast_slice_mut::<u64, u8>(Arc::make_mut(words).as_mut_slice())[..n],
+            // nobody shares them
+            Store::Own(words) => Ok(&mut cast_slice_mut::<u64, u8>(Arc::make_mut(words).as_mut_slice())[..n]),
             Store::Lent(_) => unreachable!("it was copied just now"),
         }
     }
@@ -144,9 +180,12 @@ impl HostTensor {
             .map_err(|e| Error::new(ErrorKind::Format, format!("bytes are no {}: {e}", T::DTYPE)))
     }
 
-    /// A copy of the elements. Errors: DType if they are of another type.
+    /// A copy of the elements. Errors: DType if they are of another type; Io.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        Ok(self.as_slice::<T>()?.to_vec())
+        let all = self.as_slice::<T>()?;
+        let mut copy = vec_for(all.len())?;
+        copy.extend_from_slice(all);
+        Ok(copy)
     }
 
     /// The only element. Errors: Shape if there is not exactly one, DType if it is of another type.
@@ -177,7 +216,8 @@ impl HostTensor {
     pub fn from_f64_slice(values: &[f64], dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         crate::for_dtype!(dtype, T => {
-            let v: Vec<T> = values.iter().map(|&v| T::from_f64(v)).collect();
+            let mut v: Vec<T> = vec_for(values.len())?;
+            v.extend(values.iter().map(|&v| T::from_f64(v)));
             HostTensor::from_slice(&v, shape)
         })
     }
@@ -191,20 +231,21 @@ impl HostTensor {
         Ok(HostTensor { shape, ..self.clone() })
     }
 
-    /// The elements that `layout` selects of `bytes`, made contiguous. Errors: Shape if the layout leaves the bytes.
+    /// The elements that `layout` selects of `bytes`, made contiguous. Errors: Shape if the layout leaves the bytes; Io if
+    /// there is no memory for what a small storage was repeated to.
     pub fn gather(dtype: DType, layout: &Layout, bytes: &[u8]) -> Result<Self> {
         let size = dtype.size_bytes();
         if !layout.fits(bytes.len() / size) {
             return Err(Error::new(ErrorKind::Shape, format!("layout {layout:?} leaves {} bytes", bytes.len())));
         }
-        let mut t = HostTensor::zeros(dtype, layout.shape().clone())?;
+        layout.shape().checked_elems()?;
         if layout.is_contiguous() {
             let (lo, hi) = layout.span().expect("fits was checked");
-            t.bytes_mut().copy_from_slice(&bytes[lo * size..hi * size]);
-        } else {
-            for (dst, at) in t.bytes_mut().chunks_exact_mut(size).zip(layout.indices()) {
-                dst.copy_from_slice(&bytes[at * size..(at + 1) * size]);
-            }
+            return HostTensor::filled(dtype, layout.shape().clone(), &bytes[lo * size..hi * size]);
+        }
+        let mut t = HostTensor::zeros(dtype, layout.shape().clone())?;
+        for (dst, at) in t.try_bytes_mut()?.chunks_exact_mut(size).zip(layout.indices()) {
+            dst.copy_from_slice(&bytes[at * size..(at + 1) * size]);
         }
         Ok(t)
     }
@@ -287,6 +328,17 @@ mod tests {
         assert_eq!(HostTensor::scalar(1u8).as_slice::<i8>().expect_err("u8").kind(), ErrorKind::DType);
         assert_eq!(HostTensor::from_bytes(DType::Bool, [1], &[2]).expect_err("2").kind(), ErrorKind::Format);
         assert!(HostTensor::zeros(DType::F64, [usize::MAX / 4]).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error_that_says_how_much() {
+        // 32 TiB: more than a machine has, though no more than it can address
+        const ELEMS: usize = 1 << 42;
+        let e = HostTensor::zeros(DType::F64, [ELEMS]).expect_err("too much");
+        assert!(e.kind() == ErrorKind::Io && e.message().contains(&(ELEMS * 8).to_string()), "{e}");
+        let one = HostTensor::scalar(1.0f64);
+        let all = Layout::contiguous(Shape::scalar()).broadcast_to(&Shape::from([ELEMS])).expect("repeats");
+        assert_eq!(HostTensor::gather(DType::F64, &all, one.bytes()).expect_err("too much").kind(), ErrorKind::Io);
     }
 
     #[test]

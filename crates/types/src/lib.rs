@@ -19,7 +19,7 @@ pub use error::{BudgetShortfall, CallSite, Error, ErrorKind, PinnedBytes, Result
 pub use fact::{Fact, Facts, VALUE_MAX_ELEMS};
 pub use files::{open_file, read_file};
 pub use half::{bf16, f16};
-pub use host::{HostTensor, SharedBytes};
+pub use host::{HostTensor, SharedBytes, vec_for};
 pub use layout::{Layout, LayoutIndices};
 pub use npy::{npz_limit_bytes, read_npy, read_npz, read_npz_within, write_npy, write_npz};
 pub use promote::promote;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use crate::{DType, Error, ErrorKind, HostTensor, Layout, Result, Shape};
+use crate::{DType, Error, ErrorKind, HostTensor, Layout, Result, Shape, vec_for};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Data begins at a multiple of this, for memory-mapped readers.
@@ -58,7 +58,9 @@ pub fn read_npy(bytes: &[u8]) -> Result<HostTensor> {
         let text = format!("data begin at byte {at} and have {} bytes; shape and dtype say {want}", rest.len());
         return Err(bad(text));
     }
-    assemble(&header, rest.to_vec()).map_err(|e| e.context(format_args!("data at byte {at}")))
+    let mut data = vec_for(want)?;
+    data.extend_from_slice(rest);
+    assemble(&header, data).map_err(|e| e.context(format_args!("data at byte {at}")))
 }
 
 /// Writes `t` as a `.npy` file. Errors: DType for bf16, Io.
@@ -172,7 +174,8 @@ fn assemble(header: &Header, mut data: Vec<u8>) -> Result<HostTensor> {
 /// Reads magic, version and header; leaves the reader at the data.
 fn read_header(from: &mut impl Read) -> Result<Header> {
     let mut take = |n: usize, what: &str| -> Result<Vec<u8>> {
-        let mut b = vec![0; n];
+        let mut b = vec_for(n)?;
+        b.resize(n, 0);
         from.read_exact(&mut b).map_err(|e| bad(format!("{what}: {e}")).with_source(e))?;
         Ok(b)
     };

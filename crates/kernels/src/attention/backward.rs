@@ -111,7 +111,7 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
                 cut.scores(a.dv, v, dy_across, ds, ahead);
                 ds[cut.before..].iter_mut().for_each(|row| row[..HALF].fill(T::Real::ZERO));
                 score_gradients(p, ds);
-                // also where a query sees nothing, and its probabilities are NaN
+                // also where `dp` is not finite, and no probability of 0 makes it 0
                 hide(a, x.mask.as_ref(), self.at, queries.clone(), ds, T::Real::ZERO);
                 cut.add_up(ds, m, q_down, dk_sums, ahead);
             }
@@ -131,10 +131,12 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
     }
 }
 
-/// Scores become `exp(score - lse)`; columns without a query hold anything.
+/// Scores become `exp(score - lse)`, all 0 for a query that saw nothing; columns without a query hold anything.
 fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R], ahead: &mut RowsAhead) {
     let mut all = [R::ZERO; QUERIES];
-    all[..lse.len()].copy_from_slice(lse);
+    for (to, lse) in all.iter_mut().zip(lse) {
+        *to = if *lse == R::NEG_INFINITY { R::ZERO } else { *lse };
+    }
     widest(
         #[inline(always)]
         || {

@@ -111,7 +111,9 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
             // SAFETY: these queries are this task's.
             unsafe {
                 let rows = &part[..queries.len() * width];
-                self.y.write(self.at, queries.start, rows, width, a.dv, |i| T::Real::ONE / sum[i]);
+                // a query that sees nothing has no weights, and takes nothing of the values
+                let share = |i: usize| if sum[i] == T::Real::ZERO { sum[i] } else { T::Real::ONE / sum[i] };
+                self.y.write(self.at, queries.start, rows, width, a.dv, share);
                 let lse = self.lse.part((self.at[0] * a.heads + self.at[1]) * a.tq + queries.start, queries.len());
                 lse.iter_mut().enumerate().for_each(|(i, l)| *l = max[i] + sum[i].ln());
             }
@@ -123,7 +125,7 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
 const LANES: usize = 32;
 
 /// Scores become `exp(score - maximum)`; the maximum and the sum of each query. A NaN is passed over by the maximum and
-/// met by the sum, as is the NaN of a query that sees nothing.
+/// met by the sum. Of a query that sees nothing the maximum counts as 0, so that its exponentials are 0, and not NaN.
 fn exponentials<R: Real>(tile: &mut [Row<R>], ahead: &mut RowsAhead) -> (Row<R>, Row<R>) {
     let (mut max, mut sum) = ([R::NEG_INFINITY; QUERIES], [R::ZERO; QUERIES]);
     widest(
@@ -137,7 +139,9 @@ fn exponentials<R: Real>(tile: &mut [Row<R>], ahead: &mut RowsAhead) -> (Row<R>,
                         most[i] = if row[first + i] > most[i] { row[first + i] } else { most[i] };
                     }
                 }
-                max.copy_from_slice(&most);
+                for i in 0..LANES {
+                    max[i] = if most[i] == R::NEG_INFINITY { R::ZERO } else { most[i] };
+                }
             }
             for block in tile.chunks_mut(SUM_KEYS) {
                 let mut part = [R::ZERO; QUERIES];

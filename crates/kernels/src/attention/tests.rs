@@ -273,7 +273,7 @@ fn what_causal_hides_from_a_tile_is_not_read() {
 }
 
 #[test]
-fn a_query_that_sees_nothing_gives_nan_and_moves_no_query_or_key() {
+fn a_query_that_sees_nothing_gives_zero_and_moves_nothing() {
     let a = Attention { tq: 3, tk: 5, d: 2, dv: 3, scale: 0.5, ..PLAIN };
     let case = Case { a, store: Store::Rows, mask: Some([false, false, true, true]) };
     let mut x = Operands::<f64>::new(&case);
@@ -281,11 +281,16 @@ fn a_query_that_sees_nothing_gives_nan_and_moves_no_query_or_key() {
     mask.fill(1);
     mask[5..10].fill(0);
     let found = run(&case, &x, 1);
-    assert!(found.y[3..6].iter().all(|y| y.is_nan()) && found.lse[1].is_nan());
-    assert!(found.y[..3].iter().chain(&found.y[6..]).all(|y| y.is_finite()));
+    assert!(found.y[3..6] == [0.0; 3] && found.lse[1] == f64::NEG_INFINITY);
+    assert!(found.y.iter().all(|y| y.is_finite()));
     let [dq, dk, dv] = &found.gradients;
-    assert!(dq[2..4] == [0.0; 2] && dq[..2].iter().chain(dk).all(|g| g.is_finite()));
-    assert!(dv.iter().all(|g| g.is_nan()), "probabilities that are not numbers reach the values");
+    assert!(dq[2..4] == [0.0; 2] && dq.iter().chain(dk).chain(dv).all(|g| g.is_finite()));
+    // whatever is said about its output
+    x.dy[3..6].fill(0.5);
+    assert_eq!(run(&case, &x, 1).gradients, found.gradients);
+    x.dy[3..6].fill(f64::INFINITY);
+    let [dq, dk, _] = run(&case, &x, 1).gradients;
+    assert_eq!([&dq, &dk], [&found.gradients[0], &found.gradients[1]]);
 }
 
 #[test]
@@ -297,7 +302,7 @@ fn infinite_and_missing_scores_are_those_of_a_softmax() {
         ([f32::NEG_INFINITY, 0.0], 5.0),
         ([f32::INFINITY, 0.0], f32::NAN),
         ([f32::NAN, 0.0], f32::NAN),
-        ([f32::NEG_INFINITY; 2], f32::NAN),
+        ([f32::NEG_INFINITY; 2], 0.0),
     ] {
         let mut x = Operands::<f32>::new(&case);
         x.data = [vec![1.0], scores.to_vec(), vec![3.0, 5.0]];

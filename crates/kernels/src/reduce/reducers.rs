@@ -345,7 +345,9 @@ impl<T: Num<Wide = f64>> Reducer<T, T> for Deviation {
         (a.0 + b.0, a.1 + b.1)
     }
     fn finish(&self, (sum, squares): (f64, f64), _m: f64) -> T {
-        T::narrow((squares - sum * sum / self.n as f64) / self.divisor)
+        let left = squares - sum * sum / self.n as f64;
+        // rounding alone takes more than there is
+        T::narrow(if left < 0.0 { 0.0 } else { left } / self.divisor)
     }
 }
 

@@ -52,7 +52,7 @@ impl MultiHeadAttention {
     }
 
     /// The output for `x` where `attend` says what a place sees: its mask broadcasts to `[n, heads, t, t]`. A query that
-    /// sees nothing gives NaN. Errors: also DType for a mask that is not of bools, Shape for one that does not broadcast,
+    /// sees nothing gives 0. Errors: also DType for a mask that is not of bools, Shape for one that does not broadcast,
     /// and Value for a scale that is not finite.
     pub fn forward_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let [n, t, d] = extents(x, "attention")?;

@@ -1,4 +1,7 @@
+use std::collections::BTreeSet;
+
 use remat_ops::pointwise::{Binary, BinaryFn};
+use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_runtime::Kind;
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result};
@@ -9,34 +12,43 @@ use crate::Parameter;
 const NORM_EPS: f64 = 1e-6;
 
 /// Scales all gradients by `min(1, max_norm / (norm + 1e-6))`, where `norm` is that of all of them as one vector, and
-/// gives the norm (rank 0, f32, or f64 if all gradients are).
+/// gives the norm (rank 0, f32, or f64 if a gradient is). A parameter that is named twice counts once.
 ///
-/// Nothing waits for the device. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: the norm says
+/// Norms and factor are never of 16 bits: a large gradient of f16 is scaled to what it should be, not to 0. Nothing waits for the device. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: the norm says
 /// so. Errors: Value for a `max_norm` that is negative or NaN, or without any gradient.
 pub fn clip_grad_norm(parameters: &[Parameter], max_norm: f64) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
         return Err(Error::new(ErrorKind::Value, format!("max_norm is {max_norm}, must not be negative")));
     }
     let _quiet = no_grad();
+    let parameters = each_once(parameters);
     let grads: Vec<Tensor> = parameters.iter().filter_map(Parameter::grad).collect();
-    let wide = |g: &Tensor| if g.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    let mut total: Option<Tensor> = None;
-    for g in &grads {
-        let sum = g.cast(wide(g))?.sum_sqr()?;
-        total = Some(match total {
-            Some(t) => t.add(sum)?,
-            None => sum,
-        });
+    if grads.is_empty() {
+        return Err(Error::new(ErrorKind::Value, "no parameter has a gradient to clip"));
     }
+    let wide = if grads.iter().any(|g| g.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
+    let norms: Vec<Tensor> = grads.iter().map(|g| whole_norm(g)?.cast(wide)).collect::<Result<_>>()?;
     drop(grads);
-    let total = total.ok_or_else(|| Error::new(ErrorKind::Value, "no parameter has a gradient to clip"))?;
-    let norm = total.sqrt()?;
-    let scale = norm.add(NORM_EPS)?.recip()?.mul(max_norm)?.minimum(1.0)?;
-    replace(parameters, |g| {
-        let scale = scale.cast(g.dtype())?;
+    let norm = whole_norm(&Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?)?;
+    let scale = (max_norm / norm.add(NORM_EPS)?)?.minimum(1.0)?;
+    replace(&parameters, |g| {
+        // a factor of f32 enters unrounded beside 16-bit floats
+        let scale = scale.cast(if g.dtype() == DType::F64 { DType::F64 } else { DType::F32 })?;
         Tensor::apply_owned(Binary { f: BinaryFn::Mul }, [g, scale])
     })?;
     Ok(norm)
+}
+
+/// The norm of all elements, rank 0, of f32 for 16-bit floats.
+fn whole_norm(x: &Tensor) -> Result<Tensor> {
+    let axes = (0..x.rank()).collect();
+    Tensor::apply1(Reduce { f: ReduceFn::Norm, axes, keepdims: false }, &[x])
+}
+
+/// The parameters without those that are there already.
+fn each_once(parameters: &[Parameter]) -> Vec<Parameter> {
+    let mut seen = BTreeSet::new();
+    parameters.iter().filter(|p| seen.insert(p.address())).cloned().collect()
 }
 
 /// Limits every element of every gradient to `-limit ..= limit`. Errors: Value for a limit that is negative or NaN.
@@ -45,7 +57,7 @@ pub fn clip_grad_value(parameters: &[Parameter], limit: f64) -> Result<()> {
         return Err(Error::new(ErrorKind::Value, format!("the limit is {limit}, must not be negative")));
     }
     let _quiet = no_grad();
-    replace(parameters, |g| {
+    replace(&each_once(parameters), |g| {
         Tensor::apply_owned(remat_ops::pointwise::Clamp { lo: (-limit).into(), hi: limit.into() }, [g])
     })
 }

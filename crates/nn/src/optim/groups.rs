@@ -49,6 +49,34 @@ struct Group<R> {
     slots: Vec<Slot>,
 }
 
+/// The learning rates that the groups were given, which [`Optimizer::set_lr`] scales together.
+struct Rates {
+    /// Of each group.
+    own: Vec<f64>,
+    /// What they are scaled by now.
+    scale: f64,
+}
+
+impl Rates {
+    /// The group whose rate becomes the one that is set: the first with a rate other than 0.
+    fn leading(&self) -> Option<usize> {
+        self.own.iter().position(|r| *r != 0.0)
+    }
+
+    /// Scales all rates so that the leading one is `lr`, and gives them. If none leads, all are `lr`.
+    fn set(&mut self, lr: f64) -> Vec<f64> {
+        let leading = self.leading().map(|i| self.own[i]);
+        self.scale = leading.map_or(1.0, |first| lr / first);
+        // the quotient of equal rates is exactly 1
+        self.own.iter().map(|own| leading.map_or(lr, |first| lr * (own / first))).collect()
+    }
+
+    /// The rate of its own with which a group has `lr` now.
+    fn unscaled(&self, lr: f64) -> f64 {
+        if self.scale > 0.0 && self.scale.is_finite() { lr / self.scale } else { lr }
+    }
+}
+
 fn lock<R>(rule: &Mutex<R>) -> MutexGuard<'_, R> {
     rule.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -56,18 +84,20 @@ fn lock<R>(rule: &Mutex<R>) -> MutexGuard<'_, R> {
 /// An optimiser over parameters in groups; all live on one device, each in one group.
 pub struct Grouped<R> {
     groups: Vec<Group<R>>,
+    /// Shared with handles on the learning rate; locked before a rule is.
+    rates: Arc<Mutex<Rates>>,
 }
 
 impl<R: Rule> Grouped<R> {
     /// Over `parameters`, whose state is made here. Errors: Value for options outside their domain, a name or parameter
     /// given twice; Device for parameters of two devices; Budget for state that does not fit.
     pub fn new(parameters: Vec<(String, Parameter)>, options: R) -> Result<Self> {
-        let mut s = Grouped { groups: Vec::new() };
+        let mut s = Grouped { groups: Vec::new(), rates: Arc::new(Mutex::new(Rates { own: Vec::new(), scale: 1.0 })) };
         s.add_group(parameters, options)?;
         Ok(s)
     }
 
-    /// Adds parameters with options of their own. Errors: as [`Grouped::new`], also for a parameter that is not trained.
+    /// Adds parameters with options of their own, whose learning rate counts as of now. Errors: as [`Grouped::new`], also for a parameter that is not trained.
     pub fn add_group(&mut self, parameters: Vec<(String, Parameter)>, options: R) -> Result<()> {
         options.check()?;
         let mut slots: Vec<Slot> = Vec::new();
@@ -87,6 +117,10 @@ impl<R: Rule> Grouped<R> {
         for s in &mut slots {
             s.state = options.state(&s.parameter)?;
         }
+        let mut rates = lock(&self.rates);
+        let own = rates.unscaled(options.lr());
+        rates.own.push(own);
+        drop(rates);
         self.groups.push(Group { rule: Arc::new(Mutex::new(options)), slots });
         Ok(())
     }
@@ -96,7 +130,8 @@ impl<R: Rule> Grouped<R> {
         self.groups.iter().map(|g| *lock(&g.rule)).collect()
     }
 
-    /// Changes the options of the group with this index; groups count in the order in which they were added.
+    /// Changes the options of the group with this index; groups count in the order in which they were added. The learning
+    /// rate counts as of now: what [`Optimizer::set_lr`] sets later scales it.
     ///
     /// Errors: Value for a group that is not there, or options outside their domain; Budget for state that they call
     /// for. Nothing has changed then.
@@ -109,6 +144,8 @@ impl<R: Rule> Grouped<R> {
         for s in g.slots.iter_mut().filter(|s| s.state.is_empty()) {
             s.state = options.state(&s.parameter)?;
         }
+        let mut rates = lock(&self.rates);
+        rates.own[group] = rates.unscaled(options.lr());
         *lock(&g.rule) = options;
         Ok(())
     }
@@ -144,6 +181,22 @@ impl<R: Rule> Grouped<R> {
         Ok(())
     }
 
+    /// The groups' own learning rates as `options` wrote them; files of before have none. Errors: Format, Value.
+    fn parse_rates(&self, json: &serde_json::Value) -> Result<Option<Vec<f64>>> {
+        let own = &json["own_lr"];
+        if own.is_null() {
+            return Ok(None);
+        }
+        let own: Vec<f64> = serde_json::from_value(own.clone())
+            .map_err(|e| Error::new(ErrorKind::Format, format!("learning rates in `own_lr`: {e}")))?;
+        if own.len() != self.groups.len() {
+            let text = format!("learning rates of {} groups for {}", own.len(), self.groups.len());
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        own.iter().try_for_each(|lr| check_rate(*lr))?;
+        Ok(Some(own))
+    }
+
     /// Options of every group as `options` wrote them. Errors: Format, Value.
     fn parse_options(&self, json: &serde_json::Value) -> Result<Vec<R>> {
         let bad = |text: String| Error::new(ErrorKind::Format, text);
@@ -170,7 +223,9 @@ impl<R: Rule> Optimizer for Grouped<R> {
             self.skip_step()?;
             return Err(e);
         }
-        let grads: Vec<Option<Tensor>> = self.slots().map(|s| s.parameter.take_grad()).collect();
+        // of what was frozen since its gradient came, that goes unused
+        let used = |p: &Parameter| p.take_grad().filter(|_| !p.is_frozen());
+        let grads: Vec<Option<Tensor>> = self.slots().map(|s| used(&s.parameter)).collect();
         let needs: Vec<_> = grads.iter().flatten().map(|g| (g.handle().id(), Kind::Gradient)).collect();
         let mut grads = grads.into_iter();
         let moved = channel.group(&needs, || self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads)));
@@ -195,7 +250,8 @@ impl<R: Rule> Optimizer for Grouped<R> {
     }
 
     fn lr(&self) -> f64 {
-        self.groups.first().map_or(0.0, |g| lock(&g.rule).lr())
+        let leading = lock(&self.rates).leading().unwrap_or(0);
+        self.groups.get(leading).map_or(0.0, |g| lock(&g.rule).lr())
     }
 
     fn set_lr(&mut self, lr: f64) {
@@ -204,8 +260,10 @@ impl<R: Rule> Optimizer for Grouped<R> {
 
     fn learning_rate(&self) -> LearningRate {
         let rules: Vec<Arc<Mutex<R>>> = self.groups.iter().map(|g| g.rule.clone()).collect();
+        let rates = self.rates.clone();
         LearningRate::new(move |lr| {
-            for rule in &rules {
+            let mut rates = lock(&rates);
+            for (rule, lr) in rules.iter().zip(rates.set(lr)) {
                 let mut rule = lock(rule);
                 *rule = rule.with_lr(lr);
             }
@@ -215,12 +273,18 @@ impl<R: Rule> Optimizer for Grouped<R> {
     fn options(&self) -> Result<serde_json::Value> {
         let groups = serde_json::to_value(self.group_options())
             .map_err(|e| Error::new(ErrorKind::Format, format!("options do not serialise: {e}")))?;
-        Ok(serde_json::json!({ "optimizer": R::NAME, "groups": groups }))
+        Ok(serde_json::json!({ "optimizer": R::NAME, "groups": groups, "own_lr": lock(&self.rates).own }))
     }
 
     fn load_options(&mut self, options: &serde_json::Value) -> Result<()> {
+        let own = self.parse_rates(options)?;
         let options = self.parse_options(options)?;
-        options.into_iter().enumerate().try_for_each(|(i, o)| self.set_group_options(i, o))
+        let now: Vec<f64> = options.iter().map(R::lr).collect();
+        options.into_iter().enumerate().try_for_each(|(i, o)| self.set_group_options(i, o))?;
+        let mut rates = lock(&self.rates);
+        rates.own = own.unwrap_or_else(|| now.clone());
+        rates.scale = rates.leading().map_or(1.0, |i| now[i] / rates.own[i]);
+        Ok(())
     }
 }
 

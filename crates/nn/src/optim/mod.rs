@@ -34,7 +34,7 @@ impl LearningRate {
         LearningRate(Arc::new(f))
     }
 
-    /// Sets the learning rate from the next step on.
+    /// Sets the learning rate from the next step on, as [`Optimizer::set_lr`].
     #[track_caller]
     pub fn set(&self, lr: f64) {
         remat_runtime::tracing::refuse("setting the learning rate");
@@ -45,7 +45,8 @@ impl LearningRate {
 /// An optimiser over named parameters in groups with options of their own.
 pub trait Optimizer: Send {
     /// Moves every parameter that has a gradient, consumes the gradients, and ends the step
-    /// ([`Channel::step_mark`](remat_runtime::Channel::step_mark)).
+    /// ([`Channel::step_mark`](remat_runtime::Channel::step_mark)). A parameter that was frozen since it got its gradient does
+    /// not move, nor does its state; the gradient is dropped.
     ///
     /// Errors, after which nothing has moved in this call and, but for options, the gradients are gone: Value for options outside their domain; Budget for state that a
     /// change of options calls for; what failed on the device and no call has told yet. A device that runs ahead tells what
@@ -59,13 +60,15 @@ pub trait Optimizer: Send {
     /// The state on the device with its names: `fc.weight.momentum_buffer`.
     fn named_state(&self) -> Vec<(String, Parameter)>;
 
-    /// The learning rate of the first group.
+    /// The learning rate of the first group that was given one other than 0.
     fn lr(&self) -> f64;
 
-    /// Sets the learning rate of every group.
+    /// Sets the learning rate of the first group that was given one other than 0, and scales the rates of the others by as
+    /// much: groups keep the proportions in which their options were given, whatever a schedule does. If all were given
+    /// 0, all have `lr`.
     fn set_lr(&mut self, lr: f64);
 
-    /// A handle that sets the learning rate of every group that is there now, also while a compiled function owns the
+    /// A handle that sets the learning rate, as [`Optimizer::set_lr`], of every group that is there now, also while a compiled function owns the
     /// optimiser.
     fn learning_rate(&self) -> LearningRate;
 

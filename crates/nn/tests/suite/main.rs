@@ -8,6 +8,7 @@ mod gradients;
 mod init;
 mod layers;
 mod loader;
+mod losses;
 mod models;
 mod optim;
 mod parameters;

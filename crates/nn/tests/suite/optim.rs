@@ -146,8 +146,96 @@ fn groups_have_options_of_their_own() {
     assert_close(&state(&b.1), &sgd_on_host(fast), F64);
     assert_eq!(sgd.state_dict().expect("values").keys().collect::<Vec<_>>(), ["b.momentum_buffer"]);
     sgd.set_lr(0.5);
-    assert!(sgd.group_options().iter().all(|o| o.lr == 0.5));
+    assert_eq!(sgd.group_options().iter().map(|o| o.lr).collect::<Vec<_>>(), [0.5, 5.0]);
     assert_eq!(sgd.lr(), 0.5);
+}
+
+#[test]
+fn a_rate_that_is_set_keeps_the_proportions_of_groups() {
+    let with = |lr| SgdOptions { lr, ..SgdOptions::default() };
+    let rates = |sgd: &Sgd| sgd.group_options().iter().map(|o| o.lr).collect::<Vec<_>>();
+    let make = |all: &[f64]| {
+        let mut sgd = Sgd::new(vec![], with(all[0])).expect("valid");
+        all[1..].iter().for_each(|lr| sgd.add_group(vec![], with(*lr)).expect("valid"));
+        sgd
+    };
+    let mut sgd = make(&[0.3, 0.3, 0.0, 0.15]);
+    // equal ones stay equal to the last bit, and a rate of 0 on the way loses nothing
+    for lr in [0.1, 0.7, 0.0, 0.2] {
+        sgd.set_lr(lr);
+        assert_eq!(rates(&sgd), [lr, lr, 0.0, lr * 0.5]);
+    }
+    // a group's options count as of now
+    let other = SgdOptions { weight_decay: 0.1, ..sgd.group_options()[3] };
+    sgd.set_group_options(3, other).expect("valid");
+    sgd.set_lr(0.4);
+    assert_eq!(rates(&sgd), [0.4, 0.4, 0.0, 0.2]);
+    // the proportions come back with the options, also of a moment when all rates were 0
+    sgd.set_lr(0.0);
+    let mut again = make(&[1.0; 4]);
+    again.load_options(&sgd.options().expect("json")).expect("fits");
+    assert_eq!(rates(&again), [0.0; 4]);
+    again.learning_rate().set(0.4);
+    assert_eq!(rates(&again), [0.4, 0.4, 0.0, 0.2]);
+    // where the first is not trained, the next one leads; where none is, all are the same
+    let mut sgd = make(&[0.0, 0.5, 1.0]);
+    sgd.set_lr(0.25);
+    assert_eq!((rates(&sgd), sgd.lr()), (vec![0.0, 0.25, 0.5], 0.25));
+    let mut sgd = make(&[0.0, 0.0]);
+    sgd.set_lr(0.25);
+    assert_eq!(rates(&sgd), [0.25; 2]);
+}
+
+#[test]
+fn a_parameter_that_was_frozen_after_its_gradient_stays() {
+    let d = cpu();
+    let (a, b) = (parameter(&d, "a"), parameter(&d, "b"));
+    let o = SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() };
+    let mut sgd = Sgd::new(vec![a.clone(), b.clone()], o).expect("valid");
+    for p in [&a.1, &b.1] {
+        p.set_grad(Some(Tensor::new(&d, &gradient(0), [N]).expect("fits"))).expect("same shape");
+    }
+    a.1.set_frozen(true);
+    sgd.step().expect("valid");
+    assert_eq!(state(&a.1), start());
+    assert_ne!(state(&b.1), start());
+    let momentum = sgd.state_dict().expect("values");
+    assert!(momentum["a.momentum_buffer"].to_f64_vec().iter().all(|m| *m == 0.0));
+    // the gradient does not wait for it
+    a.1.set_frozen(false);
+    sgd.step().expect("valid");
+    assert_eq!(state(&a.1), start());
+}
+
+#[test]
+fn gradients_are_clipped_once_and_unrounded() {
+    let d = cpu();
+    let of = |v: &[f32], dtype| {
+        let p = Parameter::new(Tensor::zeros(&d, [v.len()], dtype).expect("fits")).expect("fits");
+        let g = Tensor::new(&d, v, [v.len()]).expect("fits").cast(dtype).expect("a cast");
+        p.set_grad(Some(g)).expect("same shape");
+        p
+    };
+    let grad =
+        |p: &Parameter| p.grad().expect("there").cast(DType::F64).expect("a cast").to_vec::<f64>().expect("values");
+    // a factor of 1.7e-8, and a norm of 60000 or beyond f16
+    for (n, want) in [(4usize, 5e-4), (400, 5e-5)] {
+        let p = of(&vec![30000.0; n], DType::F16);
+        let norm = clip_grad_norm(&[p.clone()], 1e-3).expect("clips").item::<f32>().expect("one");
+        assert_eq!(norm, 30000.0 * (n as f32).sqrt());
+        assert!(grad(&p).iter().all(|g| (g / want - 1.0).abs() < 1e-3), "{:?}", grad(&p)[0]);
+    }
+    // squares that leave f32
+    let p = of(&[3e30, 4e30], DType::F32);
+    assert_eq!(clip_grad_norm(&[p.clone()], 10.0).expect("clips").item::<f32>().expect("one"), 5e30);
+    assert!(grad(&p).iter().zip([6.0, 8.0]).all(|(g, w)| (g / w - 1.0).abs() < 1e-6));
+    // a parameter that is named twice
+    let p = of(&[3.0, 4.0], DType::F64);
+    let twice = [p.clone(), p.clone()];
+    assert_eq!(clip_grad_norm(&twice, 1.0).expect("clips").item::<f64>().expect("one"), 5.0);
+    assert!(grad(&p).iter().zip([0.6, 0.8]).all(|(g, w)| (g - w).abs() < 1e-6));
+    clip_grad_value(&twice, 0.7).expect("clips");
+    assert!(grad(&p)[1] == 0.7 && (grad(&p)[0] - 0.6).abs() < 1e-6);
 }
 
 #[test]

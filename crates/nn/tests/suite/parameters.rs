@@ -160,8 +160,25 @@ fn loose_loading_reports_what_it_left() {
     let net = Linear::new(&mut InitCx::new(&cpu(), 1), 1, 1).expect("fits");
     let new = BTreeMap::from([("bias".to_owned(), host(&[4.0], [1])), ("more".to_owned(), host(&[1.0], [1]))]);
     let report = net.load_state_dict(&new, false).expect("loose");
+    assert_eq!(report.to_string(), "1 matched, 1 missing, 1 unexpected");
+    assert_eq!(report.matched, ["bias"]);
     assert_eq!((report.missing, report.unexpected), (vec!["weight".to_owned()], vec!["more".to_owned()]));
     assert_eq!(state(net.bias.as_ref().expect("bias")), [4.0]);
+}
+
+#[test]
+fn a_state_of_which_nothing_fits_is_an_error_however_loose() {
+    let net = Linear::new(&mut InitCx::new(&cpu(), 1), 1, 1).expect("fits");
+    let before = net.state_dict().expect("values");
+    let prefixed = before.iter().map(|(n, t)| (format!("module.{n}"), t.clone())).collect();
+    for other in [prefixed, BTreeMap::new()] {
+        let e = net.load_state_dict(&other, false).expect_err("nothing fits");
+        assert_eq!(e.kind(), ErrorKind::Value);
+        let sizes = format!("0 matched, 2 missing, {} unexpected", other.len());
+        assert!(e.message().contains(&sizes) && e.message().contains("`bias`, `weight`"), "{e}");
+        assert!(other.keys().all(|n| e.message().contains(n)), "{e}");
+    }
+    assert_eq!(net.state_dict().expect("values"), before);
 }
 
 #[derive(Module)]

@@ -15,8 +15,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, Var};
 ///
 /// `q: [n, tq, heads, d]`, `k: [n, tk, heads, d]`, `v: [n, tk, heads, dv]`, `y: [n, tq, heads, dv]`,
 /// `lse: [n, heads, tq]`, of any strides. `mask`, of bools, broadcasts to `[n, heads, tq, tk]`: query `i` sees key `j`
-/// where it is true. A query that sees nothing gives NaN, and 0 if there is no key at all. The scores exist in tiles
-/// only; those that `causal` hides from all queries of a tile are not computed, so a NaN in what they would have read
+/// where it is true. A query that sees nothing gives 0, with an `lse` of minus infinity, and moves nothing. The scores exist
+/// in tiles only; those that `causal` hides from all queries of a tile are not computed, so a NaN in what they would have read
 /// goes nowhere.
 ///
 /// Errors: DType for what is no float or differs, or a mask that is not of bools; Axis for other ranks; Shape for

@@ -1,12 +1,11 @@
 //! Attention and its gradients written with other ops: the rule of second derivatives, and of the gradient of `lse`.
 
-use remat_types::{DType, Result, Scalar, Shape, SmallVec, smallvec};
+use remat_types::{DType, Result, Shape, SmallVec, smallvec};
 
 use super::Attention;
 use crate::linalg::MatMul;
-use crate::loss::Softmax;
 use crate::norm::{narrowed, sum_over, widened};
-use crate::pointwise::{Arange, Chain, Compare, CompareFn, Fill, UnaryFn, Where};
+use crate::pointwise::{Arange, Chain, Compare, CompareFn, UnaryFn, Where};
 use crate::reduce::LogSumExp;
 use crate::shape::{Concat, Permute, Slice};
 use crate::{GradCx, Var};
@@ -69,17 +68,21 @@ fn causal(cx: &GradCx<'_>, scores: &Shape) -> Result<Var> {
     cx.apply(Compare { f: CompareFn::Le }, &[places(scores[3])?, queries])
 }
 
+/// `exp(scores - lse)` with an `lse` a row, 0 for a query that sees nothing.
+fn probabilities(cx: &GradCx<'_>, scores: Var, lse: Var) -> Result<Var> {
+    let c = Chain(cx);
+    let mut rows = cx.fact(lse).shape;
+    rows.push(1);
+    let lse = c.reshape(lse, &rows)?;
+    let nothing = cx.apply(Compare { f: CompareFn::Eq }, &[lse, c.constant(f64::NEG_INFINITY, lse)?])?;
+    c.un(UnaryFn::Exp, c.sub(scores, c.drop_where(nothing, lse)?)?)
+}
+
 /// `y` and `lse`.
 pub(super) fn forward(cx: &GradCx<'_>, op: &Attention, x: &[Var]) -> Result<SmallVec<[Var; 2]>> {
     let h = Heads::of(cx, op, x)?;
-    let y = product(cx, cx.apply(Softmax { axis: 3, log: false }, &[h.scores])?, h.v)?;
-    let shape = cx.fact(h.scores).shape;
-    let lse = if shape[3] == 0 {
-        let (dtype, value) = (cx.fact(h.scores).dtype, Scalar::Float(f64::NEG_INFINITY));
-        cx.apply(Fill { dtype, shape: Shape::from(&shape[..3]), value }, &[])?
-    } else {
-        cx.apply(LogSumExp { axes: smallvec![3], keepdims: false }, &[h.scores])?
-    };
+    let lse = cx.apply(LogSumExp { axes: smallvec![3], keepdims: false }, &[h.scores])?;
+    let y = product(cx, probabilities(cx, h.scores, lse)?, h.v)?;
     Ok(smallvec![narrowed(cx, by_head(cx, y)?, x[0])?, lse])
 }
 
@@ -87,9 +90,7 @@ pub(super) fn forward(cx: &GradCx<'_>, op: &Attention, x: &[Var]) -> Result<Smal
 pub(super) fn gradients(cx: &GradCx<'_>, op: &Attention, x: &[Var]) -> Result<SmallVec<[Var; 2]>> {
     let (c, x, like) = (Chain(cx), &x[2..], x);
     let h = Heads::of(cx, op, x)?;
-    let mut rows = cx.fact(like[0]).shape;
-    rows.push(1);
-    let p = c.un(UnaryFn::Exp, c.sub(h.scores, c.reshape(like[0], &rows)?)?)?;
+    let p = probabilities(cx, h.scores, like[0])?;
     let dy = by_head(cx, widened(cx, like[1])?)?;
     let dp = product(cx, dy, transposed(cx, h.v)?)?;
     let ds = c.mul(p, c.sub(dp, sum_over(cx, c.mul(p, dp)?, &smallvec![3])?)?)?;

@@ -46,7 +46,7 @@ impl OpDef for Attention {
     const NAME: &'static str = "attention";
 
     fn samples() -> Vec<Sample<Self>> {
-        let (ln, nan) = (f32::ln, f32::NAN);
+        let (ln, none) = (f32::ln, f32::NEG_INFINITY);
         let y = |v: &[f32], lse: &[f32]| vec![t(v, [1, v.len(), 1, 1]), t(lse, [1, 1, lse.len()])];
         let zeros = || vec![t(&[0.0f32; 2], [1, 2, 1, 1]), t(&[1.0f32, 5.0], [1, 2, 1, 1]), quarters().remove(2)];
         vec![
@@ -58,8 +58,8 @@ impl OpDef for Attention {
                 .gives(y(&[8.0, 8.0], &[0.0, 0.0]))
                 .grad_of(&[2]),
             Sample::new(op(1.0, false, false), masked(zeros(), &[false, false, true, true], &[2, 2]))
-                .gives(y(&[nan, 6.0], &[nan, ln(2.0)]))
-                .no_grad("NaN"),
+                .gives(y(&[0.0, 6.0], &[none, ln(2.0)]))
+                .no_grad("infinite"),
             // joined, with several images and heads
             Sample::new(op(0.6, false, true), vec![wave(&[2, 3, 3, 2, 2], 0)]),
             Sample::new(op(0.6, true, true), vec![wave(&[1, 5, 3, 1, 3], 4)]),
@@ -80,7 +80,7 @@ impl OpDef for Attention {
                 .grad_of(&[2]),
             // no key, no number, no query
             Sample::new(op(1.0, false, false), heads([1, 1], [2, 0], [1, 1]))
-                .gives(y(&[0.0; 2], &[-f32::INFINITY; 2]))
+                .gives(y(&[0.0; 2], &[none; 2]))
                 .no_grad("no key"),
             Sample::new(op(1.0, false, false), heads([1, 1], [2, 3], [0, 1])).grad_of(&[2]),
             Sample::new(op(1.0, false, false), heads([1, 1], [0, 3], [2, 1])).no_grad("empty"),
@@ -134,6 +134,13 @@ impl OpDef for AttentionGrad {
                 of(&[-0.72, 0.72]),
                 of(&[0.1, 0.9]),
             ]),
+            // a query that sees nothing
+            Sample::new(
+                grad(1.0, false, false),
+                exact(f32::NEG_INFINITY, of(&[1.0]), masked(quarters(), &[false; 2], &[2])),
+            )
+            .gives(vec![of(&[0.0]), of(&[0.0; 2]), of(&[0.0; 2])])
+            .no_grad("nothing moves"),
             Sample::new(grad(1.0, false, false), exact(2.0f32.ln(), half(&[1.0]), halves()))
                 .gives(vec![half(&[0.0]), half(&[0.0, 0.0]), half(&[0.5, 0.5])])
                 .no_grad("f16"),

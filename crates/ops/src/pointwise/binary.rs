@@ -1,17 +1,19 @@
+use bytemuck::{cast_slice, cast_slice_mut};
 use remat_kernels::pointwise::map2;
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
 use super::binary_table::{Grad2, Reject, row};
-use super::loops::Lane;
-use super::{BinaryFn, Chain, broadcast, not_defined, only, operand, same_dtype};
+use super::loops::{Lane, block_mixed, for_mixed};
+use super::{BinaryFn, Cast, Chain, broadcast, joint_dtype, not_defined, only, operand};
 use crate::host::arity;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 
 /// `y = f(a, b)`, element by element with broadcasting; both inputs and `y` have one dtype.
 ///
-/// f16 and bf16 are computed in f32 and rounded once. Errors: DType for two dtypes or outside the domain of `f`, Shape
-/// where shapes do not broadcast, Value where an integer function has no value (see [`BinaryFn`]).
+/// f16 and bf16 are computed in f32 and rounded once; beside one of them the other input may be of f32, and enters as it
+/// is. Errors: DType for two other dtypes or outside the domain of `f`, Shape where shapes do not broadcast, Value where an
+/// integer function has no value (see [`BinaryFn`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Binary {
     /// The function.
@@ -21,11 +23,11 @@ pub struct Binary {
 impl Op for Binary {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         arity(x, 2)?;
-        same_dtype(x[0], x[1])?;
-        if !row(self.f).loops.has(x[0].dtype) {
-            return Err(not_defined(x[0].dtype));
+        let dtype = joint_dtype(x[0], x[1])?;
+        if !row(self.f).loops.has(dtype) {
+            return Err(not_defined(dtype));
         }
-        Ok(smallvec![Fact::new(x[0].dtype, broadcast(x)?)])
+        Ok(smallvec![Fact::new(dtype, broadcast(x)?)])
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
@@ -48,6 +50,19 @@ impl Op for Binary {
                 T::block2(&row.loops, dtype, a, b, y);
             });
             Ok(())
+        }
+        let dtypes = [cx.x[0].dtype(), cx.x[1].dtype()];
+        if dtypes[0] != dtypes[1] {
+            let f = row(self.f).loops.f32.ok_or_else(|| not_defined(dtypes[0]))?;
+            let y = &mut cx.y[0];
+            return for_mixed!(dtypes, A, B => {
+                let (a, b) = (operand::<A>(&cx.x[0], y.shape())?, operand::<B>(&cx.x[1], y.shape())?);
+                // that both 16-bit floats have two bytes is all that is known of the output here
+                map2(cx.pool, &a, &b, cast_slice_mut::<u8, u16>(y.bytes_mut()), &|a: &[A], b: &[B], y: &mut [u16]| {
+                    block_mixed(f, dtypes, cast_slice(a), cast_slice(b), cast_slice_mut(y));
+                });
+                Ok(())
+            });
         }
         for_storage!(cx.x[0].dtype(), T => go::<T>(self.f, cx))
     }
@@ -80,7 +95,12 @@ impl Op for Binary {
         };
         let mut out = Grads::new();
         for (g, x) in grads.into_iter().zip([a, b]) {
-            out.push(g.map(|g| c.sum_to(g, &cx.fact(x).shape)).transpose()?);
+            let fact = cx.fact(x);
+            let widened = |g: Var| match cx.fact(g).dtype == fact.dtype {
+                true => Ok(g),
+                false => cx.apply(Cast { dtype: fact.dtype }, &[g]),
+            };
+            out.push(g.map(|g| c.sum_to(widened(g)?, &fact.shape)).transpose()?);
         }
         Ok(out)
     }

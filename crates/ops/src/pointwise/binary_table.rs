@@ -94,8 +94,9 @@ rows! {
             a: Some(|c, [_, b, _, dy]| c.div(dy, b)),
             b: Some(|c, [_, b, y, dy]| c.neg(c.div(c.mul(dy, y)?, b)?)),
         };
-    /// `floor(a / b)`; a zero divisor as in `div`. No gradient.
-    FloorDiv = "floor_div", (float |a, b| (a / b).floor(), int |a, b| a.int_floor_div(b)),
+    /// `floor(a / b)` of the exact quotient, so that with `rem` it makes `a` again, an infinite `b` included (-1 for signs
+    /// that differ, else 0); NaN for an infinite `a`, and a zero divisor as in `div`. No gradient.
+    FloorDiv = "floor_div", (float |a, b| a.floor_div(b), int |a, b| a.int_floor_div(b)),
         Zero, Grad2::None;
     /// `a - b floor(a / b)`: the remainder with the sign of `b` (Python's `%`); a zero divisor as in `div`, NaN in
     /// floats.
@@ -135,6 +136,26 @@ rows! {
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(a, b)?)?)),
             b: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(b, a)?)?)),
+        };
+    /// `a / b`, 0 where `b` is 0: the derivative of a norm, say, which is `x / norm`.
+    DivOrZero = "div_or_zero", (float |a, b| if b == 0.0 { 0.0 } else { a / b }), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [_, b, _, dy]| c.bin(DivOrZero, dy, b)),
+            b: Some(|c, [_, b, y, dy]| c.neg(c.bin(DivOrZero, c.mul(dy, y)?, b)?)),
+        };
+    /// `-b ln p - (1 - b) ln(1 - p)` with `p = sigmoid(a)`, the binary cross-entropy of a logit `a` with a target `b` within
+    /// 0 ..= 1: `|a|` times what the target is off by, and `ln(1 + e^-|a|)`, neither of which is negative, so nothing
+    /// cancels. For a certain target, 0 at the infinity that says so.
+    BceWithLogits = "bce_with_logits", (float |a, b| a.bce_with_logits(b)), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(BceSlope, a, b)?)),
+            b: Some(|c, [a, _, _, dy]| c.neg(c.mul(dy, a)?)),
+        };
+    /// The derivative of `bce_with_logits` by `a`: `sigmoid(a) - b`, from the end that `a` is near to.
+    BceSlope = "bce_slope", (costly |a, b| a.bce_slope(b)), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, _, _, dy]| c.bin(SigmoidGrad, dy, c.un(UnaryFn::Sigmoid, a)?)),
+            b: Some(|c, [.., dy]| c.neg(dy)),
         };
     /// Bitwise and.
     BitAnd = "bit_and", (int |a, b| a & b), Nothing, Grad2::None;

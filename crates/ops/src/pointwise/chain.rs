@@ -3,6 +3,7 @@
 use remat_types::{Result, Scalar, Shape, SmallVec, smallvec};
 
 use super::{Binary, BinaryFn, Fill, Unary, UnaryFn, Where};
+use crate::args::real_dtype;
 use crate::reduce::{Reduce, ReduceFn};
 use crate::shape::Reshape;
 use crate::{GradCx, Var};
@@ -50,14 +51,21 @@ impl Chain<'_, '_> {
         self.0.apply(Fill { dtype, shape: Shape::scalar(), value: Scalar::Float(v) }, &[])
     }
 
+    /// The number `v` for a binary function or a comparison beside `like`, which it enters unrounded: a rank-0 constant of
+    /// f32 where `like` is of 16-bit floats.
+    pub(crate) fn number(self, v: f64, like: Var) -> Result<Var> {
+        let dtype = real_dtype(self.0.fact(like).dtype);
+        self.0.apply(Fill { dtype, shape: Shape::scalar(), value: Scalar::Float(v) }, &[])
+    }
+
     /// `a + v`.
     pub(crate) fn offset(self, a: Var, v: f64) -> Result<Var> {
-        self.add(a, self.constant(v, a)?)
+        self.add(a, self.number(v, a)?)
     }
 
     /// `a * v`.
     pub(crate) fn scale(self, a: Var, v: f64) -> Result<Var> {
-        self.mul(a, self.constant(v, a)?)
+        self.mul(a, self.number(v, a)?)
     }
 
     /// `v` where `cond`, else 0.

@@ -87,8 +87,8 @@ impl Op for Clamp {
         let dtype = cx.fact(cx.x(0)).dtype;
         let Some(dy) = cx.dy(0).filter(|_| dtype.is_float()) else { return Ok(smallvec![None]) };
         let (c, x) = (Chain(cx), cx.x(0));
-        let above = cx.apply(Compare { f: CompareFn::Ge }, &[x, c.constant(self.lo.to_f64(), x)?])?;
-        let below = cx.apply(Compare { f: CompareFn::Le }, &[x, c.constant(self.hi.to_f64(), x)?])?;
+        let above = cx.apply(Compare { f: CompareFn::Ge }, &[x, c.number(self.lo.to_f64(), x)?])?;
+        let below = cx.apply(Compare { f: CompareFn::Le }, &[x, c.number(self.hi.to_f64(), x)?])?;
         Ok(smallvec![Some(c.keep_where(above, c.keep_where(below, dy)?)?)])
     }
 

@@ -1,8 +1,10 @@
+use bytemuck::cast_slice;
 use remat_kernels::pointwise::{Map2, each2, map2};
-use remat_types::{DType, Fact, Facts, Result, Storage, for_storage, smallvec};
+use remat_types::{DType, Fact, Facts, Result, Storage, f16, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
-use super::{broadcast, operand, same_dtype};
+use super::loops::{for_mixed, test_mixed};
+use super::{broadcast, joint_dtype, operand};
 use crate::host::arity;
 use crate::sample::t;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
@@ -42,9 +44,10 @@ impl CompareFn {
     }
 }
 
-/// `y = a f b` as Bool, element by element with broadcasting; both inputs have one dtype. False is below true.
+/// `y = a f b` as Bool, element by element with broadcasting; both inputs have one dtype, or one is of f32 beside a 16-bit
+/// float. False is below true.
 ///
-/// Errors: DType for two dtypes, Shape where shapes do not broadcast. Not differentiable.
+/// Errors: DType for two other dtypes, Shape where shapes do not broadcast. Not differentiable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Compare {
     /// The comparison.
@@ -54,7 +57,7 @@ pub struct Compare {
 impl Op for Compare {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         arity(x, 2)?;
-        same_dtype(x[0], x[1])?;
+        joint_dtype(x[0], x[1])?;
         Ok(smallvec![Fact::new(DType::Bool, broadcast(x)?)])
     }
 
@@ -65,7 +68,18 @@ impl Op for Compare {
             map2(cx.pool, &a, &b, y.slice_mut()?, &f.loops::<T>());
             Ok(())
         }
-        for_storage!(cx.x[0].dtype(), T => go::<T>(self.f, cx))
+        let dtypes = [cx.x[0].dtype(), cx.x[1].dtype()];
+        if dtypes[0] == dtypes[1] {
+            return for_storage!(dtypes[0], T => go::<T>(self.f, cx));
+        }
+        let y = &mut cx.y[0];
+        for_mixed!(dtypes, A, B => {
+            let (a, b) = (operand::<A>(&cx.x[0], y.shape())?, operand::<B>(&cx.x[1], y.shape())?);
+            map2(cx.pool, &a, &b, y.slice_mut()?, &|a: &[A], b: &[B], y: &mut [u8]| {
+                test_mixed(self.f.loops::<f32>(), dtypes, cast_slice(a), cast_slice(b), y);
+            });
+            Ok(())
+        })
     }
 
     fn grad(&self, _cx: &mut GradCx<'_>) -> Result<Grads> {
@@ -114,6 +128,10 @@ impl OpDef for Compare {
         out.push(
             Sample::new(lt.clone(), vec![t(&[false, true], [2]), t(&[true], [])]).gives(vec![t(&[true, false], [2])]),
         );
+        // neither bound is one that the 16-bit float can hold
+        let half = t(&[f16::ZERO, f16::MAX], [2]);
+        out.push(Sample::new(lt.clone(), vec![half.clone(), t(&[1e-8f32], [])]).gives(vec![t(&[true, false], [2])]));
+        out.push(Sample::new(lt.clone(), vec![t(&[65_505.0f32], []), half]).gives(vec![t(&[false, false], [2])]));
         out.push(Sample::new(lt.clone(), vec![t::<u8>(&[], [0]), t(&[1u8], [])]).gives(vec![t::<bool>(&[], [0])]));
         out.push(Sample::new(lt, vec![t(&[1u8], []), t(&[1i8], [])]).fails(remat_types::ErrorKind::DType));
         out.into_iter().map(|s| s.no_grad("piecewise constant")).collect()

@@ -1,5 +1,5 @@
 use remat_kernels::pointwise::BLOCK;
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec, f16};
 use serde::{Deserialize, Serialize};
 
 use super::binary_table::{Reject, row};
@@ -245,6 +245,18 @@ impl OpDef for Fused {
             &[3],
         );
         let swished = [0.5f64, -1.0, 0.25, 2.0, -0.5, 1.0].map(|x| x / (1.0 + (-x).exp()));
+        // (0.5 - x) b > 1e-8 in f16, of numbers that f16 cannot hold
+        let mixed = fused(
+            3,
+            vec![
+                step(bin(BinaryFn::Sub), &[1, 0]),
+                step(bin(BinaryFn::Mul), &[3, 2]),
+                step(Pointwise::Compare(Compare { f: CompareFn::Gt }), &[4, 1]),
+            ],
+            &[1, 2],
+        );
+        let half = |v: [f32; 2]| t(&v.map(f16::from_f32), [2]);
+        let numbers = [t(&[1e-8f32], []), t(&[1e-3f32, 1e-9], [2])];
         let last = silu.steps[1].clone();
         let divide = fused(2, vec![step(bin(BinaryFn::Div), &[0, 1])], &[0]);
         let sample = |op: &Fused, x: Vec<remat_types::HostTensor>| Sample::new(op.clone(), x);
@@ -258,6 +270,9 @@ impl OpDef for Fused {
             sample(&swish, vec![x.clone()]).gives(vec![t(&swished, [2, 3])]),
             sample(&silu, vec![t(&ramp, [long])]).no_grad("long"),
             sample(&silu, vec![t::<f32>(&[], [0, 4])]).gives(vec![t::<f32>(&[], [0, 4])]).no_grad("empty"),
+            sample(&mixed, vec![half([-0.5, -2.0]), numbers[0].clone(), numbers[1].clone()])
+                .gives(vec![half([5e-4, 0.0]), t(&[true, false], [2])])
+                .no_grad("f16"),
             sample(&divide, vec![t(&[1.0f32, 3.0], [2]), t(&[2.0f32], [])]).gives(vec![t(&[0.5f32, 1.5], [2])]),
             sample(&divide, vec![t(&[1i32], [1]), t(&[0i32], [1])]).fails(ErrorKind::Value),
             sample(&biased(&[1]), vec![x.clone()]).fails(ErrorKind::Arity),

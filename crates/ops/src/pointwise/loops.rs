@@ -1,6 +1,7 @@
 //! The loops of one pointwise function, one per type it computes in; the types it has are the function's domain.
 
-use remat_kernels::pointwise::{Map1, Map2, half_test, half1, half2};
+use bytemuck::{cast_slice, cast_slice_mut};
+use remat_kernels::pointwise::{Half, Map1, Map2, half_test, half1, half2, narrowed, widened};
 use remat_types::{DType, Storage, bf16, f16};
 
 /// Loops per computing type. F16 and BF16 compute in f32 and round once.
@@ -151,3 +152,65 @@ macro_rules! half_lane {
     )* };
 }
 half_lane! { f16 bf16 }
+
+/// `$body` with `$a` and `$b` the types of two dtypes, a 16-bit float and f32 in either order, as inference lets them pass.
+macro_rules! for_mixed {
+    ($dtypes:expr, $a:ident, $b:ident => $body:expr) => {
+        match $dtypes {
+            [remat_types::DType::F16, _] => {
+                type $a = remat_types::f16;
+                type $b = f32;
+                $body
+            }
+            [remat_types::DType::BF16, _] => {
+                type $a = remat_types::bf16;
+                type $b = f32;
+                $body
+            }
+            [_, remat_types::DType::F16] => {
+                type $a = f32;
+                type $b = remat_types::f16;
+                $body
+            }
+            _ => {
+                type $a = f32;
+                type $b = remat_types::bf16;
+                $body
+            }
+        }
+    };
+}
+pub(super) use for_mixed;
+
+/// The dtype of 16-bit floats of two dtypes, one of which is f32 if they differ.
+fn half_of(dtypes: [DType; 2]) -> DType {
+    if dtypes[0] == DType::F32 { dtypes[1] } else { dtypes[0] }
+}
+
+/// `y = f(a, b)` of a block of 16-bit floats and one of f32, given as bytes; `y` is of 16-bit floats.
+pub(super) fn block_mixed(f: Map2<f32, f32>, dtypes: [DType; 2], a: &[u8], b: &[u8], y: &mut [u8]) {
+    fn go<T: Half>(f: Map2<f32, f32>, dtypes: [DType; 2], a: &[u8], b: &[u8], y: &mut [u8]) {
+        narrowed::<T>(cast_slice_mut(y), |y| with_both_wide::<T>(dtypes, a, b, |a, b| f(a, b, y)));
+    }
+    match half_of(dtypes) {
+        DType::F16 => go::<f16>(f, dtypes, a, b, y),
+        _ => go::<bf16>(f, dtypes, a, b, y),
+    }
+}
+
+/// As [`block_mixed`], for a predicate.
+pub(super) fn test_mixed(f: Map2<f32, u8>, dtypes: [DType; 2], a: &[u8], b: &[u8], y: &mut [u8]) {
+    match half_of(dtypes) {
+        DType::F16 => with_both_wide::<f16>(dtypes, a, b, |a, b| f(a, b, y)),
+        _ => with_both_wide::<bf16>(dtypes, a, b, |a, b| f(a, b, y)),
+    }
+}
+
+/// Calls `f` with both blocks in f32.
+fn with_both_wide<T: Half>(dtypes: [DType; 2], a: &[u8], b: &[u8], f: impl FnOnce(&[f32], &[f32])) {
+    if dtypes[0] == DType::F32 {
+        widened::<T>(cast_slice(b), |b| f(cast_slice(a), b));
+    } else {
+        widened::<T>(cast_slice(a), |a| f(a, cast_slice(b)));
+    }
+}

@@ -38,6 +38,12 @@ pub(crate) trait Real: Copy {
     fn gelu_inner(self) -> Self;
     /// -1, 0 or 1; NaN stays. Zero keeps its sign.
     fn sign(self) -> Self;
+    /// The floor of the exact `a / b`, which fits [`Real::floor_rem`]; `a / b` for `b = 0`, NaN for an infinite `a`.
+    fn floor_div(self, b: Self) -> Self;
+    /// The binary cross-entropy of the logit `self` with the target `y`, without cancellation.
+    fn bce_with_logits(self, y: Self) -> Self;
+    /// The derivative of that: `sigmoid(self) - y`.
+    fn bce_slope(self, y: Self) -> Self;
     /// `a - b * floor(a / b)`, exactly: the remainder with the sign of `b`; NaN for `b = 0`.
     fn floor_rem(self, b: Self) -> Self;
     /// `ln(exp(a) + exp(b))` without overflow; equal infinities give that infinity.
@@ -85,6 +91,27 @@ macro_rules! real {
             fn floor_rem(self, b: Self) -> Self {
                 let r = self % b;
                 if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+            }
+            #[inline]
+            fn floor_div(self, b: Self) -> Self {
+                if b == 0.0 { return self / b; }
+                // as CPython's float_divmod: what is left is a multiple of b but for rounding
+                let r = self % b;
+                let q = (self - r) / b - if r != 0.0 && (r < 0.0) != (b < 0.0) { 1.0 } else { 0.0 };
+                if q == 0.0 { return q.copysign(self / b); }
+                let floor = q.floor();
+                if q - floor > 0.5 { floor + 1.0 } else { floor }
+            }
+            #[inline]
+            fn bce_with_logits(self, y: Self) -> Self {
+                let off = if self > 0.0 { 1.0 - y } else { y };
+                let far = if off == 0.0 { 0.0 } else { self.abs() * off };
+                far + (-self.abs()).fast_exp().ln_1p()
+            }
+            #[inline(always)]
+            fn bce_slope(self, y: Self) -> Self {
+                let tail = $from::sigmoid(-self.abs());
+                if self > 0.0 { (1.0 - y) - tail } else { tail - y }
             }
             #[inline]
             fn log_add_exp(self, b: Self) -> Self {

@@ -2,7 +2,9 @@
 //!
 //! [`Unary`], [`Binary`] and [`Compare`] hold the name of a function; what the function is stands in one row of
 //! `unary_table`, `binary_table` or `compare`. Both inputs of a binary op have one dtype; promotion is done above, by
-//! [`Cast`]. All take any strides, broadcast by strides alone, and work in place where shapes agree.
+//! [`Cast`]. The exception is an f32 beside a 16-bit float: all is computed in f32 there, so a number that the narrow dtype
+//! cannot hold, such as a factor of 1e-8, enters as it is, and the result alone is rounded. All take any strides, broadcast
+//! by strides alone, and work in place where shapes agree.
 
 mod arange;
 mod binary;
@@ -66,6 +68,16 @@ fn broadcast(x: &[&Fact]) -> Result<Shape> {
     }
     shape.checked_elems()?;
     Ok(shape)
+}
+
+/// The dtype that `a` and `b` are computed to: theirs, or that of a 16-bit float beside an f32, which enters unrounded.
+/// Errors: DType for two others.
+fn joint_dtype(a: &Fact, b: &Fact) -> Result<DType> {
+    let is_half = |d| matches!(d, DType::F16 | DType::BF16);
+    match (a.dtype, b.dtype) {
+        (DType::F32, half) | (half, DType::F32) if is_half(half) => Ok(half),
+        _ => same_dtype(a, b).map(|()| a.dtype),
+    }
 }
 
 /// Errors (DType) unless `a` and `b` have one dtype.

@@ -9,7 +9,7 @@ use remat_kernels::pool::part_range;
 use remat_types::{DType, Error, ErrorKind, Fact, Layout, Result, Shape, SmallVec, for_storage};
 
 use super::fused::{Fused, Pointwise};
-use super::loops::Lane;
+use super::loops::{Lane, block_mixed, test_mixed};
 use super::unary_table::Form1;
 use super::{binary_table, cast, unary_table};
 use crate::{EvalCx, In};
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
         let dtype = |i: usize| s.x.get(i).map_or(DType::Bool, |v| self.dtypes[usize::from(*v)]);
         let given = [dtype(0), dtype(1)];
         let span = tile.span(self.places[k], self.dtypes[self.sources.len() + k].size_bytes());
-        s.op.block(&given, &x, &mut place[span]);
+        s.op.block(given, &x, &mut place[span]);
     }
 
     /// A tile of a value: an input or a step.
@@ -367,12 +367,14 @@ impl Pointwise {
             Pointwise::Cast(op) => op.dtype,
             Pointwise::Unary(op) if matches!(unary_table::row(op.f).form, Form1::Test(_)) => DType::Bool,
             Pointwise::Where(_) => x[1],
+            // an f32 beside a 16-bit float gives the latter
+            Pointwise::Binary(_) if x[0] == DType::F32 => x[1],
             Pointwise::Unary(_) | Pointwise::Binary(_) | Pointwise::Clamp(_) => x[0],
         }
     }
 
     /// The op on a block, given as bytes.
-    fn block(&self, dtypes: &[DType], x: &[&[u8]], y: &mut [u8]) {
+    fn block(&self, dtypes: [DType; 2], x: &[&[u8]], y: &mut [u8]) {
         match self {
             Pointwise::Unary(op) => for_storage!(dtypes[0], T => {
                 let a = cast_slice::<u8, T>(x[0]);
@@ -381,10 +383,16 @@ impl Pointwise {
                     Form1::Test(l) => T::block_test(l, dtypes[0], a, y),
                 };
             }),
+            Pointwise::Binary(op) if dtypes[0] != dtypes[1] => {
+                if let Some(f) = binary_table::row(op.f).loops.f32 {
+                    block_mixed(f, dtypes, x[0], x[1], y);
+                }
+            }
             Pointwise::Binary(op) => for_storage!(dtypes[0], T => {
                 let l = &binary_table::row(op.f).loops;
                 T::block2(l, dtypes[0], cast_slice(x[0]), cast_slice(x[1]), cast_slice_mut(y));
             }),
+            Pointwise::Compare(op) if dtypes[0] != dtypes[1] => test_mixed(op.f.loops::<f32>(), dtypes, x[0], x[1], y),
             Pointwise::Compare(op) => for_storage!(dtypes[0], T => {
                 op.f.loops::<T>()(cast_slice(x[0]), cast_slice(x[1]), y);
             }),

@@ -2,16 +2,16 @@ use remat_kernels::reduce::{Max, Num, Reducer, ShiftedExp};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, SmallVec, for_float, smallvec};
 use serde::{Deserialize, Serialize};
 
-use super::{not_empty, reduce_op::run, reduced_shape, with_ones};
+use super::{reduce_op::run, reduced_shape, with_ones};
 use crate::host::arity;
-use crate::pointwise::{Chain, UnaryFn};
+use crate::pointwise::{Chain, Compare, CompareFn, UnaryFn};
 use crate::sample::t;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = ln sum exp(x)` over `axes`, of floats: the maximum is taken out first, so nothing overflows.
 ///
-/// All `-inf` give `-inf`; `dx = dy exp(x - y)`, so NaN there. Shapes and Axis errors as in
-/// [`Reduce`](crate::reduce::Reduce); DType for other dtypes than floats; Shape for nothing to add.
+/// Nothing to add and all `-inf` give `-inf`; `dx = dy exp(x - y)`, and 0 there. Shapes and Axis errors as in
+/// [`Reduce`](crate::reduce::Reduce); DType for other dtypes than floats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LogSumExp {
     /// The reduced axes.
@@ -27,7 +27,6 @@ impl Op for LogSumExp {
             return Err(Error::new(ErrorKind::DType, format!("is not defined for {}", x[0].dtype)));
         }
         let y = reduced_shape(&x[0].shape, &self.axes, self.keepdims)?;
-        not_empty(&x[0].shape, &self.axes, &y, "log-sum-exp")?;
         Ok(smallvec![Fact::new(x[0].dtype, y)])
     }
 
@@ -47,7 +46,10 @@ impl Op for LogSumExp {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
         let (c, x) = (Chain(cx), cx.x(0));
         let ones = with_ones(&cx.fact(x).shape, &self.axes);
-        let share = c.un(UnaryFn::Exp, c.sub(x, c.reshape(cx.y(0), &ones)?)?)?;
+        let y = c.reshape(cx.y(0), &ones)?;
+        // where all are -inf any finite number does, so that no share is exp(-inf + inf)
+        let nothing = cx.apply(Compare { f: CompareFn::Eq }, &[y, c.constant(f64::NEG_INFINITY, y)?])?;
+        let share = c.un(UnaryFn::Exp, c.sub(x, c.drop_where(nothing, y)?)?)?;
         Ok(smallvec![Some(c.mul(share, c.reshape(dy, &ones)?)?)])
     }
 
@@ -74,7 +76,8 @@ impl OpDef for LogSumExp {
                 .no_grad("infinite"),
             Sample::new(op(&[0], false), vec![t(&[f32::NAN, 1.0], [2])]).gives(vec![t(&[f32::NAN], [])]).no_grad("NaN"),
             Sample::new(op(&[1], false), vec![t::<f32>(&[], [0, 2])]).gives(vec![t::<f32>(&[], [0])]),
-            Sample::new(op(&[0], false), vec![t::<f32>(&[], [0])]).fails(ErrorKind::Shape),
+            Sample::new(op(&[0], false), vec![t::<f32>(&[], [0, 2])]).gives(vec![t(&[-inf; 2], [2])]),
+            Sample::new(op(&[0, 1], true), vec![t::<f64>(&[], [3, 0])]).gives(vec![t(&[f64::NEG_INFINITY], [1, 1])]),
             Sample::new(op(&[0], false), vec![t(&[1u8], [1])]).fails(ErrorKind::DType),
             Sample::new(op(&[1], false), vec![t(&[1.0f32], [1])]).fails(ErrorKind::Axis),
         ]

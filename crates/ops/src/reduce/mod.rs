@@ -9,7 +9,7 @@ pub use arg_reduce::{ArgReduce, ArgReduceFn};
 pub use log_sum_exp::LogSumExp;
 pub(crate) use reduce_op::WithReducer;
 pub use reduce_op::{Reduce, ReduceFn};
-pub use var::Var;
+pub use var::{Std, Var};
 
 use remat_types::{Error, ErrorKind, Result, Shape, SmallVec};
 

@@ -3,11 +3,12 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec, Storag
 use serde::{Deserialize, Serialize};
 
 use super::{not_empty, reduced_elems, reduced_shape, with_ones};
+use crate::args::real_dtype;
 use crate::host::arity;
 use crate::pointwise::{BinaryFn, Cast, Chain, Compare, CompareFn, UnaryFn, Where};
 use crate::sample::t;
 use crate::shape::BroadcastTo;
-use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
+use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var};
 
 /// What is made of the elements that fall on one output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,7 +20,7 @@ pub enum ReduceFn {
     Mean,
     /// The product; 1 of nothing. Integers wrap.
     Prod,
-    /// The largest; NaN if there is one. The gradient is shared equally among equal ones.
+    /// The largest; NaN if there is one. The gradient is shared equally among equal ones, or among all NaN.
     Max,
     /// The smallest; as `Max`.
     Min,
@@ -29,6 +30,9 @@ pub enum ReduceFn {
     All,
     /// The sum of squares; 0 of nothing. Integers wrap.
     SumSqr,
+    /// The Euclidean norm, of floats: the root of the sum of squares, which is never rounded to their dtype between the two;
+    /// 0 of nothing. f16 and bf16 give f32: the norm of many is beyond them. The gradient where it is 0 is 0.
+    Norm,
 }
 
 /// `y[k] = f { x[k, r] : all r }` over the elements `r` of `axes`.
@@ -53,14 +57,18 @@ impl ReduceFn {
     fn dtype(self, x: DType) -> Result<DType> {
         let defined = match self {
             ReduceFn::Sum | ReduceFn::Max | ReduceFn::Min => true,
-            ReduceFn::Mean => x.is_float(),
+            ReduceFn::Mean | ReduceFn::Norm => x.is_float(),
             ReduceFn::Prod | ReduceFn::SumSqr => x != DType::Bool,
             ReduceFn::Any | ReduceFn::All => x == DType::Bool,
         };
         if !defined {
             return Err(Error::new(ErrorKind::DType, format!("is not defined for {x}")));
         }
-        Ok(if self == ReduceFn::Sum && x == DType::Bool { DType::I64 } else { x })
+        Ok(match self {
+            ReduceFn::Sum if x == DType::Bool => DType::I64,
+            ReduceFn::Norm => real_dtype(x),
+            _ => x,
+        })
     }
 }
 
@@ -109,6 +117,10 @@ impl ReduceFn {
             (ReduceFn::Mean, DType::BF16) => to.with::<bf16, bf16>(reduce::Mean { n }),
             (ReduceFn::Mean, DType::F32) => to.with::<f32, f32>(reduce::Mean { n }),
             (ReduceFn::Mean, _) => to.with::<f64, f64>(reduce::Mean { n }),
+            (ReduceFn::Norm, DType::F16) => to.with::<f16, f32>(reduce::Norm),
+            (ReduceFn::Norm, DType::BF16) => to.with::<bf16, f32>(reduce::Norm),
+            (ReduceFn::Norm, DType::F32) => to.with::<f32, f32>(reduce::Norm),
+            (ReduceFn::Norm, _) => to.with::<f64, f64>(reduce::Norm),
             _ => for_storage!(x, T => go::<T>(self, to)),
         }
     }
@@ -126,6 +138,12 @@ impl Reduce {
         let others = c.keep_where(is(CompareFn::Eq, 1.0, zeros)?, keep(ReduceFn::Prod, nonzero)?)?;
         let slope = cx.apply(Where, &[is_zero, others, c.div(y, nonzero)?])?;
         c.mul(dy, slope)
+    }
+
+    /// Where `x` is the extreme `y`. A NaN among the elements is the extreme, and equals nothing.
+    fn chosen(cx: &GradCx<'_>, x: Var, y: Var) -> Result<Var> {
+        let equal = cx.apply(Compare { f: CompareFn::Eq }, &[x, y])?;
+        Chain(cx).bin(BinaryFn::LogicalOr, equal, Chain(cx).un(UnaryFn::IsNan, x)?)
     }
 }
 
@@ -158,11 +176,12 @@ impl Op for Reduce {
             ReduceFn::Mean => spread(c.scale(dy, 1.0 / n as f64)?)?,
             ReduceFn::SumSqr => c.bin(BinaryFn::SquareGrad, dy, x)?,
             ReduceFn::Prod => Self::grad_prod(cx, x, y()?, dy, &self.axes)?,
+            ReduceFn::Norm => c.mul(c.bin(BinaryFn::DivOrZero, x, y()?)?, dy)?,
             ReduceFn::Max | ReduceFn::Min => {
-                let chosen = cx.apply(Compare { f: CompareFn::Eq }, &[x, y()?])?;
-                let mask = cx.apply(Cast { dtype: fact.dtype }, &[chosen])?;
+                let chosen = Self::chosen(cx, x, y()?)?;
                 let ties = Reduce { f: ReduceFn::Sum, axes: self.axes.clone(), keepdims: true };
-                let share = c.un(UnaryFn::Recip, cx.apply(ties, &[mask])?)?;
+                let ties = cx.apply(ties, &[chosen])?;
+                let share = c.un(UnaryFn::Recip, cx.apply(Cast { dtype: real_dtype(fact.dtype) }, &[ties])?)?;
                 c.keep_where(chosen, spread(c.mul(dy, share)?)?)?
             }
             ReduceFn::Any | ReduceFn::All => return Ok(smallvec![None]),
@@ -183,6 +202,7 @@ impl OpDef for Reduce {
             ReduceFn::Any => "any",
             ReduceFn::All => "all",
             ReduceFn::SumSqr => "sum_sqr",
+            ReduceFn::Norm => "norm",
         }
     }
 
@@ -226,12 +246,26 @@ impl OpDef for Reduce {
             Sample::new(op(All, &[0], false), vec![t::<bool>(&[], [0])]).gives(vec![t(&[true], [])]),
             Sample::new(op(SumSqr, &[1], false), vec![x()]).gives(vec![t(&[14.0f32, 83.25], [2])]),
             Sample::new(op(SumSqr, &[0, 2, 3], false), vec![cube()]),
+            Sample::new(op(Norm, &[1], false), vec![t(&[3.0f32, 4.0, 0.0, -5.0, 12.0, 0.0], [2, 3])])
+                .gives(vec![t(&[5.0f32, 13.0], [2])]),
+            Sample::new(op(Norm, &[0, 3], true), vec![cube()]),
+            Sample::new(op(Norm, &[0], false), vec![t(&[f16::from_f32(300.0), f16::from_f32(400.0)], [2])])
+                .gives(vec![t(&[500.0f32], [])])
+                .within(Tolerance::Exact),
+            Sample::new(op(Norm, &[0], false), vec![t(&[bf16::MAX; 4], [4])])
+                .gives(vec![t(&[inf], [])])
+                .no_grad("infinite"),
+            Sample::new(op(Norm, &[0], false), vec![t(&[3e30f32, 4e30, 3e-30, 4e-30], [2, 2])])
+                .gives(vec![t(&[3e30f32, 4e30], [2])])
+                .no_grad("far from 1"),
+            Sample::new(op(Norm, &[0, 1], false), vec![t::<f64>(&[], [2, 0])]).gives(vec![t(&[0.0f64], [])]),
         ];
         out.extend([
             Sample::new(op(Sum, &[2], false), vec![x()]).fails(ErrorKind::Axis),
             Sample::new(op(Sum, &[1, 1], false), vec![x()]).fails(ErrorKind::Axis),
             Sample::new(op(Max, &[1], false), vec![t::<f32>(&[], [2, 0])]).fails(ErrorKind::Shape),
             Sample::new(op(Mean, &[0], false), vec![t(&[1i32], [1])]).fails(ErrorKind::DType),
+            Sample::new(op(Norm, &[0], false), vec![t(&[1i32], [1])]).fails(ErrorKind::DType),
             Sample::new(op(Any, &[0], false), vec![t(&[1u8], [1])]).fails(ErrorKind::DType),
         ]);
         out

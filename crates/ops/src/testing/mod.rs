@@ -7,6 +7,7 @@
 //! are planted in it (`xtask/faults`), not by a green run.
 
 mod compare;
+mod empty;
 mod gradient;
 mod identity;
 mod layouts;
@@ -79,6 +80,7 @@ const SAMPLE_CHECKS: &[SampleCheck] = &[
     ("f32 against f64", values::f32_agrees_with_f64),
     ("accepted dtypes", values::accepted_dtypes_evaluate),
     ("arguments", values::odd_arguments_do_not_panic),
+    ("empty inputs", empty::empty_inputs_evaluate),
     ("repeatable", values::same_bits_for_threads_and_garbage),
     ("workspace and cost", values::workspace_and_cost_are_pure),
     ("strides", layouts::strided_inputs_give_the_same_bits),

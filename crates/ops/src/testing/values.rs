@@ -8,7 +8,7 @@ use crate::host::{HostRun, eval_views};
 use crate::{Entry, Expect, OpRef, Sample, Tolerance};
 
 /// Fills memory before an evaluation: neither zero nor a small number in any dtype.
-const GARBAGE: u8 = 0xA5;
+pub(super) const GARBAGE: u8 = 0xA5;
 
 pub(super) fn meets_expectation(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {
     let got = h.eval(&s.op, &s.x);

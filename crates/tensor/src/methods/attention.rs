@@ -43,7 +43,7 @@ impl Tensor {
     /// `k: [n, tk, heads, d]` and `v: [n, tk, heads, dv]`; gives `[n, tq, heads, dv]`.
     ///
     /// The scores are never a tensor, neither here nor in the backward pass, which computes them again in tiles. A query
-    /// that sees nothing gives NaN. Errors: DType, Axis, Shape; Value for a scale that is not finite.
+    /// that sees nothing gives 0, and no gradient. Errors: DType, Axis, Shape; Value for a scale that is not finite.
     ///
     /// ```
     /// # use remat_tensor::{Attend, Tensor};

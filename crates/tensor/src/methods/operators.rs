@@ -10,7 +10,6 @@ use remat_types::Result;
 
 use super::IntoOperand;
 use crate::Tensor;
-use crate::site::At;
 
 macro_rules! operators {
     ($($op:ident, $method:ident;)*) => { $(
@@ -31,14 +30,14 @@ macro_rules! operators {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, b: &Tensor) -> Result<Tensor> {
-                self.operand(b).at(stringify!($method))?.binary(BinaryFn::$op, b)
+                Tensor::number_and(self, BinaryFn::$op, b.clone())
             }
         }
         impl $op<Tensor> for $number {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, b: Tensor) -> Result<Tensor> {
-                self.operand(&b).at(stringify!($method))?.binary(BinaryFn::$op, b)
+                Tensor::number_and(self, BinaryFn::$op, b)
             }
         }
     )* };

@@ -10,9 +10,17 @@ use crate::site::At;
 use crate::{Tensor, tape};
 
 /// The right side of a binary method: a tensor, or a number, which takes the tensor's dtype.
-pub trait IntoOperand {
+///
+/// Beside a tensor of f16 or bf16 a number goes into arithmetic and comparisons as an f32, unrounded: only their result is
+/// of the narrow dtype, so `x * 1e-8` is not `x * 0`.
+pub trait IntoOperand: Sized {
     /// A tensor for use beside `like`. Errors: Value for a number that `like`'s dtype cannot hold as what it is.
     fn operand(self, like: &Tensor) -> Result<Tensor>;
+
+    /// The number, if it is one.
+    fn number(&self) -> Option<Scalar> {
+        None
+    }
 }
 
 impl IntoOperand for &Tensor {
@@ -33,10 +41,18 @@ impl IntoOperand for f64 {
         }
         constant(like, Scalar::Float(self))
     }
+
+    fn number(&self) -> Option<Scalar> {
+        Some(Scalar::Float(*self))
+    }
 }
 impl IntoOperand for f32 {
     fn operand(self, like: &Tensor) -> Result<Tensor> {
         f64::from(self).operand(like)
+    }
+
+    fn number(&self) -> Option<Scalar> {
+        Some(Scalar::Float(f64::from(*self)))
     }
 }
 impl IntoOperand for i64 {
@@ -50,15 +66,27 @@ impl IntoOperand for i64 {
         }
         constant(like, Scalar::Int(self))
     }
+
+    fn number(&self) -> Option<Scalar> {
+        Some(Scalar::Int(*self))
+    }
 }
 impl IntoOperand for i32 {
     fn operand(self, like: &Tensor) -> Result<Tensor> {
         i64::from(self).operand(like)
     }
+
+    fn number(&self) -> Option<Scalar> {
+        Some(Scalar::Int(i64::from(*self)))
+    }
 }
 impl IntoOperand for bool {
     fn operand(self, like: &Tensor) -> Result<Tensor> {
         constant(like, Scalar::Bool(self))
+    }
+
+    fn number(&self) -> Option<Scalar> {
+        Some(Scalar::Bool(*self))
     }
 }
 
@@ -67,8 +95,34 @@ fn is_unsigned(d: DType) -> bool {
 }
 
 fn constant(like: &Tensor, v: Scalar) -> Result<Tensor> {
-    let host = for_dtype!(like.dtype(), T => HostTensor::from_slice(&[v.cast::<T>()], Shape::scalar()))?;
+    constant_of(like.dtype(), like, v)
+}
+
+fn constant_of(dtype: DType, like: &Tensor, v: Scalar) -> Result<Tensor> {
+    let host = for_dtype!(dtype, T => HostTensor::from_slice(&[v.cast::<T>()], Shape::scalar()))?;
     Ok(Tensor::from_handle(like.channel().put(&host)?))
+}
+
+/// `b` for arithmetic or a comparison with `like`: a number beside 16-bit floats enters unrounded.
+fn beside(like: &Tensor, b: impl IntoOperand) -> Result<Tensor> {
+    match b.number() {
+        Some(v) if is_half(like.dtype()) => constant_of(DType::F32, like, v),
+        _ => b.operand(like),
+    }
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Both operands of arithmetic or a comparison, of which `number` tells whether one is a number: in their common dtype, but
+/// for a number beside 16-bit floats.
+#[track_caller]
+fn both(a: Tensor, b: Tensor, number: bool) -> Result<SmallVec<[Tensor; 4]>> {
+    match number {
+        true => Ok(SmallVec::from_iter([a, b])),
+        false => promoted(a, b),
+    }
 }
 
 /// The op of a binary function. One serves all calls: that saves each an allocation, which another thread would free.
@@ -96,18 +150,27 @@ impl Tensor {
     /// `f` of both operands in their common dtype; takes `self`, which may die here.
     #[track_caller]
     pub(super) fn binary(self, f: BinaryFn, b: impl IntoOperand) -> Result<Tensor> {
+        let (op, number) = (shared(f), b.number().is_some());
+        let b = beside(&self, b).at(op.label())?;
+        let mut y = tape::apply(op, both(self, b, number)?, CallSite::here())?;
+        Ok(y.swap_remove(0))
+    }
+
+    /// `f` of a number and a tensor.
+    #[track_caller]
+    pub(super) fn number_and(a: impl IntoOperand, f: BinaryFn, b: Tensor) -> Result<Tensor> {
         let op = shared(f);
-        let b = b.operand(&self).at(op.label())?;
-        let mut y = tape::apply(op, promoted(self, b)?, CallSite::here())?;
+        let a = beside(&b, a).at(op.label())?;
+        let mut y = tape::apply(op, both(a, b, true)?, CallSite::here())?;
         Ok(y.swap_remove(0))
     }
 
     /// As [`Tensor::binary`] for comparisons.
     #[track_caller]
     pub(super) fn compare(&self, f: CompareFn, b: impl IntoOperand) -> Result<Tensor> {
-        let op = Compare { f };
-        let b = b.operand(self).at(OpDef::label(&op))?;
-        Tensor::apply_owned(op, promoted(self.clone(), b)?)
+        let (op, number) = (Compare { f }, b.number().is_some());
+        let b = beside(self, b).at(OpDef::label(&op))?;
+        Tensor::apply_owned(op, both(self.clone(), b, number)?)
     }
 
     /// The elements converted to `dtype`: floats round to nearest even, integers truncate and saturate from floats

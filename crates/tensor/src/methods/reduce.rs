@@ -1,9 +1,10 @@
 //! Over axes. Axes may count from the end; no axes means all of them.
 
 use remat_ops::OpDef;
-use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Var};
+use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
 use remat_types::{Result, SmallVec, axes_of, axis_of};
 
+use super::pointwise::cast_owned;
 use crate::Tensor;
 use crate::site::At;
 
@@ -105,8 +106,8 @@ impl Tensor {
         Tensor::apply1(Var { axes: self.axes(axes, "var")?, keepdims, correction }, &[self])
     }
 
-    /// The standard deviation: the root of [`Tensor::var`], whose gradient is infinite where that is 0. Errors: Axis,
-    /// DType.
+    /// The standard deviation: the root of [`Tensor::var`], of squares that overflow in no dtype. Equal elements give 0, and
+    /// a gradient of 0. Errors: Axis, DType.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -117,11 +118,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn std(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
-        self.var(axes, keepdims, correction)?.sqrt()
+        Tensor::apply1(Std { axes: self.axes(axes, "std")?, keepdims, correction }, &[self])
     }
 
-    /// The Euclidean norm over `axes`: the root of the sum of squares, whose gradient is infinite where that is 0. Errors:
-    /// Axis, DType.
+    /// The Euclidean norm over `axes`: the root of the sum of squares, which overflow in no dtype. Where it is 0 its gradient
+    /// is 0. Errors: Axis, DType.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -132,7 +133,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn norm(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-        self.sum_sqr_over(axes, keepdims)?.sqrt()
+        let op = Reduce { f: ReduceFn::Norm, axes: self.axes(axes, "norm")?, keepdims };
+        cast_owned(Tensor::apply1(op, &[self])?, self.dtype())
     }
 
     /// Index of the first largest along `axis`, as i64. Errors: Axis; Shape along an empty axis.

@@ -159,7 +159,7 @@ binary_methods! {
     mul => Mul: [1.0, 2.0], [10.0, 20.0] => f64 [10.0, 40.0];
     /// `a / b`; integers truncate, and division by zero is an error of kind Value at run time.
     div => Div: [1.0, 2.0], [4.0, 0.0] => f64 [0.25, f64::INFINITY];
-    /// `floor(a / b)`.
+    /// `floor(a / b)`, the whole number that [`Tensor::rem`] fits; -1 or 0 for an infinite `b`.
     floor_div => FloorDiv: [-7, 7], [2, 2] => i32 [-4, 3];
     /// `a - b floor(a / b)`: the sign of b.
     #[doc(alias = "remainder")]
@@ -175,6 +175,9 @@ binary_methods! {
     /// `ln(e^a + e^b)`.
     #[doc(alias = "logaddexp")]
     log_add_exp => LogAddExp: [-1000.0, 0.0], [-1000.0, f64::NEG_INFINITY] => f64 [-1000.0 + 2f64.ln(), 0.0];
+    /// `-b ln p - (1 - b) ln(1 - p)` with `p = sigmoid(a)`: the binary cross-entropy of logits with targets within 0 ..= 1,
+    /// without cancellation at either end.
+    bce_with_logits => BceWithLogits: [0.0, 1000.0], [1.0, 0.0] => f64 [2f64.ln(), 1000.0];
     /// `a & b`.
     bit_and => BitAnd: [12, 6], [10, 3] => i32 [8, 2];
     /// `a | b`.

@@ -203,3 +203,15 @@ fn a_failure_in_a_backward_pass_names_the_forward_line() {
     expect(line, dx.to_host().expect_err("no class 9"), ErrorKind::Index, "cross_entropy_grad");
     expect(line, loss.to_host().expect_err("no class 9"), ErrorKind::Index, "cross_entropy");
 }
+
+#[test]
+fn a_view_beyond_the_hosts_memory_is_an_error_to_read() {
+    let d = plain();
+    let x = Tensor::new(&d, &[1.5f64], []).and_then(|x| x.broadcast_to([1usize << 42])).expect("a view");
+    for e in [x.to_host().expect_err("32 TiB"), x.to_vec::<f64>().expect_err("32 TiB")] {
+        assert!(e.kind() == ErrorKind::Io && e.message().contains(&(8u64 << 42).to_string()), "{e}");
+    }
+    assert_eq!(x.item::<f64>().expect_err("many").kind(), ErrorKind::Shape);
+    // the device goes on
+    assert_eq!(x.slice(0, ..3).and_then(|x| x.to_vec::<f64>()).expect("three"), [1.5; 3]);
+}

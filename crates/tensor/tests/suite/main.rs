@@ -12,6 +12,7 @@ mod hooks;
 mod loops;
 mod methods;
 mod passes;
+mod precision;
 mod samples;
 mod sizes;
 mod structure;

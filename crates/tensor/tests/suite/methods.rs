@@ -143,6 +143,9 @@ fn call_everything(d: &Device) -> Result<()> {
         x.log_softmax(0)?,
         x.log_sum_exp(&[], false)?,
         x.var(&[], false, 0)?,
+        x.std(&[], false, 0)?,
+        x.norm(&[], false)?,
+        x.bce_with_logits(0.0)?,
     );
     let _ = (x.argmax(0, false)?, x.argmin(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
     let index = Tensor::new(d, &[0i64, 1], [2])?;

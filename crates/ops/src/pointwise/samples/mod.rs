@@ -117,7 +117,7 @@ impl Sample<Unary> {
 
 fn binary_edges() -> Vec<Sample<Binary>> {
     use BinaryFn::*;
-    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let (inf, nan, inf64) = (f32::INFINITY, f32::NAN, f64::INFINITY);
     vec![
         bin(Add, &[i32::MAX, 1], &[1, 2], &[i32::MIN, 3]),
         bin(Sub, &[0u8, 5], &[1, 2], &[255, 3]),
@@ -127,6 +127,36 @@ fn binary_edges() -> Vec<Sample<Binary>> {
         bin(FloorDiv, &[7i32, -7, 7, -7, i32::MIN], &[2, 2, -2, -2, -1], &[3, -4, -4, 3, i32::MIN]),
         bin(FloorDiv, &[7u8, 255], &[2, 16], &[3, 15]),
         bin(FloorDiv, &[7.0f32, -7.0, 1.0], &[2.0, 2.0, 0.0], &[3.0, -4.0, inf]),
+        // an infinite divisor and a quotient that rounds up to a whole number, with the remainder that fits
+        bin(
+            FloorDiv,
+            &[-5.0f64, 5.0, 5.0, -5.0, 1.0],
+            &[inf64, inf64, -inf64, -inf64, 0.1],
+            &[-1.0, 0.0, -1.0, 0.0, 9.0],
+        ),
+        bin(
+            Rem,
+            &[-5.0f64, 5.0, 5.0, -5.0, 1.0],
+            &[inf64, inf64, -inf64, -inf64, 0.1],
+            &[inf64, 5.0, -inf64, -5.0, 0.09999999999999995],
+        ),
+        bin(FloorDiv, &[inf, -0.0, 1.0], &[2.0, 2.0, inf], &[nan, -0.0, 0.0]),
+        bin(DivOrZero, &[1.0f32, 0.0, nan, 3.0], &[0.0, -0.0, 0.0, 2.0], &[0.0, 0.0, 0.0, 1.5]),
+        // both ends, where log(1 + e^x) - x y and sigmoid(x) - y cancel
+        bin(
+            BceWithLogits,
+            &[17.0f32, -17.0, 17.0, inf, -inf, nan],
+            &[1.0, 0.0, 0.0, 1.0, 0.0, 1.0],
+            &[4.139_937_5e-8, 4.139_937_5e-8, 17.0, 0.0, 0.0, nan],
+        )
+        .within(Tolerance::Ulp(2)),
+        bin(
+            BceSlope,
+            &[17.0f32, -17.0, 17.0, -17.0],
+            &[1.0, 0.0, 0.0, 1.0],
+            &[-4.139_937_3e-8, 4.139_937_3e-8, 1.0, -1.0],
+        )
+        .within(Tolerance::Ulp(2)),
         bin(Rem, &[7i32, -7, 7, -7, i32::MIN], &[2, 2, -2, -2, -1], &[1, 1, -1, -1, 0]),
         bin(Rem, &[7u64, 255], &[4, 16], &[3, 15]),
         bin(Rem, &[7.5f64, -7.5, 7.5, -7.5, 1.0], &[2.0, 2.0, -2.0, -2.0, 0.0], &[1.5, 0.5, -0.5, -1.5, f64::NAN]),
@@ -212,10 +242,28 @@ pub(super) fn binary() -> Vec<Sample<Binary>> {
             .within(Tolerance::Exact)
             .no_grad(EDGE),
     );
+    // an f32 beside halves enters as it is, on either side and of any shape that broadcasts
+    let brain = |v: [f32; 2]| t(&v.map(bf16::from_f32), [2]);
+    let mixed = |f, a: HostTensor, b: HostTensor, y: HostTensor| {
+        Sample::new(Binary { f }, vec![a, b]).gives(vec![y]).within(Tolerance::Exact)
+    };
+    out.extend([
+        mixed(BinaryFn::Mul, halves([1000.0, -3.0]), t(&[1e-8f32], []), halves([1e-5, -3e-8])).no_grad(EDGE),
+        mixed(BinaryFn::Div, t(&[70000.0f32], []), halves([1000.0, 2.0]), halves([70.0, 35000.0])).no_grad(EDGE),
+        mixed(BinaryFn::Sub, brain([257.0, 1.0]), t(&[1.0f32, 255.5], [2]), brain([255.0, -254.5])),
+        mixed(
+            BinaryFn::Pow,
+            halves([2.0, 3.0]),
+            t(&[1.5f32, 2.0], [2, 1]),
+            t(&[2.0f32.powf(1.5), 3.0f32.powf(1.5), 4.0, 9.0].map(f16::from_f32), [2, 2]),
+        ),
+    ]);
     let fails = |f, a: HostTensor, b: HostTensor, kind| Sample::new(Binary { f }, vec![a, b]).fails(kind);
     let int = |v: i32| t(&[1, v], [2]);
     out.extend([
         fails(BinaryFn::Add, t(&[1.0f32], [1]), t(&[1.0f64], [1]), ErrorKind::DType),
+        fails(BinaryFn::Add, halves([1.0; 2]), brain([1.0; 2]), ErrorKind::DType),
+        fails(BinaryFn::LogicalAnd, halves([1.0; 2]), t(&[1.0f32], [1]), ErrorKind::DType),
         fails(BinaryFn::Add, t(&[true], [1]), t(&[true], [1]), ErrorKind::DType),
         fails(BinaryFn::LogicalAnd, t(&[1u8], [1]), t(&[1u8], [1]), ErrorKind::DType),
         fails(BinaryFn::Atan2, int(1), int(1), ErrorKind::DType),
