@@ -51,7 +51,7 @@ use state::State;
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Planning ends about then.
+    /// The search ends about so long after it is known that a schedule fits; planning ends about then where `in_order`.
     pub time_limit: Duration,
     /// Rounds of ruin and repair; `None` for as many as there is time for.
     pub rounds: Option<usize>,
@@ -136,7 +136,7 @@ const FEW_UNITS: usize = 300;
 const PAIR_SECONDS: f64 = 2e-9;
 const FEWEST_PLACEMENTS: usize = 4;
 const MOST_PLACEMENTS: usize = 4000;
-/// Share of the time limit that may be added if no arena fits by then, and to find the smallest feasible budget.
+/// Share of the time limit that may be added if no arena fits by then.
 const GRACE_SHARE: f64 = 0.2;
 /// Share of the time limit for first sequences.
 const SEED_SHARE: f64 = 0.3;
@@ -164,17 +164,21 @@ impl<'p> Planner<'p> {
         Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(mut self) -> Plan {
         let (least, limiting_op) = bound::least_bytes(self.p);
-        let witness = match floor::within(self, least) {
+        let witness = match floor::within(&self, least) {
             Ok(witness) => witness,
             Err(floor) => return self.refused(least, limiting_op, &floor),
         };
         if witness.1.time_ns(self.p) == self.p.base_time_ns() {
             return self.feasible(witness.1, self.p.base_time_ns());
         }
+        if !self.effort.in_order {
+            // However long that took: a search without time would end with a schedule that merely fits.
+            self.until = Instant::now() + self.effort.time_limit;
+        }
         if self.may_fetch() {
-            let found = copies::search(self, witness);
+            let found = copies::search(&self, witness);
             return self.feasible(found, self.p.base_time_ns());
         }
         let moments = self.moments();
@@ -187,7 +191,7 @@ impl<'p> Planner<'p> {
                 return self.feasible(laid, bound);
             }
         }
-        let found = slices::search(self, bound, witness);
+        let found = slices::search(&self, bound, witness);
         self.feasible(found, bound)
     }
 

@@ -127,6 +127,8 @@ fn arena_of(planner: &Planner, sequence: &[u32]) -> Laid {
     }
 }
 
+/// Parts of the peak without recomputation that come first.
+const FIRST_PARTS: [f64; 4] = [0.97, 0.9, 0.8, 0.7];
 /// Parts of a goal that repairs of orders without recomputation aim at: one for less leaves room that is filled at once,
 /// and so ends elsewhere.
 const PARTS: [f64; 3] = [1.0, 0.95, 0.88];
@@ -193,12 +195,28 @@ impl Walk {
             last = if is_far { peak } else { last };
             is_far && visit(state)
         };
-        let is_enough = self.by_halves(&mut known, &mut visit_far)
+        let is_enough = self.by_parts(&mut known, &mut visit_far)
+            || self.by_halves(&mut known, &mut visit_far)
             || self.exactly(&mut known, &mut visit_far)
             || self.by_chance(&mut known, &mut visit_far);
         if !is_enough && known.peak().1 < last {
             visit(&known);
         }
+    }
+
+    /// Down a little at a time, where a little is given up: for budgets that ask for no more.
+    fn by_parts(&self, known: &mut State, visit: Visit<'_>) -> bool {
+        let from = known.peak().1 as f64;
+        for part in FIRST_PARTS {
+            let goal = ((from * part) as u64).max(self.least);
+            let style = Style { reach: REACHES[0], noise: 0.0 };
+            let Some(state) = self.repaired(known.clone(), (goal, goal), style, &mut Rng(0)) else { return false };
+            *known = state;
+            if visit(known) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Down by halves between the bound and what is known, or from where nothing is found.
