@@ -3,6 +3,7 @@
 //! A graph comes from a file, is the forward pass of a network of `nn::models`, or is the training step of a recipe;
 //! the latter two are traced on a device without memory. Figures for people go to standard output.
 
+mod dot;
 mod lives;
 mod source;
 mod summary;
@@ -24,6 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   remat graph model:resnet50                              figures of a forward pass
   remat graph model:gpt --batch 8 --out gpt.safetensors   the graph as a file, which any reader of safetensors opens
+  remat graph model:resnet50 --dot - | dot -Tsvg > resnet50.svg
   remat graph gpt.safetensors --text                      in words
   remat graph train:digits --memory-timeline lives.svg    what lives when in a training step, the largest by name
   remat graph train:chars --memory-budget 60% --memory-timeline lives.svg
@@ -48,9 +50,12 @@ pub(crate) struct Options {
     /// Print the graph in words instead of its figures
     #[arg(long)]
     text: bool,
-    /// Draw the graph
+    /// Draw the graph, each value and node as a box; of a network `--dot` is easier to read
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write the graph in the DOT language, layers as boxes and blocks as frames: `dot -Tsvg` draws it
+    #[arg(long, value_name = "FILE")]
+    dot: Option<PathBuf>,
     /// Draw the bytes that live at each call; a file that ends in `.json` has them as figures
     #[arg(long, value_name = "FILE")]
     memory_timeline: Option<PathBuf>,
@@ -70,6 +75,9 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     if let Some(path) = &o.svg {
         output::write(path, graph.to_svg())?;
     }
+    if let Some(path) = &o.dot {
+        output::write(path, dot::text(&o.source.to_string(), graph))?;
+    }
     if let Some(path) = &o.memory_timeline {
         let is_json = path.extension().is_some_and(|e| e == "json");
         let text = match is_json {
@@ -85,7 +93,8 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         let json = summary::json(&o.source, &traced, &lives);
         output::write(path, format!("{json}\n"))?;
     }
-    if [&o.svg, &o.memory_timeline, &o.out, &o.json].into_iter().flatten().any(|path| output::is_standard(path)) {
+    if [&o.svg, &o.dot, &o.memory_timeline, &o.out, &o.json].into_iter().flatten().any(|path| output::is_standard(path))
+    {
         return Ok(());
     }
     let text = if o.text { graph.to_text()? } else { summary::text(&o.source, &traced, &lives) };

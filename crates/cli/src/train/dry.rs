@@ -47,7 +47,9 @@ impl<T: Task> Dry<'_, T> {
             match self.run(Some(peak / part)) {
                 Ok(_) => return Ok(None),
                 Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => {
-                    let said = e.shortfall().map(|s| s.smallest_feasible_bytes);
+                    // The plan was given what the run leaves of the budget.
+                    let beside = |given: usize| (peak / part).saturating_sub(given);
+                    let said = e.shortfall().map(|s| s.smallest_feasible_bytes + beside(s.budget_bytes));
                     if let Some(bytes) = said.filter(|s| (peak / part..=peak).contains(s)) {
                         return Ok(Some(bytes));
                     }

@@ -127,6 +127,12 @@ fn every_command_takes_the_same_names() {
     let o = remat(dir.path(), &["graph", "train:mlp", "--batch", "4"]);
     assert_code(&o, OK);
     assert!(out(&o).starts_with("train:mlp:"), "{}", out(&o));
+    let o = remat(dir.path(), &["graph", "model:gpt", "--dot", "-"]);
+    assert_code(&o, OK);
+    let dot = out(&o);
+    assert!(dot.starts_with("digraph \"model:gpt\" {") && dot.ends_with("}\n"), "{dot}");
+    assert!(dot.contains("label=\"gpt.body.blocks.0\"") && dot.contains("attention.qkv"), "blocks and layers by name");
+    assert!(!dot.contains("\"s4"), "a weight is a figure of its layer, not a box");
     for command in [&["plan", "train:vgg", "--budget", "50%"][..], &["graph", "train:vgg"]] {
         let o = remat(dir.path(), command);
         assert_code(&o, USAGE);
