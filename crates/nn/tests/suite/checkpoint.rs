@@ -299,7 +299,7 @@ fn what_an_older_program_saved_is_loaded() {
     fs::copy(old, dir.path().join(FILE_NAME)).expect("copied");
     let c = Checkpoint::load(&dir).expect("version 1");
     assert_eq!((c.train.step, c.train.user["recipe"].as_str()), (2, Some("chars")));
-    assert_eq!(c.model.len() * 2, c.optimizer.expect("AdamW's").state.len(), "two moments for each parameter");
+    assert_eq!(c.model.len() * 3, c.optimizer.expect("AdamW's").state.len(), "two moments and a count for each");
 }
 
 /// As `load`, in one file for all.
