@@ -19,3 +19,19 @@ fn the_promise_holds_on_digits() {
     let half: u64 = rows[2][6].parse().expect("a number of ops");
     assert!(half > 10, "half of the peak needs real recomputation\n{table}");
 }
+
+/// Where a budget is too small there is no third thing: the bits of a run without one, or a refusal.
+#[test]
+fn below_what_is_feasible_a_run_has_the_bits_or_is_refused() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["promise", "--below", "4"]);
+    assert_code(&o, OK);
+    let table = out(&o);
+    let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|l| l.split('|').map(str::trim).collect()).collect();
+    let rows: Vec<_> = rows.iter().filter(|r| r.len() > 6).collect();
+    assert_eq!(rows.len(), 6, "two recipes in three ways\n{table}");
+    for r in rows {
+        let (equal, refused): (u32, u32) = (r[4].parse().expect("a number"), r[5].parse().expect("a number"));
+        assert!(equal >= 1 && refused >= 1 && equal + refused == 4, "{table}");
+    }
+}

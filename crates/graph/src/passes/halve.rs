@@ -1,4 +1,4 @@
-use remat_ops::pointwise::Cast;
+use remat_ops::pointwise::{Binary, Cast};
 use remat_ops::{OpRef, eval_on_host};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, SmallVec};
 use rustc_hash::FxHashMap;
@@ -103,7 +103,8 @@ impl Halve<'_> {
         let Ok(y) = n.op.infer(&x.iter().collect::<SmallVec<[&Fact; 4]>>()) else { return false };
         y.len() == n.y.len()
             && y.iter().zip(&n.y).all(|(f, v)| f.same_type(&halved(v, true)))
-            && n.x.iter().zip(half).all(|(v, h)| !h || self.fits(*v))
+            // an arithmetic op takes a number of f32 beside halves, but what it gives must be a half
+            && n.x.iter().zip(half).all(|(v, h)| !(*h || n.op.downcast::<Binary>().is_some()) || self.fits(*v))
     }
 
     /// False for a constant with a number beyond the dtype's range.

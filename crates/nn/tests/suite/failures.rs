@@ -57,6 +57,7 @@ fn is_the_same_or_refused(
         }
         Err(e) => {
             assert!(matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned), "{what}: {e:?}");
+            assert!(!e.message().contains("in part"), "{what}: half a step was taken: {e:?}");
             // What other threads of the queue failed at may be left to tell.
             let _ = d.channel().close();
             false

@@ -280,6 +280,7 @@ impl Worker {
             cost_ns,
             depth,
             from_nothing_bytes: 0,
+            first: self.first_of(x),
             most_bytes: 0,
             stream: a.stream,
             scope: a.scope.clone(),

@@ -31,6 +31,7 @@ mod simulated;
 mod spill;
 mod table;
 pub(crate) mod trace;
+mod turns;
 mod update;
 mod values;
 mod worker;

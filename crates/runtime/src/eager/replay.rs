@@ -8,7 +8,6 @@
 
 use remat_ops::OpRef;
 use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
-use rustc_hash::FxHashMap;
 
 use super::failure::Stop;
 use super::foresight::Mode;
@@ -72,11 +71,16 @@ impl Worker {
         Ok(())
     }
 
-    /// As [`Worker::pin_inputs`], one after the other, deepest first: while one is made, those that come later may go, though
-    /// it be made of them. So no more bytes are held than [`Worker::bytes_to_make`] counts.
+    /// As [`Worker::pin_inputs`], one after the other: while one is made, those that come later may go, though it be made of
+    /// them. So no more bytes are held than [`Worker::from_nothing_bytes`] counts.
     fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
-        let mut order: SmallVec<[StorageId; 4]> = x.iter().map(|s| s.storage).collect();
-        order.sort_by_key(|s| std::cmp::Reverse((self.table.depth_of(*s), s.raw())));
+        let mut order: SmallVec<[StorageId; 4]> = self.turns(x, self.first_of(x));
+        // As often as they are named, and with them what cannot be made again.
+        x.iter().for_each(|s| {
+            let named = order.iter().filter(|id| **id == s.storage).count();
+            let wanted = x.iter().filter(|o| o.storage == s.storage).count();
+            order.extend((named..wanted).map(|_| s.storage));
+        });
         for (i, &id) in order.iter().enumerate() {
             self.table.storages[id].pins += 1;
             let made = if self.table.is_resident(id) { Ok(()) } else { self.recompute(id) };
@@ -171,14 +175,17 @@ impl Worker {
                 let x = self.table.recipes[frame.recipe].x.clone();
                 self.land_arrivals(&x);
             }
-            if self.is_canonical {
-                self.hold_residents(frame);
-            }
-            let x = &self.table.recipes[frame.recipe].x;
+            let next = match self.is_canonical {
+                true => self.hold_residents(frame),
+                false => {
+                    let x = &self.table.recipes[frame.recipe].x;
+                    // The deepest first: while it is made, the others need not be held.
+                    let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));
+                    missing.max_by_key(|s| self.table.depth_of(*s))
+                }
+            };
             // What a frame made is held: every input is made at most once a frame, so this ends.
-            let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));
-            // The deepest first: while it is made, the others need not be held.
-            result = match missing.max_by_key(|s| (self.table.depth_of(*s), s.raw())) {
+            result = match next {
                 Some(missing) => {
                     frame.held.push(missing);
                     self.table.storages[missing].pins += 1;
@@ -198,25 +205,21 @@ impl Worker {
         result
     }
 
-    /// Holds the inputs of a frame that are there, up to the first, deepest first, that is not: in the canonical way one may
-    /// go until its turn has come, so that no more is held than [`Worker::bytes_to_make`] counts.
-    fn hold_residents(&mut self, frame: &mut Frame) {
-        let mut order: SmallVec<[StorageId; 4]> = SmallVec::new();
-        for s in &self.table.recipes[frame.recipe].x {
-            if !order.contains(&s.storage) {
-                order.push(s.storage);
-            }
-        }
-        order.sort_by_key(|s| std::cmp::Reverse((self.table.depth_of(*s), s.raw())));
+    /// Holds the inputs of a frame that are there, up to the first in turn that is not, which it gives: in the canonical way one
+    /// may go until its turn has come, so that no more is held than [`Worker::from_nothing_bytes`] counts.
+    fn hold_residents(&mut self, frame: &mut Frame) -> Option<StorageId> {
+        let r = &self.table.recipes[frame.recipe];
+        let order = self.turns(&r.x, r.first);
         for id in order {
             if !self.table.is_resident(id) {
-                break;
+                return Some(id);
             }
             if !frame.held.contains(&id) {
                 frame.held.push(id);
                 self.table.storages[id].pins += 1;
             }
         }
+        None
     }
 
     /// Reads a missing storage from the spill file, or pushes its producer.
@@ -264,7 +267,7 @@ impl Worker {
         let at_once = self.evictable_bytes(x) + extra - in_place;
         let told = Error::budget(BudgetShortfall {
             least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
-            smallest_feasible_bytes: fixed + self.bytes_to_make(x, extra),
+            smallest_feasible_bytes: fixed + self.from_nothing_bytes(x, extra),
             ..s.clone()
         });
         Stop::Own(match e.call_site() {
@@ -286,68 +289,6 @@ impl Worker {
         all.dedup();
         let recipes = all.iter().map(|id| &self.table.storages[*id]).filter(|s| s.recipe.is_some());
         recipes.map(|s| padded(s.bytes)).sum()
-    }
-
-    /// Bytes beside sources in which `x` can be made from those alone, deepest first, and then all be used beside `extra`
-    /// bytes: the canonical way needs no more.
-    ///
-    /// With `X` the bytes of all inputs and `x_1, x_2, ..` those that are made in the order in which they are:
-    /// `D = max(X + extra, max over i of x_1 + .. + x_(i-1) + D(producer of x_i))`.
-    fn bytes_to_make(&self, x: &[Input], extra: usize) -> usize {
-        let mut known: FxHashMap<RecipeId, usize> = FxHashMap::default();
-        let mut stack: Vec<RecipeId> = self.producers(x).into_iter().map(|(_, r)| r).collect();
-        while let Some(&id) = stack.last() {
-            let r = &self.table.recipes[id];
-            let mut unknown = self.producers(&r.x);
-            unknown.retain(|(_, p)| !known.contains_key(p));
-            if unknown.is_empty() {
-                let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
-                let extra = outputs + Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes);
-                known.insert(id, self.depth_first_bytes(&r.x, extra, &known));
-                stack.pop();
-            } else {
-                stack.extend(unknown.into_iter().map(|(_, p)| p));
-            }
-        }
-        self.depth_first_bytes(x, extra, &known)
-    }
-
-    /// The same for a command that makes outputs of these facts, from what recipes remember.
-    pub(super) fn from_nothing(&self, op: &OpRef, x: &[Input], y: &[Fact], workspace_bytes: usize) -> usize {
-        let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
-        let mut most = self.evictable_bytes(x) + outputs + Self::scratch_bytes(op, x, workspace_bytes);
-        let mut held = 0;
-        for (s, r) in self.producers(x) {
-            most = most.max(held + self.table.recipes[r].from_nothing_bytes);
-            held += padded(self.table.storages[s].bytes);
-        }
-        most
-    }
-
-    /// `D` of [`Worker::bytes_to_make`] for one command, from that of the producers it needs.
-    fn depth_first_bytes(&self, x: &[Input], extra: usize, known: &FxHashMap<RecipeId, usize>) -> usize {
-        let mut most = self.evictable_bytes(x) + extra;
-        let mut held = 0;
-        for (s, r) in self.producers(x) {
-            most = most.max(held + known.get(&r).copied().unwrap_or(0));
-            held += padded(self.table.storages[s].bytes);
-        }
-        most
-    }
-
-    /// Those of `x` that can be made again with their producers, in the order in which they are made; one of each producer's,
-    /// which makes them all.
-    fn producers(&self, x: &[Input]) -> SmallVec<[(StorageId, RecipeId); 4]> {
-        let mut made: SmallVec<[(StorageId, RecipeId); 4]> = SmallVec::new();
-        for s in x {
-            if let Some((recipe, _)) = self.table.storages[s.storage].recipe
-                && made.iter().all(|m| m.0 != s.storage && m.1 != recipe)
-            {
-                made.push((s.storage, recipe));
-            }
-        }
-        made.sort_by_key(|(s, _)| std::cmp::Reverse((self.table.depth_of(*s), s.raw())));
-        made
     }
 
     /// Marks the inputs of a recipe as wanted, or takes the mark back.

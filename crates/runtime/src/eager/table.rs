@@ -141,9 +141,11 @@ pub(super) struct Recipe {
     pub(super) cost_ns: f64,
     /// Longest chain of recipes down to sources.
     pub(super) depth: u32,
-    /// Bytes beside sources in which its outputs can be made from those alone ([`Worker::bytes_to_make`]), as long as none
-    /// of what they are made of is a source.
+    /// Bytes beside sources in which its outputs can be made from those alone (`turns.rs`), as long as none of what they are
+    /// made of becomes a source: then it is more than that takes.
     pub(super) from_nothing_bytes: usize,
+    /// The input that is made first then, if it is not the deepest.
+    pub(super) first: Option<StorageId>,
     /// No recipe of that chain needs more bytes beside sources when it runs.
     pub(super) most_bytes: usize,
     pub(super) stream: StreamId,

@@ -135,3 +135,24 @@ fn a_folder_is_measured() {
     assert!(to.rates().is_possible(), "{to:?}");
     assert_eq!(to.folder(), folder.path());
 }
+
+#[test]
+fn a_disk_that_gives_other_bytes_back_is_an_error() {
+    use std::os::unix::fs::FileExt;
+    let mut file = SpillFile::over(tempfile::tempfile().expect("a file"), "folder".into()).expect("threads");
+    let mut memory = data(0);
+    let disk = file.file();
+    // SAFETY: the vector is touched only after the copies have been waited for.
+    let mut flight = unsafe { file.begin(1, 1) };
+    flight.copy_out(0, slots()[0], memory.as_ptr());
+    flight.wait(0).expect("written");
+    // One bit, as if the disk had said that it wrote and had not. Whole blocks, for the file may pass the cache by.
+    let mut blocks = Bounce::default();
+    let block = blocks.part(BLOCK_BYTES);
+    disk.read_exact_at(block, 0).expect("there");
+    block[100] ^= 4;
+    disk.write_all_at(block, 0).expect("there");
+    flight.copy_in(0, slots()[0], memory.as_mut_ptr());
+    let e = flight.wait(0).expect_err("a bit is another");
+    assert!(e.to_string().contains("are not those written"), "{e}");
+}

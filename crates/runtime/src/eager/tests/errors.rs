@@ -214,27 +214,28 @@ fn a_failure_that_was_handled_holds_nothing_back() {
 }
 
 #[test]
-fn what_another_thread_has_failed_at_holds_nothing_back_and_is_told_to_that_thread() {
-    for c in devices() {
+fn what_another_thread_has_failed_at_holds_nothing_back_and_is_told_to_that_thread_or_by_a_sync() {
+    for is_told in [true, false] {
+        // An accelerator's failures have no thread.
+        let c = cpu(recording());
         let (x, v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
         let old = value(&c, &v);
         let other = c.clone();
-        let done = std::thread::spawn(move || {
+        let fails = move || {
             let bad = apply1(&other, Probe(Mode::Fail), [x]);
             other.stats().expect("it has run");
-            (bad, other.check())
-        });
-        let (bad, told) = done.join().expect("no panic");
-        if c.device().name() == "cpu" {
-            assert_eq!(told.expect_err("its own failure").kind(), ErrorKind::Index);
-            assert_eq!(c.value(&bad).expect_err("still failed").kind(), ErrorKind::Poisoned);
-            c.check().expect("not this thread's");
-        }
+            (bad, is_told.then(|| other.check()))
+        };
+        let (bad, told) = std::thread::spawn(fails).join().expect("no panic");
+        c.check().expect("not this thread's");
         let v1 = c.update(Probe(Mode::Increment), smallvec![v], &[Some(0)]).expect("queued").remove(0);
-        if c.device().name() == "cpu" {
-            assert_eq!(value(&c, &v1)[0], old[0] + 1.0);
-            c.sync().expect("told");
+        assert_eq!(value(&c, &v1)[0], old[0] + 1.0, "told: {is_told}");
+        match told {
+            Some(told) => assert_eq!(told.expect_err("its own failure").kind(), ErrorKind::Index),
+            None => assert_eq!(c.sync().expect_err("nobody was told").kind(), ErrorKind::Index),
         }
+        c.sync().expect("told once");
+        assert_eq!(c.value(&bad).expect_err("still failed").kind(), ErrorKind::Poisoned);
     }
 }
 

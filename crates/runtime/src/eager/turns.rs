@@ -1,0 +1,109 @@
+//! In which turn the inputs of a command are made again, and how many bytes that takes from nothing.
+//!
+//! Inputs are made one after the other, each held from then on until the command has run. Deepest first suits a backward pass:
+//! an activation is made again when the cotangent that it meets is there, and not held while that is made. It does not suit a
+//! sum of a branch with what the branch began from: after the branch that would be made once more, and so on down the
+//! network, with one branch held at each block. There what the others are made of goes first, and they find it.
+
+use remat_ops::OpRef;
+use remat_types::{Fact, SmallVec};
+
+use super::table::{Input, StorageId};
+use super::worker::Worker;
+use crate::arena::padded;
+
+/// What is made of an input that is held is looked for among so many recipes.
+const NEAR_MAX: usize = 48;
+
+/// Storages that are there while something is made.
+type Held = SmallVec<[StorageId; 4]>;
+
+impl Worker {
+    /// The inputs that can be made again in the order in which they are: `first`, and then the deepest first.
+    pub(super) fn turns(&self, x: &[Input], first: Option<StorageId>) -> SmallVec<[StorageId; 4]> {
+        let mut order: SmallVec<[StorageId; 4]> = SmallVec::new();
+        for s in x.iter().map(|s| s.storage) {
+            if self.table.storages[s].recipe.is_some() && !order.contains(&s) {
+                order.push(s);
+            }
+        }
+        order.sort_by_key(|s| std::cmp::Reverse((Some(*s) == first, self.table.depth_of(*s), s.raw())));
+        order
+    }
+
+    /// The input that is made first if it is not the deepest, since others are made of it.
+    pub(super) fn first_of(&self, x: &[Input]) -> Option<StorageId> {
+        let order = self.turns(x, None);
+        if order.len() < 2 {
+            return None;
+        }
+        let deepest_first = self.making_bytes(x, None);
+        // One alone takes as much in any order.
+        let alone = order.iter().map(|s| self.from_nothing_of(*s)).max().unwrap_or(0);
+        if deepest_first <= alone {
+            return None;
+        }
+        let best = order
+            .iter()
+            .skip(1)
+            .map(|s| (self.making_bytes(x, Some(*s)), *s))
+            .min_by_key(|(bytes, s)| (*bytes, s.raw()));
+        best.filter(|(bytes, _)| *bytes <= deepest_first).map(|(_, s)| s)
+    }
+
+    /// Bytes beside sources in which `x` can be made from those alone, and then all be used beside `extra` bytes: the canonical
+    /// way needs no more. With `x_1, x_2, ..` in their turns and `D` of each what making it takes while those before are held:
+    /// `max(x_1 + x_2 + .. + extra, max over i of x_1 + .. + x_(i-1) + D(x_i))`.
+    pub(super) fn from_nothing_bytes(&self, x: &[Input], extra: usize) -> usize {
+        (self.evictable_bytes(x) + extra).max(self.making_bytes(x, self.first_of(x)))
+    }
+
+    /// The same for a command that makes outputs of these facts.
+    pub(super) fn from_nothing(&self, op: &OpRef, x: &[Input], y: &[Fact], workspace_bytes: usize) -> usize {
+        let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
+        self.from_nothing_bytes(x, outputs + Self::scratch_bytes(op, x, workspace_bytes))
+    }
+
+    fn making_bytes(&self, x: &[Input], first: Option<StorageId>) -> usize {
+        self.making_beside(x, first, &mut Held::new(), &mut { NEAR_MAX })
+    }
+
+    /// The most bytes at once while the inputs are made in turn, `held` being there already.
+    fn making_beside(&self, x: &[Input], first: Option<StorageId>, held: &mut Held, left: &mut usize) -> usize {
+        let (before, mut most, mut bytes) = (held.len(), 0, 0);
+        for s in self.turns(x, first) {
+            if held.contains(&s) {
+                continue;
+            }
+            most = most.max(bytes + self.made_beside(s, held, left));
+            bytes += padded(self.table.storages[s].bytes);
+            if Some(s) == first {
+                held.push(s);
+            }
+        }
+        held.truncate(before);
+        most
+    }
+
+    /// Bytes in which a storage can be made while `held` is there, which it may be made of.
+    fn made_beside(&self, id: StorageId, held: &mut Held, left: &mut usize) -> usize {
+        let Some((r, _)) = self.table.storages[id].recipe else { return 0 };
+        let r = &self.table.recipes[r];
+        let reaches = held.iter().any(|h| self.table.depth_of(*h) < r.depth);
+        if !reaches || *left == 0 {
+            return r.from_nothing_bytes;
+        }
+        *left -= 1;
+        let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
+        let inputs: usize = (self.turns(&r.x, None).iter())
+            .filter(|s| !held.contains(s))
+            .map(|s| padded(self.table.storages[*s].bytes))
+            .sum();
+        let running = inputs + outputs + Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes);
+        running.max(self.making_beside(&r.x, r.first, held, left)).min(r.from_nothing_bytes)
+    }
+
+    fn from_nothing_of(&self, id: StorageId) -> usize {
+        self.table.storages[id].recipe.map_or(0, |(r, _)| self.table.recipes[r].from_nothing_bytes)
+    }
+}
