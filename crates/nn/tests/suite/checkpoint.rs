@@ -304,7 +304,8 @@ fn what_an_older_program_saved_is_loaded() {
 
 /// As `load`, in one file for all.
 fn load_quickly(bytes: &[u8]) -> Result<Checkpoint> {
-    let dir = std::env::temp_dir().join(format!("remat-nn-flips-{}", std::process::id()));
+    let dir =
+        std::env::temp_dir().join(format!("remat-nn-flips-{}-{:?}", std::process::id(), std::thread::current().id()));
     fs::create_dir_all(&dir).expect("made");
     fs::write(Path::new(&dir).join(FILE_NAME), bytes).expect("written");
     let r = Checkpoint::load(&dir);

@@ -265,7 +265,8 @@ impl Table {
             if s.handles == 0 && !s.kept && s.is_resident() && s.recipe.is_some() && !has_evicted {
                 return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label.text));
             }
-            if s.handles == 0 && s.readers.is_empty() && s.pins == 0 {
+            // A charge that gave way is there until its owner lets it go.
+            if s.handles == 0 && s.readers.is_empty() && s.pins == 0 && s.kind != Kind::Staging {
                 return Err(format!("{id:?} ({}) is needed by nothing", s.label.text));
             }
             if s.recipe.is_none() && !s.is_resident() && s.handles > 0 {

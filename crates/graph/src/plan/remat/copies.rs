@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use super::Planner;
 use super::emit::Laid;
-use super::floor::Witness;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
 use super::search::{ROUNDS_PER_ATTEMPT, WARMTH, ruin};
@@ -46,26 +45,25 @@ struct Copies<'a, 'p> {
     /// Part of the rooms that arenas leave.
     share: f64,
     /// The fastest whose arena fits.
-    best: (u64, State, Laid),
+    best: Option<(u64, State, Laid)>,
 }
 
-/// The best schedule found within the planner's time, the witness at worst.
-pub(super) fn search(planner: &Planner, (units, witness): Witness) -> Laid {
+/// The best schedule found within the planner's time; `None` if no arena fits.
+pub(super) fn search(planner: &Planner) -> Option<Laid> {
     let models = PRICES.iter().map(|price| planner.model.priced(planner.p.spill(), *price)).collect();
     let rng = Rng(planner.effort.seed);
-    let best = (witness.time_ns(planner.p), State::new(&planner.model, units), witness);
-    let mut c = Copies { planner, models, rng, attempts: FIRST_ATTEMPTS, share: 1.0, best };
+    let mut c = Copies { planner, models, rng, attempts: FIRST_ATTEMPTS, share: 1.0, best: None };
     c.seeds();
     c.climb();
-    let (ns, state, laid) = c.best;
+    let (ns, state, laid) = c.best?;
     let again = planner.lay(&state.sequence, planner.budget, 1.0);
     let is_better = again.layout.arena_bytes <= planner.budget && again.time_ns(planner.p) < ns;
-    if is_better { again } else { laid }
+    Some(if is_better { again } else { laid })
 }
 
 impl Copies<'_, '_> {
     fn best_ns(&self) -> u64 {
-        self.best.0
+        self.best.as_ref().map_or(u64::MAX, |b| b.0)
     }
 
     /// No schedule is faster than a run without a budget.
@@ -78,10 +76,10 @@ impl Copies<'_, '_> {
         for (room, reach) in ROOMS.iter().flat_map(|room| REACHES.map(|reach| (*room, reach))) {
             for m in 0..self.models.len() {
                 let is_late = self.planner.effort.rounds.is_none() && Instant::now() >= until;
-                if self.is_done() || is_late {
+                if self.is_done() || (self.best.is_some() && is_late) {
                     return;
                 }
-                let deadline = Deadline { until: Some(self.planner.until), longest_ns: u64::MAX, work: None };
+                let deadline = Deadline { until: self.planner.until, longest_ns: u64::MAX };
                 for base in &self.planner.bases {
                     let style = Style { reach, noise: 0.0 };
                     if let Some(state) = self.repaired(base.clone(), m, room, style, deadline) {
@@ -94,7 +92,7 @@ impl Copies<'_, '_> {
     }
 
     fn climb(&mut self) {
-        let mut now = self.best.1.clone();
+        let Some((_, mut now, _)) = self.best.clone() else { return };
         let (begin, limit) = (Instant::now(), self.planner.effort.rounds.unwrap_or(usize::MAX));
         let total = self.planner.until.saturating_duration_since(begin).as_secs_f64().max(1e-9);
         for round in 0..limit {
@@ -114,29 +112,23 @@ impl Copies<'_, '_> {
             let reach = REACHES[self.rng.below(REACHES.len())];
             let style = Style { reach, noise: [0.0, 0.3, 1.0][self.rng.below(3)] };
             // What is much longer by its computation alone is not worth finishing.
-            let longest_ns = self.best_ns().saturating_add(self.best_ns() / 2);
-            let deadline = Deadline { until: Some(self.planner.until), longest_ns, work: None };
+            let deadline = Deadline { until: self.planner.until, longest_ns: self.best_ns() + self.best_ns() / 2 };
             let Some(state) = self.repaired(state, m, room, style, deadline) else { continue };
             let added = self.best_ns().saturating_sub(self.planner.p.base_time_ns()) as f64;
             let slack = (added * WARMTH * 4.0 * (1.0 - progress) * self.rng.unit()) as u64;
             let ns = self.offer(&state);
             if ns <= self.best_ns().saturating_add(slack) {
                 now = state;
-            } else if self.rng.below(FROM_BEST) == 0 {
-                now = self.best.1.clone();
+            } else if self.rng.below(FROM_BEST) == 0
+                && let Some(best) = &self.best
+            {
+                now = best.1.clone();
             }
         }
     }
 
     /// The sequence within a part of the budget.
-    fn repaired(
-        &mut self,
-        mut state: State,
-        m: usize,
-        room: f64,
-        style: Style,
-        deadline: Deadline<'_>,
-    ) -> Option<State> {
+    fn repaired(&mut self, mut state: State, m: usize, room: f64, style: Style, deadline: Deadline) -> Option<State> {
         let room = (self.planner.budget as f64 * room) as u64;
         let model = &self.models[m];
         state.evaluate(model);
@@ -162,7 +154,7 @@ impl Copies<'_, '_> {
             return u64::MAX;
         }
         if ns < self.best_ns() {
-            self.best = (ns, state.clone(), laid);
+            self.best = Some((ns, state.clone(), laid));
         }
         ns
     }
