@@ -71,7 +71,6 @@ fn threads_that_save_to_one_folder_leave_whole_checkpoints() {
 }
 
 #[test]
-#[ignore = "what the next test runs in processes of their own"]
 fn a_process_that_saves_until_it_is_killed() {
     let Ok(dir) = std::env::var(FOLDER) else { return };
     save_on(Path::new(&dir), u64::from(std::process::id() % 1000) * 1000, |_| true).expect("every save succeeds");
@@ -79,7 +78,7 @@ fn a_process_that_saves_until_it_is_killed() {
 
 fn saver(dir: &Path) -> Child {
     Command::new(std::env::current_exe().expect("this test"))
-        .args(["--ignored", "--exact", "saving::a_process_that_saves_until_it_is_killed"])
+        .args(["--exact", "saving::a_process_that_saves_until_it_is_killed"])
         .env(FOLDER, dir)
         .stdout(Stdio::null())
         .spawn()
