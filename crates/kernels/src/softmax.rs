@@ -198,7 +198,7 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
                 let rest = sums(x, d.c, t, &max, |i| Some(at[i] as usize));
                 for i in 0..t.width {
                     // NaN for an infinite maximum, whose own exponential is one
-                    last[i] = (rest[i] + (max[i] - max[i])).ln_1p();
+                    last[i] = (rest[i] + max[i] * 0.0).ln_1p();
                 }
             } else {
                 let sum = sums(x, d.c, t, &max, |_| None);
