@@ -198,7 +198,8 @@ pub fn softmax<T: FloatElement>(pool: &Pool, d: AxisDims, log: bool, x: &[T], y:
                 let rest = sums(x, d.c, t, &max, |i| Some(at[i] as usize));
                 for i in 0..t.width {
                     // NaN for an infinite maximum, whose own exponential is one
-                    last[i] = (rest[i] + max[i] * 0.0).ln_1p();
+                    let top = max[i];
+                    last[i] = (rest[i] + (top - max[i])).ln_1p();
                 }
             } else {
                 let sum = sums(x, d.c, t, &max, |_| None);
