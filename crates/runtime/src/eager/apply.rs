@@ -139,7 +139,7 @@ impl Worker {
         let recording = self.budget.is_some() || self.options.always_record;
         let found = recording.then(|| self.costs.find(&a.op, x));
         if recording && !self.is_in_group {
-            let bytes = self.table.fixed_bytes + self.from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
+            let bytes = self.table.fixed_bytes + self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
             self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
         }
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
@@ -288,7 +288,7 @@ impl Worker {
             failed: None,
         };
         self.note_most_bytes(&mut recipe);
-        recipe.from_nothing_bytes = self.from_nothing(&recipe.op, x, &recipe.facts, recipe.workspace_bytes);
+        recipe.from_nothing_bytes = self.command_from_nothing(&recipe.op, x, &recipe.facts, recipe.workspace_bytes);
         self.table.attach(recipe, y);
     }
 }

@@ -23,6 +23,7 @@ use crate::options::AsyncLevel;
 use crate::report::Kind;
 
 /// A command of a group.
+#[allow(clippy::large_enum_variant, reason = "most are applications, and a box each costs more than the room")]
 pub(crate) enum Item {
     Apply(Apply),
     Command(Command),
@@ -91,6 +92,7 @@ pub(super) fn collect(queue: &Arc<Queue>, command: Command) -> std::result::Resu
 }
 
 /// As [`collect`], for an application, with handles that live as long as the group.
+#[allow(clippy::result_large_err, reason = "what is given back is queued at once")]
 pub(super) fn collect_apply(
     queue: &Arc<Queue>,
     a: Apply,

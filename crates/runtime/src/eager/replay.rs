@@ -72,7 +72,7 @@ impl Worker {
     }
 
     /// As [`Worker::pin_inputs`], one after the other: while one is made, those that come later may go, though it be made of
-    /// them. So no more bytes are held than [`Worker::from_nothing_bytes`] counts.
+    /// them. So no more bytes are held than [`Worker::bytes_from_nothing`] counts.
     fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
         let mut order: SmallVec<[StorageId; 4]> = self.turns(x, self.first_of(x));
         // As often as they are named, and with them what cannot be made again.
@@ -206,7 +206,7 @@ impl Worker {
     }
 
     /// Holds the inputs of a frame that are there, up to the first in turn that is not, which it gives: in the canonical way one
-    /// may go until its turn has come, so that no more is held than [`Worker::from_nothing_bytes`] counts.
+    /// may go until its turn has come, so that no more is held than [`Worker::bytes_from_nothing`] counts.
     fn hold_residents(&mut self, frame: &mut Frame) -> Option<StorageId> {
         let r = &self.table.recipes[frame.recipe];
         let order = self.turns(&r.x, r.first);
@@ -267,7 +267,7 @@ impl Worker {
         let at_once = self.evictable_bytes(x) + extra - in_place;
         let told = Error::budget(BudgetShortfall {
             least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
-            smallest_feasible_bytes: fixed + self.from_nothing_bytes(x, extra),
+            smallest_feasible_bytes: fixed + self.bytes_from_nothing(x, extra),
             ..s.clone()
         });
         Stop::Own(match e.call_site() {

@@ -39,7 +39,7 @@ impl Worker {
         }
         let deepest_first = self.making_bytes(x, None);
         // One alone takes as much in any order.
-        let alone = order.iter().map(|s| self.from_nothing_of(*s)).max().unwrap_or(0);
+        let alone = order.iter().map(|s| self.one_from_nothing(*s)).max().unwrap_or(0);
         if deepest_first <= alone {
             return None;
         }
@@ -54,14 +54,14 @@ impl Worker {
     /// Bytes beside sources in which `x` can be made from those alone, and then all be used beside `extra` bytes: the canonical
     /// way needs no more. With `x_1, x_2, ..` in their turns and `D` of each what making it takes while those before are held:
     /// `max(x_1 + x_2 + .. + extra, max over i of x_1 + .. + x_(i-1) + D(x_i))`.
-    pub(super) fn from_nothing_bytes(&self, x: &[Input], extra: usize) -> usize {
+    pub(super) fn bytes_from_nothing(&self, x: &[Input], extra: usize) -> usize {
         (self.evictable_bytes(x) + extra).max(self.making_bytes(x, self.first_of(x)))
     }
 
     /// The same for a command that makes outputs of these facts.
-    pub(super) fn from_nothing(&self, op: &OpRef, x: &[Input], y: &[Fact], workspace_bytes: usize) -> usize {
+    pub(super) fn command_from_nothing(&self, op: &OpRef, x: &[Input], y: &[Fact], workspace_bytes: usize) -> usize {
         let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
-        self.from_nothing_bytes(x, outputs + Self::scratch_bytes(op, x, workspace_bytes))
+        self.bytes_from_nothing(x, outputs + Self::scratch_bytes(op, x, workspace_bytes))
     }
 
     fn making_bytes(&self, x: &[Input], first: Option<StorageId>) -> usize {
@@ -103,7 +103,7 @@ impl Worker {
         running.max(self.making_beside(&r.x, r.first, held, left)).min(r.from_nothing_bytes)
     }
 
-    fn from_nothing_of(&self, id: StorageId) -> usize {
+    fn one_from_nothing(&self, id: StorageId) -> usize {
         self.table.storages[id].recipe.map_or(0, |(r, _)| self.table.recipes[r].from_nothing_bytes)
     }
 }
