@@ -87,6 +87,7 @@ fn norms_and_deviations_leave_no_dtype_on_the_way() -> Result<()> {
         DType::F64 => vec![1.0, 1e150, 1e300, 1e-160, 1e-300],
         _ => vec![1.0, 1e18, 1e35, 1e-18, 1e-30],
     };
+    // The inputs and the result are rounded once each: some units of 2^-11 (f16), 2^-8, 2^-24 and 2^-53.
     for (dtype, bound) in [(DType::F16, 2e-3), (DType::BF16, 1e-2), (DType::F32, 3e-7), (DType::F64, 1e-15)] {
         for unit in far(dtype) {
             let x = leaf_of(&d, &[300.0 * unit, -400.0 * unit], [2], dtype);
