@@ -15,6 +15,7 @@ use remat_types::{HostTensor, Result};
 const STEPS: usize = 3;
 
 type Weights = BTreeMap<String, HostTensor>;
+type Train = fn(&Device) -> Result<Weights>;
 
 /// Without a pattern, the same in every run.
 fn wave(n: usize, phase: usize) -> Vec<f32> {
@@ -71,7 +72,7 @@ fn device(budget_bytes: Option<usize>) -> Result<Device> {
 
 fn main() -> Result<()> {
     println!("| network | peak MB | ideal MB | floor MB | floor / ideal | floor / peak |\n|---|---|---|---|---|---|");
-    let all: [(&str, fn(&Device) -> Result<Weights>); 3] =
+    let all: [(&str, Train); 3] =
         [("eight linear layers", linear), ("ResNet-18, 64x64, batch 4", resnet18), ("GPT, batch 1", gpt)];
     for (name, run) in all {
         let free = device(None)?;
