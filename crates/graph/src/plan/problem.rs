@@ -19,10 +19,13 @@ mod read;
 mod tests;
 mod write;
 
+use std::sync::OnceLock;
+
 use remat_types::Result;
 use rustc_hash::FxHashMap;
 
 use super::json::LARGEST;
+use super::remat::Floor;
 
 /// A problem as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +178,8 @@ pub struct Problem {
     outputs: Vec<usize>,
     by_name: FxHashMap<String, usize>,
     op_by_name: FxHashMap<String, usize>,
+    /// What the planner knows of its memory, without spilling and with it.
+    floors: [OnceLock<Floor>; 2],
 }
 
 impl Problem {
@@ -245,6 +250,11 @@ impl Problem {
     /// Bytes of given values, padded.
     pub fn given_bytes(&self) -> u64 {
         self.storages.iter().filter(|s| s.producer.is_none()).map(|s| s.padded).sum()
+    }
+
+    /// Where the planner keeps what it finds out about the problem's memory: it costs more than a plan.
+    pub(crate) fn floor(&self, may_spill: bool) -> &OnceLock<Floor> {
+        &self.floors[usize::from(may_spill)]
     }
 
     /// `bytes` in whole multiples of `align`.

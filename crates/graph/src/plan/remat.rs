@@ -1,11 +1,13 @@
 //! Rematerialisation: a schedule whose arena fits a budget, in as little time as can be found.
 //!
 //! 1. Lower bounds on time and memory (`bound`), proven for schedules in any order.
-//! 2. Small problems are solved exactly (`exact`).
-//! 3. Else a first sequence: the repair of the plain order at its highest load (`repair`) under several weighings, and
+//! 2. A schedule that fits, whatever time it takes (`floor`): the same walk for every budget, so that what is refused, and
+//!    with which figures, depends on the problem alone. If it takes no more than a run without a budget, it is the plan.
+//! 3. Small problems are solved exactly (`exact`).
+//! 4. Else a first sequence: the repair of the plain order at its highest load (`repair`) under several weighings, and
 //!    the published heuristics ([`super::baseline`]); the best is the start, so that none of them is better.
-//! 4. Ruin and repair (`search`) until the time or the rounds are over, or the bound is met.
-//! 5. Offsets. If an arena does not fit, the search goes on under a budget that is lower by what sticks out.
+//! 5. Ruin and repair (`search`) until the time or the rounds are over, or the bound is met.
+//! 6. Offsets. If an arena does not fit, the search goes on under a budget that is lower by what sticks out.
 //!
 //! If the problem allows spilling, a part of the time goes to sequences that fetch some of what they gave up (`copies`).
 //!
@@ -23,6 +25,7 @@ mod copies;
 mod emit;
 mod exact;
 mod fit;
+mod floor;
 mod flow;
 pub(crate) mod model;
 mod repair;
@@ -33,6 +36,7 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::arena;
@@ -40,13 +44,15 @@ use super::problem::Problem;
 use super::schedule::{Plan, Shortfall};
 use emit::{Laid, lay};
 use fit::Fit;
+pub(crate) use floor::Floor;
+use floor::Witness;
 use model::Model;
 use state::State;
 
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Planning ends about then.
+    /// The search ends about so long after it is known that a schedule fits; planning ends about then where `in_order`.
     pub time_limit: Duration,
     /// Rounds of ruin and repair; `None` for as many as there is time for.
     pub rounds: Option<usize>,
@@ -131,7 +137,7 @@ const FEW_UNITS: usize = 300;
 const PAIR_SECONDS: f64 = 2e-9;
 const FEWEST_PLACEMENTS: usize = 4;
 const MOST_PLACEMENTS: usize = 4000;
-/// Share of the time limit that may be added if no arena fits by then, and to find the smallest feasible budget.
+/// Share of the time limit that may be added if no arena fits by then.
 const GRACE_SHARE: f64 = 0.2;
 /// Share of the time limit for first sequences.
 const SEED_SHARE: f64 = 0.3;
@@ -159,37 +165,57 @@ impl<'p> Planner<'p> {
         Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
     }
 
-    fn plan(&self) -> Plan {
-        for base in &self.bases {
-            let laid = (base.peak().1 <= self.budget).then(|| self.lay(&base.sequence, 0, 1.0));
-            if let Some(laid) = laid.filter(|l| l.layout.arena_bytes <= self.budget) {
-                return self.feasible(laid, self.p.base_time_ns());
-            }
-        }
+    fn plan(mut self) -> Plan {
         let (least, limiting_op) = bound::least_bytes(self.p);
-        if least > self.budget {
-            return self.smallest(least, limiting_op);
+        let known = floor::within(&self, least);
+        // What keeps to an order has not looked for more than that order yet.
+        let is_refused = known.is_err() && (least > self.budget || !self.effort.in_order);
+        let is_free = matches!(&known, Ok(w) if w.1.time_ns(self.p) == self.p.base_time_ns());
+        let (found, bound) = if is_refused || is_free {
+            (None, self.p.base_time_ns())
+        } else {
+            if !self.effort.in_order {
+                // However long that took: a search without time would end with a schedule that merely fits.
+                self.until = Instant::now() + self.effort.time_limit;
+            }
+            self.search(known.as_ref().ok())
+        };
+        match (found, known) {
+            (Some(laid), _) | (None, Ok((_, laid))) => self.feasible(laid, bound),
+            (None, Err(floor)) => self.refused(least, limiting_op, &floor),
         }
+    }
+
+    /// The fastest schedule found, and a lower bound on the time of every one.
+    fn search(&self, witness: Option<&Witness>) -> (Option<Laid>, u64) {
         if self.may_fetch() {
-            return match copies::search(self) {
-                Some(laid) => self.feasible(laid, self.p.base_time_ns()),
-                None => self.smallest(least, limiting_op),
-            };
+            return (copies::search(self, witness), self.p.base_time_ns());
         }
         let moments = self.moments();
         let bound_until = Instant::now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
-        let mut bound = bound::time_bound(self.p, self.budget, &moments, bound_until);
+        let bound = bound::time_bound(self.p, self.budget, &moments, bound_until);
         if let Some(best) = self.exact() {
             let laid = self.lay(&best, self.budget, 1.0);
             if laid.layout.arena_bytes <= self.budget {
-                bound = bound.max(self.exact_bound(&laid));
-                return self.feasible(laid, bound);
+                let bound = bound.max(self.exact_bound(&laid));
+                return (Some(laid), bound);
             }
         }
-        match slices::search(self, bound) {
-            Some(laid) => self.feasible(laid, bound),
-            None => self.smallest(least, limiting_op),
-        }
+        (slices::search(self, bound, witness), bound)
+    }
+
+    fn refused(&self, least: u64, limiting_op: Option<usize>, floor: &Floor) -> Plan {
+        Plan::Infeasible(Shortfall {
+            budget_bytes: self.budget,
+            smallest_feasible_bytes: floor.smallest_bytes,
+            least_bytes: least,
+            limiting_op: if least > self.budget { limiting_op } else { floor.busiest },
+        })
+    }
+
+    /// Where the problem keeps what is known of its memory. It knows of first executions in any order only.
+    fn known_floor(&self) -> Option<&OnceLock<Floor>> {
+        (!self.effort.in_order && !self.effort.keeps_sources).then(|| self.p.floor(self.may_fetch()))
     }
 
     /// A fastest sequence of a small problem, in any order.
@@ -245,40 +271,5 @@ impl<'p> Planner<'p> {
             return spill::lay(self, sequence, effort);
         }
         lay(self.p, self.model.expand(sequence), effort)
-    }
-
-    /// No schedule fits, or none was found: the smallest budget for which one is found.
-    fn smallest(&self, least: u64, limiting_op: Option<usize>) -> Plan {
-        // The time that the search would have had, or left.
-        let fit = self.fit(self.until.max(Instant::now() + self.effort.time_limit.mul_f64(GRACE_SHARE)));
-        let base = self.bases.iter().min_by_key(|b| b.peak().1).expect("there is the given order");
-        let (mut known, mut best) = (base.clone(), self.lay(&base.sequence, 0, 1.0));
-        let (mut low, mut high) = (least.max(self.budget), base.peak().1);
-        while high > low + low / 256 && Instant::now() < fit.until {
-            let middle = low + (high - low) / 2;
-            // From what fits more it is not far; only where that fails all ways are tried.
-            let by_chance = || fit.by_chance(middle, self.effort, middle);
-            match fit.further(&known, middle).or_else(|| fit.first(middle)).or_else(by_chance) {
-                Some(state) => {
-                    high = middle;
-                    known.clone_from(&state);
-                    let laid = self.lay(&state.sequence, middle, 1.0);
-                    if laid.layout.arena_bytes < best.layout.arena_bytes {
-                        best = laid;
-                    }
-                }
-                None => low = middle + 1,
-            }
-        }
-        if best.layout.arena_bytes <= self.budget {
-            return self.feasible(best, self.p.base_time_ns());
-        }
-        let busiest = (0..best.sequence.len()).max_by_key(|&s| (best.lifetimes.load[s], std::cmp::Reverse(s)));
-        Plan::Infeasible(Shortfall {
-            budget_bytes: self.budget,
-            smallest_feasible_bytes: best.layout.arena_bytes,
-            least_bytes: least,
-            limiting_op: if least > self.budget { limiting_op } else { busiest.map(|s| best.sequence[s]) },
-        })
     }
 }

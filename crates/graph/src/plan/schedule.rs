@@ -77,9 +77,12 @@ impl Schedule {
         computes.saturating_sub(p.ops().len())
     }
 
-    /// Share of the base time that is added.
+    /// Share of the base time that is added; 0 where operators take no time.
     pub fn overhead(&self) -> f64 {
-        self.time_ns as f64 / self.base_time_ns.max(1) as f64 - 1.0
+        match self.base_time_ns {
+            0 => 0.0,
+            base => self.time_ns as f64 / base as f64 - 1.0,
+        }
     }
 }
 

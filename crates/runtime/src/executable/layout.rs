@@ -44,7 +44,7 @@ pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptio
         }
         Some(limit) if laid.arena_bytes > limit => {
             let lowered = lower(&graph, threads, false, &parts)?;
-            let laid = planned::within(&lowered, limit, threads, options)?;
+            let laid = planned::within(&lowered, (limit, laid.arena_bytes), threads, options)?;
             finish(graph, threads, lowered, laid)
         }
         _ => finish(graph, threads, lowered, laid),

@@ -78,8 +78,8 @@ pub struct PlanTimes {
 pub struct ExecutableOptions {
     /// Most bytes of the workspace; what does not fit is computed again. `None` for as many as it takes.
     pub workspace_limit: Option<usize>,
-    /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000. Four times
-    /// as many more before a limit is refused that is not proven too small.
+    /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000. What is
+    /// refused does not depend on it.
     pub plan_seconds: Option<f64>,
     /// Where what does not fit may be copied to, if that is cheaper than computing it again.
     pub spill: Option<SpillTo>,

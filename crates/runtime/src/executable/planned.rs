@@ -27,10 +27,17 @@ pub(super) struct Call {
     pub(super) takes: SmallVec<[(usize, usize); 2]>,
 }
 
-/// The calls in an order, some of them several times, whose arena has at most `limit` bytes.
+/// The calls in an order, some of them several times, whose arena has at most `limit` bytes; in their own they need more,
+/// `in_order`.
 ///
-/// Errors (Budget): none was found; with the smallest limit for which there is one.
-pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &ExecutableOptions) -> Result<Laid> {
+/// Errors (Budget): none is known; with the least that any needs, and the smallest limit for which one is known. Whether
+/// there is one, and these figures, depend on the calls alone.
+pub(super) fn within(
+    l: &Lowered,
+    (limit, in_order): (usize, usize),
+    threads: usize,
+    options: &ExecutableOptions,
+) -> Result<Laid> {
     let spec = spec(l, threads, &options.node_ns, Extent::Workspace);
     let mut effort = Effort::for_ops(l.drafts.len());
     if let Some(s) = options.plan_seconds {
@@ -46,16 +53,10 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
         None => None,
     };
     let problem = Problem::new(spec)?;
-    let longer = Effort { time_limit: effort.time_limit * LAST_TRY, seed: effort.seed + 1, ..effort };
-    let again = |p: &Problem, room: u64, found: Plan| match found {
-        Plan::Infeasible(s) if s.least_bytes <= s.budget_bytes => plan(p, room, longer),
-        found => found,
-    };
     let stays = plan(&problem, limit as u64, effort);
     if let Some((p, drafts, to)) = &spilled {
         let room = limit.saturating_sub(beyond(p.align() as usize)) as u64;
         let goes = plan(p, room, effort);
-        let goes = if matches!(stays, Plan::Infeasible(_)) { again(p, room, goes) } else { goes };
         let is_faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
         if let Plan::Feasible(s) = &goes
             && spilling::updates_after_copies(p, s)
@@ -65,7 +66,7 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
         }
     }
     let own: Vec<Option<usize>> = (0..l.drafts.len()).map(Some).collect();
-    match again(&problem, limit as u64, stays) {
+    match stays {
         Plan::Feasible(mut s) => {
             if spilled.is_some() {
                 // what bounds schedules that copy nothing does not bound those that might
@@ -73,13 +74,12 @@ pub(super) fn within(l: &Lowered, limit: usize, threads: usize, options: &Execut
             }
             Ok(walk::laid(l, &problem, &s, &own, None))
         }
-        Plan::Infeasible(s) => Err(refused(l, &s)),
+        Plan::Infeasible(s) => {
+            let smallest_feasible_bytes = s.smallest_feasible_bytes.min(in_order as u64);
+            Err(refused(l, &Shortfall { smallest_feasible_bytes, ..s }))
+        }
     }
 }
-
-/// So many times the usual time before a limit is refused that is not proven too small: a busy machine searches less in
-/// the same time.
-const LAST_TRY: u32 = 4;
 
 fn refused(l: &Lowered, s: &Shortfall) -> Error {
     let draft = s.limiting_op.and_then(|i| l.drafts.get(i));

@@ -115,6 +115,8 @@ impl<'m> Run<'m> {
         }
         let wanted: Vec<u32> =
             (0..self.m.storages.len() as u32).filter(|&s| self.m.storages[s as usize].is_output).collect();
+        // Every writer has run by then.
+        self.now = self.m.base as u32;
         for s in wanted {
             if !self.is_resident[s as usize] {
                 self.make(self.m.storages[s as usize].producer, memory)?;

@@ -37,7 +37,7 @@ impl Builder {
         }
         let outputs = self.outputs(&spec)?;
         let Builder { values, storages, ops, by_name, op_by_name, .. } = self;
-        Ok(Problem { spec, values, storages, ops, outputs, by_name, op_by_name })
+        Ok(Problem { spec, values, storages, ops, outputs, by_name, op_by_name, floors: Default::default() })
     }
 
     fn op(&mut self, index: usize, op: &OpSpec, spec: &Spec) -> Result<()> {

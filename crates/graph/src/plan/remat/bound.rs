@@ -25,16 +25,59 @@ use super::flow::{Flow, UNLIMITED};
 use crate::plan::problem::{OutputKind, Problem};
 
 /// Bytes that no schedule does without, and the operator at which it needs them, if it is one.
+///
+/// An operator needs what it holds. What it reads is there at once, and so is what an end of the run leaves: see
+/// [`together_bytes`].
 pub(crate) fn least_bytes(p: &Problem) -> (u64, Option<usize>) {
-    let needs = |o: usize| held_bytes(p, o) + p.given_bytes();
-    let limiting = (0..p.ops().len()).max_by_key(|&o| (needs(o), std::cmp::Reverse(o)));
-    let at_end: u64 = storages_of(p, p.outputs().iter().copied()).iter().map(|&s| p.storages()[s].padded).sum();
-    let (bytes, op) = limiting.map_or((p.given_bytes(), None), |o| (needs(o), Some(o)));
+    let depth = if p.spill().is_possible() { 0 } else { DEPTH };
+    let needs = |o: usize| {
+        let inputs = storages_of(p, p.ops()[o].inputs.iter().copied());
+        held_bytes(p, o).max(together_bytes(p, &inputs, depth)) + p.given_bytes()
+    };
+    let needs: Vec<u64> = (0..p.ops().len()).map(needs).collect();
+    let limiting = (0..p.ops().len()).max_by_key(|&o| (needs[o], std::cmp::Reverse(o)));
+    let at_end = together_bytes(p, &storages_of(p, p.outputs().iter().copied()), depth) + p.given_bytes();
+    let (bytes, op) = limiting.map_or((p.given_bytes(), None), |o| (needs[o], Some(o)));
     // At the end the last operator has run and holds what is left.
-    if at_end + p.given_bytes() > bytes {
-        return (at_end + p.given_bytes(), p.ops().len().checked_sub(1));
+    if at_end > bytes {
+        return (at_end, p.ops().len().checked_sub(1));
     }
     (bytes, op)
+}
+
+/// Operators back from a moment that the bound on memory looks.
+const DEPTH: usize = 3;
+/// With more storages than this, one operator back has to do.
+const MOST_TOGETHER: usize = 6;
+
+/// Bytes that every schedule needs in which these storages are there at once, given ones apart.
+///
+/// One of them came last, with a run of its producer: that held its own operands beside all the others, and just before
+/// it the others and its inputs were there at once. Which came last is the schedule's choice. Where storages are fetched,
+/// none of that holds beyond the sum itself.
+fn together_bytes(p: &Problem, set: &[usize], depth: usize) -> u64 {
+    let sum = set.iter().map(|&s| p.storages()[s].padded).sum::<u64>();
+    if depth == 0 || set.is_empty() {
+        return sum;
+    }
+    let depth = if set.len() > MOST_TOGETHER { 1 } else { depth };
+    let with_last = |&last: &usize| {
+        let o = p.storages()[last].producer.expect("given storages are left out");
+        let op = &p.ops()[o];
+        let made: Vec<usize> = storages_of(p, op.outputs.iter().map(|x| x.0));
+        let mut before: Vec<usize> = set.iter().copied().filter(|s| !made.contains(s)).collect();
+        before.extend(storages_of(p, op.inputs.iter().copied()));
+        before.sort_unstable();
+        before.dedup();
+        let beside = set.iter().filter(|s| !made.contains(s) && !reads(p, o, **s));
+        let beside: u64 = beside.map(|&s| p.storages()[s].padded).sum();
+        (held_bytes(p, o) + beside).max(together_bytes(p, &before, depth - 1))
+    };
+    set.iter().map(with_last).min().unwrap_or(0).max(sum)
+}
+
+fn reads(p: &Problem, o: usize, storage: usize) -> bool {
+    p.ops()[o].inputs.iter().any(|&v| p.values()[v].storage == storage)
 }
 
 /// Storages of values, without given ones and without repetition.

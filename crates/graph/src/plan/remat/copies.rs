@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::Planner;
 use super::emit::Laid;
+use super::floor::Witness;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
 use super::search::{ROUNDS_PER_ATTEMPT, WARMTH, ruin};
@@ -48,11 +49,13 @@ struct Copies<'a, 'p> {
     best: Option<(u64, State, Laid)>,
 }
 
-/// The best schedule found within the planner's time; `None` if no arena fits.
-pub(super) fn search(planner: &Planner) -> Option<Laid> {
+/// The best schedule found within the planner's time, the witness at worst; `None` if there is none and no arena fits.
+pub(super) fn search(planner: &Planner, witness: Option<&Witness>) -> Option<Laid> {
     let models = PRICES.iter().map(|price| planner.model.priced(planner.p.spill(), *price)).collect();
     let rng = Rng(planner.effort.seed);
-    let mut c = Copies { planner, models, rng, attempts: FIRST_ATTEMPTS, share: 1.0, best: None };
+    let best =
+        witness.map(|(units, laid)| (laid.time_ns(planner.p), State::new(&planner.model, units.clone()), laid.clone()));
+    let mut c = Copies { planner, models, rng, attempts: FIRST_ATTEMPTS, share: 1.0, best };
     c.seeds();
     c.climb();
     let (ns, state, laid) = c.best?;
@@ -79,7 +82,7 @@ impl Copies<'_, '_> {
                 if self.is_done() || (self.best.is_some() && is_late) {
                     return;
                 }
-                let deadline = Deadline { until: self.planner.until, longest_ns: u64::MAX };
+                let deadline = Deadline { until: Some(self.planner.until), longest_ns: u64::MAX, work: None };
                 for base in &self.planner.bases {
                     let style = Style { reach, noise: 0.0 };
                     if let Some(state) = self.repaired(base.clone(), m, room, style, deadline) {
@@ -112,7 +115,8 @@ impl Copies<'_, '_> {
             let reach = REACHES[self.rng.below(REACHES.len())];
             let style = Style { reach, noise: [0.0, 0.3, 1.0][self.rng.below(3)] };
             // What is much longer by its computation alone is not worth finishing.
-            let deadline = Deadline { until: self.planner.until, longest_ns: self.best_ns() + self.best_ns() / 2 };
+            let longest_ns = self.best_ns().saturating_add(self.best_ns() / 2);
+            let deadline = Deadline { until: Some(self.planner.until), longest_ns, work: None };
             let Some(state) = self.repaired(state, m, room, style, deadline) else { continue };
             let added = self.best_ns().saturating_sub(self.planner.p.base_time_ns()) as f64;
             let slack = (added * WARMTH * 4.0 * (1.0 - progress) * self.rng.unit()) as u64;
@@ -128,7 +132,14 @@ impl Copies<'_, '_> {
     }
 
     /// The sequence within a part of the budget.
-    fn repaired(&mut self, mut state: State, m: usize, room: f64, style: Style, deadline: Deadline) -> Option<State> {
+    fn repaired(
+        &mut self,
+        mut state: State,
+        m: usize,
+        room: f64,
+        style: Style,
+        deadline: Deadline<'_>,
+    ) -> Option<State> {
         let room = (self.planner.budget as f64 * room) as u64;
         let model = &self.models[m];
         state.evaluate(model);

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use super::model::Model;
 
 /// Beyond this many units the states cannot be few.
-const MOST_UNITS: usize = 32;
+pub(super) const MOST_UNITS: usize = 32;
 /// States that are expanded before the exact way is given up: about a tenth of a second.
 const MOST_STATES: usize = 60_000;
 /// Sets to let go of that are tried for one step.

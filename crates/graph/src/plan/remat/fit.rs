@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::Effort;
 use super::exact;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
@@ -35,8 +34,19 @@ const LOST_FACTOR: u64 = 6;
 const MOST_UNITS_FOR_ALL: usize = 2000;
 
 impl Fit<'_> {
-    /// Sequences within `budget` of the published heuristics and of repairs, the fastest first.
-    pub(super) fn all(&self, budget: u64) -> Vec<State> {
+    /// Sequences within `budget` of the published heuristics, of repairs and of the witness, the fastest first.
+    pub(super) fn all(&self, budget: u64, witness: Option<&State>) -> Vec<State> {
+        let mut found = self.of_bases(budget);
+        if let Some(mut state) = witness.cloned() {
+            relax(self.model, &mut state, budget, self.deadline(u64::MAX));
+            found.push(state);
+        }
+        found.sort_by_key(|s| s.time_ns);
+        found.dedup_by(|a, b| a.sequence == b.sequence);
+        found
+    }
+
+    fn of_bases(&self, budget: u64) -> Vec<State> {
         let mut found = Vec::new();
         let (first, more) = REPAIRS.split_at(FIRST_REPAIRS);
         self.repairs(budget, first, &mut found);
@@ -83,38 +93,10 @@ impl Fit<'_> {
         }
     }
 
-    /// A sequence within `budget` where none of those is, by repairs that weigh their moves with noise, for half of the time
-    /// that is left: where little fits, one order of moves leads there and most do not.
-    pub(super) fn by_chance(&self, budget: u64, effort: Effort, salt: u64) -> Option<State> {
-        let now = Instant::now();
-        let until = now + self.until.saturating_duration_since(now) / 2;
-        let deadline = Deadline { until, longest_ns: LOST_FACTOR * self.model.base_time_ns() };
-        let mut rng = Rng(effort.seed.wrapping_add(salt));
-        for round in 0..effort.rounds.unwrap_or(usize::MAX) {
-            if Instant::now() >= until {
-                return None;
-            }
-            let mut state = self.bases[round % self.bases.len()].clone();
-            let (part, reach) = REPAIRS[rng.below(REPAIRS.len())];
-            let style = Style { reach, noise: [0.3, 1.0, 3.0][rng.below(3)] };
-            let goal = (budget as f64 * part) as u64;
-            if repair(self.model, &mut state, goal, style, deadline, &mut rng).is_ok() {
-                relax(self.model, &mut state, budget, deadline);
-                return Some(state);
-            }
-        }
-        None
-    }
-
     /// The fastest of them, or what only the exact solver finds.
-    pub(super) fn first(&self, budget: u64) -> Option<State> {
+    fn first(&self, budget: u64) -> Option<State> {
         let exact = || exact::solve(self.model, budget).map(|s| State::new(self.model, s));
-        self.all(budget).into_iter().next().or_else(|| if self.in_order { None } else { exact() })
-    }
-
-    /// From a sequence that fits a higher budget, in one way.
-    pub(super) fn further(&self, state: &State, budget: u64) -> Option<State> {
-        self.repaired(state.clone(), budget, 0.5, u64::MAX)
+        self.of_bases(budget).into_iter().next().or_else(|| if self.in_order { None } else { exact() })
     }
 
     /// From a sequence that fits a higher budget, or else anew.
@@ -122,8 +104,8 @@ impl Fit<'_> {
         self.repaired(state, budget, 0.5, u64::MAX).or_else(|| self.first(budget))
     }
 
-    fn deadline(&self, longest_ns: u64) -> Deadline {
-        Deadline { until: self.until, longest_ns }
+    fn deadline(&self, longest_ns: u64) -> Deadline<'static> {
+        Deadline { until: Some(self.until), longest_ns, work: None }
     }
 
     fn repaired(&self, mut state: State, budget: u64, reach: f64, longest_ns: u64) -> Option<State> {

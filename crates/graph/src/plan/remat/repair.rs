@@ -5,6 +5,7 @@
 //! price is the added time; its worth is the excess bytes it takes away, at the peak (`reach` 0) or over all steps that
 //! have too much (`reach` 1). An execution that is needed later anyway may move forward at no price.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use super::model::Model;
@@ -22,16 +23,42 @@ pub(crate) struct Style {
 
 /// When a repair is given up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
+pub(crate) struct Deadline<'w> {
     /// By the clock.
-    pub(crate) until: Instant,
+    pub(crate) until: Option<Instant>,
     /// By the sequence's own time.
     pub(crate) longest_ns: u64,
+    /// By what was looked at.
+    pub(crate) work: Option<&'w Work>,
 }
 
-impl Deadline {
-    fn is_over(self) -> bool {
-        Instant::now() >= self.until
+impl Deadline<'_> {
+    pub(crate) fn is_over(self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until) || self.work.is_some_and(Work::is_over)
+    }
+
+    fn spend(self, looks: usize) {
+        if let Some(work) = self.work {
+            work.spend(looks);
+        }
+    }
+}
+
+/// What may be spent on repairs, in looks at a step or an instance: a limit that is the same on every machine.
+#[derive(Debug)]
+pub(crate) struct Work(Cell<usize>);
+
+impl Work {
+    pub(crate) fn new(looks: usize) -> Work {
+        Work(Cell::new(looks))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    pub(crate) fn spend(&self, looks: usize) {
+        self.0.set(self.0.get().saturating_sub(looks));
     }
 }
 
@@ -64,7 +91,7 @@ pub(crate) fn repair(
     state: &mut State,
     budget: u64,
     style: Style,
-    deadline: Deadline,
+    deadline: Deadline<'_>,
     rng: &mut Rng,
 ) -> Result<(), Stuck> {
     let mut search = Search {
@@ -87,6 +114,7 @@ pub(crate) fn repair(
         if state.time_ns > deadline.longest_ns || state.sequence.len() > most_steps || deadline.is_over() {
             return Err(Stuck::TooLong);
         }
+        deadline.spend(state.sequence.len() + state.instances.len());
         let moves = search.best(state, step as u32, rng);
         if moves.is_empty() {
             return Err(Stuck::AtPeak);
@@ -319,10 +347,11 @@ fn can_repeat(m: &Model, state: &State, u: u32, at: u32) -> bool {
 }
 
 /// Removes executions that there is room to do without, the longest first.
-pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadline) {
+pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadline<'_>) {
     loop {
         let mut steps: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(m, state, s)).collect();
         steps.sort_by_key(|&s| std::cmp::Reverse((m.units[state.sequence[s as usize] as usize].time_ns, s)));
+        deadline.spend(state.sequence.len());
         let mut has_changed = false;
         let mut i = 0;
         while i < steps.len() && !deadline.is_over() {
@@ -333,6 +362,7 @@ pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadlin
             }
             state.sequence.remove(step as usize);
             state.evaluate(m);
+            deadline.spend(state.sequence.len());
             has_changed = true;
             steps[i..].iter_mut().filter(|s| **s > step).for_each(|s| *s -= 1);
         }

@@ -95,7 +95,7 @@ impl<'m> Climb<'m> {
         let allowed = longest + added / 16 + 1;
         let reach = [0.0, 0.5, 1.0][self.rng.below(3)];
         let noise = [0.0, 0.3, 1.0][self.rng.below(3)];
-        let deadline = Deadline { until, longest_ns: allowed };
+        let deadline = Deadline { until: Some(until), longest_ns: allowed, work: None };
         if repair(self.m, &mut state, self.budget, Style { reach, noise }, deadline, &mut self.rng).is_err() {
             return;
         }

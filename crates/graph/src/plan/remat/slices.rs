@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::emit::Laid;
 use super::search::{Climb, Incumbent, Layer, Limit};
 use super::state::State;
-use super::{Planner, fit::Fit};
+use super::{Planner, fit::Fit, floor::Witness};
 
 /// Parts that the search's time is cut into; an arena is laid out after each. Few units are searched through soon, and
 /// what is left to find is how much room their arena needs.
@@ -66,42 +66,53 @@ impl Room {
     }
 }
 
-/// Searches that may end without an arena that fits while there is time.
+/// Searches that may end for want of an arena while there is time.
 const MOST_ATTEMPTS: u64 = 8;
 
-/// The best schedule found within the planner's time; `None` if no arena fits.
+/// The best schedule found within the planner's time, the witness at worst; `None` if there is none and no arena fits.
 ///
 /// Near the smallest budget one walk ends where nothing can be given up any more, and another does not.
-pub(super) fn search(planner: &Planner, bound: u64) -> Option<Laid> {
+pub(super) fn search(planner: &Planner, bound: u64, witness: Option<&Witness>) -> Option<Laid> {
+    let witness = witness.map(|(units, laid)| (State::new(&planner.model, units.clone()), laid.clone()));
+    let state = witness.as_ref().map(|w| w.0.clone());
+    let mut found = Incumbent { laid: witness };
     let has_time = || planner.effort.rounds.is_some() || Instant::now() < planner.until;
-    (0..MOST_ATTEMPTS).take_while(|_| has_time()).find_map(|attempt| walk(planner, bound, attempt << 32))
+    for attempt in 0..MOST_ATTEMPTS {
+        if walk(planner, bound, attempt << 32, state.as_ref(), &mut found) || !has_time() {
+            break;
+        }
+    }
+    found.laid.map(|l| l.1)
 }
 
-fn walk(planner: &Planner, bound: u64, salt: u64) -> Option<Laid> {
-    // Beyond the limit only to lay out what was found. If nothing is, what is left of it goes to the smallest budget.
+/// False if it ended where no arena fits, without a schedule that is better than the witness.
+fn walk(planner: &Planner, bound: u64, salt: u64, witness: Option<&State>, found: &mut Incumbent) -> bool {
+    let witness_ns = witness.map_or(u64::MAX, |w| w.time_ns);
+    // Beyond the limit only to lay out what was found.
     let grace = planner.effort.time_limit.mul_f64(super::GRACE_SHARE);
     let (fit, first) = (planner.fit(planner.until + grace), planner.fit(planner.until - 2 * grace));
     let budget = planner.budget;
     let quick =
         |s: &State| Some(planner.lay(&s.sequence, budget, QUICK_SHARE)).filter(|l| l.layout.arena_bytes <= budget);
     let mut room = Room::new(budget);
-    let mut seeds = first.all(budget).into_iter();
-    let start = seeds.next().or_else(|| first.by_chance(budget, planner.effort, salt));
-    let (mut start, mut found) = (start?, Incumbent::default());
+    let mut seeds = first.all(budget, witness).into_iter();
+    let Some(mut start) = seeds.next() else { return false };
     for slice in 0.. {
         let limit = limit(planner, slice);
         let seed = planner.effort.seed.wrapping_add(slice as u64 + salt);
-        let mut best = climb(planner, room.bytes, start, seed, (limit, bound), (&quick, &mut found));
+        let mut best = climb(planner, room.bytes, start, seed, (limit, bound), (&quick, found));
         let is_first_room = slice < SECOND_STARTS && room.failed_at == budget && room.bytes == budget;
         if let Some(other) = seeds.next().filter(|o| is_first_room && is_near(o, &best)) {
             let until = Instant::now() + limit.until.saturating_duration_since(Instant::now()) / 2;
             let second = Limit { until: until.max(Instant::now() + limit.length / 2), ..limit };
-            let other = climb(planner, room.bytes, other, seed, (second, bound), (&quick, &mut found));
+            let other = climb(planner, room.bytes, other, seed, (second, bound), (&quick, found));
             best = if other.time_ns < best.time_ns { other } else { best };
         }
-        let is_late = planner.effort.rounds.is_none() && Instant::now() >= planner.until;
-        if is_late && found.laid.is_some() {
-            break;
+        let late = |than: Instant| planner.effort.rounds.is_none() && Instant::now() >= than;
+        // The witness needs little memory and much time: what beats it is worth the grace.
+        let is_better = found.time_ns() < witness_ns;
+        if late(planner.until + grace) || (late(planner.until) && is_better) {
+            return true;
         }
         let mut sticks_out = 0;
         found.offer(&best, &mut |s| {
@@ -109,20 +120,26 @@ fn walk(planner: &Planner, bound: u64, salt: u64) -> Option<Laid> {
             sticks_out = laid.layout.arena_bytes.saturating_sub(budget);
             (sticks_out == 0).then_some(laid)
         });
-        if found.time_ns() <= bound || (slice + 1 >= slices(planner.model.base) && found.time_ns() < u64::MAX) {
-            break;
+        let is_laid = found.time_ns() <= best.time_ns;
+        let is_last = slice + 1 >= slices(planner.model.base);
+        if found.time_ns() <= bound || (is_last && (is_laid || room.laid_at.is_some() || found.time_ns() < witness_ns))
+        {
+            return true;
         }
-        if found.time_ns() <= best.time_ns {
+        if is_laid {
             room.grow();
             start = best;
         } else {
             if !room.shrink(sticks_out, planner.p.align()) {
                 break;
             }
-            start = within(&fit, best, &found, room.bytes)?;
+            match within(&fit, best, found, room.bytes) {
+                Some(state) => start = state,
+                None => break,
+            }
         }
     }
-    found.laid.map(|l| l.1)
+    found.time_ns() < witness_ns
 }
 
 fn limit(planner: &Planner, slice: usize) -> Limit {

@@ -32,6 +32,11 @@ pub(super) fn lay(planner: &Planner, sequence: &[u32], effort: arena::Effort) ->
     best
 }
 
+/// The same with storages as short in the arena as they may be: the smallest arena, whatever the budget.
+pub(super) fn lay_tight(planner: &Planner, sequence: &[u32], effort: arena::Effort) -> Laid {
+    Transfers::new(planner.p, &planner.model, sequence).laid(effort)
+}
+
 /// Up to which part of the budget storages may stay longer for their copies: the fuller the arena, the likelier it sticks
 /// out.
 const ROOM_FOR_COPIES: [f64; 3] = [1.0, 0.97, 0.94];

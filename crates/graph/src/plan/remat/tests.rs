@@ -6,6 +6,7 @@ use super::*;
 use crate::plan::baseline::Policy;
 use crate::plan::check::check;
 use crate::plan::generate::generate;
+use crate::plan::lifetime::lifetimes;
 use crate::plan::problem::{Bytes, OpSpec, OutputKind, OutputSpec, Spec, SpillRates};
 use crate::plan::schedule::Step;
 
@@ -88,6 +89,12 @@ fn same_storage(ops: &[OpSpec], of: &str) -> BTreeSet<String> {
     }
 }
 
+/// The problem once it knows the least that it needs.
+fn known(p: Problem) -> Problem {
+    plan(&p, 0, rounds(1));
+    p
+}
+
 fn rows(most: usize) -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec(([0usize..4, 0usize..4], 0u64..9, 0u64..20, 0u64..3, 0u8..12), 1..most)
 }
@@ -152,6 +159,15 @@ proptest! {
     }
 
     #[test]
+    fn no_schedule_needs_less_than_the_bound_on_memory(rows in rows(7), outputs in 1usize..4) {
+        let p = small(&rows, outputs);
+        let (least, _) = bound::least_bytes(&p);
+        if let Some(less) = least.checked_sub(1) {
+            prop_assert_eq!(brute_force(&p, less), None, "{} bytes are enough", less);
+        }
+    }
+
+    #[test]
     fn the_exact_solver_agrees_with_brute_force(rows in rows(7), outputs in 1usize..3, part in 0.3f64..1.1) {
         let p = small(&rows, outputs);
         let budget = (peak_bytes(&p) as f64 * part) as u64;
@@ -175,6 +191,45 @@ proptest! {
             }
             prop_assert!(bound::least_bytes(&p).0 <= budget);
         }
+    }
+}
+
+proptest! {
+    // A refusal looks at all that the walk comes by.
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_budget_is_met_if_it_is_at_least_the_smallest_feasible_one_and_refused_if_not(
+        rows in rows(24), outputs in 1usize..3, part in 0f64..1.2, rate in 0u64..3,
+    ) {
+        let rate = [0, 1_000_000_000, 10_000_000][rate as usize];
+        let rates = SpillRates { write_bytes_per_s: rate, read_bytes_per_s: 2 * rate };
+        // Each plan is one of a new problem: what the first found out must not be what the next one says.
+        let made = || small_with(&rows, outputs, rates);
+        let Plan::Infeasible(none) = plan(&made(), 0, rounds(4)) else { return Ok(()) };
+        let figures = |s: &Shortfall| (s.least_bytes, s.smallest_feasible_bytes);
+        let (least, smallest) = figures(&none);
+        prop_assert!(least <= smallest);
+        let some = (peak_bytes(&made()) as f64 * part) as u64;
+        for budget in [least.saturating_sub(1), least, smallest.saturating_sub(1), smallest, smallest + 1, some] {
+            for p in [made(), known(made())] {
+                match plan(&p, budget, rounds(4)) {
+                    Plan::Feasible(s) => {
+                        prop_assert!(budget >= smallest, "{} is met, and {} was the smallest", budget, smallest);
+                        check(&p, &s).map_err(|e| TestCaseError::fail(e.to_string()))?;
+                    }
+                    Plan::Infeasible(s) => {
+                        prop_assert!(budget < smallest, "{} is refused, and {} suffices", budget, smallest);
+                        prop_assert_eq!(figures(&s), (least, smallest));
+                    }
+                }
+            }
+        }
+        let slower: Vec<Row> = rows.iter().map(|r| (r.0, r.1, 20 - r.2, r.3, r.4)).collect();
+        let Plan::Infeasible(s) = plan(&small_with(&slower, outputs, rates), 0, rounds(4)) else {
+            return Err(TestCaseError::fail("times make it feasible"));
+        };
+        prop_assert_eq!(figures(&s), (least, smallest), "memory does not depend on times");
     }
 }
 
@@ -350,7 +405,8 @@ fn the_search_reaches_the_optimum_of_chains() {
             let budget = (peak_bytes(&p) as f64 * part) as u64;
             let planner = Planner::new(&p, Model::new(&p, false), budget, rounds(400));
             let best = exact::solve(&planner.model, budget).map(|s| State::new(&planner.model, s).time_ns);
-            let found = slices::search(&planner, 0).map(|l| l.time_ns(&p));
+            let witness = floor::within(&planner, bound::least_bytes(&p).0).ok();
+            let found = witness.and_then(|w| slices::search(&planner, 0, Some(&w))).map(|l| l.time_ns(&p));
             assert_eq!(found, best, "chain-{n} at {part} of {}", peak_bytes(&p));
         }
     }
@@ -416,12 +472,46 @@ fn what_may_run_once_only_is_not_spilled_where_sources_are_kept() {
 }
 
 #[test]
-fn a_walk_that_ends_without_an_arena_is_not_the_last() {
+fn whether_a_budget_suffices_does_not_depend_on_the_seed() {
     let p = problem("random-50-2");
-    let budget = peak_bytes(&p) * 2 / 5;
+    let budget = peak_bytes(&p) * 42 / 100;
     for seed in 1..=6 {
         let found = plan(&p, budget, Effort { seed, ..rounds(60) });
         let Plan::Feasible(s) = found else { panic!("seed {seed}: {found:?}") };
         check(&p, &s).expect("valid");
+    }
+}
+
+#[test]
+fn networks_are_planned_within_the_budget_that_is_said_to_suffice() {
+    for name in ["chain-50", "unet", "gpt-4"] {
+        let figures = |share: f64| {
+            let p = problem(name);
+            match plan(&p, (peak_bytes(&p) as f64 * share) as u64, rounds(2)) {
+                Plan::Infeasible(s) => (s.least_bytes, s.smallest_feasible_bytes),
+                Plan::Feasible(s) => panic!("{name} takes {} bytes", s.arena_bytes),
+            }
+        };
+        let (least, smallest) = figures(0.02);
+        assert_eq!(figures(0.03), (least, smallest), "{name}");
+        let p = problem(name);
+        assert!(least <= smallest && smallest < peak_bytes(&p), "{name}: {least} {smallest}");
+        let Plan::Feasible(s) = plan(&p, smallest, rounds(2)) else { panic!("{name} is feasible with {smallest}") };
+        check(&p, &s).expect(name);
+        let Plan::Infeasible(s) = plan(&p, smallest - 1, rounds(2)) else { panic!("{name} with less than {smallest}") };
+        assert_eq!((s.least_bytes, s.smallest_feasible_bytes), (least, smallest), "{name}");
+    }
+}
+
+/// A run that gave an output up wanted it again after a writer had overwritten what that is made from.
+#[test]
+fn no_heuristic_reads_at_the_end_what_was_overwritten() {
+    let p = small(&[([0, 0], 5, 0, 0, 4), ([0, 1], 1, 0, 0, 7), ([0, 0], 0, 0, 0, 4), ([3, 2], 0, 0, 1, 1)], 2);
+    for budget in 0..=peak_bytes(&p) {
+        for policy in Policy::ALL {
+            let Some(sequence) = policy.sequence(&p, budget) else { continue };
+            let found = lifetimes(&p, &sequence);
+            assert!(found.is_ok(), "{} at {budget}: {sequence:?}", policy.name());
+        }
     }
 }
