@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use remat_runtime::{Device, Scope, tracing};
+use remat_runtime::{Device, tracing};
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{CallSite, Result, Scope};
 
 use crate::Rng;
 
@@ -92,9 +92,10 @@ impl Label {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
     }
 
-    /// Enters a scope of this name.
+    /// Enters a scope of this name. In a `#[track_caller]` function, errors name the line that called it.
     #[must_use = "the scope ends when it is dropped"]
+    #[track_caller]
     pub fn enter(&self) -> Scope {
-        Scope::enter(&self.get())
+        Scope::called(&self.get(), CallSite::here())
     }
 }

@@ -30,7 +30,7 @@ pub use module::{Layer, Module};
 pub use optim::*;
 pub use parameter::{Parameter, Role};
 pub use remat_derive::Module;
-pub use remat_tensor::Attend;
+pub use remat_tensor::{Attend, Reduction, Taps, Windows};
 pub use rng::Rng;
 pub use schedule::Schedule;
 pub use state::LoadReport;

@@ -1,19 +1,21 @@
 //! Losses. Labels are integers; other targets have the prediction's dtype and shape.
 
-use remat_ops::loss::Reduction;
-use remat_runtime::Scope;
+use remat_tensor::Reduction;
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 /// The mean over the batch of `-ln softmax(logits)[label]`; `logits: [n, c, ..]`, `labels: [n, ..]`, rank 0 out.
 ///
 /// Errors: DType, Axis and Shape for inputs that do not fit; at run time, Index for a label that is no class.
+#[track_caller]
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    let _site = Scope::at(CallSite::here());
     cross_entropy_with(logits, labels, Reduction::Mean, 0.0, None)
 }
 
 /// As [`cross_entropy`], with label smoothing `e` (`-(1 - e) ln p[label] - e / c sum_k ln p[k]`) and a label that does
 /// not count. Errors: also Value for a smoothing outside 0 ..= 1.
+#[track_caller]
 pub fn cross_entropy_with(
     logits: &Tensor,
     labels: &Tensor,
@@ -21,28 +23,31 @@ pub fn cross_entropy_with(
     smoothing: f64,
     ignore_index: Option<i64>,
 ) -> Result<Tensor> {
-    let _scope = Scope::enter("cross_entropy");
+    let _scope = Scope::called("cross_entropy", CallSite::here());
     logits.cross_entropy_with(labels, reduction, smoothing, ignore_index)
 }
 
 /// `(x - y)^2`. Errors: Shape, DType if `y` is not like `x`.
+#[track_caller]
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _scope = Scope::enter("mse");
+    let _scope = Scope::called("mse", CallSite::here());
     same(x, y)?;
     reduce(x.sub(y)?.square()?, reduction)
 }
 
 /// `|x - y|`; its derivative at 0 is 0. Errors: Shape, DType if `y` is not like `x`.
+#[track_caller]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _scope = Scope::enter("l1");
+    let _scope = Scope::called("l1", CallSite::here());
     same(x, y)?;
     reduce(x.sub(y)?.abs()?, reduction)
 }
 
 /// Binary cross-entropy of `p = sigmoid(x)` with targets in 0 ..= 1: `-y ln p - (1 - y) ln(1 - p)`, without overflow, and
 /// without cancellation where a logit is certain and right. Errors: Shape, DType if `y` is not like `x`.
+#[track_caller]
 pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _scope = Scope::enter("bce_with_logits");
+    let _scope = Scope::called("bce_with_logits", CallSite::here());
     same(x, y)?;
     reduce(x.bce_with_logits(y)?, reduction)
 }
@@ -51,8 +56,9 @@ pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<T
 ///
 /// Errors: Axis for an `x` without axis 1, Shape for labels that do not fit, DType for labels that are no integers; at run
 /// time, Index for a label that is no class.
+#[track_caller]
 pub fn nll(x: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _scope = Scope::enter("nll");
+    let _scope = Scope::called("nll", CallSite::here());
     if x.rank() < 2 {
         let text = format!("x has shape {}: no axis of classes", x.shape());
         return Err(Error::new(ErrorKind::Axis, text));

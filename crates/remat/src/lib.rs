@@ -95,15 +95,15 @@ pub use remat_tensor as tensor;
 pub use remat_types as types;
 
 pub use remat_runtime::{
-    AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, NanCheck, Observer, RangeCheck, Scope,
-    SessionOptions, Stats, ValueDump, Workspace,
+    AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, NanCheck, Observer, RangeCheck, SessionOptions,
+    Stats, ValueDump, Workspace,
 };
 pub use remat_tensor::{
-    Attend, Collect, CompileOptions, Compiled, Dim, GradCheckReport, IntoOperand, ScanOptions, Session, Symbols,
-    Tensor, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch,
-    while_loop,
+    Attend, Collect, CompileOptions, Compiled, Dim, GradCheckReport, IntoOperand, Reduction, ScanOptions, Session,
+    Symbols, Taps, Tensor, Windows, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck,
+    no_grad, scan, switch, while_loop,
 };
-pub use remat_types::{DType, Error, ErrorKind, HostTensor, Shape, bf16, f16};
+pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Scope, Shape, bf16, f16};
 
 #[cfg(doctest)]
 mod book;

@@ -29,7 +29,7 @@ pub mod tracing {
     };
 }
 
-pub use eager::{Channel, Charge, Device, GiveWay, Handle, NotUpdated, Scope, TensorId};
+pub use eager::{Channel, Charge, Device, GiveWay, Handle, NotUpdated, TensorId};
 pub use executable::{
     Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
     Session, SessionMemory, SessionOptions, ValueDump, ValueView, Workspace,

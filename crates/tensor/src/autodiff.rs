@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::{Apply, BackwardKey, OpRef};
 use remat_runtime::{Channel, Handle, Kind};
-use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
+use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Scope, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Tensor;
@@ -129,6 +129,7 @@ impl Sweep {
                 done(&node, dy.clone())?;
             }
             let edges: SmallVec<[Option<Edge>; 4]> = lock(&node.inputs).clone();
+            let _scope = node.scope.clone().map(Scope::again);
             let grads = match &node.kind {
                 NodeKind::Leaf(_) => continue,
                 NodeKind::Compiled => return Err(compiled(node.site)),
@@ -355,6 +356,7 @@ pub fn custom(
         inputs: Mutex::new(edges),
         y_facts: y.iter().map(|t| t.handle.fact().clone()).collect(),
         site: CallSite::here(),
+        scope: Scope::current(),
     });
     Ok(y.into_iter()
         .enumerate()

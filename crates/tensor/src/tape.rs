@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_ops::{BackwardKey, OpRef};
 use remat_runtime::{Channel, Device, Handle, tracing};
-use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
+use remat_types::{CallSite, Error, ErrorKind, Fact, Result, Scope, SmallVec};
 
 use crate::Tensor;
 
@@ -111,6 +111,8 @@ pub(crate) struct Node {
     pub(crate) inputs: Mutex<SmallVec<[Option<Edge>; 4]>>,
     pub(crate) y_facts: SmallVec<[Fact; 2]>,
     pub(crate) site: CallSite,
+    /// The part of the program, whose backward pass this is too.
+    pub(crate) scope: Option<Arc<str>>,
 }
 
 /// Output `output` of `node`.
@@ -189,6 +191,7 @@ impl Node {
             inputs: Mutex::default(),
             y_facts: std::iter::once(fact).collect(),
             site: CallSite::here(),
+            scope: None,
         })
     }
 }
@@ -198,7 +201,8 @@ pub(crate) fn compiled(y: &Tensor, x: &[&Tensor], site: CallSite) -> Edge {
     let inputs: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
     let seq = y.handle.id().order().max(after(&inputs));
     let y_facts = SmallVec::from_iter([y.handle.fact().clone()]);
-    let node = Node { kind: NodeKind::Compiled, seq, inputs: Mutex::new(inputs), y_facts, site };
+    let node =
+        Node { kind: NodeKind::Compiled, seq, inputs: Mutex::new(inputs), y_facts, site, scope: Scope::current() };
     Edge { node: Arc::new(node), output: 0 }
 }
 
@@ -253,7 +257,7 @@ pub(crate) fn apply_on(
     };
     let seq = y.first().map_or(0, |h| h.id().order()).max(after(&edges));
     let kind = NodeKind::Op { key: Box::new(key), saved: Mutex::new(Some(saved)) };
-    let node = Arc::new(Node { kind, seq, inputs: Mutex::new(edges), y_facts, site });
+    let node = Arc::new(Node { kind, seq, inputs: Mutex::new(edges), y_facts, site, scope: Scope::current() });
     Ok(y.into_iter()
         .enumerate()
         .map(|(output, handle)| {

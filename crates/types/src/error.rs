@@ -7,6 +7,8 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::Scope;
+
 /// `std::result::Result` with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -74,10 +76,12 @@ impl ErrorKind {
 pub struct CallSite(&'static Location<'static>);
 
 impl CallSite {
-    /// The place that called the `#[track_caller]` function this is called from.
+    /// The place that called the `#[track_caller]` function this is called from; within a call into a library that says
+    /// where it was made ([`Scope::called`]), that place.
     #[track_caller]
     pub fn here() -> Self {
-        CallSite(Location::caller())
+        let caller = CallSite(Location::caller());
+        Scope::site().unwrap_or(caller)
     }
 
     /// The source file.
@@ -135,6 +139,7 @@ struct Inner {
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     call_site: Option<CallSite>,
+    scope: Option<Arc<str>>,
     shortfall: Option<BudgetShortfall>,
 }
 
@@ -143,14 +148,16 @@ struct Inner {
 pub struct Error(Arc<Inner>);
 
 impl Error {
-    /// An error of `kind` with a message for people.
+    /// An error of `kind` with a message for people. Within a call into a library it has the call's place and scope.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let call_site = Scope::site();
         Error(Arc::new(Inner {
             kind,
             op: None,
             message: message.into(),
             source: None,
-            call_site: None,
+            scope: call_site.and_then(|_| Scope::current()),
+            call_site,
             shortfall: None,
         }))
     }
@@ -180,6 +187,7 @@ impl Error {
                 message: i.message.clone(),
                 source: i.source.as_ref().map(|s| s.to_string().into()),
                 call_site: i.call_site,
+                scope: i.scope.clone(),
                 shortfall: i.shortfall.clone(),
             };
             self.0 = Arc::new(copy);
@@ -196,13 +204,32 @@ impl Error {
         self
     }
 
-    /// Names the place in the user's program, unless one is named already.
+    /// Names the place in the user's program, unless one is named already, and the scope that the thread is in.
     #[must_use]
     pub fn with_call_site(mut self, site: CallSite) -> Self {
-        if self.0.call_site.is_none() {
-            self.edit().call_site = Some(site);
+        if self.0.call_site.is_some() {
+            return self;
+        }
+        self.edit().call_site = Some(site);
+        self.with_scope(Scope::current())
+    }
+
+    /// Names the part of the program, unless one is named already: `net.block1.conv`.
+    #[must_use]
+    pub fn with_scope(mut self, scope: Option<Arc<str>>) -> Self {
+        if self.0.scope.is_none() && scope.is_some() {
+            self.edit().scope = scope;
         }
         self
+    }
+
+    /// The place and the scope of another error, where this one has none.
+    #[must_use]
+    pub fn located_as(mut self, other: &Error) -> Self {
+        if self.0.call_site.is_none() && other.0.call_site.is_some() {
+            self.edit().call_site = other.0.call_site;
+        }
+        self.with_scope(other.0.scope.clone())
     }
 
     /// Attaches the error that caused this one.
@@ -240,6 +267,11 @@ impl Error {
         self.0.call_site
     }
 
+    /// The full name of the [`Scope`] in which the failing operation was asked for: the path of a layer.
+    pub fn scope(&self) -> Option<&str> {
+        self.0.scope.as_deref()
+    }
+
     /// The figures behind an error of kind [`ErrorKind::Budget`].
     pub fn shortfall(&self) -> Option<&BudgetShortfall> {
         self.0.shortfall.as_ref()
@@ -252,10 +284,12 @@ impl fmt::Display for Error {
             write!(f, "[{op}] ")?;
         }
         f.write_str(&self.0.message)?;
-        if let Some(site) = self.0.call_site {
-            write!(f, " (at {site})")?;
+        match (&self.0.scope, self.0.call_site) {
+            (Some(scope), Some(site)) => write!(f, " (in {scope}, at {site})"),
+            (Some(scope), None) => write!(f, " (in {scope})"),
+            (None, Some(site)) => write!(f, " (at {site})"),
+            (None, None) => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ mod host;
 mod layout;
 mod npy;
 mod promote;
+mod scope;
 mod shape;
 mod tensors_file;
 
@@ -23,6 +24,7 @@ pub use host::{HostTensor, SharedBytes, vec_for};
 pub use layout::{Layout, LayoutIndices};
 pub use npy::{npz_limit_bytes, read_npy, read_npz, read_npz_within, write_npy, write_npz};
 pub use promote::promote;
+pub use scope::Scope;
 pub use shape::{Shape, axes_of, axis_of};
 pub use smallvec::{SmallVec, smallvec};
 pub use tensors_file::{TensorsFile, TensorsReader, read_safetensors, safetensors_dtype, write_safetensors};

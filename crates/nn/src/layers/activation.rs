@@ -1,6 +1,5 @@
-use remat_runtime::Scope;
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{CallSite, Result, Scope};
 
 use crate::{Layer, Module};
 
@@ -13,8 +12,9 @@ macro_rules! activations {
         pub struct $name;
 
         impl Layer for $name {
+            #[track_caller]
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                let _scope = Scope::enter(stringify!($method));
+                let _scope = Scope::called(stringify!($method), CallSite::here());
                 x.$method()
             }
         }
@@ -40,8 +40,9 @@ activations! {
 pub struct Relu6;
 
 impl Layer for Relu6 {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("relu6");
+        let _scope = Scope::called("relu6", CallSite::here());
         x.clamp(0, 6)
     }
 }
@@ -52,7 +53,9 @@ impl Layer for Relu6 {
 pub struct Identity;
 
 impl Layer for Identity {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         Ok(x.clone())
     }
 }
@@ -73,8 +76,9 @@ impl Default for LeakyRelu {
 }
 
 impl Layer for LeakyRelu {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("leaky_relu");
+        let _scope = Scope::called("leaky_relu", CallSite::here());
         x.leaky_relu(self.slope)
     }
 }
@@ -88,8 +92,9 @@ pub struct Softmax {
 }
 
 impl Layer for Softmax {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("softmax");
+        let _scope = Scope::called("softmax", CallSite::here());
         x.softmax(self.axis)
     }
 }
@@ -103,8 +108,9 @@ pub struct LogSoftmax {
 }
 
 impl Layer for LogSoftmax {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("log_softmax");
+        let _scope = Scope::called("log_softmax", CallSite::here());
         x.log_softmax(self.axis)
     }
 }

@@ -1,5 +1,5 @@
 use remat_tensor::{Attend, Tensor};
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use super::extents;
 use super::linear::{Linear, LinearOptions};
@@ -54,7 +54,9 @@ impl MultiHeadAttention {
     /// The output for `x` where `attend` says what a place sees: its mask broadcasts to `[n, heads, t, t]`. A query that
     /// sees nothing gives 0. Errors: also DType for a mask that is not of bools, Shape for one that does not broadcast,
     /// and Value for a scale that is not finite.
+    #[track_caller]
     pub fn forward_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let [n, t, d] = extents(x, "attention")?;
         let y = self.heads_of(self.qkv.forward(x)?, [n, t, d], attend)?;
         self.out.forward(&y)
@@ -69,7 +71,9 @@ impl MultiHeadAttention {
 }
 
 impl Layer for MultiHeadAttention {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         self.forward_with(x, Attend::default())
     }
 }

@@ -1,4 +1,4 @@
-use remat_ops::conv::Taps;
+use remat_tensor::Taps;
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result, Shape};
 
@@ -90,18 +90,21 @@ impl<const D: usize> Conv<D> {
 }
 
 impl Layer for Conv<1> {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         biased(x.conv1d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
     }
 }
 impl Layer for Conv<2> {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         biased(x.conv2d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
     }
 }
 impl Layer for Conv<3> {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         biased(x.conv3d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
@@ -164,18 +167,21 @@ impl<const D: usize> ConvTranspose<D> {
 }
 
 impl Layer for ConvTranspose<1> {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         biased(x.conv_transpose1d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
     }
 }
 impl Layer for ConvTranspose<2> {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         biased(x.conv_transpose2d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
     }
 }
 impl Layer for ConvTranspose<3> {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         biased(x.conv_transpose3d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())

@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use crate::{Label, Layer, Mode, Module, Rng, RngCell};
 
@@ -27,6 +27,7 @@ impl Dropout {
     }
 
     /// The output for `x` with a given `key: u64 [2]` while training. Errors: DType for an `x` that is no float.
+    #[track_caller]
     pub fn forward_with(&self, x: &Tensor, key: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         if self.mode.is_training() { x.dropout(self.p, key) } else { Ok(x.clone()) }
@@ -34,7 +35,9 @@ impl Dropout {
 }
 
 impl Layer for Dropout {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         if !self.mode.is_training() {
             return Ok(x.clone());
         }

@@ -30,6 +30,7 @@ impl Embedding {
 }
 
 impl Layer for Embedding {
+    #[track_caller]
     fn forward(&self, index: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         self.weight.get()?.take(0, index)

@@ -57,6 +57,7 @@ pub(crate) fn bias_init(fan_in: usize) -> Init {
 }
 
 impl Layer for Linear {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         axis_of(-1, x.rank())?;

@@ -85,6 +85,7 @@ impl<const D: usize> BatchNorm<D> {
 }
 
 impl<const D: usize> Layer for BatchNorm<D> {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         if x.rank() != 2 + D && !(D == 1 && x.rank() == 2) {
@@ -137,6 +138,7 @@ impl LayerNorm {
 }
 
 impl Layer for LayerNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
         x.layer_norm(&self.weight.get()?, &self.bias.get()?, self.weight.shape().rank(), self.eps)

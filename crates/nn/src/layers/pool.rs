@@ -1,7 +1,6 @@
-use remat_ops::pooling::Windows;
-use remat_runtime::Scope;
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_tensor::Windows;
+use remat_types::{CallSite, Result, Scope};
 
 use super::Extents;
 use crate::{Layer, Module};
@@ -30,8 +29,9 @@ impl MaxPool2d {
 }
 
 impl Layer for MaxPool2d {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("max_pool2d");
+        let _scope = Scope::called("max_pool2d", CallSite::here());
         x.max_pool2d(self.windows)
     }
 }
@@ -66,8 +66,9 @@ impl AvgPool2d {
 }
 
 impl Layer for AvgPool2d {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("avg_pool2d");
+        let _scope = Scope::called("avg_pool2d", CallSite::here());
         x.avg_pool2d(self.windows, self.count_include_pad)
     }
 }
@@ -90,8 +91,9 @@ impl AdaptiveAvgPool2d {
 }
 
 impl Layer for AdaptiveAvgPool2d {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("adaptive_avg_pool2d");
+        let _scope = Scope::called("adaptive_avg_pool2d", CallSite::here());
         x.avg_pool2d(self.windows, false)
     }
 }

@@ -1,6 +1,5 @@
-use remat_runtime::Scope;
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{CallSite, Result, Scope};
 
 use crate::{Layer, Module};
 
@@ -20,8 +19,9 @@ impl Default for Flatten {
 }
 
 impl Layer for Flatten {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = Scope::enter("flatten");
+        let _scope = Scope::called("flatten", CallSite::here());
         x.flatten_from(self.first)
     }
 }

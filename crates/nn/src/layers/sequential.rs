@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{CallSite, Result, Scope};
 
 use crate::{Layer, Module};
 
@@ -48,7 +48,9 @@ impl Sequential {
 }
 
 impl Layer for Sequential {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let mut y = x.clone();
         for (i, layer) in self.layers.iter().enumerate() {
             y = layer.forward(&y).map_err(|e| e.context(format_args!("layer {i}")))?;

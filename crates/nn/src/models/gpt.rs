@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use super::transformer::{STD, Transformer, TransformerConfig, drop_some, dropout};
 use crate::layers::{extents, plus};
@@ -95,7 +95,9 @@ impl Gpt {
 }
 
 impl Layer for Gpt {
+    #[track_caller]
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let [_, t] = extents(tokens, "gpt")?;
         let places = self.positions.shape()[0];
         if t > places {

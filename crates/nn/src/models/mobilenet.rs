@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{CallSite, Result, Scope};
 
 use crate::layers::plus;
 use crate::{
@@ -34,7 +34,9 @@ impl InvertedResidual {
 }
 
 impl Layer for InvertedResidual {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let wide = match &self.widen {
             Some(widen) => Relu6.forward(&widen.forward(x)?)?,
             None => x.clone(),
@@ -127,7 +129,9 @@ impl MobileNetV2 {
 }
 
 impl Layer for MobileNetV2 {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let mut y = Relu6.forward(&self.stem.forward(x)?)?;
         for block in &self.blocks {
             y = block.forward(&y)?;

@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{CallSite, Result, Scope};
 
 use crate::layers::plus;
 use crate::{AdaptiveAvgPool2d, ConvNorm, InitCx, Layer, Linear, MaxPool2d, Module};
@@ -27,7 +27,9 @@ impl BasicBlock {
 }
 
 impl Layer for BasicBlock {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         add_skip(self.b.forward(&self.a.forward(x)?.relu()?)?, x, self.skip.as_ref())
     }
 }
@@ -60,7 +62,9 @@ impl Bottleneck {
 }
 
 impl Layer for Bottleneck {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let y = self.b.forward(&self.a.forward(x)?.relu()?)?.relu()?;
         add_skip(self.c.forward(&y)?, x, self.skip.as_ref())
     }
@@ -156,7 +160,9 @@ impl ResNet {
 }
 
 impl Layer for ResNet {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let mut y = MaxPool2d::with(3, 2, 1).forward(&self.stem.forward(x)?.relu()?)?;
         for block in &self.blocks {
             y = block.forward(&y)?;

@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{CallSite, Result, Scope};
 
 use crate::layers::{extents, plus};
 use crate::{
@@ -68,7 +68,9 @@ impl TransformerBlock {
     }
 
     /// The output for `x` whose places see what [`MultiHeadAttention::forward_with`] is told.
+    #[track_caller]
     pub fn forward_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         let y = self.attention.forward_with(&self.norm1.forward(x)?, attend)?;
         let x = plus(drop_some(y, self.dropout.as_ref())?, x.clone())?;
         let y = self.down.forward(&self.up.forward(&self.norm2.forward(&x)?)?.gelu()?)?;
@@ -77,7 +79,9 @@ impl TransformerBlock {
 }
 
 impl Layer for TransformerBlock {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         self.forward_with(x, Attend::default())
     }
 }
@@ -116,7 +120,9 @@ impl Transformer {
 }
 
 impl Layer for Transformer {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
         extents::<3>(x, "transformer")?;
         let attend = Attend { causal: self.causal, ..Attend::default() };
         let mut y = x.clone();

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use remat_nn::*;
-use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures, Scope, SpillRates, SpillTo};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures, SpillRates, SpillTo};
 use remat_tensor::{
     Collect, CompileOptions, Compiled, Dim, ScanOptions, Symbols, Tensor, compile, compile_with, grad, no_grad, scan,
 };
-use remat_types::{ErrorKind, HostTensor, Result};
+use remat_types::{ErrorKind, HostTensor, Result, Scope};
 
 use crate::support::{cpu, host, tensor, wave32};
 

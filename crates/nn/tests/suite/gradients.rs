@@ -1,7 +1,7 @@
 //! Gradients of layers and losses, towards input and parameters, against central differences in f64.
 
+use remat_nn::Reduction;
 use remat_nn::*;
-use remat_ops::loss::Reduction;
 use remat_ops::testing::ALIVE;
 use remat_runtime::Device;
 use remat_tensor::{Tensor, gradcheck};

@@ -1,7 +1,7 @@
 //! Layers against values worked out by hand.
 
+use remat_nn::Reduction;
 use remat_nn::*;
-use remat_ops::loss::Reduction;
 use remat_tensor::Tensor;
 use remat_types::{DType, ErrorKind};
 

@@ -1,7 +1,7 @@
 //! Losses with logits against f64, where a prediction is certain: right, and wrong.
 
+use remat_nn::Reduction;
 use remat_nn::loss::{bce_with_logits, cross_entropy_with, nll};
-use remat_ops::loss::Reduction;
 use remat_runtime::Device;
 use remat_tensor::Tensor;
 use remat_types::{DType, Result};

@@ -12,6 +12,7 @@ mod losses;
 mod models;
 mod optim;
 mod parameters;
+mod places;
 mod saving;
 mod sessions;
 mod sizes;

@@ -35,7 +35,10 @@ impl Worker {
             }
             Err(stop) => {
                 let failure = match self.with_figures(stop, a) {
-                    Stop::Own(e) => self.record_failure(e.with_op(a.op.label()).with_call_site(a.site)),
+                    Stop::Own(e) => {
+                        let e = e.with_op(a.op.label()).with_call_site(a.site);
+                        self.record_failure(e.with_scope(a.scope.clone()))
+                    }
                     Stop::Inherited(f) => f,
                 };
                 self.abandon();

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
 use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold};
-use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Shape, SmallVec};
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Scope, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command, Put, PutFrom, Until};
@@ -13,7 +13,6 @@ use super::failure::Caller;
 use super::group;
 use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
-use super::scope::Scope;
 use super::trace;
 use super::update::NotUpdated;
 use crate::device::StreamId;

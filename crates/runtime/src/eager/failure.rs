@@ -87,10 +87,7 @@ impl Failure {
             return self.error.clone();
         }
         let e = Error::new(ErrorKind::Poisoned, format!("depends on an operation that failed: {}", self.error));
-        match self.error.call_site() {
-            Some(site) => e.with_call_site(site),
-            None => e,
-        }
+        e.located_as(&self.error)
     }
 
     /// Counts as told from now on. What it held back; `None` if somebody was told before.

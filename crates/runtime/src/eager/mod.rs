@@ -26,7 +26,6 @@ mod record;
 mod replay;
 mod room;
 mod run;
-mod scope;
 mod simulated;
 mod spill;
 mod table;
@@ -39,7 +38,6 @@ mod worker;
 pub use channel::Channel;
 pub use device::{Charge, Device, GiveWay};
 pub use handle::{Handle, TensorId};
-pub use scope::Scope;
 pub(crate) use simulated::Simulated;
 pub use update::NotUpdated;
 

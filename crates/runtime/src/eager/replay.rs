@@ -270,10 +270,7 @@ impl Worker {
             smallest_feasible_bytes: fixed + self.bytes_from_nothing(x, extra),
             ..s.clone()
         });
-        Stop::Own(match e.call_site() {
-            Some(site) => told.with_call_site(site),
-            None => told,
-        })
+        Stop::Own(told.located_as(&e))
     }
 
     /// Bytes of loaders' batches, which give way.
@@ -423,7 +420,8 @@ impl Worker {
             }
             Err(e) if e.kind() == ErrorKind::Budget => Err(e.into()),
             Err(e) => {
-                let f = self.record_failure(e.with_op(label.text).with_call_site(site));
+                let e = e.with_op(label.text).with_call_site(site).with_scope(scope);
+                let f = self.record_failure(e);
                 if let Some(r) = self.table.recipes.get_mut(id) {
                     r.failed = Some(f.clone());
                 }

@@ -14,13 +14,12 @@ use std::sync::{Arc, Weak};
 use remat_graph::ir::{Builder, Extent, Graph, ValueId};
 use remat_ops::OpRef;
 use remat_ops::random::FoldIn;
-use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scope, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
 use super::device::Device;
 use super::handle::{Handle, HandleInner, TensorId};
-use super::scope::Scope;
 
 /// Writes a value anew for every run: the bytes of its elements in row-major order.
 pub type HostInput = Arc<dyn Fn(&mut [u8]) -> Result<()> + Send + Sync>;

@@ -10,6 +10,7 @@ use remat_types::{Error, ErrorKind, Result, SmallVec};
 use super::observe::{Observed, Observer, ValueView};
 use super::spill::{Flying, beyond};
 use super::{Executable, Place, Step, Target};
+use crate::arena::ALIGN_BYTES;
 
 /// Operands of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
 const INLINE: usize = 16;
@@ -22,6 +23,9 @@ pub(super) struct Range(*mut u8, usize);
 unsafe impl Send for Range {}
 
 impl Range {
+    /// No bytes, where every type may lie: kernels look at slices of elements, and a slice of none has an address too.
+    const EMPTY: Range = Range(std::ptr::without_provenance_mut(ALIGN_BYTES), 0);
+
     pub(super) fn exclusive(bytes: &mut [u8]) -> Range {
         Range(bytes.as_mut_ptr(), bytes.len())
     }
@@ -195,10 +199,12 @@ impl Executable {
     /// An error with the op and the line of the program that it came from.
     fn located(&self, e: Error, step: &Step) -> Error {
         let e = e.with_op(step.op.label());
-        match step.node.and_then(|n| self.graph.node(n).site) {
+        let Some(node) = step.node.map(|n| self.graph.node(n)) else { return e };
+        let e = match node.site {
             Some(site) => e.with_call_site(site),
             None => e,
-        }
+        };
+        e.with_scope(node.scope.clone())
     }
 }
 
@@ -245,6 +251,9 @@ impl<'m> Memory<'m> {
 
     /// The first byte of a place, which holds `bytes`. Errors (Internal) if it does not.
     fn address(&self, place: Place, bytes: usize) -> Result<Range> {
+        if bytes == 0 {
+            return Ok(Range::EMPTY);
+        }
         let no = || Error::new(ErrorKind::Internal, format!("{place:?} has not {bytes} bytes"));
         let (at, len) = match place {
             Place::Input(i) => {

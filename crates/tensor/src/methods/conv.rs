@@ -42,7 +42,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::conv::Taps;
+    /// # use remat_tensor::Taps;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 4])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0], [1, 1, 2])?;
@@ -65,7 +65,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::conv::Taps;
+    /// # use remat_tensor::Taps;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0], [1, 1, 1, 2])?;
@@ -89,7 +89,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::conv::Taps;
+    /// # use remat_tensor::Taps;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 3, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 1, 2])?;

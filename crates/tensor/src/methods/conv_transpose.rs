@@ -51,7 +51,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::conv::Taps;
+    /// # use remat_tensor::Taps;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0], [1, 1, 3])?;
@@ -79,7 +79,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::conv::Taps;
+    /// # use remat_tensor::Taps;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 2])?;
@@ -103,7 +103,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::conv::Taps;
+    /// # use remat_tensor::Taps;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 2, 1, 1])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 1, 2])?;

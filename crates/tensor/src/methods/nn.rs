@@ -14,7 +14,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::pooling::Windows;
+    /// # use remat_tensor::Windows;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
     /// let windows = Windows::sliding([2, 1], [1, 1], [0, 0]);
@@ -30,7 +30,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::pooling::Windows;
+    /// # use remat_tensor::Windows;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
     /// let whole = Windows::Adaptive { size: [1, 1] };
@@ -150,7 +150,7 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_ops::loss::Reduction;
+    /// # use remat_tensor::Reduction;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let logits = Tensor::new(&device, &[0.0, 0.0, 1000.0, 0.0], [2, 2])?;
     /// let labels = Tensor::new(&device, &[1, -1], [2])?;

@@ -1,7 +1,7 @@
 //! Convolutions and transposed convolutions over one, two and three axes, against plain loops and central differences.
 
-use remat_ops::conv::Taps;
 use remat_runtime::DeviceOptions;
+use remat_tensor::Taps;
 use remat_tensor::{Tensor, compile, grad, gradcheck};
 use remat_types::{DType, ErrorKind, HostTensor, Result};
 

@@ -1,7 +1,7 @@
 //! A wrong call is an error that names its op and the caller's line, and changes nothing.
 
-use remat_ops::conv::Taps;
-use remat_ops::pooling::Windows;
+use remat_tensor::Taps;
+use remat_tensor::Windows;
 use remat_tensor::{Attend, Tensor};
 use remat_types::ErrorKind::{Arity, Axis, DType as Dtype, Index, Shape as Shapes, Value};
 use remat_types::{DType, Error, ErrorKind, Result};

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use remat_ops::Registry;
-use remat_ops::conv::Taps;
-use remat_ops::pooling::Windows;
 use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
+use remat_tensor::Taps;
+use remat_tensor::Windows;
 use remat_tensor::{Attend, Tensor, gradcheck};
 use remat_types::{DType, HostTensor, Result, bf16};
 

@@ -55,10 +55,7 @@ impl Worker {
         }
         let known = BudgetShortfall { smallest_feasible_bytes: high, ..s.clone() };
         let told = Error::budget(BudgetShortfall { least_bytes: known.least_bytes.min(high), ..known });
-        Stop::Own(match e.call_site() {
-            Some(site) => told.with_call_site(site),
-            None => told,
-        })
+        Stop::Own(told.located_as(&e))
     }
 
     /// The same tables and the same arena over a device without memory.

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::shape::Permute;
-use remat_types::{DType, ErrorKind, HostTensor, SmallVec, smallvec};
+use remat_types::{DType, ErrorKind, HostTensor, Scope, SmallVec, smallvec};
 
 use super::ops::{Mode, Probe};
 use super::{add, apply1, cpu, exp, host, put, ramp, recording, tanh, value};
-use crate::eager::Scope;
 use crate::options::{AsyncLevel, DeviceOptions};
 
 #[test]

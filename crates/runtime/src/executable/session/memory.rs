@@ -74,7 +74,11 @@ impl Block {
 
     /// The used bytes, aligned. Errors (Value) if the user's memory is smaller than it was asked to be.
     pub(super) fn slice(&mut self) -> Result<&mut [u8]> {
-        let Some(memory) = &mut self.memory else { return Ok(&mut []) };
+        let Some(memory) = &mut self.memory else {
+            // A plain empty slice begins at address 1, where no wider element may lie.
+            // SAFETY: not null, aligned and of no bytes.
+            return Ok(unsafe { std::slice::from_raw_parts_mut(std::ptr::without_provenance_mut(ALIGN_BYTES), 0) });
+        };
         let all: &mut [u8] = memory;
         let (at, has) = (all.as_ptr().align_offset(ALIGN_BYTES), all.len());
         let small = || {

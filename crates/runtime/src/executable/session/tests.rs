@@ -279,3 +279,43 @@ fn observers_see_every_value_and_name_what_is_wrong() {
     let first = remat_types::read_npy(&std::fs::read(&files[0]).expect("readable")).expect("an array");
     assert_eq!(first.to_vec::<f32>().expect("f32"), X0.map(tanh));
 }
+
+/// An empty value of each type as input, state and output: slices of wider elements than bytes are made of all of them.
+#[test]
+fn empty_values_run_whatever_their_type_and_memory() {
+    for dtype in [DType::F16, DType::F32, DType::F64, DType::I32, DType::I64, DType::U8] {
+        let b = Builder::new();
+        let fact = Fact::new(dtype, [0, 3]);
+        let (x, s) = (b.input(fact.clone(), Some("x")), b.state(fact, Some("s")));
+        let sum = b.node(binary(BinaryFn::Add), &[x, s], None).expect("fits")[0];
+        let twice = b.node(binary(BinaryFn::Mul), &[sum, sum], None).expect("fits")[0];
+        b.output(twice, "y");
+        b.set_state(s, sum).expect("one update");
+        let exe = Arc::new(
+            Executable::with(Arc::new(b.finish().expect("valid")), 1, &ExecutableOptions::default()).expect("builds"),
+        );
+        let allocate: Allocate = Arc::new(|bytes| Ok(Box::new(vec![0u8; bytes])));
+        for allocate in [None, Some(allocate)] {
+            let mut s = Session::with(exe.clone(), &SessionOptions { allocate, ..Default::default() }).expect("memory");
+            s.set_input(0, &HostTensor::zeros(dtype, [0, 3]).expect("nothing")).expect("fits");
+            s.executable().expect("at rest").observe(Some(Arc::new(NanCheck::default())));
+            s.run().expect("runs");
+            s.run_into(&mut [Some(&mut [])]).expect("runs");
+            let y = s.output(0).expect("there");
+            assert_eq!((y.dtype, y.shape, y.bytes.len()), (dtype, &Shape::from([0, 3]), 0));
+            assert_eq!(y.bytes.as_ptr().align_offset(8), 0, "elements of {dtype} may lie there");
+            assert_eq!(s.state(0).expect("there").shape(), &Shape::from([0, 3]));
+            assert!(s.input_mut(0).expect("there").is_empty());
+        }
+    }
+    let b = Builder::new();
+    let x = b.input(Fact::new(DType::F32, [0, 2, 5, 5]), None);
+    let w = b.input(Fact::new(DType::F32, [4, 2, 3, 3]), None);
+    let conv = remat_ops::conv::Conv2d { taps: remat_ops::conv::Taps::PLAIN };
+    let y = b.node(conv.into(), &[x, w], None).expect("fits")[0];
+    b.output(y, "y");
+    let exe = Executable::with(Arc::new(b.finish().expect("valid")), 2, &ExecutableOptions::default()).expect("builds");
+    let mut s = Session::new(Arc::new(exe)).expect("memory");
+    s.run().expect("runs");
+    assert_eq!(s.output(0).expect("there").shape, &Shape::from([0, 4, 3, 3]));
+}

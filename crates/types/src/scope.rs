@@ -1,0 +1,113 @@
+//! Named parts of a program, and where in it they were asked for.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use crate::CallSite;
+
+thread_local! {
+    /// Names of the scopes this thread is in, each with its parents: `block1.conv`.
+    static SCOPES: RefCell<Vec<Arc<str>>> = const { RefCell::new(Vec::new()) };
+    /// Where the outermost call into a library was made.
+    static SITE: Cell<Option<CallSite>> = const { Cell::new(None) };
+}
+
+/// A named part of a program, for errors, reports and traces; ends when dropped.
+pub struct Scope {
+    has_name: bool,
+    has_site: bool,
+    /// It belongs to its thread.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Scope {
+    /// Enters a scope within the thread's current one.
+    pub fn enter(name: &str) -> Scope {
+        SCOPES.with_borrow_mut(|s| {
+            let full = s.last().map_or_else(|| name.to_owned(), |p| format!("{p}.{name}"));
+            s.push(full.into());
+        });
+        Scope { has_name: true, has_site: false, _thread: std::marker::PhantomData }
+    }
+
+    /// Enters a scope by its full name, whatever the thread's current one is: for work that belongs to an earlier part, as
+    /// the backward pass of a layer does.
+    pub fn again(full: Arc<str>) -> Scope {
+        SCOPES.with_borrow_mut(|s| s.push(full));
+        Scope { has_name: true, has_site: false, _thread: std::marker::PhantomData }
+    }
+
+    /// [`Scope::enter`] for a layer or function of a library that was called at `site`: until the scope ends, what this
+    /// thread does was asked for there, unless an outer call says where already. So an error names a line of the user's.
+    pub fn called(name: &str, site: CallSite) -> Scope {
+        let mut scope = Scope::enter(name);
+        scope.has_site = claim(site);
+        scope
+    }
+
+    /// [`Scope::called`] without a name, for what only calls others.
+    pub fn at(site: CallSite) -> Scope {
+        Scope { has_name: false, has_site: claim(site), _thread: std::marker::PhantomData }
+    }
+
+    /// The full name of the thread's current scope.
+    pub fn current() -> Option<Arc<str>> {
+        SCOPES.with_borrow(|s| s.last().cloned())
+    }
+
+    /// Where the outermost library call was made that this thread is in.
+    pub(crate) fn site() -> Option<CallSite> {
+        SITE.get()
+    }
+}
+
+fn claim(site: CallSite) -> bool {
+    let is_first = SITE.get().is_none();
+    if is_first {
+        SITE.set(Some(site));
+    }
+    is_first
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if self.has_name {
+            SCOPES.with_borrow_mut(|s| s.pop());
+        }
+        if self.has_site {
+            SITE.set(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, ErrorKind};
+
+    #[test]
+    fn the_outermost_call_says_where_and_the_innermost_scope_what() {
+        let plain = CallSite::here();
+        let (outer, inner) = (CallSite::here(), CallSite::here());
+        let net = Scope::at(outer);
+        {
+            let _layer = Scope::called("conv", inner);
+            let _part = Scope::enter("pack");
+            assert_eq!((CallSite::here(), Scope::current().as_deref()), (outer, Some("conv.pack")));
+            let of_earlier = Scope::again("norm".into());
+            assert_eq!(Scope::current().as_deref(), Some("norm"));
+            drop(of_earlier);
+            let e = Error::new(ErrorKind::Shape, "3 is not 4").with_op("matmul").with_call_site(CallSite::here());
+            assert_eq!((e.call_site(), e.scope()), (Some(outer), Some("conv.pack")));
+            let line = outer.line();
+            assert!(e.to_string().starts_with("[matmul] 3 is not 4 (in conv.pack, at "), "{e}");
+            assert!(e.to_string().ends_with(&format!("scope.rs:{line})")), "{e}");
+            let kept = e.clone().with_scope(Some("other".into())).context("layer 1");
+            assert_eq!(kept.scope(), Some("conv.pack"), "the deepest scope stays");
+        }
+        assert_eq!((CallSite::here(), Scope::current()), (outer, None));
+        drop(net);
+        assert_eq!(CallSite::here().line(), line!());
+        assert_ne!(plain, outer);
+    }
+}
