@@ -382,13 +382,16 @@ impl Channel {
     }
 
     /// Gives this thread's step up after an error: as [`Channel::step_mark`], and what else failed in the step is not told any
-    /// more. Errors: Closed.
+    /// more. Waits for the step. Errors: Closed.
     pub fn give_up_step(&self) -> Result<()> {
         if trace::is_tracing() {
             return trace::mark_step();
         }
         self.send_group(false, false)?;
-        self.push_mark(true)
+        self.push_mark(true)?;
+        // Until the mark has passed, what is queued before it may still fail, and would be told by the next call.
+        let passed = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).remove(&Caller::current());
+        passed.map_or(Ok(()), |passed| passed.wait())
     }
 
     fn push_mark(&self, is_given_up: bool) -> Result<()> {
