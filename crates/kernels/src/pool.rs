@@ -343,7 +343,11 @@ impl Shared {
         INSIDE.set(false);
         if let Err(payload) = result {
             self.claims.drop_rest();
-            lock(&self.panic).get_or_insert(payload);
+            match &mut *lock(&self.panic) {
+                first @ None => *first = Some(payload),
+                // It may panic when it is dropped.
+                Some(_) => std::mem::forget(payload),
+            }
         }
     }
 

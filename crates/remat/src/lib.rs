@@ -87,22 +87,32 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[doc(inline)]
 pub use remat_graph as graph;
+#[doc(inline)]
 pub use remat_nn as nn;
+#[doc(inline)]
 pub use remat_ops as ops;
+#[doc(inline)]
 pub use remat_runtime as runtime;
+#[doc(inline)]
 pub use remat_tensor as tensor;
+#[doc(inline)]
 pub use remat_types as types;
 
+// Inlined, so that this page has what it links also where the other crates are not documented beside it.
+#[doc(inline)]
 pub use remat_runtime::{
     AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, NanCheck, Observer, RangeCheck, SessionOptions,
     Stats, ValueDump, Workspace,
 };
+#[doc(inline)]
 pub use remat_tensor::{
     Attend, Collect, CompileOptions, Compiled, Dim, GradCheckReport, IntoOperand, Reduction, ScanOptions, Session,
     Symbols, Taps, Tensor, Windows, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck,
     no_grad, scan, switch, while_loop,
 };
+#[doc(inline)]
 pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Scope, Shape, bf16, f16};
 
 #[cfg(doctest)]

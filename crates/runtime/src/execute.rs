@@ -33,7 +33,11 @@ pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Res
     match caught {
         Ok(Ok(())) => Ok(()),
         Ok(Err(e)) => Err(e.with_op(l.op.label())),
-        Err(_) => Err(Error::new(ErrorKind::Internal, "the kernel panicked").with_op(l.op.label())),
+        Err(payload) => {
+            // What it panicked with may panic when it is dropped.
+            std::mem::forget(payload);
+            Err(Error::new(ErrorKind::Internal, "the kernel panicked").with_op(l.op.label()))
+        }
     }
 }
 

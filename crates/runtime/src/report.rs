@@ -1,5 +1,7 @@
 //! Figures for people and programs: where the bytes were at the peak, what was evicted and recomputed.
 
+mod display;
+
 use serde::{Deserialize, Serialize};
 
 use crate::arena::ArenaFigures;
@@ -162,7 +164,7 @@ impl Stats {
     }
 }
 
-/// Where the bytes and the milliseconds went.
+/// Where the bytes and the milliseconds went; shown, a table for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReport {
     /// The counters.

@@ -3,6 +3,7 @@
 //! Nothing here owns a device, a thread or an allocation policy; every other crate speaks in these words.
 #![forbid(unsafe_code)]
 
+mod byte_size;
 mod dtype;
 mod error;
 mod fact;
@@ -15,6 +16,7 @@ mod scope;
 mod shape;
 mod tensors_file;
 
+pub use byte_size::ByteSize;
 pub use dtype::{DType, Element, Float, Scalar, Storage};
 pub use error::{BudgetShortfall, CallSite, Error, ErrorKind, PinnedBytes, Result};
 pub use fact::{Fact, Facts, VALUE_MAX_ELEMS};

@@ -29,7 +29,14 @@ impl<T: Task> Dry<'_, T> {
     fn run(&self, budget: Option<usize>) -> Result<usize> {
         let options = DeviceOptions { budget_bytes: budget, threads: self.threads, ..DeviceOptions::default() };
         let device = Device::dry(options)?;
-        let mut session = Session::new(&device, self.task, self.settings, self.compiled)?;
+        let peak = self.rehearse(&device);
+        // What failed beside the first error is not worth a word.
+        let closed = device.channel().close();
+        peak.and_then(|peak| closed.map(|()| peak))
+    }
+
+    fn rehearse(&self, device: &Device) -> Result<usize> {
+        let mut session = Session::new(device, self.task, self.settings, self.compiled)?;
         session.rehearse(STEPS)?;
         device.channel().sync()?;
         Ok(device.channel().stats()?.peak_bytes)
@@ -47,9 +54,7 @@ impl<T: Task> Dry<'_, T> {
             match self.run(Some(peak / part)) {
                 Ok(_) => return Ok(None),
                 Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => {
-                    // The plan was given what the run leaves of the budget.
-                    let beside = |given: usize| (peak / part).saturating_sub(given);
-                    let said = e.shortfall().map(|s| s.smallest_feasible_bytes + beside(s.budget_bytes));
+                    let said = e.shortfall().map(|s| s.smallest_feasible_bytes);
                     if let Some(bytes) = said.filter(|s| (peak / part..=peak).contains(s)) {
                         return Ok(Some(bytes));
                     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use remat::nn::{Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Module, Optimizer, Schedule, TrainState};
 use remat::runtime::{Device, Executable, MemoryFigures};
 use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
-use remat::types::{Error, ErrorKind, Result};
+use remat::types::{Error, ErrorKind, PinnedBytes, Result};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -63,6 +63,18 @@ impl Outcome {
     }
 }
 
+/// An error of the budget that a compiled step was given, in the figures of the run's: it has the batches read ahead beside
+/// it.
+fn beside(e: Error, staged: usize) -> Error {
+    let Some(s) = e.shortfall() else { return e };
+    let mut s = s.clone();
+    s.budget_bytes += staged;
+    s.least_bytes += staged;
+    s.smallest_feasible_bytes += staged;
+    s.pinned.push(PinnedBytes { by: "batches read ahead".to_owned(), bytes: staged });
+    Error::budget(s).located_as(&e)
+}
+
 type StepFn = Box<dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>>;
 
 pub(super) struct Session<T: Task> {
@@ -73,6 +85,8 @@ pub(super) struct Session<T: Task> {
     learning_rate: LearningRate,
     /// The step as a compiled graph; `None` to run it op by op.
     compiled: Option<Compiled<StepFn>>,
+    /// Bytes of batches that are read ahead of it.
+    staged: usize,
     schedule: Schedule,
     loader: DataLoader,
     /// The epoch that training examples are read for.
@@ -104,10 +118,10 @@ impl<T: Task> Session<T> {
         let cosine = Schedule::Cosine { lr: settings.learning_rate, min: 0.0, steps: steps - warmup };
         let learning_rate = optimizer.learning_rate();
         let optimizer = Rc::new(RefCell::new(optimizer));
+        let staged = PREFETCH * (settings.batch_size * task.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
         let compiled = compiled.then(|| {
             let (net, optimizer) = (net.clone(), optimizer.clone());
             let f: StepFn = Box::new(move |batch| step::<T>(&net, &mut **optimizer.borrow_mut(), batch.to_vec()));
-            let staged = PREFETCH * (settings.batch_size * task.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
             let memory_budget = device.options().budget_bytes.map(|b| b.saturating_sub(staged));
             compile_with(device, CompileOptions { memory_budget, ..CompileOptions::default() }, f)
         });
@@ -118,6 +132,7 @@ impl<T: Task> Session<T> {
             optimizer,
             learning_rate,
             compiled,
+            staged,
             schedule: cosine.after_warmup(warmup),
             loader,
             epoch,
@@ -155,7 +170,7 @@ impl<T: Task> Session<T> {
     fn train_step(&mut self, batch: Vec<Tensor>) -> Result<(Tensor, Tensor)> {
         self.learning_rate.set(self.schedule.at(self.step));
         let y = match &mut self.compiled {
-            Some(f) => f.call(&batch.iter().collect::<Vec<_>>())?,
+            Some(f) => f.call(&batch.iter().collect::<Vec<_>>()).map_err(|e| beside(e, self.staged))?,
             None => step::<T>(&self.net, &mut **self.optimizer.borrow_mut(), batch)?,
         };
         self.step += 1;

@@ -264,6 +264,8 @@ impl Shared {
 pub(super) fn read(dataset: &dyn Dataset, indices: &[usize]) -> Prepared {
     let batch = catch_unwind(AssertUnwindSafe(|| dataset.batch(indices))).unwrap_or_else(|panic| {
         let text = format!("the dataset panicked: {}", message(&*panic));
+        // It may panic when it is dropped.
+        std::mem::forget(panic);
         Err(Error::new(ErrorKind::Value, text))
     })?;
     if batch.is_empty() {

@@ -292,6 +292,9 @@ impl Worker {
         };
         self.note_most_bytes(&mut recipe);
         recipe.from_nothing_bytes = self.command_from_nothing(&recipe.op, x, &recipe.facts, recipe.workspace_bytes);
-        self.table.attach(recipe, y);
+        // Of one that makes nothing there is nothing to make again.
+        if !y.is_empty() {
+            self.table.attach(recipe, y);
+        }
     }
 }

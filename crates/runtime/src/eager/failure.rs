@@ -131,6 +131,11 @@ impl Failure {
         held_back.map_or(error.clone(), |what| error.context(what))
     }
 
+    /// True for what was held back for a cause that had been told.
+    fn is_of_told(&self) -> bool {
+        self.error.kind() == ErrorKind::Poisoned
+    }
+
     fn is_of(&self, caller: Caller, step: u64) -> bool {
         self.caller == caller && self.step == step
     }
@@ -184,10 +189,12 @@ impl Failures {
         error
     }
 
-    /// A caller gave up a step: nobody needs to be told what else failed in it.
+    /// A caller gave up a step: nobody needs to be told what else failed in it, nor what was held back before for a failure
+    /// that was told.
     pub(crate) fn give_up(&self, caller: Caller, step: u64) {
         let mut list = lock(&self.list);
-        list.iter().filter(|(_, f)| f.is_of(caller, step)).for_each(|(_, f)| {
+        let is_over = |f: &Failure| f.is_of(caller, step) || (f.caller == caller && f.is_of_told());
+        list.iter().filter(|(_, f)| is_over(f)).for_each(|(_, f)| {
             f.tell();
         });
         list.retain(|(_, f)| !f.is_reported());

@@ -61,7 +61,7 @@ impl Loop {
             return wrong(ErrorKind::Value, "a loop with a condition runs forward".into());
         }
         let (x, y): (Vec<&Fact>, Vec<&Fact>) = (self.body.x().collect(), self.body.y().collect());
-        let least = self.carried + usize::from(self.conditional);
+        let least = self.carried.saturating_add(usize::from(self.conditional));
         let given = self.carried.saturating_add(self.sliced).saturating_add(1);
         if x.len() < given || y.len() < least {
             let text = format!("the body takes {} values and gives {}", x.len(), y.len());

@@ -73,6 +73,21 @@ fn a_panicking_kernel_answers_every_waiter() {
 }
 
 #[test]
+fn an_op_without_outputs_leaves_nothing_behind() {
+    let c = cpu(recording());
+    let x = exp(&c, &put(&c, &ramp(8)));
+    for _ in 0..3 {
+        assert!(c.apply(Probe(Mode::Nothing), smallvec![x.clone()]).expect("queued").is_empty());
+    }
+    c.verify().expect("consistent");
+    let recipes = c.stats().expect("open").recipes;
+    assert_eq!(recipes, 1, "that of x");
+    drop(x);
+    c.verify().expect("consistent");
+    assert_eq!(c.stats().expect("open").recipes, 0);
+}
+
+#[test]
 fn a_failed_update_keeps_the_old_version() {
     for c in devices() {
         let w = put(&c, &ramp(64));

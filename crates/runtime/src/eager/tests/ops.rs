@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 /// How a [`Probe`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Mode {
+    /// Has no outputs.
+    Nothing,
     /// Fails when it runs.
     Fail,
     /// Panics when it runs.
@@ -41,16 +43,30 @@ pub(super) fn fail_from_now_on(number: u8) {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Probe(pub(super) Mode);
 
+/// A panic that panics once more when what it carries is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("planted panic of a panic");
+    }
+}
+
 impl Op for Probe {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         let y = Fact::new(x[0].dtype, x[0].shape.clone());
-        Ok(if self.0 == Mode::Two { smallvec![y.clone(), y] } else { smallvec![y] })
+        Ok(match self.0 {
+            Mode::Nothing => smallvec![],
+            Mode::Two => smallvec![y.clone(), y],
+            _ => smallvec![y],
+        })
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
         match self.0 {
             Mode::Fail | Mode::FailInPlace => return Err(Error::new(ErrorKind::Index, "planted failure")),
-            Mode::Panic => panic!("planted panic"),
+            Mode::Panic => std::panic::panic_any(Bomb),
+            Mode::Nothing => return Ok(()),
             Mode::Two => {
                 cx.output_from::<f32>(0, 1)?.iter_mut().for_each(|v| *v += 2.0);
             }

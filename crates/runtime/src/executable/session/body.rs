@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use remat_graph::ir::{Origin, ValueId};
 use remat_kernels::pool::Pool;
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
 use super::super::observe::ValueView;
 use super::super::run::{Memory, Range, Ranges};
@@ -171,6 +171,7 @@ impl Body {
     }
 
     fn run_steps(&mut self, steps: std::ops::Range<usize>, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
+        self.check_bools()?;
         let Body { exe, pool, given, x, y, ranges, workspace, allocate, hooks, .. } = self;
         let mut block = workspace.lock();
         block.reserve(exe.figures.arena_bytes, allocate.as_ref())?;
@@ -182,6 +183,23 @@ impl Body {
             }
             Ok(())
         })
+    }
+
+    /// Errors (Value) for an input or state of bools that was given another byte than 0 or 1: kernels read bools.
+    fn check_bools(&mut self) -> Result<()> {
+        for i in 0..self.exe.x.len() {
+            if self.exe.x[i].dtype != DType::Bool {
+                continue;
+            }
+            let inputs = self.exe.graph.inputs().len();
+            let (what, k) = if i < inputs { ("input", i) } else { ("state", i - inputs) };
+            let bytes = if i < inputs { self.x_bytes(i)? } else { self.state_bytes(k)? };
+            if let Some(at) = bytes.iter().position(|b| *b > 1) {
+                let text = format!("{what} {k} is of bools, and its byte {at} is {}: give 0 or 1", bytes[at]);
+                return Err(Error::new(ErrorKind::Value, text));
+            }
+        }
+        Ok(())
     }
 
     /// The last step that writes an output makes it whole.
@@ -245,8 +263,11 @@ impl Runner {
         let work = move || {
             while let Ok(mut body) = jobs.recv() {
                 let run = catch_unwind(AssertUnwindSafe(|| body.run_all()));
-                let result =
-                    run.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "a kernel or callback panicked")));
+                let result = run.unwrap_or_else(|payload| {
+                    // It may panic when it is dropped.
+                    std::mem::forget(payload);
+                    Err(Error::new(ErrorKind::Internal, "a kernel or callback panicked"))
+                });
                 if done.send((body, result)).is_err() {
                     return;
                 }

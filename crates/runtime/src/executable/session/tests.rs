@@ -319,3 +319,18 @@ fn empty_values_run_whatever_their_type_and_memory() {
     s.run().expect("runs");
     assert_eq!(s.output(0).expect("there").shape, &Shape::from([0, 4, 3, 3]));
 }
+
+#[test]
+fn a_bool_is_zero_or_one() {
+    let b = Builder::new();
+    let x = b.input(Fact::new(DType::Bool, [3]), None);
+    let y = b.node(op(UnaryFn::LogicalNot), &[x], None).expect("fits")[0];
+    b.output(y, "y");
+    let exe = Executable::with(Arc::new(b.finish().expect("valid")), 1, &ExecutableOptions::default()).expect("builds");
+    let mut s = Session::new(Arc::new(exe)).expect("memory");
+    s.input_mut(0).expect("there").copy_from_slice(&[1, 0, 255]);
+    assert_value(s.run(), "input 0 is of bools, and its byte 2 is 255");
+    s.input_mut(0).expect("there")[2] = 1;
+    s.run().expect("runs");
+    assert_eq!(s.output(0).expect("there").bytes, [0, 1, 0]);
+}
