@@ -2,7 +2,7 @@
 
 use remat_runtime::{Device, DeviceOptions, EmulatedOptions};
 use remat_tensor::{Tensor, grad, no_grad};
-use remat_types::ErrorKind;
+use remat_types::{DType, ErrorKind};
 
 use crate::support::{assert_close, cpu, grad_of, leaf, plain, tensor, values};
 
@@ -63,4 +63,32 @@ fn tensors_of_two_devices_do_not_mix() {
     assert_eq!((e.kind(), e.op()), (ErrorKind::Device, Some("add")));
     let e = x.exp().and_then(|e| e.backward_with(Some(&y), false)).expect_err("a cotangent from elsewhere");
     assert_eq!(e.kind(), ErrorKind::Device);
+}
+
+/// What failed where a copy came from is told by the copy's first read, with its figures, and by nobody else.
+#[test]
+fn a_copy_of_what_failed_tells_the_cause() {
+    let a = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(1 << 16) }).expect("a device");
+    let b = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::default() }).expect("a device");
+    for read_first in [false, true] {
+        let big = Tensor::ones(&a, [1 << 20], DType::F32).expect("queued").sum().expect("queued");
+        if read_first {
+            let e = big.to_host().expect_err("4 MiB in 64 KiB");
+            assert_eq!(e.kind(), ErrorKind::Budget, "{e}");
+        }
+        let copy = big.to_device(&b).expect("queued").neg().expect("queued");
+        let e = copy.to_host().expect_err("there is nothing to copy");
+        match read_first {
+            // It was told before.
+            true => assert!(e.kind() == ErrorKind::Poisoned && e.to_string().contains("budget of 65536 bytes"), "{e}"),
+            false => {
+                assert_eq!(e.kind(), ErrorKind::Budget, "{e}");
+                assert_eq!(e.shortfall().map(|s| s.budget_bytes), Some(1 << 16), "{e}");
+            }
+        }
+        drop((big, copy));
+        for device in [&a, &b] {
+            device.channel().sync().expect("nothing is left to tell");
+        }
+    }
 }

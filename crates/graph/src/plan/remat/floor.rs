@@ -148,7 +148,7 @@ const NOISES: [f64; 3] = [0.3, 1.0, 3.0];
 /// `generate` gets lower.
 const LOOKS_PER_UNIT: usize = 4_000;
 /// The least that it may spend where the exact solver does not find what there is.
-const FEWEST_LOOKS: usize = 4_000_000;
+const FEWEST_LOOKS: usize = 8_000_000;
 /// Bisections by the exact solver.
 const EXACT_TURNS: usize = 8;
 /// Where no repair ended within so many runs, none does.
