@@ -1,7 +1,6 @@
 //! Losses. Labels are integers; other targets have the prediction's dtype and shape.
 
-use remat_tensor::Reduction;
-use remat_tensor::Tensor;
+use remat_tensor::{Reduction, Tensor};
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 /// The mean over the batch of `-ln softmax(logits)[label]`; `logits: [n, c, ..]`, `labels: [n, ..]`, rank 0 out.
@@ -9,7 +8,6 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 /// Errors: DType, Axis and Shape for inputs that do not fit; at run time, Index for a label that is no class.
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    let _site = Scope::at(CallSite::here());
     cross_entropy_with(logits, labels, Reduction::Mean, 0.0, None)
 }
 

@@ -2,6 +2,12 @@
 
 use crate::{OK, assert_code, out, remat};
 
+/// The cells of a table's rows.
+fn rows_of(table: &str) -> Vec<Vec<&str>> {
+    let rows = table.lines().skip(2).map(|l| l.split('|').map(str::trim).collect());
+    rows.filter(|r: &Vec<&str>| r.len() > 6).collect()
+}
+
 /// Bits, peak and resident set at every budget of the table. Step times belong to `remat promise` itself: a test
 /// machine may be busy.
 #[test]
@@ -10,8 +16,7 @@ fn the_promise_holds_on_digits() {
     let o = remat(dir.path(), &["promise", "--steps", "3", "--rounds", "1", "--ignore-time"]);
     assert_code(&o, OK);
     let table = out(&o);
-    let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|l| l.split('|').map(str::trim).collect()).collect();
-    let rows: Vec<_> = rows.iter().filter(|r| r.len() > 6).collect();
+    let rows = rows_of(&table);
     let budgets: Vec<&str> = rows.iter().map(|r| r[1]).collect();
     assert_eq!(budgets, ["100 %", "75 %", "50 %", "35 %", "25 %"], "{table}");
     assert!(rows.iter().all(|r| r[5] == "yes"), "every budget is feasible and exact\n{table}");
@@ -27,8 +32,7 @@ fn below_what_is_feasible_a_run_has_the_bits_or_is_refused() {
     let o = remat(dir.path(), &["promise", "--below", "4"]);
     assert_code(&o, OK);
     let table = out(&o);
-    let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|l| l.split('|').map(str::trim).collect()).collect();
-    let rows: Vec<_> = rows.iter().filter(|r| r.len() > 6).collect();
+    let rows = rows_of(&table);
     assert_eq!(rows.len(), 6, "two recipes in three ways\n{table}");
     for r in rows {
         let (equal, refused): (u32, u32) = (r[4].parse().expect("a number"), r[5].parse().expect("a number"));

@@ -53,9 +53,7 @@ impl Layer for Relu6 {
 pub struct Identity;
 
 impl Layer for Identity {
-    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _site = Scope::at(CallSite::here());
         Ok(x.clone())
     }
 }

@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::{CallSite, Result, Scope};
+use remat_types::Result;
 
 use crate::{BatchNorm2d, Conv2d, Conv2dOptions, Extents, Fan, Gain, Init, InitCx, Layer, Module};
 
@@ -49,7 +49,6 @@ impl ConvNorm {
 impl Layer for ConvNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _site = Scope::at(CallSite::here());
         self.norm.forward(&self.conv.forward(x)?)
     }
 }

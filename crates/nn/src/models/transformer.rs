@@ -81,7 +81,6 @@ impl TransformerBlock {
 impl Layer for TransformerBlock {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _site = Scope::at(CallSite::here());
         self.forward_with(x, Attend::default())
     }
 }

@@ -104,8 +104,8 @@ fn a_full_disk_is_an_error_of_this_run_alone() {
     }
 }
 
-#[test]
-fn a_short_read_is_an_error() {
+/// The error of reading back what was written, after `change` to the file.
+fn read_after(change: impl FnOnce(&std::fs::File)) -> remat_types::Error {
     let mut file = SpillFile::over(tempfile::tempfile().expect("a file"), "folder".into()).expect("threads");
     let mut memory = data(0);
     let disk = file.file();
@@ -113,9 +113,14 @@ fn a_short_read_is_an_error() {
     let mut flight = unsafe { file.begin(1, 1) };
     flight.copy_out(0, slots()[0], memory.as_ptr());
     flight.wait(0).expect("written");
-    disk.set_len(0).expect("a file can be cut");
+    change(&disk);
     flight.copy_in(0, slots()[0], memory.as_mut_ptr());
-    let e = flight.wait(0).expect_err("nothing is there");
+    flight.wait(0).expect_err("it was changed")
+}
+
+#[test]
+fn a_short_read_is_an_error() {
+    let e = read_after(|disk| disk.set_len(0).expect("a file can be cut"));
     assert!(e.to_string().contains("read from a spill file in `folder`"), "{e}");
 }
 
@@ -139,20 +144,13 @@ fn a_folder_is_measured() {
 #[test]
 fn a_disk_that_gives_other_bytes_back_is_an_error() {
     use std::os::unix::fs::FileExt;
-    let mut file = SpillFile::over(tempfile::tempfile().expect("a file"), "folder".into()).expect("threads");
-    let mut memory = data(0);
-    let disk = file.file();
-    // SAFETY: the vector is touched only after the copies have been waited for.
-    let mut flight = unsafe { file.begin(1, 1) };
-    flight.copy_out(0, slots()[0], memory.as_ptr());
-    flight.wait(0).expect("written");
-    // One bit, as if the disk had said that it wrote and had not. Whole blocks, for the file may pass the cache by.
-    let mut blocks = Bounce::default();
-    let block = blocks.part(BLOCK_BYTES);
-    disk.read_exact_at(block, 0).expect("there");
-    block[100] ^= 4;
-    disk.write_all_at(block, 0).expect("there");
-    flight.copy_in(0, slots()[0], memory.as_mut_ptr());
-    let e = flight.wait(0).expect_err("a bit is another");
+    let e = read_after(|disk| {
+        // One bit, as if the disk had said that it wrote and had not. Whole blocks, for the file may pass the cache by.
+        let mut blocks = Bounce::default();
+        let block = blocks.part(BLOCK_BYTES);
+        disk.read_exact_at(block, 0).expect("there");
+        block[100] ^= 4;
+        disk.write_all_at(block, 0).expect("there");
+    });
     assert!(e.to_string().contains("are not those written"), "{e}");
 }

@@ -144,10 +144,11 @@ const SMALLEST_STEP: u64 = 256;
 const REACHES: [f64; 3] = [0.5, 0.0, 1.0];
 /// Noises of repairs by chance.
 const NOISES: [f64; 3] = [0.3, 1.0, 3.0];
-/// What the walk may spend, for each unit: half a second for a thousand. With 2.5 times as many, none of the networks of
-/// `generate` gets lower.
+/// What the walk may spend, for each of very many units. With 2.5 times as many, none of chain-50, ResNet-50, U-Net,
+/// MobileNetV2, gpt-4, random-200 and DenseNet-121 got lower.
 const LOOKS_PER_UNIT: usize = 4_000;
-/// The least that it may spend where the exact solver does not find what there is.
+/// The least that it may spend where the exact solver does not find what there is: `remat plan --generate random-1000 --budget
+/// 1%` takes two seconds. With half of it random-50-2 ends at 41.2 % of its peak instead of 39.6 %.
 const FEWEST_LOOKS: usize = 8_000_000;
 /// Bisections by the exact solver.
 const EXACT_TURNS: usize = 8;
