@@ -15,6 +15,15 @@ const CHAINS: usize = 12;
 /// Elements that are worth a part of a pool run.
 const GRAIN_ELEMS: usize = 1 << 14;
 
+/// The instruction set that kernels use: `avx512`, `avx2`, `neon` or `portable`. It is the widest of the processor, unless
+/// the environment variable `REMAT_MAX_ISA` names one of the others.
+///
+/// # Errors
+/// What the variable may say, if it names none that this processor has. Kernels then use the widest.
+pub fn instruction_set() -> Result<&'static str, String> {
+    Isa::allowed().map(Isa::name)
+}
+
 #[inline(always)]
 unsafe fn chains<V: Simd<Elem = f32>>(steps: usize) -> f32 {
     // SAFETY: the caller says that the processor has the instruction set; the buffer holds the widest vector.

@@ -7,6 +7,8 @@
 //! [`Wide`] is the portable vector: an array that the compiler may vectorise. It multiplies and adds with two roundings,
 //! the others fuse; so results are the same on every run of one machine, not across instruction sets.
 
+use std::sync::OnceLock;
+
 mod narrow;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub(crate) mod neon;
@@ -27,9 +29,41 @@ pub(crate) enum Isa {
     Neon,
 }
 
+/// The environment variable that names the widest instruction set that kernels may use.
+const MAX_ISA: &str = "REMAT_MAX_ISA";
+
 impl Isa {
-    /// The widest instruction set that this processor has. A pure function of the machine.
+    /// The widest instruction set that this processor has and `REMAT_MAX_ISA` allows. The same for a whole run.
     pub(crate) fn best() -> Isa {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| Isa::allowed().unwrap_or_else(|_| Isa::of_processor()))
+    }
+
+    /// The same. Errors: what the variable may say, if it says something else or names what this processor does not have.
+    pub(crate) fn allowed() -> Result<Isa, String> {
+        let best = Isa::of_processor();
+        let Some(wanted) = std::env::var_os(MAX_ISA) else { return Ok(best) };
+        let there = Isa::up_to(best);
+        there.iter().copied().find(|isa| wanted == isa.name()).ok_or_else(|| {
+            let names: Vec<&str> = there.iter().map(|isa| isa.name()).collect();
+            format!("{MAX_ISA} is `{}`: this processor has {}", wanted.display(), names.join(", "))
+        })
+    }
+
+    /// As in `REMAT_MAX_ISA`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "avx512",
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Isa::Neon => "neon",
+        }
+    }
+
+    fn of_processor() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f") {
@@ -49,7 +83,11 @@ impl Isa {
     /// Every instruction set that this processor can run, for tests.
     #[cfg(test)]
     pub(crate) fn all() -> Vec<Isa> {
-        match Isa::best() {
+        Isa::up_to(Isa::of_processor())
+    }
+
+    fn up_to(best: Isa) -> Vec<Isa> {
+        match best {
             Isa::Portable => vec![Isa::Portable],
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => vec![Isa::Portable, Isa::Avx2],
@@ -67,7 +105,7 @@ impl Isa {
 pub(crate) fn prefers_wide_tiles() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        static INTEL: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        static INTEL: OnceLock<bool> = OnceLock::new();
         *INTEL.get_or_init(|| {
             // in the order of the registers (Intel SDM, volume 2A, CPUID)
             let c = std::arch::x86_64::__cpuid(0);

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Passes over the training digits
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(train::EPOCHS))]
+    #[arg(long, default_value_t = 14, value_parser = clap::value_parser!(u64).range(train::EPOCHS))]
     epochs: u64,
     /// Examples of a step
     #[arg(long, default_value_t = 320, value_parser = clap::value_parser!(u16).range(2..=9000))]

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use remat::runtime::{Device, DeviceOptions};
+use remat::runtime::{ALIGN_BYTES, Device, DeviceOptions};
 use remat::types::{ErrorKind, Result};
 
 use super::session::Session;
@@ -11,8 +11,8 @@ use super::task::{Settings, Task};
 /// Steps until a training step's memory repeats: the first makes what the second finds.
 const STEPS: usize = 2;
 
-/// The search for the smallest budget ends when it knows it within this many bytes.
-const SEARCH_BYTES: usize = 256 << 10;
+/// The search for the smallest budget ends when it knows it within this part of the peak.
+const SEARCH_PART: usize = 1024;
 
 /// Parts of the peak that are tried for less than a plan needs, but enough to make one.
 const TOO_LITTLE: [usize; 3] = [8, 4, 2];
@@ -68,7 +68,7 @@ impl<T: Task> Dry<'_, T> {
     /// The smallest budget under which a dry run succeeds: what the plan of a compiled step says, or found by bisection
     /// below `peak`; `None` if none does.
     ///
-    /// Op times are estimates in a dry run, so the real run may choose other evictions and need a little more or less.
+    /// Whether a run gets through depends on its commands and the budget alone, so the real run does as the dry one.
     pub(super) fn smallest_budget(&self, peak: usize) -> Result<Option<usize>> {
         let works = |bytes: usize| match self.run(Some(bytes)) {
             Ok(_) => Ok(true),
@@ -84,7 +84,7 @@ impl<T: Task> Dry<'_, T> {
         if !works(high)? {
             return Ok(None);
         }
-        while high - low > SEARCH_BYTES {
+        while high - low > peak / SEARCH_PART + ALIGN_BYTES {
             let middle = low + (high - low) / 2;
             if works(middle)? { high = middle } else { low = middle }
         }

@@ -23,7 +23,9 @@ pub(crate) struct Cpu {
 impl Cpu {
     /// A device of `address_bytes` of address space and `threads` compute threads, the worker included.
     /// If the system gives no such range, one of `least_bytes` must do. Errors (Io): not even that, or not so many threads.
+    /// Value: `REMAT_MAX_ISA` names no instruction set of this processor.
     pub(crate) fn new(address_bytes: usize, least_bytes: usize, threads: usize) -> Result<Self> {
+        remat_kernels::machine::instruction_set().map_err(|e| Error::new(ErrorKind::Value, e))?;
         let region = Region::new(address_bytes).or_else(|_| Region::new(least_bytes))?;
         let pool = Pool::try_new(threads).map_err(|e| {
             Error::new(ErrorKind::Io, format!("cannot start {threads} compute threads: {e}; ask for fewer"))

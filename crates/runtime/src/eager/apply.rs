@@ -23,11 +23,7 @@ impl Worker {
         let done = a.done.take();
         self.caller = a.caller;
         self.foresee_apply(a);
-        let result = self.or_canonical(|w| {
-            let result = w.try_apply(a);
-            w.after_growth();
-            result
-        });
+        let result = self.apply_if_canonical(a);
         let reply = match result {
             Ok(()) => {
                 self.record_apply(a);
@@ -59,6 +55,38 @@ impl Worker {
             let finished = if until == Until::Finished { self.backend.synchronize_all() } else { Ok(()) };
             reply_to.send(reply.and(finished));
         }
+    }
+
+    /// Runs an op if the canonical way would suffice for it, where that decides.
+    fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+        let is_checked = self.does_canonical_decide();
+        if is_checked {
+            self.check_canonical(self.bytes_of_command(a), |w| w.try_apply(a))?;
+        }
+        match self.try_apply(a) {
+            // Memory is short for the first time, or a plan was given up.
+            Err(stop) if stop.is_shortfall() && !is_checked && self.does_canonical_decide() => {
+                self.check_canonical(self.bytes_of_command(a), |w| w.try_apply(a))?;
+                self.or_canonical(|w| w.try_apply(a))
+            }
+            Err(stop) => self.again_canonically(stop, |w| w.try_apply(a)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Bytes beside sources in which a command surely runs. Of one that fails for another reason, or is a view, 0.
+    fn bytes_of_command(&self, a: &Apply) -> usize {
+        let Ok(x) = self.sources(a) else { return 0 };
+        match &x[..] {
+            [s] if a.op.view(&s.layout).is_some() => 0,
+            x => self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes),
+        }
+    }
+
+    fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+        let result = self.bind_or_compute(a);
+        self.after_growth();
+        result
     }
 
     /// A budget error with the figures of the whole command.
@@ -102,7 +130,7 @@ impl Worker {
         Ok(x)
     }
 
-    fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+    fn bind_or_compute(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
         let x = self.sources(a)?;
         if !a.fallback.is_empty()
             && let Some(f) = self.failure_of_step()
@@ -272,7 +300,8 @@ impl Worker {
             return;
         }
         // A recording of the command stream reads the facts after this.
-        let facts = if self.recording.is_some() { a.facts.clone() } else { std::mem::take(&mut a.facts) };
+        let is_read_again = self.recording.is_some() || self.is_rehearsal;
+        let facts = if is_read_again { a.facts.clone() } else { std::mem::take(&mut a.facts) };
         let mut recipe = Recipe {
             op: a.op.clone(),
             x: x.clone(),

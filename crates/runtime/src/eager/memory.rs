@@ -110,7 +110,7 @@ impl Worker {
     pub(super) fn new_storage(&mut self, bytes: usize, kind: Kind, label: Label) -> StorageId {
         let mut s = Storage::new(bytes, kind, label);
         s.last_use_ns = self.now_ns;
-        let id = self.table.storages.insert(s);
+        let id = self.table.add(s);
         self.losses.forget(id);
         id
     }

@@ -27,6 +27,13 @@ pub(super) struct Reach {
     most_bytes: usize,
 }
 
+impl Reach {
+    /// Between commands.
+    pub(super) fn duplicate(&self) -> Reach {
+        Reach { most_bytes: self.most_bytes, ..Reach::default() }
+    }
+}
+
 impl Worker {
     /// A command is about to make sources of so many bytes: what could not be made again beside them is made now.
     pub(super) fn before_growth(&mut self, bytes: usize) {
@@ -48,7 +55,7 @@ impl Worker {
         for storage in lost {
             let whole = [Rc::new(Source { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })];
             // Where it does not fit it stays lost; who reads it is told.
-            if self.pin_inputs(&whole).is_ok() {
+            if self.or_when_short(|w| w.pin_inputs(&whole)).is_ok() {
                 self.unpin(&whole);
             }
         }

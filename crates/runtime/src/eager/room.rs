@@ -37,6 +37,9 @@ impl Worker {
                 false => Err(self.shortfall(for_whom)),
             };
         }
+        if !self.is_short && self.budget.is_some() {
+            return self.make_room_beside_all(padded(bytes), for_whom);
+        }
         let started = std::time::Instant::now();
         self.look_ahead();
         let mut choice = self.decide(padded(bytes));
@@ -54,6 +57,21 @@ impl Worker {
             Some(choice) => Ok(choice.at),
             None => Err(no_more.unwrap_or_else(|| self.shortfall(for_whom))),
         }
+    }
+
+    /// Makes a free range where nothing was ever evicted: charges give way, and blocks move together. Errors: Budget where
+    /// that does not do; from then on memory is short.
+    fn make_room_beside_all(&mut self, need: usize, for_whom: StorageId) -> Result<Option<usize>> {
+        let does_fit = |w: &Worker| w.arena.in_use() + need <= w.arena.capacity();
+        while !does_fit(self) && self.a_charge_gives_way(Some(for_whom)) {}
+        if !does_fit(self) {
+            self.is_short = self.table.storages[for_whom].kind != Kind::Staging;
+            return Err(self.shortfall(for_whom));
+        }
+        if self.arena.figures().largest_free < need {
+            self.compact()?;
+        }
+        Ok(None)
     }
 
     /// Ends the youngest charge that may end early, for anything but another charge. False if there is none.

@@ -48,6 +48,8 @@ pub(super) enum Slot {
 
 pub(super) struct Storage {
     pub(super) bytes: usize,
+    /// Counts storages as commands make them, unlike the place in the table, which depends on what ran again.
+    pub(super) number: u64,
     /// `None` while evicted.
     pub(super) block: Option<Block>,
     /// A copy of the bytes in the spill file.
@@ -80,6 +82,7 @@ impl Storage {
     pub(super) fn new(bytes: usize, kind: Kind, label: Label) -> Self {
         Storage {
             bytes,
+            number: 0,
             block: None,
             copied: None,
             recipe: None,
@@ -161,11 +164,13 @@ pub(super) struct Table {
     pub(super) recipes: Slab<Recipe>,
     /// Bytes of resident storages without a recipe, padding included.
     pub(super) fixed_bytes: usize,
+    /// Storages that were ever made.
+    made: u64,
 }
 
 impl Table {
     pub(super) fn new() -> Self {
-        Table { tensors: FxHashMap::default(), storages: Slab::new(), recipes: Slab::new(), fixed_bytes: 0 }
+        Table { tensors: FxHashMap::default(), storages: Slab::new(), recipes: Slab::new(), fixed_bytes: 0, made: 0 }
     }
 
     /// A copy for a rehearsal, in which keys name the same.
@@ -175,7 +180,14 @@ impl Table {
             storages: self.storages.map(Storage::duplicate),
             recipes: self.recipes.map(Recipe::clone),
             fixed_bytes: self.fixed_bytes,
+            made: self.made,
         }
+    }
+
+    /// Adds a storage, with its number.
+    pub(super) fn add(&mut self, s: Storage) -> StorageId {
+        self.made += 1;
+        self.storages.insert(Storage { number: self.made, ..s })
     }
 
     /// Puts a block under a storage.

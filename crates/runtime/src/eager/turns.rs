@@ -27,7 +27,9 @@ impl Worker {
                 order.push(s);
             }
         }
-        order.sort_by_key(|s| std::cmp::Reverse((Some(*s) == first, self.table.depth_of(*s), s.raw())));
+        order.sort_by_key(|s| {
+            std::cmp::Reverse((Some(*s) == first, self.table.depth_of(*s), self.table.storages[*s].number))
+        });
         order
     }
 
@@ -47,7 +49,7 @@ impl Worker {
             .iter()
             .skip(1)
             .map(|s| (self.making_bytes(x, Some(*s)), *s))
-            .min_by_key(|(bytes, s)| (*bytes, s.raw()));
+            .min_by_key(|(bytes, s)| (*bytes, self.table.storages[*s].number));
         best.filter(|(bytes, _)| *bytes <= deepest_first).map(|(_, s)| s)
     }
 

@@ -70,7 +70,9 @@ impl Worker {
         loop {
             let readers = self.table.storages[old].readers.iter();
             let direct = readers.flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied());
-            let Some(y) = direct.max_by_key(|y| (self.table.depth_of(*y), y.raw())) else { return true };
+            let Some(y) = direct.max_by_key(|y| (self.table.depth_of(*y), self.table.storages[*y].number)) else {
+                return true;
+            };
             if self.table.is_resident(y) {
                 self.forget(y);
                 continue;

@@ -77,6 +77,10 @@ pub(super) struct Worker {
     pub(super) stale: FxHashMap<TensorId, Arc<Failure>>,
     /// Memory is short: what goes depends on the commands alone (`canonical.rs`).
     pub(super) is_canonical: bool,
+    /// Since the device was opened, something did not fit beside all that a run without a budget would hold.
+    pub(super) is_short: bool,
+    /// This is a copy that finds out what would fit.
+    pub(super) is_rehearsal: bool,
     /// The commands of a group run, which was found to fit as a whole.
     pub(super) is_in_group: bool,
     /// On asynchronous devices, the last event of each stream, now and at the last step mark.
@@ -127,6 +131,8 @@ impl Worker {
             steps: FxHashMap::default(),
             stale: FxHashMap::default(),
             is_canonical: false,
+            is_short: false,
+            is_rehearsal: false,
             is_in_group: false,
             last_events: Vec::new(),
             step_marks: Vec::new(),

@@ -17,28 +17,49 @@ const DOUBLINGS: usize = 6;
 /// and to this part of it.
 const SHARE: usize = 256;
 
+/// How a group is run in the canonical way.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// With all that it needs there at once.
+    AtOnce,
+    /// Each update as soon as its gradient was made.
+    InTurn,
+}
+
 impl Worker {
-    /// Runs a copy of the group in the canonical way from where the worker is, under another budget if one is given. Errors:
-    /// what would fail.
-    pub(super) fn rehearse(&self, g: &CommandGroup, budget: Option<usize>) -> std::result::Result<(), Stop> {
+    /// Runs a copy of the group in the canonical way from where the worker is. Errors: what would fail.
+    pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), Stop> {
         let mut w = self.copy_without_data()?;
-        if let Some(bytes) = budget {
-            w.arena.grow(bytes);
-            w.budget = Some(bytes);
-        }
         w.is_canonical = true;
-        w.run_items(g.items.iter().filter_map(duplicate).collect());
+        w.run_items(g.items.iter().filter_map(duplicate_item).collect());
         match w.failures.first() {
             Some(e) => Err(e.into()),
             None => Ok(()),
         }
     }
 
-    /// A budget error with the smallest budget that a rehearsal finds to suffice.
-    pub(super) fn with_least_budget(&self, stop: Stop, g: &CommandGroup) -> Stop {
+    /// How a group will run, which depends on the commands and the budget alone. Errors: Budget if it would not, with the
+    /// smallest budget that rehearsals find to suffice.
+    pub(super) fn canonical_way(&self, g: &CommandGroup) -> std::result::Result<Way, Stop> {
+        self.way_under(g, None).map_err(|stop| self.with_least_budget(stop, g))
+    }
+
+    /// The same under another budget, if one is given, without that figure.
+    fn way_under(&self, g: &CommandGroup, budget: Option<usize>) -> std::result::Result<Way, Stop> {
+        let run = |way: Way| {
+            let mut w = self.copy_canonical(budget)?;
+            let mut copy = duplicate(g);
+            w.begin_way(way, &mut copy)?;
+            w.rehearse(&copy).map(|()| way)
+        };
+        run(Way::AtOnce).or_else(|_| run(Way::InTurn))
+    }
+
+    /// A budget error with the smallest budget that rehearsals find to suffice.
+    fn with_least_budget(&self, stop: Stop, g: &CommandGroup) -> Stop {
         let Stop::Own(e) = stop else { return stop };
         let (Some(s), Some(budget)) = (e.shortfall(), self.budget) else { return e.into() };
-        let suffices = |bytes: usize| self.rehearse(g, Some(bytes)).is_ok();
+        let suffices = |bytes: usize| self.way_under(g, Some(bytes)).is_ok();
         let (mut low, mut high) = (budget, budget.saturating_mul(2));
         for _ in 0..DOUBLINGS {
             if suffices(high) {
@@ -59,7 +80,7 @@ impl Worker {
     }
 
     /// The same tables and the same arena over a device without memory.
-    fn copy_without_data(&self) -> Result<Worker> {
+    pub(in crate::eager) fn copy_without_data(&self) -> Result<Worker> {
         let options = DeviceOptions { foresight: Foresight::Off, spill: None, ..self.options.clone() };
         let options = DeviceOptions { budget_bytes: self.budget, ..options };
         let mut w = Worker::new(Box::new(Dry::new(self.backend.threads())), options, Default::default())?;
@@ -69,13 +90,26 @@ impl Worker {
         w.costs = self.costs.clone();
         w.now_ns = self.now_ns;
         w.has_evicted = self.has_evicted;
+        w.reach = self.reach.duplicate();
+        (w.is_short, w.is_rehearsal) = (self.is_short, true);
         w.caller = self.caller;
         Ok(w)
     }
 }
 
+/// A copy of a group that answers nobody.
+fn duplicate(g: &CommandGroup) -> CommandGroup {
+    CommandGroup {
+        items: g.items.iter().filter_map(duplicate_item).collect(),
+        needs: g.needs.clone(),
+        caller: g.caller,
+        is_cancelled: g.is_cancelled,
+        done: None,
+    }
+}
+
 /// A copy of a command that answers nobody; `None` for one that moves no memory.
-fn duplicate(item: &Item) -> Option<Item> {
+fn duplicate_item(item: &Item) -> Option<Item> {
     Some(match item {
         Item::Apply(a) => Item::Apply(Apply {
             op: a.op.clone(),

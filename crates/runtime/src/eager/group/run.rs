@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use remat_types::{DType, Error, ErrorKind, Layout, SmallVec};
 
+use super::rehearse::Way;
 use super::{CommandGroup, Item};
 use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
@@ -51,22 +52,37 @@ impl Worker {
         if let Some(f) = self.failure_of_step() {
             return Err(Stop::Inherited(f));
         }
+        if self.does_canonical_decide() {
+            self.canonical_way(g)?;
+        }
         match self.commit_needs(g) {
             Ok(()) if self.budget.is_none() || self.is_sure_to_fit(g) => return Ok(()),
             // Where it stands it may fit all the same.
             Ok(()) => {
                 self.begin_exact();
-                if self.rehearse(g, None).is_ok() {
+                if self.rehearse(g).is_ok() {
                     return Ok(());
                 }
             }
             Err(stop) if self.budget.is_none() || !stop.is_shortfall() => return Err(stop),
             Err(_) => {}
         }
-        self.keep_results(g);
+        let way = self.canonical_way(g)?;
         self.begin_canonical()?;
-        self.order_for_memory(g);
-        self.rehearse(g, None).map_err(|stop| self.with_least_budget(stop, g))
+        self.begin_way(way, g)?;
+        self.rehearse(g)
+    }
+
+    /// What goes before the updates, in the canonical way.
+    pub(super) fn begin_way(&mut self, way: Way, g: &mut CommandGroup) -> std::result::Result<(), Stop> {
+        match way {
+            Way::AtOnce => self.commit_needs(g),
+            Way::InTurn => {
+                self.keep_results(g);
+                self.order_for_memory(g);
+                Ok(())
+            }
+        }
     }
 
     /// Makes state of what the caller holds beside what the group needs, such as a loss: the updates end what it was made of, so
@@ -80,8 +96,8 @@ impl Worker {
             .collect();
         let named =
             self.table.storages.iter().filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id));
-        let mut named: Vec<(usize, StorageId)> = named.map(|(id, s)| (s.bytes, id)).collect();
-        named.sort_unstable_by_key(|(bytes, id)| (*bytes, id.raw()));
+        let mut named: Vec<_> = named.map(|(id, s)| ((s.bytes, s.number), id)).collect();
+        named.sort_unstable_by_key(|n| n.0);
         for (_, storage) in named {
             let whole = [Rc::new(Source { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })];
             if self.pin_inputs(&whole).is_ok() {
