@@ -18,6 +18,8 @@ const OPS_SHOWN: usize = 3;
 #[derive(Default)]
 struct Layer {
     scope: String,
+    /// The block in whose frame it stands; without a scope, that of what it reads last.
+    block: String,
     ops: Vec<&'static str>,
     weights: Vec<ValueId>,
     /// What the last of its nodes gives.
@@ -40,7 +42,7 @@ pub(super) fn text(title: &str, g: &Graph) -> String {
     }
     let mut blocks: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, layer) in folded.layers.iter().enumerate() {
-        blocks.entry(block(&layer.scope)).or_default().push(i);
+        blocks.entry(&layer.block).or_default().push(i);
     }
     for (k, (name, layers)) in blocks.iter().enumerate() {
         let is_framed = !name.is_empty() && layers.len() > 1;
@@ -74,16 +76,19 @@ impl Folded {
             let scope = scope(g, id, &is_weight);
             let goes_on = !scope.is_empty() && layers.last().is_some_and(|l| l.scope == scope);
             if !goes_on {
-                layers.push(Layer { scope, ..Layer::default() });
+                layers.push(Layer { block: block(&scope).to_owned(), scope, ..Layer::default() });
             }
             let at = layers.len() - 1;
             layer_of[id.index()] = Some(at);
+            let mut last_read = None;
             for v in &n.x {
                 match g.producer(*v) {
                     Some(from) if is_weight[from.index()] => push_new(&mut layers[at].weights, &weights[from.index()]),
                     None if !matches!(g.value(*v).origin, Origin::Input(_)) => push_new(&mut layers[at].weights, &[*v]),
                     from => {
-                        let name = match from.and_then(|f| layer_of[f.index()]) {
+                        let read = from.and_then(|f| layer_of[f.index()]);
+                        last_read = last_read.max(read.filter(|layer| *layer != at));
+                        let name = match read {
                             Some(layer) if layer == at => continue,
                             Some(layer) => format!("n{layer}"),
                             None => format!("i{}", v.index()),
@@ -92,6 +97,9 @@ impl Folded {
                         edges.entry((name, at)).or_insert_with(|| format!("{}{}", f.dtype, f.shape));
                     }
                 }
+            }
+            if let Some(read) = last_read.filter(|_| layers[at].scope.is_empty()) {
+                layers[at].block = layers[read].block.clone();
             }
             let layer = &mut layers[at];
             layer.ops.push(n.op.label());

@@ -50,9 +50,6 @@ pub(crate) struct Options {
     /// Print the graph in words instead of its figures
     #[arg(long)]
     text: bool,
-    /// Draw the graph, each value and node as a box; of a network `--dot` is easier to read
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     /// Write the graph in the DOT language, layers as boxes and blocks as frames: `dot -Tsvg` draws it
     #[arg(long, value_name = "FILE")]
     dot: Option<PathBuf>,
@@ -72,9 +69,6 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let traced = o.source.graph(o.batch.map(usize::from), o.memory_budget)?;
     let graph = traced.executable.graph();
     let lives = Lives::of(&traced.executable, source::threads());
-    if let Some(path) = &o.svg {
-        output::write(path, graph.to_svg())?;
-    }
     if let Some(path) = &o.dot {
         output::write(path, dot::text(&o.source.to_string(), graph))?;
     }
@@ -93,8 +87,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         let json = summary::json(&o.source, &traced, &lives);
         output::write(path, format!("{json}\n"))?;
     }
-    if [&o.svg, &o.dot, &o.memory_timeline, &o.out, &o.json].into_iter().flatten().any(|path| output::is_standard(path))
-    {
+    if [&o.dot, &o.memory_timeline, &o.out, &o.json].into_iter().flatten().any(|path| output::is_standard(path)) {
         return Ok(());
     }
     let text = if o.text { graph.to_text()? } else { summary::text(&o.source, &traced, &lives) };

@@ -49,13 +49,25 @@ fn a_graph_comes_back_from_both_of_its_files() {
 }
 
 #[test]
+fn blocks_are_frames_around_all_that_is_computed_in_them() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["graph", "model:resnet18", "--dot", "-"]);
+    assert_code(&o, OK);
+    let text = out(&o);
+    assert_eq!(text.matches("subgraph").count(), 8, "{text}");
+    let outside: Vec<&str> = text.split("subgraph").next().into_iter().flat_map(str::lines).collect();
+    let relus = outside.iter().filter(|l| l.contains("relu")).count();
+    assert_eq!(relus, 1, "that of the stem alone: {outside:#?}");
+}
+
+#[test]
 fn pictures_show_nodes_and_the_largest_lives() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let picture = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("it was written");
-    let pictures = ["--svg", "graph.svg", "--memory-timeline", "lives.svg"];
+    let pictures = ["--dot", "graph.dot", "--memory-timeline", "lives.svg"];
     assert_code(&remat(dir.path(), &[&["graph", "train:digits", "--batch", "8"], &pictures[..]].concat()), OK);
-    let (graph, lives) = (picture("graph.svg"), picture("lives.svg"));
-    assert!(graph.starts_with("<svg") && graph.contains(">conv2d %"), "{}", &graph[..1000]);
+    let (graph, lives) = (picture("graph.dot"), picture("lives.svg"));
+    assert!(graph.starts_with("digraph \"train:digits\" {") && graph.contains("\\nconv2d"), "{}", &graph[..1000]);
     for part in
         ["<svg", "</svg>", "states, inputs and constants", "train:digits: at most", "f32[8, 16, 14, 14] in net."]
     {

@@ -28,7 +28,7 @@ fn every_command_survives_a_reader_that_went_away() {
         &["--help"][..],
         &["graph", "model:mlp"],
         &["graph", "model:mlp", "--text"],
-        &["graph", "model:mlp", "--svg", "-"],
+        &["graph", "model:mlp", "--dot", "-"],
         &["plan", "--generate", "chain-40", "--budget", "70%", "--time-limit", "0.1"],
         &["plan", "--generate", "chain-40", "--curve", "--percents", "80", "--time-limit", "0.1"],
         &["bench", "matmul:8x8x8", "--seconds", "0.01"],

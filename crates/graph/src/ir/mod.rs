@@ -15,7 +15,6 @@ mod gradient;
 mod order;
 mod parse;
 mod patch;
-mod picture;
 mod piece;
 mod reach;
 mod serial;
@@ -217,7 +216,7 @@ impl Graph {
         self.names.get(name).copied()
     }
 
-    /// How the text form and pictures call a value: its name, or `%7`.
+    /// How the text form calls a value: its name, or `%7`.
     pub fn label(&self, v: ValueId) -> String {
         match &self.value(v).name {
             Some(name) => name.to_string(),

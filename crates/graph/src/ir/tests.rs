@@ -279,19 +279,6 @@ fn a_node_runs_after_another_through_text_and_patches() {
 }
 
 #[test]
-fn the_picture_has_a_box_for_everything_and_escapes_names() {
-    let b = Builder::new();
-    let x = b.input(f32s(&[2]), Some("<x>"));
-    let y = b.node(unary(UnaryFn::Exp), &[x], None).expect("fits")[0];
-    b.output(y, "y");
-    let svg = b.finish().expect("valid").to_svg();
-    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-    assert!(svg.contains("&lt;x&gt;") && !svg.contains("<x>"), "{svg}");
-    assert_eq!(svg.matches("<rect").count(), 3, "background, input, node");
-    assert!(svg.contains("f32[2] 8 B"), "{svg}");
-}
-
-#[test]
 fn every_sample_of_the_registry_survives_text_and_file() {
     let mut seen = 0;
     remat_ops::testing::each_sample(&registry(), |entry, i, sample| {
