@@ -1,5 +1,6 @@
 //! The first run of an op: from a command to bound outputs.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
@@ -57,21 +58,13 @@ impl Worker {
         }
     }
 
-    /// Runs an op if the canonical way would suffice for it, where that decides.
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
-        let is_checked = self.does_canonical_decide();
-        if is_checked {
-            self.check_canonical(self.bytes_of_command(a), |w| w.try_apply(a))?;
+        if self.does_canonical_decide() && self.must_cut(a) {
+            self.check_canonical(|_| usize::MAX, |w| w.try_apply(a))?;
+            return self.run_canonically(|w| w.try_apply(a));
         }
-        match self.try_apply(a) {
-            // Memory is short for the first time, or a plan was given up.
-            Err(stop) if stop.is_shortfall() && !is_checked && self.does_canonical_decide() => {
-                self.check_canonical(self.bytes_of_command(a), |w| w.try_apply(a))?;
-                self.or_canonical(|w| w.try_apply(a))
-            }
-            Err(stop) => self.again_canonically(stop, |w| w.try_apply(a)),
-            Ok(()) => Ok(()),
-        }
+        let a = RefCell::new(a);
+        self.if_canonical(|w| w.bytes_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
     /// Bytes beside sources in which a command surely runs. Of one that fails for another reason, or is a view, 0.
@@ -81,12 +74,6 @@ impl Worker {
             [s] if a.op.view(&s.layout).is_some() => 0,
             x => self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes),
         }
-    }
-
-    fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
-        let result = self.bind_or_compute(a);
-        self.after_growth();
-        result
     }
 
     /// A budget error with the figures of the whole command.
@@ -130,7 +117,7 @@ impl Worker {
         Ok(x)
     }
 
-    fn bind_or_compute(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+    fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
         let x = self.sources(a)?;
         if !a.fallback.is_empty()
             && let Some(f) = self.failure_of_step()
@@ -146,13 +133,13 @@ impl Worker {
         self.running = label.text;
         self.still_needed = 0;
         if !a.op.repeatable() {
-            self.before_growth(a.facts.iter().map(|f| padded(f.bytes())).sum());
+            self.before_growth(a.facts.iter().map(|f| padded(f.bytes())).sum())?;
             self.running = label.text;
         }
         self.pin_inputs(&x)?;
         let result = self.compute(a, label, &x);
         self.unpin(&x);
-        Ok(result?)
+        result
     }
 
     fn bind_view(&mut self, a: &Apply, s: &Source, layout: Layout) -> Result<()> {
@@ -166,7 +153,7 @@ impl Worker {
     }
 
     /// Runs an op for the first time. Inputs are resident and pinned.
-    fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> Result<()> {
+    fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> std::result::Result<(), Stop> {
         let recording = self.budget.is_some() || self.options.always_record;
         let found = recording.then(|| self.costs.find(&a.op, x));
         if recording && !self.is_in_group {
@@ -174,7 +161,7 @@ impl Worker {
             self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
         }
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
-        let mut holds = self.donations(a, x);
+        let mut holds = self.donations(a, x)?;
         self.keep_apart(&mut holds, x, &a.facts);
         let (y, from_source) = self.new_outputs(a, label, x, &holds);
         // What takes the bytes of a source is one.

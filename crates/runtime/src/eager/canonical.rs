@@ -6,6 +6,10 @@
 //! that suffices is a property of the program and the budget, and it decides: a command runs where memory was never short, or
 //! where the canonical way suffices. Then it runs as the policy has it, and in the canonical way where that fails. Where the
 //! canonical way does not suffice the command is refused, though this time it might have been lucky.
+//!
+//! So what can be made of what must not depend on luck either. Where memory is short, a recipe is given up for good only by a
+//! rule that looks at commands and sizes, and not at what is evicted: when sources grow (`reach.rs`), when a source has smaller
+//! results, and when a source is updated in place (`update.rs`).
 
 use remat_types::Result;
 
@@ -13,23 +17,68 @@ use super::failure::Stop;
 use super::foresight::Mode;
 use super::table::{Storage, StorageId};
 use super::worker::Worker;
-use crate::arena::Segment;
 
 impl Worker {
-    /// Errors: why the canonical way would not suffice for a command. `from_nothing` bytes beside sources surely do.
+    /// Errors: why the canonical way would not suffice for a command. Before that sources go whose results are smaller.
+    /// `from_nothing` bytes beside sources surely suffice.
     pub(super) fn check_canonical<T>(
-        &self,
-        from_nothing: usize,
+        &mut self,
+        from_nothing: impl Fn(&Worker) -> usize,
         command: impl FnOnce(&mut Worker) -> std::result::Result<T, Stop>,
     ) -> std::result::Result<(), Stop> {
-        let (bytes, capacity) = (self.table.fixed_bytes + from_nothing, self.arena.capacity());
-        if bytes <= capacity || bytes - self.staging_bytes() <= capacity {
+        let is_enough = |w: &Worker| {
+            let bytes = w.table.fixed_bytes.saturating_add(from_nothing(w));
+            bytes <= w.arena.capacity() || bytes - w.staging_bytes() <= w.arena.capacity()
+        };
+        if is_enough(self) {
+            return Ok(());
+        }
+        self.release_all_sources()?;
+        if is_enough(self) {
             return Ok(());
         }
         match command(&mut self.copy_canonical(None)?) {
             Err(stop) if stop.is_shortfall() => Err(stop),
             // Of other failures the command itself tells.
             _ => Ok(()),
+        }
+    }
+
+    /// As [`Worker::release_sources`], in the canonical way where the policy's does not suffice.
+    pub(super) fn release_all_sources(&mut self) -> std::result::Result<(), Stop> {
+        match self.release_sources() {
+            Err(stop) => self.again_canonically(stop, Worker::release_sources),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Runs a command if the canonical way would suffice for it, where that decides; in that way where the policy's does not
+    /// suffice. `from_nothing` bytes beside sources surely do.
+    pub(super) fn if_canonical<T>(
+        &mut self,
+        from_nothing: impl Fn(&Worker) -> usize,
+        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
+    ) -> std::result::Result<T, Stop> {
+        if self.does_canonical_decide() {
+            return self.run_checked(from_nothing, command);
+        }
+        match command(self) {
+            // Memory is short for the first time, or a plan was given up.
+            Err(stop) if stop.is_shortfall() && self.does_canonical_decide() => self.run_checked(from_nothing, command),
+            Err(stop) => self.again_canonically(stop, command),
+            done => done,
+        }
+    }
+
+    fn run_checked<T>(
+        &mut self,
+        from_nothing: impl Fn(&Worker) -> usize,
+        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
+    ) -> std::result::Result<T, Stop> {
+        self.check_canonical(from_nothing, &mut command)?;
+        match command(self) {
+            Err(stop) => self.again_canonically(stop, command),
+            done => done,
         }
     }
 
@@ -56,38 +105,23 @@ impl Worker {
         Ok(w)
     }
 
-    /// Runs something, and once more if until then nothing was ever evicted for it.
-    pub(super) fn or_when_short<T>(
-        &mut self,
-        mut f: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
-    ) -> std::result::Result<T, Stop> {
-        let was_short = self.is_short;
-        match f(self) {
-            Err(stop) if stop.is_shortfall() && self.is_short && !was_short => f(self),
-            done => done,
-        }
-    }
-
-    /// Runs a command, and where memory did not suffice, once more in the canonical way.
-    pub(super) fn or_canonical<T>(
-        &mut self,
-        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
-    ) -> std::result::Result<T, Stop> {
-        match self.or_when_short(&mut command) {
-            Err(stop) => self.again_canonically(stop, command),
-            done => done,
-        }
-    }
-
     /// After `stop`, in the canonical way if memory did not suffice.
-    pub(super) fn again_canonically<T>(
+    fn again_canonically<T>(
         &mut self,
         stop: Stop,
+        command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
+    ) -> std::result::Result<T, Stop> {
+        match !stop.is_shortfall() || self.budget.is_none() || self.is_canonical {
+            true => Err(stop),
+            false => self.run_canonically(command),
+        }
+    }
+
+    /// Runs a command in the canonical way.
+    pub(super) fn run_canonically<T>(
+        &mut self,
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
     ) -> std::result::Result<T, Stop> {
-        if !stop.is_shortfall() || self.budget.is_none() || self.is_canonical {
-            return Err(stop);
-        }
         self.begin_canonical()?;
         let result = command(self);
         self.is_canonical = false;
@@ -98,35 +132,21 @@ impl Worker {
     pub(super) fn begin_canonical(&mut self) -> Result<()> {
         self.abandon();
         while self.a_charge_gives_way(None) {}
-        let segments: Vec<Segment> = self.arena.segments().collect();
-        self.release_sources(&segments);
         self.drop_copies();
-        self.evict_what_can_come_back();
+        self.begin_short();
+        self.evict_all();
         self.compact()?;
         self.stats.canonical_runs += 1;
-        (self.is_canonical, self.is_short) = (true, true);
+        self.is_canonical = true;
         Ok(())
-    }
-
-    /// Evicts whatever can be made again beside sources. What cannot goes only where nothing else would do.
-    fn evict_what_can_come_back(&mut self) {
-        let room = self.room_in_doubt();
-        let evictable = self.table.storages.iter().filter(|(_, s)| s.is_evictable());
-        let mut all: Vec<StorageId> = evictable.map(|(id, _)| id).collect();
-        all.retain(|id| room.is_none_or(|room| self.is_in_reach(*id, room)));
-        all.into_iter().for_each(|id| self.evict(id));
     }
 
     /// Frees a contiguous range of `need` bytes by evicting what was used longest ago. False if all of it would not do.
     pub(super) fn evict_oldest(&mut self, need: usize) -> Result<bool> {
         let free = |w: &Worker| w.arena.capacity() - w.arena.in_use();
         if free(self) < need {
-            let room = self.room_in_doubt();
             let evictable = self.table.storages.iter().filter(|(_, s)| s.is_evictable());
-            let order = |(id, s): (StorageId, &Storage)| {
-                let is_lost = room.is_some_and(|room| !self.is_in_reach(id, room));
-                ((is_lost, s.wanted > 0, s.last_use_ns, s.number), id)
-            };
+            let order = |(id, s): (StorageId, &Storage)| ((s.wanted > 0, s.last_use_ns, s.number), id);
             let mut oldest: Vec<_> = evictable.map(order).collect();
             oldest.sort_unstable_by_key(|o| o.0);
             for (_, id) in oldest {

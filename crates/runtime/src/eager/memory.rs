@@ -146,6 +146,7 @@ impl Worker {
 
     /// Evicts whatever can be; how many storages that were.
     pub(super) fn evict_all(&mut self) -> usize {
+        self.begin_short();
         let evictable = self.table.storages.iter().filter(|(_, s)| s.is_evictable());
         let all: Vec<StorageId> = evictable.map(|(id, _)| id).collect();
         all.iter().for_each(|&id| self.evict(id));

@@ -1,15 +1,15 @@
 //! What could not be made again: results whose producers need more bytes than sources leave.
 //!
 //! A producer that ran may not run again: sources that came meanwhile (data, results that are not repeatable, what is
-//! committed) leave less room for its inputs, outputs and scratch memory. A result that is evicted then is lost, though the
-//! program would run if something else went. So it is not evicted while anything else will do, and before sources grow, what would
-//! get out of reach is made again. Neither says that all of them fit at once.
+//! committed) leave less room for its inputs, outputs and scratch memory. A result that is evicted then is lost. So before
+//! sources grow, a result that would get out of reach becomes a source itself; and so does, when memory gets short, each that is
+//! out of reach by then. Both depend on what can be made of what, and not on what happens to be evicted (`canonical.rs`).
 
-use std::rc::Rc;
+use remat_types::SmallVec;
 
-use remat_types::{DType, Layout, SmallVec};
-
-use super::table::{Recipe, RecipeId, Source, StorageId, Table};
+use super::failure::Stop;
+use super::table::{Input, Recipe, RecipeId, Storage, StorageId, Table};
+use super::update::whole;
 use super::worker::Worker;
 use crate::arena::{Block, padded};
 
@@ -21,8 +21,6 @@ const BEFORE_MAX: usize = 16;
 pub(super) struct Reach {
     /// What is no source when the running command has run, though it has no recipe yet: its scratch memory, and outputs.
     pub(super) passing: SmallVec<[StorageId; 4]>,
-    /// Bytes by which the running command adds to sources.
-    growth: usize,
     /// No recipe needs more bytes beside sources.
     most_bytes: usize,
 }
@@ -35,47 +33,65 @@ impl Reach {
 }
 
 impl Worker {
-    /// A command is about to make sources of so many bytes: what could not be made again beside them is made now.
-    pub(super) fn before_growth(&mut self, bytes: usize) {
-        if self.is_canonical {
-            return;
-        }
-        let room = self.room_beside_sources();
-        self.reach.growth = bytes;
-        let after = room.saturating_sub(bytes);
-        if self.budget.is_none() || !self.has_evicted || self.reach.most_bytes <= after {
-            return;
+    /// A command is about to make sources of so many bytes: what could not be made again beside them becomes a source, and
+    /// sources go whose results are smaller. Errors: what did not fit, though in the canonical way it does.
+    pub(super) fn before_growth(&mut self, bytes: usize) -> std::result::Result<(), Stop> {
+        if self.budget.is_none() || !self.is_short || self.reach.most_bytes <= self.room_after(bytes) {
+            return Ok(());
         }
         self.reach.most_bytes = self.table.recipes.iter().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
-        let evicted = self.table.storages.iter().filter(|(_, s)| s.handles > 0 && !s.is_resident());
-        let mut lost: Vec<StorageId> = evicted.map(|(id, _)| id).collect();
-        lost.retain(|&id| self.is_in_reach(id, room) && !self.is_in_reach(id, after));
-        // What is made of others after those.
-        lost.sort_by_key(|&id| self.table.depth_of(id));
-        for storage in lost {
-            let whole = [Rc::new(Source { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })];
-            // Where it does not fit it stays lost; who reads it is told.
-            if self.or_when_short(|w| w.pin_inputs(&whole)).is_ok() {
-                self.unpin(&whole);
+        if self.reach.most_bytes <= self.room_after(bytes) {
+            return Ok(());
+        }
+        self.release_sources()?;
+        for id in self.named_deepest_last() {
+            let is_lost = |w: &Worker| w.is_in_reach(id, w.room_after(0)) && !w.is_in_reach(id, w.room_after(bytes));
+            let Some(s) = self.table.storages.get(id).filter(|s| s.recipe.is_some()) else { continue };
+            if is_lost(self) && padded(s.bytes) <= self.room_after(bytes) {
+                self.make_sources(&[id])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory has become short: until now nothing was evicted.
+    pub(super) fn begin_short(&mut self) {
+        if self.budget.is_none() || std::mem::replace(&mut self.is_short, true) {
+            return;
+        }
+        for id in self.named_deepest_last() {
+            let is_there = self.table.storages.get(id).is_some_and(Storage::is_evictable);
+            if is_there && !self.is_in_reach(id, self.room_after(0)) {
+                self.forget(id);
             }
         }
     }
 
-    /// The running command has made its sources, or failed.
-    pub(super) fn after_growth(&mut self) {
-        self.reach.growth = 0;
+    /// What is named and can be made again, in the order in which it is made.
+    fn named_deepest_last(&self) -> Vec<StorageId> {
+        let named = self.table.storages.iter().filter(|(_, s)| s.handles > 0 && s.recipe.is_some());
+        let mut named: Vec<_> = named.map(|(id, s)| ((self.table.depth_of(id), s.number), id)).collect();
+        named.sort_unstable_by_key(|n| n.0);
+        named.into_iter().map(|n| n.1).collect()
     }
 
-    /// Bytes beside sources when the running command has run.
-    pub(super) fn room_beside_sources(&self) -> usize {
+    /// Makes results sources, if that fits for sure in the canonical way. Errors: Budget where it did not in this one.
+    pub(super) fn make_sources(&mut self, results: &[StorageId]) -> std::result::Result<bool, Stop> {
+        let whole: SmallVec<[Input; 8]> = results.iter().map(|id| whole(*id)).collect();
+        if self.bytes_from_nothing(&whole, 0) > self.room_after(0) {
+            return Ok(false);
+        }
+        self.pin_inputs(&whole)?;
+        results.iter().for_each(|id| self.forget(*id));
+        self.unpin(&whole);
+        Ok(true)
+    }
+
+    /// Bytes beside sources when the running command has run and sources have grown by `growth`.
+    pub(super) fn room_after(&self, growth: usize) -> usize {
         let passing = self.reach.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
         let fixed = self.table.fixed_bytes - passing.map(Block::bytes).sum::<usize>();
-        self.arena.capacity().saturating_sub(fixed + self.reach.growth)
-    }
-
-    /// The same, unless every recipe there was needs no more.
-    pub(super) fn room_in_doubt(&self) -> Option<usize> {
-        Some(self.room_beside_sources()).filter(|room| self.reach.most_bytes > *room)
+        self.arena.capacity().saturating_sub(fixed + growth)
     }
 
     /// Notes what a new recipe, or one of those before it, needs at the most: every op comes by here.
@@ -114,7 +130,7 @@ impl Worker {
 
     /// False if a storage could not be made again in `room` bytes beside sources: its producer needs more, or that of
     /// something which must be made before it.
-    pub(super) fn is_in_reach(&self, id: StorageId, room: usize) -> bool {
+    fn is_in_reach(&self, id: StorageId, room: usize) -> bool {
         let is_doubtful = |t: &Table, id: StorageId| t.storages[id].recipe.filter(|r| t.recipes[r.0].most_bytes > room);
         let Some((first, _)) = is_doubtful(&self.table, id) else { return true };
         let mut seen: SmallVec<[RecipeId; 16]> = SmallVec::new();
@@ -126,7 +142,7 @@ impl Worker {
             if self.bytes_to_run(r) > room {
                 return false;
             }
-            for s in r.x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s)) {
+            for s in r.x.iter().map(|s| s.storage) {
                 if let Some((r, _)) = is_doubtful(&self.table, s).filter(|r| !seen.contains(&r.0))
                     && seen.len() < BEFORE_MAX
                 {

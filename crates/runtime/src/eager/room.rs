@@ -3,6 +3,7 @@
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
+use super::failure::Stop;
 use super::table::{Storage, StorageId};
 use super::worker::Worker;
 use crate::arena::{Segment, padded};
@@ -65,7 +66,9 @@ impl Worker {
         let does_fit = |w: &Worker| w.arena.in_use() + need <= w.arena.capacity();
         while !does_fit(self) && self.a_charge_gives_way(Some(for_whom)) {}
         if !does_fit(self) {
-            self.is_short = self.table.storages[for_whom].kind != Kind::Staging;
+            if self.table.storages[for_whom].kind != Kind::Staging {
+                self.begin_short();
+            }
             return Err(self.shortfall(for_whom));
         }
         if self.arena.figures().largest_free < need {
@@ -86,29 +89,17 @@ impl Worker {
         true
     }
 
-    /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do. What could not
-    /// be made again goes only where nothing else would do.
+    /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do.
     fn decide(&mut self, need: usize) -> Option<Choice> {
         self.begin_decision();
-        let mut room = self.room_in_doubt();
-        let (mut most, mut has_released) = (LOOKED_AT, false);
+        let mut most = LOOKED_AT;
         let choice = loop {
             let segments: Vec<Segment> = self.arena.look(most).collect();
-            if !has_released && self.release_sources(&segments) {
-                if self.arena.figures().largest_free >= need {
-                    return Some(Choice::default());
-                }
-                // What was seen is not there any more.
-                has_released = true;
-                continue;
-            }
-            let ranges = self.ranges(&segments, room);
+            let ranges = self.ranges(&segments);
             let is_all = segments.len() == self.arena.segment_count();
-            let choice = choose(self.options.policy, &ranges, self.beyond(&segments), need);
-            match choice {
+            match choose(self.options.policy, &ranges, self.beyond(&segments), need) {
                 Some(choice) => break choice,
                 None if !is_all => most *= LOOKED_AT_MORE,
-                None if room.is_some() => room = None,
                 None => return None,
             }
         };
@@ -126,46 +117,34 @@ impl Worker {
         Beyond { free_bytes: capacity - in_use - (all - used), used_bytes: in_use - used }
     }
 
-    /// Segments as a policy sees them. With `room`, what cannot be made again in so many bytes is to stay.
-    fn ranges(&mut self, segments: &[Segment], room: Option<usize>) -> Vec<Range> {
+    /// Segments as a policy sees them.
+    fn ranges(&mut self, segments: &[Segment]) -> Vec<Range> {
         let now = self.backend.now_ns();
         let mut candidate = |segment: &Segment| {
             let id = Key::from_raw(segment.owner?);
-            let may_go = self.table.storages[id].is_evictable() && room.is_none_or(|room| self.is_in_reach(id, room));
-            may_go.then(|| self.candidate(id, now)).flatten()
+            self.table.storages[id].is_evictable().then(|| self.candidate(id, now)).flatten()
         };
         segments.iter().map(|s| Range { segment: *s, candidate: candidate(s) }).collect()
     }
 
     /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
     /// keeping those results instead takes no more bytes: else every loss that a program keeps would keep its batch.
-    pub(super) fn release_sources(&mut self, segments: &[Segment]) -> bool {
-        let unnamed: SmallVec<[StorageId; 8]> = (segments.iter())
-            .filter_map(|s| Some(Key::from_raw(s.owner?)))
-            .filter(|id| {
-                let s = &self.table.storages[*id];
-                s.recipe.is_none() && s.handles == 0 && s.pins == 0 && s.wanted == 0 && !s.readers.is_empty()
-            })
-            .collect();
-        let mut released = false;
-        for id in unnamed {
-            if self.table.storages.get(id).is_none() {
-                continue;
-            }
-            let bytes = self.table.storages[id].bytes;
-            let Some(kept) = self.results_of(id, bytes) else { continue };
-            released = true;
-            for r in kept {
-                if self.table.storages.get(r).is_some() {
-                    self.forget(r);
-                }
+    pub(super) fn release_sources(&mut self) -> std::result::Result<(), Stop> {
+        let unnamed = self.table.storages.iter().filter(|(_, s)| {
+            s.recipe.is_none() && s.handles == 0 && s.pins == 0 && s.wanted == 0 && !s.readers.is_empty()
+        });
+        let mut unnamed: Vec<_> = unnamed.map(|(id, s)| (s.number, id)).collect();
+        unnamed.sort_unstable_by_key(|u| u.0);
+        for (_, id) in unnamed {
+            let Some(bytes) = self.table.storages.get(id).map(|s| s.bytes) else { continue };
+            if let Some(results) = self.results_of(id, bytes) {
+                self.make_sources(&results)?;
             }
         }
-        released
+        Ok(())
     }
 
-    /// The resident results that would have to be kept for a source to go, if they are no larger than it and nothing
-    /// evicted depends on it.
+    /// The named results that would have to be kept for a source to go, if they are no larger than it.
     fn results_of(&self, source: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
         let mut kept: SmallVec<[StorageId; 8]> = SmallVec::new();
@@ -180,14 +159,12 @@ impl Worker {
                     continue;
                 }
                 let s = &self.table.storages[y];
-                let needed = s.handles > 0 || s.pins > 0 || s.wanted > 0;
-                match (s.is_resident(), needed) {
-                    (true, _) => {
+                match s.handles > 0 {
+                    true => {
                         kept_bytes += padded(s.bytes);
                         kept.push(y);
                     }
-                    (false, true) => return None,
-                    (false, false) => seen.push(y),
+                    false => seen.push(y),
                 }
                 if kept_bytes > padded(bytes) || seen.len() > RESULTS_MAX {
                     return None;
@@ -252,7 +229,7 @@ impl Worker {
             let free: usize = self.arena.capacity() - self.arena.in_use();
             self.begin_decision();
             let segments: Vec<Segment> = self.arena.segments().collect();
-            let ranges = self.ranges(&segments, None);
+            let ranges = self.ranges(&segments);
             let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, Beyond::default(), free + over) else {
                 let id = {
                     let label = self.ledger.label("set_budget");

@@ -7,12 +7,14 @@
 
 use std::rc::Rc;
 
-use remat_types::{Error, Fact, Layout, SmallVec};
+use remat_types::{DType, Error, Fact, Layout, SmallVec};
 
 use super::command::Apply;
+use super::failure::Stop;
 use super::handle::Handle;
 use super::table::{Input, Source, Storage, StorageId};
 use super::worker::Worker;
+use crate::arena::padded;
 
 /// An update that failed in its call. As an [`Error`] it lets go of the old versions.
 #[derive(Debug)]
@@ -36,31 +38,74 @@ impl From<NotUpdated> for Error {
 }
 
 impl Worker {
-    /// For each output, the dying input whose storage it takes.
-    pub(super) fn donations(&mut self, a: &Apply, x: &[Input]) -> SmallVec<[Option<usize>; 2]> {
+    /// For each output, the dying input whose storage it takes. Errors: Budget where what an update ends did not fit, though in
+    /// the canonical way it does.
+    pub(super) fn donations(
+        &mut self,
+        a: &Apply,
+        x: &[Input],
+    ) -> std::result::Result<SmallVec<[Option<usize>; 2]>, Stop> {
         let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::new();
         a.y.iter().for_each(|_| holds.push(None));
         for &(i, j) in a.op.overwrite() {
             let free = i < x.len() && j < holds.len() && holds[j].is_none() && !holds.contains(&Some(i));
-            if free && self.may_take(a, x, i, &a.facts[j]) {
+            if free && self.may_take(a, x, i, &a.facts[j])? {
                 holds[j] = Some(i);
             }
         }
-        holds
+        Ok(holds)
     }
 
-    fn may_take(&mut self, a: &Apply, x: &[Input], i: usize, fact: &Fact) -> bool {
+    fn may_take(&mut self, a: &Apply, x: &[Input], i: usize, fact: &Fact) -> std::result::Result<bool, Stop> {
         let src = &x[i];
         let s = &self.table.storages[src.storage];
         if !(a.x[i].1 && s.handles == 1 && s.pins == 1 && self.is_whole(x, i, fact)) {
-            return false;
+            return Ok(false);
         }
-        s.recipe.is_some()
-            || s.readers.is_empty()
-            || match self.is_canonical {
-                true => self.cut_readers(src.storage),
-                false => self.retire_version(src.storage),
+        if s.recipe.is_some() || s.readers.is_empty() {
+            return Ok(true);
+        }
+        match self.is_canonical && !self.do_results_fit(a, x, src.storage) {
+            true => Ok(self.cut_readers(src.storage)),
+            false => self.retire_version(src.storage),
+        }
+    }
+
+    /// True if an update in place ends what results are made of that do not surely fit together: then it runs in the canonical
+    /// way.
+    pub(super) fn must_cut(&self, a: &Apply) -> bool {
+        let Ok(x) = self.sources(a) else { return false };
+        a.op.overwrite().iter().filter(|p| a.x.get(p.0).is_some_and(|x| x.1)).any(|&(i, _)| {
+            let s = &self.table.storages[x[i].storage];
+            let is_updated = s.recipe.is_none() && s.handles == 1 && !s.readers.is_empty();
+            is_updated && !self.do_results_fit(a, &x, x[i].storage)
+        })
+    }
+
+    /// True if the results that a source leads to surely fit together, beside the update that ends it.
+    fn do_results_fit(&self, a: &Apply, x: &[Input], old: StorageId) -> bool {
+        let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
+        let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
+        let extra = outputs + Self::scratch_bytes(&a.op, x, a.workspace_bytes);
+        self.evictable_bytes(x) + self.bytes_from_nothing(&results, extra) <= self.room_after(0)
+    }
+
+    /// What is named and made of a storage, without what is made of that in turn.
+    fn results(&self, old: StorageId) -> Vec<StorageId> {
+        let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::default();
+        let (mut stack, mut named) = (vec![old], Vec::new());
+        while let Some(id) = stack.pop() {
+            let readers = &self.table.storages[id].readers;
+            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+                let s = &self.table.storages[y];
+                match s.handles > 0 || s.pins > 0 || s.kept {
+                    _ if !seen.insert(y) => {}
+                    true => named.push(y),
+                    false => stack.push(y),
+                }
             }
+        }
+        named
     }
 
     /// Makes what is needed of a source independent of it, where memory is short: of what is made of it directly, the last
@@ -85,12 +130,12 @@ impl Worker {
                 below.into_iter().for_each(|b| self.forget_if_there(b));
                 continue;
             }
-            let whole = Rc::new(Source { storage: y, layout: Layout::contiguous([0]), dtype: remat_types::DType::U8 });
-            if self.pin_inputs(std::slice::from_ref(&whole)).is_err() {
+            let y_whole = [whole(y)];
+            if self.pin_inputs(&y_whole).is_err() {
                 return false;
             }
             self.forget(y);
-            self.unpin(std::slice::from_ref(&whole));
+            self.unpin(&y_whole);
         }
     }
 
@@ -140,44 +185,28 @@ impl Worker {
         is_alike && bytes > 0 && x.iter().filter(|o| o.storage == src.storage).count() == 1
     }
 
-    /// Makes every reader of a source independent of it. False if the old version had better stay.
-    fn retire_version(&mut self, old: StorageId) -> bool {
-        let (mut evicted, mut resident) = (SmallVec::<[StorageId; 8]>::new(), SmallVec::<[StorageId; 8]>::new());
-        let mut stack: SmallVec<[StorageId; 8]> = SmallVec::new();
-        let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::default();
-        stack.push(old);
-        while let Some(id) = stack.pop() {
-            let readers = self.table.storages[id].readers.clone();
-            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
-                if !seen.insert(y) {
-                    continue;
-                }
-                let s = &self.table.storages[y];
-                match (s.is_resident(), s.handles > 0) {
-                    (true, _) => resident.push(y),
-                    (false, true) => evicted.push(y),
-                    (false, false) => stack.push(y),
-                }
-            }
-        }
-        if !evicted.is_empty() && self.arena.figures().largest_free >= self.table.storages[old].bytes {
+    /// Makes every result of a source one itself. False if the old version had better stay. Errors: Budget where the results did
+    /// not fit, though in the canonical way they do.
+    fn retire_version(&mut self, old: StorageId) -> std::result::Result<bool, Stop> {
+        let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
+        let is_all_there = results.iter().all(|s| self.table.is_resident(s.storage));
+        let is_decided = self.is_canonical || self.does_canonical_decide();
+        if !is_all_there && !is_decided && self.arena.figures().largest_free >= self.table.storages[old].bytes {
             // A copy costs one pass over the bytes; anything evicted costs at least its own kernel.
-            return false;
+            return Ok(false);
         }
-        // First what is resident: bringing back the rest might evict it, and its recipe is about to lose an input.
-        for id in resident {
-            if self.table.storages.get(id).is_some() {
-                self.forget(id);
-            }
+        match self.pin_inputs(&results) {
+            Err(stop) if is_decided => return Err(stop),
+            Err(_) => return Ok(false),
+            Ok(()) => {}
         }
-        for &id in &evicted {
-            let whole = Rc::new(Source { storage: id, layout: Layout::contiguous([0]), dtype: remat_types::DType::U8 });
-            if self.pin_inputs(std::slice::from_ref(&whole)).is_err() {
-                return false;
-            }
-            self.forget(id);
-            self.unpin(std::slice::from_ref(&whole));
-        }
-        self.table.storages[old].readers.is_empty()
+        results.iter().for_each(|s| self.forget(s.storage));
+        self.unpin(&results);
+        Ok(self.table.storages[old].readers.is_empty())
     }
+}
+
+/// All of a storage.
+pub(super) fn whole(storage: StorageId) -> Input {
+    Rc::new(Source { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })
 }

@@ -27,7 +27,8 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
-        let id = self.or_canonical(|w| Ok(w.place_put(bytes, kind)?)).map_err(|stop| stop.report(&self.failures))?;
+        let id = (self.if_canonical(|_| padded(bytes), |w| w.place_put(bytes, kind)))
+            .map_err(|stop| stop.report(&self.failures))?;
         if self.is_asynchronous {
             self.wait_for_range(id, stream);
         }
@@ -48,8 +49,8 @@ impl Worker {
     }
 
     /// A storage for data, without the data.
-    fn place_put(&mut self, bytes: usize, kind: Kind) -> Result<StorageId> {
-        self.before_growth(padded(bytes));
+    fn place_put(&mut self, bytes: usize, kind: Kind) -> std::result::Result<StorageId, Stop> {
+        self.before_growth(padded(bytes))?;
         self.running = "put";
         self.still_needed = 0;
         let label = self.ledger.label("put");
@@ -57,12 +58,11 @@ impl Worker {
         self.place_outputs_as_planned(&[id]);
         let placed = self.place(id, End::High);
         self.end_places();
-        self.after_growth();
         match placed {
             Ok(()) => Ok(id),
             Err(e) => {
                 self.table.storages.remove(id);
-                Err(e)
+                Err(e.into())
             }
         }
     }
@@ -202,13 +202,17 @@ impl Worker {
         if let Some(Slot::Ready(s)) = self.table.tensors.get(&id)
             && self.table.storages[s.storage].is_evictable()
         {
-            self.evict(s.storage);
+            let storage = s.storage;
+            self.begin_short();
+            if self.table.storages[storage].is_evictable() {
+                self.evict(storage);
+            }
         }
     }
 
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
         // A failure that was inherited is told by whoever recorded it.
-        if let Err(Stop::Own(e)) = self.or_canonical(|w| w.try_commit(id, kind)) {
+        if let Err(Stop::Own(e)) = self.if_canonical(|w| w.bytes_to_read(id), |w| w.try_commit(id, kind)) {
             self.record_failure(e);
         }
     }
@@ -219,7 +223,7 @@ impl Worker {
         let s = [s.clone()];
         let storage = &self.table.storages[s[0].storage];
         if storage.recipe.is_some() {
-            self.before_growth(padded(storage.bytes));
+            self.before_growth(padded(storage.bytes))?;
         }
         self.running = "commit";
         let pinned = self.pin_alone(&s);
@@ -228,8 +232,15 @@ impl Worker {
             self.forget(s[0].storage);
             self.unpin(&s);
         }
-        self.after_growth();
         pinned
+    }
+
+    /// Bytes beside sources in which a tensor can surely be made.
+    fn bytes_to_read(&self, id: TensorId) -> usize {
+        match self.table.tensors.get(&id) {
+            Some(Slot::Ready(s)) => self.bytes_from_nothing(std::slice::from_ref(s), 0),
+            _ => 0,
+        }
     }
 
     fn ready(&mut self, id: TensorId) -> Result<Input> {
@@ -251,7 +262,8 @@ impl Worker {
 
     pub(super) fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {
         let s = [self.ready(id)?];
-        self.or_canonical(|w| {
+        let bytes = |w: &Worker| w.bytes_from_nothing(&s, 0);
+        self.if_canonical(bytes, |w| {
             w.running = "fetch";
             w.pin_alone(&s)
         })
@@ -266,7 +278,8 @@ impl Worker {
 
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id)?];
-        self.or_canonical(|w| {
+        let bytes = |w: &Worker| w.bytes_from_nothing(&s, 0);
+        self.if_canonical(bytes, |w| {
             w.running = "wait";
             w.pin_alone(&s)
         })
@@ -305,7 +318,7 @@ impl Worker {
         // What gives way is worth no recomputation.
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(Stop::from),
-            false => self.or_canonical(|w| Ok(w.place(id, End::High)?)),
+            false => self.if_canonical(|_| padded(bytes), |w| Ok(w.place(id, End::High)?)),
         };
         match placed {
             Ok(()) => {

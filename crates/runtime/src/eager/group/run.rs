@@ -1,9 +1,8 @@
 //! Running a group: what could keep it from being whole is found out before its first command.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_types::{DType, Error, ErrorKind, Layout, SmallVec};
+use remat_types::{Error, ErrorKind, SmallVec};
 
 use super::rehearse::Way;
 use super::{CommandGroup, Item};
@@ -11,7 +10,8 @@ use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
 use crate::eager::failure::{Failure, HeldBack, Stop};
 use crate::eager::foresight::Mode;
-use crate::eager::table::{Input, Slot, Source, StorageId};
+use crate::eager::table::{Input, Slot, StorageId};
+use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 use crate::remat::foresight::What;
 
@@ -53,6 +53,7 @@ impl Worker {
             return Err(Stop::Inherited(f));
         }
         if self.does_canonical_decide() {
+            self.release_all_sources()?;
             self.canonical_way(g)?;
         }
         match self.commit_needs(g) {
@@ -99,7 +100,7 @@ impl Worker {
         let mut named: Vec<_> = named.map(|(id, s)| ((s.bytes, s.number), id)).collect();
         named.sort_unstable_by_key(|n| n.0);
         for (_, storage) in named {
-            let whole = [Rc::new(Source { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })];
+            let whole = [whole(storage)];
             if self.pin_inputs(&whole).is_ok() {
                 self.forget(storage);
                 self.unpin(&whole);

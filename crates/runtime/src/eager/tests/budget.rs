@@ -300,7 +300,7 @@ fn what_can_go_is_found_among_thousands_that_cannot() {
 }
 
 #[test]
-fn what_could_not_be_made_again_is_evicted_last() {
+fn what_could_not_be_made_again_stays() {
     for policy in [PolicyKind::Window, PolicyKind::Dtr] {
         let c = cpu(DeviceOptions { policy, ..budget(5 * UNIT) });
         let x = unit(&c);
@@ -315,12 +315,26 @@ fn what_could_not_be_made_again_is_evicted_last() {
         let third = unit(&c);
         assert_eq!(value(&c, &y), want, "{policy:?}: a dear result went instead");
         let fourth = unit(&c);
-        c.value(&fourth).expect("nothing else is left to go");
-        c.value(&y).expect_err("there is no room to make it again");
+        c.value(&fourth).expect_err("nothing is left to go without being lost");
+        assert_eq!(value(&c, &y), want);
         drop((third, fourth, two));
         assert_eq!(value(&c, &y), want);
         value(&c, &z);
     }
+}
+
+#[test]
+fn what_is_out_of_reach_when_memory_gets_short_stays() {
+    let c = cpu(budget(5 * UNIT));
+    let x = unit(&c);
+    // With its workspace it takes two units beside sources, and soon there is one.
+    let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
+    let more = [unit(&c), unit(&c), unit(&c)];
+    c.sync().expect("fits");
+    let last = unit(&c);
+    c.value(&last).expect_err("all that is there would be lost");
+    c.value(&y).expect("it is still there");
+    drop(more);
 }
 
 #[test]
