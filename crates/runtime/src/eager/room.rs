@@ -128,7 +128,7 @@ impl Worker {
     }
 
     /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
-    /// keeping those results instead takes no more bytes: else every loss that a program keeps would keep its batch.
+    /// keeping those results instead takes fewer bytes: else every loss that a program keeps would keep its batch.
     pub(super) fn release_sources(&mut self) -> std::result::Result<(), Stop> {
         let unnamed = self.table.storages.iter().filter(|(_, s)| {
             s.recipe.is_none() && s.handles == 0 && s.pins == 0 && s.wanted == 0 && !s.readers.is_empty()
@@ -144,7 +144,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The named results that would have to be kept for a source to go, if they are no larger than it.
+    /// The named results that would have to be kept for a source to go, if they are smaller than it.
     fn results_of(&self, source: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
         let mut kept: SmallVec<[StorageId; 8]> = SmallVec::new();
@@ -166,7 +166,7 @@ impl Worker {
                     }
                     false => seen.push(y),
                 }
-                if kept_bytes > padded(bytes) || seen.len() > RESULTS_MAX {
+                if kept_bytes >= padded(bytes) || seen.len() > RESULTS_MAX {
                     return None;
                 }
             }

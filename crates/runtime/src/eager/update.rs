@@ -65,29 +65,46 @@ impl Worker {
         if s.recipe.is_some() || s.readers.is_empty() {
             return Ok(true);
         }
-        match self.is_canonical && !self.do_results_fit(a, x, src.storage) {
-            true => Ok(self.cut_readers(src.storage)),
-            false => self.retire_version(src.storage),
+        // A group was found to fit in the way in which it runs.
+        match (self.is_in_group, self.is_canonical || self.does_canonical_decide()) {
+            (true, true) => Ok(self.cut_readers(src.storage)),
+            (false, true) => match self.old_version(a, x, src.storage) {
+                OldVersion::Ends => self.retire_version(src.storage),
+                OldVersion::Cut if self.is_canonical => Ok(self.cut_readers(src.storage)),
+                OldVersion::Cut | OldVersion::Stays => Ok(false),
+            },
+            (_, false) => self.retire_version(src.storage),
         }
     }
 
-    /// True if an update in place ends what results are made of that do not surely fit together: then it runs in the canonical
-    /// way.
+    /// True if an update in place must run in the canonical way.
     pub(super) fn must_cut(&self, a: &Apply) -> bool {
         let Ok(x) = self.sources(a) else { return false };
         a.op.overwrite().iter().filter(|p| a.x.get(p.0).is_some_and(|x| x.1)).any(|&(i, _)| {
             let s = &self.table.storages[x[i].storage];
             let is_updated = s.recipe.is_none() && s.handles == 1 && !s.readers.is_empty();
-            is_updated && !self.do_results_fit(a, &x, x[i].storage)
+            is_updated && matches!(self.old_version(a, &x, x[i].storage), OldVersion::Cut)
         })
     }
 
-    /// True if the results that a source leads to surely fit together, beside the update that ends it.
-    fn do_results_fit(&self, a: &Apply, x: &[Input], old: StorageId) -> bool {
+    /// What an update does with a source that others are made of, where memory is short: it depends on sizes alone.
+    fn old_version(&self, a: &Apply, x: &[Input], old: StorageId) -> OldVersion {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
         let extra = outputs + Self::scratch_bytes(&a.op, x, a.workspace_bytes);
-        self.evictable_bytes(x) + self.bytes_from_nothing(&results, extra) <= self.room_after(0)
+        let (inputs, room) = (self.evictable_bytes(x), self.room_after(0));
+        let do_results_fit = inputs + self.bytes_from_nothing(&results, extra) <= room;
+        let is_copy_sure = self.bytes_from_nothing(x, extra) <= room;
+        let kept = self.evictable_bytes(&results);
+        // Beside the results whatever there is can be made again.
+        let most = self.table.recipes.iter().map(|(_, r)| r.from_nothing_bytes).max().unwrap_or(0);
+        let do_leave_room = kept <= padded(self.table.storages[old].bytes) || kept + most <= room;
+        match (do_results_fit, is_copy_sure) {
+            (true, _) if do_leave_room => OldVersion::Ends,
+            (_, true) => OldVersion::Stays,
+            (true, _) => OldVersion::Ends,
+            (false, false) => OldVersion::Cut,
+        }
     }
 
     /// What is named and made of a storage, without what is made of that in turn.
@@ -204,6 +221,17 @@ impl Worker {
         self.unpin(&results);
         Ok(self.table.storages[old].readers.is_empty())
     }
+}
+
+/// What becomes of a source that an update takes while others are made of it.
+#[derive(Clone, Copy)]
+enum OldVersion {
+    /// Its results are kept in its place.
+    Ends,
+    /// The update writes elsewhere.
+    Stays,
+    /// Neither surely fits: what is made of it directly is kept, which only the canonical way can do.
+    Cut,
 }
 
 /// All of a storage.

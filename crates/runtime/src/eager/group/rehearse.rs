@@ -30,7 +30,7 @@ impl Worker {
     /// Runs a copy of the group in the canonical way from where the worker is. Errors: what would fail.
     pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), Stop> {
         let mut w = self.copy_without_data()?;
-        w.is_canonical = true;
+        (w.is_canonical, w.is_in_group) = (true, true);
         w.run_items(g.items.iter().filter_map(duplicate_item).collect());
         match w.failures.first() {
             Some(e) => Err(e.into()),
