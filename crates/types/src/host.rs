@@ -198,10 +198,15 @@ impl HostTensor {
 
     /// Every element as f64.
     pub fn to_f64_vec(&self) -> Vec<f64> {
-        fn conv<T: Element>(t: &HostTensor) -> Vec<f64> {
-            t.as_slice::<T>().map(|s| s.iter().map(|v| v.to_f64()).collect()).unwrap_or_default()
+        self.first_as_f64(usize::MAX)
+    }
+
+    /// The first elements, at most `n`, as f64.
+    fn first_as_f64(&self, n: usize) -> Vec<f64> {
+        fn conv<T: Element>(t: &HostTensor, n: usize) -> Vec<f64> {
+            t.as_slice::<T>().map(|s| s.iter().take(n).map(|v| v.to_f64()).collect()).unwrap_or_default()
         }
-        crate::for_dtype!(self.dtype, T => conv::<T>(self))
+        crate::for_dtype!(self.dtype, T => conv::<T>(self, n))
     }
 
     /// Every element as i64, with [`Element::to_i64`]'s rules.
@@ -278,8 +283,8 @@ impl fmt::Debug for HostTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 16;
         write!(f, "{}{}", self.dtype, self.shape)?;
-        let all = self.to_f64_vec();
-        if all.len() > SHOWN { write!(f, " {:?}...", &all[..SHOWN]) } else { write!(f, " {all:?}") }
+        let shown = self.first_as_f64(SHOWN);
+        write!(f, " {shown:?}{}", if self.elems() > SHOWN { "..." } else { "" })
     }
 }
 

@@ -233,7 +233,7 @@ impl Worker {
             let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, Beyond::default(), free + over) else {
                 let id = {
                     let label = self.ledger.label("set_budget");
-                    self.table.storages.insert(Storage::new(0, Kind::Workspace, label))
+                    self.table.add(Storage::new(0, Kind::Workspace, label))
                 };
                 let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
                 let e = self.shortfall(id);
