@@ -59,12 +59,15 @@ impl Worker {
     }
 
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+        let made: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
+        let growth = if a.op.repeatable() { 0 } else { made };
+        self.before_growth(growth)?;
         if self.does_canonical_decide() && self.must_cut(a) {
             self.check_canonical(|_| usize::MAX, |w| w.try_apply(a))?;
             return self.run_canonically(|w| w.try_apply(a));
         }
         let a = RefCell::new(a);
-        self.if_canonical(|w| w.bytes_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
+        self.if_canonical(|_| growth, |w| w.bytes_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
     /// Bytes beside sources in which a command surely runs. Of one that fails for another reason, or is a view, 0.
@@ -132,10 +135,6 @@ impl Worker {
         let label = self.ledger.label(a.op.label());
         self.running = label.text;
         self.still_needed = 0;
-        if !a.op.repeatable() {
-            self.before_growth(a.facts.iter().map(|f| padded(f.bytes())).sum())?;
-            self.running = label.text;
-        }
         self.pin_inputs(&x)?;
         let result = self.compute(a, label, &x);
         self.unpin(&x);

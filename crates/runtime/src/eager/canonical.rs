@@ -33,7 +33,7 @@ impl Worker {
         if is_enough(self) {
             return Ok(());
         }
-        self.release_all_sources()?;
+        self.surely(Worker::release_sources)?;
         if is_enough(self) {
             return Ok(());
         }
@@ -44,27 +44,35 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::release_sources`], in the canonical way where the policy's does not suffice.
-    pub(super) fn release_all_sources(&mut self) -> std::result::Result<(), Stop> {
-        match self.release_sources() {
-            Err(stop) => self.again_canonically(stop, Worker::release_sources),
+    /// Runs what surely fits in the canonical way: in that way where the policy's does not suffice.
+    pub(super) fn surely(
+        &mut self,
+        mut f: impl FnMut(&mut Worker) -> std::result::Result<(), Stop>,
+    ) -> std::result::Result<(), Stop> {
+        match f(self) {
+            Err(stop) => self.again_canonically(stop, f),
             Ok(()) => Ok(()),
         }
     }
 
     /// Runs a command if the canonical way would suffice for it, where that decides; in that way where the policy's does not
-    /// suffice. `from_nothing` bytes beside sources surely do.
+    /// suffice. `from_nothing` bytes beside sources surely do, and `growth` bytes of them come with it.
     pub(super) fn if_canonical<T>(
         &mut self,
+        growth: impl Fn(&Worker) -> usize,
         from_nothing: impl Fn(&Worker) -> usize,
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
     ) -> std::result::Result<T, Stop> {
+        self.before_growth(growth(self))?;
         if self.does_canonical_decide() {
             return self.run_checked(from_nothing, command);
         }
         match command(self) {
             // Memory is short for the first time, or a plan was given up.
-            Err(stop) if stop.is_shortfall() && self.does_canonical_decide() => self.run_checked(from_nothing, command),
+            Err(stop) if stop.is_shortfall() && self.does_canonical_decide() => {
+                self.before_growth(growth(self))?;
+                self.run_checked(from_nothing, command)
+            }
             Err(stop) => self.again_canonically(stop, command),
             done => done,
         }

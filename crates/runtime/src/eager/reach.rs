@@ -33,22 +33,23 @@ impl Reach {
 }
 
 impl Worker {
-    /// A command is about to make sources of so many bytes: what could not be made again beside them becomes a source, and
-    /// sources go whose results are smaller. Errors: what did not fit, though in the canonical way it does.
+    /// A command is about to make sources of so many bytes: where memory is short, what could not be made again beside them
+    /// becomes a source, and sources go whose results are smaller.
     pub(super) fn before_growth(&mut self, bytes: usize) -> std::result::Result<(), Stop> {
-        if self.budget.is_none() || !self.is_short || self.reach.most_bytes <= self.room_after(bytes) {
+        let is_safe = |w: &Worker| w.reach.most_bytes <= w.room_after(bytes);
+        if bytes == 0 || self.budget.is_none() || !self.is_short || is_safe(self) {
             return Ok(());
         }
         self.reach.most_bytes = self.table.recipes.iter().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
-        if self.reach.most_bytes <= self.room_after(bytes) {
+        if is_safe(self) {
             return Ok(());
         }
-        self.release_sources()?;
+        self.surely(Worker::release_sources)?;
         for id in self.named_deepest_last() {
             let is_lost = |w: &Worker| w.is_in_reach(id, w.room_after(0)) && !w.is_in_reach(id, w.room_after(bytes));
             let Some(s) = self.table.storages.get(id).filter(|s| s.recipe.is_some()) else { continue };
             if is_lost(self) && padded(s.bytes) <= self.room_after(bytes) {
-                self.make_sources(&[id])?;
+                self.surely(|w| w.make_sources(&[id]))?;
             }
         }
         Ok(())
@@ -76,15 +77,15 @@ impl Worker {
     }
 
     /// Makes results sources, if that fits for sure in the canonical way. Errors: Budget where it did not in this one.
-    pub(super) fn make_sources(&mut self, results: &[StorageId]) -> std::result::Result<bool, Stop> {
+    pub(super) fn make_sources(&mut self, results: &[StorageId]) -> std::result::Result<(), Stop> {
         let whole: SmallVec<[Input; 8]> = results.iter().map(|id| whole(*id)).collect();
         if self.bytes_from_nothing(&whole, 0) > self.room_after(0) {
-            return Ok(false);
+            return Ok(());
         }
         self.pin_inputs(&whole)?;
         results.iter().for_each(|id| self.forget(*id));
         self.unpin(&whole);
-        Ok(true)
+        Ok(())
     }
 
     /// Bytes beside sources when the running command has run and sources have grown by `growth`.

@@ -27,7 +27,7 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
-        let id = (self.if_canonical(|_| padded(bytes), |w| w.place_put(bytes, kind)))
+        let id = (self.if_canonical(|_| padded(bytes), |_| padded(bytes), |w| w.place_put(bytes, kind)))
             .map_err(|stop| stop.report(&self.failures))?;
         if self.is_asynchronous {
             self.wait_for_range(id, stream);
@@ -50,7 +50,6 @@ impl Worker {
 
     /// A storage for data, without the data.
     fn place_put(&mut self, bytes: usize, kind: Kind) -> std::result::Result<StorageId, Stop> {
-        self.before_growth(padded(bytes))?;
         self.running = "put";
         self.still_needed = 0;
         let label = self.ledger.label("put");
@@ -212,7 +211,9 @@ impl Worker {
 
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
         // A failure that was inherited is told by whoever recorded it.
-        if let Err(Stop::Own(e)) = self.if_canonical(|w| w.bytes_to_read(id), |w| w.try_commit(id, kind)) {
+        if let Err(Stop::Own(e)) =
+            self.if_canonical(|w| w.growth_of_commit(id), |w| w.bytes_to_read(id), |w| w.try_commit(id, kind))
+        {
             self.record_failure(e);
         }
     }
@@ -221,10 +222,6 @@ impl Worker {
     pub(super) fn try_commit(&mut self, id: TensorId, kind: Kind) -> std::result::Result<(), Stop> {
         let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return Ok(()) };
         let s = [s.clone()];
-        let storage = &self.table.storages[s[0].storage];
-        if storage.recipe.is_some() {
-            self.before_growth(padded(storage.bytes))?;
-        }
         self.running = "commit";
         let pinned = self.pin_alone(&s);
         if pinned.is_ok() {
@@ -233,6 +230,13 @@ impl Worker {
             self.unpin(&s);
         }
         pinned
+    }
+
+    /// Bytes by which sources grow when a tensor becomes state.
+    pub(super) fn growth_of_commit(&self, id: TensorId) -> usize {
+        let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return 0 };
+        let s = &self.table.storages[s.storage];
+        s.recipe.map_or(0, |_| padded(s.bytes))
     }
 
     /// Bytes beside sources in which a tensor can surely be made.
@@ -263,10 +267,14 @@ impl Worker {
     pub(super) fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {
         let s = [self.ready(id)?];
         let bytes = |w: &Worker| w.bytes_from_nothing(&s, 0);
-        self.if_canonical(bytes, |w| {
-            w.running = "fetch";
-            w.pin_alone(&s)
-        })
+        self.if_canonical(
+            |_| 0,
+            bytes,
+            |w| {
+                w.running = "fetch";
+                w.pin_alone(&s)
+            },
+        )
         .map_err(|stop| stop.report(&self.failures))?;
         let storage = &self.table.storages[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
@@ -279,10 +287,14 @@ impl Worker {
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id)?];
         let bytes = |w: &Worker| w.bytes_from_nothing(&s, 0);
-        self.if_canonical(bytes, |w| {
-            w.running = "wait";
-            w.pin_alone(&s)
-        })
+        self.if_canonical(
+            |_| 0,
+            bytes,
+            |w| {
+                w.running = "wait";
+                w.pin_alone(&s)
+            },
+        )
         .map_err(|stop| stop.report(&self.failures))?;
         let event = self.table.storages[s[0].storage].written;
         let result = self.backend.synchronize(event);
@@ -318,7 +330,7 @@ impl Worker {
         // What gives way is worth no recomputation.
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(Stop::from),
-            false => self.if_canonical(|_| padded(bytes), |w| Ok(w.place(id, End::High)?)),
+            false => self.if_canonical(|_| 0, |_| padded(bytes), |w| Ok(w.place(id, End::High)?)),
         };
         match placed {
             Ok(()) => {

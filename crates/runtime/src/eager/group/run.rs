@@ -53,15 +53,15 @@ impl Worker {
             return Err(Stop::Inherited(f));
         }
         if self.does_canonical_decide() {
-            self.release_all_sources()?;
+            self.surely(Worker::release_sources)?;
             self.canonical_way(g)?;
         }
         match self.commit_needs(g) {
             Ok(()) if self.budget.is_none() || self.is_sure_to_fit(g) => return Ok(()),
-            // Where it stands it may fit all the same.
+            // Where it stands it may fit all the same. What can be made of what afterwards must not depend on that.
             Ok(()) => {
                 self.begin_exact();
-                if self.rehearse(g).is_ok() {
+                if self.keep_results(g) && self.rehearse(g).is_ok() {
                     return Ok(());
                 }
             }
@@ -77,7 +77,11 @@ impl Worker {
     /// What goes before the updates, in the canonical way.
     pub(super) fn begin_way(&mut self, way: Way, g: &mut CommandGroup) -> std::result::Result<(), Stop> {
         match way {
-            Way::AtOnce => self.commit_needs(g),
+            Way::AtOnce => {
+                self.commit_needs(g)?;
+                self.keep_results(g);
+                Ok(())
+            }
             Way::InTurn => {
                 self.keep_results(g);
                 self.order_for_memory(g);
@@ -87,8 +91,8 @@ impl Worker {
     }
 
     /// Makes state of what the caller holds beside what the group needs, such as a loss: the updates end what it was made of, so
-    /// otherwise they would have to bring it back first. What does not fit stays as it is.
-    fn keep_results(&mut self, g: &CommandGroup) {
+    /// otherwise they would have to bring it back first. What does not fit stays as it is. True if all of it fitted.
+    fn keep_results(&mut self, g: &CommandGroup) -> bool {
         let needs: Vec<StorageId> = (g.needs.iter())
             .filter_map(|(id, _)| match self.table.tensors.get(id) {
                 Some(Slot::Ready(s)) => Some(s.storage),
@@ -99,13 +103,18 @@ impl Worker {
             self.table.storages.iter().filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id));
         let mut named: Vec<_> = named.map(|(id, s)| ((s.bytes, s.number), id)).collect();
         named.sort_unstable_by_key(|n| n.0);
+        let mut do_fit = true;
         for (_, storage) in named {
             let whole = [whole(storage)];
-            if self.pin_inputs(&whole).is_ok() {
-                self.forget(storage);
-                self.unpin(&whole);
+            match self.pin_inputs(&whole) {
+                Ok(()) => {
+                    self.forget(storage);
+                    self.unpin(&whole);
+                }
+                Err(_) => do_fit = false,
             }
         }
+        do_fit
     }
 
     /// From here on the worker does what a rehearsal did.
@@ -140,6 +149,7 @@ impl Worker {
                 self.record_command(&command);
             }
             self.foresee_use(What::Commit, id);
+            self.before_growth(self.growth_of_commit(id))?;
             self.try_commit(id, kind)?;
         }
         Ok(())
