@@ -324,6 +324,27 @@ fn what_could_not_be_made_again_stays() {
 }
 
 #[test]
+fn an_update_keeps_the_loss_and_not_what_it_happens_to_find_on_the_way_to_it() {
+    let c = cpu(budget(16 * UNIT));
+    let w = unit(&c);
+    let (h, g) = (apply1(&c, Probe(Mode::Increment), [w.clone()]), unit(&c));
+    let sum = Reduce { f: ReduceFn::Sum, axes: smallvec![0], keepdims: true };
+    let loss = apply1(&c, sum, [h.clone()]);
+    let want = value(&c, &loss);
+    c.drop_value(&loss).expect("open");
+    // It stays, since the loss is made of it.
+    drop(h);
+    let needs = [(g.id(), Kind::Gradient)];
+    let sub = remat_ops::pointwise::Binary { f: remat_ops::pointwise::BinaryFn::Sub };
+    let w = c.group(&needs, || Ok(c.update(sub, smallvec![w, g], &[Some(0)])?.remove(0))).expect("queued");
+    c.sync().expect("fits");
+    let s = c.stats().expect("open");
+    assert_eq!(s.in_use_bytes, UNIT + 64, "weights and loss: {s:?}");
+    assert_eq!(value(&c, &loss), want);
+    value(&c, &w);
+}
+
+#[test]
 fn what_is_out_of_reach_when_memory_gets_short_stays() {
     let c = cpu(budget(5 * UNIT));
     let x = unit(&c);
