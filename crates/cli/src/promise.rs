@@ -182,14 +182,14 @@ impl fmt::Display for Row {
 /// Results of one run in a process of its own; `None` if its budget is infeasible.
 fn train(task: &[&str], way: &[&str], budget: &str, steps: u64) -> Result<Option<Value>> {
     let io = |e: std::io::Error, what: &str| Error::from(e).context(what);
-    let out = std::env::temp_dir().join(format!("remat-promise-{}.json", std::process::id()));
+    let out = tempfile::NamedTempFile::new().map_err(|e| io(e, "cannot make a file for a run's results"))?;
     let program = std::env::current_exe().map_err(|e| io(e, "this program's path"))?;
     let output = Command::new(program)
         .arg("train")
         .args(task)
         .args(way)
         .args(["--memory-budget", budget, "--steps", &steps.to_string(), "--json"])
-        .arg(&out)
+        .arg(out.path())
         .output()
         .map_err(|e| io(e, "cannot start a run"))?;
     if output.status.code() == Some(i32::from(crate::EXIT_BUDGET)) {
@@ -199,9 +199,7 @@ fn train(task: &[&str], way: &[&str], budget: &str, steps: u64) -> Result<Option
         let text = format!("the run under {budget} failed: {}", String::from_utf8_lossy(&output.stderr));
         return Err(Error::new(ErrorKind::Internal, text));
     }
-    let text = text(&out)?;
-    // Left behind it would only be overwritten by the next run.
-    let _ = std::fs::remove_file(&out);
+    let text = text(out.path())?;
     // the steps come before the results
     serde_json::from_str(text.lines().next_back().unwrap_or_default())
         .map(Some)
