@@ -14,8 +14,10 @@ use remat_tensor::{Tensor, compile};
 use remat_types::{ErrorKind, Result};
 
 const STEPS: usize = 3;
-const IMAGE: [usize; 4] = [2, 3, 64, 64];
-const PLACES: usize = 64;
+const IMAGES: usize = 32;
+const IMAGE: [usize; 4] = [IMAGES, 3, 64, 64];
+const TEXTS: usize = 8;
+const PLACES: usize = 128;
 
 /// Without a pattern, the same in every run.
 fn wave(n: usize, phase: usize) -> Vec<f32> {
@@ -32,16 +34,17 @@ struct Case {
 
 fn image_inputs(d: &Device, step: usize) -> Result<[Tensor; 2]> {
     let x = Tensor::new(d, &wave(IMAGE.iter().product(), step), IMAGE)?;
-    Ok([x, Tensor::new(d, &[7i64, 400 + step as i64], [2])?])
+    let labels: Vec<i64> = (0..IMAGES).map(|i| ((i * 31 + step) % 1000) as i64).collect();
+    Ok([x, Tensor::new(d, &labels, [IMAGES])?])
 }
 
 fn token_inputs(d: &Device, step: usize) -> Result<[Tensor; 2]> {
-    let tokens = |by: usize| (0..PLACES).map(|i| ((i * by + step * 7) % 256) as i64).collect::<Vec<_>>();
-    Ok([Tensor::new(d, &tokens(31), [1, PLACES])?, Tensor::new(d, &tokens(17), [PLACES])?])
+    let tokens = |by: usize| (0..TEXTS * PLACES).map(|i| ((i * by + step * 7) % 256) as i64).collect::<Vec<_>>();
+    Ok([Tensor::new(d, &tokens(31), [TEXTS, PLACES])?, Tensor::new(d, &tokens(17), [TEXTS * PLACES])?])
 }
 
 fn dense_inputs(d: &Device, step: usize) -> Result<[Tensor; 2]> {
-    let values = |phase: usize| Tensor::new(d, &wave(PLACES * 384, phase), [1, PLACES, 384]);
+    let values = |phase: usize| Tensor::new(d, &wave(TEXTS * PLACES * 384, phase), [TEXTS, PLACES, 384]);
     Ok([values(step)?, values(step + 100)?])
 }
 

@@ -20,7 +20,10 @@ pub mod structure;
 mod testing;
 
 pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
-pub use device::{Backend, Buffer, EmulatedOptions, Event, FileCopy, Launch, OutBuffer, RaceLog, StreamId};
+pub use device::{
+    Backend, Buffer, EmulatedOptions, Event, FileCopy, HostKernels, KernelSet, Launch, LaunchTime, OutBuffer, RaceLog,
+    StreamId,
+};
 /// Tracing of eager programs into graphs.
 pub mod tracing {
     pub use crate::eager::trace::{
@@ -40,5 +43,5 @@ pub use remat::{
     Beyond, Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate, simulate_planned,
 };
 pub use remat_graph::plan::problem::SpillRates;
-pub use report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};
+pub use report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
 pub use spill::SpillTo;

@@ -58,6 +58,10 @@ pub struct DeviceOptions {
     pub async_level: AsyncLevel,
     /// Compute small integer values that the host knows on the host. Default: true.
     pub host_compute: bool,
+    /// Run an op for which the device has no kernel on the host, with copies there and back, which
+    /// [`crate::Stats::host_fallback_ops`] counts; else that is an error of kind Device. The copies lie beside the budget, in
+    /// host memory. Default: false.
+    pub host_fallback: bool,
     /// Keep recipes without a budget too, so that `drop_value` and a later budget can use them. Default: false.
     pub always_record: bool,
     /// Default: [`PolicyKind::Window`].
@@ -92,6 +96,7 @@ impl Default for DeviceOptions {
             queue_capacity: 1024,
             async_level: AsyncLevel::Full,
             host_compute: true,
+            host_fallback: false,
             always_record: false,
             policy: PolicyKind::Window,
             foresight: Foresight::Beside,

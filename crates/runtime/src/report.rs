@@ -61,12 +61,12 @@ pub struct HolderBytes {
     pub bytes: usize,
 }
 
-/// Recomputation of one op.
+/// Runs of one op.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpRecompute {
+pub struct OpTime {
     /// The op.
     pub op: String,
-    /// How often it ran again.
+    /// How often it ran.
     pub count: u64,
     /// Time that took.
     pub time_ns: u64,
@@ -103,6 +103,12 @@ pub struct Stats {
     pub recomputed_ops: u64,
     /// Time they took.
     pub recomputed_ns: u64,
+    /// Launches of ops without a kernel on the device, which ran on the host.
+    pub host_fallback_ops: u64,
+    /// Time they took, the copies included.
+    pub host_fallback_ns: u64,
+    /// Bytes they copied, there and back.
+    pub host_fallback_bytes: u64,
     /// Storages evicted for room.
     pub evictions: u64,
     /// Bytes evicted for room.
@@ -174,5 +180,8 @@ pub struct MemoryReport {
     /// Bytes at the peak by the op that made them, largest first.
     pub peak_by_op: Vec<HolderBytes>,
     /// What was recomputed, most time first.
-    pub recomputed: Vec<OpRecompute>,
+    pub recomputed: Vec<OpTime>,
+    /// What ran on the host for want of a kernel, most time first.
+    #[serde(default)]
+    pub on_host: Vec<OpTime>,
 }

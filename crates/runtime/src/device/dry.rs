@@ -1,23 +1,32 @@
 //! A device without memory: the runtime runs a program over facts alone and finds its peak, its evictions and its
 //! smallest feasible budget. Time is a virtual clock that the ops' costs advance.
 
+use std::sync::Arc;
+
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
 
 use crate::remat::Recorded;
 
-use super::{Backend, Buffer, Event, Launch, StreamId};
+use super::{Backend, Buffer, Event, HostKernels, KernelSet, Launch, StreamId};
 
 /// Speed at which blocks move: that of one core's copy.
 const MOVED_BYTES_PER_NS: u64 = 8;
 
 pub(crate) struct Dry {
     threads: usize,
+    kernels: Arc<dyn KernelSet>,
     clock_ns: u64,
 }
 
 impl Dry {
+    /// A dry run of a device with `threads` that has the host's kernels.
     pub(crate) fn new(threads: usize) -> Self {
-        Dry { threads, clock_ns: 0 }
+        Dry::of(threads, Arc::new(HostKernels::new("dry", threads)))
+    }
+
+    /// A dry run of a device with other kernels.
+    pub(crate) fn of(threads: usize, kernels: Arc<dyn KernelSet>) -> Self {
+        Dry { threads, kernels, clock_ns: 0 }
     }
 }
 
@@ -34,6 +43,10 @@ impl Backend for Dry {
         self.threads
     }
 
+    fn kernels(&self) -> Arc<dyn KernelSet> {
+        self.kernels.clone()
+    }
+
     fn reserve(&mut self, _bytes: usize) -> Result<()> {
         Ok(())
     }
@@ -48,7 +61,7 @@ impl Backend for Dry {
         let x: SmallVec<[Fact; 4]> = l.x.iter().map(|b| Fact::new(b.dtype, b.layout.shape().clone())).collect();
         let y: SmallVec<[Fact; 2]> = l.y.iter().map(|b| Fact::new(b.dtype, b.shape.clone())).collect();
         let refs: SmallVec<[&Fact; 4]> = x.iter().collect();
-        self.clock_ns += l.op.cost(&refs, &y).prior_ns();
+        self.clock_ns += self.kernels.cost_ns(&**l.op, &refs, &y);
         Ok(Event::REACHED)
     }
 

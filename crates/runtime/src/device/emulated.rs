@@ -19,13 +19,15 @@ use remat_kernels::pool::Pool;
 use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::{Backend, Buffer, Event, Launch, Region, StreamId};
+use super::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, Region, StreamId};
 use crate::execute;
 
 mod clocks;
+mod kernels;
 mod queued;
 
 use clocks::{Access, Clocks};
+use kernels::EmulatedKernels;
 use queued::Queued;
 
 /// What the device found wrong with the order of the work it was given. Clones share the log.
@@ -56,6 +58,8 @@ pub struct EmulatedOptions {
     pub memory_bytes: usize,
     /// Which calls of `reserve`, counted from 0, fail. Default: none.
     pub failing_reserves: Vec<usize>,
+    /// Names of ops for which it has no kernel; a compiled program that uses one has none either. Default: none.
+    pub without_kernels: Vec<&'static str>,
     /// Plants a fault: streams do not wait for each other. Default: false.
     pub ignore_waits: bool,
     /// Where findings go.
@@ -70,6 +74,7 @@ impl Default for EmulatedOptions {
             max_delay_us: 50,
             memory_bytes: 1 << 30,
             failing_reserves: Vec::new(),
+            without_kernels: Vec::new(),
             ignore_waits: false,
             log: RaceLog::default(),
         }
@@ -99,6 +104,8 @@ struct State {
     streams: Vec<Stream>,
     faults: Vec<Fault>,
     failed: FxHashMap<Event, usize>,
+    /// Times of launches that nobody has asked for yet.
+    times: FxHashMap<Event, u64>,
     running: Vec<Access>,
     closed: bool,
 }
@@ -209,8 +216,12 @@ impl Common {
         }
         let done = self.guarded(Access::launch(l, Event { stream: l.stream, seq }), || {
             delays.pass();
+            let started = Instant::now();
             // SAFETY: `guarded` refuses to run this beside anything that writes its inputs or uses its outputs.
-            unsafe { execute::run_op(&self.region, pool, l) }
+            unsafe { execute::run_op(&self.region, pool, l)? };
+            let ns = started.elapsed().as_nanos() as u64;
+            lock(&self.state).times.insert(Event { stream: l.stream, seq }, ns);
+            Ok(())
         });
         done.err().map(|e| self.fault(e.with_op(l.op.label()).with_call_site(l.site)))
     }
@@ -345,6 +356,10 @@ impl Backend for Emulated {
         1
     }
 
+    fn kernels(&self) -> Arc<dyn KernelSet> {
+        Arc::new(EmulatedKernels::new(self.threads(), self.options.without_kernels.clone()))
+    }
+
     fn reserve(&mut self, bytes: usize) -> Result<()> {
         let call = self.reserves;
         self.reserves += 1;
@@ -363,6 +378,15 @@ impl Backend for Emulated {
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
         Ok(self.submit(launch.stream, Work::Launch(Box::new(Queued::of(launch)))))
+    }
+
+    fn launch_time(&mut self, event: Event) -> LaunchTime {
+        let mut s = lock(&self.common.state);
+        match s.times.remove(&event) {
+            Some(ns) => LaunchTime::Measured(ns),
+            None if s.is_reached(event) => LaunchTime::Unknown,
+            None => LaunchTime::Pending,
+        }
     }
 
     fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event> {

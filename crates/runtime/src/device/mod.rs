@@ -6,13 +6,18 @@
 mod cpu;
 mod dry;
 mod emulated;
+mod kernel_set;
 mod region;
 
 pub(crate) use cpu::Cpu;
 pub(crate) use dry::Dry;
 pub(crate) use emulated::Emulated;
 pub use emulated::{EmulatedOptions, RaceLog};
+pub(crate) use kernel_set::check_supported;
+pub use kernel_set::{HostKernels, KernelSet};
 pub(crate) use region::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
+
+use std::sync::Arc;
 
 use remat_graph::plan::problem::SpillRates;
 use remat_ops::OpRef;
@@ -86,6 +91,17 @@ pub struct Launch<'a> {
     pub site: CallSite,
 }
 
+/// What a device knows of the time that a launch took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchTime {
+    /// It has not run yet.
+    Pending,
+    /// The device does not measure, or the launch failed.
+    Unknown,
+    /// Nanoseconds of the kernel alone, without what it waited for.
+    Measured(u64),
+}
+
 /// A copy between the arena and the spill file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileCopy {
@@ -119,8 +135,13 @@ pub trait Backend: Send {
         false
     }
 
-    /// Threads a kernel may use; decides workspaces.
+    /// Threads a kernel may use.
     fn threads(&self) -> usize;
+
+    /// What its kernels can do and what they need; asked once. Default: those of the host.
+    fn kernels(&self) -> Arc<dyn KernelSet> {
+        Arc::new(HostKernels::new(self.name(), self.threads()))
+    }
 
     /// Makes offsets `0..bytes` usable. Errors: Io or Budget if the device has not that much.
     fn reserve(&mut self, bytes: usize) -> Result<()>;
@@ -130,6 +151,12 @@ pub trait Backend: Send {
 
     /// Queues a kernel. A synchronous device has run it on return, and errors are the kernel's.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event>;
+
+    /// The time of the launch that `event` ends. The worker asks about each launch of an asynchronous device until the answer
+    /// is another than [`LaunchTime::Pending`], and then no more.
+    fn launch_time(&mut self, _event: Event) -> LaunchTime {
+        LaunchTime::Unknown
+    }
 
     /// Queues a copy of host bytes to offset `at`.
     fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event>;

@@ -23,6 +23,9 @@ impl Worker {
     pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
         self.caller = a.caller;
+        if self.is_asynchronous {
+            self.learn_times();
+        }
         self.foresee_apply(a);
         let result = self.apply_if_canonical(a);
         let reply = match result {
@@ -86,7 +89,7 @@ impl Worker {
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();
         let in_place = a.op.overwrite().iter().map(|p| p.1).collect::<std::collections::BTreeSet<usize>>();
         let in_place: usize = in_place.into_iter().map(bytes).sum();
-        self.with_bounds(stop, &x, outputs + Self::scratch_bytes(&a.op, &x, a.workspace_bytes), in_place)
+        self.with_bounds(stop, &x, outputs + self.scratch_bytes(&a.op, &x, a.workspace_bytes), in_place)
     }
 
     /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
@@ -267,7 +270,7 @@ impl Worker {
         }
         let x = facts(x);
         let refs: SmallVec<[&_; 4]> = x.iter().collect();
-        a.op.cost(&refs, &a.facts).prior_ns() as f64
+        self.kernels.cost_ns(&*a.op, &refs, &a.facts) as f64
     }
 
     /// Keeps how the outputs were made, so that they can be evicted.
@@ -281,6 +284,9 @@ impl Worker {
         from_source: bool,
     ) {
         let (cost, cost_ns) = self.costs.learn_found(found, &a.op, x, ns);
+        if self.is_asynchronous {
+            self.timings.is_cost_of(cost, None);
+        }
         let depth = 1 + self.table.depth(x);
         if from_source || !a.op.repeatable() || depth > MAX_RECIPE_DEPTH {
             return;
@@ -309,7 +315,10 @@ impl Worker {
         recipe.from_nothing_bytes = self.command_from_nothing(&recipe.op, x, &recipe.facts, recipe.workspace_bytes);
         // Of one that makes nothing there is nothing to make again.
         if !y.is_empty() {
-            self.table.attach(recipe, y);
+            let recipe = self.table.attach(recipe, y);
+            if self.is_asynchronous {
+                self.timings.is_cost_of(cost, Some(recipe));
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
 use super::trace;
 use super::update::NotUpdated;
-use crate::device::StreamId;
+use crate::device::{StreamId, check_supported};
 use crate::executable::Executable;
 use crate::options::AsyncLevel;
 use crate::profile::{Lane, Span, Trace};
@@ -186,7 +186,8 @@ impl Channel {
             let values = values.map_err(|e| e.with_call_site(site))?;
             return Ok(values.iter().map(|v| self.put_as(v, Kind::Data)).collect::<Result<_>>()?);
         }
-        let workspace_bytes = op.workspace(&refs, self.shared.threads);
+        let kernels = &*self.shared.kernels;
+        let workspace_bytes = kernels.workspace(&*op, &refs);
         drop(refs);
         let label = op.label();
         let y = self.enqueue(op, x, facts, workspace_bytes, fallback, site)?;
@@ -210,6 +211,9 @@ impl Channel {
         let facts = op.infer(&refs).map_err(|e| e.with_call_site(site))?;
         for h in x {
             self.own(h).map_err(|e| e.with_op(op.label()).with_call_site(site))?;
+        }
+        if !self.shared.options.host_fallback {
+            check_supported(&*self.shared.kernels, &**op, &refs).map_err(|e| e.with_call_site(site))?;
         }
         if let Some(i) = op.host_inputs().iter().find(|i| refs.get(**i).is_none_or(|f| f.value.is_none())) {
             let text = format!("the value of input {i} decides the shape and must be known on the host");

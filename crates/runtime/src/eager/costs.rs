@@ -20,6 +20,8 @@ struct Entry {
     op: OpRef,
     x: SmallVec<[(DType, Shape); 4]>,
     ns: f64,
+    /// The device said so; else it is a guess.
+    is_measured: bool,
 }
 
 /// See the module's note.
@@ -66,11 +68,20 @@ impl Costs {
         *cost
     }
 
+    /// As [`Costs::learn`], for a time that replaces a guess.
+    pub(super) fn learn_measured(&mut self, id: CostId, ns: u64) -> f64 {
+        let entry = &mut self.entries[id.0 as usize];
+        if !std::mem::replace(&mut entry.is_measured, true) {
+            entry.ns = ns as f64;
+        }
+        self.learn(id, ns)
+    }
+
     /// As [`Costs::learn`], for what [`Costs::find`] answered.
     pub(super) fn learn_found(&mut self, found: &Found, op: &OpRef, x: &[Input], ns: u64) -> (CostId, f64) {
         let id = found.id.unwrap_or_else(|| {
             let x = x.iter().map(|s| (s.dtype, s.layout.shape().clone())).collect();
-            self.entries.push(Entry { op: op.clone(), x, ns: ns as f64 });
+            self.entries.push(Entry { op: op.clone(), x, ns: ns as f64, is_measured: false });
             let id = CostId(self.entries.len() as u32 - 1);
             self.by_hash.entry(found.hash).or_default().push(id);
             id

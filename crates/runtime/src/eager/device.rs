@@ -12,7 +12,7 @@ use super::command::Command;
 use super::failure::{Caller, Failures};
 use super::queue::{Answer, Queue, Reply};
 use super::worker;
-use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, StreamId};
+use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, KernelSet, StreamId};
 use crate::options::DeviceOptions;
 
 /// The parts of a device that its channels share.
@@ -22,8 +22,7 @@ pub(super) struct Shared {
     pub(super) options: DeviceOptions,
     pub(super) name: String,
     pub(super) streams: usize,
-    /// Threads a kernel may use.
-    pub(super) threads: usize,
+    pub(super) kernels: Arc<dyn KernelSet>,
     pub(super) is_dry: bool,
     pub(super) constants: Mutex<super::channel::Constants>,
     pub(super) backward: Mutex<remat_ops::BackwardCache>,
@@ -99,7 +98,7 @@ impl Device {
         options.check()?;
         let queue = Arc::new(Queue::new(options.queue_capacity, most_put_bytes(options.budget_bytes)));
         let (name, streams, is_dry) = (backend.name().to_owned(), backend.streams(), backend.is_dry());
-        let compute_threads = backend.threads();
+        let kernels = backend.kernels();
         let failures = Arc::new(Failures::default());
         let thread = worker::spawn(backend, options.clone(), queue.clone(), failures.clone())?;
         Ok(Device(Arc::new(Shared {
@@ -108,7 +107,7 @@ impl Device {
             options,
             name,
             streams,
-            threads: compute_threads,
+            kernels,
             is_dry,
             constants: Mutex::default(),
             backward: Mutex::default(),

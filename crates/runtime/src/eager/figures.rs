@@ -1,12 +1,14 @@
 //! Counters, reports and the check of the invariants.
 
 use remat_types::{Error, ErrorKind, Result};
+use rustc_hash::FxHashMap;
 
 use super::worker::Worker;
-use crate::report::{HolderBytes, Kind, MemoryReport, OpRecompute, Stats};
+use crate::report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
 
 impl Worker {
     pub(super) fn figures(&mut self) -> Stats {
+        self.learn_times();
         self.ledger.note_peak(self.arena.in_use());
         self.stats.set_arena(self.arena.figures());
         self.stats.budget_bytes = self.budget;
@@ -28,15 +30,12 @@ impl Worker {
         };
         let holder = |(name, bytes): (&str, usize)| HolderBytes { name: name.to_owned(), bytes };
         let (by_kind, by_op) = self.ledger.at_peak();
-        let mut recomputed: Vec<OpRecompute> = (self.recomputed.iter())
-            .map(|(op, &(count, time_ns))| OpRecompute { op: (*op).to_owned(), count, time_ns })
-            .collect();
-        recomputed.sort_by(|a, b| b.time_ns.cmp(&a.time_ns).then_with(|| a.op.cmp(&b.op)));
         MemoryReport {
             stats,
             peak_by_kind: sorted(Kind::ALL.iter().map(|k| k.name()).zip(by_kind).map(holder).collect()),
             peak_by_op: sorted(by_op.into_iter().map(holder).collect()),
-            recomputed,
+            recomputed: by_time(&self.recomputed),
+            on_host: by_time(&self.host_runs.by_op),
         }
     }
 
@@ -57,5 +56,14 @@ impl Worker {
         self.ledger.reset();
         self.stats = Stats::default();
         self.recomputed.clear();
+        self.host_runs.by_op.clear();
     }
+}
+
+/// Runs of ops, most time first.
+fn by_time(runs: &FxHashMap<&'static str, (u64, u64)>) -> Vec<OpTime> {
+    let mut all: Vec<OpTime> =
+        runs.iter().map(|(op, &(count, time_ns))| OpTime { op: (*op).to_owned(), count, time_ns }).collect();
+    all.sort_by(|a, b| b.time_ns.cmp(&a.time_ns).then_with(|| a.op.cmp(&b.op)));
+    all
 }

@@ -254,6 +254,7 @@ impl Worker {
         let at = self.foresight.at;
         self.foresight.at += 1;
         let may_take = self.overwritable(a, x);
+        let scratch_bytes = if x.is_empty() { 0 } else { self.scratch_bytes(&a.op, x, a.workspace_bytes) };
         let Foresight { mode, book, .. } = &mut self.foresight;
         match mode {
             Mode::Idle => {}
@@ -265,7 +266,6 @@ impl Worker {
             }
             Mode::Recording(events) => {
                 let Some(Event { done, .. }) = events.last_mut() else { return };
-                let scratch_bytes = if x.is_empty() { 0 } else { Self::scratch_bytes(&a.op, x, a.workspace_bytes) };
                 let holds = holds.iter().map(|h| h.and_then(|h| u8::try_from(h).ok())).collect();
                 *done = Done { x: std::mem::take(&mut done.x), y, holds, may_take, cost_ns, scratch_bytes, has_recipe };
             }

@@ -98,7 +98,7 @@ impl Worker {
     /// Notes what a new recipe, or one of those before it, needs at the most: every op comes by here.
     pub(super) fn note_most_bytes(&mut self, r: &mut Recipe) {
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
-        let (mut bytes, mut before) = (outputs + Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes), 0);
+        let (mut bytes, mut before) = (outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes), 0);
         for s in r.x.iter().map(|s| &self.table.storages[s.storage]) {
             if let Some((r, _)) = s.recipe {
                 bytes += padded(s.bytes);
@@ -112,7 +112,7 @@ impl Worker {
     /// Bytes beside sources while a recipe runs again: its inputs, outputs and scratch memory.
     fn bytes_to_run(&self, r: &Recipe) -> usize {
         let mut seen: SmallVec<[StorageId; 4]> = SmallVec::new();
-        let mut bytes = Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes);
+        let mut bytes = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
         bytes += r.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
         for s in r.x.iter().map(|s| s.storage) {
             if self.table.storages[s].recipe.is_some() && !seen.contains(&s) {

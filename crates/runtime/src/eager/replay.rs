@@ -411,6 +411,10 @@ impl Worker {
         scratch.into_iter().for_each(|s| self.destroy(s));
         self.unpin(&x);
         match result {
+            Ok(_) if self.is_asynchronous => {
+                self.timings.is_cost_of(cost, Some(id));
+                Ok(())
+            }
             Ok(ns) => {
                 let cost_ns = self.costs.learn(cost, ns);
                 if let Some(r) = self.table.recipes.get_mut(id) {

@@ -11,7 +11,7 @@ use super::ledger::Label;
 use super::table::{Input, Source, StorageId};
 use super::worker::Worker;
 use crate::arena::padded;
-use crate::device::{Buffer, Launch, OutBuffer, StreamId};
+use crate::device::{Buffer, Event, Launch, OutBuffer, StreamId};
 use crate::executable::Executable;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
@@ -50,7 +50,7 @@ impl Worker {
             if let Err(e) = self.place(id, self.end_for(cost_ns, bytes)) {
                 let rest = call.y.iter().enumerate().skip(j + 1).filter(|(k, _)| !takes(*k));
                 let rest: usize = rest.map(|(_, s)| padded(self.table.storages[*s].bytes)).sum();
-                let e = self.needing(e, id, rest + Self::scratch_bytes(call.op, call.x, call.workspace_bytes));
+                let e = self.needing(e, id, rest + self.scratch_bytes(call.op, call.x, call.workspace_bytes));
                 (0..j).filter(|k| !takes(*k)).for_each(|k| self.unplace(call.y[k]));
                 return Err(e);
             }
@@ -59,8 +59,8 @@ impl Worker {
     }
 
     /// The scratch memory of a call, as [`Worker::run`] will place it.
-    pub(super) fn scratch_bytes(op: &OpRef, x: &[Input], workspace_bytes: usize) -> usize {
-        let copied = |i: usize| op.layout(i) == LayoutReq::Contiguous && !x[i].layout.is_contiguous();
+    pub(super) fn scratch_bytes(&self, op: &OpRef, x: &[Input], workspace_bytes: usize) -> usize {
+        let copied = |i: usize| !x[i].layout.is_contiguous() && self.kernels.layout(&**op, i) == LayoutReq::Contiguous;
         let bytes = |i: usize| padded(x[i].layout.elems() * x[i].dtype.size_bytes());
         (0..x.len()).filter(|i| copied(*i)).map(bytes).sum::<usize>() + padded(workspace_bytes)
     }
@@ -90,7 +90,7 @@ impl Worker {
     fn run_with(&mut self, call: &Call<'_>, scratch: &mut SmallVec<[StorageId; 2]>) -> Result<u64> {
         let mut copied: Option<SmallVec<[Input; 4]>> = None;
         for (i, s) in call.x.iter().enumerate() {
-            if !s.layout.is_contiguous() && call.op.layout(i) == LayoutReq::Contiguous {
+            if !s.layout.is_contiguous() && self.kernels.layout(&**call.op, i) == LayoutReq::Contiguous {
                 let copy = self.make_contiguous(s, call, scratch)?;
                 copied.get_or_insert_with(|| SmallVec::from(call.x))[i] = Rc::new(copy);
             }
@@ -103,12 +103,21 @@ impl Worker {
         };
         self.note_least_budget(call.x, call.y);
         let start_ns = self.backend.now_ns();
-        self.launch(call, x, workspace)?;
+        let on_host = self.launch(call, x, workspace)?;
         let end_ns = self.backend.now_ns();
         // What goes first must not depend on the clock there.
         self.now_ns = if self.is_canonical { self.now_ns + 1 } else { end_ns };
         // An asynchronous launch has only been queued: what that took says nothing of its cost.
-        let ns = if self.is_asynchronous { prior_ns(call) } else { end_ns.saturating_sub(start_ns) };
+        let ns = if self.is_asynchronous && !on_host {
+            let (event, ns) = (call.y.first().map(|y| self.table.storages[*y].written), self.prior_ns(call));
+            self.timings.expect(event.unwrap_or(Event::REACHED), call.label.text, ns, call.again);
+            ns
+        } else {
+            let ns = end_ns.saturating_sub(start_ns);
+            self.timings.is_known();
+            self.count_time(call.label.text, call.again, ns);
+            ns
+        };
         self.count(call, start_ns, ns);
         Ok(ns)
     }
@@ -121,7 +130,7 @@ impl Worker {
         self.place_scratch(id, bytes);
         if let Err(e) = self.place(id, crate::arena::End::Low) {
             let placed: usize = scratch.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();
-            let more = Self::scratch_bytes(call.op, call.x, call.workspace_bytes).saturating_sub(placed);
+            let more = self.scratch_bytes(call.op, call.x, call.workspace_bytes).saturating_sub(placed);
             return Err(self.needing(e, id, more));
         }
         Ok(id)
@@ -144,7 +153,8 @@ impl Worker {
         Ok(Source { storage: id, layout: Layout::contiguous(s.layout.shape().clone()), dtype: s.dtype })
     }
 
-    fn launch(&mut self, call: &Call<'_>, x: &[Input], workspace: Option<StorageId>) -> Result<()> {
+    /// Launches; true if it ran on the host.
+    fn launch(&mut self, call: &Call<'_>, x: &[Input], workspace: Option<StorageId>) -> Result<bool> {
         let place = |id: StorageId| {
             let s = &self.table.storages[id];
             (s.start(), s.bytes)
@@ -168,7 +178,10 @@ impl Worker {
             launch.y.push(OutBuffer { dtype: f.dtype, shape: &f.shape, at, bytes, holds });
         }
         if !self.is_asynchronous {
-            return self.backend.launch(&launch).map(|_| ());
+            return match self.has_kernel(call) {
+                true => self.backend.launch(&launch).map(|_| false),
+                false => self.launch_on_host(&launch, call).map(|_| true),
+            };
         }
         launch.after.extend(x.iter().map(|s| self.table.storages[s.storage].written));
         self.launch_ordered(&launch, call, x, workspace)
@@ -181,7 +194,7 @@ impl Worker {
         call: &Call<'_>,
         x: &[Input],
         workspace: Option<StorageId>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         for &id in call.y.iter().chain(workspace.iter()) {
             self.wait_for_range(id, call.stream);
         }
@@ -193,7 +206,8 @@ impl Worker {
         for &e in launch.after.iter().filter(|e| e.stream != call.stream) {
             self.backend.wait(call.stream, e);
         }
-        let event = self.backend.launch(launch)?;
+        let on_host = !self.has_kernel(call);
+        let event = if on_host { self.launch_on_host(launch, call)? } else { self.backend.launch(launch)? };
         for s in x {
             self.touch(s.storage, event);
         }
@@ -201,7 +215,7 @@ impl Worker {
             self.touch(id, event);
             self.table.storages[id].written = event;
         }
-        Ok(())
+        Ok(on_host)
     }
 
     /// Remembers the most that any command pinned and needed at once.
@@ -224,17 +238,30 @@ impl Worker {
         self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
     }
 
+    /// The time that a call is expected to take, until it was measured.
+    fn prior_ns(&self, call: &Call<'_>) -> u64 {
+        let x = facts(call.x);
+        let refs: SmallVec<[&Fact; 4]> = x.iter().collect();
+        self.kernels.cost_ns(&**call.op, &refs, call.facts)
+    }
+
+    /// Adds the time of a call to the figures.
+    pub(super) fn count_time(&mut self, label: &'static str, again: bool, ns: u64) {
+        if again {
+            self.stats.recomputed_ns += ns;
+            self.recomputed.entry(label).or_default().1 += ns;
+        } else {
+            self.stats.executed_ns += ns;
+        }
+    }
+
     fn count(&mut self, call: &Call<'_>, start_ns: u64, ns: u64) {
         let label = call.label.text;
         if call.again {
             self.stats.recomputed_ops += 1;
-            self.stats.recomputed_ns += ns;
-            let r = self.recomputed.entry(label).or_default();
-            r.0 += 1;
-            r.1 += ns;
+            self.recomputed.entry(label).or_default().0 += 1;
         } else {
             self.stats.executed_ops += 1;
-            self.stats.executed_ns += ns;
         }
         if let Some(t) = &mut self.trace {
             let lane = if call.again { Lane::Recomputation } else { Lane::Execution };
@@ -246,10 +273,4 @@ impl Worker {
             }
         }
     }
-}
-
-fn prior_ns(call: &Call<'_>) -> u64 {
-    let x = facts(call.x);
-    let refs: SmallVec<[&Fact; 4]> = x.iter().collect();
-    call.op.cost(&refs, call.facts).prior_ns()
 }

@@ -83,7 +83,7 @@ impl Simulated {
         x.iter().try_for_each(|(id, _)| self.source(*id).map(|_| ()))?;
         let (reply, answer) = Reply::new();
         // A recorded op's workspace does not depend on its inputs.
-        let workspace_bytes = op.workspace(&[], 1);
+        let workspace_bytes = self.0.kernels.workspace(&*op, &[]);
         self.0.apply(&mut Apply {
             op,
             workspace_bytes,

@@ -210,7 +210,7 @@ impl Table {
     }
 
     /// Registers how `y` were made. Storages without a recipe yet get this one.
-    pub(super) fn attach(&mut self, recipe: Recipe, y: &[StorageId]) {
+    pub(super) fn attach(&mut self, recipe: Recipe, y: &[StorageId]) -> RecipeId {
         let x: SmallVec<[StorageId; 4]> = recipe.x.iter().map(|s| s.storage).collect();
         let id = self.recipes.insert(recipe);
         for (k, &y) in y.iter().enumerate() {
@@ -224,6 +224,7 @@ impl Table {
                 readers.push(id);
             }
         }
+        id
     }
 
     /// Makes a storage a source. Returns storages that nothing needs any more; the caller destroys them.

@@ -3,6 +3,7 @@ mod channel;
 mod devices;
 mod errors;
 mod foresight;
+mod kernels;
 mod ops;
 mod programs;
 mod spill;

@@ -63,7 +63,7 @@ impl Worker {
     /// The same for a command that makes outputs of these facts.
     pub(super) fn command_from_nothing(&self, op: &OpRef, x: &[Input], y: &[Fact], workspace_bytes: usize) -> usize {
         let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
-        self.bytes_from_nothing(x, outputs + Self::scratch_bytes(op, x, workspace_bytes))
+        self.bytes_from_nothing(x, outputs + self.scratch_bytes(op, x, workspace_bytes))
     }
 
     fn making_bytes(&self, x: &[Input], first: Option<StorageId>) -> usize {
@@ -101,7 +101,7 @@ impl Worker {
             .filter(|s| !held.contains(s))
             .map(|s| padded(self.table.storages[*s].bytes))
             .sum();
-        let running = inputs + outputs + Self::scratch_bytes(&r.op, &r.x, r.workspace_bytes);
+        let running = inputs + outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
         running.max(self.making_beside(&r.x, r.first, held, left)).min(r.from_nothing_bytes)
     }
 

@@ -91,7 +91,7 @@ impl Worker {
     fn old_version(&self, a: &Apply, x: &[Input], old: StorageId) -> OldVersion {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
-        let extra = outputs + Self::scratch_bytes(&a.op, x, a.workspace_bytes);
+        let extra = outputs + self.scratch_bytes(&a.op, x, a.workspace_bytes);
         let (inputs, room) = (self.evictable_bytes(x), self.room_after(0));
         let do_results_fit = inputs + self.bytes_from_nothing(&results, extra) <= room;
         let is_copy_sure = self.bytes_from_nothing(x, extra) <= room;

@@ -13,14 +13,16 @@ use super::failure::{Caller, Failure, Failures};
 use super::foresight::Foresight;
 use super::future::Future;
 use super::handle::TensorId;
+use super::host_runs::HostRuns;
 use super::ledger::Ledger;
 use super::losses::Losses;
 use super::queue::{Batch, Next, Queue, Reply};
 use super::reach::Reach;
 use super::spill::Spills;
 use super::table::{Slot, StorageId, Table};
+use super::timings::Timings;
 use crate::arena::Arena;
-use crate::device::{Backend, Event};
+use crate::device::{Backend, Event, KernelSet};
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
 use crate::remat::CommandStream;
@@ -32,6 +34,9 @@ pub(super) struct Worker {
     pub(super) backend: Box<dyn Backend>,
     /// What the backend says of itself, asked once.
     pub(super) is_asynchronous: bool,
+    pub(super) kernels: Arc<dyn KernelSet>,
+    pub(super) timings: Timings,
+    pub(super) host_runs: HostRuns,
     pub(super) options: DeviceOptions,
     pub(super) budget: Option<usize>,
     pub(super) table: Table,
@@ -99,6 +104,9 @@ impl Worker {
         };
         let mut w = Worker {
             is_asynchronous: backend.is_asynchronous(),
+            kernels: backend.kernels(),
+            timings: Timings::default(),
+            host_runs: HostRuns::default(),
             backend,
             budget: options.budget_bytes,
             options,

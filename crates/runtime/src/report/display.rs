@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use remat_types::ByteSize;
 
-use super::{HolderBytes, MemoryReport, Stats};
+use super::{HolderBytes, MemoryReport, OpTime, Stats};
 
 /// Holders and ops listed by name; the rest are summed up.
 const SHOWN: usize = 8;
@@ -31,6 +31,7 @@ impl Display for MemoryReport {
         for op in self.recomputed.iter().take(SHOWN) {
             write!(f, "\n    {:24} {:>8} times {:>10.1} ms", op.op, op.count, ms(op.time_ns))?;
         }
+        on_host(f, s, &self.on_host)?;
         foresight(f, s)?;
         spilled(f, s)
     }
@@ -52,6 +53,18 @@ fn holders(f: &mut Formatter<'_>, title: &str, all: &[HolderBytes], peak: usize)
         0 => Ok(()),
         rest => line(f, "others", rest),
     }
+}
+
+/// What ran on the host for want of a kernel, if anything did.
+fn on_host(f: &mut Formatter<'_>, s: &Stats, ops: &[OpTime]) -> fmt::Result {
+    if s.host_fallback_ops == 0 {
+        return Ok(());
+    }
+    let bytes = ByteSize(s.host_fallback_bytes as usize);
+    write!(f, "\n  {} launches without a kernel ran on the host, {bytes} copied", s.host_fallback_ops)?;
+    ops.iter()
+        .take(SHOWN)
+        .try_for_each(|o| write!(f, "\n    {:24} {:>8} times {:>10.1} ms", o.op, o.count, ms(o.time_ns)))
 }
 
 /// How many steps ran as planned, if any was planned.
@@ -90,7 +103,6 @@ fn spilled(f: &mut Formatter<'_>, s: &Stats) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::OpRecompute;
 
     #[test]
     fn a_report_says_where_bytes_and_time_went() {
@@ -105,7 +117,7 @@ mod tests {
             compactions: 1,
             ..Stats::default()
         };
-        let recomputed = vec![OpRecompute { op: "conv2d".into(), count: 4, time_ns: 1_000_000 }];
+        let recomputed = vec![OpTime { op: "conv2d".into(), count: 4, time_ns: 1_000_000 }];
         let r = MemoryReport { stats, peak_by_op: (0..10).map(holder).collect(), recomputed, ..Default::default() };
         let text = r.to_string();
         for part in [

@@ -192,7 +192,7 @@ impl Worker {
         };
         let outputs = (0..a.facts.len()).filter(|j| !is_in_place(*j)).map(|j| padded(a.facts[j].bytes())).sum();
         let scratch = match known.len() == x.len() {
-            true => Self::scratch_bytes(&a.op, &known, a.workspace_bytes),
+            true => self.scratch_bytes(&a.op, &known, a.workspace_bytes),
             // What the group makes itself is contiguous.
             false => padded(a.workspace_bytes),
         };

@@ -1,0 +1,49 @@
+//! The kernels of the emulated device: the host's, without those that a test takes away.
+
+use remat_ops::{LayoutReq, Op};
+use remat_types::Fact;
+
+use crate::device::{HostKernels, KernelSet};
+use crate::executable::Executable;
+
+#[derive(Debug)]
+pub(super) struct EmulatedKernels {
+    host: HostKernels,
+    /// Names of ops.
+    without: Vec<&'static str>,
+}
+
+impl EmulatedKernels {
+    pub(super) fn new(threads: usize, without: Vec<&'static str>) -> Self {
+        EmulatedKernels { host: HostKernels::new("emulated", threads), without }
+    }
+}
+
+impl KernelSet for EmulatedKernels {
+    fn device(&self) -> &str {
+        self.host.device()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.without.is_empty()
+    }
+
+    fn supports(&self, op: &dyn Op, _x: &[&Fact]) -> bool {
+        match op.as_any().downcast_ref::<Executable>() {
+            Some(program) => program.graph().nodes().iter().all(|n| !self.without.contains(&n.op.name())),
+            None => !self.without.contains(&op.name()),
+        }
+    }
+
+    fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize {
+        self.host.workspace(op, x)
+    }
+
+    fn layout(&self, op: &dyn Op, input: usize) -> LayoutReq {
+        self.host.layout(op, input)
+    }
+
+    fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64 {
+        self.host.cost_ns(op, x, y)
+    }
+}

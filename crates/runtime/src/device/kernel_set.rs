@@ -1,0 +1,84 @@
+//! What a device's kernels can do and what they need, answered from facts alone.
+//!
+//! An op says what is computed; how, with how much scratch memory and in what time is the device's. The questions have no
+//! side effects, so that callers' threads, the worker, planners and dry runs all ask the same value and get the same answer.
+//! The launch itself is [`crate::Backend::launch`], since it needs the device's memory and streams. The CPU's kernels are
+//! those of the ops ([`Op::eval`]), which are also the reference of every other device and what an op without a kernel
+//! falls back to ([`crate::DeviceOptions::host_fallback`]).
+
+use std::fmt::Debug;
+
+use remat_ops::{LayoutReq, Op};
+use remat_types::{Error, ErrorKind, Fact, Result};
+
+/// The kernels of a device. `x` and `y` are the facts of an op's inputs and outputs, as its `infer` accepted them.
+pub trait KernelSet: Debug + Send + Sync {
+    /// Name of the device, for errors.
+    fn device(&self) -> &str;
+
+    /// True if there is a kernel for every op on all that it accepts: then nobody asks [`KernelSet::supports`].
+    fn is_complete(&self) -> bool;
+
+    /// True if there is a kernel for this op on these inputs.
+    fn supports(&self, op: &dyn Op, x: &[&Fact]) -> bool;
+
+    /// Scratch memory of a launch in bytes: a pure function of its arguments, so that a budget can count on it.
+    fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize;
+
+    /// The layout in which an input must come.
+    fn layout(&self, op: &dyn Op, input: usize) -> LayoutReq;
+
+    /// Expected time of a launch in nanoseconds, until it was measured.
+    fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64;
+}
+
+/// Errors (Device) if `kernels` has none for `op`. A view of a contiguous input needs none.
+pub(crate) fn check_supported(kernels: &dyn KernelSet, op: &dyn Op, x: &[&Fact]) -> Result<()> {
+    let is_view = || matches!(x, [x] if op.view(&x.layout()).is_some());
+    if kernels.is_complete() || kernels.supports(op, x) || is_view() {
+        return Ok(());
+    }
+    let text =
+        format!("device {} has no kernel for it; DeviceOptions::host_fallback runs it on the host", kernels.device());
+    Err(Error::new(ErrorKind::Device, text).with_op(op.label()))
+}
+
+/// The CPU's kernels: those of the ops, with a number of threads.
+#[derive(Clone, Debug)]
+pub struct HostKernels {
+    device: String,
+    threads: usize,
+}
+
+impl HostKernels {
+    /// The kernels of a device that runs them on the host with `threads`.
+    pub fn new(device: &str, threads: usize) -> Self {
+        HostKernels { device: device.to_owned(), threads }
+    }
+}
+
+impl KernelSet for HostKernels {
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
+
+    fn supports(&self, _op: &dyn Op, _x: &[&Fact]) -> bool {
+        true
+    }
+
+    fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize {
+        op.workspace(x, self.threads)
+    }
+
+    fn layout(&self, op: &dyn Op, input: usize) -> LayoutReq {
+        op.layout(input)
+    }
+
+    fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64 {
+        op.cost(x, y).prior_ns()
+    }
+}

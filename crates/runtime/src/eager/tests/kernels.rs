@@ -1,0 +1,137 @@
+//! Kernels of a device: every op's samples on every device there is, devices that lack kernels, and times from events.
+
+use std::collections::BTreeSet;
+
+use remat_kernels::pool::Pool;
+use remat_ops::testing::{bit_differences, each_sample};
+use remat_ops::{Expect, OpRef, Registry, Sample, eval_on_host};
+use remat_types::{ErrorKind, HostTensor, Result, SmallVec};
+
+use super::{apply1, chain, cpu, put, ramp, try1, value};
+use crate::eager::{Channel, Device, Handle};
+use crate::report::Kind;
+use crate::{DeviceOptions, EmulatedOptions, RaceLog};
+use remat_ops::pointwise::{Unary, UnaryFn};
+
+fn options() -> DeviceOptions {
+    // what the host computes says nothing of a device
+    DeviceOptions { threads: 1, host_compute: false, ..DeviceOptions::default() }
+}
+
+/// An emulated device without some kernels.
+fn lacking(without_kernels: Vec<&'static str>, options: DeviceOptions) -> (Channel, RaceLog) {
+    let log = RaceLog::default();
+    let e = EmulatedOptions { without_kernels, max_delay_us: 5, log: log.clone(), ..EmulatedOptions::default() };
+    (Device::emulated(e, options).expect("opens").channel(), log)
+}
+
+/// Every second op, so that a network has neighbours of both kinds.
+fn half() -> Vec<&'static str> {
+    Registry::builtin().entries().iter().map(|e| e.name).step_by(2).collect()
+}
+
+fn run(c: &Channel, s: &Sample<OpRef>) -> Result<Vec<HostTensor>> {
+    let x: SmallVec<[Handle; 4]> = s.x.iter().map(|t| c.put_as(t, Kind::Data)).collect::<Result<_>>()?;
+    c.apply(s.op.clone(), x)?.iter().map(|y| c.value(y)).collect()
+}
+
+/// Compares the samples of all ops on a device with the ops' own kernels; returns the ops that computed something.
+fn check_samples(c: &Channel) -> BTreeSet<&'static str> {
+    let pool = Pool::new(1);
+    let (mut failures, mut computed) = (Vec::new(), BTreeSet::new());
+    each_sample(&Registry::builtin(), |entry, i, s| {
+        let failure = match (eval_on_host(&*s.op, &s.x, &pool), run(c, s)) {
+            (Ok(want), Ok(got)) => {
+                computed.insert(entry.name);
+                bit_differences(&got, &want)
+            }
+            (Err(_), Err(e)) => match s.expect {
+                Expect::Error(kind) if kind != e.kind() => Some(format!("error {kind:?} expected, got {e}")),
+                _ => None,
+            },
+            (Ok(_), Err(e)) => Some(format!("the device fails: {e}")),
+            (Err(e), Ok(_)) => Some(format!("the device computes what fails on the host: {e}")),
+        };
+        failures.extend(failure.map(|f| format!("{} sample {i}, {:?}: {f}", entry.name, s.op)));
+    });
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    // what failed was read, so nothing is left to be reported
+    c.sync().expect("every failure was told");
+    computed
+}
+
+#[test]
+fn samples_have_the_ops_bits_on_every_device() {
+    let ops = check_samples(&cpu(options()));
+    assert!(ops.len() > 60, "{} ops computed something", ops.len());
+    let (c, log) = lacking(Vec::new(), options());
+    assert_eq!(check_samples(&c), ops);
+    assert_eq!(c.stats().expect("open").host_fallback_ops, 0);
+    assert_eq!(log.races(), Vec::<String>::new());
+}
+
+#[test]
+fn what_lacks_a_kernel_runs_on_the_host_and_the_report_says_so() {
+    let (c, log) = lacking(half(), DeviceOptions { host_fallback: true, ..options() });
+    let ops = check_samples(&c);
+    let report = c.report().expect("open");
+    let on_host: BTreeSet<&str> = report.on_host.iter().map(|o| o.op.as_str()).collect();
+    assert!(on_host.len() > 30 && on_host.len() < ops.len(), "{on_host:?}");
+    let launches: u64 = report.on_host.iter().map(|o| o.count).sum();
+    assert_eq!(launches, report.stats.host_fallback_ops);
+    assert!(report.stats.host_fallback_ns > 0 && report.stats.host_fallback_bytes > 0);
+    assert!(report.to_string().contains("without a kernel ran on the host"), "{report}");
+    assert_eq!(log.races(), Vec::<String>::new());
+}
+
+#[test]
+fn without_leave_an_op_without_a_kernel_is_an_error_that_names_both() {
+    let (c, _) = lacking(vec!["unary"], options());
+    let x = put(&c, &ramp(8));
+    let e = try1(&c, Unary { f: UnaryFn::Tanh }, [x.clone()]).expect_err("no kernel");
+    assert_eq!(e.kind(), ErrorKind::Device);
+    let text = e.to_string();
+    assert!(text.contains("tanh") && text.contains("emulated") && text.contains("host_fallback"), "{text}");
+    assert_eq!(value(&c, &super::add(&c, &x, &x)).len(), 8, "the others run");
+}
+
+#[test]
+fn under_a_budget_what_ran_on_the_host_is_made_again_there() {
+    let want = {
+        let c = cpu(options());
+        let x = put(&c, &ramp(1024));
+        let all = chain(&c, &x, |_| {});
+        value(&c, &super::back(&c, x, all))
+    };
+    let under = DeviceOptions { budget_bytes: Some(6 * 4096), host_fallback: true, ..options() };
+    let (c, log) = lacking(vec!["unary"], under);
+    let x = put(&c, &ramp(1024));
+    let all = chain(&c, &x, |_| {});
+    assert_eq!(value(&c, &super::back(&c, x, all)), want);
+    let stats = c.stats().expect("open");
+    assert!(stats.recomputed_ops > 0, "six places do not hold twelve results");
+    assert!(stats.host_fallback_ops > 12, "{} on the host", stats.host_fallback_ops);
+    assert!(stats.peak_bytes <= 6 * 4096);
+    assert_eq!(log.races(), Vec::<String>::new());
+}
+
+#[test]
+fn an_asynchronous_device_learns_times_from_its_events() {
+    let (c, _) = lacking(Vec::new(), DeviceOptions { always_record: true, ..options() });
+    let a = put(&c, &HostTensor::zeros(remat_types::DType::F32, [192, 192]).expect("fits"));
+    for _ in 0..8 {
+        let y = super::matmul(&c, &a, &a);
+        c.value(&y).expect("computed");
+    }
+    let stats = c.stats().expect("open");
+    assert_eq!(stats.executed_ops, 8);
+    // a guess would give eight times the same
+    let prior = 8 * (200 + 2 * 192u64.pow(3) / 20 + 3 * 4 * 192 * 192 / 8);
+    assert!(stats.executed_ns > 0 && stats.executed_ns != prior, "{} ns are a guess", stats.executed_ns);
+    let y = apply1(&c, Unary { f: UnaryFn::Tanh }, [a.clone()]);
+    c.drop_value(&y).expect("open");
+    assert_eq!(c.value(&y).expect("made again").shape(), &a.fact().shape);
+    let report = c.report().expect("open");
+    assert_eq!(report.recomputed.iter().map(|o| (o.op.as_str(), o.count)).collect::<Vec<_>>(), [("tanh", 1)]);
+    assert!(report.recomputed[0].time_ns > 0);
+}
