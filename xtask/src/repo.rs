@@ -47,7 +47,9 @@ impl RustFile {
 impl Repo {
     /// The repository that this xtask was built from.
     pub(crate) fn here() -> Result<Self, String> {
-        let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // As cargo runs it: clones that share a target folder share the program.
+        let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let xtask = Path::new(&xtask);
         let root = xtask.parent().ok_or("xtask has no parent folder")?;
         Ok(Self::at(root))
     }

@@ -88,6 +88,9 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
         None
     }
 
+    /// For an op that runs others within itself, a compiled graph or a loop: calls `see` with each of them.
+    fn for_each_part(&self, _see: &mut dyn FnMut(&dyn Op)) {}
+
     /// The layout in which an input must come.
     fn layout(&self, _input: usize) -> LayoutReq {
         LayoutReq::Contiguous

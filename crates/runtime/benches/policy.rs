@@ -2,13 +2,13 @@
 //! it is in `decision.rs`.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use remat_runtime::{Beyond, Candidate, PolicyKind, Range, Segment, choose};
+use remat_runtime::{Candidate, PolicyKind, ScoredSegment, Segment, UnscannedBytes, choose};
 
 const COUNTS: [usize; 2] = [1_000, 10_000];
 const POLICIES: [PolicyKind; 3] = [PolicyKind::Window, PolicyKind::Dtr, PolicyKind::Upstream];
 
 /// Blocks of one to eight units, every ninth pinned and every eleventh free.
-fn ranges(count: usize) -> (Vec<Range>, usize) {
+fn ranges(count: usize) -> (Vec<ScoredSegment>, usize) {
     let mut at = 0;
     let ranges = (0..count)
         .map(|i| {
@@ -21,7 +21,7 @@ fn ranges(count: usize) -> (Vec<Range>, usize) {
                 idle_ns: 1e6 + (count - i) as f64 * 1e3,
             });
             at += bytes;
-            Range { segment: Segment { start: at - bytes, bytes, owner }, candidate }
+            ScoredSegment { segment: Segment { start: at - bytes, bytes, owner }, candidate }
         })
         .collect();
     (ranges, 24 * 4096)
@@ -33,7 +33,7 @@ fn decisions(c: &mut Criterion) {
         let (ranges, need) = ranges(count);
         for policy in POLICIES {
             group.bench_with_input(BenchmarkId::new(format!("{policy:?}"), count), &ranges, |b, ranges| {
-                b.iter(|| choose(policy, ranges, Beyond::default(), need));
+                b.iter(|| choose(policy, ranges, UnscannedBytes::default(), need));
             });
         }
     }

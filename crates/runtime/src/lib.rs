@@ -8,10 +8,8 @@ mod arena;
 mod device;
 mod eager;
 mod executable;
-mod execute;
 mod options;
 mod profile;
-mod remat;
 mod report;
 mod slab;
 mod spill;
@@ -32,16 +30,26 @@ pub mod tracing {
     };
 }
 
-pub use eager::{Channel, Charge, Device, GiveWay, Handle, NotUpdated, TensorId};
+pub use eager::{
+    Candidate, Channel, Charge, Choice, CommandStream, Device, GiveWay, Handle, NotUpdated, ScoredSegment, Simulation,
+    StreamCommand, TensorId, UnscannedBytes, choose, simulate, simulate_planned,
+};
 pub use executable::{
     Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
     Session, SessionMemory, SessionOptions, ValueDump, ValueView, Workspace,
 };
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
-pub use remat::{
-    Beyond, Candidate, Choice, CommandStream, Range, Simulation, StreamCommand, choose, simulate, simulate_planned,
-};
 pub use remat_graph::plan::problem::SpillRates;
+/// The name until 0.1.
+#[deprecated(note = "renamed to ScoredSegment")]
+pub type Range = ScoredSegment;
+/// The name until 0.1.
+#[deprecated(note = "renamed to UnscannedBytes")]
+pub type Beyond = UnscannedBytes;
+/// The name until 0.1.
+#[deprecated(note = "renamed to OpTime")]
+pub type OpRecompute = OpTime;
+
 pub use report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
 pub use spill::SpillTo;

@@ -6,15 +6,15 @@ use remat_graph::plan::problem::SpillRates;
 use remat_kernels::pool::Pool;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
+use super::execute;
 use super::{Backend, Buffer, Event, FileCopy, Launch, Region, StreamId};
-use crate::execute;
 use crate::spill::{Slot, SpillFile, SpillTo};
 
 pub(crate) struct Cpu {
     /// Before the region: whoever drops it waits for the copies there.
     spill: Option<SpillFile>,
     /// Copies that were not waited for, and whether they go out.
-    flying: Vec<(FileCopy, bool)>,
+    in_flight: Vec<(FileCopy, bool)>,
     region: Region,
     pool: Pool,
     opened: Instant,
@@ -31,14 +31,14 @@ impl Cpu {
             Error::new(ErrorKind::Io, format!("cannot start {threads} compute threads: {e}; ask for fewer"))
                 .with_source(e)
         })?;
-        Ok(Cpu { spill: None, flying: Vec::new(), region, pool, opened: Instant::now() })
+        Ok(Cpu { spill: None, in_flight: Vec::new(), region, pool, opened: Instant::now() })
     }
 
     /// Errors (Internal) if a copy is under way that these bytes must wait for: every one if they are written, those to
     /// the arena if they are read.
     fn check(&self, what: &str, at: usize, bytes: usize, is_written: bool) -> Result<()> {
         let meets = |c: &FileCopy| at < c.at + c.bytes && c.at < at + bytes;
-        match self.flying.iter().find(|(c, is_out)| (is_written || !is_out) && meets(c)) {
+        match self.in_flight.iter().find(|(c, is_out)| (is_written || !is_out) && meets(c)) {
             None => Ok(()),
             Some((c, _)) => {
                 let text = format!("{what} at {at}..+{bytes} runs into copy {} at {}..+{}", c.number, c.at, c.bytes);
@@ -52,7 +52,7 @@ impl Cpu {
         let first = self.region.first(copy.at, copy.bytes)?;
         let file = self.spill.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, "there is no spill file"))?;
         let slot = Slot { at: copy.file_at, bytes: copy.bytes };
-        self.flying.push((copy, is_out));
+        self.in_flight.push((copy, is_out));
         if is_out {
             // SAFETY: the region outlives the file. Until `wait_copy` has taken the copy off the list, `check` lets nobody
             // write these bytes.
@@ -81,14 +81,14 @@ impl Backend for Cpu {
     fn release(&mut self, from: usize, to: usize) {
         // What lies there is given up, but a copy must not come back after it.
         if self.check("a release", from, to.saturating_sub(from), true).is_err() {
-            self.spill.iter().for_each(|f| self.flying.iter().for_each(|c| drop(f.wait(c.0.number))));
+            self.spill.iter().for_each(|f| self.in_flight.iter().for_each(|c| drop(f.wait(c.0.number))));
         }
         // SAFETY: as in `launch`.
         unsafe { self.region.release(from, to) };
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
-        if !self.flying.is_empty() {
+        if !self.in_flight.is_empty() {
             let written = launch.y.iter().map(|y| (y.at, y.bytes)).chain([launch.workspace]);
             written.into_iter().try_for_each(|(at, bytes)| self.check("a result", at, bytes, true))?;
             launch.x.iter().try_for_each(|x| self.check("an input", x.at, x.bytes, false))?;
@@ -135,7 +135,7 @@ impl Backend for Cpu {
 
     fn wait_copy(&mut self, number: usize) -> Result<()> {
         let result = self.spill.as_ref().map_or(Ok(()), |f| f.wait(number).1);
-        self.flying.retain(|c| c.0.number != number);
+        self.in_flight.retain(|c| c.0.number != number);
         result
     }
 

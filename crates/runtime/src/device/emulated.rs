@@ -19,8 +19,8 @@ use remat_kernels::pool::Pool;
 use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
+use super::execute;
 use super::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, Region, StreamId};
-use crate::execute;
 
 mod clocks;
 mod kernels;

@@ -6,6 +6,7 @@
 mod cpu;
 mod dry;
 mod emulated;
+mod execute;
 mod kernel_set;
 mod region;
 
@@ -68,11 +69,11 @@ pub struct OutBuffer<'a> {
     /// Bytes of the storage.
     pub bytes: usize,
     /// The input whose storage this output took.
-    pub holds: Option<usize>,
+    pub donated_from: Option<usize>,
 }
 
 /// One kernel call, borrowed from who asks for it: a device that queues it copies it. Outputs and workspace overlap
-/// nothing else, but for `holds`.
+/// nothing else, but for `donated_from`.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
     /// What to compute.

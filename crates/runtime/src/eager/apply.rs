@@ -6,11 +6,11 @@ use std::sync::Arc;
 use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
 
 use super::command::{Apply, Until};
-use super::costs::{Found, facts};
-use super::failure::{Failure, HeldBack, Stop};
-use super::ledger::Label;
-use super::run::Call;
-use super::table::{Input, Recipe, Slot, Source, StorageId};
+use super::failure::{Failure, HeldBack, OpFailure};
+use super::launcher::Call;
+use super::launcher::op_costs::{Found, facts};
+use super::memory::ledger::Label;
+use super::memory::table::{Input, Recipe, Slot, StorageId, StorageView};
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::device::Event;
@@ -26,7 +26,7 @@ impl Worker {
         if self.is_asynchronous {
             self.learn_times();
         }
-        self.foresee_apply(a);
+        self.before_op(a);
         let result = self.apply_if_canonical(a);
         let reply = match result {
             Ok(()) => {
@@ -35,11 +35,11 @@ impl Worker {
             }
             Err(stop) => {
                 let failure = match self.with_figures(stop, a) {
-                    Stop::Own(e) => {
+                    OpFailure::Own(e) => {
                         let e = e.with_op(a.op.label()).with_call_site(a.site);
                         self.record_failure(e.with_scope(a.scope.clone()))
                     }
-                    Stop::Inherited(f) => f,
+                    OpFailure::Inherited(f) => f,
                 };
                 self.abandon();
                 let failure = match a.fallback.is_empty() {
@@ -61,7 +61,7 @@ impl Worker {
         }
     }
 
-    fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+    fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
         let made: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
         let growth = if a.op.repeatable() { 0 } else { made };
         self.before_growth(growth)?;
@@ -83,7 +83,7 @@ impl Worker {
     }
 
     /// A budget error with the figures of the whole command.
-    fn with_figures(&self, stop: Stop, a: &Apply) -> Stop {
+    fn with_figures(&self, stop: OpFailure, a: &Apply) -> OpFailure {
         let Some(x) = self.sources(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
         let bytes = |j: usize| a.facts.get(j).map_or(0, |f| padded(f.bytes()));
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();
@@ -111,24 +111,24 @@ impl Worker {
         }
     }
 
-    pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, Stop> {
+    pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, OpFailure> {
         let mut x = SmallVec::new();
         for (id, _) in &a.x {
             match self.table.tensors.get(id) {
                 Some(Slot::Ready(s)) => x.push(s.clone()),
-                Some(Slot::Failed(f)) => return Err(Stop::Inherited(f.clone())),
+                Some(Slot::Failed(f)) => return Err(OpFailure::Inherited(f.clone())),
                 None => return Err(Error::new(ErrorKind::Internal, "an input was deleted before its use").into()),
             }
         }
         Ok(x)
     }
 
-    fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), Stop> {
+    fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
         let x = self.sources(a)?;
         if !a.fallback.is_empty()
             && let Some(f) = self.failure_of_step()
         {
-            return Err(Stop::Inherited(f));
+            return Err(OpFailure::Inherited(f));
         }
         if let [s] = &x[..]
             && let Some(layout) = a.op.view(&s.layout)
@@ -144,36 +144,36 @@ impl Worker {
         result
     }
 
-    fn bind_view(&mut self, a: &Apply, s: &Source, layout: Layout) -> Result<()> {
+    fn bind_view(&mut self, a: &Apply, s: &StorageView, layout: Layout) -> Result<()> {
         let elems = self.table.storages[s.storage].bytes / s.dtype.size_bytes();
         if !layout.fits(elems) || *layout.shape() != a.facts[0].shape || a.facts[0].dtype != s.dtype {
             return Err(Error::new(ErrorKind::Internal, format!("view {layout:?} leaves its storage of {elems}")));
         }
-        self.bind_new(a.y[0], Source { storage: s.storage, layout, dtype: s.dtype });
-        self.foresaw_apply(a, &[], &[], 0, true);
+        self.bind_new(a.y[0], StorageView { storage: s.storage, layout, dtype: s.dtype });
+        self.after_op(a, &[], &[], 0, true);
         Ok(())
     }
 
     /// Runs an op for the first time. Inputs are resident and pinned.
-    fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> std::result::Result<(), Stop> {
+    fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> std::result::Result<(), OpFailure> {
         let recording = self.budget.is_some() || self.options.always_record;
-        let found = recording.then(|| self.costs.find(&a.op, x));
+        let found = recording.then(|| self.op_costs.find(&a.op, x));
         if recording && !self.is_in_group {
             let bytes = self.table.fixed_bytes + self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
             self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
         }
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
-        let mut holds = self.donations(a, x)?;
-        self.keep_apart(&mut holds, x, &a.facts);
-        let (y, from_source) = self.new_outputs(a, label, x, &holds);
+        let mut donated_from = self.donations(a, x)?;
+        self.keep_apart(&mut donated_from, x, &a.facts);
+        let (y, from_leaf) = self.new_outputs(a, label, x, &donated_from);
         // What takes the bytes of a source is one.
         let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table.storages[x[i].storage].recipe.is_some());
-        self.reach.passing.extend(y.iter().zip(&holds).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
+        self.feasibility.passing.extend(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
-        let result = self.compute_into(a, label, x, &y, &holds, cost_ns);
+        let result = self.compute_into(a, label, x, &y, &donated_from, cost_ns);
         self.end_places();
-        self.reach.passing.clear();
-        for (&id, hold) in y.iter().zip(&holds) {
+        self.feasibility.passing.clear();
+        for (&id, hold) in y.iter().zip(&donated_from) {
             self.table.storages[id].pins = 0;
             if result.is_err() {
                 // An input that can be made again is. A source comes back as it is, for an op that overwrites refuses
@@ -189,13 +189,13 @@ impl Worker {
         self.last_run_ns = ns;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
             self.table.storages[id].last_use_ns = self.now_ns;
-            self.bind_new(tensor, Source { storage: id, layout: f.layout(), dtype: f.dtype });
+            self.bind_new(tensor, StorageView { storage: id, layout: f.layout(), dtype: f.dtype });
         }
         if let Some(found) = found {
-            self.record(a, x, &y, &found, ns, from_source);
+            self.record(a, x, &y, &found, ns, from_leaf);
             let recipe = y.first().and_then(|y| self.table.storages[*y].recipe);
             let cost_ns = recipe.map_or(ns as f64, |r| self.table.recipes[r.0].cost_ns);
-            self.foresaw_apply(a, x, &holds, cost_ns as u64, recipe.is_some());
+            self.after_op(a, x, &donated_from, cost_ns as u64, recipe.is_some());
         }
         Ok(())
     }
@@ -206,22 +206,22 @@ impl Worker {
         a: &Apply,
         label: Label,
         x: &[Input],
-        holds: &[Option<usize>],
+        donated_from: &[Option<usize>],
     ) -> (SmallVec<[StorageId; 2]>, bool) {
-        let mut from_source = false;
+        let mut from_leaf = false;
         let mut y: SmallVec<[StorageId; 2]> = SmallVec::new();
-        for (f, hold) in a.facts.iter().zip(holds) {
+        for (f, hold) in a.facts.iter().zip(donated_from) {
             let mut kind = Kind::Activation;
             if let Some(i) = *hold {
                 let s = &self.table.storages[x[i].storage];
-                from_source |= s.recipe.is_none();
+                from_leaf |= s.recipe.is_none();
                 kind = if s.kind == Kind::Data { Kind::Activation } else { s.kind };
             }
             let id = self.new_storage(f.bytes(), kind, label);
             self.table.storages[id].pins = 1;
             y.push(id);
         }
-        (y, from_source)
+        (y, from_leaf)
     }
 
     fn compute_into(
@@ -230,10 +230,10 @@ impl Worker {
         label: Label,
         x: &[Input],
         y: &[StorageId],
-        holds: &[Option<usize>],
+        donated_from: &[Option<usize>],
         cost_ns: f64,
     ) -> Result<u64> {
-        // A donated input will have no block of its own any more; the launch knows it by `holds`.
+        // A donated input will have no block of its own any more; the launch knows it by `donated_from`.
         let call = Call {
             op: &a.op,
             label,
@@ -241,14 +241,14 @@ impl Worker {
             y,
             facts: &a.facts,
             workspace_bytes: a.workspace_bytes,
-            holds,
+            donated_from,
             stream: a.stream,
             scope: &a.scope,
             site: a.site,
             again: false,
         };
         self.place_outputs(&call, cost_ns)?;
-        for (&y, hold) in y.iter().zip(holds) {
+        for (&y, hold) in y.iter().zip(donated_from) {
             if let Some(i) = *hold {
                 self.hand_over(x[i].storage, y);
             }
@@ -266,7 +266,7 @@ impl Worker {
 
     fn expected_ns(&self, found: &Found, a: &Apply, x: &[Input]) -> f64 {
         if let Some(id) = found.id {
-            return self.costs.ns(id);
+            return self.op_costs.ns(id);
         }
         let x = facts(x);
         let refs: SmallVec<[&_; 4]> = x.iter().collect();
@@ -281,14 +281,14 @@ impl Worker {
         y: &[StorageId],
         found: &Found,
         ns: u64,
-        from_source: bool,
+        from_leaf: bool,
     ) {
-        let (cost, cost_ns) = self.costs.learn_found(found, &a.op, x, ns);
+        let (cost, cost_ns) = self.op_costs.learn_found(found, &a.op, x, ns);
         if self.is_asynchronous {
             self.timings.is_cost_of(cost, None);
         }
         let depth = 1 + self.table.depth(x);
-        if from_source || !a.op.repeatable() || depth > MAX_RECIPE_DEPTH {
+        if from_leaf || !a.op.repeatable() || depth > MAX_RECIPE_DEPTH {
             return;
         }
         // A recording of the command stream reads the facts after this.

@@ -13,13 +13,13 @@ use super::failure::Caller;
 use super::group;
 use super::handle::{Handle, HandleInner, TensorId};
 use super::queue::Reply;
+use super::simulation::CommandStream;
 use super::trace;
 use super::update::NotUpdated;
 use crate::device::{StreamId, check_supported};
 use crate::executable::Executable;
 use crate::options::AsyncLevel;
 use crate::profile::{Lane, Span, Trace};
-use crate::remat::CommandStream;
 use crate::report::{Kind, MemoryReport, Stats};
 
 /// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.

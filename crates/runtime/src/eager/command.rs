@@ -10,9 +10,9 @@ use super::failure::Caller;
 use super::group::CommandGroup;
 use super::handle::TensorId;
 use super::queue::{Answer, Reply};
+use super::simulation::CommandStream;
 use crate::device::StreamId;
 use crate::profile::Trace;
-use crate::remat::CommandStream;
 use crate::report::{Kind, MemoryReport, Stats};
 
 /// One application of an op.

@@ -226,30 +226,30 @@ impl Failures {
 }
 
 /// Why a command did not run.
-pub(super) enum Stop {
+pub(super) enum OpFailure {
     /// It failed itself.
     Own(Error),
     /// It depends on a failure.
     Inherited(Arc<Failure>),
 }
 
-impl Stop {
+impl OpFailure {
     /// For who asked for the command's result.
     pub(super) fn report(self, failures: &Failures) -> Error {
         match self {
-            Stop::Own(e) => e,
-            Stop::Inherited(f) => failures.report(&f),
+            OpFailure::Own(e) => e,
+            OpFailure::Inherited(f) => failures.report(&f),
         }
     }
 
     /// True if it failed itself for want of memory.
     pub(super) fn is_shortfall(&self) -> bool {
-        matches!(self, Stop::Own(e) if e.kind() == ErrorKind::Budget)
+        matches!(self, OpFailure::Own(e) if e.kind() == ErrorKind::Budget)
     }
 }
 
-impl From<Error> for Stop {
+impl From<Error> for OpFailure {
     fn from(e: Error) -> Self {
-        Stop::Own(e)
+        OpFailure::Own(e)
     }
 }

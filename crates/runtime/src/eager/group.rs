@@ -15,8 +15,8 @@ use remat_types::{Result, SmallVec};
 
 use super::channel::Channel;
 use super::command::{Apply, Command, Until};
+use super::eviction::future::Use;
 use super::failure::Caller;
-use super::future::Use;
 use super::handle::{Handle, TensorId};
 use super::queue::{Queue, Reply};
 use crate::options::AsyncLevel;

@@ -5,42 +5,33 @@
 //! and shape alone. Only a fetch waits, and only for its tensor.
 
 mod apply;
-mod canonical;
 mod channel;
 mod command;
-mod costs;
 mod device;
+mod eviction;
 mod failure;
+mod feasibility;
 mod figures;
-mod follow;
-mod foresight;
-mod future;
 mod group;
 mod handle;
-mod host_runs;
-mod ledger;
-mod losses;
+mod launcher;
 mod memory;
 mod queue;
-mod reach;
 mod record;
 mod replay;
-mod room;
-mod run;
-mod simulated;
+mod simulation;
 mod spill;
-mod table;
-mod timings;
+mod step_planner;
 pub(crate) mod trace;
-mod turns;
 mod update;
 mod values;
 mod worker;
 
 pub use channel::Channel;
 pub use device::{Charge, Device, GiveWay};
+pub use eviction::policy::{Candidate, Choice, ScoredSegment, UnscannedBytes, choose};
 pub use handle::{Handle, TensorId};
-pub(crate) use simulated::Simulated;
+pub use simulation::{CommandStream, Simulation, StreamCommand, simulate, simulate_planned};
 pub use update::NotUpdated;
 
 #[cfg(test)]

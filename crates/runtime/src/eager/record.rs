@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command};
 use super::handle::TensorId;
-use super::table::{Slot, StorageId};
+use super::memory::table::{Slot, StorageId};
+use super::simulation::{CommandStream, StreamCommand};
 use super::worker::Worker;
-use crate::remat::{CommandStream, StreamCommand};
 
 impl Worker {
     /// Starts a recording with what is there already.

@@ -9,11 +9,11 @@
 use remat_ops::OpRef;
 use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
 
-use super::failure::Stop;
-use super::foresight::Mode;
-use super::ledger::Label;
-use super::run::Call;
-use super::table::{Input, RecipeId, StorageId};
+use super::failure::OpFailure;
+use super::launcher::Call;
+use super::memory::ledger::Label;
+use super::memory::table::{Input, RecipeId, StorageId};
+use super::step_planner::Mode;
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
@@ -23,7 +23,7 @@ const LED_TO_MAX: usize = 32;
 
 /// How a recipe runs again.
 #[derive(Default)]
-pub(super) struct Again {
+pub(super) struct ReplayOptions {
     /// Where its outputs go, as far as that is planned.
     pub(super) offsets: SmallVec<[Option<usize>; 2]>,
     /// The input whose bytes its output takes.
@@ -52,12 +52,12 @@ struct Frame {
 
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
-    pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
+    pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
         if self.is_canonical {
             return self.pin_in_turn(x);
         }
         self.pin(x);
-        self.land_arrivals(x);
+        self.wait_arrivals(x);
         let missing = |w: &Worker| {
             let missing = x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s));
             missing.max_by_key(|s| w.table.depth_of(*s))
@@ -73,7 +73,7 @@ impl Worker {
 
     /// As [`Worker::pin_inputs`], one after the other: while one is made, those that come later may go, though it be made of
     /// them. So no more bytes are held than [`Worker::bytes_from_nothing`] counts.
-    fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), Stop> {
+    fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
         let mut order: SmallVec<[StorageId; 4]> = self.turns(x, self.first_of(x));
         // As often as they are named, and with them what cannot be made again.
         x.iter().for_each(|s| {
@@ -88,51 +88,51 @@ impl Worker {
                 for &id in &order[..=i] {
                     self.table.storages[id].pins -= 1;
                 }
-                order.into_iter().for_each(|id| self.settle(id));
+                order.into_iter().for_each(|id| self.free_if_unused(id));
                 return Err(stop);
             }
         }
-        x.iter().for_each(|s| self.losses.under_way.push(s.storage));
+        x.iter().for_each(|s| self.eviction_costs.under_way.push(s.storage));
         Ok(())
     }
 
     fn pin(&mut self, x: &[Input]) {
         for s in x {
             self.table.storages[s.storage].pins += 1;
-            self.losses.under_way.push(s.storage);
+            self.eviction_costs.under_way.push(s.storage);
         }
     }
 
     /// Waits for inputs that are on their way back from the spill file; one whose copy failed has no bytes then.
-    pub(super) fn land_arrivals(&mut self, x: &[Input]) {
-        if self.has_flying() {
-            x.iter().for_each(|s| self.land_arrival(s.storage));
+    pub(super) fn wait_arrivals(&mut self, x: &[Input]) {
+        if self.has_in_flight() {
+            x.iter().for_each(|s| self.wait_arrival(s.storage));
         }
     }
 
     /// Releases what [`Worker::pin_inputs`] pinned.
     pub(super) fn unpin(&mut self, x: &[Input]) {
         let now = self.now_ns;
-        self.losses.under_way.truncate(self.losses.under_way.len().saturating_sub(x.len()));
+        self.eviction_costs.under_way.truncate(self.eviction_costs.under_way.len().saturating_sub(x.len()));
         for s in x {
             let s = &mut self.table.storages[s.storage];
             s.pins -= 1;
             s.last_use_ns = now;
         }
         for s in x {
-            self.settle(s.storage);
+            self.free_if_unused(s.storage);
         }
     }
 
     /// Frees a storage's bytes, or the storage, if nothing needs them.
-    pub(super) fn settle(&mut self, id: StorageId) {
+    pub(super) fn free_if_unused(&mut self, id: StorageId) {
         let Some(s) = self.table.storages.get(id) else { return };
         if s.handles > 0 || s.pins > 0 || s.wanted > 0 {
             return;
         }
         if s.readers.is_empty() {
             self.destroy(id);
-        } else if s.recipe.is_some() && s.is_resident() && !s.kept && !self.leads_to_evicted(id) {
+        } else if s.recipe.is_some() && s.is_resident() && !s.pinned_by_plan && !self.leads_to_evicted(id) {
             self.unplace(id);
         }
     }
@@ -141,7 +141,7 @@ impl Worker {
     /// the policy says otherwise.
     fn leads_to_evicted(&self, id: StorageId) -> bool {
         // A plan knows itself what it keeps.
-        if !self.has_evicted || matches!(self.foresight.mode, Mode::Following(_)) {
+        if !self.has_evicted || matches!(self.step_planner.mode, Mode::Following(_)) {
             return false;
         }
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
@@ -167,13 +167,13 @@ impl Worker {
     }
 
     /// Makes one evicted storage resident. It is pinned by the caller.
-    fn recompute(&mut self, root: StorageId) -> std::result::Result<(), Stop> {
+    fn recompute(&mut self, root: StorageId) -> std::result::Result<(), OpFailure> {
         let mut stack: Vec<Frame> = Vec::new();
         let mut result = self.bring(&mut stack, root);
         while let (Ok(()), Some(frame)) = (&result, stack.last_mut()) {
-            if self.has_flying() {
+            if self.has_in_flight() {
                 let x = self.table.recipes[frame.recipe].x.clone();
-                self.land_arrivals(&x);
+                self.wait_arrivals(&x);
             }
             let next = match self.is_canonical {
                 true => self.hold_residents(frame),
@@ -223,7 +223,7 @@ impl Worker {
     }
 
     /// Reads a missing storage from the spill file, or pushes its producer.
-    fn bring(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), Stop> {
+    fn bring(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), OpFailure> {
         match self.restore(missing) {
             Ok(true) => Ok(()),
             Ok(false) => self.descend(stack, missing),
@@ -232,14 +232,14 @@ impl Worker {
     }
 
     /// Pushes the producer of a missing storage.
-    fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), Stop> {
+    fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), OpFailure> {
         let s = &self.table.storages[missing];
         let Some((recipe, _)) = s.recipe else {
             let text = format!("a storage made by {} has neither bytes nor a recipe", s.label.text);
             return Err(Error::new(ErrorKind::Internal, text).into());
         };
         if let Some(f) = &self.table.recipes[recipe].failed {
-            return Err(Stop::Inherited(f.clone()));
+            return Err(OpFailure::Inherited(f.clone()));
         }
         stack.push(Frame { recipe, held: SmallVec::new() });
         self.want(recipe, 1);
@@ -260,8 +260,8 @@ impl Worker {
     /// A budget error of a command on `x`, with `extra` bytes beside them of which an output may take `in_place` from an input,
     /// told what depends on the program alone: what the command needs at once, and what suffices where nothing is there but
     /// what cannot be made again.
-    pub(super) fn with_bounds(&self, stop: Stop, x: &[Input], extra: usize, in_place: usize) -> Stop {
-        let Stop::Own(e) = stop else { return stop };
+    pub(super) fn with_bounds(&self, stop: OpFailure, x: &[Input], extra: usize, in_place: usize) -> OpFailure {
+        let OpFailure::Own(e) = stop else { return stop };
         let Some(s) = e.shortfall() else { return e.into() };
         let fixed = self.table.fixed_bytes;
         let at_once = self.evictable_bytes(x) + extra - in_place;
@@ -270,7 +270,7 @@ impl Worker {
             smallest_feasible_bytes: fixed + self.bytes_from_nothing(x, extra),
             ..s.clone()
         });
-        Stop::Own(told.located_as(&e))
+        OpFailure::Own(told.located_as(&e))
     }
 
     /// Bytes of loaders' batches, which give way.
@@ -292,35 +292,37 @@ impl Worker {
     fn want(&mut self, recipe: RecipeId, by: i32) {
         let x: SmallVec<[StorageId; 4]> = self.table.recipes[recipe].x.iter().map(|s| s.storage).collect();
         match by > 0 {
-            true => self.losses.under_way.extend_from_slice(&x),
-            false => self.losses.under_way.truncate(self.losses.under_way.len().saturating_sub(x.len())),
+            true => self.eviction_costs.under_way.extend_from_slice(&x),
+            false => {
+                self.eviction_costs.under_way.truncate(self.eviction_costs.under_way.len().saturating_sub(x.len()))
+            }
         }
         for &id in &x {
             let w = &mut self.table.storages[id].wanted;
             *w = w.saturating_add_signed(by);
         }
         if by < 0 {
-            x.iter().for_each(|&id| self.settle(id));
+            x.iter().for_each(|&id| self.free_if_unused(id));
         }
     }
 
-    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), Stop> {
-        self.rerun_as(id, &Again::default())
+    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), OpFailure> {
+        self.rerun_as(id, &ReplayOptions::default())
     }
 
     /// A pinned storage for each output of a recipe that runs again.
-    fn targets(&mut self, slots: &[Option<StorageId>], facts: &[Fact], label: Label, again: &Again) -> Targets {
+    fn targets(&mut self, slots: &[Option<StorageId>], facts: &[Fact], label: Label, again: &ReplayOptions) -> Targets {
         let mut t = Targets::default();
         for (j, (slot, fact)) in slots.iter().zip(facts).enumerate() {
             let target = slot.filter(|s| again.is_planned || !self.table.is_resident(*s)).unwrap_or_else(|| {
                 let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
                 t.scratch.push(s);
-                self.reach.passing.push(s);
+                self.feasibility.passing.push(s);
                 s
             });
             let s = &mut self.table.storages[target];
             s.pins += 1;
-            s.kept |= again.is_planned;
+            s.pinned_by_plan |= again.is_planned;
             t.placing.extend(again.offsets.get(j).copied().flatten().map(|at| (target, at)));
             t.y.push(target);
         }
@@ -336,34 +338,34 @@ impl Worker {
         y: &[StorageId],
         facts: &[Fact],
         scratch: &[StorageId],
-        again: &Again,
+        again: &ReplayOptions,
     ) -> SmallVec<[Option<usize>; 2]> {
-        let mut holds: SmallVec<[Option<usize>; 2]> = y.iter().map(|_| None).collect();
+        let mut donated_from: SmallVec<[Option<usize>; 2]> = y.iter().map(|_| None).collect();
         if again.is_planned {
-            holds[0] = again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]));
-            return holds;
+            donated_from[0] = again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]));
+            return donated_from;
         }
         for &(i, j) in op.overwrite() {
-            let is_free = i < x.len() && j < y.len() && holds[j].is_none() && !holds.contains(&Some(i));
+            let is_free = i < x.len() && j < y.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
             if is_free && !scratch.contains(&y[j]) && self.is_made_for_this(x, i, &facts[j]) {
-                holds[j] = Some(i);
+                donated_from[j] = Some(i);
             }
         }
-        holds
+        donated_from
     }
 
     /// True if nothing but the recipe that runs again holds an input, and the output has its form.
     fn is_made_for_this(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
         let s = &self.table.storages[x[i].storage];
         // The frame's pin and the run's, and the frame's want.
-        let is_alone = s.handles == 0 && s.pins == 2 && s.wanted == 1 && !s.kept && s.recipe.is_some();
+        let is_alone = s.handles == 0 && s.pins == 2 && s.wanted == 1 && !s.pinned_by_plan && s.recipe.is_some();
         is_alone && self.is_whole(x, i, fact)
     }
 
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
     ///
     /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
-    pub(super) fn rerun_as(&mut self, id: RecipeId, again: &Again) -> std::result::Result<(), Stop> {
+    pub(super) fn rerun_as(&mut self, id: RecipeId, again: &ReplayOptions) -> std::result::Result<(), OpFailure> {
         let r = &self.table.recipes[id];
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
         let (stream, scope, site) = (r.stream, r.scope.clone(), r.site);
@@ -371,9 +373,9 @@ impl Worker {
         self.pin(&x);
         let label = self.ledger.label(op.label());
         let Targets { y, scratch, placing } = self.targets(&slots, &facts, label, again);
-        let outer = std::mem::replace(&mut self.foresight.placing, placing);
-        let outer_scratch = std::mem::replace(&mut self.foresight.scratch_at, again.scratch_at);
-        let holds = self.takes(&op, &x, &y, &facts, &scratch, again);
+        let outer = std::mem::replace(&mut self.step_planner.placing, placing);
+        let outer_scratch = std::mem::replace(&mut self.step_planner.scratch_at, again.scratch_at);
+        let donated_from = self.takes(&op, &x, &y, &facts, &scratch, again);
         let call = Call {
             op: &op,
             label,
@@ -381,22 +383,22 @@ impl Worker {
             y: &y,
             facts: &facts,
             workspace_bytes,
-            holds: &holds,
+            donated_from: &donated_from,
             stream,
             scope: &scope,
             site,
             again: true,
         };
         let result = self.place_outputs(&call, cost_ns).and_then(|()| {
-            for (&y, hold) in y.iter().zip(&holds) {
+            for (&y, hold) in y.iter().zip(&donated_from) {
                 if let Some(i) = *hold {
                     self.hand_over(x[i].storage, y);
                 }
             }
             self.run(&call)
         });
-        (self.foresight.placing, self.foresight.scratch_at) = (outer, outer_scratch);
-        self.reach.passing.clear();
+        (self.step_planner.placing, self.step_planner.scratch_at) = (outer, outer_scratch);
+        self.feasibility.passing.clear();
         for &s in &y {
             let s = &mut self.table.storages[s];
             s.pins -= 1;
@@ -407,7 +409,7 @@ impl Worker {
             y.iter().filter(|s| !scratch.contains(s)).for_each(|s| self.unplace(*s));
         }
         // A sibling that came back as well stays only if something may read it.
-        y.iter().filter(|s| !scratch.contains(s)).for_each(|s| self.settle(*s));
+        y.iter().filter(|s| !scratch.contains(s)).for_each(|s| self.free_if_unused(*s));
         scratch.into_iter().for_each(|s| self.destroy(s));
         self.unpin(&x);
         match result {
@@ -416,7 +418,7 @@ impl Worker {
                 Ok(())
             }
             Ok(ns) => {
-                let cost_ns = self.costs.learn(cost, ns);
+                let cost_ns = self.op_costs.learn(cost, ns);
                 if let Some(r) = self.table.recipes.get_mut(id) {
                     r.cost_ns = cost_ns;
                 }
@@ -429,7 +431,7 @@ impl Worker {
                 if let Some(r) = self.table.recipes.get_mut(id) {
                     r.failed = Some(f.clone());
                 }
-                Err(Stop::Inherited(f))
+                Err(OpFailure::Inherited(f))
             }
         }
     }

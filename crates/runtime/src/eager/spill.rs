@@ -10,13 +10,13 @@
 use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, ErrorKind, Result};
 
-use super::failure::Stop;
-use super::table::StorageId;
+use super::failure::OpFailure;
+use super::memory::table::StorageId;
 use super::worker::Worker;
 use crate::arena::End;
 use crate::device::FileCopy;
+use crate::eager::step_planner::Local;
 use crate::options::Foresight as Planning;
-use crate::remat::foresight::Local;
 use crate::spill::BLOCK_BYTES;
 
 /// Where a storage's copy is.
@@ -84,7 +84,7 @@ pub(super) struct Spills {
     is_open: bool,
     slots: Slots,
     /// Storages with a copy that was not waited for.
-    flying: Vec<StorageId>,
+    in_flight: Vec<StorageId>,
     /// Why nothing is copied any more.
     pub(super) failure: Option<Error>,
     /// Plans that copy were let go for that.
@@ -95,7 +95,7 @@ impl Worker {
     /// Opens the file, if plans under a budget may use one. Errors (Io): it cannot be made.
     pub(super) fn open_spill(&mut self) -> Result<()> {
         if let Some(to) = &self.options.spill
-            && self.foresight.planning != Planning::Off
+            && self.step_planner.planning != Planning::Off
             && !self.spills.is_open
         {
             self.spills.is_open = self.backend.open_spill(to)?;
@@ -108,7 +108,7 @@ impl Worker {
         let to = self.options.spill.as_ref().filter(|_| self.spills.is_open && self.spills.failure.is_none());
         let Some(to) = to else { return SpillRates::default() };
         // A plan that must not depend on the clock counts on what was stated.
-        let seen = self.backend.spill_rates().filter(|_| self.foresight.planning != Planning::AtOnce);
+        let seen = self.backend.spill_rates().filter(|_| self.step_planner.planning != Planning::AtOnce);
         seen.unwrap_or_else(|| to.rates())
     }
 
@@ -123,7 +123,7 @@ impl Worker {
 
     /// Begins to copy a storage out, if its bytes are there and can be made again.
     pub(super) fn spill(&mut self, chain: &[Local]) {
-        let of = |l: &Local| self.foresight.locals.get(*l as usize).copied().flatten();
+        let of = |l: &Local| self.step_planner.locals.get(*l as usize).copied().flatten();
         let Some(id) = chain.iter().filter_map(of).find(|id| self.table.is_resident(*id)) else { return };
         let s = &self.table.storages[id];
         if s.recipe.is_none() || s.copied.is_some() || self.spills.failure.is_some() {
@@ -133,7 +133,7 @@ impl Worker {
         let slot = self.spills.slots.take(bytes);
         let number = slot.number;
         self.table.storages[id].copied = Some(Copied { number, way: Way::Leaving });
-        self.spills.flying.push(id);
+        self.spills.in_flight.push(id);
         match self.backend.copy_out(FileCopy { number: number as usize, at, bytes, file_at: slot.at }) {
             Ok(()) => self.stats.spilled_bytes += bytes as u64,
             Err(e) => {
@@ -145,7 +145,7 @@ impl Worker {
 
     /// Begins to copy a storage back to where the plan says. Whatever stands in the way, it is read when it is needed.
     pub(super) fn fetch_back(&mut self, chain: &[Local], at: usize) {
-        let of = |l: &Local| self.foresight.locals.get(*l as usize).copied().flatten();
+        let of = |l: &Local| self.step_planner.locals.get(*l as usize).copied().flatten();
         let Some(id) = chain.iter().filter_map(of).find(|id| self.has_copy(*id)) else { return };
         if self.table.is_resident(id) {
             return;
@@ -154,20 +154,20 @@ impl Worker {
             Some(block) => {
                 self.put_down(id, block);
                 self.begin_arrival(id);
-                self.table.storages[id].kept = true;
+                self.table.storages[id].pinned_by_plan = true;
             }
             None => self.stats.misplaced += 1,
         }
     }
 
     /// Reads a storage back that was let go, and waits for it. False if it has no copy, or the file fails.
-    pub(super) fn restore(&mut self, id: StorageId) -> std::result::Result<bool, Stop> {
+    pub(super) fn restore(&mut self, id: StorageId) -> std::result::Result<bool, OpFailure> {
         if !self.has_copy(id) || self.table.is_resident(id) {
             return Ok(false);
         }
         self.place(id, End::High)?;
         self.begin_arrival(id);
-        self.land(id);
+        self.wait_copies_of(id);
         Ok(self.table.is_resident(id))
     }
 
@@ -177,7 +177,7 @@ impl Worker {
         let Some(copied) = &mut s.copied else { return };
         copied.way = Way::Arriving;
         let (number, at, bytes) = (copied.number, s.start(), s.bytes);
-        self.spills.flying.push(id);
+        self.spills.in_flight.push(id);
         let begun = match self.spills.slots.at(number) {
             Some(file_at) => self.backend.copy_in(FileCopy { number: number as usize, at, bytes, file_at }),
             None => Err(Error::new(ErrorKind::Internal, format!("copy {number} has no place in the file"))),
@@ -186,27 +186,27 @@ impl Worker {
             Ok(()) => self.stats.fetched_bytes += bytes as u64,
             Err(e) => {
                 self.spills.failure.get_or_insert(e);
-                self.land(id);
+                self.wait_copies_of(id);
             }
         }
     }
 
     /// Waits for a storage that is on its way back; what is on its way out can be read.
-    pub(super) fn land_arrival(&mut self, id: StorageId) {
+    pub(super) fn wait_arrival(&mut self, id: StorageId) {
         if self.table.storages[id].copied.is_some_and(|c| c.way == Way::Arriving) {
-            self.land(id);
+            self.wait_copies_of(id);
         }
     }
 
     /// Waits for the copy of a storage, if one is under way. Where the file fails the storage is as if it had had none: what
     /// was to come back is not there.
-    pub(super) fn land(&mut self, id: StorageId) {
+    pub(super) fn wait_copies_of(&mut self, id: StorageId) {
         let Some(copied) = &mut self.table.storages[id].copied else { return };
         if copied.way == Way::There {
             return;
         }
         let Copied { number, way } = std::mem::replace(copied, Copied { way: Way::There, ..*copied });
-        self.spills.flying.retain(|f| *f != id);
+        self.spills.in_flight.retain(|f| *f != id);
         let begin = std::time::Instant::now();
         let result = self.backend.wait_copy(number as usize);
         self.stats.spill_wait_ns += begin.elapsed().as_nanos() as u64;
@@ -222,20 +222,20 @@ impl Worker {
     }
 
     /// True if a copy was not waited for.
-    pub(super) fn has_flying(&self) -> bool {
-        !self.spills.flying.is_empty()
+    pub(super) fn has_in_flight(&self) -> bool {
+        !self.spills.in_flight.is_empty()
     }
 
     /// Waits for all copies: whatever has bytes may move.
-    pub(super) fn land_all(&mut self) {
-        while let Some(&id) = self.spills.flying.last() {
-            self.land(id);
+    pub(super) fn wait_copies(&mut self) {
+        while let Some(&id) = self.spills.in_flight.last() {
+            self.wait_copies_of(id);
         }
     }
 
     /// Gives the copy of a storage up, if it has one.
     pub(super) fn drop_copy(&mut self, id: StorageId) {
-        self.land(id);
+        self.wait_copies_of(id);
         if let Some(copied) = self.table.storages[id].copied.take() {
             self.spills.slots.give_back(copied.number);
         }
@@ -254,7 +254,7 @@ impl Worker {
         for (id, s) in self.table.storages.iter() {
             let Some(copied) = s.copied else { continue };
             count += 1;
-            let is_flying = self.spills.flying.contains(&id);
+            let is_flying = self.spills.in_flight.contains(&id);
             if is_flying != (copied.way != Way::There) || (is_flying && !s.is_resident()) {
                 return Err(format!("{id:?} ({}) has a copy that is {:?}", s.label.text, copied.way));
             }
@@ -262,9 +262,9 @@ impl Worker {
                 return Err(format!("{id:?} ({}) has a copy that is no use", s.label.text));
             }
         }
-        let (taken, flying) = (self.spills.slots.taken.len(), self.spills.flying.len());
-        if taken != count || flying > count {
-            return Err(format!("{count} storages have copies, {taken} ranges of the file, {flying} under way"));
+        let (taken, in_flight) = (self.spills.slots.taken.len(), self.spills.in_flight.len());
+        if taken != count || in_flight > count {
+            return Err(format!("{count} storages have copies, {taken} ranges of the file, {in_flight} under way"));
         }
         Ok(())
     }

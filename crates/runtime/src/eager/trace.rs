@@ -328,11 +328,11 @@ pub fn host_value(fact: &Fact, f: &HostInput) -> Result<HostTensor> {
     Ok(value)
 }
 
-/// While tracing: the graph stands for the function as long as `holds` says so.
-pub fn guard(holds: impl Fn() -> bool + Send + Sync + 'static) {
+/// While tracing: the graph stands for the function as long as `donated_from` says so.
+pub fn guard(donated_from: impl Fn() -> bool + Send + Sync + 'static) {
     TRACE.with_borrow_mut(|t| {
         if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
-            t.guards.push(Box::new(holds));
+            t.guards.push(Box::new(donated_from));
         }
     });
 }

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use remat_types::{DType, Error, Fact, Layout, SmallVec};
 
 use super::command::Apply;
-use super::failure::Stop;
+use super::failure::OpFailure;
 use super::handle::Handle;
-use super::table::{Input, Source, Storage, StorageId};
+use super::memory::table::{Input, Storage, StorageId, StorageView};
 use super::worker::Worker;
 use crate::arena::padded;
 
@@ -44,19 +44,20 @@ impl Worker {
         &mut self,
         a: &Apply,
         x: &[Input],
-    ) -> std::result::Result<SmallVec<[Option<usize>; 2]>, Stop> {
-        let mut holds: SmallVec<[Option<usize>; 2]> = SmallVec::new();
-        a.y.iter().for_each(|_| holds.push(None));
+    ) -> std::result::Result<SmallVec<[Option<usize>; 2]>, OpFailure> {
+        let mut donated_from: SmallVec<[Option<usize>; 2]> = SmallVec::new();
+        a.y.iter().for_each(|_| donated_from.push(None));
         for &(i, j) in a.op.overwrite() {
-            let free = i < x.len() && j < holds.len() && holds[j].is_none() && !holds.contains(&Some(i));
+            let free =
+                i < x.len() && j < donated_from.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
             if free && self.may_take(a, x, i, &a.facts[j])? {
-                holds[j] = Some(i);
+                donated_from[j] = Some(i);
             }
         }
-        Ok(holds)
+        Ok(donated_from)
     }
 
-    fn may_take(&mut self, a: &Apply, x: &[Input], i: usize, fact: &Fact) -> std::result::Result<bool, Stop> {
+    fn may_take(&mut self, a: &Apply, x: &[Input], i: usize, fact: &Fact) -> std::result::Result<bool, OpFailure> {
         let src = &x[i];
         let s = &self.table.storages[src.storage];
         if !(a.x[i].1 && s.handles == 1 && s.pins == 1 && self.is_whole(x, i, fact)) {
@@ -115,7 +116,7 @@ impl Worker {
             let readers = &self.table.storages[id].readers;
             for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
                 let s = &self.table.storages[y];
-                match s.handles > 0 || s.pins > 0 || s.kept {
+                match s.handles > 0 || s.pins > 0 || s.pinned_by_plan {
                     _ if !seen.insert(y) => {}
                     true => named.push(y),
                     false => stack.push(y),
@@ -136,7 +137,7 @@ impl Worker {
                 return true;
             };
             if self.table.is_resident(y) {
-                self.forget(y);
+                self.drop_recipe(y);
                 continue;
             }
             if !self.leads_to_needed(y) {
@@ -144,14 +145,14 @@ impl Worker {
                 if below.is_empty() {
                     return false;
                 }
-                below.into_iter().for_each(|b| self.forget_if_there(b));
+                below.into_iter().for_each(|b| self.drop_recipe_if_there(b));
                 continue;
             }
             let y_whole = [whole(y)];
             if self.pin_inputs(&y_whole).is_err() {
                 return false;
             }
-            self.forget(y);
+            self.drop_recipe(y);
             self.unpin(&y_whole);
         }
     }
@@ -204,7 +205,7 @@ impl Worker {
 
     /// Makes every result of a source one itself. False if the old version had better stay. Errors: Budget where the results did
     /// not fit, though in the canonical way they do.
-    fn retire_version(&mut self, old: StorageId) -> std::result::Result<bool, Stop> {
+    fn retire_version(&mut self, old: StorageId) -> std::result::Result<bool, OpFailure> {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let is_all_there = results.iter().all(|s| self.table.is_resident(s.storage));
         let is_decided = self.is_canonical || self.does_canonical_decide();
@@ -217,7 +218,7 @@ impl Worker {
             Err(_) => return Ok(false),
             Ok(()) => {}
         }
-        results.iter().for_each(|s| self.forget(s.storage));
+        results.iter().for_each(|s| self.drop_recipe(s.storage));
         self.unpin(&results);
         Ok(self.table.storages[old].readers.is_empty())
     }
@@ -236,5 +237,5 @@ enum OldVersion {
 
 /// All of a storage.
 pub(super) fn whole(storage: StorageId) -> Input {
-    Rc::new(Source { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })
+    Rc::new(StorageView { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
 
 use super::device::GiveWay;
-use super::failure::{Caller, Failure, HeldBack, Stop};
+use super::failure::{Caller, Failure, HeldBack, OpFailure};
 use super::handle::TensorId;
-use super::table::{Input, Slot, Source, StorageId};
+use super::memory::table::{Input, Slot, StorageId, StorageView};
 use super::worker::Worker;
 use crate::arena::{End, padded};
 use crate::device::{Buffer, Event, StreamId};
@@ -49,7 +49,7 @@ impl Worker {
     }
 
     /// A storage for data, without the data.
-    fn place_put(&mut self, bytes: usize, kind: Kind) -> std::result::Result<StorageId, Stop> {
+    fn place_put(&mut self, bytes: usize, kind: Kind) -> std::result::Result<StorageId, OpFailure> {
         self.running = "put";
         self.still_needed = 0;
         let label = self.ledger.label("put");
@@ -68,13 +68,13 @@ impl Worker {
 
     pub(super) fn bind_put(&mut self, id: TensorId, storage: Result<StorageId>, fact: &Fact, site: CallSite) {
         match storage {
-            Ok(storage) => self.bind_new(id, Source { storage, layout: fact.layout(), dtype: fact.dtype }),
+            Ok(storage) => self.bind_new(id, StorageView { storage, layout: fact.layout(), dtype: fact.dtype }),
             Err(e) => {
                 let failure = self.record_failure(e.with_op("put").with_call_site(site));
                 self.bind(id, Slot::Failed(failure));
             }
         }
-        self.foresaw_put(id);
+        self.after_put(id);
         self.record_put(id);
     }
 
@@ -88,7 +88,7 @@ impl Worker {
         self.table.tensors.insert(id, slot);
     }
 
-    pub(super) fn bind_new(&mut self, id: TensorId, s: Source) {
+    pub(super) fn bind_new(&mut self, id: TensorId, s: StorageView) {
         self.bind(id, Slot::Ready(Rc::new(s)));
     }
 
@@ -157,9 +157,9 @@ impl Worker {
             if storage.handles == 0 {
                 if !storage.is_resident() {
                     // Nobody waits for it any more.
-                    self.unsettle(s.storage);
+                    self.invalidate_neighbours(s.storage);
                 }
-                self.settle(s.storage);
+                self.free_if_unused(s.storage);
             }
         }
     }
@@ -175,25 +175,25 @@ impl Worker {
             // What is gone already leaves its neighbours, too.
             match self.table.is_resident(id) {
                 true => self.unplace(id),
-                false => self.unsettle(id),
+                false => self.invalidate_neighbours(id),
             }
-            self.foresight.forget(self.table.storages[id].local);
+            self.step_planner.forget(self.table.storages[id].local);
             dead.extend(self.table.detach(id));
             self.table.storages.discard(id);
         }
     }
 
     /// Makes a resident storage a source.
-    pub(super) fn forget(&mut self, id: StorageId) {
-        self.foresight.lose_recipe(self.table.storages[id].local);
+    pub(super) fn drop_recipe(&mut self, id: StorageId) {
+        self.step_planner.lose_recipe(self.table.storages[id].local);
         let orphans = self.table.detach(id);
         orphans.into_iter().for_each(|o| self.destroy(o));
     }
 
     /// As [`Worker::forget`], for what may be gone by now.
-    pub(super) fn forget_if_there(&mut self, id: StorageId) {
+    pub(super) fn drop_recipe_if_there(&mut self, id: StorageId) {
         if self.table.storages.get(id).is_some() {
-            self.forget(id);
+            self.drop_recipe(id);
         }
     }
 
@@ -211,7 +211,7 @@ impl Worker {
 
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
         // A failure that was inherited is told by whoever recorded it.
-        if let Err(Stop::Own(e)) =
+        if let Err(OpFailure::Own(e)) =
             self.if_canonical(|w| w.growth_of_commit(id), |w| w.bytes_to_read(id), |w| w.try_commit(id, kind))
         {
             self.record_failure(e);
@@ -219,14 +219,14 @@ impl Worker {
     }
 
     /// Makes a tensor state. A tensor that failed stays as it is. Errors: why it cannot be made again.
-    pub(super) fn try_commit(&mut self, id: TensorId, kind: Kind) -> std::result::Result<(), Stop> {
+    pub(super) fn try_commit(&mut self, id: TensorId, kind: Kind) -> std::result::Result<(), OpFailure> {
         let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return Ok(()) };
         let s = [s.clone()];
         self.running = "commit";
         let pinned = self.pin_alone(&s);
         if pinned.is_ok() {
             self.set_kind(s[0].storage, kind);
-            self.forget(s[0].storage);
+            self.drop_recipe(s[0].storage);
             self.unpin(&s);
         }
         pinned
@@ -259,7 +259,7 @@ impl Worker {
     }
 
     /// Pins what a command reads that computes nothing.
-    fn pin_alone(&mut self, s: &[Input]) -> std::result::Result<(), Stop> {
+    fn pin_alone(&mut self, s: &[Input]) -> std::result::Result<(), OpFailure> {
         self.still_needed = 0;
         self.pin_inputs(s).map_err(|stop| self.with_bounds(stop, s, 0, 0))
     }
@@ -329,12 +329,12 @@ impl Worker {
         self.table.storages[id].pins = 1;
         // What gives way is worth no recomputation.
         let placed = match give_way.is_some() {
-            true => self.place(id, End::High).map_err(Stop::from),
+            true => self.place(id, End::High).map_err(OpFailure::from),
             false => self.if_canonical(|_| 0, |_| padded(bytes), |w| Ok(w.place(id, End::High)?)),
         };
         match placed {
             Ok(()) => {
-                self.foresight.stage(padded(bytes) as isize);
+                self.step_planner.stage(padded(bytes) as isize);
                 self.giving_way.extend(give_way.map(|g| (id, g)));
                 Ok(id.raw())
             }
@@ -349,7 +349,7 @@ impl Worker {
     pub(super) fn end_charge(&mut self, id: StorageId) {
         self.table.storages[id].pins = 0;
         if self.table.is_resident(id) {
-            self.foresight.stage(-(padded(self.table.storages[id].bytes) as isize));
+            self.step_planner.stage(-(padded(self.table.storages[id].bytes) as isize));
             self.unplace(id);
         }
     }

@@ -7,26 +7,25 @@ use remat_types::{Error, ErrorKind, Fact, Result};
 use rustc_hash::FxHashMap;
 
 use super::command::Command;
-use super::costs::Costs;
 use super::device::GiveWay;
+use super::eviction::costs::EvictionCosts;
+use super::eviction::future::Future;
 use super::failure::{Caller, Failure, Failures};
-use super::foresight::Foresight;
-use super::future::Future;
+use super::feasibility::Feasibility;
 use super::handle::TensorId;
-use super::host_runs::HostRuns;
-use super::ledger::Ledger;
-use super::losses::Losses;
+use super::launcher::HostRuns;
+use super::launcher::Timings;
+use super::launcher::op_costs::OpCosts;
+use super::memory::ledger::Ledger;
+use super::memory::table::{Slot, StorageId, Table};
 use super::queue::{Batch, Next, Queue, Reply};
-use super::reach::Reach;
+use super::simulation::CommandStream;
 use super::spill::Spills;
-use super::table::{Slot, StorageId, Table};
-use super::timings::Timings;
+use super::step_planner::{CommandKind, StepPlanner};
 use crate::arena::Arena;
 use crate::device::{Backend, Event, KernelSet};
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
-use crate::remat::CommandStream;
-use crate::remat::foresight::What;
 use crate::report::{Kind, Stats};
 use crate::slab::Key;
 
@@ -42,7 +41,7 @@ pub(super) struct Worker {
     pub(super) table: Table,
     pub(super) arena: Arena,
     pub(super) ledger: Ledger,
-    pub(super) costs: Costs,
+    pub(super) op_costs: OpCosts,
     pub(super) stats: Stats,
     pub(super) recomputed: FxHashMap<&'static str, (u64, u64)>,
     pub(super) trace: Option<Trace>,
@@ -55,14 +54,14 @@ pub(super) struct Worker {
     pub(super) running: &'static str,
     /// Bytes the running op needs besides those placed already, for errors.
     pub(super) still_needed: usize,
-    pub(super) reach: Reach,
+    pub(super) feasibility: Feasibility,
     /// Something was evicted since the device was opened; the count of evictions begins anew with the peak.
     pub(super) has_evicted: bool,
-    pub(super) losses: Losses,
+    pub(super) eviction_costs: EvictionCosts,
     pub(super) now_ns: u64,
     pub(super) contiguous: OpRef,
     pub(super) future: Future,
-    pub(super) foresight: Foresight,
+    pub(super) step_planner: StepPlanner,
     pub(super) spills: Spills,
     /// Charges that end early where the device has no other room, and what to call then.
     pub(super) giving_way: Vec<(StorageId, GiveWay)>,
@@ -113,7 +112,7 @@ impl Worker {
             table: Table::new(),
             arena: Arena::new(capacity),
             ledger: Ledger::default(),
-            costs: Costs::default(),
+            op_costs: OpCosts::default(),
             stats: Stats::default(),
             recomputed: FxHashMap::default(),
             trace: None,
@@ -122,13 +121,13 @@ impl Worker {
             hazards: Vec::new(),
             running: "",
             still_needed: 0,
-            reach: Reach::default(),
+            feasibility: Feasibility::default(),
             has_evicted: false,
-            losses: Losses::default(),
+            eviction_costs: EvictionCosts::default(),
             now_ns: 0,
             contiguous: OpRef::new(Contiguous),
             future: Future::default(),
-            foresight: Foresight::new(planning),
+            step_planner: StepPlanner::new(planning),
             spills: Spills::default(),
             giving_way: Vec::new(),
             left: 0,
@@ -225,14 +224,14 @@ impl Worker {
         match command {
             Command::Put(p) => {
                 self.caller = p.caller;
-                self.foresee_put(&Fact::new(p.data.dtype(), p.data.shape()));
+                self.before_put(&Fact::new(p.data.dtype(), p.data.shape()));
                 let result = self.put(&p.data, p.kind, p.stream);
                 self.bind_put(p.id, result, &Fact::new(p.data.dtype(), p.data.shape()), p.site);
                 self.end_put(p.data.bytes().len());
             }
             Command::PutFrom(p) => {
                 self.caller = p.caller;
-                self.foresee_put(&p.fact);
+                self.before_put(&p.fact);
                 let value = p.value.wait().map_err(|e| e.context("copy from another device"));
                 let result = value.and_then(|v| self.put(&v, Kind::Data, p.stream));
                 self.bind_put(p.id, result, &p.fact, p.site);
@@ -242,7 +241,7 @@ impl Worker {
             Command::DropValue { id } => self.drop_value(id),
             Command::Commit { id, kind, caller } => {
                 self.caller = caller;
-                self.foresee_use(What::Commit, id);
+                self.before_use(CommandKind::Commit, id);
                 self.commit(id, kind);
             }
             Command::Tag { id, kind } => {
@@ -251,11 +250,11 @@ impl Worker {
                 }
             }
             Command::Fetch { id, reply } => {
-                self.foresee_use(What::Fetch, id);
+                self.before_use(CommandKind::Fetch, id);
                 reply.send(self.fetch(id));
             }
             Command::Await { id, reply } => {
-                self.foresee_use(What::Fetch, id);
+                self.before_use(CommandKind::Fetch, id);
                 reply.send(self.wait_value(id));
             }
             Command::Sync { reply } => reply.send(self.sync()),

@@ -290,6 +290,10 @@ impl Op for Executable {
         &self.updates
     }
 
+    fn for_each_part(&self, see: &mut dyn FnMut(&dyn Op)) {
+        self.graph.nodes().iter().for_each(|n| see(&*n.op));
+    }
+
     fn workspace(&self, _x: &[&Fact], _threads: usize) -> usize {
         self.figures.arena_bytes
     }

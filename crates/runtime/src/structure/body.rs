@@ -68,6 +68,11 @@ impl Body {
         self.ready(threads).map_or(0, |e| e.figures().arena_bytes)
     }
 
+    /// Calls `see` with each of its ops.
+    pub(super) fn for_each_part(&self, see: &mut dyn FnMut(&dyn Op)) {
+        self.graph().nodes().iter().for_each(|n| see(&*n.op));
+    }
+
     pub(super) fn cost(&self) -> Cost {
         self.graph().cost()
     }

@@ -30,6 +30,10 @@ impl Op for Call {
         Ok(given_back(cx, 0, &dx))
     }
 
+    fn for_each_part(&self, see: &mut dyn FnMut(&dyn Op)) {
+        self.body.for_each_part(see);
+    }
+
     fn workspace(&self, _x: &[&Fact], threads: usize) -> usize {
         self.body.workspace(threads)
     }

@@ -80,6 +80,10 @@ impl Op for Switch {
         Ok(given_back(cx, 1, &dx))
     }
 
+    fn for_each_part(&self, see: &mut dyn FnMut(&dyn Op)) {
+        self.branches.iter().for_each(|b| b.for_each_part(see));
+    }
+
     fn workspace(&self, _x: &[&Fact], threads: usize) -> usize {
         self.branches.iter().map(|b| b.workspace(threads)).max().unwrap_or(0)
     }

@@ -152,6 +152,10 @@ impl Op for Loop {
         super::reverse::grad(self, cx)
     }
 
+    fn for_each_part(&self, see: &mut dyn FnMut(&dyn Op)) {
+        self.body.for_each_part(see);
+    }
+
     fn workspace(&self, _x: &[&Fact], threads: usize) -> usize {
         padded(self.body.workspace(threads)) + FLAGS_BYTES + 2 * self.carried_bytes()
     }

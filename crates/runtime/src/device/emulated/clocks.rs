@@ -22,7 +22,7 @@ impl Access {
         Access {
             // A donated input lies in its output.
             reads: (l.x.iter().enumerate())
-                .filter(|(i, _)| l.y.iter().all(|y| y.holds != Some(*i)))
+                .filter(|(i, _)| l.y.iter().all(|y| y.donated_from != Some(*i)))
                 .map(|(_, b)| (b.at, b.at + b.bytes))
                 .collect(),
             writes: y.chain(std::iter::once((l.workspace.0, l.workspace.0 + l.workspace.1))).collect(),

@@ -4,7 +4,6 @@ use remat_ops::{LayoutReq, Op};
 use remat_types::Fact;
 
 use crate::device::{HostKernels, KernelSet};
-use crate::executable::Executable;
 
 #[derive(Debug)]
 pub(super) struct EmulatedKernels {
@@ -29,10 +28,9 @@ impl KernelSet for EmulatedKernels {
     }
 
     fn supports(&self, op: &dyn Op, _x: &[&Fact]) -> bool {
-        match op.as_any().downcast_ref::<Executable>() {
-            Some(program) => program.graph().nodes().iter().all(|n| !self.without.contains(&n.op.name())),
-            None => !self.without.contains(&op.name()),
-        }
+        let mut is_whole = !self.without.contains(&op.name());
+        op.for_each_part(&mut |part| is_whole &= self.supports(part, &[]));
+        is_whole
     }
 
     fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize {

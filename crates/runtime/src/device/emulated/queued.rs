@@ -24,7 +24,7 @@ impl Queued {
             op: l.op.clone(),
             stream: l.stream,
             x: l.x.iter().map(|b| (b.dtype, b.layout.clone(), b.at, b.bytes)).collect(),
-            y: l.y.iter().map(|b| (b.dtype, b.shape.clone(), b.at, b.bytes, b.holds)).collect(),
+            y: l.y.iter().map(|b| (b.dtype, b.shape.clone(), b.at, b.bytes, b.donated_from)).collect(),
             workspace: l.workspace,
             after: l.after.to_vec(),
             site: l.site,
@@ -34,7 +34,13 @@ impl Queued {
     pub(super) fn launch(&self) -> Launch<'_> {
         let x =
             self.x.iter().map(|(dtype, layout, at, bytes)| Buffer { dtype: *dtype, layout, at: *at, bytes: *bytes });
-        let y = self.y.iter().map(|&(dtype, ref shape, at, bytes, holds)| OutBuffer { dtype, shape, at, bytes, holds });
+        let y = self.y.iter().map(|&(dtype, ref shape, at, bytes, donated_from)| OutBuffer {
+            dtype,
+            shape,
+            at,
+            bytes,
+            donated_from,
+        });
         Launch {
             op: &self.op,
             stream: self.stream,

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::{CommandGroup, Item};
 use crate::eager::command::Command;
 use crate::eager::handle::TensorId;
-use crate::eager::table::Slot;
+use crate::eager::memory::table::Slot;
 use crate::eager::worker::Worker;
 
 /// Commands that belong together: those of one parameter.

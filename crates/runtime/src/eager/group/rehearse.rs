@@ -7,7 +7,7 @@ use super::{CommandGroup, Item};
 use crate::arena::ALIGN_BYTES;
 use crate::device::Dry;
 use crate::eager::command::{Apply, Command};
-use crate::eager::failure::Stop;
+use crate::eager::failure::OpFailure;
 use crate::eager::worker::Worker;
 use crate::options::{DeviceOptions, Foresight};
 
@@ -28,7 +28,7 @@ pub(super) enum Way {
 
 impl Worker {
     /// Runs a copy of the group in the canonical way from where the worker is. Errors: what would fail.
-    pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), Stop> {
+    pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         let mut w = self.copy_without_data()?;
         (w.is_canonical, w.is_in_group) = (true, true);
         w.run_items(g.items.iter().filter_map(duplicate_item).collect());
@@ -40,12 +40,12 @@ impl Worker {
 
     /// How a group will run, which depends on the commands and the budget alone. Errors: Budget if it would not, with the
     /// smallest budget that rehearsals find to suffice.
-    pub(super) fn canonical_way(&self, g: &CommandGroup) -> std::result::Result<Way, Stop> {
+    pub(super) fn canonical_way(&self, g: &CommandGroup) -> std::result::Result<Way, OpFailure> {
         self.way_under(g, None).map_err(|stop| self.with_least_budget(stop, g))
     }
 
     /// The same under another budget, if one is given, without that figure.
-    fn way_under(&self, g: &CommandGroup, budget: Option<usize>) -> std::result::Result<Way, Stop> {
+    fn way_under(&self, g: &CommandGroup, budget: Option<usize>) -> std::result::Result<Way, OpFailure> {
         let run = |way: Way| {
             let mut w = self.copy_canonical(budget)?;
             let mut copy = duplicate(g);
@@ -56,8 +56,8 @@ impl Worker {
     }
 
     /// A budget error with the smallest budget that rehearsals find to suffice.
-    fn with_least_budget(&self, stop: Stop, g: &CommandGroup) -> Stop {
-        let Stop::Own(e) = stop else { return stop };
+    fn with_least_budget(&self, stop: OpFailure, g: &CommandGroup) -> OpFailure {
+        let OpFailure::Own(e) = stop else { return stop };
         let (Some(s), Some(budget)) = (e.shortfall(), self.budget) else { return e.into() };
         let suffices = |bytes: usize| self.way_under(g, Some(bytes)).is_ok();
         let (mut low, mut high) = (budget, budget.saturating_mul(2));
@@ -76,7 +76,7 @@ impl Worker {
         }
         let known = BudgetShortfall { smallest_feasible_bytes: high, ..s.clone() };
         let told = Error::budget(BudgetShortfall { least_bytes: known.least_bytes.min(high), ..known });
-        Stop::Own(told.located_as(&e))
+        OpFailure::Own(told.located_as(&e))
     }
 
     /// The same tables and the same arena over a device without memory.
@@ -88,10 +88,10 @@ impl Worker {
         w.table = self.table.duplicate();
         w.arena = self.arena.clone();
         w.ledger = self.ledger.clone();
-        w.costs = self.costs.clone();
+        w.op_costs = self.op_costs.clone();
         w.now_ns = self.now_ns;
         w.has_evicted = self.has_evicted;
-        w.reach = self.reach.duplicate();
+        w.feasibility = self.feasibility.duplicate();
         (w.is_short, w.is_rehearsal) = (self.is_short, true);
         w.caller = self.caller;
         Ok(w)

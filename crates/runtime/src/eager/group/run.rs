@@ -8,12 +8,12 @@ use super::rehearse::Way;
 use super::{CommandGroup, Item};
 use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
-use crate::eager::failure::{Failure, HeldBack, Stop};
-use crate::eager::foresight::Mode;
-use crate::eager::table::{Input, Slot, StorageId};
+use crate::eager::failure::{Failure, HeldBack, OpFailure};
+use crate::eager::memory::table::{Input, Slot, StorageId};
+use crate::eager::step_planner::CommandKind;
+use crate::eager::step_planner::Mode;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
-use crate::remat::foresight::What;
 
 impl Worker {
     pub(in crate::eager) fn run_group(&mut self, mut g: CommandGroup) {
@@ -34,26 +34,26 @@ impl Worker {
         }
     }
 
-    fn cancelled(&self) -> Stop {
+    fn cancelled(&self) -> OpFailure {
         // Whoever gave up has the error itself.
         let e = Error::new(ErrorKind::Poisoned, "the updates that it belongs to were given up");
-        Stop::Inherited(Failure::new(e, self.caller, self.step_number()))
+        OpFailure::Inherited(Failure::new(e, self.caller, self.step_number()))
     }
 
     /// Makes sure that every command of the group will run. Errors: why not; nothing has been updated then.
-    fn prepare(&mut self, g: &mut CommandGroup) -> std::result::Result<(), Stop> {
+    fn prepare(&mut self, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
         let used = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
         let used = used.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
         for id in used {
             if let Some(Slot::Failed(f)) = self.table.tensors.get(&id) {
-                return Err(Stop::Inherited(f.clone()));
+                return Err(OpFailure::Inherited(f.clone()));
             }
         }
         if let Some(f) = self.failure_of_step() {
-            return Err(Stop::Inherited(f));
+            return Err(OpFailure::Inherited(f));
         }
         if self.does_canonical_decide() {
-            self.surely(Worker::release_sources)?;
+            self.surely(Worker::release_leaves)?;
             self.canonical_way(g)?;
         }
         match self.commit_needs(g) {
@@ -75,7 +75,7 @@ impl Worker {
     }
 
     /// What goes before the updates, in the canonical way.
-    pub(super) fn begin_way(&mut self, way: Way, g: &mut CommandGroup) -> std::result::Result<(), Stop> {
+    pub(super) fn begin_way(&mut self, way: Way, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
         match way {
             Way::AtOnce => {
                 self.commit_needs(g)?;
@@ -108,7 +108,7 @@ impl Worker {
             let whole = [whole(storage)];
             match self.pin_inputs(&whole) {
                 Ok(()) => {
-                    self.forget(storage);
+                    self.drop_recipe(storage);
                     self.unpin(&whole);
                 }
                 Err(_) => do_fit = false,
@@ -119,7 +119,7 @@ impl Worker {
 
     /// From here on the worker does what a rehearsal did.
     fn begin_exact(&mut self) {
-        if matches!(self.foresight.mode, Mode::Following(_)) {
+        if matches!(self.step_planner.mode, Mode::Following(_)) {
             self.abandon();
         }
         self.drop_copies();
@@ -128,8 +128,8 @@ impl Worker {
 
     /// Makes all that the group needs resident at once, and state. Errors: why that cannot be; what is not state by then can
     /// still be made again.
-    fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), Stop> {
-        if self.budget.is_some() && !matches!(self.foresight.mode, Mode::Following(_)) {
+    fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
+        if self.budget.is_some() && !matches!(self.step_planner.mode, Mode::Following(_)) {
             let ready = |id| match self.table.tensors.get(id) {
                 Some(Slot::Ready(s)) => Some(s.clone()),
                 _ => None,
@@ -148,7 +148,7 @@ impl Worker {
             if self.recording.is_some() {
                 self.record_command(&command);
             }
-            self.foresee_use(What::Commit, id);
+            self.before_use(CommandKind::Commit, id);
             self.before_growth(self.growth_of_commit(id))?;
             self.try_commit(id, kind)?;
         }
@@ -221,10 +221,10 @@ impl Worker {
     }
 
     /// Makes every update's result the old version.
-    fn skip(&mut self, g: CommandGroup, stop: Stop) -> Arc<Failure> {
+    fn skip(&mut self, g: CommandGroup, stop: OpFailure) -> Arc<Failure> {
         let cause = match stop {
-            Stop::Own(e) => self.record_failure(e),
-            Stop::Inherited(f) => f,
+            OpFailure::Own(e) => self.record_failure(e),
+            OpFailure::Inherited(f) => f,
         };
         self.abandon();
         let is_told = g.is_cancelled;

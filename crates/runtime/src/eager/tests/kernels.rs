@@ -135,3 +135,25 @@ fn an_asynchronous_device_learns_times_from_its_events() {
     assert_eq!(report.recomputed.iter().map(|o| (o.op.as_str(), o.count)).collect::<Vec<_>>(), [("tanh", 1)]);
     assert!(report.recomputed[0].time_ns > 0);
 }
+
+#[test]
+fn a_program_that_uses_an_op_without_a_kernel_has_none_either() {
+    let build = || {
+        let b = remat_graph::ir::Builder::new();
+        let x = b.input(remat_types::Fact::new(remat_types::DType::F32, [8]), None);
+        let y = b.node(Unary { f: UnaryFn::Tanh }.into(), &[x], None).expect("inferred");
+        b.output(y[0], "y");
+        std::sync::Arc::new(b.finish().expect("valid"))
+    };
+    let run = |options: DeviceOptions| {
+        let (c, _) = lacking(vec!["unary"], options);
+        let e = crate::Executable::new(build(), 1)?;
+        let y = try1(&c, OpRef::from_shared(std::sync::Arc::new(e)), [put(&c, &ramp(8))])?;
+        Ok::<_, remat_types::Error>((value(&c, &y), c.stats()?.host_fallback_ops))
+    };
+    assert_eq!(run(options()).expect_err("no kernel").kind(), ErrorKind::Device);
+    let (got, on_host) = run(DeviceOptions { host_fallback: true, ..options() }).expect("on the host");
+    let c = cpu(options());
+    let want = value(&c, &super::tanh(&c, &put(&c, &ramp(8))));
+    assert_eq!((got, on_host), (want, 1));
+}

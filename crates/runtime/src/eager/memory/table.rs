@@ -15,71 +15,71 @@ use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Facts, Layout, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::costs::CostId;
-use super::failure::Failure;
-use super::handle::TensorId;
-use super::ledger::Label;
-use super::spill::Copied;
 use crate::arena::Block;
 use crate::device::{Event, StreamId};
-use crate::remat::foresight::{Local, NO_LOCAL};
+use crate::eager::failure::Failure;
+use crate::eager::handle::TensorId;
+use crate::eager::launcher::op_costs::CostId;
+use crate::eager::memory::ledger::Label;
+use crate::eager::spill::Copied;
+use crate::eager::step_planner::{Local, NO_LOCAL};
 use crate::report::Kind;
 use crate::slab::{Key, Slab};
 
-pub(super) type StorageId = Key<Storage>;
-pub(super) type RecipeId = Key<Recipe>;
+pub(in crate::eager) type StorageId = Key<Storage>;
+pub(in crate::eager) type RecipeId = Key<Recipe>;
 
 /// A view of a storage.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub(super) storage: StorageId,
-    pub(super) layout: Layout,
-    pub(super) dtype: DType,
+pub(in crate::eager) struct StorageView {
+    pub(in crate::eager) storage: StorageId,
+    pub(in crate::eager) layout: Layout,
+    pub(in crate::eager) dtype: DType,
 }
 
 /// A source that a tensor, commands and recipes share.
-pub(super) type Input = Rc<Source>;
+pub(in crate::eager) type Input = Rc<StorageView>;
 
 #[derive(Clone)]
-pub(super) enum Slot {
+pub(in crate::eager) enum Slot {
     Ready(Input),
     Failed(Arc<Failure>),
 }
 
-pub(super) struct Storage {
-    pub(super) bytes: usize,
+pub(in crate::eager) struct Storage {
+    pub(in crate::eager) bytes: usize,
     /// Counts storages as commands make them, unlike the place in the table, which depends on what ran again.
-    pub(super) number: u64,
+    pub(in crate::eager) number: u64,
     /// `None` while evicted.
-    pub(super) block: Option<Block>,
+    pub(in crate::eager) block: Option<Block>,
     /// A copy of the bytes in the spill file.
-    pub(super) copied: Option<Copied>,
+    pub(in crate::eager) copied: Option<Copied>,
     /// The recipe and which of its outputs this is.
-    pub(super) recipe: Option<(RecipeId, usize)>,
-    pub(super) readers: SmallVec<[RecipeId; 4]>,
+    pub(in crate::eager) recipe: Option<(RecipeId, usize)>,
+    pub(in crate::eager) readers: SmallVec<[RecipeId; 4]>,
     /// Tensors that are views of this storage.
-    pub(super) handles: u32,
+    pub(in crate::eager) handles: u32,
     /// Those tensors.
-    pub(super) tensors: SmallVec<[TensorId; 2]>,
+    pub(in crate::eager) tensors: SmallVec<[TensorId; 2]>,
     /// Must stay: a running op uses it.
-    pub(super) pins: u32,
+    pub(in crate::eager) pins: u32,
     /// Should stay: a recomputation in progress will need it.
-    pub(super) wanted: u32,
+    pub(in crate::eager) wanted: u32,
     /// Stays until the plan that is followed lets it go.
-    pub(super) kept: bool,
+    pub(in crate::eager) pinned_by_plan: bool,
     /// Its number in the present step.
-    pub(super) local: Local,
-    pub(super) kind: Kind,
+    pub(in crate::eager) local: Local,
+    pub(in crate::eager) kind: Kind,
     /// The op that made it.
-    pub(super) label: Label,
-    pub(super) last_use_ns: u64,
-    pub(super) written: Event,
+    pub(in crate::eager) label: Label,
+    pub(in crate::eager) last_use_ns: u64,
+    pub(in crate::eager) written: Event,
     /// On asynchronous devices, the last use on each stream.
-    pub(super) touched: Vec<Event>,
+    pub(in crate::eager) touched: Vec<Event>,
 }
 
 impl Storage {
-    pub(super) fn new(bytes: usize, kind: Kind, label: Label) -> Self {
+    pub(in crate::eager) fn new(bytes: usize, kind: Kind, label: Label) -> Self {
         Storage {
             bytes,
             number: 0,
@@ -91,7 +91,7 @@ impl Storage {
             tensors: SmallVec::new(),
             pins: 0,
             wanted: 0,
-            kept: false,
+            pinned_by_plan: false,
             local: NO_LOCAL,
             kind,
             label,
@@ -115,66 +115,66 @@ impl Storage {
         }
     }
 
-    pub(super) fn is_resident(&self) -> bool {
+    pub(in crate::eager) fn is_resident(&self) -> bool {
         self.block.is_some()
     }
 
     /// Offset of its bytes in the arena.
-    pub(super) fn start(&self) -> usize {
+    pub(in crate::eager) fn start(&self) -> usize {
         self.block.as_ref().map_or(0, Block::start)
     }
 
     /// Nothing holds its bytes in place and they can be made again.
-    pub(super) fn is_evictable(&self) -> bool {
+    pub(in crate::eager) fn is_evictable(&self) -> bool {
         self.block.is_some() && self.recipe.is_some() && self.pins == 0
     }
 }
 
 #[derive(Clone)]
-pub(super) struct Recipe {
-    pub(super) op: OpRef,
-    pub(super) x: SmallVec<[Input; 4]>,
+pub(in crate::eager) struct Recipe {
+    pub(in crate::eager) op: OpRef,
+    pub(in crate::eager) x: SmallVec<[Input; 4]>,
     /// `None` for an output that no longer exists.
-    pub(super) y: SmallVec<[Option<StorageId>; 2]>,
-    pub(super) facts: Facts,
-    pub(super) workspace_bytes: usize,
+    pub(in crate::eager) y: SmallVec<[Option<StorageId>; 2]>,
+    pub(in crate::eager) facts: Facts,
+    pub(in crate::eager) workspace_bytes: usize,
     /// Where measurements go.
-    pub(super) cost: CostId,
+    pub(in crate::eager) cost: CostId,
     /// Measured time of one run.
-    pub(super) cost_ns: f64,
+    pub(in crate::eager) cost_ns: f64,
     /// Longest chain of recipes down to sources.
-    pub(super) depth: u32,
+    pub(in crate::eager) depth: u32,
     /// Bytes beside sources in which its outputs can be made from those alone (`turns.rs`), as long as none of what they are
     /// made of becomes a source: then it is more than that takes.
-    pub(super) from_nothing_bytes: usize,
+    pub(in crate::eager) from_nothing_bytes: usize,
     /// The input that is made first then, if it is not the deepest.
-    pub(super) first: Option<StorageId>,
+    pub(in crate::eager) first: Option<StorageId>,
     /// No recipe of that chain needs more bytes beside sources when it runs.
-    pub(super) most_bytes: usize,
-    pub(super) stream: StreamId,
-    pub(super) scope: Option<Arc<str>>,
-    pub(super) site: CallSite,
+    pub(in crate::eager) most_bytes: usize,
+    pub(in crate::eager) stream: StreamId,
+    pub(in crate::eager) scope: Option<Arc<str>>,
+    pub(in crate::eager) site: CallSite,
     /// Set when it failed to run again, for a reason other than the budget: it is not asked a second time.
-    pub(super) failed: Option<Arc<Failure>>,
+    pub(in crate::eager) failed: Option<Arc<Failure>>,
 }
 
-pub(super) struct Table {
-    pub(super) tensors: FxHashMap<TensorId, Slot>,
-    pub(super) storages: Slab<Storage>,
-    pub(super) recipes: Slab<Recipe>,
+pub(in crate::eager) struct Table {
+    pub(in crate::eager) tensors: FxHashMap<TensorId, Slot>,
+    pub(in crate::eager) storages: Slab<Storage>,
+    pub(in crate::eager) recipes: Slab<Recipe>,
     /// Bytes of resident storages without a recipe, padding included.
-    pub(super) fixed_bytes: usize,
+    pub(in crate::eager) fixed_bytes: usize,
     /// Storages that were ever made.
     made: u64,
 }
 
 impl Table {
-    pub(super) fn new() -> Self {
+    pub(in crate::eager) fn new() -> Self {
         Table { tensors: FxHashMap::default(), storages: Slab::new(), recipes: Slab::new(), fixed_bytes: 0, made: 0 }
     }
 
     /// A copy for a rehearsal, in which keys name the same.
-    pub(super) fn duplicate(&self) -> Table {
+    pub(in crate::eager) fn duplicate(&self) -> Table {
         Table {
             tensors: self.tensors.clone(),
             storages: self.storages.map(Storage::duplicate),
@@ -185,13 +185,13 @@ impl Table {
     }
 
     /// Adds a storage, with its number.
-    pub(super) fn add(&mut self, s: Storage) -> StorageId {
+    pub(in crate::eager) fn add(&mut self, s: Storage) -> StorageId {
         self.made += 1;
         self.storages.insert(Storage { number: self.made, ..s })
     }
 
     /// Puts a block under a storage.
-    pub(super) fn set_block(&mut self, id: StorageId, block: Block) {
+    pub(in crate::eager) fn set_block(&mut self, id: StorageId, block: Block) {
         let s = &mut self.storages[id];
         if s.recipe.is_none() {
             self.fixed_bytes += block.bytes();
@@ -200,7 +200,7 @@ impl Table {
     }
 
     /// Takes the block from under a storage.
-    pub(super) fn take_block(&mut self, id: StorageId) -> Option<Block> {
+    pub(in crate::eager) fn take_block(&mut self, id: StorageId) -> Option<Block> {
         let s = &mut self.storages[id];
         let block = s.block.take()?;
         if s.recipe.is_none() {
@@ -210,7 +210,7 @@ impl Table {
     }
 
     /// Registers how `y` were made. Storages without a recipe yet get this one.
-    pub(super) fn attach(&mut self, recipe: Recipe, y: &[StorageId]) -> RecipeId {
+    pub(in crate::eager) fn attach(&mut self, recipe: Recipe, y: &[StorageId]) -> RecipeId {
         let x: SmallVec<[StorageId; 4]> = recipe.x.iter().map(|s| s.storage).collect();
         let id = self.recipes.insert(recipe);
         for (k, &y) in y.iter().enumerate() {
@@ -229,7 +229,7 @@ impl Table {
 
     /// Makes a storage a source. Returns storages that nothing needs any more; the caller destroys them.
     #[must_use]
-    pub(super) fn detach(&mut self, id: StorageId) -> SmallVec<[StorageId; 4]> {
+    pub(in crate::eager) fn detach(&mut self, id: StorageId) -> SmallVec<[StorageId; 4]> {
         let s = &mut self.storages[id];
         let Some((recipe, k)) = s.recipe.take() else { return SmallVec::new() };
         self.fixed_bytes += s.block.as_ref().map_or(0, Block::bytes);
@@ -253,30 +253,30 @@ impl Table {
     }
 
     /// Longest chain of recipes below any of `x`.
-    pub(super) fn depth(&self, x: &[Input]) -> u32 {
+    pub(in crate::eager) fn depth(&self, x: &[Input]) -> u32 {
         x.iter().map(|s| self.depth_of(s.storage)).max().unwrap_or(0)
     }
 
     /// Longest chain of recipes that ends in a storage.
-    pub(super) fn depth_of(&self, id: StorageId) -> u32 {
+    pub(in crate::eager) fn depth_of(&self, id: StorageId) -> u32 {
         self.storages[id].recipe.map_or(0, |(r, _)| self.recipes[r].depth)
     }
 
-    pub(super) fn is_resident(&self, id: StorageId) -> bool {
+    pub(in crate::eager) fn is_resident(&self, id: StorageId) -> bool {
         self.storages[id].is_resident()
     }
 
     /// Checks the invariants of the module's note; for tests. Once something was evicted, bytes that lead to it may stay
     /// though nothing else reads them.
-    pub(super) fn verify(&self, has_evicted: bool) -> Result<(), String> {
+    pub(in crate::eager) fn verify(&self, has_evicted: bool) -> Result<(), String> {
         let mut fixed = 0;
         for (id, s) in self.storages.iter() {
             fixed += if s.recipe.is_none() { s.block.as_ref().map_or(0, Block::bytes) } else { 0 };
             if s.wanted > 0 || (s.pins > 0 && s.kind != Kind::Staging) {
                 return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label.text));
             }
-            if s.handles == 0 && !s.kept && s.is_resident() && s.recipe.is_some() && !has_evicted {
-                return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label.text));
+            if s.handles == 0 && !s.pinned_by_plan && s.is_resident() && s.recipe.is_some() && !has_evicted {
+                return Err(format!("{id:?} ({}) donated_from bytes that nothing reads", s.label.text));
             }
             // A charge that gave way is there until its owner lets it go.
             if s.handles == 0 && s.readers.is_empty() && s.pins == 0 && s.kind != Kind::Staging {

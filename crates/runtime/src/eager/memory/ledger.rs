@@ -6,14 +6,14 @@ use crate::report::Kind;
 
 /// An op's name with its place in the ledger's table, so that booking bytes looks nothing up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Label {
-    pub(super) text: &'static str,
+pub(in crate::eager) struct Label {
+    pub(in crate::eager) text: &'static str,
     at: u32,
 }
 
 /// Live and peak bytes by kind and by op.
 #[derive(Clone, Default)]
-pub(super) struct Ledger {
+pub(in crate::eager) struct Ledger {
     now: Holders,
     at_peak: Holders,
     snapshot_of: usize,
@@ -31,7 +31,7 @@ struct Holders {
 
 impl Ledger {
     /// The label of a text.
-    pub(super) fn label(&mut self, text: &'static str) -> Label {
+    pub(in crate::eager) fn label(&mut self, text: &'static str) -> Label {
         if let Some(last) = self.last.filter(|l| std::ptr::eq(l.text, text)) {
             return last;
         }
@@ -45,18 +45,18 @@ impl Ledger {
         label
     }
 
-    pub(super) fn add(&mut self, kind: Kind, label: Label, bytes: usize) {
+    pub(in crate::eager) fn add(&mut self, kind: Kind, label: Label, bytes: usize) {
         self.now.by_kind[kind as usize] += bytes;
         self.now.by_label[label.at as usize] += bytes;
     }
 
-    pub(super) fn sub(&mut self, kind: Kind, label: Label, bytes: usize) {
+    pub(in crate::eager) fn sub(&mut self, kind: Kind, label: Label, bytes: usize) {
         self.now.by_kind[kind as usize] -= bytes;
         self.now.by_label[label.at as usize] -= bytes;
     }
 
     /// Call before bytes are freed: copies the holders if this is a new peak.
-    pub(super) fn note_peak(&mut self, in_use: usize) {
+    pub(in crate::eager) fn note_peak(&mut self, in_use: usize) {
         if in_use > self.snapshot_of {
             self.snapshot_of = in_use;
             self.at_peak.by_kind = self.now.by_kind;
@@ -65,7 +65,7 @@ impl Ledger {
     }
 
     /// Bytes at the peak by kind and by op.
-    pub(super) fn at_peak(&self) -> ([usize; Kind::ALL.len()], FxHashMap<&'static str, usize>) {
+    pub(in crate::eager) fn at_peak(&self) -> ([usize; Kind::ALL.len()], FxHashMap<&'static str, usize>) {
         let mut by_op: FxHashMap<&'static str, usize> = FxHashMap::default();
         for (label, bytes) in self.labels.iter().zip(&self.at_peak.by_label) {
             *by_op.entry(label.text).or_default() += bytes;
@@ -73,7 +73,7 @@ impl Ledger {
         (self.at_peak.by_kind, by_op)
     }
 
-    pub(super) fn reset(&mut self) {
+    pub(in crate::eager) fn reset(&mut self) {
         self.snapshot_of = 0;
     }
 }

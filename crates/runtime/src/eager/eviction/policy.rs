@@ -23,7 +23,7 @@ pub struct Candidate {
 
 /// A segment of the address order with what a policy knows of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Range {
+pub struct ScoredSegment {
     /// Where it lies, how long it is, and whether it is free.
     pub segment: Segment,
     /// `None` for a free range, and for a block that must stay.
@@ -32,7 +32,7 @@ pub struct Range {
 
 /// What a policy does not see of the address order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Beyond {
+pub struct UnscannedBytes {
     /// Bytes of free ranges.
     pub free_bytes: usize,
     /// Bytes of blocks.
@@ -70,7 +70,7 @@ fn score(kind: PolicyKind, c: &Candidate, bytes: usize, free_around: usize) -> f
 /// Chooses what to evict so that `need` bytes fit, or `None` if even evicting all of `ranges` would not free that many.
 ///
 /// One pass over the ranges, for there may be many of them and the caller waits.
-pub fn choose(kind: PolicyKind, ranges: &[Range], beyond: Beyond, need: usize) -> Option<Choice> {
+pub fn choose(kind: PolicyKind, ranges: &[ScoredSegment], beyond: UnscannedBytes, need: usize) -> Option<Choice> {
     let mut windows = (kind == PolicyKind::Window).then(|| Windows::new(need, ranges.len()));
     let mut cheapest = Cheapest::new(if windows.is_some() { PolicyKind::Dtr } else { kind }, need, beyond.free_bytes);
     for i in 0..ranges.len() {
@@ -92,7 +92,7 @@ struct Chosen {
     at: Option<usize>,
 }
 
-fn choice(ranges: &[Range], chosen: &Chosen) -> Choice {
+fn choice(ranges: &[ScoredSegment], chosen: &Chosen) -> Choice {
     Choice { evict: chosen.evict.iter().filter_map(|i| ranges[*i].segment.owner).collect(), at: chosen.at }
 }
 
@@ -111,8 +111,8 @@ const MOVED_BYTES_PER_NS: f64 = 8.0;
 ///
 /// Both are times: that of making again, once, what goes, and that of the move.
 fn window_or_compaction(
-    ranges: &[Range],
-    beyond: Beyond,
+    ranges: &[ScoredSegment],
+    beyond: UnscannedBytes,
     (_, lo, hi): (f64, usize, usize),
     scattered: Chosen,
 ) -> Choice {
@@ -120,7 +120,7 @@ fn window_or_compaction(
         let costs = all.filter_map(|i| ranges[i].candidate.as_ref());
         costs.map(|c| c.own_ns + c.ancestors_ns + c.descendants_ns).sum()
     };
-    let used = |r: &&Range| r.segment.owner.is_some();
+    let used = |r: &&ScoredSegment| r.segment.owner.is_some();
     let moved = || beyond.used_bytes + ranges.iter().filter(used).map(|r| r.segment.bytes).sum::<usize>();
     let window_ns = loss_ns(&mut (lo..=hi));
     let scattered_ns = loss_ns(&mut scattered.evict.iter().copied());
@@ -151,8 +151,8 @@ impl Windows {
         Windows { need, lo: 0, bytes: 0, costs, best: None }
     }
 
-    fn see(&mut self, ranges: &[Range], hi: usize) {
-        let Range { segment, candidate } = &ranges[hi];
+    fn see(&mut self, ranges: &[ScoredSegment], hi: usize) {
+        let ScoredSegment { segment, candidate } = &ranges[hi];
         let cost = candidate.as_ref().map_or(0.0, |c| score(PolicyKind::Window, c, segment.bytes, 0));
         let upto = self.costs[hi] + cost;
         self.costs.push(upto);
@@ -179,7 +179,7 @@ impl Windows {
 struct Cheapest {
     kind: PolicyKind,
     need: usize,
-    /// Beyond the ranges, and in those that were seen.
+    /// UnscannedBytes the ranges, and in those that were seen.
     free: usize,
     taken: usize,
     heap: BinaryHeap<Scored>,
@@ -210,8 +210,8 @@ impl Cheapest {
         Cheapest { kind, need, free, taken: 0, heap: BinaryHeap::new(), run: (0, 0), fits: None }
     }
 
-    fn see(&mut self, ranges: &[Range], i: usize) {
-        let Range { segment, candidate } = &ranges[i];
+    fn see(&mut self, ranges: &[ScoredSegment], i: usize) {
+        let ScoredSegment { segment, candidate } = &ranges[i];
         if segment.owner.is_none() {
             self.free += segment.bytes;
             self.run =
@@ -235,7 +235,7 @@ impl Cheapest {
     }
 
     /// Drops what is not needed.
-    fn shorten(&mut self, ranges: &[Range]) {
+    fn shorten(&mut self, ranges: &[ScoredSegment]) {
         while let Some(dearest) = self.heap.peek() {
             let bytes = ranges[dearest.1].segment.bytes;
             if self.free + self.taken - bytes < self.need {
@@ -247,7 +247,7 @@ impl Cheapest {
     }
 
     /// After all ranges were seen; `None` if they are not enough.
-    fn chosen(mut self, ranges: &[Range]) -> Option<Chosen> {
+    fn chosen(mut self, ranges: &[ScoredSegment]) -> Option<Chosen> {
         if self.free + self.taken < self.need {
             return None;
         }
@@ -258,13 +258,13 @@ impl Cheapest {
     }
 }
 
-fn free_around(ranges: &[Range], i: usize) -> usize {
-    let free = |j: Option<&Range>| j.filter(|r| r.segment.owner.is_none()).map_or(0, |r| r.segment.bytes);
+fn free_around(ranges: &[ScoredSegment], i: usize) -> usize {
+    let free = |j: Option<&ScoredSegment>| j.filter(|r| r.segment.owner.is_none()).map_or(0, |r| r.segment.bytes);
     free(i.checked_sub(1).and_then(|j| ranges.get(j))) + free(ranges.get(i + 1))
 }
 
 /// The first place of `need` bytes that has one of the evicted ranges in it.
-fn first_fit(ranges: &[Range], evict: &[usize], need: usize) -> Option<usize> {
+fn first_fit(ranges: &[ScoredSegment], evict: &[usize], need: usize) -> Option<usize> {
     let mut gone = evict.to_vec();
     gone.sort_unstable();
     let is_free =
@@ -287,21 +287,22 @@ fn first_fit(ranges: &[Range], evict: &[usize], need: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn range(start: usize, bytes: usize, owner: Option<Owner>, cost: Option<f64>) -> Range {
+    fn range(start: usize, bytes: usize, owner: Option<Owner>, cost: Option<f64>) -> ScoredSegment {
         let candidate = cost.map(|own_ns| Candidate { own_ns, ancestors_ns: 0.0, descendants_ns: 0.0, idle_ns: 1e6 });
-        Range { segment: Segment { start, bytes, owner }, candidate }
+        ScoredSegment { segment: Segment { start, bytes, owner }, candidate }
     }
 
     /// The order by score as its definition says it: all of it sorted, and the shortest beginning that suffices.
-    fn sorted(kind: PolicyKind, ranges: &[Range], need: usize) -> Option<Choice> {
+    fn sorted(kind: PolicyKind, ranges: &[ScoredSegment], need: usize) -> Option<Choice> {
         let mut order: Vec<Scored> = (ranges.iter().enumerate())
             .filter_map(|(i, r)| {
                 Some(Scored(score(kind, r.candidate.as_ref()?, r.segment.bytes, free_around(ranges, i)), i))
             })
             .collect();
         order.sort();
-        let bytes =
-            |is: &dyn Fn(&Range) -> bool| ranges.iter().filter(|r| is(r)).map(|r| r.segment.bytes).sum::<usize>();
+        let bytes = |is: &dyn Fn(&ScoredSegment) -> bool| {
+            ranges.iter().filter(|r| is(r)).map(|r| r.segment.bytes).sum::<usize>()
+        };
         let mut free = bytes(&|r| r.segment.owner.is_none());
         let mut gone = vec![false; ranges.len()];
         let mut evict = Vec::new();
@@ -332,7 +333,7 @@ mod tests {
             need in 1..30usize,
         ) {
             let mut at = 0;
-            let ranges: Vec<Range> = (blocks.iter().enumerate())
+            let ranges: Vec<ScoredSegment> = (blocks.iter().enumerate())
                 .map(|(i, &(units, state, cost))| {
                     let owner = (state > 0).then_some(i as Owner);
                     let r = range(at, units * 64, owner, (state > 1).then_some(f64::from(cost)));
@@ -341,7 +342,7 @@ mod tests {
                 })
                 .collect();
             for kind in [PolicyKind::Dtr, PolicyKind::Upstream] {
-                proptest::prop_assert_eq!(choose(kind, &ranges, Beyond::default(), need * 64), sorted(kind, &ranges, need * 64));
+                proptest::prop_assert_eq!(choose(kind, &ranges, UnscannedBytes::default(), need * 64), sorted(kind, &ranges, need * 64));
             }
         }
     }
@@ -356,9 +357,9 @@ mod tests {
             range(256, 64, Some(4), Some(9.0)),
             range(320, 64, Some(5), Some(9.0)),
         ];
-        let c = choose(PolicyKind::Window, &r, Beyond::default(), 128).expect("possible");
+        let c = choose(PolicyKind::Window, &r, UnscannedBytes::default(), 128).expect("possible");
         assert_eq!(c, Choice { evict: vec![4, 5], at: Some(256) }, "18 beats the free range with its neighbour of 50");
-        let c = choose(PolicyKind::Window, &r, Beyond::default(), 64).expect("possible");
+        let c = choose(PolicyKind::Window, &r, UnscannedBytes::default(), 64).expect("possible");
         assert_eq!(c, Choice { evict: vec![], at: Some(128) });
     }
 
@@ -371,15 +372,19 @@ mod tests {
             range(192, 64, Some(4), None),
             range(256, 64, Some(5), Some(3.0)),
         ];
-        let c = choose(PolicyKind::Window, &r, Beyond::default(), 128).expect("possible");
+        let c = choose(PolicyKind::Window, &r, UnscannedBytes::default(), 128).expect("possible");
         assert_eq!(c, Choice { evict: vec![1, 3], at: None });
-        assert_eq!(choose(PolicyKind::Window, &r, Beyond::default(), 256), None, "three units can be had, four cannot");
+        assert_eq!(
+            choose(PolicyKind::Window, &r, UnscannedBytes::default(), 256),
+            None,
+            "three units can be had, four cannot"
+        );
     }
 
     #[test]
     fn what_is_free_beyond_the_ranges_counts_for_a_compaction_but_is_no_place() {
         let r = [range(0, 64, Some(1), Some(1.0)), range(64, 64, Some(2), None), range(128, 64, Some(3), Some(2.0))];
-        let beyond = |free_bytes| Beyond { free_bytes, used_bytes: 1 << 20 };
+        let beyond = |free_bytes| UnscannedBytes { free_bytes, used_bytes: 1 << 20 };
         assert_eq!(choose(PolicyKind::Dtr, &r, beyond(64), 128), Some(Choice { evict: vec![1], at: None }));
         assert_eq!(choose(PolicyKind::Window, &r, beyond(64), 128), Some(Choice { evict: vec![1], at: None }));
         assert_eq!(choose(PolicyKind::Dtr, &r, beyond(0), 192), None);
@@ -388,21 +393,21 @@ mod tests {
     #[test]
     fn dtr_prefers_the_large_and_the_stale() {
         let mut r = [range(0, 64, Some(1), Some(10.0)), range(64, 640, Some(2), Some(10.0))];
-        assert_eq!(choose(PolicyKind::Dtr, &r, Beyond::default(), 64).expect("possible").evict, [2]);
+        assert_eq!(choose(PolicyKind::Dtr, &r, UnscannedBytes::default(), 64).expect("possible").evict, [2]);
         if let Some(c) = r[0].candidate.as_mut() {
             c.idle_ns = 1e9;
         }
-        assert_eq!(choose(PolicyKind::Dtr, &r, Beyond::default(), 64).expect("possible").evict, [1]);
+        assert_eq!(choose(PolicyKind::Dtr, &r, UnscannedBytes::default(), 64).expect("possible").evict, [1]);
     }
 
     #[test]
     fn upstream_ignores_a_storages_own_cost() {
         let r = [range(0, 64, Some(1), Some(1e9)), range(64, 64, Some(2), Some(1.0))];
         assert_eq!(
-            choose(PolicyKind::Upstream, &r, Beyond::default(), 64).expect("possible").evict,
+            choose(PolicyKind::Upstream, &r, UnscannedBytes::default(), 64).expect("possible").evict,
             [1],
             "lowest address among equals"
         );
-        assert_eq!(choose(PolicyKind::Dtr, &r, Beyond::default(), 64).expect("possible").evict, [2]);
+        assert_eq!(choose(PolicyKind::Dtr, &r, UnscannedBytes::default(), 64).expect("possible").evict, [2]);
     }
 }

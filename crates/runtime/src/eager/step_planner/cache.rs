@@ -12,15 +12,15 @@ use remat_graph::plan::problem::SpillRates;
 use remat_graph::plan::remat::{Effort, plan};
 use remat_graph::plan::schedule::Plan;
 
-use super::script::Script;
-use super::stated::state;
-use super::tape::Tape;
+use super::plan::StepPlan;
+use super::problem::to_problem;
+use super::step_trace::StepTrace;
 use crate::options::Foresight;
 
 /// Steps that are remembered; every shape of a batch needs one for each branch that a step may take.
 const MOST_STEPS: usize = 8;
 
-/// What a step that came next once counts for when it comes next to the same step again.
+/// CommandKind a step that came next once counts for when it comes next to the same step again.
 const NEXT_DECAY: f64 = 0.75;
 
 /// Share of the time of the steps that were seen alike which the first plan for them may take, and each later one of
@@ -31,7 +31,7 @@ const SHARE: f64 = 0.1;
 /// A plan this near to what no plan can beat is not improved.
 const GOOD_ENOUGH: f64 = 0.005;
 
-/// What is not planned may be scattered: it gets room for this part of its bytes more.
+/// CommandKind is not planned may be scattered: it gets room for this part of its bytes more.
 const SLACK: usize = 32;
 
 /// Copies that take so many times as long as a plan believed are reason enough for another, though it may promise less.
@@ -41,19 +41,19 @@ const SLOWER_COPIES: f64 = 1.25;
 const INLINE_ROUNDS: usize = 48;
 
 /// A plan, or why there is none, and the time that took.
-struct Made {
-    script: Option<Script>,
+struct PlanResult {
+    script: Option<StepPlan>,
     took: Duration,
     spill: SpillRates,
 }
 
 /// A step that was seen.
-pub(crate) struct Known {
-    pub(crate) tape: Tape,
+pub(crate) struct CachedStep {
+    pub(crate) tape: StepTrace,
     hash: u64,
-    pub(crate) script: Option<Rc<Script>>,
-    /// What is on the way.
-    job: Option<Receiver<Made>>,
+    pub(crate) script: Option<Rc<StepPlan>>,
+    /// CommandKind is on the way.
+    job: Option<Receiver<PlanResult>>,
     seen: u32,
     /// Times it must have been seen before it is planned again.
     plan_at: u32,
@@ -74,17 +74,17 @@ pub(crate) struct Planned {
 
 /// See the module's note.
 #[derive(Default)]
-pub(crate) struct Book {
-    pub(crate) known: Vec<Known>,
+pub(crate) struct StepCache {
+    pub(crate) known: Vec<CachedStep>,
     clock: u64,
     numbers: u64,
     /// The number of the step before.
     last: Option<u64>,
 }
 
-impl Book {
+impl StepCache {
     /// Notes a step that took `ns`, as it was recorded. True if it is a known one.
-    pub(crate) fn learn(&mut self, tape: Tape, ns: u64) -> bool {
+    pub(crate) fn learn(&mut self, tape: StepTrace, ns: u64) -> bool {
         let hash = tape.hash();
         if let Some(at) = self.known.iter().position(|k| k.hash == hash && k.tape.events == tape.events) {
             self.known[at].tape = tape;
@@ -98,7 +98,7 @@ impl Book {
         }
         self.numbers += 1;
         let (number, plan_at) = (self.numbers, 2);
-        let new = Known {
+        let new = CachedStep {
             tape,
             hash,
             script: None,
@@ -144,7 +144,7 @@ impl Book {
 
     /// Forgets everything: the budget has changed.
     pub(crate) fn clear(&mut self) {
-        *self = Book::default();
+        *self = StepCache::default();
     }
 
     /// Takes plans that are finished, and begins those that are due, which may spill at these rates. Between steps only.
@@ -170,7 +170,7 @@ impl Book {
     }
 }
 
-impl Known {
+impl CachedStep {
     /// Another step came after this one.
     fn precedes(&mut self, number: u64) {
         self.next.iter_mut().for_each(|n| n.1 *= NEXT_DECAY);
@@ -211,12 +211,12 @@ impl Known {
         }
     }
 
-    fn take(&mut self, made: Made, figures: &mut Planned) {
+    fn take(&mut self, made: PlanResult, figures: &mut Planned) {
         self.job = None;
         figures.took_ns += made.took.as_nanos() as u64;
         let Some(script) = made.script else { return };
         figures.plans += 1;
-        let is_outdated = |old: &Script| old.spill.is_some_and(|rates| is_slower(made.spill, rates));
+        let is_outdated = |old: &StepPlan| old.spill.is_some_and(|rates| is_slower(made.spill, rates));
         if self.script.as_ref().is_none_or(|old| script.overhead() <= old.overhead() || is_outdated(old)) {
             self.script = Some(Rc::new(script));
         }
@@ -231,17 +231,17 @@ fn is_slower(new: SpillRates, old: SpillRates) -> bool {
 }
 
 /// Plans a tape; `limited` says how long.
-fn make(tape: &Tape, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> Made {
+fn make(tape: &StepTrace, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> PlanResult {
     let begin = std::time::Instant::now();
-    let script = state(tape, budget, spill).ok().and_then(|stated| {
+    let script = to_problem(tape, budget, spill).ok().and_then(|stated| {
         let beside = stated.fixed_bytes + stated.fixed_bytes / SLACK;
         let room = budget.checked_sub(beside.next_multiple_of(stated.problem.align() as usize))?;
         let default = Effort::for_ops(stated.problem.ops().len());
         let effort = Effort { in_order: true, keeps_sources: true, ..default };
         match plan(&stated.problem, room as u64, limited(effort)) {
-            Plan::Feasible(schedule) => Script::new(tape, &stated, &schedule),
+            Plan::Feasible(schedule) => StepPlan::new(tape, &stated, &schedule),
             Plan::Infeasible(_) => None,
         }
     });
-    Made { script, took: begin.elapsed(), spill }
+    PlanResult { script, took: begin.elapsed(), spill }
 }

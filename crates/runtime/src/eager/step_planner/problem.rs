@@ -2,10 +2,10 @@
 //!
 //! *Planned* are the storages that the step makes, but for small ones and for parameters that are updated in place. All
 //! others have no bytes in the problem: they lie in a part of the arena of their own, whose size is
-//! [`Stated::fixed_bytes`], and stay. Versions of
+//! [`StepProblem::fixed_bytes`], and stay. Versions of
 //! what was there before count: a parameter that was overwritten cannot be read again.
 //!
-//! What has no recipe, or loses it in the step (gradients that are committed), is made once and stays until it was gone in
+//! CommandKind has no recipe, or loses it in the step (gradients that are committed), is made once and stays until it was gone in
 //! the step that was recorded: no plan can free it. An op in place, of a tensor that nothing else reads, is one operator
 //! with the op before it if it reads nothing else that is planned. Where any other could work in place, the planner says
 //! whether it does (`may_take`).
@@ -16,7 +16,7 @@ use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, Spill
 use remat_types::{Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::tape::{Done, Event, Local, Tape, What};
+use super::step_trace::{CommandKind, Event, Local, Outcome, StepTrace};
 use crate::arena::ALIGN_BYTES;
 use crate::spill::alignment;
 
@@ -31,7 +31,7 @@ pub(super) struct Part {
 }
 
 /// See the module's note.
-pub(super) struct Stated {
+pub(super) struct StepProblem {
     pub(super) problem: Problem,
     /// For each operator of the problem.
     pub(super) parts: Vec<Part>,
@@ -50,7 +50,7 @@ pub(super) fn name(local: Local) -> String {
 
 /// States the problem of a tape under a budget, with these rates of spilling. Errors: those of [`Problem::new`], which a
 /// tape cannot cause.
-pub(super) fn state(tape: &Tape, budget: usize, spill: SpillRates) -> Result<Stated> {
+pub(super) fn to_problem(tape: &StepTrace, budget: usize, spill: SpillRates) -> Result<StepProblem> {
     let mut b = Builder::new(tape, (budget / SMALL_SHARE).max(SMALL_BYTES));
     for i in 0..tape.events.len() {
         b.event(i);
@@ -59,7 +59,7 @@ pub(super) fn state(tape: &Tape, budget: usize, spill: SpillRates) -> Result<Sta
 }
 
 struct Builder<'t> {
-    tape: &'t Tape,
+    tape: &'t StepTrace,
     small: usize,
     planned: Vec<bool>,
     /// How many inputs of commands each storage is.
@@ -84,7 +84,7 @@ struct Builder<'t> {
 }
 
 impl<'t> Builder<'t> {
-    fn new(tape: &'t Tape, small: usize) -> Self {
+    fn new(tape: &'t StepTrace, small: usize) -> Self {
         let n = tape.locals.len();
         let mut reads = vec![0; n];
         for e in &tape.events {
@@ -92,7 +92,7 @@ impl<'t> Builder<'t> {
         }
         let mut planned: Vec<bool> = tape.locals.iter().map(|l| !l.is_carried && l.bytes > small).collect();
         for d in tape.events.iter().map(|e| &e.done) {
-            for (&y, hold) in d.y.iter().zip(&d.holds) {
+            for (&y, hold) in d.y.iter().zip(&d.donated_from) {
                 planned[y as usize] &= hold.is_none_or(|h| planned[d.x[usize::from(h)] as usize]);
             }
         }
@@ -148,10 +148,10 @@ impl<'t> Builder<'t> {
         let d = &e.done;
         // A view makes nothing, and a commit is known from what lost its recipe.
         let is_view = d.y.iter().all(|y| d.x.contains(y)) && !d.y.is_empty();
-        if is_view || e.what == What::Commit {
+        if is_view || e.what == CommandKind::Commit {
             return;
         }
-        for (&y, hold) in d.y.iter().zip(d.holds.iter().chain(std::iter::repeat(&None))) {
+        for (&y, hold) in d.y.iter().zip(d.donated_from.iter().chain(std::iter::repeat(&None))) {
             let takes_fixed = hold.is_some_and(|h| !self.is_planned(d.x[usize::from(h)]));
             if !self.is_planned(y) && !takes_fixed {
                 self.fixed_bytes += self.tape.locals[y as usize].bytes;
@@ -175,7 +175,7 @@ impl<'t> Builder<'t> {
     /// True if the command works in place on what the last operator made, and is a part of it from now on.
     fn continues(&mut self, i: usize, e: &Event) -> bool {
         let d = &e.done;
-        let ([y], [Some(h)]) = (&d.y[..], &d.holds[..]) else { return false };
+        let ([y], [Some(h)]) = (&d.y[..], &d.donated_from[..]) else { return false };
         let x = d.x[*h as usize];
         let is_alone = self.is_planned(x) && self.reads[x as usize] == 1;
         let is_plain = d.has_recipe && d.scratch_bytes == 0 && !self.tape.locals[*y as usize].lost_recipe;
@@ -183,7 +183,7 @@ impl<'t> Builder<'t> {
             return false;
         }
         let Some(root) = self.root[x as usize].map(name) else { return false };
-        // What it reads beside would have to be there together with what the operator reads, which may lie where its output does.
+        // CommandKind it reads beside would have to be there together with what the operator reads, which may lie where its output does.
         let is_beside = |l: &Local| self.is_planned(*l) && self.root[*l as usize].map(name).is_some_and(|n| n != root);
         if d.x.iter().any(is_beside) {
             return false;
@@ -216,11 +216,11 @@ impl<'t> Builder<'t> {
             }
         }
         let mut outputs = Vec::new();
-        for (&y, hold) in d.y.iter().zip(d.holds.iter().chain(std::iter::repeat(&None))) {
+        for (&y, hold) in d.y.iter().zip(d.donated_from.iter().chain(std::iter::repeat(&None))) {
             if !self.is_planned(y) {
                 continue;
             }
-            // What cannot be made again anyway is overwritten where it lies.
+            // CommandKind cannot be made again anyway is overwritten where it lies.
             let over = hold.map(|h| d.x[usize::from(h)]).filter(|x| self.is_planned(*x) && self.is_source[*x as usize]);
             let about = &self.tape.locals[y as usize];
             let bytes = match over.and_then(|x| Some((x, self.root[x as usize]?, self.readable(x)?))) {
@@ -261,7 +261,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Bytes of an output's own, or of an input that it may take over.
-    fn own(&self, d: &Done, bytes: usize) -> Bytes {
+    fn own(&self, d: &Outcome, bytes: usize) -> Bytes {
         let x = d.may_take.iter().map(|i| d.x[usize::from(*i)]);
         let fits = |x: &Local| self.is_planned(*x) && !self.is_source[*x as usize];
         let of: Vec<String> = x
@@ -277,11 +277,11 @@ impl<'t> Builder<'t> {
     }
 
     /// New versions of what was there before the step: (old, new), by name.
-    fn overwrite(&mut self, i: usize, d: &Done) -> Vec<(String, String)> {
+    fn overwrite(&mut self, i: usize, d: &Outcome) -> Vec<(String, String)> {
         let mut versions = Vec::new();
-        for (&y, hold) in d.y.iter().zip(&d.holds) {
+        for (&y, hold) in d.y.iter().zip(&d.donated_from) {
             let Some(x) = hold.map(|h| d.x[h as usize]).filter(|x| !self.is_planned(*x)) else { continue };
-            // Known to the problem from its first reader on.
+            // CachedStep to the problem from its first reader on.
             let Some(old) = self.version.get(&x).cloned() else { continue };
             let new = format!("v{y} after {i}");
             self.version.insert(y, new.clone());
@@ -290,10 +290,10 @@ impl<'t> Builder<'t> {
         versions
     }
 
-    fn finish(self, spill: SpillRates) -> Result<Stated> {
+    fn finish(self, spill: SpillRates) -> Result<StepProblem> {
         let align = if spill.is_possible() { alignment(&self.ops) } else { ALIGN_BYTES as u64 };
         let spec = Spec { align, values: self.values, ops: self.ops, outputs: self.outputs, spill };
-        Ok(Stated {
+        Ok(StepProblem {
             problem: Problem::new(spec)?,
             parts: self.parts,
             root: self.root,

@@ -3,13 +3,16 @@
 //! Every block of the arena belongs to a storage of the table, scratch and staging included, so that a compaction can
 //! move all of them: nothing holds an address across commands, and within one, addresses are read at the launch.
 
+pub(in crate::eager) mod ledger;
+pub(in crate::eager) mod table;
+
 use remat_types::{Error, ErrorKind, Result};
 
-use super::ledger::Label;
-use super::table::{Storage, StorageId};
-use super::worker::Worker;
 use crate::arena::{Block, End};
 use crate::device::{Event, StreamId};
+use crate::eager::memory::ledger::Label;
+use crate::eager::memory::table::{Storage, StorageId};
+use crate::eager::worker::Worker;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
 use crate::slab::Key;
@@ -25,12 +28,12 @@ const HAZARDS_MAX: usize = 512;
 
 impl Worker {
     /// Gives a storage bytes, evicting others if the budget asks for it. Errors: Budget.
-    pub(super) fn place(&mut self, id: StorageId, end: End) -> Result<()> {
+    pub(in crate::eager) fn place(&mut self, id: StorageId, end: End) -> Result<()> {
         let bytes = self.table.storages[id].bytes;
         let block = match self.place_planned(id, bytes).or_else(|| self.arena.alloc(bytes, id.raw(), end)) {
             Some(b) => b,
             None => {
-                let window = self.make_room(bytes, id)?;
+                let window = self.free_space(bytes, id)?;
                 match window.and_then(|at| self.arena.alloc_at(at, bytes, id.raw())) {
                     Some(b) => b,
                     None => self.arena.alloc(bytes, id.raw(), end).ok_or_else(|| {
@@ -44,19 +47,19 @@ impl Worker {
     }
 
     /// Gives a storage a block that was allocated for it.
-    pub(super) fn put_down(&mut self, id: StorageId, block: Block) {
+    pub(in crate::eager) fn put_down(&mut self, id: StorageId, block: Block) {
         let s = &self.table.storages[id];
         self.ledger.add(s.kind, s.label, block.bytes());
         self.table.set_block(id, block);
-        self.unsettle(id);
+        self.invalidate_neighbours(id);
         if let Some(t) = &mut self.trace {
             t.memory(self.backend.now_ns(), self.arena.in_use());
         }
     }
 
     /// Frees a storage's bytes; it stays in the table.
-    pub(super) fn unplace(&mut self, id: StorageId) {
-        self.land(id);
+    pub(in crate::eager) fn unplace(&mut self, id: StorageId) {
+        self.wait_copies_of(id);
         self.ledger.note_peak(self.arena.in_use());
         if let Some(block) = self.table.take_block(id) {
             let s = &self.table.storages[id];
@@ -72,7 +75,7 @@ impl Worker {
             let s = &mut self.table.storages[id];
             s.touched.clear();
             s.written = Event::REACHED;
-            self.unsettle(id);
+            self.invalidate_neighbours(id);
             if let Some(t) = &mut self.trace {
                 t.memory(self.backend.now_ns(), self.arena.in_use());
             }
@@ -80,7 +83,7 @@ impl Worker {
     }
 
     /// Changes what a storage counts as.
-    pub(super) fn set_kind(&mut self, id: StorageId, kind: Kind) {
+    pub(in crate::eager) fn set_kind(&mut self, id: StorageId, kind: Kind) {
         let s = &mut self.table.storages[id];
         if let Some(b) = &s.block {
             self.ledger.sub(s.kind, s.label, b.bytes());
@@ -90,33 +93,33 @@ impl Worker {
     }
 
     /// Moves a block from one storage to another of the same size.
-    pub(super) fn hand_over(&mut self, from: StorageId, to: StorageId) {
-        self.land(from);
+    pub(in crate::eager) fn hand_over(&mut self, from: StorageId, to: StorageId) {
+        self.wait_copies_of(from);
         if let Some(block) = self.table.take_block(from) {
             let (f, t) = (&self.table.storages[from], &self.table.storages[to]);
             self.ledger.sub(f.kind, f.label, block.bytes());
             self.ledger.add(t.kind, t.label, block.bytes());
             let (written, touched) = (f.written, f.touched.clone());
-            self.table.storages[from].kept = false;
+            self.table.storages[from].pinned_by_plan = false;
             self.arena.set_owner(&block, to.raw());
             self.table.set_block(to, block);
             let t = &mut self.table.storages[to];
             (t.written, t.touched) = (written, touched);
-            self.unsettle(from);
+            self.invalidate_neighbours(from);
         }
     }
 
     /// A storage without bytes.
-    pub(super) fn new_storage(&mut self, bytes: usize, kind: Kind, label: Label) -> StorageId {
+    pub(in crate::eager) fn new_storage(&mut self, bytes: usize, kind: Kind, label: Label) -> StorageId {
         let mut s = Storage::new(bytes, kind, label);
         s.last_use_ns = self.now_ns;
         let id = self.table.add(s);
-        self.losses.forget(id);
+        self.eviction_costs.forget(id);
         id
     }
 
     /// Extends the arena without a budget so that `need` bytes are free at its end. Errors: the device has no more.
-    pub(super) fn grow(&mut self, need: usize) -> Result<()> {
+    pub(in crate::eager) fn grow(&mut self, need: usize) -> Result<()> {
         let old = self.arena.capacity();
         let generous = old + need.max(GROW_BYTES);
         let capacity = match self.backend.reserve(generous) {
@@ -131,7 +134,7 @@ impl Worker {
         Ok(())
     }
 
-    pub(super) fn evict(&mut self, id: StorageId) {
+    pub(in crate::eager) fn evict(&mut self, id: StorageId) {
         let s = &self.table.storages[id];
         let (bytes, label) = (s.block.as_ref().map_or(0, |b| b.bytes()), s.label);
         self.stats.evictions += 1;
@@ -145,7 +148,7 @@ impl Worker {
     }
 
     /// Evicts whatever can be; how many storages that were.
-    pub(super) fn evict_all(&mut self) -> usize {
+    pub(in crate::eager) fn evict_all(&mut self) -> usize {
         self.begin_short();
         let evictable = self.table.storages.iter().filter(|(_, s)| s.is_evictable());
         let all: Vec<StorageId> = evictable.map(|(id, _)| id).collect();
@@ -154,9 +157,9 @@ impl Worker {
     }
 
     /// Moves all blocks together. Moving costs time, never correctness.
-    pub(super) fn compact(&mut self) -> Result<()> {
+    pub(in crate::eager) fn compact(&mut self) -> Result<()> {
         self.backend.wait_idle();
-        self.land_all();
+        self.wait_copies();
         self.hazards.clear();
         let mut moves = Vec::new();
         self.arena.compact(|owner, from, block| moves.push((owner, from, block)));
@@ -170,7 +173,7 @@ impl Worker {
     }
 
     /// Where a result is placed: what is cheap to make again at the low end, everything else at the high end.
-    pub(super) fn end_for(&self, cost_ns: f64, bytes: usize) -> End {
+    pub(in crate::eager) fn end_for(&self, cost_ns: f64, bytes: usize) -> End {
         if self.is_canonical {
             return End::High;
         }
@@ -179,7 +182,7 @@ impl Worker {
     }
 
     /// On asynchronous devices: makes `stream` wait for uses, on other streams, of the range that `id` was given.
-    pub(super) fn wait_for_range(&mut self, id: StorageId, stream: StreamId) {
+    pub(in crate::eager) fn wait_for_range(&mut self, id: StorageId, stream: StreamId) {
         let Some(block) = &self.table.storages[id].block else { return };
         let (start, end) = (block.start(), block.end());
         for &(from, to, event) in &self.hazards {
@@ -190,7 +193,7 @@ impl Worker {
     }
 
     /// Notes a use of a storage on an asynchronous device.
-    pub(super) fn touch(&mut self, id: StorageId, event: Event) {
+    pub(in crate::eager) fn touch(&mut self, id: StorageId, event: Event) {
         let last = |events: &mut Vec<Event>| match events.iter_mut().find(|e| e.stream == event.stream) {
             Some(e) => *e = event,
             None => events.push(event),

@@ -43,7 +43,7 @@ pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Res
 
 fn input<'a>(region: &'a Region, l: &'a Launch<'_>, i: usize) -> Result<In<'a>> {
     let b = &l.x[i];
-    if l.y.iter().any(|y| y.holds == Some(i)) {
+    if l.y.iter().any(|y| y.donated_from == Some(i)) {
         return Ok(In::donated(b.dtype, b.layout));
     }
     // SAFETY: called by `run_op` alone, whose caller promises that nobody writes inputs, and which has checked that they
@@ -55,7 +55,7 @@ fn output<'a>(region: &'a Region, l: &'a Launch<'_>, j: usize) -> Result<Out<'a>
     let b = &l.y[j];
     // SAFETY: called once per output by `run_op` alone, which has checked that outputs overlap neither each other nor
     // the workspace nor any input but the one this output took over, of which `input` makes no slice.
-    Ok(Out::new(b.dtype, b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.holds))
+    Ok(Out::new(b.dtype, b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.donated_from))
 }
 
 /// Errors (Internal) if an output or the workspace overlaps anything else of the launch, or a layout its storage.
@@ -67,7 +67,7 @@ fn check_disjoint(l: &Launch<'_>) -> Result<()> {
     };
     for (i, x) in l.x.iter().enumerate() {
         // No slice is made of an input whose storage an output took.
-        let donated = || l.y.iter().any(|y| y.holds == Some(i));
+        let donated = || l.y.iter().any(|y| y.donated_from == Some(i));
         if !x.layout.fits(x.bytes / x.dtype.size_bytes()) || overlap((x.at, x.bytes), l.workspace) && !donated() {
             return bad("input", i);
         }
@@ -75,7 +75,7 @@ fn check_disjoint(l: &Launch<'_>) -> Result<()> {
     for (j, y) in l.y.iter().enumerate() {
         let r = (y.at, y.bytes);
         let meets_input =
-            |(i, x): (usize, &Buffer<'_>)| overlap(r, (x.at, x.bytes)) && l.y.iter().all(|y| y.holds != Some(i));
+            |(i, x): (usize, &Buffer<'_>)| overlap(r, (x.at, x.bytes)) && l.y.iter().all(|y| y.donated_from != Some(i));
         if overlap(r, l.workspace)
             || l.y[..j].iter().any(|o| overlap(r, (o.at, o.bytes)))
             || l.x.iter().enumerate().any(meets_input)

@@ -5,65 +5,67 @@
 //! sources grow, a result that would get out of reach becomes a source itself; and so does, when memory gets short, each that is
 //! out of reach by then. Both depend on what can be made of what, and not on what happens to be evicted (`canonical.rs`).
 
+mod turns;
+
 use remat_types::SmallVec;
 
-use super::failure::Stop;
-use super::table::{Input, Recipe, RecipeId, Storage, StorageId, Table};
-use super::update::whole;
-use super::worker::Worker;
 use crate::arena::{Block, padded};
+use crate::eager::failure::OpFailure;
+use crate::eager::memory::table::{Input, Recipe, RecipeId, Storage, StorageId, Table};
+use crate::eager::update::whole;
+use crate::eager::worker::Worker;
 
 /// What must be made before a storage, and may need too much, is looked for among so many recipes.
 const BEFORE_MAX: usize = 16;
 
 /// See the module's note.
 #[derive(Default)]
-pub(super) struct Reach {
+pub(in crate::eager) struct Feasibility {
     /// What is no source when the running command has run, though it has no recipe yet: its scratch memory, and outputs.
-    pub(super) passing: SmallVec<[StorageId; 4]>,
+    pub(in crate::eager) passing: SmallVec<[StorageId; 4]>,
     /// No recipe needs more bytes beside sources.
     most_bytes: usize,
 }
 
-impl Reach {
+impl Feasibility {
     /// Between commands.
-    pub(super) fn duplicate(&self) -> Reach {
-        Reach { most_bytes: self.most_bytes, ..Reach::default() }
+    pub(in crate::eager) fn duplicate(&self) -> Feasibility {
+        Feasibility { most_bytes: self.most_bytes, ..Feasibility::default() }
     }
 }
 
 impl Worker {
     /// A command is about to make sources of so many bytes: where memory is short, what could not be made again beside them
     /// becomes a source, and sources go whose results are smaller.
-    pub(super) fn before_growth(&mut self, bytes: usize) -> std::result::Result<(), Stop> {
-        let is_safe = |w: &Worker| w.reach.most_bytes <= w.room_after(bytes);
+    pub(in crate::eager) fn before_growth(&mut self, bytes: usize) -> std::result::Result<(), OpFailure> {
+        let is_safe = |w: &Worker| w.feasibility.most_bytes <= w.room_after(bytes);
         if bytes == 0 || self.budget.is_none() || !self.is_short || is_safe(self) {
             return Ok(());
         }
-        self.reach.most_bytes = self.table.recipes.iter().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
+        self.feasibility.most_bytes = self.table.recipes.iter().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
         if is_safe(self) {
             return Ok(());
         }
-        self.surely(Worker::release_sources)?;
+        self.surely(Worker::release_leaves)?;
         for id in self.named_deepest_last() {
             let is_lost = |w: &Worker| w.is_in_reach(id, w.room_after(0)) && !w.is_in_reach(id, w.room_after(bytes));
             let Some(s) = self.table.storages.get(id).filter(|s| s.recipe.is_some()) else { continue };
             if is_lost(self) && padded(s.bytes) <= self.room_after(bytes) {
-                self.surely(|w| w.make_sources(&[id]))?;
+                self.surely(|w| w.make_leaves(&[id]))?;
             }
         }
         Ok(())
     }
 
     /// Memory has become short: until now nothing was evicted.
-    pub(super) fn begin_short(&mut self) {
+    pub(in crate::eager) fn begin_short(&mut self) {
         if self.budget.is_none() || std::mem::replace(&mut self.is_short, true) {
             return;
         }
         for id in self.named_deepest_last() {
             let is_there = self.table.storages.get(id).is_some_and(Storage::is_evictable);
             if is_there && !self.is_in_reach(id, self.room_after(0)) {
-                self.forget(id);
+                self.drop_recipe(id);
             }
         }
     }
@@ -77,26 +79,26 @@ impl Worker {
     }
 
     /// Makes results sources, if that fits for sure in the canonical way. Errors: Budget where it did not in this one.
-    pub(super) fn make_sources(&mut self, results: &[StorageId]) -> std::result::Result<(), Stop> {
+    pub(in crate::eager) fn make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
         let whole: SmallVec<[Input; 8]> = results.iter().map(|id| whole(*id)).collect();
         if self.bytes_from_nothing(&whole, 0) > self.room_after(0) {
             return Ok(());
         }
         self.pin_inputs(&whole)?;
-        results.iter().for_each(|id| self.forget(*id));
+        results.iter().for_each(|id| self.drop_recipe(*id));
         self.unpin(&whole);
         Ok(())
     }
 
     /// Bytes beside sources when the running command has run and sources have grown by `growth`.
-    pub(super) fn room_after(&self, growth: usize) -> usize {
-        let passing = self.reach.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
+    pub(in crate::eager) fn room_after(&self, growth: usize) -> usize {
+        let passing = self.feasibility.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
         let fixed = self.table.fixed_bytes - passing.map(Block::bytes).sum::<usize>();
         self.arena.capacity().saturating_sub(fixed + growth)
     }
 
     /// Notes what a new recipe, or one of those before it, needs at the most: every op comes by here.
-    pub(super) fn note_most_bytes(&mut self, r: &mut Recipe) {
+    pub(in crate::eager) fn note_most_bytes(&mut self, r: &mut Recipe) {
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
         let (mut bytes, mut before) = (outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes), 0);
         for s in r.x.iter().map(|s| &self.table.storages[s.storage]) {
@@ -106,7 +108,7 @@ impl Worker {
             }
         }
         r.most_bytes = bytes.max(before);
-        self.reach.most_bytes = self.reach.most_bytes.max(r.most_bytes);
+        self.feasibility.most_bytes = self.feasibility.most_bytes.max(r.most_bytes);
     }
 
     /// Bytes beside sources while a recipe runs again: its inputs, outputs and scratch memory.

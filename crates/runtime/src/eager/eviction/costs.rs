@@ -2,7 +2,7 @@
 //!
 //! The costs of a storage are those of its neighbourhood: its evicted ancestors, and the descendants that wait for it. They
 //! change where a storage nearby comes or goes, and with the queue. So they are worked out when a decision first asks, and
-//! kept until something next to it changes ([`Worker::unsettle`]) or until they are old, which takes the longer the more
+//! kept until something next to it changes ([`Worker::invalidate_neighbours`]) or until they are old, which takes the longer the more
 //! storages there are ([`SEGMENTS_PER_COMMAND`]). What a decision takes then hardly grows with their number. Idle times are
 //! never kept.
 //!
@@ -11,11 +11,11 @@
 
 use remat_types::SmallVec;
 
-use super::future::Use;
-use super::handle::TensorId;
-use super::table::{RecipeId, Slot, StorageId, Table};
-use super::worker::Worker;
-use crate::remat::Candidate;
+use super::policy::Candidate;
+use crate::eager::eviction::future::Use;
+use crate::eager::handle::TensorId;
+use crate::eager::memory::table::{RecipeId, Slot, StorageId, Table};
+use crate::eager::worker::Worker;
 
 /// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
 const NEIGHBOURHOOD_MAX: usize = 256;
@@ -26,7 +26,7 @@ const UNSETTLED_MAX: usize = 64;
 /// Keeps a storage used this instant comparable.
 const STALE_FLOOR_NS: f64 = 1e3;
 
-/// Costs are kept for one command for each so many segments. Between 64 and 1 the simulated steps of ResNet-50, ResNet-18
+/// OpCosts are kept for one command for each so many segments. Between 64 and 1 the simulated steps of ResNet-50, ResNet-18
 /// and the GPT (`examples/simulate.rs`) make the same choices, since changes nearby are noted; the time of a decision among
 /// 10,000 falls to a third from 64 to 4, and hardly below.
 const SEGMENTS_PER_COMMAND: usize = 4;
@@ -42,7 +42,7 @@ const NEVER: u64 = u64::MAX;
 
 /// What is remembered of a storage.
 #[derive(Clone, Copy)]
-struct Seen {
+struct CachedCost {
     /// Holds before the command at this position.
     until: u64,
     /// Position of its next queued use.
@@ -52,32 +52,32 @@ struct Seen {
     descendants_ns: f64,
 }
 
-const UNSEEN: Seen = Seen { until: 0, next: NEVER, own_ns: 0.0, ancestors_ns: 0.0, descendants_ns: 0.0 };
+const UNSEEN: CachedCost = CachedCost { until: 0, next: NEVER, own_ns: 0.0, ancestors_ns: 0.0, descendants_ns: 0.0 };
 
 /// See the module's note. Lists are by place in the table.
 #[derive(Default)]
-pub(super) struct Losses {
+pub(in crate::eager) struct EvictionCosts {
     /// The position up to which changes are noted.
     live_until: u64,
-    seen: Vec<Seen>,
+    seen: Vec<CachedCost>,
     /// How long costs are kept, in commands.
     keep: u64,
     decision: u64,
     /// Twice the decision in which it was found out whether an evicted storage is needed, and one more if it is.
-    missed: Vec<u64>,
+    needed: Vec<u64>,
     /// The decision in which the recomputation in progress was going to read it.
-    soon: Vec<u64>,
+    next_inputs: Vec<u64>,
     walk: u64,
     /// The last walk that came by a storage, and a recipe.
     walked: Vec<u64>,
     walked_recipes: Vec<u64>,
     /// What the commands and recomputations in progress have pinned or want, innermost last.
-    pub(super) under_way: Vec<StorageId>,
+    pub(in crate::eager) under_way: Vec<StorageId>,
 }
 
-impl Losses {
+impl EvictionCosts {
     /// A storage is used by a command that was not known, or is another one now.
-    pub(super) fn forget(&mut self, id: StorageId) {
+    pub(in crate::eager) fn forget(&mut self, id: StorageId) {
         if let Some(seen) = self.seen.get_mut(id.raw() as usize) {
             seen.until = 0;
         }
@@ -90,16 +90,16 @@ impl Losses {
 
     /// What this decision knows of an evicted storage.
     fn known(&self, id: StorageId) -> Option<bool> {
-        let known = self.missed[id.raw() as usize];
+        let known = self.needed[id.raw() as usize];
         (known / 2 == self.decision).then_some(known % 2 == 1)
     }
 
-    fn know(&mut self, id: StorageId, is_missed: bool) {
-        self.missed[id.raw() as usize] = self.decision * 2 + u64::from(is_missed);
+    fn know(&mut self, id: StorageId, is_needed: bool) {
+        self.needed[id.raw() as usize] = self.decision * 2 + u64::from(is_needed);
     }
 
     /// True if an evicted storage will be made again: it is named or in use, or leads to one that is.
-    fn is_missed(&mut self, table: &Table, id: StorageId) -> bool {
+    fn is_needed(&mut self, table: &Table, id: StorageId) -> bool {
         if let Some(known) = self.known(id) {
             return known;
         }
@@ -137,40 +137,40 @@ impl Losses {
 
 impl Worker {
     fn notes_changes(&self) -> bool {
-        self.future.at() < self.losses.live_until
+        self.future.at() < self.eviction_costs.live_until
     }
 
     /// Notes a queued command by the tensors that it uses.
-    pub(super) fn note_uses(&mut self, x: &[(TensorId, Use)]) {
+    pub(in crate::eager) fn note_uses(&mut self, x: &[(TensorId, Use)]) {
         self.future.note(x);
         if !self.notes_changes() {
             return;
         }
         for (id, _) in x.iter().filter(|x| x.1 != Use::End) {
             if let Some(Slot::Ready(s)) = self.table.tensors.get(id) {
-                self.losses.forget(s.storage);
+                self.eviction_costs.forget(s.storage);
             }
         }
     }
 
     /// A storage comes or goes: what was remembered of those around it no longer holds.
-    pub(super) fn unsettle(&mut self, id: StorageId) {
+    pub(in crate::eager) fn invalidate_neighbours(&mut self, id: StorageId) {
         if !self.notes_changes() {
             return;
         }
-        let Worker { table, losses, .. } = self;
-        losses.forget(id);
-        losses.walked.resize(table.storages.slots().max(losses.walked.len()), 0);
+        let Worker { table, eviction_costs: costs, .. } = self;
+        costs.forget(id);
+        costs.walked.resize(table.storages.slots().max(costs.walked.len()), 0);
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         for is_up in [true, false] {
-            losses.walk += 1;
+            costs.walk += 1;
             let mut left = UNSETTLED_MAX;
             stack.push(id);
             while let Some(id) = stack.pop() {
                 let s = &table.storages[id];
                 let mut see = |n: StorageId| {
-                    losses.forget(n);
-                    let is_new = std::mem::replace(&mut losses.walked[n.raw() as usize], losses.walk) != losses.walk;
+                    costs.forget(n);
+                    let is_new = std::mem::replace(&mut costs.walked[n.raw() as usize], costs.walk) != costs.walk;
                     if is_new && left > 0 && !table.is_resident(n) {
                         left -= 1;
                         stack.push(n);
@@ -186,11 +186,11 @@ impl Worker {
     }
 
     /// A decision begins.
-    pub(super) fn begin_decision(&mut self) {
+    pub(in crate::eager) fn begin_decision(&mut self) {
         self.future.prepare();
         let was_live = self.notes_changes();
         let (storages, recipes) = (self.table.storages.slots(), self.table.recipes.slots());
-        let l = &mut self.losses;
+        let l = &mut self.eviction_costs;
         if !was_live {
             l.seen.clear();
         }
@@ -198,22 +198,22 @@ impl Worker {
         l.keep = (self.arena.segment_count() / SEGMENTS_PER_COMMAND) as u64;
         l.decision += 1;
         l.seen.resize(storages.max(l.seen.len()), UNSEEN);
-        for list in [&mut l.missed, &mut l.soon, &mut l.walked] {
+        for list in [&mut l.needed, &mut l.next_inputs, &mut l.walked] {
             list.resize(storages.max(list.len()), 0);
         }
         l.walked_recipes.resize(recipes.max(l.walked_recipes.len()), 0);
-        self.mark_soon();
+        self.mark_next_inputs();
     }
 
     /// Marks what the recomputation in progress is about to read on its way.
-    fn mark_soon(&mut self) {
-        let Worker { table, losses, .. } = self;
-        losses.walk += 1;
-        let needed = losses.under_way.iter().rev().take(UNDER_WAY_MAX).filter(|id| !table.is_resident(**id));
+    fn mark_next_inputs(&mut self) {
+        let Worker { table, eviction_costs: costs, .. } = self;
+        costs.walk += 1;
+        let needed = costs.under_way.iter().rev().take(UNDER_WAY_MAX).filter(|id| !table.is_resident(**id));
         let mut stack: SmallVec<[StorageId; 16]> = needed.copied().collect();
         let mut left = UNDER_WAY_MAX;
         while let Some(id) = stack.pop() {
-            if std::mem::replace(&mut losses.walked[id.raw() as usize], losses.walk) == losses.walk || left == 0 {
+            if std::mem::replace(&mut costs.walked[id.raw() as usize], costs.walk) == costs.walk || left == 0 {
                 continue;
             }
             left -= 1;
@@ -221,24 +221,25 @@ impl Worker {
             for x in x.into_iter().flatten() {
                 match table.is_resident(x.storage) {
                     false => stack.push(x.storage),
-                    true => losses.soon[x.storage.raw() as usize] = losses.decision,
+                    true => costs.next_inputs[x.storage.raw() as usize] = costs.decision,
                 }
             }
         }
     }
 
     /// What losing a storage would cost, given what is evicted already.
-    pub(super) fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
+    pub(in crate::eager) fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
         let at = self.future.at();
-        let mut seen = self.losses.seen[id.raw() as usize];
+        let mut seen = self.eviction_costs.seen[id.raw() as usize];
         if seen.until <= at || seen.next <= at {
             seen = self.see(id)?;
-            self.losses.seen[id.raw() as usize] = seen;
+            self.eviction_costs.seen[id.raw() as usize] = seen;
         }
         let s = &self.table.storages[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
         // What a recomputation in progress wants, or will on its way, is used next of all.
-        let is_next = s.wanted > 0 || self.losses.soon[id.raw() as usize] == self.losses.decision;
+        let is_next =
+            s.wanted > 0 || self.eviction_costs.next_inputs[id.raw() as usize] == self.eviction_costs.decision;
         let ahead_ns = match seen.next {
             _ if is_next => 0.0,
             NEVER => self.future.queued_ns() + stale_ns,
@@ -247,21 +248,21 @@ impl Worker {
         // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
         // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
         let idle_ns = (ahead_ns.min(self.future.horizon_ns()) * stale_ns.max(STALE_FLOOR_NS)).sqrt();
-        let Seen { own_ns, ancestors_ns, descendants_ns, .. } = seen;
+        let CachedCost { own_ns, ancestors_ns, descendants_ns, .. } = seen;
         Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
     }
 
     /// Works the costs of a storage out.
-    fn see(&mut self, id: StorageId) -> Option<Seen> {
+    fn see(&mut self, id: StorageId) -> Option<CachedCost> {
         let s = &self.table.storages[id];
         let own_ns = self.table.recipes[s.recipe?.0].cost_ns;
         let next = s.tensors.iter().filter_map(|t| self.future.next_use(*t)).min();
         let ancestors_ns = self.ancestors(id, next) - own_ns;
         let descendants_ns = self.descendants(id);
         // Not all at once: those of one time would be old at one time.
-        let spread = u64::from(id.raw().wrapping_mul(0x9e37_79b9) >> 16) % (self.losses.keep + 1);
-        let until = self.future.at() + 1 + self.losses.keep / 2 + spread;
-        Some(Seen { until, next: next.unwrap_or(NEVER), own_ns, ancestors_ns, descendants_ns })
+        let spread = u64::from(id.raw().wrapping_mul(0x9e37_79b9) >> 16) % (self.eviction_costs.keep + 1);
+        let until = self.future.at() + 1 + self.eviction_costs.keep / 2 + spread;
+        Some(CachedCost { until, next: next.unwrap_or(NEVER), own_ns, ancestors_ns, descendants_ns })
     }
 
     /// Sum of the costs of a storage's recipe and of those of its ancestors that will be gone at its next use.
@@ -269,13 +270,13 @@ impl Worker {
     /// What the queue ends before then is gone: the cotangent that the running command reads for the last time would
     /// look like a cheap way back to what was made of it.
     fn ancestors(&mut self, id: StorageId, next: Option<u64>) -> f64 {
-        self.losses.walk += 1;
+        self.eviction_costs.walk += 1;
         let (mut cost, mut seen) = (0.0, 0);
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         stack.push(id);
         while let Some(id) = stack.pop() {
             let recipe = self.table.storages[id].recipe;
-            let Some((r, _)) = recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.losses.visits(r.0)) else {
+            let Some((r, _)) = recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.eviction_costs.visits(r.0)) else {
                 continue;
             };
             seen += 1;
@@ -291,15 +292,15 @@ impl Worker {
     fn is_gone_by(&self, id: StorageId, at: Option<u64>) -> bool {
         let s = &self.table.storages[id];
         let ends = || s.tensors.iter().all(|t| self.future.ends_before(*t, at));
-        !s.is_resident() || (s.recipe.is_some() && !s.kept && ends())
+        !s.is_resident() || (s.recipe.is_some() && !s.pinned_by_plan && ends())
     }
 
     /// Sum of the costs of the recipes of evicted descendants that something still needs.
     fn descendants(&mut self, id: StorageId) -> f64 {
-        let Worker { table, losses, .. } = self;
-        // Looking for what is missed walks, too; recipes are visited by this one.
-        losses.walk += 1;
-        let walk = losses.walk;
+        let Worker { table, eviction_costs: costs, .. } = self;
+        // Looking for what is needed walks, too; recipes are visited by this one.
+        costs.walk += 1;
+        let walk = costs.walk;
         let (mut cost, mut seen) = (0.0, 0);
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         stack.push(id);
@@ -307,8 +308,8 @@ impl Worker {
             for r in &table.storages[id].readers {
                 let recipe = &table.recipes[*r];
                 let evicted = recipe.y.iter().flatten().copied().filter(|s| !table.is_resident(*s));
-                let below: SmallVec<[StorageId; 2]> = evicted.filter(|s| losses.is_missed(table, *s)).collect();
-                let last = &mut losses.walked_recipes[r.raw() as usize];
+                let below: SmallVec<[StorageId; 2]> = evicted.filter(|s| costs.is_needed(table, *s)).collect();
+                let last = &mut costs.walked_recipes[r.raw() as usize];
                 if below.is_empty() || seen >= NEIGHBOURHOOD_MAX || std::mem::replace(last, walk) == walk {
                     continue;
                 }
@@ -328,9 +329,9 @@ mod tests {
 
     use super::*;
     use crate::device::Dry;
-    use crate::eager::Simulated;
+    use crate::eager::simulation::Simulated;
+    use crate::eager::simulation::StreamCommand;
     use crate::options::DeviceOptions;
-    use crate::remat::StreamCommand;
     use crate::report::Kind;
 
     /// Two chains of four from one source: tensors 1 to 4 and 11 to 14.
@@ -352,7 +353,7 @@ mod tests {
     /// Ancestors and descendants of all that are resident, in units of one's own cost.
     fn costs(w: &mut Simulated) -> Vec<(u64, f64, f64)> {
         w.0.begin_decision();
-        w.0.losses.keep = 1000;
+        w.0.eviction_costs.keep = 1000;
         let mut all = Vec::new();
         for t in (1..5).chain(11..15) {
             let Some(Slot::Ready(s)) = w.0.table.tensors.get(&TensorId(t)) else { continue };
@@ -372,7 +373,7 @@ mod tests {
         let check = |w: &mut Simulated, first: &[(u64, f64, f64)], why: &str| {
             let want: Vec<_> = first.iter().chain(&other).copied().collect();
             assert_eq!(costs(w), want, "{why}");
-            w.0.losses.seen.clear();
+            w.0.eviction_costs.seen.clear();
             assert_eq!(costs(w), want, "{why}, worked out anew");
         };
         check(&mut w, &[(1, 0.0, 0.0), (2, 0.0, 0.0), (3, 0.0, 0.0), (4, 0.0, 0.0)], "all are there");
@@ -399,8 +400,8 @@ mod tests {
             _ => unreachable!("it was made"),
         };
         w.0.begin_decision();
-        w.0.losses.keep = 1000;
+        w.0.eviction_costs.keep = 1000;
         w.0.candidate(s, 0).expect("it has a recipe");
-        assert_eq!(w.0.losses.seen[s.raw() as usize].next, w.0.future.at() + 1, "the next command");
+        assert_eq!(w.0.eviction_costs.seen[s.raw() as usize].next, w.0.future.at() + 1, "the next command");
     }
 }

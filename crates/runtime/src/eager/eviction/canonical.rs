@@ -13,19 +13,19 @@
 
 use remat_types::Result;
 
-use super::failure::Stop;
-use super::foresight::Mode;
-use super::table::{Storage, StorageId};
-use super::worker::Worker;
+use crate::eager::failure::OpFailure;
+use crate::eager::memory::table::{Storage, StorageId};
+use crate::eager::step_planner::Mode;
+use crate::eager::worker::Worker;
 
 impl Worker {
     /// Errors: why the canonical way would not suffice for a command. Before that sources go whose results are smaller.
     /// `from_nothing` bytes beside sources surely suffice.
-    pub(super) fn check_canonical<T>(
+    pub(in crate::eager) fn check_canonical<T>(
         &mut self,
         from_nothing: impl Fn(&Worker) -> usize,
-        command: impl FnOnce(&mut Worker) -> std::result::Result<T, Stop>,
-    ) -> std::result::Result<(), Stop> {
+        command: impl FnOnce(&mut Worker) -> std::result::Result<T, OpFailure>,
+    ) -> std::result::Result<(), OpFailure> {
         let is_enough = |w: &Worker| {
             let bytes = w.table.fixed_bytes.saturating_add(from_nothing(w));
             bytes <= w.arena.capacity() || bytes - w.staging_bytes() <= w.arena.capacity()
@@ -33,7 +33,7 @@ impl Worker {
         if is_enough(self) {
             return Ok(());
         }
-        self.surely(Worker::release_sources)?;
+        self.surely(Worker::release_leaves)?;
         if is_enough(self) {
             return Ok(());
         }
@@ -45,10 +45,10 @@ impl Worker {
     }
 
     /// Runs what surely fits in the canonical way: in that way where the policy's does not suffice.
-    pub(super) fn surely(
+    pub(in crate::eager) fn surely(
         &mut self,
-        mut f: impl FnMut(&mut Worker) -> std::result::Result<(), Stop>,
-    ) -> std::result::Result<(), Stop> {
+        mut f: impl FnMut(&mut Worker) -> std::result::Result<(), OpFailure>,
+    ) -> std::result::Result<(), OpFailure> {
         match f(self) {
             Err(stop) => self.again_canonically(stop, f),
             Ok(()) => Ok(()),
@@ -57,12 +57,12 @@ impl Worker {
 
     /// Runs a command if the canonical way would suffice for it, where that decides; in that way where the policy's does not
     /// suffice. `from_nothing` bytes beside sources surely do, and `growth` bytes of them come with it.
-    pub(super) fn if_canonical<T>(
+    pub(in crate::eager) fn if_canonical<T>(
         &mut self,
         growth: impl Fn(&Worker) -> usize,
         from_nothing: impl Fn(&Worker) -> usize,
-        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
-    ) -> std::result::Result<T, Stop> {
+        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
+    ) -> std::result::Result<T, OpFailure> {
         self.before_growth(growth(self))?;
         if self.does_canonical_decide() {
             return self.run_checked(from_nothing, command);
@@ -81,8 +81,8 @@ impl Worker {
     fn run_checked<T>(
         &mut self,
         from_nothing: impl Fn(&Worker) -> usize,
-        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
-    ) -> std::result::Result<T, Stop> {
+        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
+    ) -> std::result::Result<T, OpFailure> {
         self.check_canonical(from_nothing, &mut command)?;
         match command(self) {
             Err(stop) => self.again_canonically(stop, command),
@@ -91,15 +91,15 @@ impl Worker {
     }
 
     /// True where a budget binds, and neither a plan nor a rehearsal of a whole group has settled what fits.
-    pub(super) fn does_canonical_decide(&self) -> bool {
-        let is_settled = self.is_canonical || self.is_in_group || matches!(self.foresight.mode, Mode::Following(_));
+    pub(in crate::eager) fn does_canonical_decide(&self) -> bool {
+        let is_settled = self.is_canonical || self.is_in_group || matches!(self.step_planner.mode, Mode::Following(_));
         self.budget.is_some() && self.is_short && !is_settled
     }
 
     /// A copy over a device that computes nothing, in which everything is gone that can go.
     ///
     /// With a budget, under that one.
-    pub(super) fn copy_canonical(&self, budget: Option<usize>) -> Result<Worker> {
+    pub(in crate::eager) fn copy_canonical(&self, budget: Option<usize>) -> Result<Worker> {
         let mut w = self.copy_without_data()?;
         if let Some(bytes) = budget {
             w.arena.grow(bytes);
@@ -116,9 +116,9 @@ impl Worker {
     /// After `stop`, in the canonical way if memory did not suffice.
     fn again_canonically<T>(
         &mut self,
-        stop: Stop,
-        command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
-    ) -> std::result::Result<T, Stop> {
+        stop: OpFailure,
+        command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
+    ) -> std::result::Result<T, OpFailure> {
         match !stop.is_shortfall() || self.budget.is_none() || self.is_canonical {
             true => Err(stop),
             false => self.run_canonically(command),
@@ -126,10 +126,10 @@ impl Worker {
     }
 
     /// Runs a command in the canonical way.
-    pub(super) fn run_canonically<T>(
+    pub(in crate::eager) fn run_canonically<T>(
         &mut self,
-        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, Stop>,
-    ) -> std::result::Result<T, Stop> {
+        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
+    ) -> std::result::Result<T, OpFailure> {
         self.begin_canonical()?;
         let result = command(self);
         self.is_canonical = false;
@@ -137,7 +137,7 @@ impl Worker {
     }
 
     /// Lets everything go that can be made again, and begins to evict canonically.
-    pub(super) fn begin_canonical(&mut self) -> Result<()> {
+    pub(in crate::eager) fn begin_canonical(&mut self) -> Result<()> {
         self.abandon();
         while self.a_charge_gives_way(None) {}
         self.drop_copies();
@@ -150,7 +150,7 @@ impl Worker {
     }
 
     /// Frees a contiguous range of `need` bytes by evicting what was used longest ago. False if all of it would not do.
-    pub(super) fn evict_oldest(&mut self, need: usize) -> Result<bool> {
+    pub(in crate::eager) fn evict_oldest(&mut self, need: usize) -> Result<bool> {
         let free = |w: &Worker| w.arena.capacity() - w.arena.in_use();
         if free(self) < need {
             let evictable = self.table.storages.iter().filter(|(_, s)| s.is_evictable());

@@ -1,7 +1,7 @@
 //! The known future: commands that wait in the queue say when a tensor is used next.
 //!
 //! A caller runs ahead of the device by up to the queue's capacity, often a whole training step, so the next use of
-//! most tensors is known when something must be evicted, and what is used last can go first (Belady's rule). Beyond
+//! most tensors is known when something must be evicted, and what is used last can go first (Belady's rule). UnscannedBytes
 //! what is queued the policy falls back to the past: time since the last use. Choices may so depend on how far the
 //! caller happened to be; values never do.
 
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
-use super::handle::TensorId;
+use crate::eager::handle::TensorId;
 
 /// Weight of the newest command in the mean time of one.
 const MEAN_DECAY: f64 = 0.02;
@@ -40,7 +40,7 @@ struct Known {
 }
 
 #[derive(Default)]
-pub(super) struct Future {
+pub(in crate::eager) struct Future {
     known: FxHashMap<TensorId, Known>,
     /// Until something first asks, uses with their positions as they were noted: a budget that does not bind should cost
     /// no table.
@@ -55,7 +55,7 @@ pub(super) struct Future {
 
 impl Future {
     /// Notes a queued command by the tensors that it uses. Every command is noted once, in order.
-    pub(super) fn note(&mut self, x: &[(TensorId, Use)]) {
+    pub(in crate::eager) fn note(&mut self, x: &[(TensorId, Use)]) {
         self.end += 1;
         let at = self.end;
         for &(id, how) in x {
@@ -77,7 +77,7 @@ impl Future {
     }
 
     /// A decision is about to ask for uses.
-    pub(super) fn prepare(&mut self) {
+    pub(in crate::eager) fn prepare(&mut self) {
         self.is_sorted = true;
         for noted in std::mem::take(&mut self.unsorted) {
             self.sort(noted);
@@ -85,14 +85,14 @@ impl Future {
     }
 
     /// Counts queued commands and forgets all uses: without a budget nobody asks for them.
-    pub(super) fn pass_over(&mut self, commands: usize) {
+    pub(in crate::eager) fn pass_over(&mut self, commands: usize) {
         self.end += commands as u64;
         self.known.clear();
         self.unsorted.clear();
     }
 
     /// The next noted command runs now; the last one took `ns`.
-    pub(super) fn advance(&mut self, ns: u64) {
+    pub(in crate::eager) fn advance(&mut self, ns: u64) {
         self.at += 1;
         while self.unsorted.front().is_some_and(|noted| noted.0 <= self.at) {
             self.unsorted.pop_front();
@@ -101,19 +101,19 @@ impl Future {
     }
 
     /// Position of the command that ran last.
-    pub(super) fn at(&self) -> u64 {
+    pub(in crate::eager) fn at(&self) -> u64 {
         self.at
     }
 
     /// Forgets a deleted tensor.
-    pub(super) fn forget(&mut self, id: TensorId) {
+    pub(in crate::eager) fn forget(&mut self, id: TensorId) {
         if self.is_sorted {
             self.known.remove(&id);
         }
     }
 
     /// Position of the next queued command that uses a tensor.
-    pub(super) fn next_use(&mut self, id: TensorId) -> Option<u64> {
+    pub(in crate::eager) fn next_use(&mut self, id: TensorId) -> Option<u64> {
         let at = self.at;
         let uses = &mut self.known.get_mut(&id)?.uses;
         let past = uses.iter().take_while(|u| **u <= at).count();
@@ -122,23 +122,23 @@ impl Future {
     }
 
     /// True if a queued command ends a tensor before the command at this position, or any if that is not known.
-    pub(super) fn ends_before(&self, id: TensorId, at: Option<u64>) -> bool {
+    pub(in crate::eager) fn ends_before(&self, id: TensorId, at: Option<u64>) -> bool {
         let ends_at = self.known.get(&id).and_then(|k| k.ends_at);
         ends_at.is_some_and(|end| at.is_none_or(|at| end < at))
     }
 
     /// Estimated time until the command at a position runs.
-    pub(super) fn until_ns(&self, at: u64) -> f64 {
+    pub(in crate::eager) fn until_ns(&self, at: u64) -> f64 {
         at.saturating_sub(self.at) as f64 * self.mean_ns
     }
 
-    /// Beyond this time all uses count as equally far.
-    pub(super) fn horizon_ns(&self) -> f64 {
+    /// UnscannedBytes this time all uses count as equally far.
+    pub(in crate::eager) fn horizon_ns(&self) -> f64 {
         HORIZON_COMMANDS * self.mean_ns
     }
 
     /// Estimated time until all that is noted has run.
-    pub(super) fn queued_ns(&self) -> f64 {
+    pub(in crate::eager) fn queued_ns(&self) -> f64 {
         (self.end - self.at) as f64 * self.mean_ns
     }
 }

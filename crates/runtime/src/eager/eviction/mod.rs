@@ -1,13 +1,18 @@
 //! Making room: what a policy is told, what it chose, and the error that says why nothing helps.
 
+mod canonical;
+pub(in crate::eager) mod costs;
+pub(in crate::eager) mod future;
+pub(in crate::eager) mod policy;
+
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::failure::Stop;
-use super::table::{Storage, StorageId};
-use super::worker::Worker;
+use self::policy::{Choice, ScoredSegment, UnscannedBytes, choose};
 use crate::arena::{Segment, padded};
-use crate::remat::{Beyond, Choice, Range, choose};
+use crate::eager::failure::OpFailure;
+use crate::eager::memory::table::{Storage, StorageId};
+use crate::eager::worker::Worker;
 use crate::report::Kind;
 use crate::slab::Key;
 
@@ -24,7 +29,7 @@ const RESULTS_MAX: usize = 256;
 impl Worker {
     /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
     /// Returns where it starts, if the policy chose a place.
-    pub(super) fn make_room(&mut self, bytes: usize, for_whom: StorageId) -> Result<Option<usize>> {
+    pub(in crate::eager) fn free_space(&mut self, bytes: usize, for_whom: StorageId) -> Result<Option<usize>> {
         let no_more = match self.budget {
             None => match self.grow(padded(bytes)) {
                 Ok(()) => return Ok(None),
@@ -39,7 +44,7 @@ impl Worker {
             };
         }
         if !self.is_short && self.budget.is_some() {
-            return self.make_room_beside_all(padded(bytes), for_whom);
+            return self.free_space_beside_all(padded(bytes), for_whom);
         }
         let started = std::time::Instant::now();
         self.look_ahead();
@@ -62,7 +67,7 @@ impl Worker {
 
     /// Makes a free range where nothing was ever evicted: charges give way, and blocks move together. Errors: Budget where
     /// that does not do; from then on memory is short.
-    fn make_room_beside_all(&mut self, need: usize, for_whom: StorageId) -> Result<Option<usize>> {
+    fn free_space_beside_all(&mut self, need: usize, for_whom: StorageId) -> Result<Option<usize>> {
         let does_fit = |w: &Worker| w.arena.in_use() + need <= w.arena.capacity();
         while !does_fit(self) && self.a_charge_gives_way(Some(for_whom)) {}
         if !does_fit(self) {
@@ -78,7 +83,7 @@ impl Worker {
     }
 
     /// Ends the youngest charge that may end early, for anything but another charge. False if there is none.
-    pub(super) fn a_charge_gives_way(&mut self, for_whom: Option<StorageId>) -> bool {
+    pub(in crate::eager) fn a_charge_gives_way(&mut self, for_whom: Option<StorageId>) -> bool {
         let is_staging = for_whom.is_some_and(|id| self.table.storages[id].kind == Kind::Staging);
         if self.budget.is_none() || is_staging {
             return false;
@@ -110,26 +115,26 @@ impl Worker {
     }
 
     /// Bytes of the segments that were not looked at.
-    fn beyond(&self, segments: &[Segment]) -> Beyond {
+    fn beyond(&self, segments: &[Segment]) -> UnscannedBytes {
         let used: usize = segments.iter().filter(|s| s.owner.is_some()).map(|s| s.bytes).sum();
         let all: usize = segments.iter().map(|s| s.bytes).sum();
         let (capacity, in_use) = (self.arena.capacity(), self.arena.in_use());
-        Beyond { free_bytes: capacity - in_use - (all - used), used_bytes: in_use - used }
+        UnscannedBytes { free_bytes: capacity - in_use - (all - used), used_bytes: in_use - used }
     }
 
     /// Segments as a policy sees them.
-    fn ranges(&mut self, segments: &[Segment]) -> Vec<Range> {
+    fn ranges(&mut self, segments: &[Segment]) -> Vec<ScoredSegment> {
         let now = self.backend.now_ns();
         let mut candidate = |segment: &Segment| {
             let id = Key::from_raw(segment.owner?);
             self.table.storages[id].is_evictable().then(|| self.candidate(id, now)).flatten()
         };
-        segments.iter().map(|s| Range { segment: *s, candidate: candidate(s) }).collect()
+        segments.iter().map(|s| ScoredSegment { segment: *s, candidate: candidate(s) }).collect()
     }
 
     /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
     /// keeping those results instead takes fewer bytes: else every loss that a program keeps would keep its batch.
-    pub(super) fn release_sources(&mut self) -> std::result::Result<(), Stop> {
+    pub(in crate::eager) fn release_leaves(&mut self) -> std::result::Result<(), OpFailure> {
         let unnamed = self.table.storages.iter().filter(|(_, s)| {
             s.recipe.is_none() && s.handles == 0 && s.pins == 0 && s.wanted == 0 && !s.readers.is_empty()
         });
@@ -138,7 +143,7 @@ impl Worker {
         for (_, id) in unnamed {
             let Some(bytes) = self.table.storages.get(id).map(|s| s.bytes) else { continue };
             if let Some(results) = self.results_of(id, bytes) {
-                self.make_sources(&results)?;
+                self.make_leaves(&results)?;
             }
         }
         Ok(())
@@ -175,7 +180,7 @@ impl Worker {
     }
 
     /// The contract's error: what `id` needed, and who holds the rest.
-    pub(super) fn shortfall(&self, id: StorageId) -> Error {
+    pub(in crate::eager) fn shortfall(&self, id: StorageId) -> Error {
         let wanted = &self.table.storages[id];
         let mut by: FxHashMap<String, usize> = FxHashMap::default();
         let (mut fixed, mut needed) = (0, padded(wanted.bytes));
@@ -209,7 +214,7 @@ impl Worker {
 
     /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is no spill file where one is asked
     /// for; the old budget stays in force.
-    pub(super) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
+    pub(in crate::eager) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
         self.failures.take(None).map_or(Ok(()), Err)?;
         crate::options::check_budget(budget)?;
         self.forget_plans();
@@ -230,7 +235,7 @@ impl Worker {
             self.begin_decision();
             let segments: Vec<Segment> = self.arena.segments().collect();
             let ranges = self.ranges(&segments);
-            let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, Beyond::default(), free + over) else {
+            let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, UnscannedBytes::default(), free + over) else {
                 let id = {
                     let label = self.ledger.label("set_budget");
                     self.table.add(Storage::new(0, Kind::Workspace, label))

@@ -11,24 +11,24 @@ use remat_ops::eval_on_host;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 use rustc_hash::FxHashMap;
 
-use super::run::Call;
-use super::worker::Worker;
 use crate::device::{Event, Launch};
+use crate::eager::launcher::Call;
+use crate::eager::worker::Worker;
 
 /// What ran on the host.
 #[derive(Default)]
-pub(super) struct HostRuns {
+pub(in crate::eager) struct HostRuns {
     /// Made when the first op needs it.
     pool: Option<Pool>,
     /// Launches of each op, and their time.
-    pub(super) by_op: FxHashMap<&'static str, (u64, u64)>,
+    pub(in crate::eager) by_op: FxHashMap<&'static str, (u64, u64)>,
 }
 
 impl Worker {
     /// True if the device has a kernel for a call.
-    pub(super) fn has_kernel(&self, call: &Call<'_>) -> bool {
+    pub(in crate::eager) fn has_kernel(&self, call: &Call<'_>) -> bool {
         self.kernels.is_complete() || {
-            let x = super::costs::facts(call.x);
+            let x = crate::eager::launcher::op_costs::facts(call.x);
             let refs: remat_types::SmallVec<[_; 4]> = x.iter().collect();
             self.kernels.supports(&**call.op, &refs)
         }
@@ -36,7 +36,7 @@ impl Worker {
 
     /// Runs a launch on the host and returns the event after which its outputs are there. Errors: those of the copies and of
     /// the op; Device if the options do not allow it.
-    pub(super) fn launch_on_host(&mut self, launch: &Launch<'_>, call: &Call<'_>) -> Result<Event> {
+    pub(in crate::eager) fn launch_on_host(&mut self, launch: &Launch<'_>, call: &Call<'_>) -> Result<Event> {
         if !self.options.host_fallback {
             let text = format!("device {} has no kernel for it", self.kernels.device());
             return Err(Error::new(ErrorKind::Device, text).with_op(call.label.text));
@@ -47,7 +47,7 @@ impl Worker {
         for (i, input) in launch.x.iter().enumerate() {
             let mut input = input.clone();
             // The storage of an input that an output took over is the output's.
-            if let Some(y) = launch.y.iter().find(|y| y.holds == Some(i)) {
+            if let Some(y) = launch.y.iter().find(|y| y.donated_from == Some(i)) {
                 (input.at, input.bytes) = (y.at, y.bytes);
             }
             let written = launch.after.get(i).copied().unwrap_or(Event::REACHED);

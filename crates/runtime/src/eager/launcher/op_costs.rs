@@ -6,14 +6,14 @@ use remat_ops::OpRef;
 use remat_types::{DType, Fact, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::table::Input;
+use crate::eager::memory::table::Input;
 
 /// Weight of the newest measurement in an op's average time.
 const DECAY: f64 = 0.25;
 
-/// An entry of [`Costs`].
+/// An entry of [`OpCosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CostId(u32);
+pub(in crate::eager) struct CostId(u32);
 
 #[derive(Clone)]
 struct Entry {
@@ -26,20 +26,20 @@ struct Entry {
 
 /// See the module's note.
 #[derive(Clone, Default)]
-pub(super) struct Costs {
+pub(in crate::eager) struct OpCosts {
     entries: Vec<Entry>,
     /// Entries by hash; the key is looked up for every op and cloned for new ones only.
     by_hash: FxHashMap<u64, SmallVec<[CostId; 2]>>,
 }
 
 /// The place of an op's time, whether there is one yet or not.
-pub(super) struct Found {
+pub(in crate::eager) struct Found {
     hash: u64,
-    pub(super) id: Option<CostId>,
+    pub(in crate::eager) id: Option<CostId>,
 }
 
-impl Costs {
-    pub(super) fn find(&self, op: &OpRef, x: &[Input]) -> Found {
+impl OpCosts {
+    pub(in crate::eager) fn find(&self, op: &OpRef, x: &[Input]) -> Found {
         let mut hasher = FxHasher::default();
         op.hash(&mut hasher);
         for s in x {
@@ -57,19 +57,19 @@ impl Costs {
     }
 
     /// The average time.
-    pub(super) fn ns(&self, id: CostId) -> f64 {
+    pub(in crate::eager) fn ns(&self, id: CostId) -> f64 {
         self.entries[id.0 as usize].ns
     }
 
     /// Folds a measurement into the average and returns it.
-    pub(super) fn learn(&mut self, id: CostId, ns: u64) -> f64 {
+    pub(in crate::eager) fn learn(&mut self, id: CostId, ns: u64) -> f64 {
         let cost = &mut self.entries[id.0 as usize].ns;
         *cost += DECAY * (ns as f64 - *cost);
         *cost
     }
 
-    /// As [`Costs::learn`], for a time that replaces a guess.
-    pub(super) fn learn_measured(&mut self, id: CostId, ns: u64) -> f64 {
+    /// As [`OpCosts::learn`], for a time that replaces a guess.
+    pub(in crate::eager) fn learn_measured(&mut self, id: CostId, ns: u64) -> f64 {
         let entry = &mut self.entries[id.0 as usize];
         if !std::mem::replace(&mut entry.is_measured, true) {
             entry.ns = ns as f64;
@@ -77,8 +77,8 @@ impl Costs {
         self.learn(id, ns)
     }
 
-    /// As [`Costs::learn`], for what [`Costs::find`] answered.
-    pub(super) fn learn_found(&mut self, found: &Found, op: &OpRef, x: &[Input], ns: u64) -> (CostId, f64) {
+    /// As [`OpCosts::learn`], for what [`OpCosts::find`] answered.
+    pub(in crate::eager) fn learn_found(&mut self, found: &Found, op: &OpRef, x: &[Input], ns: u64) -> (CostId, f64) {
         let id = found.id.unwrap_or_else(|| {
             let x = x.iter().map(|s| (s.dtype, s.layout.shape().clone())).collect();
             self.entries.push(Entry { op: op.clone(), x, ns: ns as f64, is_measured: false });
@@ -91,6 +91,6 @@ impl Costs {
 }
 
 /// What is known of an op's inputs without their data.
-pub(super) fn facts(x: &[Input]) -> SmallVec<[Fact; 4]> {
+pub(in crate::eager) fn facts(x: &[Input]) -> SmallVec<[Fact; 4]> {
     x.iter().map(|s| Fact::new(s.dtype, s.layout.shape().clone())).collect()
 }

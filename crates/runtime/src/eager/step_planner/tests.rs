@@ -3,10 +3,10 @@ use remat_ops::OpRef;
 use remat_ops::pointwise::{Unary, UnaryFn};
 use remat_types::{DType, SmallVec};
 
-use super::book::Book;
-use super::script::Action;
-use super::stated::state;
-use super::tape::{Done, Event, Local, LocalBytes, Name, Tape, What};
+use super::cache::StepCache;
+use super::plan::Action;
+use super::problem::to_problem;
+use super::step_trace::{CommandKind, Event, Local, LocalBytes, Name, Outcome, StepTrace};
 use crate::options::Foresight;
 
 const UNIT: usize = 4096;
@@ -17,8 +17,8 @@ fn op(f: UnaryFn) -> OpRef {
 }
 
 /// A tape of applications, each of one storage: (input storage, takes its bytes).
-fn tape(applies: &[(Local, bool)]) -> Tape {
-    let mut t = Tape::default();
+fn tape(applies: &[(Local, bool)]) -> StepTrace {
+    let mut t = StepTrace::default();
     let event = |what, x: &[Name], done| Event {
         what,
         x: SmallVec::from_slice(x),
@@ -27,23 +27,23 @@ fn tape(applies: &[(Local, bool)]) -> Tape {
     };
     t.locals.push(LocalBytes { bytes: UNIT, is_carried: true, ..LocalBytes::default() });
     for (i, &(x, in_place)) in applies.iter().enumerate() {
-        let done = Done {
+        let done = Outcome {
             x: SmallVec::from_iter([x]),
             y: SmallVec::from_iter([i as Local + 1]),
-            holds: SmallVec::from_iter([in_place.then_some(0)]),
+            donated_from: SmallVec::from_iter([in_place.then_some(0)]),
             cost_ns: 1000,
             scratch_bytes: 0,
             has_recipe: true,
             may_take: SmallVec::new(),
         };
-        t.events.push(event(What::Apply(op(UnaryFn::Tanh)), &[x], done));
+        t.events.push(event(CommandKind::Apply(op(UnaryFn::Tanh)), &[x], done));
         t.locals.push(LocalBytes { bytes: UNIT, ..LocalBytes::default() });
     }
     t
 }
 
 /// Forward and back: every result is read once more, in the opposite order.
-fn there_and_back(n: u32) -> Tape {
+fn there_and_back(n: u32) -> StepTrace {
     tape(&(0..n).chain((1..=n).rev()).map(|x| (x, false)).collect::<Vec<_>>())
 }
 
@@ -57,8 +57,8 @@ fn events_are_equal_by_what_they_ask_of_whom_and_not_by_what_they_came_to() {
         |e: &mut Event| e.x[0] = 0,
         |e: &mut Event| e.types[0].0 = DType::F64,
         |e: &mut Event| e.types[0].1 = [7].into(),
-        |e: &mut Event| e.what = What::Apply(op(UnaryFn::Exp)),
-        |e: &mut Event| e.what = What::Commit,
+        |e: &mut Event| e.what = CommandKind::Apply(op(UnaryFn::Exp)),
+        |e: &mut Event| e.what = CommandKind::Commit,
     ] {
         let mut other = t.clone();
         change(&mut other.events[1]);
@@ -68,8 +68,8 @@ fn events_are_equal_by_what_they_ask_of_whom_and_not_by_what_they_came_to() {
 
 #[test]
 fn an_op_in_place_is_one_operator_with_the_one_before_unless_something_else_reads_its_input() {
-    let parts = |t: &Tape| {
-        let stated = state(t, 1 << 20, NO_DISK).expect("valid");
+    let parts = |t: &StepTrace| {
+        let stated = to_problem(t, 1 << 20, NO_DISK).expect("valid");
         stated.parts.iter().map(|p| p.events.to_vec()).collect::<Vec<_>>()
     };
     assert_eq!(parts(&tape(&[(0, false), (1, true), (2, true)])), [vec![0, 1, 2]]);
@@ -83,13 +83,13 @@ fn what_cannot_be_made_again_is_made_once_and_stays_until_it_was_gone() {
     let mut t = there_and_back(3);
     t.locals[1].lost_recipe = true;
     t.locals[1].gone_at = Some(4);
-    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
+    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
     let ops = stated.problem.ops();
     assert!(!ops[0].repeatable && ops[1].repeatable);
     let keeps = stated.parts.iter().position(|p| p.events.is_empty()).expect("something reads it at its end");
     assert!(ops[keeps].inputs == ops[1].inputs, "{:?}", ops[keeps]);
     t.locals[1].gone_at = None;
-    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
+    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
     assert_eq!(stated.problem.outputs().len(), 1, "it is there at the end");
 }
 
@@ -98,7 +98,7 @@ fn a_state_that_the_step_overwrites_cannot_be_read_in_its_old_version_again() {
     // The carried storage is read by the first op and overwritten by the last.
     let mut t = tape(&[(0, false), (1, false), (0, true)]);
     t.locals[3].outlives = true;
-    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
+    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
     let ops = stated.problem.ops();
     let last = ops.last().expect("there are three");
     assert!(!last.repeatable && last.inputs.iter().all(|v| ops[0].inputs.contains(v)), "{last:?}");
@@ -111,7 +111,7 @@ fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
     // A counter is counted up in place, and then read by something large: AdamW's step.
     let mut t = tape(&[(0, true), (1, false), (2, false)]);
     (t.locals[0].bytes, t.locals[1].bytes) = (64, 64);
-    let stated = state(&t, 1 << 20, NO_DISK).expect("valid");
+    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
     assert_eq!(stated.problem.ops().len(), 2);
     assert_eq!(stated.problem.ops()[0].inputs.len(), 1, "it reads the counter");
 }
@@ -119,16 +119,16 @@ fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
 #[test]
 fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place() {
     let (t, budget) = (there_and_back(12), 6 * UNIT);
-    let mut book = Book::default();
-    assert!(!book.learn(t.clone(), 1000));
-    assert_eq!(book.plan(Foresight::AtOnce, budget, NO_DISK).plans, 0);
-    assert!(book.candidates().is_empty());
-    assert!(book.learn(t.clone(), 1000));
-    assert_eq!(book.plan(Foresight::AtOnce, budget, NO_DISK).plans, 1);
-    let script = book.known[book.candidates()[0]].script.clone().expect("planned");
+    let mut cache = StepCache::default();
+    assert!(!cache.learn(t.clone(), 1000));
+    assert_eq!(cache.plan(Foresight::AtOnce, budget, NO_DISK).plans, 0);
+    assert!(cache.candidates().is_empty());
+    assert!(cache.learn(t.clone(), 1000));
+    assert_eq!(cache.plan(Foresight::AtOnce, budget, NO_DISK).plans, 1);
+    let script = cache.known[cache.candidates()[0]].script.clone().expect("planned");
     assert!(script.arena_bytes <= budget && script.time_ns > script.base_ns);
     let made: Vec<usize> = (script.before.iter().flatten())
-        .filter_map(|a| if let Action::Remake(r) = a { Some(r.events[0]) } else { None })
+        .filter_map(|a| if let Action::Recompute(r) = a { Some(r.events[0]) } else { None })
         .collect();
     assert!(!made.is_empty() && script.time_ns == script.base_ns + 1000 * made.len() as u64);
     // Replays residence by hand: what is read is there, and no more than the arena holds.
@@ -146,7 +146,7 @@ fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place
             match a {
                 Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
                 Action::Spill(_) | Action::Fetch(..) => unreachable!("there is no disk"),
-                Action::Remake(r) => run(&mut resident, r.events[0]),
+                Action::Recompute(r) => run(&mut resident, r.events[0]),
             }
         }
         if e < t.events.len() {
@@ -160,23 +160,24 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
     // Every result could work in place, though all are read once more.
     let mut t = there_and_back(12);
     t.events.iter_mut().for_each(|e| e.done.may_take = SmallVec::from_slice(&[0]));
-    // What is carried is no plan's to give away.
-    assert!(state(&t, 1 << 20, NO_DISK).expect("valid").problem.ops()[0].takes.is_empty());
+    // CommandKind is carried is no plan's to give away.
+    assert!(to_problem(&t, 1 << 20, NO_DISK).expect("valid").problem.ops()[0].takes.is_empty());
     let plain = there_and_back(12);
-    let script = |t: &Tape, budget: usize| {
-        let mut book = Book::default();
+    let script = |t: &StepTrace, budget: usize| {
+        let mut cache = StepCache::default();
         for _ in 0..2 {
-            book.learn(t.clone(), 1000);
+            cache.learn(t.clone(), 1000);
         }
-        book.plan(Foresight::AtOnce, budget, NO_DISK);
-        let at = book.candidates().first().copied()?;
-        book.known[at].script.clone()
+        cache.plan(Foresight::AtOnce, budget, NO_DISK);
+        let at = cache.candidates().first().copied()?;
+        cache.known[at].script.clone()
     };
     // Input and result at once are two units; one is enough where the result lies in it.
     let (script, without) = (script(&t, 4 * UNIT).expect("planned"), script(&plain, 4 * UNIT).expect("planned"));
     assert!(script.time_ns < without.time_ns, "{} ns, {} ns without", script.time_ns, without.time_ns);
     let first = script.places.iter().filter(|p| p.takes == Some(0)).count();
-    let again = script.before.iter().flatten().filter(|a| matches!(a, Action::Remake(r) if r.takes == Some(0))).count();
+    let again =
+        script.before.iter().flatten().filter(|a| matches!(a, Action::Recompute(r) if r.takes == Some(0))).count();
     assert!(first > 0 && again > 0, "{first} {again}");
     // By hand: what is read is there, and no more than the arena holds.
     let mut resident = vec![false; t.locals.len()];
@@ -194,7 +195,7 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
             match a {
                 Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
                 Action::Spill(_) | Action::Fetch(..) => unreachable!("there is no disk"),
-                Action::Remake(r) => run(&mut resident, r.events[0], r.takes),
+                Action::Recompute(r) => run(&mut resident, r.events[0], r.takes),
             }
         }
         if e < t.events.len() {
@@ -205,40 +206,40 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
 
 #[test]
 fn a_step_is_taken_for_the_one_that_came_next_most_often_and_then_for_the_one_used_last() {
-    let steps: Vec<Tape> = (2..6).map(there_and_back).collect();
-    let mut book = Book::default();
+    let steps: Vec<StepTrace> = (2..6).map(there_and_back).collect();
+    let mut cache = StepCache::default();
     for t in &steps {
         for _ in 0..2 {
-            book.learn(t.clone(), 1000);
+            cache.learn(t.clone(), 1000);
         }
     }
-    book.plan(Foresight::AtOnce, 1 << 20, NO_DISK);
+    cache.plan(Foresight::AtOnce, 1 << 20, NO_DISK);
     for i in [0, 1, 0, 1, 0, 2, 0, 1, 0, 2, 3, 0] {
-        book.learn(steps[i].clone(), 1000);
+        cache.learn(steps[i].clone(), 1000);
     }
-    let at = |t: &Tape| book.known.iter().position(|k| k.tape.events == t.events).expect("known");
+    let at = |t: &StepTrace| cache.known.iter().position(|k| k.tape.events == t.events).expect("known");
     // After the first came the second three times and the third twice, and that last. Itself came once, long ago.
-    assert_eq!(book.candidates(), [1, 2, 0, 3].map(|i| at(&steps[i])));
+    assert_eq!(cache.candidates(), [1, 2, 0, 3].map(|i| at(&steps[i])));
 }
 
 #[test]
 fn the_book_keeps_eight_steps_and_expects_the_one_that_came_next_before() {
-    let steps: Vec<Tape> = (2..11).map(there_and_back).collect();
-    let mut book = Book::default();
+    let steps: Vec<StepTrace> = (2..11).map(there_and_back).collect();
+    let mut cache = StepCache::default();
     for t in &steps[..2] {
         for _ in 0..2 {
-            book.learn(t.clone(), 1000);
+            cache.learn(t.clone(), 1000);
         }
     }
-    book.plan(Foresight::AtOnce, 1 << 20, NO_DISK);
-    let at = |book: &Book, t: &Tape| book.known.iter().position(|k| k.tape.events == t.events);
+    cache.plan(Foresight::AtOnce, 1 << 20, NO_DISK);
+    let at = |cache: &StepCache, t: &StepTrace| cache.known.iter().position(|k| k.tape.events == t.events);
     for t in [&steps[0], &steps[1], &steps[0]] {
-        book.learn(t.clone(), 1000);
+        cache.learn(t.clone(), 1000);
     }
-    assert_eq!(book.candidates().first().copied(), at(&book, &steps[1]), "they alternate");
+    assert_eq!(cache.candidates().first().copied(), at(&cache, &steps[1]), "they alternate");
     for t in &steps[2..] {
-        book.learn(t.clone(), 1000);
+        cache.learn(t.clone(), 1000);
     }
-    assert_eq!(book.known.len(), 8);
-    assert_eq!(at(&book, &steps[1]), None, "the one used longest ago");
+    assert_eq!(cache.known.len(), 8);
+    assert_eq!(at(&cache, &steps[1]), None, "the one used longest ago");
 }

@@ -15,9 +15,9 @@ pub(crate) type Local = u32;
 /// No storage of the step.
 pub(crate) const NO_LOCAL: Local = Local::MAX;
 
-/// What was asked.
+/// CommandKind was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum What {
+pub(crate) enum CommandKind {
     Put,
     Apply(OpRef),
     Commit,
@@ -27,21 +27,21 @@ pub(crate) enum What {
 /// A command of a step. Two are equal if they ask for the same of the same tensors; what they came to does not count.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    pub(crate) what: What,
+    pub(crate) what: CommandKind,
     pub(crate) x: SmallVec<[Name; 4]>,
     /// Types of the tensors that appear with this command: those from before the step, and then what it makes.
     pub(crate) types: SmallVec<[(DType, Shape); 2]>,
-    pub(crate) done: Done,
+    pub(crate) done: Outcome,
 }
 
-/// What a command came to.
+/// CommandKind a command came to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct Outcome {
     /// Storages of the inputs and of the outputs.
     pub(crate) x: SmallVec<[Local; 4]>,
     pub(crate) y: SmallVec<[Local; 2]>,
     /// For each output, the input whose bytes it took.
-    pub(crate) holds: SmallVec<[Option<u8>; 2]>,
+    pub(crate) donated_from: SmallVec<[Option<u8>; 2]>,
     /// The inputs whose bytes its one output could take, if they went.
     pub(crate) may_take: SmallVec<[u8; 2]>,
     pub(crate) cost_ns: u64,
@@ -51,10 +51,10 @@ pub(crate) struct Done {
     pub(crate) has_recipe: bool,
 }
 
-impl Done {
+impl Outcome {
     /// Inputs whose bytes an output took.
     pub(crate) fn overwritten(&self) -> impl Iterator<Item = Local> + '_ {
-        self.holds.iter().flatten().map(|&h| self.x[usize::from(h)])
+        self.donated_from.iter().flatten().map(|&h| self.x[usize::from(h)])
     }
 }
 
@@ -72,7 +72,7 @@ impl Hash for Event {
     }
 }
 
-/// What is known of a storage of a step.
+/// CommandKind is known of a storage of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalBytes {
     /// Padded.
@@ -89,7 +89,7 @@ pub(crate) struct LocalBytes {
 
 /// A step.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tape {
+pub(crate) struct StepTrace {
     pub(crate) events: Vec<Event>,
     pub(crate) locals: Vec<LocalBytes>,
     /// Bytes that tensors named when the step began, and the most of staging meanwhile.
@@ -97,7 +97,7 @@ pub(crate) struct Tape {
     pub(crate) staging_bytes: usize,
 }
 
-impl Tape {
+impl StepTrace {
     /// Finds candidates; equality decides.
     pub(crate) fn hash(&self) -> u64 {
         let mut h = FxHasher::default();

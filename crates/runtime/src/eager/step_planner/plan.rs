@@ -5,15 +5,15 @@ use remat_graph::plan::schedule::{Schedule, Step};
 use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
-use super::stated::{Stated, name};
-use super::tape::{Done, Local, Tape};
+use super::problem::{StepProblem, name};
+use super::step_trace::{Local, Outcome, StepTrace};
 
-/// What is done before a command.
+/// CommandKind is done before a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The bytes of these, which are one after the other the same, are free.
     Free(SmallVec<[Local; 2]>),
-    Remake(Remake),
+    Recompute(Recompute),
     /// Whichever of these has the bytes begins to be copied to the file.
     Spill(SmallVec<[Local; 2]>),
     /// Whichever of these was copied begins to be copied back, to this offset.
@@ -22,7 +22,7 @@ pub(crate) enum Action {
 
 /// Commands whose results are made again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Remake {
+pub(crate) struct Recompute {
     /// In order; each after the first works in place on what the one before made.
     pub(crate) events: SmallVec<[usize; 2]>,
     /// (storage, offset)
@@ -46,7 +46,7 @@ pub(crate) struct Places {
 
 /// See the module's note. Offsets are relative to where the planned part of the arena begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Script {
+pub(crate) struct StepPlan {
     /// Size of the planned part of the arena.
     pub(crate) arena_bytes: usize,
     /// Time of all commands, recomputations included.
@@ -64,7 +64,7 @@ pub(crate) struct Script {
     pub(crate) spill: Option<SpillRates>,
 }
 
-impl Script {
+impl StepPlan {
     /// Time that recomputation adds, as a share.
     pub(super) fn overhead(&self) -> f64 {
         self.time_ns as f64 / self.base_ns.max(1) as f64 - 1.0
@@ -72,9 +72,9 @@ impl Script {
 
     /// The script of a schedule; `None` if that runs commands in another order than the tape's, which a planner that
     /// keeps the order does not do.
-    pub(super) fn new(tape: &Tape, stated: &Stated, schedule: &Schedule) -> Option<Script> {
+    pub(super) fn new(tape: &StepTrace, stated: &StepProblem, schedule: &Schedule) -> Option<StepPlan> {
         let n = tape.events.len();
-        let mut s = Script {
+        let mut s = StepPlan {
             arena_bytes: schedule.arena_bytes as usize,
             time_ns: schedule.time_ns + stated.other_ns,
             base_ns: tape.cost_ns(),
@@ -97,7 +97,7 @@ impl Script {
                     let at = at.iter().filter_map(|&(s, at)| Some((*locals.root.get(&s)?, at as usize))).collect();
                     let scratch_at = workspace_at.map(|at| at as usize);
                     if std::mem::replace(&mut has_run[*op], true) {
-                        pending.push(Action::Remake(Remake { events: events.clone(), at, scratch_at, takes }));
+                        pending.push(Action::Recompute(Recompute { events: events.clone(), at, scratch_at, takes }));
                         continue;
                     }
                     if first < next {
@@ -151,7 +151,7 @@ struct Locals {
 }
 
 impl Locals {
-    fn new(stated: &Stated) -> Self {
+    fn new(stated: &StepProblem) -> Self {
         let (mut root, mut chain) = (FxHashMap::default(), FxHashMap::<usize, SmallVec<[Local; 2]>>::default());
         for (l, r) in stated.root.iter().enumerate() {
             let Some(v) = r.and_then(|r| stated.problem.value_named(&name(r))) else { continue };
@@ -163,7 +163,7 @@ impl Locals {
     }
 
     /// The input of a command that lies in a storage of the problem.
-    fn input(&self, storage: usize, done: &Done) -> Option<usize> {
+    fn input(&self, storage: usize, done: &Outcome) -> Option<usize> {
         let chain = self.chain.get(&storage)?;
         done.may_take.iter().map(|i| usize::from(*i)).find(|i| chain.contains(&done.x[*i]))
     }

@@ -1,7 +1,7 @@
 //! Following a plan: what the worker does before and around the commands of a step that it knows.
 //!
 //! The upper part of the arena, from [`Followed::limit`] on, is the plan's: results go to the offsets that it says.
-//! Everything else (parameters, what the step hands on, small things, staging) lies below. What a plan keeps is *kept*:
+//! Everything else (parameters, what the step hands on, small things, staging) lies below. CommandKind a plan keeps is *kept*:
 //! it stays although no handle names it, until the plan frees it or the step ends.
 //!
 //! Whatever is not as the plan believes is left to the online way: an allocation whose place is taken goes elsewhere, an
@@ -9,41 +9,42 @@
 
 use remat_types::{Fact, SmallVec};
 
-use super::foresight::{Followed, Mode};
-use super::replay::Again;
-use super::table::{Input, RecipeId, StorageId};
-use super::worker::Worker;
+use super::plan::{Action, Recompute, StepPlan};
+use super::step_trace::{Local, StepTrace};
+use super::{Followed, Mode};
 use crate::arena::{Block, padded};
-use crate::remat::foresight::{Action, Local, Remake, Script, Tape};
+use crate::eager::memory::table::{Input, RecipeId, StorageId};
+use crate::eager::replay::ReplayOptions;
+use crate::eager::worker::Worker;
 use crate::spill::BLOCK_BYTES;
 
-/// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
+/// CommandKind the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
 const SMALL_SHARE: usize = 64;
 
 impl Worker {
     /// Begins to follow the plan of a known step.
-    pub(super) fn follow(&mut self, known: usize, others: Vec<usize>) {
-        let Some(script) = self.foresight.book.known[known].script.clone() else { return };
+    pub(in crate::eager) fn follow(&mut self, known: usize, others: Vec<usize>) {
+        let Some(script) = self.step_planner.cache.known[known].script.clone() else { return };
         let Some(limit) = self.limit_of(&script) else { return };
-        self.foresight.mode = Mode::Following(Followed { known, script, others, limit });
+        self.step_planner.mode = Mode::Following(Followed { known, script, others, limit });
     }
 
     /// Where the planned part of the arena begins, if there is room for it.
-    fn limit_of(&self, script: &Script) -> Option<usize> {
+    fn limit_of(&self, script: &StepPlan) -> Option<usize> {
         let limit = self.arena.capacity().checked_sub(script.arena_bytes)?;
         Some(if script.spill.is_some() { limit / BLOCK_BYTES * BLOCK_BYTES } else { limit })
     }
 
     /// Goes on with another plan in the middle of a step: what it does not hold by now goes, and what it does stays. False
     /// if there is no room for it.
-    pub(super) fn adopt(&mut self, known: usize, others: Vec<usize>) -> bool {
-        let Some(script) = self.foresight.book.known[known].script.clone() else { return false };
+    pub(in crate::eager) fn adopt(&mut self, known: usize, others: Vec<usize>) -> bool {
+        let Some(script) = self.step_planner.cache.known[known].script.clone() else { return false };
         let Some(limit) = self.limit_of(&script) else { return false };
-        let at = self.foresight.at;
-        let gone = gone_before(at, &script, &self.foresight.book.known[known].tape);
-        self.foresight.mode = Mode::Following(Followed { known, script: script.clone(), others, limit });
+        let at = self.step_planner.at;
+        let gone = gone_before(at, &script, &self.step_planner.cache.known[known].tape);
+        self.step_planner.mode = Mode::Following(Followed { known, script: script.clone(), others, limit });
         for action in script.before[..=at].iter().flatten() {
-            // What is there though this plan holds it no longer has not been copied for it.
+            // CommandKind is there though this plan holds it no longer has not been copied for it.
             if let Action::Spill(chain) = action
                 && chain.iter().any(|l| gone.contains(l))
             {
@@ -57,11 +58,11 @@ impl Worker {
 
     /// Moves whatever the plan does not place out of its part of the arena.
     ///
-    /// What the caller kept of the steps before stays, and forgets how it was made: else it would keep what that needs, a
+    /// CommandKind the caller kept of the steps before stays, and forgets how it was made: else it would keep what that needs, a
     /// loss its batch. Only what is large goes where that is not enough. If even then there is more than the plan leaves
     /// room for, the step runs without it.
-    pub(super) fn clear_above(&mut self) {
-        let Mode::Following(Followed { limit, .. }) = self.foresight.mode else { return };
+    pub(in crate::eager) fn clear_planned_part(&mut self) {
+        let Mode::Following(Followed { limit, .. }) = self.step_planner.mode else { return };
         let is_clear = |w: &mut Worker| w.arena.segments().all(|s| s.owner.is_none() || s.start + s.bytes <= limit);
         let unnamed = self.table.storages.iter().filter(|(_, s)| s.handles == 0 && s.is_evictable());
         let unnamed: Vec<StorageId> = unnamed.map(|(id, _)| id).collect();
@@ -70,14 +71,14 @@ impl Worker {
         let named: Vec<StorageId> = named.map(|(id, _)| id).collect();
         let (small, large): (Vec<StorageId>, Vec<StorageId>) =
             named.into_iter().partition(|&id| self.table.storages[id].bytes <= limit / SMALL_SHARE);
-        small.iter().for_each(|&id| self.forget(id));
+        small.iter().for_each(|&id| self.drop_recipe(id));
         // By now they may be gone with what was forgotten, or have been forgotten.
         let is_left = |w: &Worker, id: &StorageId| w.table.storages.get(*id).is_some_and(|s| s.is_evictable());
         let is_too_much = self.arena.in_use() > limit;
         for id in large {
             match (is_left(self, &id), is_too_much) {
                 (true, true) => self.evict(id),
-                (true, false) => self.forget(id),
+                (true, false) => self.drop_recipe(id),
                 (false, _) => {}
             }
         }
@@ -88,8 +89,8 @@ impl Worker {
     }
 
     /// Does what comes before the command at this place of the step, and says where its results go.
-    pub(super) fn do_before(&mut self, at: usize) {
-        let Mode::Following(f) = &self.foresight.mode else { return };
+    pub(in crate::eager) fn do_before(&mut self, at: usize) {
+        let Mode::Following(f) = &self.step_planner.mode else { return };
         let (script, limit) = (f.script.clone(), f.limit);
         if script.spill.is_some() && self.spills.failure.is_some() {
             return self.abandon();
@@ -97,7 +98,7 @@ impl Worker {
         for action in script.before.get(at).into_iter().flatten() {
             match action {
                 Action::Free(chain) => self.free(chain),
-                Action::Remake(r) => self.remake(r),
+                Action::Recompute(r) => self.recompute_planned(r),
                 Action::Spill(chain) => self.spill(chain),
                 Action::Fetch(chain, to) => self.fetch_back(chain, limit + to),
             }
@@ -106,16 +107,16 @@ impl Worker {
     }
 
     fn set_places(&mut self, at: usize) {
-        let Mode::Following(f) = &self.foresight.mode else { return };
-        self.foresight.scratch_at = f.script.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
+        let Mode::Following(f) = &self.step_planner.mode else { return };
+        self.step_planner.scratch_at = f.script.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
     }
 
     /// Frees what the plan keeps no longer; what can still be read is evicted.
     fn free(&mut self, chain: &[Local]) {
         for &local in chain {
-            let Some(id) = self.foresight.locals.get(local as usize).copied().flatten() else { continue };
-            self.table.storages[id].kept = false;
-            self.settle(id);
+            let Some(id) = self.step_planner.locals.get(local as usize).copied().flatten() else { continue };
+            self.table.storages[id].pinned_by_plan = false;
+            self.free_if_unused(id);
             if self.table.storages.get(id).is_some_and(|s| s.is_evictable()) {
                 self.evict(id);
             }
@@ -123,21 +124,21 @@ impl Worker {
     }
 
     /// Runs commands of this step again, if all is there that they need; else whoever needs their results sees to it.
-    fn remake(&mut self, r: &Remake) {
-        let Mode::Following(f) = &self.foresight.mode else { return };
+    fn recompute_planned(&mut self, r: &Recompute) {
+        let Mode::Following(f) = &self.step_planner.mode else { return };
         let (known, limit) = (f.known, f.limit);
-        let of = |local: Local| self.foresight.locals.get(local as usize).copied().flatten();
-        let last = r.events.last().and_then(|&e| self.foresight.book.known[known].tape.events[e].done.y.first());
+        let of = |local: Local| self.step_planner.locals.get(local as usize).copied().flatten();
+        let last = r.events.last().and_then(|&e| self.step_planner.cache.known[known].tape.events[e].done.y.first());
         if r.events.len() > 1 && last.and_then(|&l| of(l)).is_none_or(|id| self.table.is_resident(id)) {
             return;
         }
         for (k, &event) in r.events.iter().enumerate() {
-            let done = &self.foresight.book.known[known].tape.events[event].done;
-            let in_place = done.holds.first().copied().flatten().map(usize::from);
+            let done = &self.step_planner.cache.known[known].tape.events[event].done;
+            let in_place = done.donated_from.first().copied().flatten().map(usize::from);
             let y = done.y.clone();
             let Some(recipe) = y.iter().find_map(|y| self.recipe_of(*y)) else { return };
             let x = self.table.recipes[recipe].x.clone();
-            self.land_arrivals(&x);
+            self.wait_arrivals(&x);
             if x.iter().any(|s| !self.table.is_resident(s.storage)) {
                 return;
             }
@@ -147,7 +148,7 @@ impl Worker {
                 _ => in_place.filter(|i| self.is_only_kept(&x, *i)),
             };
             let scratch_at = r.scratch_at.map(|at| limit + at);
-            let again = Again { offsets, in_place, scratch_at, is_planned: true };
+            let again = ReplayOptions { offsets, in_place, scratch_at, is_planned: true };
             // A failure is told by the command that needs the result.
             if self.rerun_as(recipe, &again).is_err() {
                 return;
@@ -156,7 +157,7 @@ impl Worker {
     }
 
     fn recipe_of(&self, local: Local) -> Option<RecipeId> {
-        let id = self.foresight.locals.get(local as usize).copied().flatten()?;
+        let id = self.step_planner.locals.get(local as usize).copied().flatten()?;
         self.table.storages[id].recipe.map(|r| r.0)
     }
 
@@ -174,31 +175,31 @@ impl Worker {
     }
 
     /// Where the plan places output `j` of the running command.
-    pub(super) fn planned_at(&self, j: usize) -> Option<usize> {
-        let Mode::Following(f) = &self.foresight.mode else { return None };
-        let at = self.foresight.at;
-        let local = *self.foresight.book.known[f.known].tape.events.get(at)?.done.y.get(j)?;
+    pub(in crate::eager) fn planned_at(&self, j: usize) -> Option<usize> {
+        let Mode::Following(f) = &self.step_planner.mode else { return None };
+        let at = self.step_planner.at;
+        let local = *self.step_planner.cache.known[f.known].tape.events.get(at)?.done.y.get(j)?;
         let places = f.script.places.get(at)?;
         places.at.iter().find(|p| p.0 == local).map(|p| f.limit + p.1)
     }
 
     /// Has the output take the input that the plan says. Takes a donation back where the plan counts on both, or where its
     /// input lies at a place of the plan's and the result does not belong there; if there is room.
-    pub(super) fn keep_apart(&mut self, holds: &mut [Option<usize>], x: &[Input], y: &[Fact]) {
-        let Mode::Following(f) = &self.foresight.mode else { return };
+    pub(in crate::eager) fn keep_apart(&mut self, donated_from: &mut [Option<usize>], x: &[Input], y: &[Fact]) {
+        let Mode::Following(f) = &self.step_planner.mode else { return };
         let limit = f.limit;
-        let Some(places) = f.script.places.get(self.foresight.at).filter(|p| !p.in_place) else { return };
+        let Some(places) = f.script.places.get(self.step_planner.at).filter(|p| !p.in_place) else { return };
         if let Some(i) = places.takes.filter(|i| self.may_give(x, *i, &y[0], 1)) {
-            holds[0] = Some(i);
+            donated_from[0] = Some(i);
             self.has_evicted = true;
             return;
         }
-        let y_local = &self.foresight.book.known[f.known].tape.events[self.foresight.at].done.y;
+        let y_local = &self.step_planner.cache.known[f.known].tape.events[self.step_planner.at].done.y;
         let is_planned: SmallVec<[bool; 2]> =
             y_local.iter().map(|l| f.script.planned.get(*l as usize) == Some(&true)).collect();
-        for (j, hold) in holds.iter_mut().enumerate() {
+        for (j, hold) in donated_from.iter_mut().enumerate() {
             let Some(s) = hold.map(|i| &self.table.storages[x[i].storage]) else { continue };
-            // What is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
+            // CommandKind is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
             if s.start() < limit || (s.recipe.is_none() && is_planned.get(j) == Some(&true)) {
                 continue;
             }
@@ -213,24 +214,24 @@ impl Worker {
     }
 
     /// Says where the running command's outputs go.
-    pub(super) fn place_outputs_as_planned(&mut self, y: &[StorageId]) {
-        if matches!(self.foresight.mode, Mode::Following(_)) {
+    pub(in crate::eager) fn place_outputs_as_planned(&mut self, y: &[StorageId]) {
+        if matches!(self.step_planner.mode, Mode::Following(_)) {
             let at = (0..y.len()).filter_map(|j| Some((y[j], self.planned_at(j)?)));
-            self.foresight.placing = at.collect();
+            self.step_planner.placing = at.collect();
         }
     }
 
     /// The command has run, or failed.
-    pub(super) fn end_places(&mut self) {
-        self.foresight.placing.clear();
-        self.foresight.scratch_at = None;
+    pub(in crate::eager) fn end_places(&mut self) {
+        self.step_planner.placing.clear();
+        self.step_planner.scratch_at = None;
     }
 
     /// A block where the plan says, or for what it does not place, out of its way; `None` if there is no room there.
-    pub(super) fn place_planned(&mut self, id: StorageId, bytes: usize) -> Option<Block> {
-        let Mode::Following(f) = &self.foresight.mode else { return None };
+    pub(in crate::eager) fn place_planned(&mut self, id: StorageId, bytes: usize) -> Option<Block> {
+        let Mode::Following(f) = &self.step_planner.mode else { return None };
         let limit = f.limit;
-        let block = match self.foresight.placing.iter().find(|p| p.0 == id) {
+        let block = match self.step_planner.placing.iter().find(|p| p.0 == id) {
             Some(&(_, at)) => self.arena.alloc_at(at, bytes, id.raw()),
             None => self.arena.alloc_below(limit, bytes, id.raw()),
         };
@@ -239,21 +240,21 @@ impl Worker {
     }
 
     /// Places the next scratch memory of the running call as planned.
-    pub(super) fn place_scratch(&mut self, id: StorageId, bytes: usize) {
-        if let Some(at) = self.foresight.scratch_at {
-            self.foresight.placing.push((id, at));
-            self.foresight.scratch_at = Some(at + padded(bytes));
+    pub(in crate::eager) fn place_scratch(&mut self, id: StorageId, bytes: usize) {
+        if let Some(at) = self.step_planner.scratch_at {
+            self.step_planner.placing.push((id, at));
+            self.step_planner.scratch_at = Some(at + padded(bytes));
         }
     }
 
     /// Lets go of what only a plan keeps.
-    pub(super) fn release_kept(&mut self) {
-        for at in 0..self.foresight.locals.len() {
-            let Some(id) = self.foresight.locals[at] else { continue };
-            if std::mem::take(&mut self.table.storages[id].kept) {
-                self.settle(id);
+    pub(in crate::eager) fn unpin_plan(&mut self) {
+        for at in 0..self.step_planner.locals.len() {
+            let Some(id) = self.step_planner.locals[at] else { continue };
+            if std::mem::take(&mut self.table.storages[id].pinned_by_plan) {
+                self.free_if_unused(id);
             }
-            // What is not there may yet be read.
+            // CommandKind is not there may yet be read.
             if self.table.storages.get(id).is_some_and(|s| s.copied.is_some() && s.is_resident()) {
                 self.drop_copy(id);
             }
@@ -262,15 +263,15 @@ impl Worker {
     }
 }
 
-/// What a script holds no longer when the command at a place runs.
-fn gone_before(at: usize, script: &Script, tape: &Tape) -> SmallVec<[Local; 8]> {
+/// CommandKind a script holds no longer when the command at a place runs.
+fn gone_before(at: usize, script: &StepPlan, tape: &StepTrace) -> SmallVec<[Local; 8]> {
     let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
     let taken = |event: usize, takes: Option<usize>| takes.map(|i| tape.events[event].done.x[i]);
     for e in 0..=at {
         for action in &script.before[e] {
             match action {
                 Action::Free(chain) => gone.extend_from_slice(chain),
-                Action::Remake(r) => {
+                Action::Recompute(r) => {
                     gone.retain(|l| !r.events.iter().any(|e| tape.events[*e].done.y.contains(l)));
                     gone.extend(taken(r.events[0], r.takes));
                 }

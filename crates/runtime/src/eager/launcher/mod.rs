@@ -1,47 +1,54 @@
 //! One kernel call with its scratch memory: the only path to a device's launch, first time and again alike.
 
+mod host_runs;
+pub(in crate::eager) mod op_costs;
+mod timings;
+
+pub(in crate::eager) use host_runs::HostRuns;
+pub(in crate::eager) use timings::Timings;
+
 use std::rc::Rc;
 use std::sync::Arc;
 
 use remat_ops::{LayoutReq, OpRef};
 use remat_types::{CallSite, Error, Fact, Layout, Result, SmallVec};
 
-use super::costs::facts;
-use super::ledger::Label;
-use super::table::{Input, Source, StorageId};
-use super::worker::Worker;
 use crate::arena::padded;
 use crate::device::{Buffer, Event, Launch, OutBuffer, StreamId};
+use crate::eager::launcher::op_costs::facts;
+use crate::eager::memory::ledger::Label;
+use crate::eager::memory::table::{Input, StorageId, StorageView};
+use crate::eager::worker::Worker;
 use crate::executable::Executable;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
 
 /// What to run: inputs resident and pinned, outputs placed and pinned.
-pub(super) struct Call<'a> {
-    pub(super) op: &'a OpRef,
+pub(in crate::eager) struct Call<'a> {
+    pub(in crate::eager) op: &'a OpRef,
     /// The op's, which costs a lookup to ask for.
-    pub(super) label: Label,
-    pub(super) x: &'a [Input],
-    pub(super) y: &'a [StorageId],
-    pub(super) facts: &'a [Fact],
-    pub(super) workspace_bytes: usize,
+    pub(in crate::eager) label: Label,
+    pub(in crate::eager) x: &'a [Input],
+    pub(in crate::eager) y: &'a [StorageId],
+    pub(in crate::eager) facts: &'a [Fact],
+    pub(in crate::eager) workspace_bytes: usize,
     /// For each output, the input whose storage it took; may be shorter than `y`.
-    pub(super) holds: &'a [Option<usize>],
-    pub(super) stream: StreamId,
-    pub(super) scope: &'a Option<Arc<str>>,
-    pub(super) site: CallSite,
+    pub(in crate::eager) donated_from: &'a [Option<usize>],
+    pub(in crate::eager) stream: StreamId,
+    pub(in crate::eager) scope: &'a Option<Arc<str>>,
+    pub(in crate::eager) site: CallSite,
     /// True for a recomputation.
-    pub(super) again: bool,
+    pub(in crate::eager) again: bool,
 }
 
 impl Worker {
     /// Places every output that did not take over an input. On an error none of them stays placed.
-    pub(super) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
+    pub(in crate::eager) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
         self.running = call.label.text;
-        call.y.iter().for_each(|y| self.land(*y));
+        call.y.iter().for_each(|y| self.wait_copies_of(*y));
         // What runs again as planned may write over what is there.
         let is_there: SmallVec<[bool; 2]> = call.y.iter().map(|y| self.table.is_resident(*y)).collect();
-        let takes = |j: usize| is_there[j] || call.holds.get(j).is_some_and(Option::is_some);
+        let takes = |j: usize| is_there[j] || call.donated_from.get(j).is_some_and(Option::is_some);
         for (j, &id) in call.y.iter().enumerate() {
             if takes(j) {
                 continue;
@@ -59,7 +66,7 @@ impl Worker {
     }
 
     /// The scratch memory of a call, as [`Worker::run`] will place it.
-    pub(super) fn scratch_bytes(&self, op: &OpRef, x: &[Input], workspace_bytes: usize) -> usize {
+    pub(in crate::eager) fn scratch_bytes(&self, op: &OpRef, x: &[Input], workspace_bytes: usize) -> usize {
         let copied = |i: usize| !x[i].layout.is_contiguous() && self.kernels.layout(&**op, i) == LayoutReq::Contiguous;
         let bytes = |i: usize| padded(x[i].layout.elems() * x[i].dtype.size_bytes());
         (0..x.len()).filter(|i| copied(*i)).map(bytes).sum::<usize>() + padded(workspace_bytes)
@@ -77,7 +84,7 @@ impl Worker {
     }
 
     /// Runs a call and returns its time in nanoseconds. Errors: Budget for scratch memory, or the kernel's.
-    pub(super) fn run(&mut self, call: &Call<'_>) -> Result<u64> {
+    pub(in crate::eager) fn run(&mut self, call: &Call<'_>) -> Result<u64> {
         let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
         let result = self.run_with(call, &mut scratch);
         for s in scratch {
@@ -126,7 +133,7 @@ impl Worker {
         let id = self.new_storage(bytes, Kind::Workspace, call.label);
         self.table.storages[id].pins = 1;
         scratch.push(id);
-        self.reach.passing.push(id);
+        self.feasibility.passing.push(id);
         self.place_scratch(id, bytes);
         if let Err(e) = self.place(id, crate::arena::End::Low) {
             let placed: usize = scratch.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();
@@ -142,15 +149,15 @@ impl Worker {
         s: &Input,
         call: &Call<'_>,
         scratch: &mut SmallVec<[StorageId; 2]>,
-    ) -> Result<Source> {
+    ) -> Result<StorageView> {
         let facts = [Fact::new(s.dtype, s.layout.shape().clone())];
         let id = self.scratch(facts[0].bytes(), call, scratch)?;
         let op = self.contiguous.clone();
         let x = std::slice::from_ref(s);
         let label = self.ledger.label(op.label());
-        let copy = Call { op: &op, label, x, y: &[id], facts: &facts, workspace_bytes: 0, holds: &[], ..*call };
+        let copy = Call { op: &op, label, x, y: &[id], facts: &facts, workspace_bytes: 0, donated_from: &[], ..*call };
         self.launch(&copy, copy.x, None)?;
-        Ok(Source { storage: id, layout: Layout::contiguous(s.layout.shape().clone()), dtype: s.dtype })
+        Ok(StorageView { storage: id, layout: Layout::contiguous(s.layout.shape().clone()), dtype: s.dtype })
     }
 
     /// Launches; true if it ran on the host.
@@ -174,8 +181,8 @@ impl Worker {
         }
         for (j, (&id, f)) in call.y.iter().zip(call.facts).enumerate() {
             let (at, bytes) = place(id);
-            let holds = call.holds.get(j).copied().flatten();
-            launch.y.push(OutBuffer { dtype: f.dtype, shape: &f.shape, at, bytes, holds });
+            let donated_from = call.donated_from.get(j).copied().flatten();
+            launch.y.push(OutBuffer { dtype: f.dtype, shape: &f.shape, at, bytes, donated_from });
         }
         if !self.is_asynchronous {
             return match self.has_kernel(call) {
@@ -233,7 +240,7 @@ impl Worker {
             }
         }
         self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(bytes);
-        let passing = self.reach.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
+        let passing = self.feasibility.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
         let beside = bytes - self.table.fixed_bytes + passing.map(crate::arena::Block::bytes).sum::<usize>();
         self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
     }
@@ -246,7 +253,7 @@ impl Worker {
     }
 
     /// Adds the time of a call to the figures.
-    pub(super) fn count_time(&mut self, label: &'static str, again: bool, ns: u64) {
+    pub(in crate::eager) fn count_time(&mut self, label: &'static str, again: bool, ns: u64) {
         if again {
             self.stats.recomputed_ns += ns;
             self.recomputed.entry(label).or_default().1 += ns;

@@ -8,9 +8,9 @@
 use remat_ops::OpRef;
 use remat_types::{Fact, SmallVec};
 
-use super::table::{Input, StorageId};
-use super::worker::Worker;
 use crate::arena::padded;
+use crate::eager::memory::table::{Input, StorageId};
+use crate::eager::worker::Worker;
 
 /// What is made of an input that is held is looked for among so many recipes.
 const NEAR_MAX: usize = 48;
@@ -20,7 +20,7 @@ type Held = SmallVec<[StorageId; 4]>;
 
 impl Worker {
     /// The inputs that can be made again in the order in which they are: `first`, and then the deepest first.
-    pub(super) fn turns(&self, x: &[Input], first: Option<StorageId>) -> SmallVec<[StorageId; 4]> {
+    pub(in crate::eager) fn turns(&self, x: &[Input], first: Option<StorageId>) -> SmallVec<[StorageId; 4]> {
         let mut order: SmallVec<[StorageId; 4]> = SmallVec::new();
         for s in x.iter().map(|s| s.storage) {
             if self.table.storages[s].recipe.is_some() && !order.contains(&s) {
@@ -34,7 +34,7 @@ impl Worker {
     }
 
     /// The input that is made first if it is not the deepest, since others are made of it.
-    pub(super) fn first_of(&self, x: &[Input]) -> Option<StorageId> {
+    pub(in crate::eager) fn first_of(&self, x: &[Input]) -> Option<StorageId> {
         let order = self.turns(x, None);
         if order.len() < 2 {
             return None;
@@ -56,12 +56,18 @@ impl Worker {
     /// Bytes beside sources in which `x` can be made from those alone, and then all be used beside `extra` bytes: the canonical
     /// way needs no more. With `x_1, x_2, ..` in their turns and `D` of each what making it takes while those before are held:
     /// `max(x_1 + x_2 + .. + extra, max over i of x_1 + .. + x_(i-1) + D(x_i))`.
-    pub(super) fn bytes_from_nothing(&self, x: &[Input], extra: usize) -> usize {
+    pub(in crate::eager) fn bytes_from_nothing(&self, x: &[Input], extra: usize) -> usize {
         (self.evictable_bytes(x) + extra).max(self.making_bytes(x, self.first_of(x)))
     }
 
     /// The same for a command that makes outputs of these facts.
-    pub(super) fn command_from_nothing(&self, op: &OpRef, x: &[Input], y: &[Fact], workspace_bytes: usize) -> usize {
+    pub(in crate::eager) fn command_from_nothing(
+        &self,
+        op: &OpRef,
+        x: &[Input],
+        y: &[Fact],
+        workspace_bytes: usize,
+    ) -> usize {
         let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
         self.bytes_from_nothing(x, outputs + self.scratch_bytes(op, x, workspace_bytes))
     }

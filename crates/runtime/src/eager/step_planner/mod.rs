@@ -5,18 +5,30 @@
 //! what was the same so far becomes the beginning of a new tape. Deletes are no events: a handle may live a little longer
 //! or shorter in a thread of its own, and nothing but the bytes beside the plan depends on it.
 
+mod cache;
+mod follow;
+mod plan;
+mod problem;
+mod step_trace;
+#[cfg(test)]
+mod tests;
+
+use cache::StepCache;
+use plan::StepPlan;
+pub(in crate::eager) use step_trace::{CommandKind, Local, NO_LOCAL};
+use step_trace::{Event, LocalBytes, Name, Outcome, StepTrace};
+
 use std::rc::Rc;
 
 use remat_types::{Fact, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::command::Apply;
-use super::handle::TensorId;
-use super::table::{Input, Slot, StorageId};
-use super::worker::Worker;
 use crate::arena::padded;
+use crate::eager::command::Apply;
+use crate::eager::handle::TensorId;
+use crate::eager::memory::table::{Input, Slot, StorageId};
+use crate::eager::worker::Worker;
 use crate::options::Foresight as Planning;
-use crate::remat::foresight::{Book, Done, Event, Local, LocalBytes, NO_LOCAL, Name, Script, Tape, What};
 
 /// After so many steps in a row that were unlike all known ones, recording pauses for as many, then for twice as many.
 const PATIENCE: u32 = 8;
@@ -24,9 +36,9 @@ const PATIENCE: u32 = 8;
 /// The longest pause, in steps.
 const LONGEST_PAUSE: u32 = 256;
 
-/// What the worker does about the present step.
+/// CommandKind the worker does about the present step.
 #[derive(Default)]
-pub(super) enum Mode {
+pub(in crate::eager) enum Mode {
     /// Nothing: there is no budget, it does not bind, or something failed.
     #[default]
     Idle,
@@ -35,37 +47,37 @@ pub(super) enum Mode {
 }
 
 /// A step that runs as planned.
-pub(super) struct Followed {
+pub(in crate::eager) struct Followed {
     /// Index of the known step.
-    pub(super) known: usize,
-    pub(super) script: Rc<Script>,
+    pub(in crate::eager) known: usize,
+    pub(in crate::eager) script: Rc<StepPlan>,
     /// Other known steps with plans that began alike.
-    pub(super) others: Vec<usize>,
+    pub(in crate::eager) others: Vec<usize>,
     /// Where the planned part of the arena begins.
-    pub(super) limit: usize,
+    pub(in crate::eager) limit: usize,
 }
 
 /// See the module's note.
 #[derive(Default)]
-pub(super) struct Foresight {
-    pub(super) planning: Planning,
-    pub(super) book: Book,
-    pub(super) mode: Mode,
+pub(in crate::eager) struct StepPlanner {
+    pub(in crate::eager) planning: Planning,
+    pub(in crate::eager) cache: StepCache,
+    pub(in crate::eager) mode: Mode,
     /// Events of this step so far.
-    pub(super) at: usize,
+    pub(in crate::eager) at: usize,
     /// One of them needed memory.
     has_begun: bool,
     names: FxHashMap<TensorId, Name>,
     next_name: Name,
     /// Storages of this step; `None` for one that is gone.
-    pub(super) locals: Vec<Option<StorageId>>,
+    pub(in crate::eager) locals: Vec<Option<StorageId>>,
     about: Vec<LocalBytes>,
     begin: Begin,
     staging: usize,
     staging_most: usize,
     /// Where the outputs of the running command go, and its scratch memory.
-    pub(super) placing: SmallVec<[(StorageId, usize); 2]>,
-    pub(super) scratch_at: Option<usize>,
+    pub(in crate::eager) placing: SmallVec<[(StorageId, usize); 2]>,
+    pub(in crate::eager) scratch_at: Option<usize>,
     unknown: u32,
     pause: u32,
 }
@@ -79,31 +91,31 @@ struct Begin {
     fixed_bytes: usize,
 }
 
-impl Foresight {
-    pub(super) fn new(planning: Planning) -> Self {
-        Foresight { planning, ..Foresight::default() }
+impl StepPlanner {
+    pub(in crate::eager) fn new(planning: Planning) -> Self {
+        StepPlanner { planning, ..StepPlanner::default() }
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::eager) fn is_idle(&self) -> bool {
         matches!(self.mode, Mode::Idle)
     }
 
     /// A storage leaves the table; its key will name another.
-    pub(super) fn forget(&mut self, local: Local) {
+    pub(in crate::eager) fn forget(&mut self, local: Local) {
         if let (Some(l), Some(about)) = (self.locals.get_mut(local as usize), self.about.get_mut(local as usize)) {
             (*l, about.gone_at) = (None, Some(self.at as u32));
         }
     }
 
     /// A storage becomes a source.
-    pub(super) fn lose_recipe(&mut self, local: Local) {
+    pub(in crate::eager) fn lose_recipe(&mut self, local: Local) {
         if let Some(about) = self.about.get_mut(local as usize) {
             about.lost_recipe = true;
         }
     }
 
     /// Staging buffers of so many bytes more, or less.
-    pub(super) fn stage(&mut self, bytes: isize) {
+    pub(in crate::eager) fn stage(&mut self, bytes: isize) {
         self.staging = self.staging.saturating_add_signed(bytes);
         self.staging_most = self.staging_most.max(self.staging);
     }
@@ -111,50 +123,50 @@ impl Foresight {
 
 impl Worker {
     /// An application is about to run.
-    pub(super) fn foresee_apply(&mut self, a: &Apply) {
-        if self.foresight.is_idle() {
+    pub(in crate::eager) fn before_op(&mut self, a: &Apply) {
+        if self.step_planner.is_idle() {
             return;
         }
         let ids: SmallVec<[TensorId; 4]> = a.x.iter().map(|x| x.0).collect();
-        let Some(mut event) = self.event(What::Apply(a.op.clone()), &ids) else { return self.abandon() };
+        let Some(mut event) = self.event(CommandKind::Apply(a.op.clone()), &ids) else { return self.abandon() };
         event.types.extend(a.facts.iter().map(|f| (f.dtype, f.shape.clone())));
-        self.foresee(event);
+        self.before_event(event);
     }
 
     /// A tensor is about to be read, or committed.
-    pub(super) fn foresee_use(&mut self, what: What, id: TensorId) {
-        if self.foresight.is_idle() {
+    pub(in crate::eager) fn before_use(&mut self, what: CommandKind, id: TensorId) {
+        if self.step_planner.is_idle() {
             return;
         }
         match self.event(what, &[id]) {
             Some(event) => {
-                self.foresee(event);
-                self.foresight.at += 1;
+                self.before_event(event);
+                self.step_planner.at += 1;
             }
             None => self.abandon(),
         }
     }
 
     /// Data is about to be put.
-    pub(super) fn foresee_put(&mut self, fact: &Fact) {
-        if self.foresight.is_idle() {
+    pub(in crate::eager) fn before_put(&mut self, fact: &Fact) {
+        if self.step_planner.is_idle() {
             return;
         }
-        if let Some(mut event) = self.event(What::Put, &[]) {
+        if let Some(mut event) = self.event(CommandKind::Put, &[]) {
             event.types.push((fact.dtype, fact.shape.clone()));
-            self.foresee(event);
+            self.before_event(event);
         }
     }
 
     /// The event of a command on these tensors; `None` if one of them failed.
-    fn event(&mut self, what: What, x: &[TensorId]) -> Option<Event> {
-        let mut event = Event { what, x: SmallVec::new(), types: SmallVec::new(), done: Done::default() };
+    fn event(&mut self, what: CommandKind, x: &[TensorId]) -> Option<Event> {
+        let mut event = Event { what, x: SmallVec::new(), types: SmallVec::new(), done: Outcome::default() };
         for id in x {
             let Some(Slot::Ready(s)) = self.table.tensors.get(id) else { return None };
-            let (storage, next) = (s.storage, self.foresight.next_name);
-            let name = *self.foresight.names.entry(*id).or_insert(next);
+            let (storage, next) = (s.storage, self.step_planner.next_name);
+            let name = *self.step_planner.names.entry(*id).or_insert(next);
             if name == next {
-                self.foresight.next_name += 1;
+                self.step_planner.next_name += 1;
                 event.types.push((s.dtype, s.layout.shape().clone()));
             }
             event.x.push(name);
@@ -167,30 +179,30 @@ impl Worker {
     fn local(&mut self, id: StorageId, is_carried: bool) -> Local {
         let s = &mut self.table.storages[id];
         if s.local == NO_LOCAL {
-            s.local = self.foresight.locals.len() as Local;
+            s.local = self.step_planner.locals.len() as Local;
             let about = LocalBytes { bytes: padded(s.bytes), is_carried, ..LocalBytes::default() };
-            self.foresight.locals.push(Some(id));
-            self.foresight.about.push(about);
+            self.step_planner.locals.push(Some(id));
+            self.step_planner.about.push(about);
         }
         s.local
     }
 
     /// Compares an event with what was foreseen, and does what the plan says comes before it.
-    fn foresee(&mut self, event: Event) {
-        let is_first = !self.foresight.has_begun && matches!(event.what, What::Put | What::Apply(_));
+    fn before_event(&mut self, event: Event) {
+        let is_first = !self.step_planner.has_begun && matches!(event.what, CommandKind::Put | CommandKind::Apply(_));
         if is_first {
-            // What was let go right after the step before is gone by now.
-            self.foresight.has_begun = true;
-            self.foresight.begin.fixed_bytes = self.named_bytes();
+            // CommandKind was let go right after the step before is gone by now.
+            self.step_planner.has_begun = true;
+            self.step_planner.begin.fixed_bytes = self.named_bytes();
             self.choose_plan(&event);
-            self.clear_above();
+            self.clear_planned_part();
         }
-        match &mut self.foresight.mode {
+        match &mut self.step_planner.mode {
             Mode::Idle => {}
             Mode::Recording(events) => events.push(event),
             Mode::Following(f) => {
-                let (known, at) = (f.known, self.foresight.at);
-                let expected = self.foresight.book.known[known].tape.events.get(at);
+                let (known, at) = (f.known, self.step_planner.at);
+                let expected = self.step_planner.cache.known[known].tape.events.get(at);
                 if expected.is_some_and(|e| *e == event && e.done.x == event.done.x) {
                     return self.do_before(at);
                 }
@@ -201,16 +213,16 @@ impl Worker {
 
     /// Nothing of the step has run yet: of the plans that there are, the first whose step begins like it.
     fn choose_plan(&mut self, event: &Event) {
-        let Mode::Following(f) = &self.foresight.mode else { return };
-        let at = self.foresight.at;
-        let events = |k: usize| &self.foresight.book.known[k].tape.events;
+        let Mode::Following(f) = &self.step_planner.mode else { return };
+        let at = self.step_planner.at;
+        let events = |k: usize| &self.step_planner.cache.known[k].tape.events;
         let before = &events(f.known)[..at];
         let alike = |k: &usize| events(*k).get(..at) == Some(before) && events(*k).get(at) == Some(event);
         if alike(&f.known) {
             return;
         }
         let next: Vec<usize> = f.others.iter().copied().filter(alike).collect();
-        self.foresight.mode = Mode::Recording(before.to_vec());
+        self.step_planner.mode = Mode::Recording(before.to_vec());
         if let Some((&known, others)) = next.split_first() {
             self.follow(known, others.to_vec());
         }
@@ -218,63 +230,71 @@ impl Worker {
 
     /// The step is not the one that is followed: another known one, or a new one that begins alike.
     fn diverge(&mut self, event: Event) {
-        let Mode::Following(f) = std::mem::take(&mut self.foresight.mode) else { return };
-        let at = self.foresight.at;
-        let mut events: Vec<Event> = self.foresight.book.known[f.known].tape.events[..at].to_vec();
+        let Mode::Following(f) = std::mem::take(&mut self.step_planner.mode) else { return };
+        let at = self.step_planner.at;
+        let mut events: Vec<Event> = self.step_planner.cache.known[f.known].tape.events[..at].to_vec();
         events.push(event);
-        let book = &self.foresight.book;
-        let alike = |k: &usize| book.known[*k].tape.events.get(..=at).is_some_and(|e| *e == events[..]);
+        let cache = &self.step_planner.cache;
+        let alike = |k: &usize| cache.known[*k].tape.events.get(..=at).is_some_and(|e| *e == events[..]);
         let next = f.others.iter().copied().filter(alike).collect::<Vec<usize>>();
-        self.foresight.mode = Mode::Recording(events);
+        self.step_planner.mode = Mode::Recording(events);
         let is_adopted = next.split_first().is_some_and(|(&known, others)| self.adopt(known, others.to_vec()));
         if !is_adopted {
-            self.release_kept();
+            self.unpin_plan();
         }
         // Before anything ran there was nothing to abandon.
         match is_adopted {
-            _ if !self.foresight.has_begun => {}
+            _ if !self.step_planner.has_begun => {}
             true => self.stats.steps_switched += 1,
             false => self.stats.steps_abandoned += 1,
         }
     }
 
     /// An application has run: what its outputs became.
-    pub(super) fn foresaw_apply(
+    pub(in crate::eager) fn after_op(
         &mut self,
         a: &Apply,
         x: &[Input],
-        holds: &[Option<usize>],
+        donated_from: &[Option<usize>],
         cost_ns: u64,
         has_recipe: bool,
     ) {
-        if self.foresight.is_idle() {
+        if self.step_planner.is_idle() {
             return;
         }
         let y: SmallVec<[Local; 2]> = a.y.iter().map(|id| self.made(*id)).collect();
-        let at = self.foresight.at;
-        self.foresight.at += 1;
+        let at = self.step_planner.at;
+        self.step_planner.at += 1;
         let may_take = self.overwritable(a, x);
         let scratch_bytes = if x.is_empty() { 0 } else { self.scratch_bytes(&a.op, x, a.workspace_bytes) };
-        let Foresight { mode, book, .. } = &mut self.foresight;
+        let StepPlanner { mode, cache, .. } = &mut self.step_planner;
         match mode {
             Mode::Idle => {}
             Mode::Following(f) => {
-                // What it takes now; the rest is as it was.
-                if let Some(event) = book.known[f.known].tape.events.get_mut(at) {
+                // CommandKind it takes now; the rest is as it was.
+                if let Some(event) = cache.known[f.known].tape.events.get_mut(at) {
                     event.done.cost_ns = cost_ns;
                 }
             }
             Mode::Recording(events) => {
                 let Some(Event { done, .. }) = events.last_mut() else { return };
-                let holds = holds.iter().map(|h| h.and_then(|h| u8::try_from(h).ok())).collect();
-                *done = Done { x: std::mem::take(&mut done.x), y, holds, may_take, cost_ns, scratch_bytes, has_recipe };
+                let donated_from = donated_from.iter().map(|h| h.and_then(|h| u8::try_from(h).ok())).collect();
+                *done = Outcome {
+                    x: std::mem::take(&mut done.x),
+                    y,
+                    donated_from,
+                    may_take,
+                    cost_ns,
+                    scratch_bytes,
+                    has_recipe,
+                };
             }
         }
     }
 
     /// While a step is recorded, the inputs whose bytes the one output of an op could take.
     fn overwritable(&self, a: &Apply, x: &[Input]) -> SmallVec<[u8; 2]> {
-        let (Mode::Recording(events), [_]) = (&self.foresight.mode, &a.y[..]) else { return SmallVec::new() };
+        let (Mode::Recording(events), [_]) = (&self.step_planner.mode, &a.y[..]) else { return SmallVec::new() };
         // The facts may have gone into the recipe by now.
         let Some((dtype, shape)) = events.last().and_then(|e| e.types.last().cloned()) else { return SmallVec::new() };
         let fact = Fact::new(dtype, shape);
@@ -283,13 +303,13 @@ impl Worker {
     }
 
     /// Data was put.
-    pub(super) fn foresaw_put(&mut self, id: TensorId) {
-        if self.foresight.is_idle() {
+    pub(in crate::eager) fn after_put(&mut self, id: TensorId) {
+        if self.step_planner.is_idle() {
             return;
         }
         let y = self.made(id);
-        self.foresight.at += 1;
-        if let Mode::Recording(events) = &mut self.foresight.mode
+        self.step_planner.at += 1;
+        if let Mode::Recording(events) = &mut self.step_planner.mode
             && let Some(event) = events.last_mut()
         {
             event.done.y.push(y);
@@ -298,58 +318,58 @@ impl Worker {
 
     /// Names a tensor that the step made, and its storage.
     fn made(&mut self, id: TensorId) -> Local {
-        let name = self.foresight.next_name;
-        self.foresight.next_name += 1;
-        self.foresight.names.insert(id, name);
+        let name = self.step_planner.next_name;
+        self.step_planner.next_name += 1;
+        self.step_planner.names.insert(id, name);
         let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return NO_LOCAL };
         let storage = s.storage;
         let local = self.local(storage, false);
-        if matches!(self.foresight.mode, Mode::Following(_)) && !self.foresight.about[local as usize].is_carried {
-            self.table.storages[storage].kept = true;
+        if matches!(self.step_planner.mode, Mode::Following(_)) && !self.step_planner.about[local as usize].is_carried {
+            self.table.storages[storage].pinned_by_plan = true;
         }
         local
     }
 
     /// A step ends and another begins.
-    pub(super) fn end_of_step(&mut self) {
-        let Some(budget) = self.budget.filter(|_| self.foresight.planning != Planning::Off) else { return };
-        if self.foresight.at == 0 && !self.foresight.is_idle() {
+    pub(in crate::eager) fn end_of_step(&mut self) {
+        let Some(budget) = self.budget.filter(|_| self.step_planner.planning != Planning::Off) else { return };
+        if self.step_planner.at == 0 && !self.step_planner.is_idle() {
             // Nothing lies between two marks.
             return;
         }
-        let ns = self.backend.now_ns().saturating_sub(self.foresight.begin.now_ns);
-        match std::mem::take(&mut self.foresight.mode) {
+        let ns = self.backend.now_ns().saturating_sub(self.step_planner.begin.now_ns);
+        match std::mem::take(&mut self.step_planner.mode) {
             Mode::Idle => {}
             Mode::Recording(events) => {
                 self.learn(events, ns);
             }
-            Mode::Following(f) if self.foresight.at == self.foresight.book.known[f.known].tape.events.len() => {
+            Mode::Following(f) if self.step_planner.at == self.step_planner.cache.known[f.known].tape.events.len() => {
                 self.stats.steps_followed += 1;
                 self.stats.planned_step_ns = f.script.time_ns;
                 self.stats.planned_base_ns = f.script.base_ns;
                 self.stats.planned_bound_ns = f.script.bound_ns;
-                self.stats.followed_step_ns = self.op_ns().saturating_sub(self.foresight.begin.op_ns);
-                self.foresight.book.repeat(f.known, ns);
-                self.foresight.unknown = 0;
+                self.stats.followed_step_ns = self.op_ns().saturating_sub(self.step_planner.begin.op_ns);
+                self.step_planner.cache.repeat(f.known, ns);
+                self.step_planner.unknown = 0;
             }
             Mode::Following(f) => {
                 // It ends earlier than the one that it began like.
-                let events = self.foresight.book.known[f.known].tape.events[..self.foresight.at].to_vec();
+                let events = self.step_planner.cache.known[f.known].tape.events[..self.step_planner.at].to_vec();
                 match self.learn(events, ns) {
                     true => self.stats.steps_switched += 1,
                     false => self.stats.steps_abandoned += 1,
                 }
             }
         }
-        let evicted = self.stats.evictions != self.foresight.begin.evictions;
-        self.release_kept();
+        let evicted = self.stats.evictions != self.step_planner.begin.evictions;
+        self.unpin_plan();
         self.forget_step();
         let (gives_up, spill) = (self.gives_up_spilling(), self.spill_rates());
-        let book = &mut self.foresight.book;
+        let cache = &mut self.step_planner.cache;
         if gives_up {
-            book.clear();
+            cache.clear();
         }
-        let figures = book.plan(self.foresight.planning, budget, spill);
+        let figures = cache.plan(self.step_planner.planning, budget, spill);
         self.stats.steps_planned += figures.plans;
         self.stats.planning_ns += figures.took_ns;
         self.begin_step(evicted);
@@ -357,13 +377,13 @@ impl Worker {
 
     /// Notes a step as it was recorded. True if it is a known one.
     fn learn(&mut self, events: Vec<Event>, ns: u64) -> bool {
-        let mut locals = std::mem::take(&mut self.foresight.about);
-        for (about, id) in locals.iter_mut().zip(&self.foresight.locals) {
+        let mut locals = std::mem::take(&mut self.step_planner.about);
+        for (about, id) in locals.iter_mut().zip(&self.step_planner.locals) {
             about.outlives = id.is_some_and(|id| self.table.storages[id].handles > 0);
         }
-        let f = &mut self.foresight;
-        let tape = Tape { events, locals, fixed_bytes: f.begin.fixed_bytes, staging_bytes: f.staging_most };
-        let is_known = f.book.learn(tape, ns);
+        let f = &mut self.step_planner;
+        let tape = StepTrace { events, locals, fixed_bytes: f.begin.fixed_bytes, staging_bytes: f.staging_most };
+        let is_known = f.cache.learn(tape, ns);
         f.unknown = if is_known { 0 } else { f.unknown + 1 };
         if f.unknown >= PATIENCE {
             f.pause = f.unknown.min(LONGEST_PAUSE);
@@ -373,10 +393,10 @@ impl Worker {
 
     /// Forgets the names of the step.
     fn forget_step(&mut self) {
-        for id in std::mem::take(&mut self.foresight.locals).into_iter().flatten() {
+        for id in std::mem::take(&mut self.step_planner.locals).into_iter().flatten() {
             self.table.storages[id].local = NO_LOCAL;
         }
-        let f = &mut self.foresight;
+        let f = &mut self.step_planner;
         (f.at, f.has_begun, f.next_name, f.staging_most) = (0, false, 0, f.staging);
         f.names.clear();
         f.about.clear();
@@ -387,19 +407,19 @@ impl Worker {
     }
 
     fn begin_step(&mut self, is_bound: bool) {
-        self.foresight.begin = Begin {
+        self.step_planner.begin = Begin {
             now_ns: self.backend.now_ns(),
             evictions: self.stats.evictions,
             op_ns: self.op_ns(),
             fixed_bytes: 0,
         };
-        let candidates = self.foresight.book.candidates();
+        let candidates = self.step_planner.cache.candidates();
         if let Some((&known, others)) = candidates.split_first() {
             self.follow(known, others.to_vec());
-        } else if self.foresight.pause > 0 {
-            self.foresight.pause -= 1;
-        } else if is_bound || !self.foresight.book.known.is_empty() {
-            self.foresight.mode = Mode::Recording(Vec::new());
+        } else if self.step_planner.pause > 0 {
+            self.step_planner.pause -= 1;
+        } else if is_bound || !self.step_planner.cache.known.is_empty() {
+            self.step_planner.mode = Mode::Recording(Vec::new());
         }
     }
 
@@ -410,16 +430,16 @@ impl Worker {
     }
 
     /// Something failed: what comes now is as if there was no foresight.
-    pub(super) fn abandon(&mut self) {
-        if matches!(std::mem::take(&mut self.foresight.mode), Mode::Following(_)) {
+    pub(in crate::eager) fn abandon(&mut self) {
+        if matches!(std::mem::take(&mut self.step_planner.mode), Mode::Following(_)) {
             self.stats.steps_abandoned += 1;
-            self.release_kept();
+            self.unpin_plan();
         }
     }
 
     /// The budget has changed: nothing that was planned for the old one holds.
-    pub(super) fn forget_plans(&mut self) {
+    pub(in crate::eager) fn forget_plans(&mut self) {
         self.abandon();
-        self.foresight.book.clear();
+        self.step_planner.cache.clear();
     }
 }

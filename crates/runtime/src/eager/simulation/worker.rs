@@ -5,27 +5,27 @@ use std::sync::Arc;
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 
-use super::command::{Apply, Command, Until};
-use super::failure::Caller;
-use super::future::Use;
-use super::handle::TensorId;
-use super::queue::Reply;
-use super::table::{Slot, Source};
-use super::worker::Worker;
+use super::StreamCommand;
 use crate::device::{Backend, StreamId};
+use crate::eager::command::{Apply, Command, Until};
+use crate::eager::eviction::future::Use;
+use crate::eager::failure::Caller;
+use crate::eager::handle::TensorId;
+use crate::eager::memory::table::{Slot, StorageView};
+use crate::eager::queue::Reply;
+use crate::eager::worker::Worker;
 use crate::options::DeviceOptions;
-use crate::remat::StreamCommand;
 use crate::report::{Kind, Stats};
 
 /// See the module's note.
-pub(crate) struct Simulated(pub(super) Worker);
+pub(crate) struct Simulated(pub(in crate::eager) Worker);
 
 impl Simulated {
     pub(crate) fn new(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Self> {
         Worker::new(backend, options, Arc::default()).map(Simulated)
     }
 
-    fn source(&self, id: u64) -> Result<&Source> {
+    fn source(&self, id: u64) -> Result<&StorageView> {
         match self.0.table.tensors.get(&TensorId(id)) {
             Some(Slot::Ready(s)) => Ok(s),
             Some(Slot::Failed(f)) => Err(self.0.failures.report(f)),
@@ -71,11 +71,11 @@ impl Simulated {
     }
 
     pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
-        self.0.foresee_put(&Fact::new(DType::U8, [bytes]));
+        self.0.before_put(&Fact::new(DType::U8, [bytes]));
         let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(crate::device::Event::REACHED))?;
-        let source = Source { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
+        let source = StorageView { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
         self.0.bind_new(TensorId(id), source);
-        self.0.foresaw_put(TensorId(id));
+        self.0.after_put(TensorId(id));
         Ok(())
     }
 

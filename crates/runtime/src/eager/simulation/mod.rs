@@ -4,15 +4,22 @@
 //! device, whose clock advances by the recorded times. No memory is touched and no thread started, and there is no second
 //! model of the runtime that could disagree with it.
 
-use remat_ops::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
+mod stream;
+mod worker;
+
+pub use stream::{CommandStream, StreamCommand};
+
+use std::sync::Arc;
+
+use remat_ops::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 use serde::{Deserialize, Serialize};
 
-use super::stream::{CommandStream, StreamCommand};
+pub(in crate::eager) use self::worker::Simulated;
 use crate::PlanTimes;
-use crate::device::Dry;
-use crate::eager::Simulated as Worker;
+use crate::device::{Dry, KernelSet};
 use crate::options::{DeviceOptions, Foresight, PolicyKind};
+use Simulated as Worker;
 
 /// What a replay cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +75,7 @@ fn replay(
         ..DeviceOptions::default()
     };
     let ahead = options.queue_capacity;
-    let mut worker = Worker::new(Box::new(Dry::new(1)), options)?;
+    let mut worker = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options)?;
     let (mut foreseen, mut is_waiting, mut marks) = (0, false, Vec::new());
     for (at, c) in stream.commands.iter().enumerate() {
         // The caller runs as far ahead as the queue lets it, and waits for what it reads.
@@ -138,6 +145,39 @@ fn step(w: &mut Worker, c: &StreamCommand) -> Result<()> {
     }
 }
 
+/// The kernels of a recording take the times that were recorded.
+#[derive(Debug)]
+struct RecordedKernels;
+
+impl KernelSet for RecordedKernels {
+    fn device(&self) -> &str {
+        "recorded"
+    }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
+
+    fn supports(&self, _op: &dyn Op, _x: &[&Fact]) -> bool {
+        true
+    }
+
+    fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize {
+        op.workspace(x, 1)
+    }
+
+    fn layout(&self, op: &dyn Op, input: usize) -> LayoutReq {
+        op.layout(input)
+    }
+
+    fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64 {
+        match op.as_any().downcast_ref::<Recorded>() {
+            Some(recorded) => recorded.cost_ns,
+            None => op.cost(x, y).prior_ns(),
+        }
+    }
+}
+
 /// An op of a recording: it has bytes and a time, and computes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Recorded {
@@ -146,7 +186,7 @@ pub(crate) struct Recorded {
     overwrite: Vec<(usize, usize)>,
     scratch_bytes: usize,
     repeatable: bool,
-    pub(crate) cost_ns: u64,
+    cost_ns: u64,
     is_view: bool,
 }
 
