@@ -219,8 +219,8 @@ impl Arena {
     fn room_below(&mut self, limit: usize, want: usize) -> Option<(At, usize)> {
         self.merge_kept();
         let mut below = self.order.iter().take_while(|(_, n)| n.start < limit);
-        let donated_from = |n: &Node| n.state == State::Free && n.bytes >= want && n.start + want <= limit;
-        below.find(|(_, n)| donated_from(n)).map(|(at, n)| (at, n.start))
+        let holds_it = |n: &Node| n.state == State::Free && n.bytes >= want && n.start + want <= limit;
+        below.find(|(_, n)| holds_it(n)).map(|(at, n)| (at, n.start))
     }
 
     /// True if [`Arena::alloc_at`] would succeed.
@@ -232,8 +232,8 @@ impl Arena {
     fn range_around(&mut self, at: usize, want: usize) -> Option<At> {
         self.merge_kept();
         let end = at.checked_add(want)?;
-        let donated_from = |n: &Node| n.state == State::Free && n.start <= at && end <= n.start + n.bytes;
-        Some(self.order.iter().find(|(_, n)| donated_from(n))?.0)
+        let holds_it = |n: &Node| n.state == State::Free && n.start <= at && end <= n.start + n.bytes;
+        Some(self.order.iter().find(|(_, n)| holds_it(n))?.0)
     }
 
     /// Cuts `start..start + want` out of a free range; the segment is then in no index.

@@ -64,16 +64,8 @@ impl<T> Slab<T> {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
-        let value = self.entries.get_mut(key.0 as usize)?.take();
-        if value.is_some() {
-            self.vacant.push(key.0);
-        }
-        value
-    }
-
-    /// As [`Slab::remove`] for who does not want the value: it is dropped where it lies.
-    pub(crate) fn discard(&mut self, key: Key<T>) {
+    /// Drops an entry where it lies.
+    pub(crate) fn remove(&mut self, key: Key<T>) {
         if let Some(entry @ Some(_)) = self.entries.get_mut(key.0 as usize) {
             *entry = None;
             self.vacant.push(key.0);

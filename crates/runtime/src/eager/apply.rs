@@ -9,7 +9,7 @@ use super::command::{Apply, Until};
 use super::failure::{Failure, HeldBack, OpFailure};
 use super::launcher::Call;
 use super::launcher::op_costs::{Found, facts};
-use super::memory::ledger::Label;
+use super::memory::Label;
 use super::memory::table::{Input, Recipe, Slot, StorageId, StorageView};
 use super::worker::Worker;
 use crate::arena::padded;
@@ -23,7 +23,7 @@ impl Worker {
     pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
         self.caller = a.caller;
-        if self.is_asynchronous {
+        if self.launcher.is_asynchronous() {
             self.learn_times();
         }
         self.before_op(a);
@@ -56,7 +56,7 @@ impl Worker {
             }
         }
         if let Some((reply_to, until)) = done {
-            let finished = if until == Until::Finished { self.backend.synchronize_all() } else { Ok(()) };
+            let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
             reply_to.send(reply.and(finished));
         }
     }
@@ -95,10 +95,10 @@ impl Worker {
     /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
     pub(super) fn bind_failed(&mut self, a: &Apply, failure: &Arc<Failure>) {
         for (j, &y) in a.y.iter().enumerate() {
-            let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensors.get(&a.x[i as usize].0));
+            let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensor(&a.x[i as usize].0));
             let exists = |s: &&Slot| match s {
                 Slot::Ready(s) => {
-                    let s = &self.table.storages[s.storage];
+                    let s = &self.table[s.storage];
                     s.is_resident() || s.recipe.is_some()
                 }
                 Slot::Failed(_) => true,
@@ -114,7 +114,7 @@ impl Worker {
     pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, OpFailure> {
         let mut x = SmallVec::new();
         for (id, _) in &a.x {
-            match self.table.tensors.get(id) {
+            match self.table.tensor(id) {
                 Some(Slot::Ready(s)) => x.push(s.clone()),
                 Some(Slot::Failed(f)) => return Err(OpFailure::Inherited(f.clone())),
                 None => return Err(Error::new(ErrorKind::Internal, "an input was deleted before its use").into()),
@@ -135,7 +135,7 @@ impl Worker {
         {
             return Ok(self.bind_view(a, s, layout)?);
         }
-        let label = self.ledger.label(a.op.label());
+        let label = self.memory.label(a.op.label());
         self.running = label.text;
         self.still_needed = 0;
         self.pin_inputs(&x)?;
@@ -145,7 +145,7 @@ impl Worker {
     }
 
     fn bind_view(&mut self, a: &Apply, s: &StorageView, layout: Layout) -> Result<()> {
-        let elems = self.table.storages[s.storage].bytes / s.dtype.size_bytes();
+        let elems = self.table[s.storage].bytes / s.dtype.size_bytes();
         if !layout.fits(elems) || *layout.shape() != a.facts[0].shape || a.facts[0].dtype != s.dtype {
             return Err(Error::new(ErrorKind::Internal, format!("view {layout:?} leaves its storage of {elems}")));
         }
@@ -159,7 +159,7 @@ impl Worker {
         let recording = self.budget.is_some() || self.options.always_record;
         let found = recording.then(|| self.op_costs.find(&a.op, x));
         if recording && !self.is_in_group {
-            let bytes = self.table.fixed_bytes + self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
+            let bytes = self.table.fixed_bytes() + self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
             self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
         }
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
@@ -167,19 +167,19 @@ impl Worker {
         self.keep_apart(&mut donated_from, x, &a.facts);
         let (y, from_leaf) = self.new_outputs(a, label, x, &donated_from);
         // What takes the bytes of a source is one.
-        let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table.storages[x[i].storage].recipe.is_some());
+        let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table[x[i].storage].recipe.is_some());
         self.feasibility.passing.extend(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
         let result = self.compute_into(a, label, x, &y, &donated_from, cost_ns);
         self.end_places();
         self.feasibility.passing.clear();
         for (&id, hold) in y.iter().zip(&donated_from) {
-            self.table.storages[id].pins = 0;
+            self.table[id].pins = 0;
             if result.is_err() {
                 // An input that can be made again is. A source comes back as it is, for an op that overwrites refuses
                 // its arguments before it writes; after a kernel's bug nobody knows what it wrote, and nothing comes back.
                 let intact = result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Internal);
-                if let Some(i) = hold.filter(|i| intact && self.table.storages[x[*i].storage].recipe.is_none()) {
+                if let Some(i) = hold.filter(|i| intact && self.table[x[*i].storage].recipe.is_none()) {
                     self.hand_over(id, x[i].storage);
                 }
                 self.destroy(id);
@@ -188,13 +188,13 @@ impl Worker {
         let ns = result?;
         self.last_run_ns = ns;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
-            self.table.storages[id].last_use_ns = self.now_ns;
+            self.table[id].last_use_ns = self.now_ns;
             self.bind_new(tensor, StorageView { storage: id, layout: f.layout(), dtype: f.dtype });
         }
         if let Some(found) = found {
             self.record(a, x, &y, &found, ns, from_leaf);
-            let recipe = y.first().and_then(|y| self.table.storages[*y].recipe);
-            let cost_ns = recipe.map_or(ns as f64, |r| self.table.recipes[r.0].cost_ns);
+            let recipe = y.first().and_then(|y| self.table[*y].recipe);
+            let cost_ns = recipe.map_or(ns as f64, |r| self.table[r.0].cost_ns);
             self.after_op(a, x, &donated_from, cost_ns as u64, recipe.is_some());
         }
         Ok(())
@@ -213,12 +213,12 @@ impl Worker {
         for (f, hold) in a.facts.iter().zip(donated_from) {
             let mut kind = Kind::Activation;
             if let Some(i) = *hold {
-                let s = &self.table.storages[x[i].storage];
+                let s = &self.table[x[i].storage];
                 from_leaf |= s.recipe.is_none();
                 kind = if s.kind == Kind::Data { Kind::Activation } else { s.kind };
             }
             let id = self.new_storage(f.bytes(), kind, label);
-            self.table.storages[id].pins = 1;
+            self.table[id].pins = 1;
             y.push(id);
         }
         (y, from_leaf)
@@ -253,14 +253,14 @@ impl Worker {
                 self.hand_over(x[i].storage, y);
             }
         }
-        if a.fallback.is_empty() || !self.is_asynchronous {
+        if a.fallback.is_empty() || !self.launcher.is_asynchronous() {
             return self.run(&call);
         }
         // The old version can only come back if the failure is known before anything else uses the new one.
-        let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table.storages[*y].written).collect();
+        let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table[*y].written).collect();
         let ns = self.run(&call)?;
-        self.backend.synchronize(self.table.storages[y[0]].written).map(|()| ns).inspect_err(|_| {
-            y.iter().zip(before).for_each(|(y, e)| self.table.storages[*y].written = e);
+        self.launcher.device().synchronize(self.table[y[0]].written).map(|()| ns).inspect_err(|_| {
+            y.iter().zip(before).for_each(|(y, e)| self.table[*y].written = e);
         })
     }
 
@@ -270,7 +270,7 @@ impl Worker {
         }
         let x = facts(x);
         let refs: SmallVec<[&_; 4]> = x.iter().collect();
-        self.kernels.cost_ns(&*a.op, &refs, &a.facts) as f64
+        self.launcher.kernels().cost_ns(&*a.op, &refs, &a.facts) as f64
     }
 
     /// Keeps how the outputs were made, so that they can be evicted.
@@ -284,8 +284,8 @@ impl Worker {
         from_leaf: bool,
     ) {
         let (cost, cost_ns) = self.op_costs.learn_found(found, &a.op, x, ns);
-        if self.is_asynchronous {
-            self.timings.is_cost_of(cost, None);
+        if self.launcher.is_asynchronous() {
+            self.launcher.is_cost_of(cost, None);
         }
         let depth = 1 + self.table.depth(x);
         if from_leaf || !a.op.repeatable() || depth > MAX_RECIPE_DEPTH {
@@ -316,8 +316,8 @@ impl Worker {
         // Of one that makes nothing there is nothing to make again.
         if !y.is_empty() {
             let recipe = self.table.attach(recipe, y);
-            if self.is_asynchronous {
-                self.timings.is_cost_of(cost, Some(recipe));
+            if self.launcher.is_asynchronous() {
+                self.launcher.is_cost_of(cost, Some(recipe));
             }
         }
     }

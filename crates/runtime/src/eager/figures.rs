@@ -9,14 +9,13 @@ use crate::report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
 impl Worker {
     pub(super) fn figures(&mut self) -> Stats {
         self.learn_times();
-        self.ledger.note_peak(self.arena.in_use());
-        self.stats.set_arena(self.arena.figures());
+        self.stats.set_arena(self.memory.figures());
         self.stats.budget_bytes = self.budget;
-        let fixed = self.table.storages.iter().filter(|(_, s)| s.recipe.is_none());
+        let fixed = self.table.storages().filter(|(_, s)| s.recipe.is_none());
         self.stats.fixed_bytes = fixed.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum();
-        self.stats.tensors = self.table.tensors.len();
-        self.stats.storages = self.table.storages.len();
-        self.stats.recipes = self.table.recipes.len();
+        self.stats.tensors = self.table.tensor_count();
+        self.stats.storages = self.table.storage_count();
+        self.stats.recipes = self.table.recipe_count();
         self.stats.spill_failure = self.spills.failure.as_ref().map(Error::to_string);
         self.stats.clone()
     }
@@ -29,39 +28,38 @@ impl Worker {
             v
         };
         let holder = |(name, bytes): (&str, usize)| HolderBytes { name: name.to_owned(), bytes };
-        let (by_kind, by_op) = self.ledger.at_peak();
+        let (by_kind, by_op) = self.memory.at_peak();
         MemoryReport {
             stats,
             peak_by_kind: sorted(Kind::ALL.iter().map(|k| k.name()).zip(by_kind).map(holder).collect()),
             peak_by_op: sorted(by_op.into_iter().map(holder).collect()),
             recomputed: by_time(&self.recomputed),
-            on_host: by_time(&self.host_runs.by_op),
+            on_host: self.launcher.on_host(),
         }
     }
 
     pub(super) fn verify(&self) -> Result<()> {
-        let blocks = self.table.storages.iter().filter_map(|(_, s)| s.block.as_ref());
+        let blocks = self.table.storages().filter_map(|(_, s)| s.block.as_ref());
         let held: usize = blocks.map(|b| b.bytes()).sum();
-        let checked = self.table.verify(self.has_evicted).and_then(|()| self.arena.verify()).and_then(|()| {
-            if held == self.arena.in_use() {
+        let checked = self.table.verify(self.has_evicted).and_then(|()| self.memory.arena().verify()).and_then(|()| {
+            if held == self.memory.arena().in_use() {
                 return self.verify_copies();
             }
-            Err(format!("storages hold {held} bytes, the arena counts {}", self.arena.in_use()))
+            Err(format!("storages hold {held} bytes, the arena counts {}", self.memory.arena().in_use()))
         });
         checked.map_err(|text| Error::new(ErrorKind::Internal, text))
     }
 
     pub(super) fn reset_peak(&mut self) {
-        self.arena.reset_peak();
-        self.ledger.reset();
+        self.memory.reset_peak();
         self.stats = Stats::default();
         self.recomputed.clear();
-        self.host_runs.by_op.clear();
+        self.launcher.reset_figures();
     }
 }
 
 /// Runs of ops, most time first.
-fn by_time(runs: &FxHashMap<&'static str, (u64, u64)>) -> Vec<OpTime> {
+pub(super) fn by_time(runs: &FxHashMap<&'static str, (u64, u64)>) -> Vec<OpTime> {
     let mut all: Vec<OpTime> =
         runs.iter().map(|(op, &(count, time_ns))| OpTime { op: (*op).to_owned(), count, time_ns }).collect();
     all.sort_by(|a, b| b.time_ns.cmp(&a.time_ns).then_with(|| a.op.cmp(&b.op)));

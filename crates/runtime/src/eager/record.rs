@@ -12,13 +12,13 @@ use super::worker::Worker;
 impl Worker {
     /// Starts a recording with what is there already.
     pub(super) fn start_recording(&mut self) {
-        let mut ids: Vec<TensorId> = self.table.tensors.keys().copied().collect();
+        let mut ids: Vec<TensorId> = self.table.tensors().copied().collect();
         ids.sort_unstable();
         let mut first: FxHashMap<StorageId, u64> = FxHashMap::default();
         let mut stream = CommandStream::default();
         for id in ids {
-            let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { continue };
-            let storage = &self.table.storages[s.storage];
+            let Some(Slot::Ready(s)) = self.table.tensor(&id) else { continue };
+            let storage = &self.table[s.storage];
             stream.commands.push(match first.get(&s.storage) {
                 Some(&x) => StreamCommand::View { x: (x, false), y: id.0 },
                 None => StreamCommand::Put { id: id.0, bytes: storage.bytes, kind: storage.kind },
@@ -31,7 +31,7 @@ impl Worker {
     pub(super) fn record_command(&mut self, c: &Command) {
         let Some(stream) = &mut self.recording else { return };
         stream.commands.push(match c {
-            Command::Delete { id } if matches!(self.table.tensors.get(id), Some(Slot::Ready(_))) => {
+            Command::Delete { id } if matches!(self.table.tensor(id), Some(Slot::Ready(_))) => {
                 StreamCommand::Delete { id: id.0 }
             }
             Command::DropValue { id } => StreamCommand::DropValue { id: id.0 },
@@ -43,8 +43,8 @@ impl Worker {
     }
 
     pub(super) fn record_put(&mut self, id: TensorId) {
-        let (Some(stream), Some(Slot::Ready(s))) = (&mut self.recording, self.table.tensors.get(&id)) else { return };
-        let storage = &self.table.storages[s.storage];
+        let (Some(stream), Some(Slot::Ready(s))) = (&mut self.recording, self.table.tensor(&id)) else { return };
+        let storage = &self.table[s.storage];
         stream.commands.push(StreamCommand::Put { id: id.0, bytes: storage.bytes, kind: storage.kind });
     }
 
@@ -54,7 +54,7 @@ impl Worker {
             return;
         }
         let Ok(x) = self.sources(a) else { return };
-        let of = |id: &TensorId| match self.table.tensors.get(id) {
+        let of = |id: &TensorId| match self.table.tensor(id) {
             Some(Slot::Ready(s)) => Some(s.storage),
             _ => None,
         };
@@ -67,7 +67,7 @@ impl Worker {
                 let f = &a.facts[j];
                 x[i].layout == Layout::contiguous(f.shape.clone())
                     && x[i].dtype == f.dtype
-                    && self.table.storages[x[i].storage].bytes == f.bytes()
+                    && self.table[x[i].storage].bytes == f.bytes()
             };
             StreamCommand::Apply {
                 op: a.op.label().to_owned(),

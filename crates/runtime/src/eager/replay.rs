@@ -11,7 +11,7 @@ use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
 
 use super::failure::OpFailure;
 use super::launcher::Call;
-use super::memory::ledger::Label;
+use super::memory::Label;
 use super::memory::table::{Input, RecipeId, StorageId};
 use super::step_planner::Mode;
 use super::worker::Worker;
@@ -82,11 +82,11 @@ impl Worker {
             order.extend((named..wanted).map(|_| s.storage));
         });
         for (i, &id) in order.iter().enumerate() {
-            self.table.storages[id].pins += 1;
+            self.table[id].pins += 1;
             let made = if self.table.is_resident(id) { Ok(()) } else { self.recompute(id) };
             if let Err(stop) = made {
                 for &id in &order[..=i] {
-                    self.table.storages[id].pins -= 1;
+                    self.table[id].pins -= 1;
                 }
                 order.into_iter().for_each(|id| self.free_if_unused(id));
                 return Err(stop);
@@ -98,7 +98,7 @@ impl Worker {
 
     fn pin(&mut self, x: &[Input]) {
         for s in x {
-            self.table.storages[s.storage].pins += 1;
+            self.table[s.storage].pins += 1;
             self.eviction_costs.under_way.push(s.storage);
         }
     }
@@ -115,7 +115,7 @@ impl Worker {
         let now = self.now_ns;
         self.eviction_costs.under_way.truncate(self.eviction_costs.under_way.len().saturating_sub(x.len()));
         for s in x {
-            let s = &mut self.table.storages[s.storage];
+            let s = &mut self.table[s.storage];
             s.pins -= 1;
             s.last_use_ns = now;
         }
@@ -126,7 +126,7 @@ impl Worker {
 
     /// Frees a storage's bytes, or the storage, if nothing needs them.
     pub(super) fn free_if_unused(&mut self, id: StorageId) {
-        let Some(s) = self.table.storages.get(id) else { return };
+        let Some(s) = self.table.storage(id) else { return };
         if s.handles > 0 || s.pins > 0 || s.wanted > 0 {
             return;
         }
@@ -149,9 +149,9 @@ impl Worker {
         let mut at = 0;
         while let Some(&id) = seen.get(at) {
             at += 1;
-            let readers = &self.table.storages[id].readers;
-            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
-                let s = &self.table.storages[y];
+            let readers = &self.table[id].readers;
+            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+                let s = &self.table[y];
                 if s.is_resident() || seen.contains(&y) {
                     continue;
                 }
@@ -172,13 +172,13 @@ impl Worker {
         let mut result = self.bring(&mut stack, root);
         while let (Ok(()), Some(frame)) = (&result, stack.last_mut()) {
             if self.has_in_flight() {
-                let x = self.table.recipes[frame.recipe].x.clone();
+                let x = self.table[frame.recipe].x.clone();
                 self.wait_arrivals(&x);
             }
             let next = match self.is_canonical {
                 true => self.hold_residents(frame),
                 false => {
-                    let x = &self.table.recipes[frame.recipe].x;
+                    let x = &self.table[frame.recipe].x;
                     // The deepest first: while it is made, the others need not be held.
                     let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));
                     missing.max_by_key(|s| self.table.depth_of(*s))
@@ -188,7 +188,7 @@ impl Worker {
             result = match next {
                 Some(missing) => {
                     frame.held.push(missing);
-                    self.table.storages[missing].pins += 1;
+                    self.table[missing].pins += 1;
                     self.bring(&mut stack, missing)
                 }
                 None => {
@@ -208,7 +208,7 @@ impl Worker {
     /// Holds the inputs of a frame that are there, up to the first in turn that is not, which it gives: in the canonical way one
     /// may go until its turn has come, so that no more is held than [`Worker::bytes_from_nothing`] counts.
     fn hold_residents(&mut self, frame: &mut Frame) -> Option<StorageId> {
-        let r = &self.table.recipes[frame.recipe];
+        let r = &self.table[frame.recipe];
         let order = self.turns(&r.x, r.first);
         for id in order {
             if !self.table.is_resident(id) {
@@ -216,7 +216,7 @@ impl Worker {
             }
             if !frame.held.contains(&id) {
                 frame.held.push(id);
-                self.table.storages[id].pins += 1;
+                self.table[id].pins += 1;
             }
         }
         None
@@ -233,12 +233,12 @@ impl Worker {
 
     /// Pushes the producer of a missing storage.
     fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), OpFailure> {
-        let s = &self.table.storages[missing];
+        let s = &self.table[missing];
         let Some((recipe, _)) = s.recipe else {
             let text = format!("a storage made by {} has neither bytes nor a recipe", s.label.text);
             return Err(Error::new(ErrorKind::Internal, text).into());
         };
-        if let Some(f) = &self.table.recipes[recipe].failed {
+        if let Some(f) = &self.table[recipe].failed {
             return Err(OpFailure::Inherited(f.clone()));
         }
         stack.push(Frame { recipe, held: SmallVec::new() });
@@ -250,7 +250,7 @@ impl Worker {
     fn ascend(&mut self, stack: &mut Vec<Frame>) {
         if let Some(frame) = stack.pop() {
             for &s in &frame.held {
-                self.table.storages[s].pins -= 1;
+                self.table[s].pins -= 1;
             }
             // Settles what was held, too: it is among the inputs.
             self.want(frame.recipe, -1);
@@ -263,7 +263,7 @@ impl Worker {
     pub(super) fn with_bounds(&self, stop: OpFailure, x: &[Input], extra: usize, in_place: usize) -> OpFailure {
         let OpFailure::Own(e) = stop else { return stop };
         let Some(s) = e.shortfall() else { return e.into() };
-        let fixed = self.table.fixed_bytes;
+        let fixed = self.table.fixed_bytes();
         let at_once = self.evictable_bytes(x) + extra - in_place;
         let told = Error::budget(BudgetShortfall {
             least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
@@ -275,7 +275,7 @@ impl Worker {
 
     /// Bytes of loaders' batches, which give way.
     pub(super) fn staging_bytes(&self) -> usize {
-        let staging = self.table.storages.iter().filter(|(_, s)| s.kind == Kind::Staging);
+        let staging = self.table.storages().filter(|(_, s)| s.kind == Kind::Staging);
         staging.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum()
     }
 
@@ -284,13 +284,13 @@ impl Worker {
         let mut all: Vec<StorageId> = x.iter().map(|s| s.storage).collect();
         all.sort_unstable_by_key(|id| id.raw());
         all.dedup();
-        let recipes = all.iter().map(|id| &self.table.storages[*id]).filter(|s| s.recipe.is_some());
+        let recipes = all.iter().map(|id| &self.table[*id]).filter(|s| s.recipe.is_some());
         recipes.map(|s| padded(s.bytes)).sum()
     }
 
     /// Marks the inputs of a recipe as wanted, or takes the mark back.
     fn want(&mut self, recipe: RecipeId, by: i32) {
-        let x: SmallVec<[StorageId; 4]> = self.table.recipes[recipe].x.iter().map(|s| s.storage).collect();
+        let x: SmallVec<[StorageId; 4]> = self.table[recipe].x.iter().map(|s| s.storage).collect();
         match by > 0 {
             true => self.eviction_costs.under_way.extend_from_slice(&x),
             false => {
@@ -298,7 +298,7 @@ impl Worker {
             }
         }
         for &id in &x {
-            let w = &mut self.table.storages[id].wanted;
+            let w = &mut self.table[id].wanted;
             *w = w.saturating_add_signed(by);
         }
         if by < 0 {
@@ -320,7 +320,7 @@ impl Worker {
                 self.feasibility.passing.push(s);
                 s
             });
-            let s = &mut self.table.storages[target];
+            let s = &mut self.table[target];
             s.pins += 1;
             s.pinned_by_plan |= again.is_planned;
             t.placing.extend(again.offsets.get(j).copied().flatten().map(|at| (target, at)));
@@ -356,7 +356,7 @@ impl Worker {
 
     /// True if nothing but the recipe that runs again holds an input, and the output has its form.
     fn is_made_for_this(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
-        let s = &self.table.storages[x[i].storage];
+        let s = &self.table[x[i].storage];
         // The frame's pin and the run's, and the frame's want.
         let is_alone = s.handles == 0 && s.pins == 2 && s.wanted == 1 && !s.pinned_by_plan && s.recipe.is_some();
         is_alone && self.is_whole(x, i, fact)
@@ -366,12 +366,12 @@ impl Worker {
     ///
     /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
     pub(super) fn rerun_as(&mut self, id: RecipeId, again: &ReplayOptions) -> std::result::Result<(), OpFailure> {
-        let r = &self.table.recipes[id];
+        let r = &self.table[id];
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
         let (stream, scope, site) = (r.stream, r.scope.clone(), r.site);
         let (cost, cost_ns, workspace_bytes) = (r.cost, r.cost_ns, r.workspace_bytes);
         self.pin(&x);
-        let label = self.ledger.label(op.label());
+        let label = self.memory.label(op.label());
         let Targets { y, scratch, placing } = self.targets(&slots, &facts, label, again);
         let outer = std::mem::replace(&mut self.step_planner.placing, placing);
         let outer_scratch = std::mem::replace(&mut self.step_planner.scratch_at, again.scratch_at);
@@ -400,7 +400,7 @@ impl Worker {
         (self.step_planner.placing, self.step_planner.scratch_at) = (outer, outer_scratch);
         self.feasibility.passing.clear();
         for &s in &y {
-            let s = &mut self.table.storages[s];
+            let s = &mut self.table[s];
             s.pins -= 1;
             s.last_use_ns = self.now_ns;
         }
@@ -413,13 +413,13 @@ impl Worker {
         scratch.into_iter().for_each(|s| self.destroy(s));
         self.unpin(&x);
         match result {
-            Ok(_) if self.is_asynchronous => {
-                self.timings.is_cost_of(cost, Some(id));
+            Ok(_) if self.launcher.is_asynchronous() => {
+                self.launcher.is_cost_of(cost, Some(id));
                 Ok(())
             }
             Ok(ns) => {
                 let cost_ns = self.op_costs.learn(cost, ns);
-                if let Some(r) = self.table.recipes.get_mut(id) {
+                if let Some(r) = self.table.recipe_mut(id) {
                     r.cost_ns = cost_ns;
                 }
                 Ok(())
@@ -428,7 +428,7 @@ impl Worker {
             Err(e) => {
                 let e = e.with_op(label.text).with_call_site(site).with_scope(scope);
                 let f = self.record_failure(e);
-                if let Some(r) = self.table.recipes.get_mut(id) {
+                if let Some(r) = self.table.recipe_mut(id) {
                     r.failed = Some(f.clone());
                 }
                 Err(OpFailure::Inherited(f))

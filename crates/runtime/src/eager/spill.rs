@@ -98,7 +98,7 @@ impl Worker {
             && self.step_planner.planning != Planning::Off
             && !self.spills.is_open
         {
-            self.spills.is_open = self.backend.open_spill(to)?;
+            self.spills.is_open = self.launcher.device().open_spill(to)?;
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Worker {
         let to = self.options.spill.as_ref().filter(|_| self.spills.is_open && self.spills.failure.is_none());
         let Some(to) = to else { return SpillRates::default() };
         // A plan that must not depend on the clock counts on what was stated.
-        let seen = self.backend.spill_rates().filter(|_| self.step_planner.planning != Planning::AtOnce);
+        let seen = self.launcher.spill_rates().filter(|_| self.step_planner.planning != Planning::AtOnce);
         seen.unwrap_or_else(|| to.rates())
     }
 
@@ -118,23 +118,23 @@ impl Worker {
     }
 
     fn has_copy(&self, id: StorageId) -> bool {
-        self.spills.failure.is_none() && self.table.storages[id].copied.is_some()
+        self.spills.failure.is_none() && self.table[id].copied.is_some()
     }
 
     /// Begins to copy a storage out, if its bytes are there and can be made again.
     pub(super) fn spill(&mut self, chain: &[Local]) {
         let of = |l: &Local| self.step_planner.locals.get(*l as usize).copied().flatten();
         let Some(id) = chain.iter().filter_map(of).find(|id| self.table.is_resident(*id)) else { return };
-        let s = &self.table.storages[id];
+        let s = &self.table[id];
         if s.recipe.is_none() || s.copied.is_some() || self.spills.failure.is_some() {
             return;
         }
         let (at, bytes) = (s.start(), s.bytes);
         let slot = self.spills.slots.take(bytes);
         let number = slot.number;
-        self.table.storages[id].copied = Some(Copied { number, way: Way::Leaving });
+        self.table[id].copied = Some(Copied { number, way: Way::Leaving });
         self.spills.in_flight.push(id);
-        match self.backend.copy_out(FileCopy { number: number as usize, at, bytes, file_at: slot.at }) {
+        match self.launcher.device().copy_out(FileCopy { number: number as usize, at, bytes, file_at: slot.at }) {
             Ok(()) => self.stats.spilled_bytes += bytes as u64,
             Err(e) => {
                 self.spills.failure.get_or_insert(e);
@@ -150,11 +150,11 @@ impl Worker {
         if self.table.is_resident(id) {
             return;
         }
-        match self.arena.alloc_at(at, self.table.storages[id].bytes, id.raw()) {
+        match self.memory.alloc_at(at, self.table[id].bytes, id) {
             Some(block) => {
                 self.put_down(id, block);
                 self.begin_arrival(id);
-                self.table.storages[id].pinned_by_plan = true;
+                self.table[id].pinned_by_plan = true;
             }
             None => self.stats.misplaced += 1,
         }
@@ -173,13 +173,13 @@ impl Worker {
 
     /// Begins to copy back what has its bytes since this moment.
     fn begin_arrival(&mut self, id: StorageId) {
-        let s = &mut self.table.storages[id];
+        let s = &mut self.table[id];
         let Some(copied) = &mut s.copied else { return };
         copied.way = Way::Arriving;
         let (number, at, bytes) = (copied.number, s.start(), s.bytes);
         self.spills.in_flight.push(id);
         let begun = match self.spills.slots.at(number) {
-            Some(file_at) => self.backend.copy_in(FileCopy { number: number as usize, at, bytes, file_at }),
+            Some(file_at) => self.launcher.device().copy_in(FileCopy { number: number as usize, at, bytes, file_at }),
             None => Err(Error::new(ErrorKind::Internal, format!("copy {number} has no place in the file"))),
         };
         match begun {
@@ -193,7 +193,7 @@ impl Worker {
 
     /// Waits for a storage that is on its way back; what is on its way out can be read.
     pub(super) fn wait_arrival(&mut self, id: StorageId) {
-        if self.table.storages[id].copied.is_some_and(|c| c.way == Way::Arriving) {
+        if self.table[id].copied.is_some_and(|c| c.way == Way::Arriving) {
             self.wait_copies_of(id);
         }
     }
@@ -201,14 +201,14 @@ impl Worker {
     /// Waits for the copy of a storage, if one is under way. Where the file fails the storage is as if it had had none: what
     /// was to come back is not there.
     pub(super) fn wait_copies_of(&mut self, id: StorageId) {
-        let Some(copied) = &mut self.table.storages[id].copied else { return };
+        let Some(copied) = &mut self.table[id].copied else { return };
         if copied.way == Way::There {
             return;
         }
         let Copied { number, way } = std::mem::replace(copied, Copied { way: Way::There, ..*copied });
         self.spills.in_flight.retain(|f| *f != id);
         let begin = std::time::Instant::now();
-        let result = self.backend.wait_copy(number as usize);
+        let result = self.launcher.device().wait_copy(number as usize);
         self.stats.spill_wait_ns += begin.elapsed().as_nanos() as u64;
         if let Err(e) = result {
             self.spills.failure.get_or_insert(e);
@@ -236,14 +236,14 @@ impl Worker {
     /// Gives the copy of a storage up, if it has one.
     pub(super) fn drop_copy(&mut self, id: StorageId) {
         self.wait_copies_of(id);
-        if let Some(copied) = self.table.storages[id].copied.take() {
+        if let Some(copied) = self.table[id].copied.take() {
             self.spills.slots.give_back(copied.number);
         }
     }
 
     /// Gives all copies up.
     pub(super) fn drop_copies(&mut self) {
-        let copied = self.table.storages.iter().filter(|(_, s)| s.copied.is_some());
+        let copied = self.table.storages().filter(|(_, s)| s.copied.is_some());
         let copied: Vec<StorageId> = copied.map(|(id, _)| id).collect();
         copied.into_iter().for_each(|id| self.drop_copy(id));
     }
@@ -251,7 +251,7 @@ impl Worker {
     /// Errors: what holds between commands and does not.
     pub(super) fn verify_copies(&self) -> std::result::Result<(), String> {
         let mut count = 0;
-        for (id, s) in self.table.storages.iter() {
+        for (id, s) in self.table.storages() {
             let Some(copied) = s.copied else { continue };
             count += 1;
             let is_flying = self.spills.in_flight.contains(&id);

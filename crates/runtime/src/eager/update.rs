@@ -59,7 +59,7 @@ impl Worker {
 
     fn may_take(&mut self, a: &Apply, x: &[Input], i: usize, fact: &Fact) -> std::result::Result<bool, OpFailure> {
         let src = &x[i];
-        let s = &self.table.storages[src.storage];
+        let s = &self.table[src.storage];
         if !(a.x[i].1 && s.handles == 1 && s.pins == 1 && self.is_whole(x, i, fact)) {
             return Ok(false);
         }
@@ -82,7 +82,7 @@ impl Worker {
     pub(super) fn must_cut(&self, a: &Apply) -> bool {
         let Ok(x) = self.sources(a) else { return false };
         a.op.overwrite().iter().filter(|p| a.x.get(p.0).is_some_and(|x| x.1)).any(|&(i, _)| {
-            let s = &self.table.storages[x[i].storage];
+            let s = &self.table[x[i].storage];
             let is_updated = s.recipe.is_none() && s.handles == 1 && !s.readers.is_empty();
             is_updated && matches!(self.old_version(a, &x, x[i].storage), OldVersion::Cut)
         })
@@ -98,8 +98,8 @@ impl Worker {
         let is_copy_sure = self.bytes_from_nothing(x, extra) <= room;
         let kept = self.evictable_bytes(&results);
         // Beside the results whatever there is can be made again.
-        let most = self.table.recipes.iter().map(|(_, r)| r.from_nothing_bytes).max().unwrap_or(0);
-        let do_leave_room = kept <= padded(self.table.storages[old].bytes) || kept + most <= room;
+        let most = self.table.recipes().map(|(_, r)| r.from_nothing_bytes).max().unwrap_or(0);
+        let do_leave_room = kept <= padded(self.table[old].bytes) || kept + most <= room;
         match (do_results_fit, is_copy_sure) {
             (true, _) if do_leave_room => OldVersion::Ends,
             (_, true) => OldVersion::Stays,
@@ -113,9 +113,9 @@ impl Worker {
         let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::default();
         let (mut stack, mut named) = (vec![old], Vec::new());
         while let Some(id) = stack.pop() {
-            let readers = &self.table.storages[id].readers;
-            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
-                let s = &self.table.storages[y];
+            let readers = &self.table[id].readers;
+            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+                let s = &self.table[y];
                 match s.handles > 0 || s.pins > 0 || s.pinned_by_plan {
                     _ if !seen.insert(y) => {}
                     true => named.push(y),
@@ -131,9 +131,9 @@ impl Worker {
     /// weights its cotangent stays, from which the gradients of the layers before it are made. False if that does not fit.
     fn cut_readers(&mut self, old: StorageId) -> bool {
         loop {
-            let readers = self.table.storages[old].readers.iter();
-            let direct = readers.flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied());
-            let Some(y) = direct.max_by_key(|y| (self.table.depth_of(*y), self.table.storages[*y].number)) else {
+            let readers = self.table[old].readers.iter();
+            let direct = readers.flat_map(|r| self.table[*r].y.iter().flatten().copied());
+            let Some(y) = direct.max_by_key(|y| (self.table.depth_of(*y), self.table[*y].number)) else {
                 return true;
             };
             if self.table.is_resident(y) {
@@ -178,11 +178,11 @@ impl Worker {
         let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::from_iter([id]);
         let (mut stack, mut resident) = (vec![id], Vec::new());
         while let Some(id) = stack.pop() {
-            let s = &self.table.storages[id];
+            let s = &self.table[id];
             if !go_on(s) {
                 break;
             }
-            for y in s.readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+            for y in s.readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
                 if seen.insert(y) {
                     match self.table.is_resident(y) {
                         true => resident.push(y),
@@ -197,7 +197,7 @@ impl Worker {
     /// True if an input is all of its storage, in the form of an output, and no other input lies there.
     pub(super) fn is_whole(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
         let src = &x[i];
-        let bytes = self.table.storages[src.storage].bytes;
+        let bytes = self.table[src.storage].bytes;
         let is_alike =
             src.layout == Layout::contiguous(fact.shape.clone()) && src.dtype == fact.dtype && bytes == fact.bytes();
         is_alike && bytes > 0 && x.iter().filter(|o| o.storage == src.storage).count() == 1
@@ -209,7 +209,7 @@ impl Worker {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let is_all_there = results.iter().all(|s| self.table.is_resident(s.storage));
         let is_decided = self.is_canonical || self.does_canonical_decide();
-        if !is_all_there && !is_decided && self.arena.figures().largest_free >= self.table.storages[old].bytes {
+        if !is_all_there && !is_decided && self.memory.largest_free() >= self.table[old].bytes {
             // A copy costs one pass over the bytes; anything evicted costs at least its own kernel.
             return Ok(false);
         }
@@ -220,7 +220,7 @@ impl Worker {
         }
         results.iter().for_each(|s| self.drop_recipe(s.storage));
         self.unpin(&results);
-        Ok(self.table.storages[old].readers.is_empty())
+        Ok(self.table[old].readers.is_empty())
     }
 }
 

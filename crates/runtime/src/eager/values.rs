@@ -16,7 +16,7 @@ use crate::report::Kind;
 
 impl Worker {
     pub(super) fn put(&mut self, data: &HostTensor, kind: Kind, stream: StreamId) -> Result<StorageId> {
-        self.put_bytes(data.bytes().len(), kind, stream, |w, stream, at| w.backend.upload(stream, at, data))
+        self.put_bytes(data.bytes().len(), kind, stream, |w, stream, at| w.launcher.device().upload(stream, at, data))
     }
 
     /// A new source of `bytes`, which `upload` fills.
@@ -29,14 +29,14 @@ impl Worker {
     ) -> Result<StorageId> {
         let id = (self.if_canonical(|_| padded(bytes), |_| padded(bytes), |w| w.place_put(bytes, kind)))
             .map_err(|stop| stop.report(&self.failures))?;
-        if self.is_asynchronous {
+        if self.launcher.is_asynchronous() {
             self.wait_for_range(id, stream);
         }
-        let at = self.table.storages[id].start();
+        let at = self.table[id].start();
         match upload(self, stream, at) {
             Ok(event) => {
-                self.table.storages[id].written = event;
-                if self.is_asynchronous {
+                self.table[id].written = event;
+                if self.launcher.is_asynchronous() {
                     self.touch(id, event);
                 }
                 Ok(id)
@@ -52,7 +52,7 @@ impl Worker {
     fn place_put(&mut self, bytes: usize, kind: Kind) -> std::result::Result<StorageId, OpFailure> {
         self.running = "put";
         self.still_needed = 0;
-        let label = self.ledger.label("put");
+        let label = self.memory.label("put");
         let id = self.new_storage(bytes, kind, label);
         self.place_outputs_as_planned(&[id]);
         let placed = self.place(id, End::High);
@@ -60,7 +60,7 @@ impl Worker {
         match placed {
             Ok(()) => Ok(id),
             Err(e) => {
-                self.table.storages.remove(id);
+                self.table.remove(id);
                 Err(e.into())
             }
         }
@@ -81,11 +81,11 @@ impl Worker {
     /// Gives a tensor its storage, or its failure.
     pub(super) fn bind(&mut self, id: TensorId, slot: Slot) {
         if let Slot::Ready(s) = &slot {
-            let storage = &mut self.table.storages[s.storage];
+            let storage = &mut self.table[s.storage];
             storage.handles += 1;
             storage.tensors.push(id);
         }
-        self.table.tensors.insert(id, slot);
+        self.table.bind(id, slot);
     }
 
     pub(super) fn bind_new(&mut self, id: TensorId, s: StorageView) {
@@ -111,7 +111,7 @@ impl Worker {
         if let Some(f) = self.failures.of_step(caller, step) {
             return Some(f);
         }
-        let e = self.backend.failed_after(&self.step_marks)?;
+        let e = self.launcher.failure_of_step()?;
         Some(self.record_failure(e.context("an operation of this step failed")))
     }
 
@@ -139,13 +139,13 @@ impl Worker {
             self.failures.give_up(caller, self.step_number());
         }
         *self.steps.entry(caller).or_default() += 1;
-        self.step_marks = self.last_events.clone();
+        self.launcher.mark_step();
         self.end_of_step();
     }
 
     pub(super) fn delete(&mut self, id: TensorId) {
-        if let Some(Slot::Ready(s)) = self.table.tensors.remove(&id) {
-            let storage = &mut self.table.storages[s.storage];
+        if let Some(Slot::Ready(s)) = self.table.unbind(&id) {
+            let storage = &mut self.table[s.storage];
             storage.handles -= 1;
             if let Some(at) = storage.tensors.iter().position(|t| *t == id) {
                 storage.tensors.swap_remove(at);
@@ -168,7 +168,7 @@ impl Worker {
     pub(super) fn destroy(&mut self, id: StorageId) {
         let mut dead: SmallVec<[StorageId; 8]> = smallvec![id];
         while let Some(id) = dead.pop() {
-            if self.table.storages.get(id).is_none() {
+            if self.table.storage(id).is_none() {
                 continue;
             }
             self.drop_copy(id);
@@ -177,33 +177,33 @@ impl Worker {
                 true => self.unplace(id),
                 false => self.invalidate_neighbours(id),
             }
-            self.step_planner.forget(self.table.storages[id].local);
+            self.step_planner.forget(self.table[id].local);
             dead.extend(self.table.detach(id));
-            self.table.storages.discard(id);
+            self.table.remove(id);
         }
     }
 
     /// Makes a resident storage a source.
     pub(super) fn drop_recipe(&mut self, id: StorageId) {
-        self.step_planner.lose_recipe(self.table.storages[id].local);
+        self.step_planner.lose_recipe(self.table[id].local);
         let orphans = self.table.detach(id);
         orphans.into_iter().for_each(|o| self.destroy(o));
     }
 
     /// As [`Worker::forget`], for what may be gone by now.
     pub(super) fn drop_recipe_if_there(&mut self, id: StorageId) {
-        if self.table.storages.get(id).is_some() {
+        if self.table.storage(id).is_some() {
             self.drop_recipe(id);
         }
     }
 
     pub(super) fn drop_value(&mut self, id: TensorId) {
-        if let Some(Slot::Ready(s)) = self.table.tensors.get(&id)
-            && self.table.storages[s.storage].is_evictable()
+        if let Some(Slot::Ready(s)) = self.table.tensor(&id)
+            && self.table[s.storage].is_evictable()
         {
             let storage = s.storage;
             self.begin_short();
-            if self.table.storages[storage].is_evictable() {
+            if self.table[storage].is_evictable() {
                 self.evict(storage);
             }
         }
@@ -220,7 +220,7 @@ impl Worker {
 
     /// Makes a tensor state. A tensor that failed stays as it is. Errors: why it cannot be made again.
     pub(super) fn try_commit(&mut self, id: TensorId, kind: Kind) -> std::result::Result<(), OpFailure> {
-        let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return Ok(()) };
+        let Some(Slot::Ready(s)) = self.table.tensor(&id) else { return Ok(()) };
         let s = [s.clone()];
         self.running = "commit";
         let pinned = self.pin_alone(&s);
@@ -234,14 +234,14 @@ impl Worker {
 
     /// Bytes by which sources grow when a tensor becomes state.
     pub(super) fn growth_of_commit(&self, id: TensorId) -> usize {
-        let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return 0 };
-        let s = &self.table.storages[s.storage];
+        let Some(Slot::Ready(s)) = self.table.tensor(&id) else { return 0 };
+        let s = &self.table[s.storage];
         s.recipe.map_or(0, |_| padded(s.bytes))
     }
 
     /// Bytes beside sources in which a tensor can surely be made.
     fn bytes_to_read(&self, id: TensorId) -> usize {
-        match self.table.tensors.get(&id) {
+        match self.table.tensor(&id) {
             Some(Slot::Ready(s)) => self.bytes_from_nothing(std::slice::from_ref(s), 0),
             _ => 0,
         }
@@ -251,7 +251,7 @@ impl Worker {
         if let Some(f) = self.stale.remove(&id).filter(|f| !f.is_reported()) {
             return Err(self.failures.report(&f));
         }
-        match self.table.tensors.get(&id) {
+        match self.table.tensor(&id) {
             Some(Slot::Ready(s)) => Ok(s.clone()),
             Some(Slot::Failed(f)) => Err(self.failures.report(f)),
             None => Err(Error::new(ErrorKind::Internal, "the tensor was deleted before it was read")),
@@ -276,10 +276,10 @@ impl Worker {
             },
         )
         .map_err(|stop| stop.report(&self.failures))?;
-        let storage = &self.table.storages[s[0].storage];
+        let storage = &self.table[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
         let buffer = Buffer { dtype: s[0].dtype, layout: &s[0].layout, at, bytes };
-        let value = self.backend.download(&buffer, storage.written);
+        let value = self.launcher.device().download(&buffer, storage.written);
         self.unpin(&s);
         value
     }
@@ -296,8 +296,8 @@ impl Worker {
             },
         )
         .map_err(|stop| stop.report(&self.failures))?;
-        let event = self.table.storages[s[0].storage].written;
-        let result = self.backend.synchronize(event);
+        let event = self.table[s[0].storage].written;
+        let result = self.launcher.device().synchronize(event);
         self.unpin(&s);
         result
     }
@@ -315,18 +315,17 @@ impl Worker {
     }
 
     fn wait_for_device(&mut self) {
-        if let Err(e) = self.backend.synchronize_all() {
+        if let Err(e) = self.launcher.synchronize_all() {
             self.record_failure(e);
         }
-        self.hazards.clear();
     }
 
     pub(super) fn charge(&mut self, bytes: usize, what: &str, give_way: Option<GiveWay>) -> Result<u32> {
         self.running = "staging";
         self.still_needed = 0;
-        let label = self.ledger.label("staging");
+        let label = self.memory.label("staging");
         let id = self.new_storage(bytes, Kind::Staging, label);
-        self.table.storages[id].pins = 1;
+        self.table[id].pins = 1;
         // What gives way is worth no recomputation.
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(OpFailure::from),
@@ -339,7 +338,7 @@ impl Worker {
                 Ok(id.raw())
             }
             Err(stop) => {
-                self.table.storages.remove(id);
+                self.table.remove(id);
                 Err(stop.report(&self.failures).context(what))
             }
         }
@@ -347,9 +346,9 @@ impl Worker {
 
     /// Gives back the bytes of a charge; its entry stays until who holds it lets go.
     pub(super) fn end_charge(&mut self, id: StorageId) {
-        self.table.storages[id].pins = 0;
+        self.table[id].pins = 0;
         if self.table.is_resident(id) {
-            self.step_planner.stage(-(padded(self.table.storages[id].bytes) as isize));
+            self.step_planner.stage(-(padded(self.table[id].bytes) as isize));
             self.unplace(id);
         }
     }

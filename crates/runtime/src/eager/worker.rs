@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use remat_ops::{OpRef, shape::Contiguous};
 use remat_types::{Error, ErrorKind, Fact, Result};
 use rustc_hash::FxHashMap;
 
@@ -13,34 +12,26 @@ use super::eviction::future::Future;
 use super::failure::{Caller, Failure, Failures};
 use super::feasibility::Feasibility;
 use super::handle::TensorId;
-use super::launcher::HostRuns;
-use super::launcher::Timings;
+use super::launcher::Launcher;
 use super::launcher::op_costs::OpCosts;
-use super::memory::ledger::Ledger;
+use super::memory::Memory;
 use super::memory::table::{Slot, StorageId, Table};
 use super::queue::{Batch, Next, Queue, Reply};
 use super::simulation::CommandStream;
 use super::spill::Spills;
 use super::step_planner::{CommandKind, StepPlanner};
-use crate::arena::Arena;
-use crate::device::{Backend, Event, KernelSet};
+use crate::device::Backend;
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
 use crate::report::{Kind, Stats};
 use crate::slab::Key;
 
 pub(super) struct Worker {
-    pub(super) backend: Box<dyn Backend>,
-    /// What the backend says of itself, asked once.
-    pub(super) is_asynchronous: bool,
-    pub(super) kernels: Arc<dyn KernelSet>,
-    pub(super) timings: Timings,
-    pub(super) host_runs: HostRuns,
+    pub(super) launcher: Launcher,
     pub(super) options: DeviceOptions,
     pub(super) budget: Option<usize>,
     pub(super) table: Table,
-    pub(super) arena: Arena,
-    pub(super) ledger: Ledger,
+    pub(super) memory: Memory,
     pub(super) op_costs: OpCosts,
     pub(super) stats: Stats,
     pub(super) recomputed: FxHashMap<&'static str, (u64, u64)>,
@@ -48,8 +39,6 @@ pub(super) struct Worker {
     pub(super) recording: Option<CommandStream>,
     /// Time of the last op that ran for the first time.
     pub(super) last_run_ns: u64,
-    /// Freed ranges that work in flight may still use: (start, end, last use).
-    pub(super) hazards: Vec<(usize, usize, Event)>,
     /// The op being run, for errors.
     pub(super) running: &'static str,
     /// Bytes the running op needs besides those placed already, for errors.
@@ -59,7 +48,6 @@ pub(super) struct Worker {
     pub(super) has_evicted: bool,
     pub(super) eviction_costs: EvictionCosts,
     pub(super) now_ns: u64,
-    pub(super) contiguous: OpRef,
     pub(super) future: Future,
     pub(super) step_planner: StepPlanner,
     pub(super) spills: Spills,
@@ -87,9 +75,6 @@ pub(super) struct Worker {
     pub(super) is_rehearsal: bool,
     /// The commands of a group run, which was found to fit as a whole.
     pub(super) is_in_group: bool,
-    /// On asynchronous devices, the last event of each stream, now and at the last step mark.
-    pub(super) last_events: Vec<Event>,
-    pub(super) step_marks: Vec<Event>,
 }
 
 impl Worker {
@@ -102,30 +87,23 @@ impl Worker {
             planning => planning,
         };
         let mut w = Worker {
-            is_asynchronous: backend.is_asynchronous(),
-            kernels: backend.kernels(),
-            timings: Timings::default(),
-            host_runs: HostRuns::default(),
-            backend,
+            launcher: Launcher::new(backend),
             budget: options.budget_bytes,
             options,
             table: Table::new(),
-            arena: Arena::new(capacity),
-            ledger: Ledger::default(),
+            memory: Memory::new(capacity),
             op_costs: OpCosts::default(),
             stats: Stats::default(),
             recomputed: FxHashMap::default(),
             trace: None,
             recording: None,
             last_run_ns: 0,
-            hazards: Vec::new(),
             running: "",
             still_needed: 0,
             feasibility: Feasibility::default(),
             has_evicted: false,
             eviction_costs: EvictionCosts::default(),
             now_ns: 0,
-            contiguous: OpRef::new(Contiguous),
             future: Future::default(),
             step_planner: StepPlanner::new(planning),
             spills: Spills::default(),
@@ -141,8 +119,6 @@ impl Worker {
             is_short: false,
             is_rehearsal: false,
             is_in_group: false,
-            last_events: Vec::new(),
-            step_marks: Vec::new(),
         };
         if w.budget.is_some() {
             w.open_spill()?;
@@ -245,7 +221,7 @@ impl Worker {
                 self.commit(id, kind);
             }
             Command::Tag { id, kind } => {
-                if let Some(Slot::Ready(s)) = self.table.tensors.get(&id) {
+                if let Some(Slot::Ready(s)) = self.table.tensor(&id) {
                     self.set_kind(s.storage, kind);
                 }
             }

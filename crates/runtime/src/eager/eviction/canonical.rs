@@ -27,8 +27,8 @@ impl Worker {
         command: impl FnOnce(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
         let is_enough = |w: &Worker| {
-            let bytes = w.table.fixed_bytes.saturating_add(from_nothing(w));
-            bytes <= w.arena.capacity() || bytes - w.staging_bytes() <= w.arena.capacity()
+            let bytes = w.table.fixed_bytes().saturating_add(from_nothing(w));
+            bytes <= w.memory.arena().capacity() || bytes - w.staging_bytes() <= w.memory.arena().capacity()
         };
         if is_enough(self) {
             return Ok(());
@@ -102,11 +102,11 @@ impl Worker {
     pub(in crate::eager) fn copy_canonical(&self, budget: Option<usize>) -> Result<Worker> {
         let mut w = self.copy_without_data()?;
         if let Some(bytes) = budget {
-            w.arena.grow(bytes);
+            w.memory.extend_to(bytes);
             w.budget = Some(bytes);
         }
         for (id, _) in &self.giving_way {
-            w.table.storages[*id].pins = 0;
+            w.table[*id].pins = 0;
             w.unplace(*id);
         }
         w.begin_canonical()?;
@@ -151,9 +151,9 @@ impl Worker {
 
     /// Frees a contiguous range of `need` bytes by evicting what was used longest ago. False if all of it would not do.
     pub(in crate::eager) fn evict_oldest(&mut self, need: usize) -> Result<bool> {
-        let free = |w: &Worker| w.arena.capacity() - w.arena.in_use();
+        let free = |w: &Worker| w.memory.arena().capacity() - w.memory.arena().in_use();
         if free(self) < need {
-            let evictable = self.table.storages.iter().filter(|(_, s)| s.is_evictable());
+            let evictable = self.table.storages().filter(|(_, s)| s.is_evictable());
             let order = |(id, s): (StorageId, &Storage)| ((s.wanted > 0, s.last_use_ns, s.number), id);
             let mut oldest: Vec<_> = evictable.map(order).collect();
             oldest.sort_unstable_by_key(|o| o.0);
@@ -167,7 +167,7 @@ impl Worker {
         if free(self) < need {
             return Ok(false);
         }
-        if self.arena.figures().largest_free < need {
+        if self.memory.largest_free() < need {
             self.compact()?;
         }
         Ok(true)

@@ -110,11 +110,11 @@ impl EvictionCosts {
         let mut at = 0;
         let found = loop {
             let Some(&(id, _)) = all.get(at) else { break false };
-            let s = &table.storages[id];
+            let s = &table[id];
             if s.handles > 0 || s.wanted > 0 || s.pins > 0 || self.known(id) == Some(true) {
                 break true;
             }
-            for y in s.readers.iter().flat_map(|r| table.recipes[*r].y.iter().flatten().copied()) {
+            for y in s.readers.iter().flat_map(|r| table[*r].y.iter().flatten().copied()) {
                 let is_new = !table.is_resident(y) && self.known(y) != Some(false);
                 if is_new && std::mem::replace(&mut self.walked[y.raw() as usize], self.walk) != self.walk {
                     all.push((y, at));
@@ -147,7 +147,7 @@ impl Worker {
             return;
         }
         for (id, _) in x.iter().filter(|x| x.1 != Use::End) {
-            if let Some(Slot::Ready(s)) = self.table.tensors.get(id) {
+            if let Some(Slot::Ready(s)) = self.table.tensor(id) {
                 self.eviction_costs.forget(s.storage);
             }
         }
@@ -160,14 +160,14 @@ impl Worker {
         }
         let Worker { table, eviction_costs: costs, .. } = self;
         costs.forget(id);
-        costs.walked.resize(table.storages.slots().max(costs.walked.len()), 0);
+        costs.walked.resize(table.storage_slots().max(costs.walked.len()), 0);
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         for is_up in [true, false] {
             costs.walk += 1;
             let mut left = UNSETTLED_MAX;
             stack.push(id);
             while let Some(id) = stack.pop() {
-                let s = &table.storages[id];
+                let s = &table[id];
                 let mut see = |n: StorageId| {
                     costs.forget(n);
                     let is_new = std::mem::replace(&mut costs.walked[n.raw() as usize], costs.walk) != costs.walk;
@@ -177,9 +177,9 @@ impl Worker {
                     }
                 };
                 if is_up {
-                    s.recipe.iter().flat_map(|r| &table.recipes[r.0].x).for_each(|x| see(x.storage));
+                    s.recipe.iter().flat_map(|r| &table[r.0].x).for_each(|x| see(x.storage));
                 } else {
-                    s.readers.iter().flat_map(|r| table.recipes[*r].y.iter().flatten()).for_each(|y| see(*y));
+                    s.readers.iter().flat_map(|r| table[*r].y.iter().flatten()).for_each(|y| see(*y));
                 }
             }
         }
@@ -189,13 +189,13 @@ impl Worker {
     pub(in crate::eager) fn begin_decision(&mut self) {
         self.future.prepare();
         let was_live = self.notes_changes();
-        let (storages, recipes) = (self.table.storages.slots(), self.table.recipes.slots());
+        let (storages, recipes) = (self.table.storage_slots(), self.table.recipe_slots());
         let l = &mut self.eviction_costs;
         if !was_live {
             l.seen.clear();
         }
         l.live_until = self.future.at() + LIVE_COMMANDS;
-        l.keep = (self.arena.segment_count() / SEGMENTS_PER_COMMAND) as u64;
+        l.keep = (self.memory.segment_count() / SEGMENTS_PER_COMMAND) as u64;
         l.decision += 1;
         l.seen.resize(storages.max(l.seen.len()), UNSEEN);
         for list in [&mut l.needed, &mut l.next_inputs, &mut l.walked] {
@@ -217,7 +217,7 @@ impl Worker {
                 continue;
             }
             left -= 1;
-            let x = table.storages[id].recipe.map(|r| &table.recipes[r.0].x);
+            let x = table[id].recipe.map(|r| &table[r.0].x);
             for x in x.into_iter().flatten() {
                 match table.is_resident(x.storage) {
                     false => stack.push(x.storage),
@@ -235,7 +235,7 @@ impl Worker {
             seen = self.see(id)?;
             self.eviction_costs.seen[id.raw() as usize] = seen;
         }
-        let s = &self.table.storages[id];
+        let s = &self.table[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
         // What a recomputation in progress wants, or will on its way, is used next of all.
         let is_next =
@@ -254,8 +254,8 @@ impl Worker {
 
     /// Works the costs of a storage out.
     fn see(&mut self, id: StorageId) -> Option<CachedCost> {
-        let s = &self.table.storages[id];
-        let own_ns = self.table.recipes[s.recipe?.0].cost_ns;
+        let s = &self.table[id];
+        let own_ns = self.table[s.recipe?.0].cost_ns;
         let next = s.tensors.iter().filter_map(|t| self.future.next_use(*t)).min();
         let ancestors_ns = self.ancestors(id, next) - own_ns;
         let descendants_ns = self.descendants(id);
@@ -275,12 +275,12 @@ impl Worker {
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         stack.push(id);
         while let Some(id) = stack.pop() {
-            let recipe = self.table.storages[id].recipe;
+            let recipe = self.table[id].recipe;
             let Some((r, _)) = recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.eviction_costs.visits(r.0)) else {
                 continue;
             };
             seen += 1;
-            let recipe = &self.table.recipes[r];
+            let recipe = &self.table[r];
             cost += recipe.cost_ns;
             stack.extend(recipe.x.iter().map(|x| x.storage).filter(|s| self.is_gone_by(*s, next)));
         }
@@ -290,7 +290,7 @@ impl Worker {
     /// True if a storage is evicted, or will be gone, unless something makes it again, when the command at a position
     /// runs.
     fn is_gone_by(&self, id: StorageId, at: Option<u64>) -> bool {
-        let s = &self.table.storages[id];
+        let s = &self.table[id];
         let ends = || s.tensors.iter().all(|t| self.future.ends_before(*t, at));
         !s.is_resident() || (s.recipe.is_some() && !s.pinned_by_plan && ends())
     }
@@ -305,8 +305,8 @@ impl Worker {
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         stack.push(id);
         while let Some(id) = stack.pop() {
-            for r in &table.storages[id].readers {
-                let recipe = &table.recipes[*r];
+            for r in &table[id].readers {
+                let recipe = &table[*r];
                 let evicted = recipe.y.iter().flatten().copied().filter(|s| !table.is_resident(*s));
                 let below: SmallVec<[StorageId; 2]> = evicted.filter(|s| costs.is_needed(table, *s)).collect();
                 let last = &mut costs.walked_recipes[r.raw() as usize];
@@ -356,7 +356,7 @@ mod tests {
         w.0.eviction_costs.keep = 1000;
         let mut all = Vec::new();
         for t in (1..5).chain(11..15) {
-            let Some(Slot::Ready(s)) = w.0.table.tensors.get(&TensorId(t)) else { continue };
+            let Some(Slot::Ready(s)) = w.0.table.tensor(&TensorId(t)) else { continue };
             let id = s.storage;
             if w.0.table.is_resident(id) {
                 let c = w.0.candidate(id, 0).expect("it has a recipe");
@@ -395,7 +395,7 @@ mod tests {
             w.foresee(&StreamCommand::Fetch { id });
         }
         w.advance(|w| w.wait(1)).expect("there");
-        let s = match w.0.table.tensors.get(&TensorId(3)) {
+        let s = match w.0.table.tensor(&TensorId(3)) {
             Some(Slot::Ready(s)) => s.storage,
             _ => unreachable!("it was made"),
         };

@@ -50,13 +50,13 @@ impl Worker {
         self.look_ahead();
         let mut choice = self.decide(padded(bytes));
         while choice.is_none() && self.a_charge_gives_way(Some(for_whom)) {
-            let is_enough = self.arena.figures().largest_free >= padded(bytes);
+            let is_enough = self.memory.largest_free() >= padded(bytes);
             choice = if is_enough { Some(Choice::default()) } else { self.decide(padded(bytes)) };
         }
         self.stats.decisions += 1;
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         match choice {
-            Some(choice) if choice.at.is_none() && self.arena.figures().largest_free < padded(bytes) => {
+            Some(choice) if choice.at.is_none() && self.memory.largest_free() < padded(bytes) => {
                 self.compact()?;
                 Ok(None)
             }
@@ -68,15 +68,15 @@ impl Worker {
     /// Makes a free range where nothing was ever evicted: charges give way, and blocks move together. Errors: Budget where
     /// that does not do; from then on memory is short.
     fn free_space_beside_all(&mut self, need: usize, for_whom: StorageId) -> Result<Option<usize>> {
-        let does_fit = |w: &Worker| w.arena.in_use() + need <= w.arena.capacity();
+        let does_fit = |w: &Worker| w.memory.arena().in_use() + need <= w.memory.arena().capacity();
         while !does_fit(self) && self.a_charge_gives_way(Some(for_whom)) {}
         if !does_fit(self) {
-            if self.table.storages[for_whom].kind != Kind::Staging {
+            if self.table[for_whom].kind != Kind::Staging {
                 self.begin_short();
             }
             return Err(self.shortfall(for_whom));
         }
-        if self.arena.figures().largest_free < need {
+        if self.memory.largest_free() < need {
             self.compact()?;
         }
         Ok(None)
@@ -84,7 +84,7 @@ impl Worker {
 
     /// Ends the youngest charge that may end early, for anything but another charge. False if there is none.
     pub(in crate::eager) fn a_charge_gives_way(&mut self, for_whom: Option<StorageId>) -> bool {
-        let is_staging = for_whom.is_some_and(|id| self.table.storages[id].kind == Kind::Staging);
+        let is_staging = for_whom.is_some_and(|id| self.table[id].kind == Kind::Staging);
         if self.budget.is_none() || is_staging {
             return false;
         }
@@ -99,9 +99,9 @@ impl Worker {
         self.begin_decision();
         let mut most = LOOKED_AT;
         let choice = loop {
-            let segments: Vec<Segment> = self.arena.look(most).collect();
+            let segments: Vec<Segment> = self.memory.look(most).collect();
             let ranges = self.ranges(&segments);
-            let is_all = segments.len() == self.arena.segment_count();
+            let is_all = segments.len() == self.memory.segment_count();
             match choose(self.options.policy, &ranges, self.beyond(&segments), need) {
                 Some(choice) => break choice,
                 None if !is_all => most *= LOOKED_AT_MORE,
@@ -118,16 +118,16 @@ impl Worker {
     fn beyond(&self, segments: &[Segment]) -> UnscannedBytes {
         let used: usize = segments.iter().filter(|s| s.owner.is_some()).map(|s| s.bytes).sum();
         let all: usize = segments.iter().map(|s| s.bytes).sum();
-        let (capacity, in_use) = (self.arena.capacity(), self.arena.in_use());
+        let (capacity, in_use) = (self.memory.arena().capacity(), self.memory.arena().in_use());
         UnscannedBytes { free_bytes: capacity - in_use - (all - used), used_bytes: in_use - used }
     }
 
     /// Segments as a policy sees them.
     fn ranges(&mut self, segments: &[Segment]) -> Vec<ScoredSegment> {
-        let now = self.backend.now_ns();
+        let now = self.launcher.now_ns();
         let mut candidate = |segment: &Segment| {
-            let id = Key::from_raw(segment.owner?);
-            self.table.storages[id].is_evictable().then(|| self.candidate(id, now)).flatten()
+            let id: StorageId = Key::from_raw(segment.owner?);
+            self.table[id].is_evictable().then(|| self.candidate(id, now)).flatten()
         };
         segments.iter().map(|s| ScoredSegment { segment: *s, candidate: candidate(s) }).collect()
     }
@@ -135,13 +135,13 @@ impl Worker {
     /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
     /// keeping those results instead takes fewer bytes: else every loss that a program keeps would keep its batch.
     pub(in crate::eager) fn release_leaves(&mut self) -> std::result::Result<(), OpFailure> {
-        let unnamed = self.table.storages.iter().filter(|(_, s)| {
+        let unnamed = self.table.storages().filter(|(_, s)| {
             s.recipe.is_none() && s.handles == 0 && s.pins == 0 && s.wanted == 0 && !s.readers.is_empty()
         });
         let mut unnamed: Vec<_> = unnamed.map(|(id, s)| (s.number, id)).collect();
         unnamed.sort_unstable_by_key(|u| u.0);
         for (_, id) in unnamed {
-            let Some(bytes) = self.table.storages.get(id).map(|s| s.bytes) else { continue };
+            let Some(bytes) = self.table.storage(id).map(|s| s.bytes) else { continue };
             if let Some(results) = self.results_of(id, bytes) {
                 self.make_leaves(&results)?;
             }
@@ -158,12 +158,12 @@ impl Worker {
         let mut at = 0;
         while let Some(&id) = seen.get(at) {
             at += 1;
-            let readers = &self.table.storages[id].readers;
-            for y in readers.iter().flat_map(|r| self.table.recipes[*r].y.iter().flatten().copied()) {
+            let readers = &self.table[id].readers;
+            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
                 if seen.contains(&y) || kept.contains(&y) {
                     continue;
                 }
-                let s = &self.table.storages[y];
+                let s = &self.table[y];
                 match s.handles > 0 {
                     true => {
                         kept_bytes += padded(s.bytes);
@@ -181,10 +181,10 @@ impl Worker {
 
     /// The contract's error: what `id` needed, and who holds the rest.
     pub(in crate::eager) fn shortfall(&self, id: StorageId) -> Error {
-        let wanted = &self.table.storages[id];
+        let wanted = &self.table[id];
         let mut by: FxHashMap<String, usize> = FxHashMap::default();
         let (mut fixed, mut needed) = (0, padded(wanted.bytes));
-        for (_, s) in self.table.storages.iter() {
+        for (_, s) in self.table.storages() {
             let Some(block) = &s.block else { continue };
             let is_output = s.recipe.is_none() && s.handles == 0 && s.readers.is_empty() && s.kind != Kind::Staging;
             if is_output || s.kind == Kind::Workspace {
@@ -223,27 +223,28 @@ impl Worker {
             return Ok(());
         };
         self.open_spill()?;
-        if bytes >= self.arena.capacity() {
-            self.backend.reserve(bytes)?;
-            self.arena.grow(bytes);
+        if bytes >= self.memory.arena().capacity() {
+            self.launcher.device().reserve(bytes)?;
+            self.memory.extend_to(bytes);
             self.budget = Some(bytes);
             return Ok(());
         }
-        let over = self.arena.in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
+        let over =
+            self.memory.arena().in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
         if over > 0 {
-            let free: usize = self.arena.capacity() - self.arena.in_use();
+            let free: usize = self.memory.arena().capacity() - self.memory.arena().in_use();
             self.begin_decision();
-            let segments: Vec<Segment> = self.arena.segments().collect();
+            let segments: Vec<Segment> = self.memory.segments().collect();
             let ranges = self.ranges(&segments);
             let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, UnscannedBytes::default(), free + over) else {
                 let id = {
-                    let label = self.ledger.label("set_budget");
+                    let label = self.memory.label("set_budget");
                     self.table.add(Storage::new(0, Kind::Workspace, label))
                 };
                 let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
                 let e = self.shortfall(id);
                 (self.budget, self.running) = (old, running);
-                self.table.storages.remove(id);
+                self.table.remove(id);
                 return Err(e);
             };
             for owner in choice.evict {
@@ -251,9 +252,9 @@ impl Worker {
             }
         }
         self.compact()?;
-        let old = self.arena.capacity();
-        let capacity = self.arena.shrink(bytes);
-        self.backend.release(capacity, old);
+        let old = self.memory.arena().capacity();
+        let capacity = self.memory.shrink_to(bytes);
+        self.launcher.device().release(capacity, old);
         self.budget = Some(bytes);
         Ok(())
     }

@@ -42,14 +42,14 @@ impl Worker {
         if bytes == 0 || self.budget.is_none() || !self.is_short || is_safe(self) {
             return Ok(());
         }
-        self.feasibility.most_bytes = self.table.recipes.iter().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
+        self.feasibility.most_bytes = self.table.recipes().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
         if is_safe(self) {
             return Ok(());
         }
         self.surely(Worker::release_leaves)?;
         for id in self.named_deepest_last() {
             let is_lost = |w: &Worker| w.is_in_reach(id, w.room_after(0)) && !w.is_in_reach(id, w.room_after(bytes));
-            let Some(s) = self.table.storages.get(id).filter(|s| s.recipe.is_some()) else { continue };
+            let Some(s) = self.table.storage(id).filter(|s| s.recipe.is_some()) else { continue };
             if is_lost(self) && padded(s.bytes) <= self.room_after(bytes) {
                 self.surely(|w| w.make_leaves(&[id]))?;
             }
@@ -63,7 +63,7 @@ impl Worker {
             return;
         }
         for id in self.named_deepest_last() {
-            let is_there = self.table.storages.get(id).is_some_and(Storage::is_evictable);
+            let is_there = self.table.storage(id).is_some_and(Storage::is_evictable);
             if is_there && !self.is_in_reach(id, self.room_after(0)) {
                 self.drop_recipe(id);
             }
@@ -72,7 +72,7 @@ impl Worker {
 
     /// What is named and can be made again, in the order in which it is made.
     fn named_deepest_last(&self) -> Vec<StorageId> {
-        let named = self.table.storages.iter().filter(|(_, s)| s.handles > 0 && s.recipe.is_some());
+        let named = self.table.storages().filter(|(_, s)| s.handles > 0 && s.recipe.is_some());
         let mut named: Vec<_> = named.map(|(id, s)| ((self.table.depth_of(id), s.number), id)).collect();
         named.sort_unstable_by_key(|n| n.0);
         named.into_iter().map(|n| n.1).collect()
@@ -92,19 +92,19 @@ impl Worker {
 
     /// Bytes beside sources when the running command has run and sources have grown by `growth`.
     pub(in crate::eager) fn room_after(&self, growth: usize) -> usize {
-        let passing = self.feasibility.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
-        let fixed = self.table.fixed_bytes - passing.map(Block::bytes).sum::<usize>();
-        self.arena.capacity().saturating_sub(fixed + growth)
+        let passing = self.feasibility.passing.iter().filter_map(|id| self.table.storage(*id)?.block.as_ref());
+        let fixed = self.table.fixed_bytes() - passing.map(Block::bytes).sum::<usize>();
+        self.memory.arena().capacity().saturating_sub(fixed + growth)
     }
 
     /// Notes what a new recipe, or one of those before it, needs at the most: every op comes by here.
     pub(in crate::eager) fn note_most_bytes(&mut self, r: &mut Recipe) {
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
         let (mut bytes, mut before) = (outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes), 0);
-        for s in r.x.iter().map(|s| &self.table.storages[s.storage]) {
+        for s in r.x.iter().map(|s| &self.table[s.storage]) {
             if let Some((r, _)) = s.recipe {
                 bytes += padded(s.bytes);
-                before = before.max(self.table.recipes[r].most_bytes);
+                before = before.max(self.table[r].most_bytes);
             }
         }
         r.most_bytes = bytes.max(before);
@@ -117,14 +117,14 @@ impl Worker {
         let mut bytes = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
         bytes += r.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
         for s in r.x.iter().map(|s| s.storage) {
-            if self.table.storages[s].recipe.is_some() && !seen.contains(&s) {
-                bytes += padded(self.table.storages[s].bytes);
+            if self.table[s].recipe.is_some() && !seen.contains(&s) {
+                bytes += padded(self.table[s].bytes);
                 seen.push(s);
             }
         }
         // It writes over what is made for it alone.
         let is_taken = |p: &&(usize, usize)| {
-            let s = r.x.get(p.0).map(|s| &self.table.storages[s.storage]);
+            let s = r.x.get(p.0).map(|s| &self.table[s.storage]);
             let is_alone = s.is_some_and(|s| s.handles == 0 && s.recipe.is_some());
             is_alone && r.facts.get(p.1).is_some_and(|f| self.is_whole(&r.x, p.0, f))
         };
@@ -134,14 +134,14 @@ impl Worker {
     /// False if a storage could not be made again in `room` bytes beside sources: its producer needs more, or that of
     /// something which must be made before it.
     fn is_in_reach(&self, id: StorageId, room: usize) -> bool {
-        let is_doubtful = |t: &Table, id: StorageId| t.storages[id].recipe.filter(|r| t.recipes[r.0].most_bytes > room);
+        let is_doubtful = |t: &Table, id: StorageId| t[id].recipe.filter(|r| t[r.0].most_bytes > room);
         let Some((first, _)) = is_doubtful(&self.table, id) else { return true };
         let mut seen: SmallVec<[RecipeId; 16]> = SmallVec::new();
         seen.push(first);
         let mut at = 0;
         while let Some(&r) = seen.get(at) {
             at += 1;
-            let r = &self.table.recipes[r];
+            let r = &self.table[r];
             if self.bytes_to_run(r) > room {
                 return false;
             }

@@ -23,13 +23,11 @@ impl Worker {
     pub(in crate::eager) fn turns(&self, x: &[Input], first: Option<StorageId>) -> SmallVec<[StorageId; 4]> {
         let mut order: SmallVec<[StorageId; 4]> = SmallVec::new();
         for s in x.iter().map(|s| s.storage) {
-            if self.table.storages[s].recipe.is_some() && !order.contains(&s) {
+            if self.table[s].recipe.is_some() && !order.contains(&s) {
                 order.push(s);
             }
         }
-        order.sort_by_key(|s| {
-            std::cmp::Reverse((Some(*s) == first, self.table.depth_of(*s), self.table.storages[*s].number))
-        });
+        order.sort_by_key(|s| std::cmp::Reverse((Some(*s) == first, self.table.depth_of(*s), self.table[*s].number)));
         order
     }
 
@@ -49,7 +47,7 @@ impl Worker {
             .iter()
             .skip(1)
             .map(|s| (self.making_bytes(x, Some(*s)), *s))
-            .min_by_key(|(bytes, s)| (*bytes, self.table.storages[*s].number));
+            .min_by_key(|(bytes, s)| (*bytes, self.table[*s].number));
         best.filter(|(bytes, _)| *bytes <= deepest_first).map(|(_, s)| s)
     }
 
@@ -84,7 +82,7 @@ impl Worker {
                 continue;
             }
             most = most.max(bytes + self.made_beside(s, held, left));
-            bytes += padded(self.table.storages[s].bytes);
+            bytes += padded(self.table[s].bytes);
             if Some(s) == first {
                 held.push(s);
             }
@@ -95,23 +93,21 @@ impl Worker {
 
     /// Bytes in which a storage can be made while `held` is there, which it may be made of.
     fn made_beside(&self, id: StorageId, held: &mut Held, left: &mut usize) -> usize {
-        let Some((r, _)) = self.table.storages[id].recipe else { return 0 };
-        let r = &self.table.recipes[r];
+        let Some((r, _)) = self.table[id].recipe else { return 0 };
+        let r = &self.table[r];
         let reaches = held.iter().any(|h| self.table.depth_of(*h) < r.depth);
         if !reaches || *left == 0 {
             return r.from_nothing_bytes;
         }
         *left -= 1;
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
-        let inputs: usize = (self.turns(&r.x, None).iter())
-            .filter(|s| !held.contains(s))
-            .map(|s| padded(self.table.storages[*s].bytes))
-            .sum();
+        let inputs: usize =
+            (self.turns(&r.x, None).iter()).filter(|s| !held.contains(s)).map(|s| padded(self.table[*s].bytes)).sum();
         let running = inputs + outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
         running.max(self.making_beside(&r.x, r.first, held, left)).min(r.from_nothing_bytes)
     }
 
     fn one_from_nothing(&self, id: StorageId) -> usize {
-        self.table.storages[id].recipe.map_or(0, |(r, _)| self.table.recipes[r].from_nothing_bytes)
+        self.table[id].recipe.map_or(0, |(r, _)| self.table[r].from_nothing_bytes)
     }
 }

@@ -64,7 +64,7 @@ impl Worker {
     }
 
     fn depth_of_inputs(&self, x: impl Iterator<Item = TensorId>) -> u32 {
-        let storage = |id: TensorId| match self.table.tensors.get(&id) {
+        let storage = |id: TensorId| match self.table.tensor(&id) {
             Some(Slot::Ready(s)) => Some(s.storage),
             _ => None,
         };

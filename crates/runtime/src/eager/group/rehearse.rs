@@ -83,11 +83,13 @@ impl Worker {
     pub(in crate::eager) fn copy_without_data(&self) -> Result<Worker> {
         let options = DeviceOptions { foresight: Foresight::Off, spill: None, ..self.options.clone() };
         let options = DeviceOptions { budget_bytes: self.budget, ..options };
-        let mut w =
-            Worker::new(Box::new(Dry::of(self.backend.threads(), self.kernels.clone())), options, Default::default())?;
+        let mut w = Worker::new(
+            Box::new(Dry::of(self.launcher.threads(), self.launcher.kernels().clone())),
+            options,
+            Default::default(),
+        )?;
         w.table = self.table.duplicate();
-        w.arena = self.arena.clone();
-        w.ledger = self.ledger.clone();
+        w.memory = self.memory.duplicate();
         w.op_costs = self.op_costs.clone();
         w.now_ns = self.now_ns;
         w.has_evicted = self.has_evicted;

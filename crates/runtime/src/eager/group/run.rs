@@ -29,7 +29,7 @@ impl Worker {
         };
         self.is_canonical = false;
         if let Some((reply, until)) = done {
-            let finished = if until == Until::Finished { self.backend.synchronize_all() } else { Ok(()) };
+            let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
             reply.send(result.map_err(|f| self.failures.report(&f)).and(finished));
         }
     }
@@ -45,7 +45,7 @@ impl Worker {
         let used = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
         let used = used.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
         for id in used {
-            if let Some(Slot::Failed(f)) = self.table.tensors.get(&id) {
+            if let Some(Slot::Failed(f)) = self.table.tensor(&id) {
                 return Err(OpFailure::Inherited(f.clone()));
             }
         }
@@ -94,13 +94,12 @@ impl Worker {
     /// otherwise they would have to bring it back first. What does not fit stays as it is. True if all of it fitted.
     fn keep_results(&mut self, g: &CommandGroup) -> bool {
         let needs: Vec<StorageId> = (g.needs.iter())
-            .filter_map(|(id, _)| match self.table.tensors.get(id) {
+            .filter_map(|(id, _)| match self.table.tensor(id) {
                 Some(Slot::Ready(s)) => Some(s.storage),
                 _ => None,
             })
             .collect();
-        let named =
-            self.table.storages.iter().filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id));
+        let named = self.table.storages().filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id));
         let mut named: Vec<_> = named.map(|(id, s)| ((s.bytes, s.number), id)).collect();
         named.sort_unstable_by_key(|n| n.0);
         let mut do_fit = true;
@@ -130,14 +129,14 @@ impl Worker {
     /// still be made again.
     fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         if self.budget.is_some() && !matches!(self.step_planner.mode, Mode::Following(_)) {
-            let ready = |id| match self.table.tensors.get(id) {
+            let ready = |id| match self.table.tensor(id) {
                 Some(Slot::Ready(s)) => Some(s.clone()),
                 _ => None,
             };
             let x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| ready(id)).collect();
             self.running = "step";
             self.still_needed = 0;
-            if self.table.fixed_bytes + self.evictable_bytes(&x) > self.arena.capacity() {
+            if self.table.fixed_bytes() + self.evictable_bytes(&x) > self.memory.arena().capacity() {
                 return Err(Error::new(ErrorKind::Budget, "not all gradients fit at once").into());
             }
             self.pin_inputs(&x)?;
@@ -158,7 +157,7 @@ impl Worker {
     /// True if every command fits whatever goes in which order: inputs are there, and what is not updated in place has room.
     fn is_sure_to_fit(&mut self, g: &CommandGroup) -> bool {
         // What an update would have to bring back first.
-        if self.table.storages.iter().any(|(_, s)| s.handles > 0 && !s.is_resident()) {
+        if self.table.storages().any(|(_, s)| s.handles > 0 && !s.is_resident()) {
             return false;
         }
         let (mut more, mut scratch) = (0, 0);
@@ -169,14 +168,14 @@ impl Worker {
                 scratch = scratch.max(workspace);
             }
         }
-        more + scratch <= self.arena.capacity() - self.arena.in_use()
+        more + scratch <= self.memory.arena().capacity() - self.memory.arena().in_use()
     }
 
     /// Bytes that an update takes for good, and while it runs.
     fn bytes_beside(&self, a: &Apply) -> (usize, usize) {
         let mut x: SmallVec<[Option<Input>; 4]> = SmallVec::new();
         for (id, _) in &a.x {
-            x.push(match self.table.tensors.get(id) {
+            x.push(match self.table.tensor(id) {
                 Some(Slot::Ready(s)) => Some(s.clone()),
                 _ => None,
             });
@@ -185,7 +184,7 @@ impl Worker {
         let is_in_place = |j: usize| {
             a.op.overwrite().iter().filter(|p| p.1 == j).any(|&(i, _)| {
                 let Some(s) = x.get(i).and_then(Option::as_ref) else { return false };
-                let storage = &self.table.storages[s.storage];
+                let storage = &self.table[s.storage];
                 let at = known.iter().position(|k| std::rc::Rc::ptr_eq(k, s)).unwrap_or(0);
                 a.x[i].1 && storage.handles == 1 && storage.pins == 0 && self.is_whole(&known, at, &a.facts[j])
             })

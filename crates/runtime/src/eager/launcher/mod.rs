@@ -1,283 +1,152 @@
-//! One kernel call with its scratch memory: the only path to a device's launch, first time and again alike.
+//! The device and what is in flight on it: the only part of the worker that talks to a backend's streams.
+//!
+//! Owned here: the backend and its kernels, events, freed ranges that work in flight may still use, and times that are not
+//! known yet. The one path to a kernel, first time and again, is [`Worker::run`](super::worker::Worker) in `run.rs`.
 
 mod host_runs;
-pub(in crate::eager) mod op_costs;
+pub(super) mod op_costs;
+mod run;
 mod timings;
 
-pub(in crate::eager) use host_runs::HostRuns;
-pub(in crate::eager) use timings::Timings;
-
-use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_ops::{LayoutReq, OpRef};
-use remat_types::{CallSite, Error, Fact, Layout, Result, SmallVec};
+use remat_ops::{OpRef, shape::Contiguous};
+use remat_types::Error;
 
-use crate::arena::padded;
-use crate::device::{Buffer, Event, Launch, OutBuffer, StreamId};
-use crate::eager::launcher::op_costs::facts;
-use crate::eager::memory::ledger::Label;
-use crate::eager::memory::table::{Input, StorageId, StorageView};
-use crate::eager::worker::Worker;
-use crate::executable::Executable;
-use crate::profile::{Lane, Span};
-use crate::report::Kind;
+use self::host_runs::HostRuns;
+use self::timings::Timings;
+use super::memory::table::RecipeId;
+use crate::device::{Backend, Event, KernelSet, StreamId};
+use crate::report::OpTime;
 
-/// What to run: inputs resident and pinned, outputs placed and pinned.
-pub(in crate::eager) struct Call<'a> {
-    pub(in crate::eager) op: &'a OpRef,
-    /// The op's, which costs a lookup to ask for.
-    pub(in crate::eager) label: Label,
-    pub(in crate::eager) x: &'a [Input],
-    pub(in crate::eager) y: &'a [StorageId],
-    pub(in crate::eager) facts: &'a [Fact],
-    pub(in crate::eager) workspace_bytes: usize,
-    /// For each output, the input whose storage it took; may be shorter than `y`.
-    pub(in crate::eager) donated_from: &'a [Option<usize>],
-    pub(in crate::eager) stream: StreamId,
-    pub(in crate::eager) scope: &'a Option<Arc<str>>,
-    pub(in crate::eager) site: CallSite,
-    /// True for a recomputation.
-    pub(in crate::eager) again: bool,
+use op_costs::CostId;
+pub(super) use run::Call;
+
+/// Freed ranges with uses in flight that are remembered before the device is waited for.
+const HAZARDS_MAX: usize = 512;
+
+/// See the module's note.
+pub(super) struct Launcher {
+    device: Box<dyn Backend>,
+    kernels: Arc<dyn KernelSet>,
+    /// What the device says of itself, asked once.
+    is_asynchronous: bool,
+    contiguous: OpRef,
+    timings: Timings,
+    host_runs: HostRuns,
+    /// Freed ranges that work in flight may still use: (start, end, last use).
+    hazards: Vec<(usize, usize, Event)>,
+    /// On asynchronous devices, the last event of each stream, now and at the last step mark.
+    last_events: Vec<Event>,
+    step_marks: Vec<Event>,
 }
 
-impl Worker {
-    /// Places every output that did not take over an input. On an error none of them stays placed.
-    pub(in crate::eager) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
-        self.running = call.label.text;
-        call.y.iter().for_each(|y| self.wait_copies_of(*y));
-        // What runs again as planned may write over what is there.
-        let is_there: SmallVec<[bool; 2]> = call.y.iter().map(|y| self.table.is_resident(*y)).collect();
-        let takes = |j: usize| is_there[j] || call.donated_from.get(j).is_some_and(Option::is_some);
-        for (j, &id) in call.y.iter().enumerate() {
-            if takes(j) {
-                continue;
-            }
-            let bytes = self.table.storages[id].bytes;
-            if let Err(e) = self.place(id, self.end_for(cost_ns, bytes)) {
-                let rest = call.y.iter().enumerate().skip(j + 1).filter(|(k, _)| !takes(*k));
-                let rest: usize = rest.map(|(_, s)| padded(self.table.storages[*s].bytes)).sum();
-                let e = self.needing(e, id, rest + self.scratch_bytes(call.op, call.x, call.workspace_bytes));
-                (0..j).filter(|k| !takes(*k)).for_each(|k| self.unplace(call.y[k]));
-                return Err(e);
-            }
+impl Launcher {
+    pub(super) fn new(device: Box<dyn Backend>) -> Self {
+        Launcher {
+            kernels: device.kernels(),
+            is_asynchronous: device.is_asynchronous(),
+            device,
+            contiguous: OpRef::new(Contiguous),
+            timings: Timings::default(),
+            host_runs: HostRuns::default(),
+            hazards: Vec::new(),
+            last_events: Vec::new(),
+            step_marks: Vec::new(),
         }
-        Ok(())
     }
 
-    /// The scratch memory of a call, as [`Worker::run`] will place it.
-    pub(in crate::eager) fn scratch_bytes(&self, op: &OpRef, x: &[Input], workspace_bytes: usize) -> usize {
-        let copied = |i: usize| !x[i].layout.is_contiguous() && self.kernels.layout(&**op, i) == LayoutReq::Contiguous;
-        let bytes = |i: usize| padded(x[i].layout.elems() * x[i].dtype.size_bytes());
-        (0..x.len()).filter(|i| copied(*i)).map(bytes).sum::<usize>() + padded(workspace_bytes)
+    /// The backend, for its memory and its files.
+    pub(super) fn device(&mut self) -> &mut dyn Backend {
+        &mut *self.device
     }
 
-    /// A budget error of placing `id`, told that so many more bytes were to come.
-    fn needing(&mut self, e: Error, id: StorageId, more: usize) -> Error {
-        if e.shortfall().is_none() {
-            return e;
-        }
-        self.still_needed = more;
-        let e = self.shortfall(id);
-        self.still_needed = 0;
-        e
+    pub(super) fn kernels(&self) -> &Arc<dyn KernelSet> {
+        &self.kernels
     }
 
-    /// Runs a call and returns its time in nanoseconds. Errors: Budget for scratch memory, or the kernel's.
-    pub(in crate::eager) fn run(&mut self, call: &Call<'_>) -> Result<u64> {
-        let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
-        let result = self.run_with(call, &mut scratch);
-        for s in scratch {
-            self.table.storages[s].pins = 0;
-            self.destroy(s);
-        }
+    pub(super) fn threads(&self) -> usize {
+        self.device.threads()
+    }
+
+    /// True if launches return before they have run.
+    pub(super) fn is_asynchronous(&self) -> bool {
+        self.is_asynchronous
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        self.device.now_ns()
+    }
+
+    /// Bytes per second of copies to a file and back, as [`Backend::spill_rates`].
+    pub(super) fn spill_rates(&self) -> Option<remat_graph::plan::problem::SpillRates> {
+        self.device.spill_rates()
+    }
+
+    /// Waits until nothing is in flight; failures stay to be reported.
+    pub(super) fn wait_idle(&mut self) {
+        self.device.wait_idle();
+        self.hazards.clear();
+    }
+
+    /// As [`Launcher::wait_idle`]. Errors: the first failure that no call has reported.
+    pub(super) fn synchronize_all(&mut self) -> remat_types::Result<()> {
+        let result = self.device.synchronize_all();
+        self.hazards.clear();
         result
     }
 
-    fn run_with(&mut self, call: &Call<'_>, scratch: &mut SmallVec<[StorageId; 2]>) -> Result<u64> {
-        let mut copied: Option<SmallVec<[Input; 4]>> = None;
-        for (i, s) in call.x.iter().enumerate() {
-            if !s.layout.is_contiguous() && self.kernels.layout(&**call.op, i) == LayoutReq::Contiguous {
-                let copy = self.make_contiguous(s, call, scratch)?;
-                copied.get_or_insert_with(|| SmallVec::from(call.x))[i] = Rc::new(copy);
+    /// A range is free; what was queued may still use it.
+    pub(super) fn free_range(&mut self, start: usize, end: usize, touched: &[Event]) {
+        self.hazards.extend(touched.iter().map(|&e| (start, end, e)));
+        if self.hazards.len() > HAZARDS_MAX {
+            self.wait_idle();
+        }
+    }
+
+    /// Makes `stream` wait for uses, on other streams, of a range that was free.
+    pub(super) fn wait_for_range(&mut self, start: usize, end: usize, stream: StreamId) {
+        for &(from, to, event) in &self.hazards {
+            if from < end && start < to && event.stream != stream {
+                self.device.wait(stream, event);
             }
         }
-        let x = copied.as_deref().unwrap_or(call.x);
-        self.running = call.label.text;
-        let workspace = match call.workspace_bytes {
-            0 => None,
-            bytes => Some(self.scratch(bytes, call, scratch)?),
-        };
-        self.note_least_budget(call.x, call.y);
-        let start_ns = self.backend.now_ns();
-        let on_host = self.launch(call, x, workspace)?;
-        let end_ns = self.backend.now_ns();
-        // What goes first must not depend on the clock there.
-        self.now_ns = if self.is_canonical { self.now_ns + 1 } else { end_ns };
-        // An asynchronous launch has only been queued: what that took says nothing of its cost.
-        let ns = if self.is_asynchronous && !on_host {
-            let (event, ns) = (call.y.first().map(|y| self.table.storages[*y].written), self.prior_ns(call));
-            self.timings.expect(event.unwrap_or(Event::REACHED), call.label.text, ns, call.again);
-            ns
-        } else {
-            let ns = end_ns.saturating_sub(start_ns);
-            self.timings.is_known();
-            self.count_time(call.label.text, call.again, ns);
-            ns
-        };
-        self.count(call, start_ns, ns);
-        Ok(ns)
     }
 
-    fn scratch(&mut self, bytes: usize, call: &Call<'_>, scratch: &mut SmallVec<[StorageId; 2]>) -> Result<StorageId> {
-        let id = self.new_storage(bytes, Kind::Workspace, call.label);
-        self.table.storages[id].pins = 1;
-        scratch.push(id);
-        self.feasibility.passing.push(id);
-        self.place_scratch(id, bytes);
-        if let Err(e) = self.place(id, crate::arena::End::Low) {
-            let placed: usize = scratch.iter().map(|s| padded(self.table.storages[*s].bytes)).sum();
-            let more = self.scratch_bytes(call.op, call.x, call.workspace_bytes).saturating_sub(placed);
-            return Err(self.needing(e, id, more));
-        }
-        Ok(id)
+    /// Work was queued.
+    pub(super) fn note_event(&mut self, event: Event) {
+        note_last(&mut self.last_events, event);
     }
 
-    /// A contiguous copy of a strided input, in scratch memory.
-    fn make_contiguous(
-        &mut self,
-        s: &Input,
-        call: &Call<'_>,
-        scratch: &mut SmallVec<[StorageId; 2]>,
-    ) -> Result<StorageView> {
-        let facts = [Fact::new(s.dtype, s.layout.shape().clone())];
-        let id = self.scratch(facts[0].bytes(), call, scratch)?;
-        let op = self.contiguous.clone();
-        let x = std::slice::from_ref(s);
-        let label = self.ledger.label(op.label());
-        let copy = Call { op: &op, label, x, y: &[id], facts: &facts, workspace_bytes: 0, donated_from: &[], ..*call };
-        self.launch(&copy, copy.x, None)?;
-        Ok(StorageView { storage: id, layout: Layout::contiguous(s.layout.shape().clone()), dtype: s.dtype })
+    /// A step ends: what is queued from now on belongs to the next.
+    pub(super) fn mark_step(&mut self) {
+        self.step_marks.clone_from(&self.last_events);
     }
 
-    /// Launches; true if it ran on the host.
-    fn launch(&mut self, call: &Call<'_>, x: &[Input], workspace: Option<StorageId>) -> Result<bool> {
-        let place = |id: StorageId| {
-            let s = &self.table.storages[id];
-            (s.start(), s.bytes)
-        };
-        let mut launch = Launch {
-            op: call.op,
-            stream: call.stream,
-            x: SmallVec::new(),
-            y: SmallVec::new(),
-            workspace: workspace.map_or((0, 0), place),
-            after: SmallVec::new(),
-            site: call.site,
-        };
-        for s in x {
-            let (at, bytes) = place(s.storage);
-            launch.x.push(Buffer { dtype: s.dtype, layout: &s.layout, at, bytes });
-        }
-        for (j, (&id, f)) in call.y.iter().zip(call.facts).enumerate() {
-            let (at, bytes) = place(id);
-            let donated_from = call.donated_from.get(j).copied().flatten();
-            launch.y.push(OutBuffer { dtype: f.dtype, shape: &f.shape, at, bytes, donated_from });
-        }
-        if !self.is_asynchronous {
-            return match self.has_kernel(call) {
-                true => self.backend.launch(&launch).map(|_| false),
-                false => self.launch_on_host(&launch, call).map(|_| true),
-            };
-        }
-        launch.after.extend(x.iter().map(|s| self.table.storages[s.storage].written));
-        self.launch_ordered(&launch, call, x, workspace)
+    /// Waits for the device; what failed of the work queued in this step, if no call has reported it.
+    pub(super) fn failure_of_step(&mut self) -> Option<Error> {
+        self.device.failed_after(&self.step_marks)
     }
 
-    /// Launches on an asynchronous device, after whatever the launch depends on in other streams.
-    fn launch_ordered(
-        &mut self,
-        launch: &Launch<'_>,
-        call: &Call<'_>,
-        x: &[Input],
-        workspace: Option<StorageId>,
-    ) -> Result<bool> {
-        for &id in call.y.iter().chain(workspace.iter()) {
-            self.wait_for_range(id, call.stream);
-        }
-        for j in 0..call.y.len() {
-            // An output that took over an input must wait for that input's readers on other streams.
-            let touched = self.table.storages[call.y[j]].touched.clone();
-            touched.iter().filter(|e| e.stream != call.stream).for_each(|&e| self.backend.wait(call.stream, e));
-        }
-        for &e in launch.after.iter().filter(|e| e.stream != call.stream) {
-            self.backend.wait(call.stream, e);
-        }
-        let on_host = !self.has_kernel(call);
-        let event = if on_host { self.launch_on_host(launch, call)? } else { self.backend.launch(launch)? };
-        for s in x {
-            self.touch(s.storage, event);
-        }
-        for &id in call.y.iter().chain(workspace.iter()) {
-            self.touch(id, event);
-            self.table.storages[id].written = event;
-        }
-        Ok(on_host)
+    /// Says whose cost the time of the last launch is, where it is not known yet.
+    pub(super) fn is_cost_of(&mut self, cost: CostId, recipe: Option<RecipeId>) {
+        self.timings.is_cost_of(cost, recipe);
     }
 
-    /// Remembers the most that any command pinned and needed at once.
-    fn note_least_budget(&mut self, x: &[Input], y: &[StorageId]) {
-        if self.budget.is_none() && !self.options.always_record {
-            return;
-        }
-        let mut seen: SmallVec<[StorageId; 8]> = SmallVec::new();
-        let mut bytes = self.table.fixed_bytes;
-        for id in x.iter().map(|s| s.storage).chain(y.iter().copied()) {
-            let s = &self.table.storages[id];
-            if s.recipe.is_some() && !seen.contains(&id) {
-                bytes += s.block.as_ref().map_or(0, |b| b.bytes());
-                seen.push(id);
-            }
-        }
-        self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(bytes);
-        let passing = self.feasibility.passing.iter().filter_map(|id| self.table.storages.get(*id)?.block.as_ref());
-        let beside = bytes - self.table.fixed_bytes + passing.map(crate::arena::Block::bytes).sum::<usize>();
-        self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
+    /// What ran on the host for want of a kernel, most time first.
+    pub(super) fn on_host(&self) -> Vec<OpTime> {
+        super::figures::by_time(self.host_runs.by_op())
     }
 
-    /// The time that a call is expected to take, until it was measured.
-    fn prior_ns(&self, call: &Call<'_>) -> u64 {
-        let x = facts(call.x);
-        let refs: SmallVec<[&Fact; 4]> = x.iter().collect();
-        self.kernels.cost_ns(&**call.op, &refs, call.facts)
+    pub(super) fn reset_figures(&mut self) {
+        self.host_runs.reset();
     }
+}
 
-    /// Adds the time of a call to the figures.
-    pub(in crate::eager) fn count_time(&mut self, label: &'static str, again: bool, ns: u64) {
-        if again {
-            self.stats.recomputed_ns += ns;
-            self.recomputed.entry(label).or_default().1 += ns;
-        } else {
-            self.stats.executed_ns += ns;
-        }
-    }
-
-    fn count(&mut self, call: &Call<'_>, start_ns: u64, ns: u64) {
-        let label = call.label.text;
-        if call.again {
-            self.stats.recomputed_ops += 1;
-            self.recomputed.entry(label).or_default().0 += 1;
-        } else {
-            self.stats.executed_ops += 1;
-        }
-        if let Some(t) = &mut self.trace {
-            let lane = if call.again { Lane::Recomputation } else { Lane::Execution };
-            let bytes = call.facts.iter().map(Fact::bytes).sum();
-            t.span(Span { lane, name: label, scope: call.scope.clone(), start_ns, duration_ns: ns, bytes });
-            // on a device that goes on by itself the calls have not run yet
-            if let Some(compiled) = call.op.as_any().downcast_ref::<Executable>().filter(|_| !self.is_asynchronous) {
-                compiled.spans(t, start_ns, ns);
-            }
-        }
+/// Keeps the last event of each stream.
+pub(super) fn note_last(events: &mut Vec<Event>, event: Event) {
+    match events.iter_mut().find(|e| e.stream == event.stream) {
+        Some(e) => *e = event,
+        None => events.push(event),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::op_costs::CostId;
 use crate::device::{Event, LaunchTime};
-use crate::eager::launcher::op_costs::CostId;
 use crate::eager::memory::table::RecipeId;
 use crate::eager::worker::Worker;
 
@@ -21,7 +21,7 @@ struct Launched {
 
 /// See the module's note.
 #[derive(Default)]
-pub(in crate::eager) struct Timings {
+pub(super) struct Timings {
     waiting: VecDeque<Launched>,
     /// The last launch is one that is waited for.
     is_last_waiting: bool,
@@ -29,18 +29,18 @@ pub(in crate::eager) struct Timings {
 
 impl Timings {
     /// The launch that `event` ends was made.
-    pub(in crate::eager) fn expect(&mut self, event: Event, label: &'static str, prior_ns: u64, again: bool) {
+    pub(super) fn expect(&mut self, event: Event, label: &'static str, prior_ns: u64, again: bool) {
         self.waiting.push_back(Launched { event, label, prior_ns, again, cost: None });
         self.is_last_waiting = true;
     }
 
     /// The last launch has run, and its time is known.
-    pub(in crate::eager) fn is_known(&mut self) {
+    pub(super) fn is_known(&mut self) {
         self.is_last_waiting = false;
     }
 
     /// Says whose cost the last launch is, if it is waited for.
-    pub(in crate::eager) fn is_cost_of(&mut self, cost: CostId, recipe: Option<RecipeId>) {
+    pub(super) fn is_cost_of(&mut self, cost: CostId, recipe: Option<RecipeId>) {
         if self.is_last_waiting
             && let Some(last) = self.waiting.back_mut()
         {
@@ -52,18 +52,18 @@ impl Timings {
 impl Worker {
     /// Learns the times of launches that have run, oldest first.
     pub(in crate::eager) fn learn_times(&mut self) {
-        while let Some(first) = self.timings.waiting.front() {
-            let measured = match self.backend.launch_time(first.event) {
+        while let Some(first) = self.launcher.timings.waiting.front() {
+            let measured = match self.launcher.device.launch_time(first.event) {
                 LaunchTime::Pending => return,
                 LaunchTime::Unknown => None,
                 LaunchTime::Measured(ns) => Some(ns),
             };
-            let Some(launched) = self.timings.waiting.pop_front() else { return };
+            let Some(launched) = self.launcher.timings.waiting.pop_front() else { return };
             self.count_time(launched.label, launched.again, measured.unwrap_or(launched.prior_ns));
             let (Some(ns), Some((cost, recipe))) = (measured, launched.cost) else { continue };
             let cost_ns = self.op_costs.learn_measured(cost, ns);
             // A recipe that took the place of one that is gone has the same cost, if it has that entry.
-            let recipe = recipe.and_then(|id| self.table.recipes.get_mut(id)).filter(|r| r.cost == cost);
+            let recipe = recipe.and_then(|id| self.table.recipe_mut(id)).filter(|r| r.cost == cost);
             recipe.into_iter().for_each(|r| r.cost_ns = cost_ns);
         }
     }

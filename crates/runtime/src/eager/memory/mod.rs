@@ -1,204 +1,107 @@
-//! Placing and freeing storages: the online policy's executive part.
+//! Where the bytes lie: the arena with the book of who holds how many of them, and the table of storages and recipes.
 //!
-//! Every block of the arena belongs to a storage of the table, scratch and staging included, so that a compaction can
-//! move all of them: nothing holds an address across commands, and within one, addresses are read at the launch.
+//! Blocks go in and out through `place.rs` alone, which keeps arena, book and table together: a storage has a block exactly
+//! if the arena has one for it.
 
-pub(in crate::eager) mod ledger;
-pub(in crate::eager) mod table;
+mod ledger;
+mod place;
+pub(super) mod table;
 
-use remat_types::{Error, ErrorKind, Result};
+use rustc_hash::FxHashMap;
 
-use crate::arena::{Block, End};
-use crate::device::{Event, StreamId};
-use crate::eager::memory::ledger::Label;
-use crate::eager::memory::table::{Storage, StorageId};
-use crate::eager::worker::Worker;
-use crate::profile::{Lane, Span};
+pub(super) use self::ledger::Label;
+use self::ledger::Ledger;
+use self::table::StorageId;
+use crate::arena::{Arena, ArenaFigures, Block, Segment};
 use crate::report::Kind;
-use crate::slab::Key;
 
-/// Without a budget the address range grows by at least this much.
-const GROW_BYTES: usize = 32 << 20;
+/// See the module's note.
+pub(super) struct Memory {
+    arena: Arena,
+    ledger: Ledger,
+}
 
-/// Below this time per MiB a result counts as cheap to recompute and is placed at the low end.
-const CHEAP_NS_PER_MIB: f64 = 1.0e6;
-
-/// Freed ranges with uses in flight that are remembered before the device is waited for.
-const HAZARDS_MAX: usize = 512;
-
-impl Worker {
-    /// Gives a storage bytes, evicting others if the budget asks for it. Errors: Budget.
-    pub(in crate::eager) fn place(&mut self, id: StorageId, end: End) -> Result<()> {
-        let bytes = self.table.storages[id].bytes;
-        let block = match self.place_planned(id, bytes).or_else(|| self.arena.alloc(bytes, id.raw(), end)) {
-            Some(b) => b,
-            None => {
-                let window = self.free_space(bytes, id)?;
-                match window.and_then(|at| self.arena.alloc_at(at, bytes, id.raw())) {
-                    Some(b) => b,
-                    None => self.arena.alloc(bytes, id.raw(), end).ok_or_else(|| {
-                        Error::new(ErrorKind::Internal, format!("no room for {bytes} bytes was made"))
-                    })?,
-                }
-            }
-        };
-        self.put_down(id, block);
-        Ok(())
+impl Memory {
+    pub(super) fn new(capacity: usize) -> Self {
+        Memory { arena: Arena::new(capacity), ledger: Ledger::default() }
     }
 
-    /// Gives a storage a block that was allocated for it.
-    pub(in crate::eager) fn put_down(&mut self, id: StorageId, block: Block) {
-        let s = &self.table.storages[id];
-        self.ledger.add(s.kind, s.label, block.bytes());
-        self.table.set_block(id, block);
-        self.invalidate_neighbours(id);
-        if let Some(t) = &mut self.trace {
-            t.memory(self.backend.now_ns(), self.arena.in_use());
-        }
+    /// A copy for a rehearsal, whose blocks are those of a copy of the table.
+    pub(super) fn duplicate(&self) -> Memory {
+        Memory { arena: self.arena.clone(), ledger: self.ledger.clone() }
     }
 
-    /// Frees a storage's bytes; it stays in the table.
-    pub(in crate::eager) fn unplace(&mut self, id: StorageId) {
-        self.wait_copies_of(id);
-        self.ledger.note_peak(self.arena.in_use());
-        if let Some(block) = self.table.take_block(id) {
-            let s = &self.table.storages[id];
-            self.ledger.sub(s.kind, s.label, block.bytes());
-            if self.is_asynchronous {
-                self.hazards.extend(s.touched.iter().map(|&e| (block.start(), block.end(), e)));
-                if self.hazards.len() > HAZARDS_MAX {
-                    self.backend.wait_idle();
-                    self.hazards.clear();
-                }
-            }
-            self.arena.free(block, s.bytes);
-            let s = &mut self.table.storages[id];
-            s.touched.clear();
-            s.written = Event::REACHED;
-            self.invalidate_neighbours(id);
-            if let Some(t) = &mut self.trace {
-                t.memory(self.backend.now_ns(), self.arena.in_use());
-            }
-        }
+    /// What is where, to look at.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
     }
 
-    /// Changes what a storage counts as.
-    pub(in crate::eager) fn set_kind(&mut self, id: StorageId, kind: Kind) {
-        let s = &mut self.table.storages[id];
-        if let Some(b) = &s.block {
-            self.ledger.sub(s.kind, s.label, b.bytes());
-            self.ledger.add(kind, s.label, b.bytes());
-        }
-        s.kind = kind;
+    pub(super) fn figures(&mut self) -> ArenaFigures {
+        self.arena.figures()
     }
 
-    /// Moves a block from one storage to another of the same size.
-    pub(in crate::eager) fn hand_over(&mut self, from: StorageId, to: StorageId) {
-        self.wait_copies_of(from);
-        if let Some(block) = self.table.take_block(from) {
-            let (f, t) = (&self.table.storages[from], &self.table.storages[to]);
-            self.ledger.sub(f.kind, f.label, block.bytes());
-            self.ledger.add(t.kind, t.label, block.bytes());
-            let (written, touched) = (f.written, f.touched.clone());
-            self.table.storages[from].pinned_by_plan = false;
-            self.arena.set_owner(&block, to.raw());
-            self.table.set_block(to, block);
-            let t = &mut self.table.storages[to];
-            (t.written, t.touched) = (written, touched);
-            self.invalidate_neighbours(from);
-        }
+    /// Bytes of the largest free range.
+    pub(super) fn largest_free(&mut self) -> usize {
+        self.arena.figures().largest_free
     }
 
-    /// A storage without bytes.
-    pub(in crate::eager) fn new_storage(&mut self, bytes: usize, kind: Kind, label: Label) -> StorageId {
-        let mut s = Storage::new(bytes, kind, label);
-        s.last_use_ns = self.now_ns;
-        let id = self.table.add(s);
-        self.eviction_costs.forget(id);
-        id
+    /// Blocks and free ranges in the order of their addresses.
+    pub(super) fn segments(&mut self) -> impl Iterator<Item = Segment> + '_ {
+        self.arena.segments()
     }
 
-    /// Extends the arena without a budget so that `need` bytes are free at its end. Errors: the device has no more.
-    pub(in crate::eager) fn grow(&mut self, need: usize) -> Result<()> {
-        let old = self.arena.capacity();
-        let generous = old + need.max(GROW_BYTES);
-        let capacity = match self.backend.reserve(generous) {
-            Ok(()) => generous,
-            Err(_) => {
-                let exact = old + need - self.arena.free_tail().min(need);
-                self.backend.reserve(exact)?;
-                exact
-            }
-        };
+    /// The next segments in that order, no more than `most`, as [`Arena::look`].
+    pub(super) fn look(&mut self, most: usize) -> impl Iterator<Item = Segment> + '_ {
+        self.arena.look(most)
+    }
+
+    pub(super) fn segment_count(&mut self) -> usize {
+        self.arena.segment_count()
+    }
+
+    /// True if a block of `bytes` could lie at this offset.
+    pub(super) fn is_free(&mut self, at: usize, bytes: usize) -> bool {
+        self.arena.is_free(at, bytes)
+    }
+
+    /// True if a block of `bytes` could lie below this offset.
+    pub(super) fn has_room_below(&mut self, limit: usize, bytes: usize) -> bool {
+        self.arena.has_room_below(limit, bytes)
+    }
+
+    /// The label under which an op's bytes are booked.
+    pub(super) fn label(&mut self, text: &'static str) -> Label {
+        self.ledger.label(text)
+    }
+
+    /// A block at this offset, if it is free there; for [`put_down`](super::worker::Worker::put_down).
+    pub(super) fn alloc_at(&mut self, at: usize, bytes: usize, id: StorageId) -> Option<Block> {
+        self.arena.alloc_at(at, bytes, id.raw())
+    }
+
+    /// A block below this offset.
+    pub(super) fn alloc_below(&mut self, limit: usize, bytes: usize, id: StorageId) -> Option<Block> {
+        self.arena.alloc_below(limit, bytes, id.raw())
+    }
+
+    /// Lets the arena have addresses up to `capacity`, which the device has made usable.
+    pub(super) fn extend_to(&mut self, capacity: usize) {
         self.arena.grow(capacity);
-        Ok(())
     }
 
-    pub(in crate::eager) fn evict(&mut self, id: StorageId) {
-        let s = &self.table.storages[id];
-        let (bytes, label) = (s.block.as_ref().map_or(0, |b| b.bytes()), s.label);
-        self.stats.evictions += 1;
-        self.has_evicted = true;
-        self.stats.evicted_bytes += bytes as u64;
-        if let Some(t) = &mut self.trace {
-            let start_ns = self.backend.now_ns();
-            t.span(Span { lane: Lane::Memory, name: label.text, scope: None, start_ns, duration_ns: 0, bytes });
-        }
-        self.unplace(id);
+    /// Takes addresses from `capacity` on away, behind which nothing lies; returns where they end now.
+    pub(super) fn shrink_to(&mut self, capacity: usize) -> usize {
+        self.arena.shrink(capacity)
     }
 
-    /// Evicts whatever can be; how many storages that were.
-    pub(in crate::eager) fn evict_all(&mut self) -> usize {
-        self.begin_short();
-        let evictable = self.table.storages.iter().filter(|(_, s)| s.is_evictable());
-        let all: Vec<StorageId> = evictable.map(|(id, _)| id).collect();
-        all.iter().for_each(|&id| self.evict(id));
-        all.len()
+    /// Bytes at the peak by kind and by op.
+    pub(super) fn at_peak(&mut self) -> ([usize; Kind::ALL.len()], FxHashMap<&'static str, usize>) {
+        self.ledger.note_peak(self.arena.in_use());
+        self.ledger.at_peak()
     }
 
-    /// Moves all blocks together. Moving costs time, never correctness.
-    pub(in crate::eager) fn compact(&mut self) -> Result<()> {
-        self.backend.wait_idle();
-        self.wait_copies();
-        self.hazards.clear();
-        let mut moves = Vec::new();
-        self.arena.compact(|owner, from, block| moves.push((owner, from, block)));
-        self.stats.compactions += 1;
-        for (owner, from, block) in moves {
-            self.backend.shift(from, block.start(), block.bytes())?;
-            self.stats.compacted_bytes += block.bytes() as u64;
-            self.table.storages[Key::from_raw(owner)].block = Some(block);
-        }
-        Ok(())
-    }
-
-    /// Where a result is placed: what is cheap to make again at the low end, everything else at the high end.
-    pub(in crate::eager) fn end_for(&self, cost_ns: f64, bytes: usize) -> End {
-        if self.is_canonical {
-            return End::High;
-        }
-        let mib = bytes as f64 / (1 << 20) as f64;
-        if cost_ns <= CHEAP_NS_PER_MIB * mib { End::Low } else { End::High }
-    }
-
-    /// On asynchronous devices: makes `stream` wait for uses, on other streams, of the range that `id` was given.
-    pub(in crate::eager) fn wait_for_range(&mut self, id: StorageId, stream: StreamId) {
-        let Some(block) = &self.table.storages[id].block else { return };
-        let (start, end) = (block.start(), block.end());
-        for &(from, to, event) in &self.hazards {
-            if from < end && start < to && event.stream != stream {
-                self.backend.wait(stream, event);
-            }
-        }
-    }
-
-    /// Notes a use of a storage on an asynchronous device.
-    pub(in crate::eager) fn touch(&mut self, id: StorageId, event: Event) {
-        let last = |events: &mut Vec<Event>| match events.iter_mut().find(|e| e.stream == event.stream) {
-            Some(e) => *e = event,
-            None => events.push(event),
-        };
-        last(&mut self.table.storages[id].touched);
-        last(&mut self.last_events);
+    pub(super) fn reset_peak(&mut self) {
+        self.arena.reset_peak();
+        self.ledger.reset();
     }
 }

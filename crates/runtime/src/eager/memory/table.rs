@@ -8,6 +8,7 @@
 //! it as an input, once; a storage with neither handles nor readers is gone; `fixed_bytes` is what resident sources
 //! hold.
 
+use std::ops::{Index, IndexMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -159,11 +160,11 @@ pub(in crate::eager) struct Recipe {
 }
 
 pub(in crate::eager) struct Table {
-    pub(in crate::eager) tensors: FxHashMap<TensorId, Slot>,
-    pub(in crate::eager) storages: Slab<Storage>,
-    pub(in crate::eager) recipes: Slab<Recipe>,
+    tensors: FxHashMap<TensorId, Slot>,
+    storages: Slab<Storage>,
+    recipes: Slab<Recipe>,
     /// Bytes of resident storages without a recipe, padding included.
-    pub(in crate::eager) fixed_bytes: usize,
+    fixed_bytes: usize,
     /// Storages that were ever made.
     made: u64,
 }
@@ -182,6 +183,75 @@ impl Table {
             fixed_bytes: self.fixed_bytes,
             made: self.made,
         }
+    }
+
+    /// Bytes of resident leaves, padding included.
+    pub(in crate::eager) fn fixed_bytes(&self) -> usize {
+        self.fixed_bytes
+    }
+
+    /// A storage, if it is there.
+    pub(in crate::eager) fn storage(&self, id: StorageId) -> Option<&Storage> {
+        self.storages.get(id)
+    }
+
+    pub(in crate::eager) fn storages(&self) -> impl Iterator<Item = (StorageId, &Storage)> {
+        self.storages.iter()
+    }
+
+    pub(in crate::eager) fn storage_count(&self) -> usize {
+        self.storages.len()
+    }
+
+    /// One more than the largest place of a storage, for lists by place.
+    pub(in crate::eager) fn storage_slots(&self) -> usize {
+        self.storages.slots()
+    }
+
+    /// Takes a storage out that nothing names or reads.
+    pub(in crate::eager) fn remove(&mut self, id: StorageId) {
+        self.storages.remove(id);
+    }
+
+    /// A recipe, if it is there.
+    pub(in crate::eager) fn recipe_mut(&mut self, id: RecipeId) -> Option<&mut Recipe> {
+        self.recipes.get_mut(id)
+    }
+
+    pub(in crate::eager) fn recipes(&self) -> impl Iterator<Item = (RecipeId, &Recipe)> {
+        self.recipes.iter()
+    }
+
+    pub(in crate::eager) fn recipe_count(&self) -> usize {
+        self.recipes.len()
+    }
+
+    /// One more than the largest place of a recipe, for lists by place.
+    pub(in crate::eager) fn recipe_slots(&self) -> usize {
+        self.recipes.slots()
+    }
+
+    /// What a tensor's name stands for.
+    pub(in crate::eager) fn tensor(&self, id: &TensorId) -> Option<&Slot> {
+        self.tensors.get(id)
+    }
+
+    pub(in crate::eager) fn tensors(&self) -> impl Iterator<Item = &TensorId> {
+        self.tensors.keys()
+    }
+
+    pub(in crate::eager) fn tensor_count(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Lets a name stand for something; the caller counts the handle.
+    pub(in crate::eager) fn bind(&mut self, id: TensorId, slot: Slot) {
+        self.tensors.insert(id, slot);
+    }
+
+    /// Takes a name out; the caller counts the handle.
+    pub(in crate::eager) fn unbind(&mut self, id: &TensorId) -> Option<Slot> {
+        self.tensors.remove(id)
     }
 
     /// Adds a storage, with its number.
@@ -239,7 +309,7 @@ impl Table {
             return SmallVec::new();
         }
         let x = std::mem::take(&mut r.x);
-        self.recipes.discard(recipe);
+        self.recipes.remove(recipe);
         let mut orphans = SmallVec::new();
         for x in x {
             let Some(s) = self.storages.get_mut(x.storage) else { continue };
@@ -276,7 +346,7 @@ impl Table {
                 return Err(format!("{id:?} ({}) is pinned or wanted between commands", s.label.text));
             }
             if s.handles == 0 && !s.pinned_by_plan && s.is_resident() && s.recipe.is_some() && !has_evicted {
-                return Err(format!("{id:?} ({}) donated_from bytes that nothing reads", s.label.text));
+                return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label.text));
             }
             // A charge that gave way is there until its owner lets it go.
             if s.handles == 0 && s.readers.is_empty() && s.pins == 0 && s.kind != Kind::Staging {
@@ -306,5 +376,27 @@ impl Table {
             return Err(format!("fixed bytes {} recount to {fixed}", self.fixed_bytes));
         }
         Ok(())
+    }
+}
+
+impl Index<StorageId> for Table {
+    type Output = Storage;
+
+    fn index(&self, id: StorageId) -> &Storage {
+        &self.storages[id]
+    }
+}
+
+impl IndexMut<StorageId> for Table {
+    fn index_mut(&mut self, id: StorageId) -> &mut Storage {
+        &mut self.storages[id]
+    }
+}
+
+impl Index<RecipeId> for Table {
+    type Output = Recipe;
+
+    fn index(&self, id: RecipeId) -> &Recipe {
+        &self.recipes[id]
     }
 }

@@ -26,7 +26,7 @@ impl Simulated {
     }
 
     fn source(&self, id: u64) -> Result<&StorageView> {
-        match self.0.table.tensors.get(&TensorId(id)) {
+        match self.0.table.tensor(&TensorId(id)) {
             Some(Slot::Ready(s)) => Ok(s),
             Some(Slot::Failed(f)) => Err(self.0.failures.report(f)),
             None => Err(Error::new(ErrorKind::Format, format!("tensor {id} does not exist"))),
@@ -53,9 +53,9 @@ impl Simulated {
 
     /// Runs one foreseen command.
     pub(crate) fn advance<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.0.backend.now_ns();
+        let before = self.0.launcher.now_ns();
         let result = run(self);
-        self.0.future.advance(self.0.backend.now_ns() - before);
+        self.0.future.advance(self.0.launcher.now_ns() - before);
         result
     }
 
@@ -67,7 +67,7 @@ impl Simulated {
 
     /// Bytes of a tensor's storage.
     pub(crate) fn bytes(&self, id: u64) -> Result<usize> {
-        Ok(self.0.table.storages[self.source(id)?.storage].bytes)
+        Ok(self.0.table[self.source(id)?.storage].bytes)
     }
 
     pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
@@ -83,7 +83,7 @@ impl Simulated {
         x.iter().try_for_each(|(id, _)| self.source(*id).map(|_| ()))?;
         let (reply, answer) = Reply::new();
         // A recorded op's workspace does not depend on its inputs.
-        let workspace_bytes = self.0.kernels.workspace(&*op, &[]);
+        let workspace_bytes = self.0.launcher.kernels().workspace(&*op, &[]);
         self.0.apply(&mut Apply {
             op,
             workspace_bytes,
@@ -125,6 +125,6 @@ impl Simulated {
 
     /// The counters, and the virtual clock.
     pub(crate) fn figures(&mut self) -> (Stats, u64) {
-        (self.0.figures(), self.0.backend.now_ns())
+        (self.0.figures(), self.0.launcher.now_ns())
     }
 }

@@ -31,7 +31,7 @@ impl Worker {
 
     /// Where the planned part of the arena begins, if there is room for it.
     fn limit_of(&self, script: &StepPlan) -> Option<usize> {
-        let limit = self.arena.capacity().checked_sub(script.arena_bytes)?;
+        let limit = self.memory.arena().capacity().checked_sub(script.arena_bytes)?;
         Some(if script.spill.is_some() { limit / BLOCK_BYTES * BLOCK_BYTES } else { limit })
     }
 
@@ -63,18 +63,18 @@ impl Worker {
     /// room for, the step runs without it.
     pub(in crate::eager) fn clear_planned_part(&mut self) {
         let Mode::Following(Followed { limit, .. }) = self.step_planner.mode else { return };
-        let is_clear = |w: &mut Worker| w.arena.segments().all(|s| s.owner.is_none() || s.start + s.bytes <= limit);
-        let unnamed = self.table.storages.iter().filter(|(_, s)| s.handles == 0 && s.is_evictable());
+        let is_clear = |w: &mut Worker| w.memory.segments().all(|s| s.owner.is_none() || s.start + s.bytes <= limit);
+        let unnamed = self.table.storages().filter(|(_, s)| s.handles == 0 && s.is_evictable());
         let unnamed: Vec<StorageId> = unnamed.map(|(id, _)| id).collect();
         unnamed.into_iter().for_each(|id| self.unplace(id));
-        let named = self.table.storages.iter().filter(|(_, s)| s.handles > 0 && s.is_evictable());
+        let named = self.table.storages().filter(|(_, s)| s.handles > 0 && s.is_evictable());
         let named: Vec<StorageId> = named.map(|(id, _)| id).collect();
         let (small, large): (Vec<StorageId>, Vec<StorageId>) =
-            named.into_iter().partition(|&id| self.table.storages[id].bytes <= limit / SMALL_SHARE);
+            named.into_iter().partition(|&id| self.table[id].bytes <= limit / SMALL_SHARE);
         small.iter().for_each(|&id| self.drop_recipe(id));
         // By now they may be gone with what was forgotten, or have been forgotten.
-        let is_left = |w: &Worker, id: &StorageId| w.table.storages.get(*id).is_some_and(|s| s.is_evictable());
-        let is_too_much = self.arena.in_use() > limit;
+        let is_left = |w: &Worker, id: &StorageId| w.table.storage(*id).is_some_and(|s| s.is_evictable());
+        let is_too_much = self.memory.arena().in_use() > limit;
         for id in large {
             match (is_left(self, &id), is_too_much) {
                 (true, true) => self.evict(id),
@@ -83,7 +83,7 @@ impl Worker {
             }
         }
         // A failure of the device is told by the next command that uses it.
-        if self.arena.in_use() > limit || (!is_clear(self) && self.compact().is_err()) {
+        if self.memory.arena().in_use() > limit || (!is_clear(self) && self.compact().is_err()) {
             self.abandon();
         }
     }
@@ -115,9 +115,9 @@ impl Worker {
     fn free(&mut self, chain: &[Local]) {
         for &local in chain {
             let Some(id) = self.step_planner.locals.get(local as usize).copied().flatten() else { continue };
-            self.table.storages[id].pinned_by_plan = false;
+            self.table[id].pinned_by_plan = false;
             self.free_if_unused(id);
-            if self.table.storages.get(id).is_some_and(|s| s.is_evictable()) {
+            if self.table.storage(id).is_some_and(|s| s.is_evictable()) {
                 self.evict(id);
             }
         }
@@ -137,14 +137,14 @@ impl Worker {
             let in_place = done.donated_from.first().copied().flatten().map(usize::from);
             let y = done.y.clone();
             let Some(recipe) = y.iter().find_map(|y| self.recipe_of(*y)) else { return };
-            let x = self.table.recipes[recipe].x.clone();
+            let x = self.table[recipe].x.clone();
             self.wait_arrivals(&x);
             if x.iter().any(|s| !self.table.is_resident(s.storage)) {
                 return;
             }
             let offsets = y.iter().map(|y| r.at.iter().find(|at| at.0 == *y).map(|at| limit + at.1)).collect();
             let in_place = match k {
-                0 => r.takes.filter(|i| self.may_give(&x, *i, &self.table.recipes[recipe].facts[0], 0)),
+                0 => r.takes.filter(|i| self.may_give(&x, *i, &self.table[recipe].facts[0], 0)),
                 _ => in_place.filter(|i| self.is_only_kept(&x, *i)),
             };
             let scratch_at = r.scratch_at.map(|at| limit + at);
@@ -158,19 +158,19 @@ impl Worker {
 
     fn recipe_of(&self, local: Local) -> Option<RecipeId> {
         let id = self.step_planner.locals.get(local as usize).copied().flatten()?;
-        self.table.storages[id].recipe.map(|r| r.0)
+        self.table[id].recipe.map(|r| r.0)
     }
 
     /// True if nothing but the plan keeps an input, so that a result may take its bytes.
     fn is_only_kept(&self, x: &[Input], i: usize) -> bool {
-        let Some(s) = x.get(i).map(|s| &self.table.storages[s.storage]) else { return false };
+        let Some(s) = x.get(i).map(|s| &self.table[s.storage]) else { return false };
         s.handles == 0 && s.pins == 0 && s.wanted == 0 && s.recipe.is_some()
     }
 
     /// True if an input can be made again and nothing but so many pins holds its bytes, so that a result may take them though
     /// something may read it later.
     fn may_give(&self, x: &[Input], i: usize, y: &Fact, pins: u32) -> bool {
-        let Some(s) = x.get(i).map(|s| &self.table.storages[s.storage]) else { return false };
+        let Some(s) = x.get(i).map(|s| &self.table[s.storage]) else { return false };
         s.pins == pins && s.wanted == 0 && s.recipe.is_some() && self.is_whole(x, i, y)
     }
 
@@ -198,14 +198,14 @@ impl Worker {
         let is_planned: SmallVec<[bool; 2]> =
             y_local.iter().map(|l| f.script.planned.get(*l as usize) == Some(&true)).collect();
         for (j, hold) in donated_from.iter_mut().enumerate() {
-            let Some(s) = hold.map(|i| &self.table.storages[x[i].storage]) else { continue };
+            let Some(s) = hold.map(|i| &self.table[x[i].storage]) else { continue };
             // CommandKind is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
             if s.start() < limit || (s.recipe.is_none() && is_planned.get(j) == Some(&true)) {
                 continue;
             }
             let has_room = match self.planned_at(j) {
-                Some(at) => self.arena.is_free(at, y[j].bytes()),
-                None => self.arena.has_room_below(limit, y[j].bytes()),
+                Some(at) => self.memory.is_free(at, y[j].bytes()),
+                None => self.memory.has_room_below(limit, y[j].bytes()),
             };
             if has_room {
                 *hold = None;
@@ -232,8 +232,8 @@ impl Worker {
         let Mode::Following(f) = &self.step_planner.mode else { return None };
         let limit = f.limit;
         let block = match self.step_planner.placing.iter().find(|p| p.0 == id) {
-            Some(&(_, at)) => self.arena.alloc_at(at, bytes, id.raw()),
-            None => self.arena.alloc_below(limit, bytes, id.raw()),
+            Some(&(_, at)) => self.memory.alloc_at(at, bytes, id),
+            None => self.memory.alloc_below(limit, bytes, id),
         };
         self.stats.misplaced += u64::from(block.is_none());
         block
@@ -251,11 +251,11 @@ impl Worker {
     pub(in crate::eager) fn unpin_plan(&mut self) {
         for at in 0..self.step_planner.locals.len() {
             let Some(id) = self.step_planner.locals[at] else { continue };
-            if std::mem::take(&mut self.table.storages[id].pinned_by_plan) {
+            if std::mem::take(&mut self.table[id].pinned_by_plan) {
                 self.free_if_unused(id);
             }
             // CommandKind is not there may yet be read.
-            if self.table.storages.get(id).is_some_and(|s| s.copied.is_some() && s.is_resident()) {
+            if self.table.storage(id).is_some_and(|s| s.copied.is_some() && s.is_resident()) {
                 self.drop_copy(id);
             }
         }

@@ -162,7 +162,7 @@ impl Worker {
     fn event(&mut self, what: CommandKind, x: &[TensorId]) -> Option<Event> {
         let mut event = Event { what, x: SmallVec::new(), types: SmallVec::new(), done: Outcome::default() };
         for id in x {
-            let Some(Slot::Ready(s)) = self.table.tensors.get(id) else { return None };
+            let Some(Slot::Ready(s)) = self.table.tensor(id) else { return None };
             let (storage, next) = (s.storage, self.step_planner.next_name);
             let name = *self.step_planner.names.entry(*id).or_insert(next);
             if name == next {
@@ -177,7 +177,7 @@ impl Worker {
 
     /// The number of a storage in this step.
     fn local(&mut self, id: StorageId, is_carried: bool) -> Local {
-        let s = &mut self.table.storages[id];
+        let s = &mut self.table[id];
         if s.local == NO_LOCAL {
             s.local = self.step_planner.locals.len() as Local;
             let about = LocalBytes { bytes: padded(s.bytes), is_carried, ..LocalBytes::default() };
@@ -321,11 +321,11 @@ impl Worker {
         let name = self.step_planner.next_name;
         self.step_planner.next_name += 1;
         self.step_planner.names.insert(id, name);
-        let Some(Slot::Ready(s)) = self.table.tensors.get(&id) else { return NO_LOCAL };
+        let Some(Slot::Ready(s)) = self.table.tensor(&id) else { return NO_LOCAL };
         let storage = s.storage;
         let local = self.local(storage, false);
         if matches!(self.step_planner.mode, Mode::Following(_)) && !self.step_planner.about[local as usize].is_carried {
-            self.table.storages[storage].pinned_by_plan = true;
+            self.table[storage].pinned_by_plan = true;
         }
         local
     }
@@ -337,7 +337,7 @@ impl Worker {
             // Nothing lies between two marks.
             return;
         }
-        let ns = self.backend.now_ns().saturating_sub(self.step_planner.begin.now_ns);
+        let ns = self.launcher.now_ns().saturating_sub(self.step_planner.begin.now_ns);
         match std::mem::take(&mut self.step_planner.mode) {
             Mode::Idle => {}
             Mode::Recording(events) => {
@@ -379,7 +379,7 @@ impl Worker {
     fn learn(&mut self, events: Vec<Event>, ns: u64) -> bool {
         let mut locals = std::mem::take(&mut self.step_planner.about);
         for (about, id) in locals.iter_mut().zip(&self.step_planner.locals) {
-            about.outlives = id.is_some_and(|id| self.table.storages[id].handles > 0);
+            about.outlives = id.is_some_and(|id| self.table[id].handles > 0);
         }
         let f = &mut self.step_planner;
         let tape = StepTrace { events, locals, fixed_bytes: f.begin.fixed_bytes, staging_bytes: f.staging_most };
@@ -394,7 +394,7 @@ impl Worker {
     /// Forgets the names of the step.
     fn forget_step(&mut self) {
         for id in std::mem::take(&mut self.step_planner.locals).into_iter().flatten() {
-            self.table.storages[id].local = NO_LOCAL;
+            self.table[id].local = NO_LOCAL;
         }
         let f = &mut self.step_planner;
         (f.at, f.has_begun, f.next_name, f.staging_most) = (0, false, 0, f.staging);
@@ -408,7 +408,7 @@ impl Worker {
 
     fn begin_step(&mut self, is_bound: bool) {
         self.step_planner.begin = Begin {
-            now_ns: self.backend.now_ns(),
+            now_ns: self.launcher.now_ns(),
             evictions: self.stats.evictions,
             op_ns: self.op_ns(),
             fixed_bytes: 0,
@@ -425,7 +425,7 @@ impl Worker {
 
     /// Resident bytes of storages that a tensor names.
     fn named_bytes(&self) -> usize {
-        let named = self.table.storages.iter().filter(|(_, s)| s.handles > 0);
+        let named = self.table.storages().filter(|(_, s)| s.handles > 0);
         named.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum()
     }
 

@@ -114,12 +114,12 @@ fn what_recomputation_takes_counts_every_byte_once_and_no_other_command() {
     drop(wide);
     c.sync().expect("fits");
     c.drop_value(&s).expect("open");
-    c.set_budget(Some(3 * UNIT)).expect("donated_from x and a");
+    c.set_budget(Some(3 * UNIT)).expect("holds x and a");
     let e = c.value(&add(&c, &a, &s)).expect_err("four are needed");
     assert_eq!(e.shortfall().expect("figures").smallest_feasible_bytes, 4 * UNIT, "{e}");
-    c.set_budget(Some(4 * UNIT - 64)).expect("donated_from x and a");
+    c.set_budget(Some(4 * UNIT - 64)).expect("holds x and a");
     c.value(&add(&c, &a, &s)).expect_err("a unit less a line is not enough");
-    c.set_budget(Some(4 * UNIT)).expect("donated_from x and a");
+    c.set_budget(Some(4 * UNIT)).expect("holds x and a");
     c.value(&add(&c, &a, &s)).expect("and four are");
 }
 

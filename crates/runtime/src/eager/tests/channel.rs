@@ -156,7 +156,7 @@ fn small_constants_are_put_once_while_they_live() {
     let old = a.id();
     drop((a, b));
     let again = c.put(&host(&[1.5])).expect("open");
-    assert_ne!(again.id(), old, "nothing keeps a constant that nobody donated_from");
+    assert_ne!(again.id(), old, "nothing keeps a constant that nobody holds");
     assert_eq!(value(&c, &again), [1.5]);
 }
 
