@@ -16,13 +16,13 @@ use crate::arena::padded;
 use crate::device::Event;
 use crate::report::Kind;
 
-/// A chain of recipes this long ends in a source, so that a loop without end does not keep records without end.
+/// A chain of recipes this long ends in a leaf, so that a loop without end does not keep records without end.
 const MAX_RECIPE_DEPTH: u32 = 10_000;
 
 impl Worker {
     pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
-        self.caller = a.caller;
+        self.steps.begin_command(a.caller);
         if self.launcher.is_asynchronous() {
             self.learn_times();
         }
@@ -44,10 +44,10 @@ impl Worker {
                 self.abandon();
                 let failure = match a.fallback.is_empty() {
                     true => failure,
-                    false => self.hold_back(failure, HeldBack::Update(self.step_number())),
+                    false => self.hold_back(failure, HeldBack::Update(self.steps.number())),
                 };
                 self.bind_failed(a, &failure);
-                if done.is_some() { Err(self.failures.report(&failure)) } else { Ok(()) }
+                if done.is_some() { Err(self.steps.failures().report(&failure)) } else { Ok(()) }
             }
         };
         for &(id, dies) in &a.x {
@@ -73,7 +73,7 @@ impl Worker {
         self.if_canonical(|_| growth, |w| w.bytes_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
-    /// Bytes beside sources in which a command surely runs. Of one that fails for another reason, or is a view, 0.
+    /// Bytes beside leaves in which a command surely runs. Of one that fails for another reason, or is a view, 0.
     fn bytes_of_command(&self, a: &Apply) -> usize {
         let Ok(x) = self.sources(a) else { return 0 };
         match &x[..] {
@@ -105,7 +105,7 @@ impl Worker {
             };
             let slot = old.filter(exists).cloned().unwrap_or_else(|| Slot::Failed(failure.clone()));
             if matches!(slot, Slot::Ready(_)) {
-                self.stale.insert(y, failure.clone());
+                self.steps.note_stale(y, failure.clone());
             }
             self.bind(y, slot);
         }
@@ -166,17 +166,17 @@ impl Worker {
         let mut donated_from = self.donations(a, x)?;
         self.keep_apart(&mut donated_from, x, &a.facts);
         let (y, from_leaf) = self.new_outputs(a, label, x, &donated_from);
-        // What takes the bytes of a source is one.
+        // What takes the bytes of a leaf is one.
         let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table[x[i].storage].recipe.is_some());
-        self.feasibility.passing.extend(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
+        self.feasibility.pass(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
         let result = self.compute_into(a, label, x, &y, &donated_from, cost_ns);
         self.end_places();
-        self.feasibility.passing.clear();
+        self.feasibility.end_passing();
         for (&id, hold) in y.iter().zip(&donated_from) {
             self.table[id].pins = 0;
             if result.is_err() {
-                // An input that can be made again is. A source comes back as it is, for an op that overwrites refuses
+                // An input that can be made again is. A leaf comes back as it is, for an op that overwrites refuses
                 // its arguments before it writes; after a kernel's bug nobody knows what it wrote, and nothing comes back.
                 let intact = result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Internal);
                 if let Some(i) = hold.filter(|i| intact && self.table[x[*i].storage].recipe.is_none()) {
@@ -200,7 +200,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A pinned storage for each output, and whether one of them takes the bytes of a source.
+    /// A pinned storage for each output, and whether one of them takes the bytes of a leaf.
     fn new_outputs(
         &mut self,
         a: &Apply,

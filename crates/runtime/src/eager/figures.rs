@@ -16,7 +16,7 @@ impl Worker {
         self.stats.tensors = self.table.tensor_count();
         self.stats.storages = self.table.storage_count();
         self.stats.recipes = self.table.recipe_count();
-        self.stats.spill_failure = self.spills.failure.as_ref().map(Error::to_string);
+        self.stats.spill_failure = self.spills.failure().map(Error::to_string);
         self.stats.clone()
     }
 
@@ -41,12 +41,13 @@ impl Worker {
     pub(super) fn verify(&self) -> Result<()> {
         let blocks = self.table.storages().filter_map(|(_, s)| s.block.as_ref());
         let held: usize = blocks.map(|b| b.bytes()).sum();
-        let checked = self.table.verify(self.has_evicted).and_then(|()| self.memory.arena().verify()).and_then(|()| {
-            if held == self.memory.arena().in_use() {
-                return self.verify_copies();
-            }
-            Err(format!("storages hold {held} bytes, the arena counts {}", self.memory.arena().in_use()))
-        });
+        let checked =
+            self.table.verify(self.eviction.has_evicted()).and_then(|()| self.memory.arena().verify()).and_then(|()| {
+                if held == self.memory.arena().in_use() {
+                    return self.verify_copies();
+                }
+                Err(format!("storages hold {held} bytes, the arena counts {}", self.memory.arena().in_use()))
+            });
         checked.map_err(|text| Error::new(ErrorKind::Internal, text))
     }
 

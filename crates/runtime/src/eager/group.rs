@@ -15,7 +15,7 @@ use remat_types::{Result, SmallVec};
 
 use super::channel::Channel;
 use super::command::{Apply, Command, Until};
-use super::eviction::future::Use;
+use super::eviction::Use;
 use super::failure::Caller;
 use super::handle::{Handle, TensorId};
 use super::queue::{Queue, Reply};

@@ -22,6 +22,7 @@ mod replay;
 mod simulation;
 mod spill;
 mod step_planner;
+mod steps;
 pub(crate) mod trace;
 mod update;
 mod values;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::command::{Apply, Command};
-use super::eviction::future::Use;
+use super::eviction::Use;
 use super::handle::TensorId;
 
 /// How long an idle worker, or a waiter for a reply, spins before it parks.

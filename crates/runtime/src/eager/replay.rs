@@ -12,8 +12,8 @@ use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
 use super::failure::OpFailure;
 use super::launcher::Call;
 use super::memory::Label;
-use super::memory::table::{Input, RecipeId, StorageId};
-use super::step_planner::Mode;
+use super::memory::table::{HeldBy, Input, RecipeId, StorageId};
+use super::step_planner::RunningPlaces;
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
@@ -53,7 +53,7 @@ struct Frame {
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
     pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
-        if self.is_canonical {
+        if self.eviction.is_canonical() {
             return self.pin_in_turn(x);
         }
         self.pin(x);
@@ -92,15 +92,13 @@ impl Worker {
                 return Err(stop);
             }
         }
-        x.iter().for_each(|s| self.eviction_costs.under_way.push(s.storage));
+        self.eviction.begin_reading(x.iter().map(|s| s.storage));
         Ok(())
     }
 
     fn pin(&mut self, x: &[Input]) {
-        for s in x {
-            self.table[s.storage].pins += 1;
-            self.eviction_costs.under_way.push(s.storage);
-        }
+        x.iter().for_each(|s| self.table[s.storage].pins += 1);
+        self.eviction.begin_reading(x.iter().map(|s| s.storage));
     }
 
     /// Waits for inputs that are on their way back from the spill file; one whose copy failed has no bytes then.
@@ -113,7 +111,7 @@ impl Worker {
     /// Releases what [`Worker::pin_inputs`] pinned.
     pub(super) fn unpin(&mut self, x: &[Input]) {
         let now = self.now_ns;
-        self.eviction_costs.under_way.truncate(self.eviction_costs.under_way.len().saturating_sub(x.len()));
+        self.eviction.end_reading(x.len());
         for s in x {
             let s = &mut self.table[s.storage];
             s.pins -= 1;
@@ -127,7 +125,7 @@ impl Worker {
     /// Frees a storage's bytes, or the storage, if nothing needs them.
     pub(super) fn free_if_unused(&mut self, id: StorageId) {
         let Some(s) = self.table.storage(id) else { return };
-        if s.handles > 0 || s.pins > 0 || s.wanted > 0 {
+        if s.held_by() != HeldBy::Nobody {
             return;
         }
         if s.readers.is_empty() {
@@ -141,7 +139,7 @@ impl Worker {
     /// the policy says otherwise.
     fn leads_to_evicted(&self, id: StorageId) -> bool {
         // A plan knows itself what it keeps.
-        if !self.has_evicted || matches!(self.step_planner.mode, Mode::Following(_)) {
+        if !self.eviction.has_evicted() || self.step_planner.is_following() {
             return false;
         }
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
@@ -175,7 +173,7 @@ impl Worker {
                 let x = self.table[frame.recipe].x.clone();
                 self.wait_arrivals(&x);
             }
-            let next = match self.is_canonical {
+            let next = match self.eviction.is_canonical() {
                 true => self.hold_residents(frame),
                 false => {
                     let x = &self.table[frame.recipe].x;
@@ -292,10 +290,8 @@ impl Worker {
     fn want(&mut self, recipe: RecipeId, by: i32) {
         let x: SmallVec<[StorageId; 4]> = self.table[recipe].x.iter().map(|s| s.storage).collect();
         match by > 0 {
-            true => self.eviction_costs.under_way.extend_from_slice(&x),
-            false => {
-                self.eviction_costs.under_way.truncate(self.eviction_costs.under_way.len().saturating_sub(x.len()))
-            }
+            true => self.eviction.begin_reading(x.iter().copied()),
+            false => self.eviction.end_reading(x.len()),
         }
         for &id in &x {
             let w = &mut self.table[id].wanted;
@@ -317,7 +313,7 @@ impl Worker {
             let target = slot.filter(|s| again.is_planned || !self.table.is_resident(*s)).unwrap_or_else(|| {
                 let s = self.new_storage(fact.bytes(), Kind::Workspace, label);
                 t.scratch.push(s);
-                self.feasibility.passing.push(s);
+                self.feasibility.pass([s].into_iter());
                 s
             });
             let s = &mut self.table[target];
@@ -357,8 +353,7 @@ impl Worker {
     /// True if nothing but the recipe that runs again holds an input, and the output has its form.
     fn is_made_for_this(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
         let s = &self.table[x[i].storage];
-        // The frame's pin and the run's, and the frame's want.
-        let is_alone = s.handles == 0 && s.pins == 2 && s.wanted == 1 && !s.pinned_by_plan && s.recipe.is_some();
+        let is_alone = s.held_by() == HeldBy::ReplayFrame && !s.pinned_by_plan && s.recipe.is_some();
         is_alone && self.is_whole(x, i, fact)
     }
 
@@ -373,8 +368,7 @@ impl Worker {
         self.pin(&x);
         let label = self.memory.label(op.label());
         let Targets { y, scratch, placing } = self.targets(&slots, &facts, label, again);
-        let outer = std::mem::replace(&mut self.step_planner.placing, placing);
-        let outer_scratch = std::mem::replace(&mut self.step_planner.scratch_at, again.scratch_at);
+        let outer = self.step_planner.replace_places(RunningPlaces { outputs: placing, scratch_at: again.scratch_at });
         let donated_from = self.takes(&op, &x, &y, &facts, &scratch, again);
         let call = Call {
             op: &op,
@@ -397,8 +391,8 @@ impl Worker {
             }
             self.run(&call)
         });
-        (self.step_planner.placing, self.step_planner.scratch_at) = (outer, outer_scratch);
-        self.feasibility.passing.clear();
+        self.step_planner.replace_places(outer);
+        self.feasibility.end_passing();
         for &s in &y {
             let s = &mut self.table[s];
             s.pins -= 1;

@@ -86,16 +86,23 @@ pub(super) struct Spills {
     /// Storages with a copy that was not waited for.
     in_flight: Vec<StorageId>,
     /// Why nothing is copied any more.
-    pub(super) failure: Option<Error>,
+    failure: Option<Error>,
     /// Plans that copy were let go for that.
     has_given_up: bool,
+}
+
+impl Spills {
+    /// Why nothing is copied to the file any more.
+    pub(super) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
 }
 
 impl Worker {
     /// Opens the file, if plans under a budget may use one. Errors (Io): it cannot be made.
     pub(super) fn open_spill(&mut self) -> Result<()> {
         if let Some(to) = &self.options.spill
-            && self.step_planner.planning != Planning::Off
+            && self.step_planner.planning() != Planning::Off
             && !self.spills.is_open
         {
             self.spills.is_open = self.launcher.device().open_spill(to)?;
@@ -108,7 +115,7 @@ impl Worker {
         let to = self.options.spill.as_ref().filter(|_| self.spills.is_open && self.spills.failure.is_none());
         let Some(to) = to else { return SpillRates::default() };
         // A plan that must not depend on the clock counts on what was stated.
-        let seen = self.launcher.spill_rates().filter(|_| self.step_planner.planning != Planning::AtOnce);
+        let seen = self.launcher.spill_rates().filter(|_| self.step_planner.planning() != Planning::AtOnce);
         seen.unwrap_or_else(|| to.rates())
     }
 
@@ -123,7 +130,7 @@ impl Worker {
 
     /// Begins to copy a storage out, if its bytes are there and can be made again.
     pub(super) fn spill(&mut self, chain: &[Local]) {
-        let of = |l: &Local| self.step_planner.locals.get(*l as usize).copied().flatten();
+        let of = |l: &Local| self.step_planner.storage_of(*l);
         let Some(id) = chain.iter().filter_map(of).find(|id| self.table.is_resident(*id)) else { return };
         let s = &self.table[id];
         if s.recipe.is_none() || s.copied.is_some() || self.spills.failure.is_some() {
@@ -145,7 +152,7 @@ impl Worker {
 
     /// Begins to copy a storage back to where the plan says. Whatever stands in the way, it is read when it is needed.
     pub(super) fn fetch_back(&mut self, chain: &[Local], at: usize) {
-        let of = |l: &Local| self.step_planner.locals.get(*l as usize).copied().flatten();
+        let of = |l: &Local| self.step_planner.storage_of(*l);
         let Some(id) = chain.iter().filter_map(of).find(|id| self.has_copy(*id)) else { return };
         if self.table.is_resident(id) {
             return;

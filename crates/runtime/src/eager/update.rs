@@ -1,6 +1,6 @@
 //! In-place updates as versions.
 //!
-//! An output may take the storage of an input that dies. If the input is a source that recipes still read, the old
+//! An output may take the storage of an input that dies. If the input is a leaf that recipes still read, the old
 //! version is about to disappear: whatever is evicted and reachable only through it is brought back first, and what
 //! is resident forgets its recipe. Where a copy is cheaper, or bringing things back does not fit the budget, the old
 //! version simply stays until its readers are gone and the output gets storage of its own (copy on write).
@@ -67,11 +67,11 @@ impl Worker {
             return Ok(true);
         }
         // A group was found to fit in the way in which it runs.
-        match (self.is_in_group, self.is_canonical || self.does_canonical_decide()) {
+        match (self.is_in_group, self.eviction.is_canonical() || self.does_canonical_decide()) {
             (true, true) => Ok(self.cut_readers(src.storage)),
             (false, true) => match self.old_version(a, x, src.storage) {
                 OldVersion::Ends => self.retire_version(src.storage),
-                OldVersion::Cut if self.is_canonical => Ok(self.cut_readers(src.storage)),
+                OldVersion::Cut if self.eviction.is_canonical() => Ok(self.cut_readers(src.storage)),
                 OldVersion::Cut | OldVersion::Stays => Ok(false),
             },
             (_, false) => self.retire_version(src.storage),
@@ -88,7 +88,7 @@ impl Worker {
         })
     }
 
-    /// What an update does with a source that others are made of, where memory is short: it depends on sizes alone.
+    /// What an update does with a leaf that others are made of, where memory is short: it depends on sizes alone.
     fn old_version(&self, a: &Apply, x: &[Input], old: StorageId) -> OldVersion {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
@@ -126,7 +126,7 @@ impl Worker {
         named
     }
 
-    /// Makes what is needed of a source independent of it, where memory is short: of what is made of it directly, the last
+    /// Makes what is needed of a leaf independent of it, where memory is short: of what is made of it directly, the last
     /// made first, what leads to something that is evicted and needed is brought back. So after the update of a layer's
     /// weights its cotangent stays, from which the gradients of the layers before it are made. False if that does not fit.
     fn cut_readers(&mut self, old: StorageId) -> bool {
@@ -203,12 +203,12 @@ impl Worker {
         is_alike && bytes > 0 && x.iter().filter(|o| o.storage == src.storage).count() == 1
     }
 
-    /// Makes every result of a source one itself. False if the old version had better stay. Errors: Budget where the results did
+    /// Makes every result of a leaf one itself. False if the old version had better stay. Errors: Budget where the results did
     /// not fit, though in the canonical way they do.
     fn retire_version(&mut self, old: StorageId) -> std::result::Result<bool, OpFailure> {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let is_all_there = results.iter().all(|s| self.table.is_resident(s.storage));
-        let is_decided = self.is_canonical || self.does_canonical_decide();
+        let is_decided = self.eviction.is_canonical() || self.does_canonical_decide();
         if !is_all_there && !is_decided && self.memory.largest_free() >= self.table[old].bytes {
             // A copy costs one pass over the bytes; anything evicted costs at least its own kernel.
             return Ok(false);
@@ -224,7 +224,7 @@ impl Worker {
     }
 }
 
-/// What becomes of a source that an update takes while others are made of it.
+/// What becomes of a leaf that an update takes while others are made of it.
 #[derive(Clone, Copy)]
 enum OldVersion {
     /// Its results are kept in its place.

@@ -1,12 +1,11 @@
 //! What comes from the host and goes back: data put on the device, values read, handles that end.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
 
 use super::device::GiveWay;
-use super::failure::{Caller, Failure, HeldBack, OpFailure};
+use super::failure::OpFailure;
 use super::handle::TensorId;
 use super::memory::table::{Input, Slot, StorageId, StorageView};
 use super::worker::Worker;
@@ -19,7 +18,7 @@ impl Worker {
         self.put_bytes(data.bytes().len(), kind, stream, |w, stream, at| w.launcher.device().upload(stream, at, data))
     }
 
-    /// A new source of `bytes`, which `upload` fills.
+    /// A new leaf of `bytes`, which `upload` fills.
     pub(super) fn put_bytes(
         &mut self,
         bytes: usize,
@@ -28,7 +27,7 @@ impl Worker {
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
         let id = (self.if_canonical(|_| padded(bytes), |_| padded(bytes), |w| w.place_put(bytes, kind)))
-            .map_err(|stop| stop.report(&self.failures))?;
+            .map_err(|stop| stop.report(self.steps.failures()))?;
         if self.launcher.is_asynchronous() {
             self.wait_for_range(id, stream);
         }
@@ -92,57 +91,6 @@ impl Worker {
         self.bind(id, Slot::Ready(Rc::new(s)));
     }
 
-    /// Notes a failure of the running command.
-    pub(super) fn record_failure(&mut self, e: Error) -> Arc<Failure> {
-        self.abandon();
-        let f = Failure::new(e, self.caller, self.step_number());
-        self.failures.record(self.caller, &f);
-        f
-    }
-
-    /// The number of the present step of the running command's caller, from 1.
-    pub(super) fn step_number(&self) -> u64 {
-        1 + self.steps.get(&self.caller).copied().unwrap_or(0)
-    }
-
-    /// What failed in the present step of the running command's caller, unless somebody was told.
-    pub(super) fn failure_of_step(&mut self) -> Option<Arc<Failure>> {
-        let (caller, step) = (self.caller, self.step_number());
-        if let Some(f) = self.failures.of_step(caller, step) {
-            return Some(f);
-        }
-        let e = self.launcher.failure_of_step()?;
-        Some(self.record_failure(e.context("an operation of this step failed")))
-    }
-
-    /// The failure that tells of what was held back for `cause`: that one itself, or a new one if somebody was told of it.
-    pub(super) fn hold_back(&mut self, cause: Arc<Failure>, what: HeldBack) -> Arc<Failure> {
-        if cause.hold_back(what) {
-            if cause.caller() != self.caller {
-                self.failures.record(self.caller, &cause);
-            }
-            return cause;
-        }
-        let (caller, step) = (self.caller, self.step_number());
-        if let Some(f) = self.failures.of_step(caller, step).filter(|f| f.hold_back(what)) {
-            return f;
-        }
-        self.abandon();
-        let f = Failure::of_held_back(&cause, what, caller, step);
-        self.failures.record(caller, &f);
-        f
-    }
-
-    pub(super) fn step_mark(&mut self, caller: Caller, is_given_up: bool) {
-        self.caller = caller;
-        if is_given_up {
-            self.failures.give_up(caller, self.step_number());
-        }
-        *self.steps.entry(caller).or_default() += 1;
-        self.launcher.mark_step();
-        self.end_of_step();
-    }
-
     pub(super) fn delete(&mut self, id: TensorId) {
         if let Some(Slot::Ready(s)) = self.table.unbind(&id) {
             let storage = &mut self.table[s.storage];
@@ -150,10 +98,8 @@ impl Worker {
             if let Some(at) = storage.tensors.iter().position(|t| *t == id) {
                 storage.tensors.swap_remove(at);
             }
-            self.future.forget(id);
-            if !self.stale.is_empty() {
-                self.stale.remove(&id);
-            }
+            self.eviction.forget_uses(id);
+            self.steps.take_stale(id);
             if storage.handles == 0 {
                 if !storage.is_resident() {
                     // Nobody waits for it any more.
@@ -183,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// Makes a resident storage a source.
+    /// Makes a resident storage a leaf.
     pub(super) fn drop_recipe(&mut self, id: StorageId) {
         self.step_planner.lose_recipe(self.table[id].local);
         let orphans = self.table.detach(id);
@@ -232,14 +178,14 @@ impl Worker {
         pinned
     }
 
-    /// Bytes by which sources grow when a tensor becomes state.
+    /// Bytes by which leaves grow when a tensor becomes state.
     pub(super) fn growth_of_commit(&self, id: TensorId) -> usize {
         let Some(Slot::Ready(s)) = self.table.tensor(&id) else { return 0 };
         let s = &self.table[s.storage];
         s.recipe.map_or(0, |_| padded(s.bytes))
     }
 
-    /// Bytes beside sources in which a tensor can surely be made.
+    /// Bytes beside leaves in which a tensor can surely be made.
     fn bytes_to_read(&self, id: TensorId) -> usize {
         match self.table.tensor(&id) {
             Some(Slot::Ready(s)) => self.bytes_from_nothing(std::slice::from_ref(s), 0),
@@ -248,12 +194,12 @@ impl Worker {
     }
 
     fn ready(&mut self, id: TensorId) -> Result<Input> {
-        if let Some(f) = self.stale.remove(&id).filter(|f| !f.is_reported()) {
-            return Err(self.failures.report(&f));
+        if let Some(f) = self.steps.take_stale(id).filter(|f| !f.is_reported()) {
+            return Err(self.steps.failures().report(&f));
         }
         match self.table.tensor(&id) {
             Some(Slot::Ready(s)) => Ok(s.clone()),
-            Some(Slot::Failed(f)) => Err(self.failures.report(f)),
+            Some(Slot::Failed(f)) => Err(self.steps.failures().report(f)),
             None => Err(Error::new(ErrorKind::Internal, "the tensor was deleted before it was read")),
         }
     }
@@ -275,7 +221,7 @@ impl Worker {
                 w.pin_alone(&s)
             },
         )
-        .map_err(|stop| stop.report(&self.failures))?;
+        .map_err(|stop| stop.report(self.steps.failures()))?;
         let storage = &self.table[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
         let buffer = Buffer { dtype: s[0].dtype, layout: &s[0].layout, at, bytes };
@@ -295,7 +241,7 @@ impl Worker {
                 w.pin_alone(&s)
             },
         )
-        .map_err(|stop| stop.report(&self.failures))?;
+        .map_err(|stop| stop.report(self.steps.failures()))?;
         let event = self.table[s[0].storage].written;
         let result = self.launcher.device().synchronize(event);
         self.unpin(&s);
@@ -305,13 +251,13 @@ impl Worker {
     /// Waits for the device. Errors: the first failure that nobody was told of.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.wait_for_device();
-        self.failures.take(None).map_or(Ok(()), Err)
+        self.steps.failures().take(None).map_or(Ok(()), Err)
     }
 
     /// As [`Worker::sync`], for the last time: the error tells of all failures.
     pub(super) fn sync_all(&mut self) -> Result<()> {
         self.wait_for_device();
-        self.failures.take_all().map_or(Ok(()), Err)
+        self.steps.failures().take_all().map_or(Ok(()), Err)
     }
 
     fn wait_for_device(&mut self) {
@@ -334,12 +280,12 @@ impl Worker {
         match placed {
             Ok(()) => {
                 self.step_planner.stage(padded(bytes) as isize);
-                self.giving_way.extend(give_way.map(|g| (id, g)));
+                give_way.into_iter().for_each(|g| self.eviction.may_give_way(id, g));
                 Ok(id.raw())
             }
             Err(stop) => {
                 self.table.remove(id);
-                Err(stop.report(&self.failures).context(what))
+                Err(stop.report(self.steps.failures()).context(what))
             }
         }
     }

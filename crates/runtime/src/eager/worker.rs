@@ -6,20 +6,18 @@ use remat_types::{Error, ErrorKind, Fact, Result};
 use rustc_hash::FxHashMap;
 
 use super::command::Command;
-use super::device::GiveWay;
-use super::eviction::costs::EvictionCosts;
-use super::eviction::future::Future;
-use super::failure::{Caller, Failure, Failures};
+use super::eviction::Eviction;
+use super::failure::Failures;
 use super::feasibility::Feasibility;
-use super::handle::TensorId;
 use super::launcher::Launcher;
 use super::launcher::op_costs::OpCosts;
 use super::memory::Memory;
-use super::memory::table::{Slot, StorageId, Table};
+use super::memory::table::{Slot, Table};
 use super::queue::{Batch, Next, Queue, Reply};
 use super::simulation::CommandStream;
 use super::spill::Spills;
 use super::step_planner::{CommandKind, StepPlanner};
+use super::steps::Steps;
 use crate::device::Backend;
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
@@ -44,33 +42,17 @@ pub(super) struct Worker {
     /// Bytes the running op needs besides those placed already, for errors.
     pub(super) still_needed: usize,
     pub(super) feasibility: Feasibility,
-    /// Something was evicted since the device was opened; the count of evictions begins anew with the peak.
-    pub(super) has_evicted: bool,
-    pub(super) eviction_costs: EvictionCosts,
     pub(super) now_ns: u64,
-    pub(super) future: Future,
+    pub(super) eviction: Eviction,
     pub(super) step_planner: StepPlanner,
     pub(super) spills: Spills,
-    /// Charges that end early where the device has no other room, and what to call then.
-    pub(super) giving_way: Vec<(StorageId, GiveWay)>,
     /// Commands of the batch that runs which have not run yet.
     left: usize,
     /// Commands that were taken from the queue behind that batch, to see further.
     ahead: Batch,
     /// None when commands are stepped by hand.
     queue: Option<Arc<Queue>>,
-    /// Of what failed, shared with the callers.
-    pub(super) failures: Arc<Failures>,
-    /// Who asked for the running command.
-    pub(super) caller: Caller,
-    /// Steps that each caller has ended.
-    pub(super) steps: FxHashMap<Caller, u64>,
-    /// Old versions that stand for the result of an update that failed, until somebody is told.
-    pub(super) stale: FxHashMap<TensorId, Arc<Failure>>,
-    /// Memory is short: what goes depends on the commands alone (`canonical.rs`).
-    pub(super) is_canonical: bool,
-    /// Since the device was opened, something did not fit beside all that a run without a budget would hold.
-    pub(super) is_short: bool,
+    pub(super) steps: Steps,
     /// This is a copy that finds out what would fit.
     pub(super) is_rehearsal: bool,
     /// The commands of a group run, which was found to fit as a whole.
@@ -101,22 +83,14 @@ impl Worker {
             running: "",
             still_needed: 0,
             feasibility: Feasibility::default(),
-            has_evicted: false,
-            eviction_costs: EvictionCosts::default(),
             now_ns: 0,
-            future: Future::default(),
+            eviction: Eviction::default(),
             step_planner: StepPlanner::new(planning),
             spills: Spills::default(),
-            giving_way: Vec::new(),
             left: 0,
             ahead: Batch::default(),
             queue: None,
-            failures,
-            caller: Caller::current(),
-            steps: FxHashMap::default(),
-            stale: FxHashMap::default(),
-            is_canonical: false,
-            is_short: false,
+            steps: Steps::new(failures),
             is_rehearsal: false,
             is_in_group: false,
         };
@@ -160,7 +134,7 @@ impl Worker {
                 Next::Command(c) => self.step(c),
                 Next::Apply(a) => self.apply(a),
             }
-            self.future.advance(self.now_ns.saturating_sub(before));
+            self.eviction.advance(self.now_ns.saturating_sub(before));
         }
         None
     }
@@ -186,7 +160,7 @@ impl Worker {
     /// Notes what commands will use that came from the queue.
     fn note(&mut self, batch: &Batch) {
         if self.budget.is_none() {
-            self.future.pass_over(batch.len());
+            self.eviction.pass_over(batch.len());
         } else {
             batch.uses(|x| self.note_uses(x));
         }
@@ -199,14 +173,14 @@ impl Worker {
         }
         match command {
             Command::Put(p) => {
-                self.caller = p.caller;
+                self.steps.begin_command(p.caller);
                 self.before_put(&Fact::new(p.data.dtype(), p.data.shape()));
                 let result = self.put(&p.data, p.kind, p.stream);
                 self.bind_put(p.id, result, &Fact::new(p.data.dtype(), p.data.shape()), p.site);
                 self.end_put(p.data.bytes().len());
             }
             Command::PutFrom(p) => {
-                self.caller = p.caller;
+                self.steps.begin_command(p.caller);
                 self.before_put(&p.fact);
                 let value = p.value.wait().map_err(|e| e.context("copy from another device"));
                 let result = value.and_then(|v| self.put(&v, Kind::Data, p.stream));
@@ -216,7 +190,7 @@ impl Worker {
             Command::Delete { id } => self.delete(id),
             Command::DropValue { id } => self.drop_value(id),
             Command::Commit { id, kind, caller } => {
-                self.caller = caller;
+                self.steps.begin_command(caller);
                 self.before_use(CommandKind::Commit, id);
                 self.commit(id, kind);
             }
@@ -243,7 +217,7 @@ impl Worker {
             Command::Charge { bytes, what, give_way, reply } => reply.send(self.charge(bytes, &what, give_way)),
             Command::Uncharge { charge } => {
                 let id = Key::from_raw(charge);
-                self.giving_way.retain(|(c, _)| *c != id);
+                self.eviction.end_charge(id);
                 self.end_charge(id);
                 self.destroy(id);
             }

@@ -8,19 +8,18 @@
 //! canonical way does not suffice the command is refused, though this time it might have been lucky.
 //!
 //! So what can be made of what must not depend on luck either. Where memory is short, a recipe is given up for good only by a
-//! rule that looks at commands and sizes, and not at what is evicted: when sources grow (`reach.rs`), when a source has smaller
-//! results, and when a source is updated in place (`update.rs`).
+//! rule that looks at commands and sizes, and not at what is evicted: when leaves grow (`feasibility`), when a leaf has smaller
+//! results, and when a leaf is updated in place (`update.rs`).
 
 use remat_types::Result;
 
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Storage, StorageId};
-use crate::eager::step_planner::Mode;
 use crate::eager::worker::Worker;
 
 impl Worker {
-    /// Errors: why the canonical way would not suffice for a command. Before that sources go whose results are smaller.
-    /// `from_nothing` bytes beside sources surely suffice.
+    /// Errors: why the canonical way would not suffice for a command. Before that leaves go whose results are smaller.
+    /// `from_nothing` bytes beside leaves surely suffice.
     pub(in crate::eager) fn check_canonical<T>(
         &mut self,
         from_nothing: impl Fn(&Worker) -> usize,
@@ -56,7 +55,7 @@ impl Worker {
     }
 
     /// Runs a command if the canonical way would suffice for it, where that decides; in that way where the policy's does not
-    /// suffice. `from_nothing` bytes beside sources surely do, and `growth` bytes of them come with it.
+    /// suffice. `from_nothing` bytes beside leaves surely do, and `growth` bytes of them come with it.
     pub(in crate::eager) fn if_canonical<T>(
         &mut self,
         growth: impl Fn(&Worker) -> usize,
@@ -92,8 +91,8 @@ impl Worker {
 
     /// True where a budget binds, and neither a plan nor a rehearsal of a whole group has settled what fits.
     pub(in crate::eager) fn does_canonical_decide(&self) -> bool {
-        let is_settled = self.is_canonical || self.is_in_group || matches!(self.step_planner.mode, Mode::Following(_));
-        self.budget.is_some() && self.is_short && !is_settled
+        let is_settled = self.eviction.is_canonical() || self.is_in_group || self.step_planner.is_following();
+        self.budget.is_some() && self.eviction.is_short() && !is_settled
     }
 
     /// A copy over a device that computes nothing, in which everything is gone that can go.
@@ -105,7 +104,7 @@ impl Worker {
             w.memory.extend_to(bytes);
             w.budget = Some(bytes);
         }
-        for (id, _) in &self.giving_way {
+        for (id, _) in &self.eviction.giving_way {
             w.table[*id].pins = 0;
             w.unplace(*id);
         }
@@ -119,7 +118,7 @@ impl Worker {
         stop: OpFailure,
         command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<T, OpFailure> {
-        match !stop.is_shortfall() || self.budget.is_none() || self.is_canonical {
+        match !stop.is_shortfall() || self.budget.is_none() || self.eviction.is_canonical() {
             true => Err(stop),
             false => self.run_canonically(command),
         }
@@ -132,7 +131,7 @@ impl Worker {
     ) -> std::result::Result<T, OpFailure> {
         self.begin_canonical()?;
         let result = command(self);
-        self.is_canonical = false;
+        self.eviction.end_canonical_rule();
         result
     }
 
@@ -145,7 +144,7 @@ impl Worker {
         self.evict_all();
         self.compact()?;
         self.stats.canonical_runs += 1;
-        self.is_canonical = true;
+        self.eviction.begin_canonical_rule();
         Ok(())
     }
 

@@ -11,8 +11,8 @@
 
 use remat_types::SmallVec;
 
+use super::future::Use;
 use super::policy::Candidate;
-use crate::eager::eviction::future::Use;
 use crate::eager::handle::TensorId;
 use crate::eager::memory::table::{RecipeId, Slot, StorageId, Table};
 use crate::eager::worker::Worker;
@@ -54,6 +54,15 @@ struct CachedCost {
 
 const UNSEEN: CachedCost = CachedCost { until: 0, next: NEVER, own_ns: 0.0, ancestors_ns: 0.0, descendants_ns: 0.0 };
 
+/// Whether an evicted storage will be made again, and the decision in which that was found out.
+#[derive(Clone, Copy, Default)]
+enum Needed {
+    #[default]
+    Unknown,
+    Yes(u64),
+    No(u64),
+}
+
 /// See the module's note. Lists are by place in the table.
 #[derive(Default)]
 pub(in crate::eager) struct EvictionCosts {
@@ -63,8 +72,8 @@ pub(in crate::eager) struct EvictionCosts {
     /// How long costs are kept, in commands.
     keep: u64,
     decision: u64,
-    /// Twice the decision in which it was found out whether an evicted storage is needed, and one more if it is.
-    needed: Vec<u64>,
+    /// Whether an evicted storage is needed, as far as it was found out.
+    needed: Vec<Needed>,
     /// The decision in which the recomputation in progress was going to read it.
     next_inputs: Vec<u64>,
     walk: u64,
@@ -90,12 +99,16 @@ impl EvictionCosts {
 
     /// What this decision knows of an evicted storage.
     fn known(&self, id: StorageId) -> Option<bool> {
-        let known = self.needed[id.raw() as usize];
-        (known / 2 == self.decision).then_some(known % 2 == 1)
+        match self.needed[id.raw() as usize] {
+            Needed::Yes(decision) if decision == self.decision => Some(true),
+            Needed::No(decision) if decision == self.decision => Some(false),
+            _ => None,
+        }
     }
 
     fn know(&mut self, id: StorageId, is_needed: bool) {
-        self.needed[id.raw() as usize] = self.decision * 2 + u64::from(is_needed);
+        let known = if is_needed { Needed::Yes } else { Needed::No };
+        self.needed[id.raw() as usize] = known(self.decision);
     }
 
     /// True if an evicted storage will be made again: it is named or in use, or leads to one that is.
@@ -137,18 +150,18 @@ impl EvictionCosts {
 
 impl Worker {
     fn notes_changes(&self) -> bool {
-        self.future.at() < self.eviction_costs.live_until
+        self.eviction.future.at() < self.eviction.costs.live_until
     }
 
     /// Notes a queued command by the tensors that it uses.
     pub(in crate::eager) fn note_uses(&mut self, x: &[(TensorId, Use)]) {
-        self.future.note(x);
+        self.eviction.future.note(x);
         if !self.notes_changes() {
             return;
         }
         for (id, _) in x.iter().filter(|x| x.1 != Use::End) {
             if let Some(Slot::Ready(s)) = self.table.tensor(id) {
-                self.eviction_costs.forget(s.storage);
+                self.eviction.costs.forget(s.storage);
             }
         }
     }
@@ -158,7 +171,8 @@ impl Worker {
         if !self.notes_changes() {
             return;
         }
-        let Worker { table, eviction_costs: costs, .. } = self;
+        let Worker { table, eviction, .. } = self;
+        let costs = &mut eviction.costs;
         costs.forget(id);
         costs.walked.resize(table.storage_slots().max(costs.walked.len()), 0);
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
@@ -187,18 +201,19 @@ impl Worker {
 
     /// A decision begins.
     pub(in crate::eager) fn begin_decision(&mut self) {
-        self.future.prepare();
+        self.eviction.future.prepare();
         let was_live = self.notes_changes();
         let (storages, recipes) = (self.table.storage_slots(), self.table.recipe_slots());
-        let l = &mut self.eviction_costs;
+        let l = &mut self.eviction.costs;
         if !was_live {
             l.seen.clear();
         }
-        l.live_until = self.future.at() + LIVE_COMMANDS;
+        l.live_until = self.eviction.future.at() + LIVE_COMMANDS;
         l.keep = (self.memory.segment_count() / SEGMENTS_PER_COMMAND) as u64;
         l.decision += 1;
         l.seen.resize(storages.max(l.seen.len()), UNSEEN);
-        for list in [&mut l.needed, &mut l.next_inputs, &mut l.walked] {
+        l.needed.resize(storages.max(l.needed.len()), Needed::Unknown);
+        for list in [&mut l.next_inputs, &mut l.walked] {
             list.resize(storages.max(list.len()), 0);
         }
         l.walked_recipes.resize(recipes.max(l.walked_recipes.len()), 0);
@@ -207,7 +222,8 @@ impl Worker {
 
     /// Marks what the recomputation in progress is about to read on its way.
     fn mark_next_inputs(&mut self) {
-        let Worker { table, eviction_costs: costs, .. } = self;
+        let Worker { table, eviction, .. } = self;
+        let costs = &mut eviction.costs;
         costs.walk += 1;
         let needed = costs.under_way.iter().rev().take(UNDER_WAY_MAX).filter(|id| !table.is_resident(**id));
         let mut stack: SmallVec<[StorageId; 16]> = needed.copied().collect();
@@ -229,25 +245,25 @@ impl Worker {
 
     /// What losing a storage would cost, given what is evicted already.
     pub(in crate::eager) fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
-        let at = self.future.at();
-        let mut seen = self.eviction_costs.seen[id.raw() as usize];
+        let at = self.eviction.future.at();
+        let mut seen = self.eviction.costs.seen[id.raw() as usize];
         if seen.until <= at || seen.next <= at {
             seen = self.see(id)?;
-            self.eviction_costs.seen[id.raw() as usize] = seen;
+            self.eviction.costs.seen[id.raw() as usize] = seen;
         }
         let s = &self.table[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
         // What a recomputation in progress wants, or will on its way, is used next of all.
         let is_next =
-            s.wanted > 0 || self.eviction_costs.next_inputs[id.raw() as usize] == self.eviction_costs.decision;
+            s.wanted > 0 || self.eviction.costs.next_inputs[id.raw() as usize] == self.eviction.costs.decision;
         let ahead_ns = match seen.next {
             _ if is_next => 0.0,
-            NEVER => self.future.queued_ns() + stale_ns,
-            next => self.future.until_ns(next),
+            NEVER => self.eviction.future.queued_ns() + stale_ns,
+            next => self.eviction.future.until_ns(next),
         };
         // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
         // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
-        let idle_ns = (ahead_ns.min(self.future.horizon_ns()) * stale_ns.max(STALE_FLOOR_NS)).sqrt();
+        let idle_ns = (ahead_ns.min(self.eviction.future.horizon_ns()) * stale_ns.max(STALE_FLOOR_NS)).sqrt();
         let CachedCost { own_ns, ancestors_ns, descendants_ns, .. } = seen;
         Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
     }
@@ -256,12 +272,12 @@ impl Worker {
     fn see(&mut self, id: StorageId) -> Option<CachedCost> {
         let s = &self.table[id];
         let own_ns = self.table[s.recipe?.0].cost_ns;
-        let next = s.tensors.iter().filter_map(|t| self.future.next_use(*t)).min();
+        let next = s.tensors.iter().filter_map(|t| self.eviction.future.next_use(*t)).min();
         let ancestors_ns = self.ancestors(id, next) - own_ns;
         let descendants_ns = self.descendants(id);
         // Not all at once: those of one time would be old at one time.
-        let spread = u64::from(id.raw().wrapping_mul(0x9e37_79b9) >> 16) % (self.eviction_costs.keep + 1);
-        let until = self.future.at() + 1 + self.eviction_costs.keep / 2 + spread;
+        let spread = u64::from(id.raw().wrapping_mul(0x9e37_79b9) >> 16) % (self.eviction.costs.keep + 1);
+        let until = self.eviction.future.at() + 1 + self.eviction.costs.keep / 2 + spread;
         Some(CachedCost { until, next: next.unwrap_or(NEVER), own_ns, ancestors_ns, descendants_ns })
     }
 
@@ -270,13 +286,13 @@ impl Worker {
     /// What the queue ends before then is gone: the cotangent that the running command reads for the last time would
     /// look like a cheap way back to what was made of it.
     fn ancestors(&mut self, id: StorageId, next: Option<u64>) -> f64 {
-        self.eviction_costs.walk += 1;
+        self.eviction.costs.walk += 1;
         let (mut cost, mut seen) = (0.0, 0);
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::new();
         stack.push(id);
         while let Some(id) = stack.pop() {
             let recipe = self.table[id].recipe;
-            let Some((r, _)) = recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.eviction_costs.visits(r.0)) else {
+            let Some((r, _)) = recipe.filter(|r| seen < NEIGHBOURHOOD_MAX && self.eviction.costs.visits(r.0)) else {
                 continue;
             };
             seen += 1;
@@ -291,13 +307,14 @@ impl Worker {
     /// runs.
     fn is_gone_by(&self, id: StorageId, at: Option<u64>) -> bool {
         let s = &self.table[id];
-        let ends = || s.tensors.iter().all(|t| self.future.ends_before(*t, at));
+        let ends = || s.tensors.iter().all(|t| self.eviction.future.ends_before(*t, at));
         !s.is_resident() || (s.recipe.is_some() && !s.pinned_by_plan && ends())
     }
 
     /// Sum of the costs of the recipes of evicted descendants that something still needs.
     fn descendants(&mut self, id: StorageId) -> f64 {
-        let Worker { table, eviction_costs: costs, .. } = self;
+        let Worker { table, eviction, .. } = self;
+        let costs = &mut eviction.costs;
         // Looking for what is needed walks, too; recipes are visited by this one.
         costs.walk += 1;
         let walk = costs.walk;
@@ -334,7 +351,7 @@ mod tests {
     use crate::options::DeviceOptions;
     use crate::report::Kind;
 
-    /// Two chains of four from one source: tensors 1 to 4 and 11 to 14.
+    /// Two chains of four from one leaf: tensors 1 to 4 and 11 to 14.
     fn chains() -> Simulated {
         let options =
             DeviceOptions { budget_bytes: Some(1 << 20), always_record: true, threads: 1, ..DeviceOptions::default() };
@@ -353,7 +370,7 @@ mod tests {
     /// Ancestors and descendants of all that are resident, in units of one's own cost.
     fn costs(w: &mut Simulated) -> Vec<(u64, f64, f64)> {
         w.0.begin_decision();
-        w.0.eviction_costs.keep = 1000;
+        w.0.eviction.costs.keep = 1000;
         let mut all = Vec::new();
         for t in (1..5).chain(11..15) {
             let Some(Slot::Ready(s)) = w.0.table.tensor(&TensorId(t)) else { continue };
@@ -373,7 +390,7 @@ mod tests {
         let check = |w: &mut Simulated, first: &[(u64, f64, f64)], why: &str| {
             let want: Vec<_> = first.iter().chain(&other).copied().collect();
             assert_eq!(costs(w), want, "{why}");
-            w.0.eviction_costs.seen.clear();
+            w.0.eviction.costs.seen.clear();
             assert_eq!(costs(w), want, "{why}, worked out anew");
         };
         check(&mut w, &[(1, 0.0, 0.0), (2, 0.0, 0.0), (3, 0.0, 0.0), (4, 0.0, 0.0)], "all are there");
@@ -400,8 +417,8 @@ mod tests {
             _ => unreachable!("it was made"),
         };
         w.0.begin_decision();
-        w.0.eviction_costs.keep = 1000;
+        w.0.eviction.costs.keep = 1000;
         w.0.candidate(s, 0).expect("it has a recipe");
-        assert_eq!(w.0.eviction_costs.seen[s.raw() as usize].next, w.0.future.at() + 1, "the next command");
+        assert_eq!(w.0.eviction.costs.seen[s.raw() as usize].next, w.0.eviction.future.at() + 1, "the next command");
     }
 }

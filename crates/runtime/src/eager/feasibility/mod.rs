@@ -1,8 +1,8 @@
-//! What could not be made again: results whose producers need more bytes than sources leave.
+//! What could not be made again: results whose producers need more bytes than leaves leave.
 //!
-//! A producer that ran may not run again: sources that came meanwhile (data, results that are not repeatable, what is
+//! A producer that ran may not run again: leaves that came meanwhile (data, results that are not repeatable, what is
 //! committed) leave less room for its inputs, outputs and scratch memory. A result that is evicted then is lost. So before
-//! sources grow, a result that would get out of reach becomes a source itself; and so does, when memory gets short, each that is
+//! leaves grow, a result that would get out of reach becomes a leaf itself; and so does, when memory gets short, each that is
 //! out of reach by then. Both depend on what can be made of what, and not on what happens to be evicted (`canonical.rs`).
 
 mod turns;
@@ -21,13 +21,28 @@ const BEFORE_MAX: usize = 16;
 /// See the module's note.
 #[derive(Default)]
 pub(in crate::eager) struct Feasibility {
-    /// What is no source when the running command has run, though it has no recipe yet: its scratch memory, and outputs.
-    pub(in crate::eager) passing: SmallVec<[StorageId; 4]>,
-    /// No recipe needs more bytes beside sources.
+    /// What is no leaf when the running command has run, though it has no recipe yet: its scratch memory, and outputs.
+    passing: SmallVec<[StorageId; 4]>,
+    /// No recipe needs more bytes beside leaves.
     most_bytes: usize,
 }
 
 impl Feasibility {
+    /// These are no leaves when the running command has run, though they have no recipe yet.
+    pub(in crate::eager) fn pass(&mut self, ids: impl Iterator<Item = StorageId>) {
+        self.passing.extend(ids);
+    }
+
+    /// The running command has run.
+    pub(in crate::eager) fn end_passing(&mut self) {
+        self.passing.clear();
+    }
+
+    /// Bytes of what [`Feasibility::pass`] was told.
+    pub(in crate::eager) fn passing_bytes(&self, table: &Table) -> usize {
+        self.passing.iter().filter_map(|id| table.storage(*id)?.block.as_ref()).map(Block::bytes).sum()
+    }
+
     /// Between commands.
     pub(in crate::eager) fn duplicate(&self) -> Feasibility {
         Feasibility { most_bytes: self.most_bytes, ..Feasibility::default() }
@@ -35,11 +50,11 @@ impl Feasibility {
 }
 
 impl Worker {
-    /// A command is about to make sources of so many bytes: where memory is short, what could not be made again beside them
-    /// becomes a source, and sources go whose results are smaller.
+    /// A command is about to make leaves of so many bytes: where memory is short, what could not be made again beside them
+    /// becomes a leaf, and leaves go whose results are smaller.
     pub(in crate::eager) fn before_growth(&mut self, bytes: usize) -> std::result::Result<(), OpFailure> {
         let is_safe = |w: &Worker| w.feasibility.most_bytes <= w.room_after(bytes);
-        if bytes == 0 || self.budget.is_none() || !self.is_short || is_safe(self) {
+        if bytes == 0 || self.budget.is_none() || !self.eviction.is_short() || is_safe(self) {
             return Ok(());
         }
         self.feasibility.most_bytes = self.table.recipes().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
@@ -59,7 +74,7 @@ impl Worker {
 
     /// Memory has become short: until now nothing was evicted.
     pub(in crate::eager) fn begin_short(&mut self) {
-        if self.budget.is_none() || std::mem::replace(&mut self.is_short, true) {
+        if self.budget.is_none() || self.eviction.note_short() {
             return;
         }
         for id in self.named_deepest_last() {
@@ -78,7 +93,7 @@ impl Worker {
         named.into_iter().map(|n| n.1).collect()
     }
 
-    /// Makes results sources, if that fits for sure in the canonical way. Errors: Budget where it did not in this one.
+    /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where it did not in this one.
     pub(in crate::eager) fn make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
         let whole: SmallVec<[Input; 8]> = results.iter().map(|id| whole(*id)).collect();
         if self.bytes_from_nothing(&whole, 0) > self.room_after(0) {
@@ -90,10 +105,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Bytes beside sources when the running command has run and sources have grown by `growth`.
+    /// Bytes beside leaves when the running command has run and leaves have grown by `growth`.
     pub(in crate::eager) fn room_after(&self, growth: usize) -> usize {
-        let passing = self.feasibility.passing.iter().filter_map(|id| self.table.storage(*id)?.block.as_ref());
-        let fixed = self.table.fixed_bytes() - passing.map(Block::bytes).sum::<usize>();
+        let fixed = self.table.fixed_bytes() - self.feasibility.passing_bytes(&self.table);
         self.memory.arena().capacity().saturating_sub(fixed + growth)
     }
 
@@ -111,7 +125,7 @@ impl Worker {
         self.feasibility.most_bytes = self.feasibility.most_bytes.max(r.most_bytes);
     }
 
-    /// Bytes beside sources while a recipe runs again: its inputs, outputs and scratch memory.
+    /// Bytes beside leaves while a recipe runs again: its inputs, outputs and scratch memory.
     fn bytes_to_run(&self, r: &Recipe) -> usize {
         let mut seen: SmallVec<[StorageId; 4]> = SmallVec::new();
         let mut bytes = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
@@ -131,7 +145,7 @@ impl Worker {
         bytes - r.op.overwrite().iter().find(is_taken).map_or(0, |p| padded(r.facts[p.1].bytes()))
     }
 
-    /// False if a storage could not be made again in `room` bytes beside sources: its producer needs more, or that of
+    /// False if a storage could not be made again in `room` bytes beside leaves: its producer needs more, or that of
     /// something which must be made before it.
     fn is_in_reach(&self, id: StorageId, room: usize) -> bool {
         let is_doubtful = |t: &Table, id: StorageId| t[id].recipe.filter(|r| t[r.0].most_bytes > room);

@@ -51,7 +51,7 @@ impl Worker {
         best.filter(|(bytes, _)| *bytes <= deepest_first).map(|(_, s)| s)
     }
 
-    /// Bytes beside sources in which `x` can be made from those alone, and then all be used beside `extra` bytes: the canonical
+    /// Bytes beside leaves in which `x` can be made from those alone, and then all be used beside `extra` bytes: the canonical
     /// way needs no more. With `x_1, x_2, ..` in their turns and `D` of each what making it takes while those before are held:
     /// `max(x_1 + x_2 + .. + extra, max over i of x_1 + .. + x_(i-1) + D(x_i))`.
     pub(in crate::eager) fn bytes_from_nothing(&self, x: &[Input], extra: usize) -> usize {

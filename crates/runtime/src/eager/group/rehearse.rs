@@ -30,9 +30,10 @@ impl Worker {
     /// Runs a copy of the group in the canonical way from where the worker is. Errors: what would fail.
     pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         let mut w = self.copy_without_data()?;
-        (w.is_canonical, w.is_in_group) = (true, true);
+        w.eviction.begin_canonical_rule();
+        w.is_in_group = true;
         w.run_items(g.items.iter().filter_map(duplicate_item).collect());
-        match w.failures.first() {
+        match w.steps.failures().first() {
             Some(e) => Err(e.into()),
             None => Ok(()),
         }
@@ -92,10 +93,10 @@ impl Worker {
         w.memory = self.memory.duplicate();
         w.op_costs = self.op_costs.clone();
         w.now_ns = self.now_ns;
-        w.has_evicted = self.has_evicted;
+        w.eviction = self.eviction.duplicate();
         w.feasibility = self.feasibility.duplicate();
-        (w.is_short, w.is_rehearsal) = (self.is_short, true);
-        w.caller = self.caller;
+        w.is_rehearsal = true;
+        w.steps.begin_command(self.steps.caller());
         Ok(w)
     }
 }

@@ -11,13 +11,12 @@ use crate::eager::command::{Apply, Command, Until};
 use crate::eager::failure::{Failure, HeldBack, OpFailure};
 use crate::eager::memory::table::{Input, Slot, StorageId};
 use crate::eager::step_planner::CommandKind;
-use crate::eager::step_planner::Mode;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 
 impl Worker {
     pub(in crate::eager) fn run_group(&mut self, mut g: CommandGroup) {
-        self.caller = g.caller;
+        self.steps.begin_command(g.caller);
         let done = g.done.take();
         let prepared = match g.is_cancelled {
             true => Err(self.cancelled()),
@@ -27,17 +26,17 @@ impl Worker {
             Ok(()) => self.run_prepared(g),
             Err(stop) => Err(self.skip(g, stop)),
         };
-        self.is_canonical = false;
+        self.eviction.end_canonical_rule();
         if let Some((reply, until)) = done {
             let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
-            reply.send(result.map_err(|f| self.failures.report(&f)).and(finished));
+            reply.send(result.map_err(|f| self.steps.failures().report(&f)).and(finished));
         }
     }
 
     fn cancelled(&self) -> OpFailure {
         // Whoever gave up has the error itself.
         let e = Error::new(ErrorKind::Poisoned, "the updates that it belongs to were given up");
-        OpFailure::Inherited(Failure::new(e, self.caller, self.step_number()))
+        OpFailure::Inherited(Failure::new(e, self.steps.caller(), self.steps.number()))
     }
 
     /// Makes sure that every command of the group will run. Errors: why not; nothing has been updated then.
@@ -118,17 +117,17 @@ impl Worker {
 
     /// From here on the worker does what a rehearsal did.
     fn begin_exact(&mut self) {
-        if matches!(self.step_planner.mode, Mode::Following(_)) {
+        if self.step_planner.is_following() {
             self.abandon();
         }
         self.drop_copies();
-        self.is_canonical = true;
+        self.eviction.begin_canonical_rule();
     }
 
     /// Makes all that the group needs resident at once, and state. Errors: why that cannot be; what is not state by then can
     /// still be made again.
     fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
-        if self.budget.is_some() && !matches!(self.step_planner.mode, Mode::Following(_)) {
+        if self.budget.is_some() && !self.step_planner.is_following() {
             let ready = |id| match self.table.tensor(id) {
                 Some(Slot::Ready(s)) => Some(s.clone()),
                 _ => None,
@@ -205,7 +204,7 @@ impl Worker {
         self.is_in_group = false;
         match self.failure_of_step() {
             // A kernel or a device that fails now could not be foreseen.
-            Some(f) => Err(self.hold_back(f, HeldBack::PartOfStep(self.step_number()))),
+            Some(f) => Err(self.hold_back(f, HeldBack::PartOfStep(self.steps.number()))),
             None => Ok(()),
         }
     }
@@ -227,7 +226,7 @@ impl Worker {
         };
         self.abandon();
         let is_told = g.is_cancelled;
-        let failure = if is_told { cause } else { self.hold_back(cause, HeldBack::Step(self.step_number())) };
+        let failure = if is_told { cause } else { self.hold_back(cause, HeldBack::Step(self.steps.number())) };
         for item in g.items {
             match item {
                 Item::Apply(a) => {

@@ -107,7 +107,7 @@ impl Worker {
         let on_host = self.launch(call, x, workspace)?;
         let end_ns = self.launcher.device.now_ns();
         // What goes first must not depend on the clock there.
-        self.now_ns = if self.is_canonical { self.now_ns + 1 } else { end_ns };
+        self.now_ns = if self.eviction.is_canonical() { self.now_ns + 1 } else { end_ns };
         // An asynchronous launch has only been queued: what that took says nothing of its cost.
         let ns = if self.launcher.is_asynchronous && !on_host {
             let (event, ns) = (call.y.first().map(|y| self.table[*y].written), self.prior_ns(call));
@@ -127,7 +127,7 @@ impl Worker {
         let id = self.new_storage(bytes, Kind::Workspace, call.label);
         self.table[id].pins = 1;
         scratch.push(id);
-        self.feasibility.passing.push(id);
+        self.feasibility.pass([id].into_iter());
         self.place_scratch(id, bytes);
         if let Err(e) = self.place(id, crate::arena::End::Low) {
             let placed: usize = scratch.iter().map(|s| padded(self.table[*s].bytes)).sum();
@@ -234,8 +234,7 @@ impl Worker {
             }
         }
         self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(bytes);
-        let passing = self.feasibility.passing.iter().filter_map(|id| self.table.storage(*id)?.block.as_ref());
-        let beside = bytes - self.table.fixed_bytes() + passing.map(crate::arena::Block::bytes).sum::<usize>();
+        let beside = bytes - self.table.fixed_bytes() + self.feasibility.passing_bytes(&self.table);
         self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
     }
 

@@ -105,7 +105,7 @@ impl Worker {
         let mut s = Storage::new(bytes, kind, label);
         s.last_use_ns = self.now_ns;
         let id = self.table.add(s);
-        self.eviction_costs.forget(id);
+        self.eviction.forget_costs(id);
         id
     }
 
@@ -129,7 +129,7 @@ impl Worker {
         let s = &self.table[id];
         let (bytes, label) = (s.block.as_ref().map_or(0, |b| b.bytes()), s.label);
         self.stats.evictions += 1;
-        self.has_evicted = true;
+        self.eviction.note_evicted();
         self.stats.evicted_bytes += bytes as u64;
         if let Some(t) = &mut self.trace {
             let start_ns = self.launcher.now_ns();
@@ -165,7 +165,7 @@ impl Worker {
 
     /// Where a result is placed: what is cheap to make again at the low end, everything else at the high end.
     pub(in crate::eager) fn end_for(&self, cost_ns: f64, bytes: usize) -> End {
-        if self.is_canonical {
+        if self.eviction.is_canonical() {
             return End::High;
         }
         let mib = bytes as f64 / (1 << 20) as f64;

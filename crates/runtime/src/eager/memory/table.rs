@@ -1,11 +1,11 @@
 //! What the worker knows: tensors, the storages that hold their bytes, and the recipes that can make them again.
 //!
-//! The unit of memory is the storage: views share one. A storage with a recipe is evictable; one without is a *source*
+//! The unit of memory is the storage: views share one. A storage with a recipe is evictable; one without is a *leaf*
 //! (data, committed state) and stays while a handle or a recipe needs it. References point from value to input only:
 //! a recipe holds its inputs, a storage merely names the recipes that read it, so that an in-place update finds them.
 //!
 //! Invariants: a recipe lives while any of its outputs does; `readers` of a storage lists each living recipe that has
-//! it as an input, once; a storage with neither handles nor readers is gone; `fixed_bytes` is what resident sources
+//! it as an input, once; a storage with neither handles nor readers is gone; `fixed_bytes` is what resident leaves
 //! hold.
 
 use std::ops::{Index, IndexMut};
@@ -38,7 +38,7 @@ pub(in crate::eager) struct StorageView {
     pub(in crate::eager) dtype: DType,
 }
 
-/// A source that a tensor, commands and recipes share.
+/// A view that a tensor, commands and recipes share.
 pub(in crate::eager) type Input = Rc<StorageView>;
 
 #[derive(Clone)]
@@ -125,10 +125,29 @@ impl Storage {
         self.block.as_ref().map_or(0, Block::start)
     }
 
+    /// Who uses it, of names, running commands and recomputations.
+    pub(in crate::eager) fn held_by(&self) -> HeldBy {
+        match (self.handles, self.pins, self.wanted) {
+            (0, 0, 0) => HeldBy::Nobody,
+            // the frame pins and wants it, and the run that the frame is for pins it once more
+            (0, 2, 1) => HeldBy::ReplayFrame,
+            _ => HeldBy::Others,
+        }
+    }
+
     /// Nothing holds its bytes in place and they can be made again.
     pub(in crate::eager) fn is_evictable(&self) -> bool {
         self.block.is_some() && self.recipe.is_some() && self.pins == 0
     }
+}
+
+/// Who uses a storage, beside recipes that read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::eager) enum HeldBy {
+    Nobody,
+    /// The recipe that runs again, for which it was made, and nobody else.
+    ReplayFrame,
+    Others,
 }
 
 #[derive(Clone)]
@@ -143,14 +162,14 @@ pub(in crate::eager) struct Recipe {
     pub(in crate::eager) cost: CostId,
     /// Measured time of one run.
     pub(in crate::eager) cost_ns: f64,
-    /// Longest chain of recipes down to sources.
+    /// Longest chain of recipes down to leaves.
     pub(in crate::eager) depth: u32,
-    /// Bytes beside sources in which its outputs can be made from those alone (`turns.rs`), as long as none of what they are
-    /// made of becomes a source: then it is more than that takes.
+    /// Bytes beside leaves in which its outputs can be made from those alone (`turns.rs`), as long as none of what they are
+    /// made of becomes a leaf: then it is more than that takes.
     pub(in crate::eager) from_nothing_bytes: usize,
     /// The input that is made first then, if it is not the deepest.
     pub(in crate::eager) first: Option<StorageId>,
-    /// No recipe of that chain needs more bytes beside sources when it runs.
+    /// No recipe of that chain needs more bytes beside leaves when it runs.
     pub(in crate::eager) most_bytes: usize,
     pub(in crate::eager) stream: StreamId,
     pub(in crate::eager) scope: Option<Arc<str>>,
@@ -297,7 +316,7 @@ impl Table {
         id
     }
 
-    /// Makes a storage a source. Returns storages that nothing needs any more; the caller destroys them.
+    /// Makes a storage a leaf. Returns storages that nothing needs any more; the caller destroys them.
     #[must_use]
     pub(in crate::eager) fn detach(&mut self, id: StorageId) -> SmallVec<[StorageId; 4]> {
         let s = &mut self.storages[id];
@@ -315,7 +334,7 @@ impl Table {
             let Some(s) = self.storages.get_mut(x.storage) else { continue };
             let Some(at) = s.readers.iter().position(|r| *r == recipe) else { continue };
             s.readers.remove(at);
-            if s.readers.is_empty() && s.handles == 0 && s.pins == 0 && s.wanted == 0 {
+            if s.readers.is_empty() && s.held_by() == HeldBy::Nobody {
                 orphans.push(x.storage);
             }
         }

@@ -8,7 +8,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, Layout, Result
 use super::StreamCommand;
 use crate::device::{Backend, StreamId};
 use crate::eager::command::{Apply, Command, Until};
-use crate::eager::eviction::future::Use;
+use crate::eager::eviction::Use;
 use crate::eager::failure::Caller;
 use crate::eager::handle::TensorId;
 use crate::eager::memory::table::{Slot, StorageView};
@@ -28,7 +28,7 @@ impl Simulated {
     fn source(&self, id: u64) -> Result<&StorageView> {
         match self.0.table.tensor(&TensorId(id)) {
             Some(Slot::Ready(s)) => Ok(s),
-            Some(Slot::Failed(f)) => Err(self.0.failures.report(f)),
+            Some(Slot::Failed(f)) => Err(self.0.steps.failures().report(f)),
             None => Err(Error::new(ErrorKind::Format, format!("tensor {id} does not exist"))),
         }
     }
@@ -55,7 +55,7 @@ impl Simulated {
     pub(crate) fn advance<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = self.0.launcher.now_ns();
         let result = run(self);
-        self.0.future.advance(self.0.launcher.now_ns() - before);
+        self.0.eviction.advance(self.0.launcher.now_ns() - before);
         result
     }
 

@@ -230,7 +230,7 @@ fn is_slower(new: SpillRates, old: SpillRates) -> bool {
         || takes_longer(new.read_bytes_per_s, old.read_bytes_per_s)
 }
 
-/// Plans a tape; `limited` says how long.
+/// Plans a trace; `limited` says how long.
 fn make(tape: &StepTrace, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> PlanResult {
     let begin = std::time::Instant::now();
     let script = to_problem(tape, budget, spill).ok().and_then(|stated| {

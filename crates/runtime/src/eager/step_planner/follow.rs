@@ -13,7 +13,7 @@ use super::plan::{Action, Recompute, StepPlan};
 use super::step_trace::{Local, StepTrace};
 use super::{Followed, Mode};
 use crate::arena::{Block, padded};
-use crate::eager::memory::table::{Input, RecipeId, StorageId};
+use crate::eager::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use crate::eager::replay::ReplayOptions;
 use crate::eager::worker::Worker;
 use crate::spill::BLOCK_BYTES;
@@ -92,7 +92,7 @@ impl Worker {
     pub(in crate::eager) fn do_before(&mut self, at: usize) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let (script, limit) = (f.script.clone(), f.limit);
-        if script.spill.is_some() && self.spills.failure.is_some() {
+        if script.spill.is_some() && self.spills.failure().is_some() {
             return self.abandon();
         }
         for action in script.before.get(at).into_iter().flatten() {
@@ -108,7 +108,7 @@ impl Worker {
 
     fn set_places(&mut self, at: usize) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
-        self.step_planner.scratch_at = f.script.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
+        self.step_planner.places.scratch_at = f.script.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
     }
 
     /// Frees what the plan keeps no longer; what can still be read is evicted.
@@ -164,7 +164,7 @@ impl Worker {
     /// True if nothing but the plan keeps an input, so that a result may take its bytes.
     fn is_only_kept(&self, x: &[Input], i: usize) -> bool {
         let Some(s) = x.get(i).map(|s| &self.table[s.storage]) else { return false };
-        s.handles == 0 && s.pins == 0 && s.wanted == 0 && s.recipe.is_some()
+        s.held_by() == HeldBy::Nobody && s.recipe.is_some()
     }
 
     /// True if an input can be made again and nothing but so many pins holds its bytes, so that a result may take them though
@@ -191,7 +191,7 @@ impl Worker {
         let Some(places) = f.script.places.get(self.step_planner.at).filter(|p| !p.in_place) else { return };
         if let Some(i) = places.takes.filter(|i| self.may_give(x, *i, &y[0], 1)) {
             donated_from[0] = Some(i);
-            self.has_evicted = true;
+            self.eviction.note_evicted();
             return;
         }
         let y_local = &self.step_planner.cache.known[f.known].tape.events[self.step_planner.at].done.y;
@@ -217,21 +217,21 @@ impl Worker {
     pub(in crate::eager) fn place_outputs_as_planned(&mut self, y: &[StorageId]) {
         if matches!(self.step_planner.mode, Mode::Following(_)) {
             let at = (0..y.len()).filter_map(|j| Some((y[j], self.planned_at(j)?)));
-            self.step_planner.placing = at.collect();
+            self.step_planner.places.outputs = at.collect();
         }
     }
 
     /// The command has run, or failed.
     pub(in crate::eager) fn end_places(&mut self) {
-        self.step_planner.placing.clear();
-        self.step_planner.scratch_at = None;
+        self.step_planner.places.outputs.clear();
+        self.step_planner.places.scratch_at = None;
     }
 
     /// A block where the plan says, or for what it does not place, out of its way; `None` if there is no room there.
     pub(in crate::eager) fn place_planned(&mut self, id: StorageId, bytes: usize) -> Option<Block> {
         let Mode::Following(f) = &self.step_planner.mode else { return None };
         let limit = f.limit;
-        let block = match self.step_planner.placing.iter().find(|p| p.0 == id) {
+        let block = match self.step_planner.places.outputs.iter().find(|p| p.0 == id) {
             Some(&(_, at)) => self.memory.alloc_at(at, bytes, id),
             None => self.memory.alloc_below(limit, bytes, id),
         };
@@ -241,9 +241,9 @@ impl Worker {
 
     /// Places the next scratch memory of the running call as planned.
     pub(in crate::eager) fn place_scratch(&mut self, id: StorageId, bytes: usize) {
-        if let Some(at) = self.step_planner.scratch_at {
-            self.step_planner.placing.push((id, at));
-            self.step_planner.scratch_at = Some(at + padded(bytes));
+        if let Some(at) = self.step_planner.places.scratch_at {
+            self.step_planner.places.outputs.push((id, at));
+            self.step_planner.places.scratch_at = Some(at + padded(bytes));
         }
     }
 
@@ -263,7 +263,7 @@ impl Worker {
     }
 }
 
-/// CommandKind a script holds no longer when the command at a place runs.
+/// CommandKind a plan holds no longer when the command at a place runs.
 fn gone_before(at: usize, script: &StepPlan, tape: &StepTrace) -> SmallVec<[Local; 8]> {
     let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
     let taken = |event: usize, takes: Option<usize>| takes.map(|i| tape.events[event].done.x[i]);

@@ -1,9 +1,19 @@
 //! Steps that repeat: what the worker records between step marks, and how it sees that a step is one that it knows.
 //!
-//! The stream of a step is a tape of events with names of its own (`remat/foresight/tape.rs`). While a plan is followed
-//! (`follow.rs`) each command is compared with the tape before it runs; at the first difference the plan is let go and
-//! what was the same so far becomes the beginning of a new tape. Deletes are no events: a handle may live a little longer
-//! or shorter in a thread of its own, and nothing but the bytes beside the plan depends on it.
+//! ```text
+//! StepTrace    a step as data: its commands, tensors numbered in the order in which they appear
+//!   |
+//! to_problem   the trace as the offline planner's problem
+//!   |
+//! StepPlan     the planner's schedule by command: what to free and to make again before each, and where results go
+//!   |
+//! StepCache    the steps that were seen, the plans for some of them, and the planner's thread
+//! ```
+//!
+//! While a plan is followed (`follow.rs`) each command is compared with the trace before it runs; at the first difference the
+//! plan is let go and what was the same so far becomes the beginning of a new trace. Deletes are no events: a handle may live a
+//! little longer or shorter in a thread of its own, and nothing but the bytes beside the plan depends on it. A plan says what to
+//! evict and to make again, never what a value is: a wrong one costs time and no bit.
 
 mod cache;
 mod follow;
@@ -38,7 +48,7 @@ const LONGEST_PAUSE: u32 = 256;
 
 /// CommandKind the worker does about the present step.
 #[derive(Default)]
-pub(in crate::eager) enum Mode {
+enum Mode {
     /// Nothing: there is no budget, it does not bind, or something failed.
     #[default]
     Idle,
@@ -47,39 +57,45 @@ pub(in crate::eager) enum Mode {
 }
 
 /// A step that runs as planned.
-pub(in crate::eager) struct Followed {
+struct Followed {
     /// Index of the known step.
-    pub(in crate::eager) known: usize,
-    pub(in crate::eager) script: Rc<StepPlan>,
+    known: usize,
+    script: Rc<StepPlan>,
     /// Other known steps with plans that began alike.
-    pub(in crate::eager) others: Vec<usize>,
+    others: Vec<usize>,
     /// Where the planned part of the arena begins.
-    pub(in crate::eager) limit: usize,
+    limit: usize,
 }
 
 /// See the module's note.
 #[derive(Default)]
 pub(in crate::eager) struct StepPlanner {
-    pub(in crate::eager) planning: Planning,
-    pub(in crate::eager) cache: StepCache,
-    pub(in crate::eager) mode: Mode,
+    planning: Planning,
+    cache: StepCache,
+    mode: Mode,
     /// Events of this step so far.
-    pub(in crate::eager) at: usize,
+    at: usize,
     /// One of them needed memory.
     has_begun: bool,
     names: FxHashMap<TensorId, Name>,
     next_name: Name,
     /// Storages of this step; `None` for one that is gone.
-    pub(in crate::eager) locals: Vec<Option<StorageId>>,
+    locals: Vec<Option<StorageId>>,
     about: Vec<LocalBytes>,
     begin: Begin,
     staging: usize,
     staging_most: usize,
-    /// Where the outputs of the running command go, and its scratch memory.
-    pub(in crate::eager) placing: SmallVec<[(StorageId, usize); 2]>,
-    pub(in crate::eager) scratch_at: Option<usize>,
+    places: RunningPlaces,
     unknown: u32,
     pause: u32,
+}
+
+/// Where the outputs of the running command go, and its scratch memory, as far as that is planned.
+#[derive(Default)]
+pub(in crate::eager) struct RunningPlaces {
+    /// (storage, offset)
+    pub(in crate::eager) outputs: SmallVec<[(StorageId, usize); 2]>,
+    pub(in crate::eager) scratch_at: Option<usize>,
 }
 
 /// Figures at the beginning of a step.
@@ -96,6 +112,25 @@ impl StepPlanner {
         StepPlanner { planning, ..StepPlanner::default() }
     }
 
+    /// True while a step runs as planned.
+    pub(in crate::eager) fn is_following(&self) -> bool {
+        matches!(self.mode, Mode::Following(_))
+    }
+
+    pub(in crate::eager) fn planning(&self) -> Planning {
+        self.planning
+    }
+
+    /// The storage of this number in the present step, if it is not gone.
+    pub(in crate::eager) fn storage_of(&self, local: Local) -> Option<StorageId> {
+        self.locals.get(local as usize).copied().flatten()
+    }
+
+    /// Says where the results of what runs next go; returns what was said before.
+    pub(in crate::eager) fn replace_places(&mut self, places: RunningPlaces) -> RunningPlaces {
+        std::mem::replace(&mut self.places, places)
+    }
+
     pub(in crate::eager) fn is_idle(&self) -> bool {
         matches!(self.mode, Mode::Idle)
     }
@@ -107,7 +142,7 @@ impl StepPlanner {
         }
     }
 
-    /// A storage becomes a source.
+    /// A storage becomes a leaf.
     pub(in crate::eager) fn lose_recipe(&mut self, local: Local) {
         if let Some(about) = self.about.get_mut(local as usize) {
             about.lost_recipe = true;

@@ -53,7 +53,7 @@ pub(crate) struct StepPlan {
     pub(crate) time_ns: u64,
     /// Time of all commands, each once.
     pub(crate) base_ns: u64,
-    /// No script takes less.
+    /// No plan takes less.
     pub(crate) bound_ns: u64,
     /// Before each command, and after the last.
     pub(crate) before: Vec<Vec<Action>>,
@@ -70,7 +70,7 @@ impl StepPlan {
         self.time_ns as f64 / self.base_ns.max(1) as f64 - 1.0
     }
 
-    /// The script of a schedule; `None` if that runs commands in another order than the tape's, which a planner that
+    /// The plan of a schedule; `None` if that runs commands in another order than the trace's, which a planner that
     /// keeps the order does not do.
     pub(super) fn new(tape: &StepTrace, stated: &StepProblem, schedule: &Schedule) -> Option<StepPlan> {
         let n = tape.events.len();

@@ -48,8 +48,8 @@ pub(super) fn name(local: Local) -> String {
     format!("s{local}")
 }
 
-/// States the problem of a tape under a budget, with these rates of spilling. Errors: those of [`Problem::new`], which a
-/// tape cannot cause.
+/// States the problem of a trace under a budget, with these rates of spilling. Errors: those of [`Problem::new`], which a
+/// trace cannot cause.
 pub(super) fn to_problem(tape: &StepTrace, budget: usize, spill: SpillRates) -> Result<StepProblem> {
     let mut b = Builder::new(tape, (budget / SMALL_SHARE).max(SMALL_BYTES));
     for i in 0..tape.events.len() {
@@ -130,7 +130,7 @@ impl<'t> Builder<'t> {
         self.planned[l as usize]
     }
 
-    /// A source stays until it is gone: as if something read it then.
+    /// A leaf stays until it is gone: as if something read it then.
     fn keep_sources(&mut self, i: usize) {
         let gone = self.gone.remove(&(i as u32)).unwrap_or_default();
         let is_source = |l: &Local| self.is_source[*l as usize];

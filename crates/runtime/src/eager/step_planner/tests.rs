@@ -16,7 +16,7 @@ fn op(f: UnaryFn) -> OpRef {
     Unary { f }.into()
 }
 
-/// A tape of applications, each of one storage: (input storage, takes its bytes).
+/// A trace of applications, each of one storage: (input storage, takes its bytes).
 fn tape(applies: &[(Local, bool)]) -> StepTrace {
     let mut t = StepTrace::default();
     let event = |what, x: &[Name], done| Event {

@@ -106,7 +106,7 @@ fn what_recomputation_takes_counts_every_byte_once_and_no_other_command() {
     let c = cpu(recording());
     let x = unit(&c);
     let a = tanh(&c, &x);
-    // Bringing s back takes the pinned a, s and a workspace, beside the source x: four units.
+    // Bringing s back takes the pinned a, s and a workspace, beside the leaf x: four units.
     let s = apply1(&c, Probe(Mode::Workspace), [a.clone()]);
     // An earlier command that took more is no reason to ask for more.
     let wide = put(&c, &ramp(UNIT));
@@ -304,7 +304,7 @@ fn what_could_not_be_made_again_stays() {
     for policy in [PolicyKind::Window, PolicyKind::Dtr] {
         let c = cpu(DeviceOptions { policy, ..budget(5 * UNIT) });
         let x = unit(&c);
-        // The cheapest, and idle the longest; with its workspace it takes two units beside sources.
+        // The cheapest, and idle the longest; with its workspace it takes two units beside leaves.
         let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
         let mut z = tanh(&c, &x);
         for _ in 0..16 {
@@ -348,7 +348,7 @@ fn an_update_keeps_the_loss_and_not_what_it_happens_to_find_on_the_way_to_it() {
 fn what_is_out_of_reach_when_memory_gets_short_stays() {
     let c = cpu(budget(5 * UNIT));
     let x = unit(&c);
-    // With its workspace it takes two units beside sources, and soon there is one.
+    // With its workspace it takes two units beside leaves, and soon there is one.
     let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
     let more = [unit(&c), unit(&c), unit(&c)];
     c.sync().expect("fits");

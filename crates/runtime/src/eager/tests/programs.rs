@@ -380,7 +380,7 @@ fn whether_a_budget_suffices_is_the_same_at_every_level_of_asynchrony_and_by_eve
     let policies = [PolicyKind::Window, PolicyKind::Dtr, PolicyKind::Upstream];
     let levels = [AsyncLevel::Full, AsyncLevel::Launched, AsyncLevel::Sync];
     let (mut ran, mut refused) = (0, 0);
-    // The first once differed by policy: sources grew after the check that counted them.
+    // The first once differed by policy: leaves grew after the check that counted them.
     for seed in [2416].into_iter().chain(2000..2000 + CASES * times()) {
         let programs = [Program::new(&mut Rng(seed))];
         let free = DeviceOptions { threads: 1, foresight: Foresight::Off, ..DeviceOptions::default() };

@@ -1,0 +1,257 @@
+//! Making room: what a policy is told, what it chose, and the error that says why nothing helps.
+
+use remat_types::{BudgetShortfall, Error, PinnedBytes, Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::policy::{Choice, ScoredSegment, UnscannedBytes, choose};
+use crate::arena::{Segment, padded};
+use crate::eager::failure::OpFailure;
+use crate::eager::memory::table::{HeldBy, Storage, StorageId};
+use crate::eager::worker::Worker;
+use crate::report::Kind;
+use crate::slab::Key;
+
+/// Segments that a decision looks at: its time must not grow with the number of storages, and a part of many of them has
+/// some that cost next to nothing. What is decided among so many, or fewer, is as if all were looked at.
+const LOOKED_AT: usize = 1024;
+
+/// So many times more where those do not suffice.
+const LOOKED_AT_MORE: usize = 8;
+
+/// What would be kept for a leaf to go is looked for among so many storages.
+const RESULTS_MAX: usize = 256;
+
+impl Worker {
+    /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
+    /// Returns where it starts, if the policy chose a place.
+    pub(in crate::eager) fn free_space(&mut self, bytes: usize, for_whom: StorageId) -> Result<Option<usize>> {
+        let no_more = match self.budget {
+            None => match self.grow(padded(bytes)) {
+                Ok(()) => return Ok(None),
+                Err(e) => Some(e),
+            },
+            Some(_) => None,
+        };
+        if self.eviction.is_canonical() {
+            return match self.evict_oldest(padded(bytes))? {
+                true => Ok(None),
+                false => Err(self.shortfall(for_whom)),
+            };
+        }
+        if !self.eviction.is_short() && self.budget.is_some() {
+            return self.free_space_beside_all(padded(bytes), for_whom);
+        }
+        let started = std::time::Instant::now();
+        self.look_ahead();
+        let mut choice = self.decide(padded(bytes));
+        while choice.is_none() && self.a_charge_gives_way(Some(for_whom)) {
+            let is_enough = self.memory.largest_free() >= padded(bytes);
+            choice = if is_enough { Some(Choice::default()) } else { self.decide(padded(bytes)) };
+        }
+        self.stats.decisions += 1;
+        self.stats.policy_ns += started.elapsed().as_nanos() as u64;
+        match choice {
+            Some(choice) if choice.at.is_none() && self.memory.largest_free() < padded(bytes) => {
+                self.compact()?;
+                Ok(None)
+            }
+            Some(choice) => Ok(choice.at),
+            None => Err(no_more.unwrap_or_else(|| self.shortfall(for_whom))),
+        }
+    }
+
+    /// Makes a free range where nothing was ever evicted: charges give way, and blocks move together. Errors: Budget where
+    /// that does not do; from then on memory is short.
+    fn free_space_beside_all(&mut self, need: usize, for_whom: StorageId) -> Result<Option<usize>> {
+        let does_fit = |w: &Worker| w.memory.arena().in_use() + need <= w.memory.arena().capacity();
+        while !does_fit(self) && self.a_charge_gives_way(Some(for_whom)) {}
+        if !does_fit(self) {
+            if self.table[for_whom].kind != Kind::Staging {
+                self.begin_short();
+            }
+            return Err(self.shortfall(for_whom));
+        }
+        if self.memory.largest_free() < need {
+            self.compact()?;
+        }
+        Ok(None)
+    }
+
+    /// Ends the youngest charge that may end early, for anything but another charge. False if there is none.
+    pub(in crate::eager) fn a_charge_gives_way(&mut self, for_whom: Option<StorageId>) -> bool {
+        let is_staging = for_whom.is_some_and(|id| self.table[id].kind == Kind::Staging);
+        if self.budget.is_none() || is_staging {
+            return false;
+        }
+        let Some((id, give_way)) = self.eviction.giving_way.pop() else { return false };
+        give_way();
+        self.end_charge(id);
+        true
+    }
+
+    /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do.
+    fn decide(&mut self, need: usize) -> Option<Choice> {
+        self.begin_decision();
+        let mut most = LOOKED_AT;
+        let choice = loop {
+            let segments: Vec<Segment> = self.memory.look(most).collect();
+            let ranges = self.ranges(&segments);
+            let is_all = segments.len() == self.memory.segment_count();
+            match choose(self.options.policy, &ranges, self.beyond(&segments), need) {
+                Some(choice) => break choice,
+                None if !is_all => most *= LOOKED_AT_MORE,
+                None => return None,
+            }
+        };
+        for owner in &choice.evict {
+            self.evict(Key::from_raw(*owner));
+        }
+        Some(choice)
+    }
+
+    /// Bytes of the segments that were not looked at.
+    fn beyond(&self, segments: &[Segment]) -> UnscannedBytes {
+        let used: usize = segments.iter().filter(|s| s.owner.is_some()).map(|s| s.bytes).sum();
+        let all: usize = segments.iter().map(|s| s.bytes).sum();
+        let (capacity, in_use) = (self.memory.arena().capacity(), self.memory.arena().in_use());
+        UnscannedBytes { free_bytes: capacity - in_use - (all - used), used_bytes: in_use - used }
+    }
+
+    /// Segments as a policy sees them.
+    fn ranges(&mut self, segments: &[Segment]) -> Vec<ScoredSegment> {
+        let now = self.launcher.now_ns();
+        let mut candidate = |segment: &Segment| {
+            let id: StorageId = Key::from_raw(segment.owner?);
+            self.table[id].is_evictable().then(|| self.candidate(id, now)).flatten()
+        };
+        segments.iter().map(|s| ScoredSegment { segment: *s, candidate: candidate(s) }).collect()
+    }
+
+    /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
+    /// keeping those results instead takes fewer bytes: else every loss that a program keeps would keep its batch.
+    pub(in crate::eager) fn release_leaves(&mut self) -> std::result::Result<(), OpFailure> {
+        let unnamed = self
+            .table
+            .storages()
+            .filter(|(_, s)| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty());
+        let mut unnamed: Vec<_> = unnamed.map(|(id, s)| (s.number, id)).collect();
+        unnamed.sort_unstable_by_key(|u| u.0);
+        for (_, id) in unnamed {
+            let Some(bytes) = self.table.storage(id).map(|s| s.bytes) else { continue };
+            if let Some(results) = self.results_of(id, bytes) {
+                self.make_leaves(&results)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The named results that would have to be kept for a leaf to go, if they are smaller than it.
+    fn results_of(&self, source: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
+        let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
+        let mut kept: SmallVec<[StorageId; 8]> = SmallVec::new();
+        let mut kept_bytes = 0;
+        seen.push(source);
+        let mut at = 0;
+        while let Some(&id) = seen.get(at) {
+            at += 1;
+            let readers = &self.table[id].readers;
+            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+                if seen.contains(&y) || kept.contains(&y) {
+                    continue;
+                }
+                let s = &self.table[y];
+                match s.handles > 0 {
+                    true => {
+                        kept_bytes += padded(s.bytes);
+                        kept.push(y);
+                    }
+                    false => seen.push(y),
+                }
+                if kept_bytes >= padded(bytes) || seen.len() > RESULTS_MAX {
+                    return None;
+                }
+            }
+        }
+        Some(kept)
+    }
+
+    /// The contract's error: what `id` needed, and who holds the rest.
+    pub(in crate::eager) fn shortfall(&self, id: StorageId) -> Error {
+        let wanted = &self.table[id];
+        let mut by: FxHashMap<String, usize> = FxHashMap::default();
+        let (mut fixed, mut needed) = (0, padded(wanted.bytes));
+        for (_, s) in self.table.storages() {
+            let Some(block) = &s.block else { continue };
+            let is_output = s.recipe.is_none() && s.handles == 0 && s.readers.is_empty() && s.kind != Kind::Staging;
+            if is_output || s.kind == Kind::Workspace {
+                needed += block.bytes();
+                continue;
+            }
+            let who = match (s.recipe.is_some(), s.pins > 0) {
+                (false, _) => s.kind.name().to_owned(),
+                (true, true) => format!("inputs and outputs of {}", self.running),
+                (true, false) => continue,
+            };
+            fixed += block.bytes();
+            *by.entry(who).or_default() += block.bytes();
+        }
+        needed += self.still_needed;
+        let mut pinned: Vec<PinnedBytes> = by.into_iter().map(|(by, bytes)| PinnedBytes { by, bytes }).collect();
+        pinned.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.by.cmp(&b.by)));
+        Error::budget(BudgetShortfall {
+            op: self.running.to_owned(),
+            needed_bytes: needed,
+            budget_bytes: self.budget.unwrap_or(usize::MAX),
+            pinned,
+            least_bytes: (fixed + needed).saturating_sub(self.staging_bytes()),
+            smallest_feasible_bytes: fixed + needed,
+        })
+    }
+
+    /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is no spill file where one is asked
+    /// for; the old budget stays in force.
+    pub(in crate::eager) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
+        self.steps.failures().take(None).map_or(Ok(()), Err)?;
+        crate::options::check_budget(budget)?;
+        self.forget_plans();
+        let Some(bytes) = budget else {
+            self.budget = None;
+            return Ok(());
+        };
+        self.open_spill()?;
+        if bytes >= self.memory.arena().capacity() {
+            self.launcher.device().reserve(bytes)?;
+            self.memory.extend_to(bytes);
+            self.budget = Some(bytes);
+            return Ok(());
+        }
+        let over =
+            self.memory.arena().in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
+        if over > 0 {
+            let free: usize = self.memory.arena().capacity() - self.memory.arena().in_use();
+            self.begin_decision();
+            let segments: Vec<Segment> = self.memory.segments().collect();
+            let ranges = self.ranges(&segments);
+            let Some(choice) = choose(crate::PolicyKind::Dtr, &ranges, UnscannedBytes::default(), free + over) else {
+                let id = {
+                    let label = self.memory.label("set_budget");
+                    self.table.add(Storage::new(0, Kind::Workspace, label))
+                };
+                let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
+                let e = self.shortfall(id);
+                (self.budget, self.running) = (old, running);
+                self.table.remove(id);
+                return Err(e);
+            };
+            for owner in choice.evict {
+                self.evict(Key::from_raw(owner));
+            }
+        }
+        self.compact()?;
+        let old = self.memory.arena().capacity();
+        let capacity = self.memory.shrink_to(bytes);
+        self.launcher.device().release(capacity, old);
+        self.budget = Some(bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Whose command runs, in which of that caller's steps, and what failed in it of which nobody was told.
+
+use std::sync::Arc;
+
+use remat_types::Error;
+use rustc_hash::FxHashMap;
+
+use super::failure::{Caller, Failure, Failures, HeldBack};
+use super::handle::TensorId;
+use super::worker::Worker;
+
+/// See the module's note.
+pub(super) struct Steps {
+    /// Shared with the callers.
+    failures: Arc<Failures>,
+    caller: Caller,
+    /// Steps that each caller has ended.
+    ended: FxHashMap<Caller, u64>,
+    /// Old versions that stand for the result of an update that failed, until somebody is told.
+    stale: FxHashMap<TensorId, Arc<Failure>>,
+}
+
+impl Steps {
+    pub(super) fn new(failures: Arc<Failures>) -> Self {
+        Steps { failures, caller: Caller::current(), ended: FxHashMap::default(), stale: FxHashMap::default() }
+    }
+
+    pub(super) fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// Who asked for the running command.
+    pub(super) fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    /// A command of `caller` is about to run.
+    pub(super) fn begin_command(&mut self, caller: Caller) {
+        self.caller = caller;
+    }
+
+    /// The number of the caller's present step, from 1.
+    pub(super) fn number(&self) -> u64 {
+        1 + self.ended.get(&self.caller).copied().unwrap_or(0)
+    }
+
+    /// A name stands for an old version, since its update failed.
+    pub(super) fn note_stale(&mut self, id: TensorId, failure: Arc<Failure>) {
+        self.stale.insert(id, failure);
+    }
+
+    /// What [`Steps::note_stale`] was told, once.
+    pub(super) fn take_stale(&mut self, id: TensorId) -> Option<Arc<Failure>> {
+        if self.stale.is_empty() {
+            return None;
+        }
+        self.stale.remove(&id)
+    }
+}
+
+impl Worker {
+    /// Notes a failure of the running command.
+    pub(super) fn record_failure(&mut self, e: Error) -> Arc<Failure> {
+        self.abandon();
+        let f = Failure::new(e, self.steps.caller, self.steps.number());
+        self.steps.failures.record(self.steps.caller, &f);
+        f
+    }
+
+    /// What failed in the present step of the running command's caller, unless somebody was told.
+    pub(super) fn failure_of_step(&mut self) -> Option<Arc<Failure>> {
+        let (caller, step) = (self.steps.caller, self.steps.number());
+        if let Some(f) = self.steps.failures.of_step(caller, step) {
+            return Some(f);
+        }
+        let e = self.launcher.failure_of_step()?;
+        Some(self.record_failure(e.context("an operation of this step failed")))
+    }
+
+    /// The failure that tells of what was held back for `cause`: that one itself, or a new one if somebody was told of it.
+    pub(super) fn hold_back(&mut self, cause: Arc<Failure>, what: HeldBack) -> Arc<Failure> {
+        if cause.hold_back(what) {
+            if cause.caller() != self.steps.caller {
+                self.steps.failures.record(self.steps.caller, &cause);
+            }
+            return cause;
+        }
+        let (caller, step) = (self.steps.caller, self.steps.number());
+        if let Some(f) = self.steps.failures.of_step(caller, step).filter(|f| f.hold_back(what)) {
+            return f;
+        }
+        self.abandon();
+        let f = Failure::of_held_back(&cause, what, caller, step);
+        self.steps.failures.record(caller, &f);
+        f
+    }
+
+    pub(super) fn step_mark(&mut self, caller: Caller, is_given_up: bool) {
+        self.steps.caller = caller;
+        if is_given_up {
+            self.steps.failures.give_up(caller, self.steps.number());
+        }
+        *self.steps.ended.entry(caller).or_default() += 1;
+        self.launcher.mark_step();
+        self.end_of_step();
+    }
+}
