@@ -14,11 +14,12 @@ mod npy;
 mod promote;
 mod scope;
 mod shape;
+mod site;
 mod tensors_file;
 
 pub use byte_size::ByteSize;
 pub use dtype::{DType, Element, Float, Scalar, Storage};
-pub use error::{BudgetShortfall, CallSite, Error, ErrorKind, PinnedBytes, Result};
+pub use error::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result};
 pub use fact::{Fact, Facts, VALUE_MAX_ELEMS};
 pub use files::{open_file, read_file};
 pub use half::{bf16, f16};
@@ -28,5 +29,6 @@ pub use npy::{npz_limit_bytes, read_npy, read_npz, read_npz_within, write_npy, w
 pub use promote::promote;
 pub use scope::Scope;
 pub use shape::{Shape, axes_of, axis_of};
+pub use site::{CallSite, intern};
 pub use smallvec::{SmallVec, smallvec};
 pub use tensors_file::{TensorsFile, TensorsReader, read_safetensors, safetensors_dtype, write_safetensors};
