@@ -5,11 +5,13 @@
 //! channels send it commands.
 
 mod arena;
+pub mod compile;
 mod device;
 mod eager;
 mod executable;
 mod execute;
 mod options;
+mod planner;
 mod profile;
 mod remat;
 mod report;

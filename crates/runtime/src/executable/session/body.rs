@@ -19,8 +19,16 @@ use crate::arena::padded;
 /// What is called with a value.
 pub(super) type Callback = Box<dyn FnMut(ValueView<'_>) + Send>;
 
+/// What a callback is called with.
+#[derive(Clone, Copy)]
+enum Watched {
+    Output(usize),
+    Value(ValueId),
+}
+
 /// After which step, with which of its targets, what is called.
 struct Hook {
+    watched: Watched,
     step: usize,
     target: usize,
     f: Callback,
@@ -202,29 +210,59 @@ impl Body {
         Ok(())
     }
 
-    /// The last step that writes an output makes it whole.
-    pub(super) fn on_output(&mut self, j: usize, f: Callback) -> Result<()> {
-        let writes = |s: &Step| s.y.iter().position(|t| t.place == Place::Output(j));
-        let found = self.exe.steps.iter().enumerate().rev().find_map(|(step, s)| Some((step, writes(s)?)));
-        let none = || Error::new(ErrorKind::Internal, format!("no step writes output {j}"));
-        let (step, target) = found.ok_or_else(none)?;
-        self.hooks.push(Hook { step, target, f });
+    pub(super) fn watch_output(&mut self, j: usize, f: Callback) -> Result<()> {
+        self.watch(Watched::Output(j), f)
+    }
+
+    pub(super) fn watch_value(&mut self, v: ValueId, f: Callback) -> Result<()> {
+        self.watch(Watched::Value(v), f)
+    }
+
+    fn watch(&mut self, watched: Watched, f: Callback) -> Result<()> {
+        let (step, target) = made(&self.exe, watched)?;
+        self.hooks.push(Hook { watched, step, target, f });
         Ok(())
     }
 
-    /// The first step of a node: the others give the same again.
-    pub(super) fn on_value(&mut self, v: ValueId, f: Callback) -> Result<()> {
-        let g = &self.exe.graph;
-        let made = match g.values().get(v.index()).map(|v| &v.origin) {
-            Some(Origin::Node { node, output }) => {
-                self.exe.steps.iter().position(|s| s.node == Some(*node)).map(|step| (step, *output))
-            }
-            _ => None,
-        };
-        let none = || Error::new(ErrorKind::Value, "no call gives this value: it is an input, a constant or a view");
-        let (step, target) = made.ok_or_else(none)?;
-        self.hooks.push(Hook { step, target, f });
+    /// Runs `exe` from now on, another plan for the same graph.
+    pub(super) fn replan(&mut self, exe: Arc<Executable>) -> Result<()> {
+        let no = |text: &str| Err(Error::new(ErrorKind::Value, format!("a plan for a session {text}")));
+        if !Arc::ptr_eq(exe.graph(), self.exe.graph()) {
+            return no("is of another graph");
+        }
+        if exe.threads != self.exe.threads || exe.parts.len() > 1 || self.exe.parts.len() > 1 {
+            return no("has other threads, or parts");
+        }
+        let places = self.hooks.iter().map(|h| made(&exe, h.watched)).collect::<Result<Vec<_>>>()?;
+        for (h, place) in self.hooks.iter_mut().zip(places) {
+            (h.step, h.target) = place;
+        }
+        self.exe = exe;
         Ok(())
+    }
+}
+
+/// The step that makes what is watched, and which of its targets it is.
+fn made(exe: &Executable, watched: Watched) -> Result<(usize, usize)> {
+    match watched {
+        // the last step that writes an output makes it whole
+        Watched::Output(j) => {
+            let writes = |s: &Step| s.y.iter().position(|t| t.place == Place::Output(j));
+            let found = exe.steps.iter().enumerate().rev().find_map(|(step, s)| Some((step, writes(s)?)));
+            found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("no step writes output {j}")))
+        }
+        // the first step of a node: the others give the same again
+        Watched::Value(v) => {
+            let made = match exe.graph.values().get(v.index()).map(|v| &v.origin) {
+                Some(Origin::Node { node, output }) => {
+                    exe.steps.iter().position(|s| s.node == Some(*node)).map(|step| (step, *output))
+                }
+                _ => None,
+            };
+            let none =
+                || Error::new(ErrorKind::Value, "no call gives this value: it is an input, a constant or a view");
+            made.ok_or_else(none)
+        }
     }
 }
 
