@@ -113,13 +113,13 @@ struct Operand {
 }
 
 #[derive(Clone, Debug)]
-struct Target {
+struct OutputSlot {
     place: Place,
     bytes: usize,
     dtype: DType,
     shape: Shape,
-    /// The operand whose storage this target takes over.
-    holds: Option<usize>,
+    /// The operand whose storage this output takes over.
+    donated_from: Option<usize>,
 }
 
 /// One kernel call.
@@ -127,7 +127,7 @@ struct Target {
 struct Step {
     op: OpRef,
     x: SmallVec<[Operand; 4]>,
-    y: SmallVec<[Target; 2]>,
+    y: SmallVec<[OutputSlot; 2]>,
     /// Offset and bytes within the run's workspace.
     workspace: (usize, usize),
     /// The node it runs; `None` for a copy.

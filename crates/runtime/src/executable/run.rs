@@ -9,7 +9,7 @@ use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::observe::{Observed, Observer, ValueView};
 use super::spill::{Flying, beyond};
-use super::{Executable, Place, Step, Target};
+use super::{Executable, OutputSlot, Place, Step};
 use crate::arena::ALIGN_BYTES;
 
 /// Operands of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
@@ -168,7 +168,7 @@ impl Executable {
     fn call(&self, step: &Step, m: &Memory<'_>, pool: &Pool) -> Result<()> {
         let mut ins: SmallVec<[In<'_>; INLINE]> = SmallVec::new();
         for (i, o) in step.x.iter().enumerate() {
-            if step.y.iter().any(|t| t.holds == Some(i)) {
+            if step.y.iter().any(|t| t.donated_from == Some(i)) {
                 ins.push(In::donated(o.dtype, &o.layout));
                 continue;
             }
@@ -214,7 +214,7 @@ impl<'m> Memory<'m> {
         let Range(at, bytes) = self.address(t.place, t.bytes)?;
         // SAFETY: the range lies within memory that is alive for this run, and is exclusive during the call since no
         // other operand, output or workspace of the step overlaps it (checked by `build`); `call` takes each once.
-        Ok(Out::new(t.dtype, &t.shape, unsafe { std::slice::from_raw_parts_mut(at, bytes) }, t.holds))
+        Ok(Out::new(t.dtype, &t.shape, unsafe { std::slice::from_raw_parts_mut(at, bytes) }, t.donated_from))
     }
 
     /// The outputs of a step that has `N`, without an allocation.
@@ -223,7 +223,7 @@ impl<'m> Memory<'m> {
         let all = std::array::from_fn(|j| {
             self.out(step, j).map_err(|e| failed = Some(e)).unwrap_or_else(|()| {
                 let t = &step.y[j];
-                Out::new(t.dtype, &t.shape, &mut [], t.holds)
+                Out::new(t.dtype, &t.shape, &mut [], t.donated_from)
             })
         });
         failed.map_or(Ok(all), Err)
@@ -240,8 +240,8 @@ impl<'m> Memory<'m> {
         Ok(())
     }
 
-    /// What a target holds after its step.
-    pub(super) fn view<'v>(&'v self, t: &'v Target) -> Result<ValueView<'v>> {
+    /// What an output holds after its step.
+    pub(super) fn view<'v>(&'v self, t: &'v OutputSlot) -> Result<ValueView<'v>> {
         let Range(at, bytes) = self.address(t.place, t.bytes)?;
         // SAFETY: the range lies within memory that is alive for this run; nothing writes it while the view is shown,
         // which is between two steps, on the thread that runs them.

@@ -103,7 +103,7 @@ fn random_programs_give_the_bits_of_the_interpreter() {
         let c = cpu();
         let (graph, x, wanted) = random(seed, 5 + seed as usize % 20, &c);
         let exe = Executable::new(graph, 1).expect("builds");
-        shared += exe.steps.iter().filter(|s| s.y.iter().any(|y| y.holds.is_some())).count();
+        shared += exe.steps.iter().filter(|s| s.y.iter().any(|y| y.donated_from.is_some())).count();
         let figures = exe.figures();
         assert!(figures.arena_bytes >= figures.lower_bound_bytes, "{figures:?}");
         assert_eq!(figures.recomputed_calls, 0);
@@ -129,7 +129,7 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
                     again += exe.figures().recomputed_calls;
                     let p = exe.plan_times();
                     assert!(p.is_none_or(|p| p.bound_ns <= p.planned_ns && p.base_ns <= p.planned_ns), "{p:?}");
-                    let takes = |s: &&Step| s.y.iter().any(|y| y.holds.is_some());
+                    let takes = |s: &&Step| s.y.iter().any(|y| y.donated_from.is_some());
                     shared += if p.is_some() { exe.steps.iter().filter(takes).count() } else { 0 };
                     assert_gives(&c, exe, &x, &wanted);
                 }
@@ -207,7 +207,7 @@ fn what_is_read_again_is_not_taken_over() {
     b.output(both, "y");
     let exe = Executable::new(Arc::new(b.finish().expect("valid")), 1).expect("builds");
     let relu = exe.steps.iter().find(|s| s.op.label() == "relu").expect("there");
-    assert_eq!(relu.y[0].holds, None, "its input is read by a later node, through a view");
+    assert_eq!(relu.y[0].donated_from, None, "its input is read by a later node, through a view");
 }
 
 #[test]
@@ -227,11 +227,12 @@ fn wrong_inputs_are_refused_with_their_place() {
 #[test]
 fn a_step_that_writes_what_it_reads_is_not_built() {
     let operand = |place| Operand { place, bytes: 64, dtype: DType::F32, layout: Fact::new(DType::F32, [16]).layout() };
-    let target = |place, holds| Target { place, bytes: 64, dtype: DType::F32, shape: [16].into(), holds };
-    let step = |x: Place, y: Place, holds: Option<usize>| Step {
+    let slot =
+        |place, donated_from| OutputSlot { place, bytes: 64, dtype: DType::F32, shape: [16].into(), donated_from };
+    let step = |x: Place, y: Place, donated_from: Option<usize>| Step {
         op: unary(UnaryFn::Tanh),
         x: SmallVec::from_iter([operand(x)]),
-        y: SmallVec::from_iter([target(y, holds)]),
+        y: SmallVec::from_iter([slot(y, donated_from)]),
         workspace: (0, 0),
         node: None,
     };

@@ -7,20 +7,26 @@ use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
 use super::super::build::{Lowered, Root};
-use super::super::layout::Laid;
+use super::super::layout::PlacedCalls;
 use super::super::spill::{Move, Moves};
 use super::super::{Place, PlanTimes};
-use super::{Call, temp_name};
+use super::{PlacedCall, temp_name};
 use crate::spill::SpillTo;
 
-/// `drafts` has the draft of each operator of the problem; `None` for one that runs nothing.
-pub(super) fn laid(l: &Lowered, p: &Problem, s: &Schedule, drafts: &[Option<usize>], to: Option<&SpillTo>) -> Laid {
+/// `calls` has the call of each operator of the problem; `None` for one that runs nothing.
+pub(super) fn placed(
+    l: &Lowered,
+    p: &Problem,
+    s: &Schedule,
+    calls: &[Option<usize>],
+    to: Option<&SpillTo>,
+) -> PlacedCalls {
     let mut walk = Walk::new(l, p);
     for step in &s.steps {
         match step {
             Step::Compute { op, at, workspace_at } => {
-                if let Some(draft) = drafts[*op] {
-                    walk.compute(draft, at, *workspace_at);
+                if let Some(call) = calls[*op] {
+                    walk.compute(call, at, *workspace_at);
                 }
             }
             Step::Free { storage } => walk.settle(*storage),
@@ -41,7 +47,7 @@ pub(super) fn laid(l: &Lowered, p: &Problem, s: &Schedule, drafts: &[Option<usiz
         bound_ns: s.lower_bound_ns,
         stall_ns: s.time_ns.saturating_sub(computed_ns),
     };
-    Laid {
+    PlacedCalls {
         calls: walk.calls,
         arena_bytes: s.arena_bytes as usize,
         lower_bound_bytes: alive as usize,
@@ -86,7 +92,7 @@ struct Walk<'l> {
     slots: Vec<Option<usize>>,
     /// Where temporaries that were fetched since the last call lie.
     fetched: SmallVec<[(usize, usize); 2]>,
-    calls: Vec<Call>,
+    calls: Vec<PlacedCall>,
     moves: Moves,
 }
 
@@ -106,8 +112,8 @@ impl<'l> Walk<'l> {
         }
     }
 
-    fn compute(&mut self, draft: usize, at: &[(usize, u64)], workspace_at: Option<u64>) {
-        let d = &self.l.drafts[draft];
+    fn compute(&mut self, call: usize, at: &[(usize, u64)], workspace_at: Option<u64>) {
+        let d = &self.l.calls[call];
         for x in &d.x {
             if let Root::Temp(t) = x.0
                 && self.flying[t] == Flying::In
@@ -134,7 +140,7 @@ impl<'l> Walk<'l> {
         let made = made.iter().map(|&(t, at)| (t, at as usize));
         let workspace = d.workspace.zip(workspace_at).map(|(t, at)| (t, at as usize));
         let at = std::mem::take(&mut self.fetched).into_iter().chain(made).chain(workspace).collect();
-        self.calls.push(Call { draft, at, takes });
+        self.calls.push(PlacedCall { call, at, takes });
     }
 
     fn push(&mut self, m: Move) {

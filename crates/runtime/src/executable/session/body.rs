@@ -26,11 +26,11 @@ enum Watched {
     Value(ValueId),
 }
 
-/// After which step, with which of its targets, what is called.
+/// After which step, with which of its outputs, what is called.
 struct Hook {
     watched: Watched,
     step: usize,
-    target: usize,
+    slot: usize,
     f: Callback,
 }
 
@@ -187,7 +187,7 @@ impl Body {
         let memory = Memory { exe, given: ranges, arena: Range::exclusive(block.slice()?) };
         exe.run_steps(steps, &memory, pool, &mut |step, memory| {
             for h in hooks.iter_mut().filter(|h| h.step == step) {
-                (h.f)(memory.view(&exe.steps[step].y[h.target])?);
+                (h.f)(memory.view(&exe.steps[step].y[h.slot])?);
             }
             Ok(())
         })
@@ -219,8 +219,8 @@ impl Body {
     }
 
     fn watch(&mut self, watched: Watched, f: Callback) -> Result<()> {
-        let (step, target) = made(&self.exe, watched)?;
-        self.hooks.push(Hook { watched, step, target, f });
+        let (step, slot) = made(&self.exe, watched)?;
+        self.hooks.push(Hook { watched, step, slot, f });
         Ok(())
     }
 
@@ -235,14 +235,14 @@ impl Body {
         }
         let places = self.hooks.iter().map(|h| made(&exe, h.watched)).collect::<Result<Vec<_>>>()?;
         for (h, place) in self.hooks.iter_mut().zip(places) {
-            (h.step, h.target) = place;
+            (h.step, h.slot) = place;
         }
         self.exe = exe;
         Ok(())
     }
 }
 
-/// The step that makes what is watched, and which of its targets it is.
+/// The step that makes what is watched, and which of its outputs it is.
 fn made(exe: &Executable, watched: Watched) -> Result<(usize, usize)> {
     match watched {
         // the last step that writes an output makes it whole
