@@ -6,6 +6,7 @@
 
 mod arena;
 pub mod compile;
+pub mod control_flow;
 mod device;
 mod eager;
 mod executable;
@@ -17,7 +18,6 @@ mod remat;
 mod report;
 mod slab;
 mod spill;
-pub mod structure;
 #[cfg(test)]
 mod testing;
 

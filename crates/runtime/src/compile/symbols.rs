@@ -4,7 +4,7 @@ use remat_graph::ir::symbolic::{Dim, Symbolic};
 use remat_types::{Error, ErrorKind, Fact, Result};
 
 use super::{FunctionTrace, VersionedCell};
-use crate::structure;
+use crate::control_flow;
 
 /// Which extents of the inputs have names; see [`CompileOptions::symbols`](super::CompileOptions::symbols).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ fn form<C: VersionedCell>(
     trace: TraceFn<'_, C>,
 ) -> Result<Form<C>> {
     let mut first: Option<FunctionTrace<C>> = None;
-    let graph = Symbolic::new(dims, &structure::registry(), |sizes| {
+    let graph = Symbolic::new(dims, &control_flow::registry(), |sizes| {
         let (own, known) = sizes.split_at(dims.len() - asked);
         let t = trace(&symbols.at(&facts, own), known)?;
         let graph = t.graph.clone();

@@ -11,7 +11,7 @@ use remat_types::{DType, ErrorKind, Fact, HostTensor};
 use super::*;
 use crate::eager::Device;
 use crate::options::DeviceOptions;
-use crate::{Kind, Session, structure};
+use crate::{Kind, Session, control_flow};
 
 const ROWS: usize = 48;
 const SIDE: usize = 32;
@@ -44,7 +44,7 @@ fn rows() -> Fact {
 }
 
 fn graph() -> Graph {
-    Graph::parse(&file(), &structure::registry()).expect("what was written")
+    Graph::parse(&file(), &control_flow::registry()).expect("what was written")
 }
 
 fn ramp(rows: usize, by: usize) -> HostTensor {
