@@ -14,6 +14,7 @@ mod execute;
 mod options;
 mod planner;
 mod profile;
+mod program;
 mod remat;
 mod report;
 mod slab;

@@ -7,7 +7,7 @@ use remat_ops::shape::Contiguous;
 use remat_ops::{LayoutReq, OpRef};
 use remat_types::{Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, SmallVec};
 
-use super::Place;
+use crate::program::Place;
 
 /// The calls of a graph in its own order. With `takeover`, outputs take the storage of temporaries that die with the
 /// call: less memory, but what was taken over cannot be read again.

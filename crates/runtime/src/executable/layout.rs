@@ -1,4 +1,4 @@
-//! Offsets of temporaries: from unplaced calls to steps.
+//! Offsets of temporaries: from unplaced calls to a program.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,9 +10,11 @@ use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
 use super::build::{Lowered, Parts, Root, Temp, UnplacedCall, lower};
 use super::planned::{self, PlacedCall};
-use super::spill::{Moves, Spill, beyond};
-use super::{Executable, ExecutableOptions, MemoryFigures, Operand, OutputSlot, Place, PlanTimes, Step};
+use super::spill::Spill;
+use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
 use crate::arena::padded;
+use crate::program::copies::{Copies, beyond};
+use crate::program::{Operand, OutputSlot, Place, Program, Step};
 use crate::spill::SpillTo;
 
 /// Calls with offsets.
@@ -22,7 +24,7 @@ pub(super) struct PlacedCalls {
     pub(super) lower_bound_bytes: usize,
     pub(super) plan: Option<PlanTimes>,
     /// Where what is spilled goes, and when.
-    pub(super) spilled: Option<(SpillTo, Moves)>,
+    pub(super) spilled: Option<(SpillTo, Copies)>,
 }
 
 pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
@@ -84,49 +86,53 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
     for call in &placed.calls {
         call.at.iter().for_each(|(t, at)| offsets[*t] = *at);
         let s = step(&l, call, &offsets);
-        check(&s, placed.arena_bytes)?;
+        s.check(placed.arena_bytes)?;
         steps.push(s);
     }
     let states: Vec<usize> = l.updates.iter().map(|u| u.1).collect();
-    let moved = placed.spilled.as_ref().map_or((0, 0), |(_, m)| (m.out_bytes(), m.in_bytes()));
-    let spill = match placed.spilled {
-        Some((to, moves)) => {
-            moves.check(&steps, placed.arena_bytes, &states)?;
-            Some(Spill::new(moves, to)?)
+    let (copies, spill) = match placed.spilled {
+        Some((to, copies)) => {
+            copies.check(&steps, placed.arena_bytes, &states)?;
+            (Some(copies), Some(Spill::new(to)?))
         }
-        None => None,
+        None => (None, None),
     };
+    let copied = copies.as_ref().map_or((0, 0), |c| (c.out_bytes(), c.in_bytes()));
     let mut parts = l.parts;
     parts.pop();
     parts.push(steps.len());
     let outputs = graph.outputs().len();
     let figures = MemoryFigures {
-        arena_bytes: placed.arena_bytes + spill.as_ref().map_or(0, |s| beyond(s.moves.align)),
+        arena_bytes: placed.arena_bytes + copies.as_ref().map_or(0, |c| beyond(c.align)),
         lower_bound_bytes: placed.lower_bound_bytes,
         state_bytes: graph.state_bytes(),
         input_bytes: l.x[..graph.inputs().len()].iter().map(Fact::bytes).sum(),
         output_bytes: l.y[..outputs].iter().map(Fact::bytes).sum(),
         constant_bytes: l.constants.iter().map(|c| c.bytes().len()).sum(),
         recomputed_calls: steps.len() - l.calls.len(),
-        spilled_bytes: moved.0,
-        fetched_bytes: moved.1,
+        spilled_bytes: copied.0,
+        fetched_bytes: copied.1,
     };
     Ok(Executable {
         graph,
-        threads,
         times: steps.iter().map(|_| AtomicU64::new(0)).collect(),
         fastest: steps.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
-        steps,
-        constants: l.constants,
-        x: l.x,
-        y: l.y,
-        updates: l.updates,
+        program: Program {
+            threads,
+            steps,
+            constants: l.constants,
+            x: l.x,
+            y: l.y,
+            updates: l.updates,
+            workspace_bytes: figures.arena_bytes,
+            parts,
+            copies,
+        },
         figures,
         plan: placed.plan,
         spill,
-        ranges: Default::default(),
+        bindings: Default::default(),
         observer: Default::default(),
-        parts,
     })
 }
 
@@ -154,43 +160,5 @@ fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize]) -> Step {
         y: d.y.iter().enumerate().map(slot).collect(),
         workspace: d.workspace.map_or((0, 0), |t| (offsets[t], l.temps[t].bytes)),
         node: d.node,
-    }
-}
-
-/// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
-/// within the workspace.
-pub(super) fn check(s: &Step, arena_bytes: usize) -> Result<()> {
-    let bad =
-        |what: String| Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(s.op.label()));
-    let overlap = |a: (Place, usize), b: (Place, usize)| match (a.0, b.0) {
-        (Place::Arena(p), Place::Arena(q)) => a.1 > 0 && b.1 > 0 && p < q + b.1 && q < p + a.1,
-        (p, q) => p == q && a.1 > 0 && b.1 > 0,
-    };
-    let workspace = (Place::Arena(s.workspace.0), s.workspace.1);
-    let writes: Vec<(Place, usize)> =
-        s.y.iter().map(|t| (t.place, t.bytes)).chain(std::iter::once(workspace)).collect();
-    for (k, w) in writes.iter().enumerate() {
-        if writes[..k].iter().any(|o| overlap(*w, *o)) {
-            return bad(format!("output {k} overlaps another"));
-        }
-        if matches!(w.0, Place::Input(_) | Place::Constant(_)) && w.1 > 0 {
-            return bad(format!("output {k} is written to {:?}", w.0));
-        }
-        for (i, x) in s.x.iter().enumerate() {
-            let taken = s.y.get(k).is_some_and(|t| t.donated_from == Some(i));
-            if taken && x.place != w.0 || !taken && overlap((x.place, x.bytes), *w) {
-                return bad(format!("input {i} and output {k} do not share memory as they should"));
-            }
-        }
-    }
-    let ends = writes.iter().copied().chain(s.x.iter().map(|x| (x.place, x.bytes)));
-    for (place, bytes) in ends {
-        if matches!(place, Place::Arena(at) if bytes > 0 && at + bytes > arena_bytes) {
-            return bad("an operand leaves the workspace".to_owned());
-        }
-    }
-    match s.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
-        Some(i) => bad(format!("input {i} leaves its storage")),
-        None => Ok(()),
     }
 }

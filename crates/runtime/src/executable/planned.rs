@@ -11,11 +11,12 @@ use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::ExecutableOptions;
 use super::build::{Lowered, Root, UnplacedCall};
 use super::layout::PlacedCalls;
-use super::spill::beyond;
-use super::{ExecutableOptions, Place};
 use crate::arena::ALIGN_BYTES;
+use crate::program::Place;
+use crate::program::copies::beyond;
 use crate::spill::alignment;
 
 /// A call that runs at this place of the order, and where the temporaries that it makes lie from now on.

@@ -118,7 +118,7 @@ impl Session {
     pub fn input_as_mut<T: Storage>(&mut self, i: usize) -> Result<&mut [T]> {
         let b = self.body()?;
         check_index("input", i, b.exe.graph.inputs().len())?;
-        let dtype = b.exe.x[i].dtype;
+        let dtype = b.exe.program.x[i].dtype;
         if !T::stores(dtype) {
             return Err(Error::new(ErrorKind::Value, format!("input {i} is of {dtype}, not of the type asked for")));
         }
@@ -129,7 +129,7 @@ impl Session {
     pub fn set_input(&mut self, i: usize, data: &HostTensor) -> Result<()> {
         let b = self.body()?;
         check_index("input", i, b.exe.graph.inputs().len())?;
-        check_type("input", i, &b.exe.x[i], data)?;
+        check_type("input", i, &b.exe.program.x[i], data)?;
         b.x_bytes(i)?.copy_from_slice(data.bytes());
         Ok(())
     }
