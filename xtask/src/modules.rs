@@ -83,6 +83,8 @@ fn declarations(source: &Source) -> Vec<Declaration> {
     let mut found = Vec::new();
     for at in find_word(code, "mod") {
         let rest = code[at + 3..].trim_start();
+        // a file's name is without the mark of a raw identifier
+        let rest = rest.strip_prefix("r#").unwrap_or(rest);
         let name: String = rest.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect();
         let after = rest[name.len()..].trim_start();
         if after.starts_with('{') {
@@ -121,7 +123,8 @@ mod tests {
     fn nested_files_folders_paths_and_tests_are_followed() {
         let got = reached(&[
             ("crates/x/src/lib.rs", "pub mod a;\nmod inline { mod b; }\n#[path = \"odd.rs\"]\nmod c;\n// mod no;"),
-            ("crates/x/src/a.rs", "#[cfg(test)]\nmod tests;"),
+            ("crates/x/src/a.rs", "#[cfg(test)]\nmod tests;\nmod r#loop;"),
+            ("crates/x/src/a/loop.rs", ""),
             ("crates/x/src/a/tests.rs", "mod deep;"),
             ("crates/x/src/a/tests/deep.rs", ""),
             ("crates/x/src/inline/b/mod.rs", "mod e;"),
@@ -132,7 +135,7 @@ mod tests {
             ("crates/x/src/bin/part.rs", ""),
         ]);
         let short: Vec<_> = got.iter().map(|p| p.trim_start_matches("crates/x/src/")).collect();
-        let expected = "a.rs a/tests.rs_test a/tests/deep.rs_test bin/part.rs bin/tool.rs inline/b/e.rs \
+        let expected = "a.rs a/loop.rs a/tests.rs_test a/tests/deep.rs_test bin/part.rs bin/tool.rs inline/b/e.rs \
                         inline/b/mod.rs lib.rs odd.rs";
         let mut short: Vec<_> = short.into_iter().map(|s| s.replace(' ', "_")).collect();
         short.sort();

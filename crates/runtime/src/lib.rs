@@ -5,15 +5,18 @@
 //! channels send it commands.
 
 mod arena;
+pub mod compile;
+pub mod control_flow;
 mod device;
 mod eager;
 mod executable;
 mod options;
+mod planner;
 mod profile;
+mod program;
 mod report;
 mod slab;
 mod spill;
-pub mod structure;
 #[cfg(test)]
 mod testing;
 

@@ -6,21 +6,21 @@
 
 mod autodiff;
 mod compile;
+mod control_flow;
 mod gradcheck;
 mod methods;
 mod site;
-mod structure;
 mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
 pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, compile, compile_with, see_cell};
+pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::{Attend, IntoOperand, Span};
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::Taps;
 pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
-pub use structure::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use tape::{NoGrad, is_recording, no_grad};
 pub use tensor::Tensor;

@@ -225,7 +225,7 @@ pub(crate) fn apply_on(
 ) -> Result<SmallVec<[Tensor; 2]>> {
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {
         if tracing::is_tracing() {
-            crate::structure::note(&x);
+            crate::control_flow::note(&x);
         }
         // Pushes, as in the channel: collecting into a SmallVec costs several times as much.
         let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();

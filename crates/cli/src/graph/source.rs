@@ -97,7 +97,7 @@ const TEXT_START: &[u8] = b"remat.graph";
 /// Reads either form.
 fn read(path: &Path) -> Result<Graph> {
     let in_file = |e: Error| e.context(path.display());
-    let registry = remat::runtime::structure::registry();
+    let registry = remat::runtime::control_flow::registry();
     let mut start = Vec::new();
     let (file, _) = open_file(path)?;
     file.take(TEXT_START.len() as u64).read_to_end(&mut start).map_err(|e| in_file(e.into()))?;

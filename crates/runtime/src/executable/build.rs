@@ -7,7 +7,7 @@ use remat_ops::shape::Contiguous;
 use remat_ops::{LayoutReq, OpRef};
 use remat_types::{Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, SmallVec};
 
-use super::Place;
+use crate::program::Place;
 
 /// The calls of a graph in its own order. With `takeover`, outputs take the storage of temporaries that die with the
 /// call: less memory, but what was taken over cannot be read again.
@@ -23,7 +23,7 @@ pub(super) fn lower(graph: &Graph, threads: usize, takeover: bool, parts: &Parts
     }
     b.end_parts(parts, graph.nodes().len());
     b.copy_results();
-    b.out.parts.push(b.out.drafts.len());
+    b.out.parts.push(b.out.calls.len());
     Ok(b.out)
 }
 
@@ -52,14 +52,14 @@ pub(super) struct Temp {
 /// Calls whose temporaries have no offsets yet.
 #[derive(Default)]
 pub(super) struct Lowered {
-    pub(super) drafts: Vec<Draft>,
+    pub(super) calls: Vec<UnplacedCall>,
     pub(super) temps: Vec<Temp>,
     pub(super) constants: Vec<Arc<HostTensor>>,
     pub(super) x: Vec<Fact>,
     pub(super) y: Facts,
     /// (input, output) of each state with a next version.
     pub(super) updates: Vec<(usize, usize)>,
-    /// The number of drafts up to the end of each part.
+    /// The number of calls up to the end of each part.
     pub(super) parts: Vec<usize>,
 }
 
@@ -82,7 +82,7 @@ struct Build<'g> {
 }
 
 /// A call whose temporaries have no offsets yet.
-pub(super) struct Draft {
+pub(super) struct UnplacedCall {
     pub(super) op: OpRef,
     /// Storage, its bytes, fact and layout.
     pub(super) x: SmallVec<[(Root, usize, Fact, Layout); 4]>,
@@ -251,14 +251,14 @@ impl<'g> Build<'g> {
     }
 
     fn temp(&mut self, bytes: usize) -> usize {
-        let now = self.out.drafts.len();
+        let now = self.out.calls.len();
         self.out.temps.push(Temp { bytes, first: now, last: now });
         self.out.temps.len() - 1
     }
 
     fn touch(&mut self, root: Root) {
         if let Root::Temp(t) = root {
-            self.out.temps[t].last = self.out.drafts.len();
+            self.out.temps[t].last = self.out.calls.len();
         }
     }
 
@@ -322,7 +322,7 @@ impl<'g> Build<'g> {
         }
         let is_temp = |j: usize| matches!(y[j], (Root::Temp(_), _, None));
         let may_take = self.may_take(id, &x).into_iter().filter(|p| is_temp(p.0)).collect();
-        self.out.drafts.push(Draft { op: n.op.clone(), x, y, may_take, workspace, node: Some(id) });
+        self.out.calls.push(UnplacedCall { op: n.op.clone(), x, y, may_take, workspace, node: Some(id) });
         Ok(())
     }
 
@@ -340,7 +340,7 @@ impl<'g> Build<'g> {
         self.touch(to);
         let op = self.contiguous.clone();
         let (x, y) = ((root, bytes, fact.clone(), layout), (to, fact.clone(), None));
-        self.out.drafts.push(Draft {
+        self.out.calls.push(UnplacedCall {
             op,
             x: std::iter::once(x).collect(),
             y: std::iter::once(y).collect(),
@@ -357,7 +357,7 @@ impl<'g> Build<'g> {
                 self.copy_to_output(self.graph.outputs()[j].value, j);
                 self.copied.push(j);
             }
-            self.out.parts.push(self.out.drafts.len());
+            self.out.parts.push(self.out.calls.len());
         }
     }
 

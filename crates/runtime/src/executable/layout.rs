@@ -1,4 +1,4 @@
-//! Offsets of temporaries: from drafts to steps.
+//! Offsets of temporaries: from unplaced calls to a program.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,21 +8,23 @@ use remat_graph::plan::arena::{self, assign};
 use remat_graph::plan::lifetime::{Interval, Lifetimes};
 use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
-use super::build::{Draft, Lowered, Parts, Root, Temp, lower};
-use super::planned::{self, Call};
-use super::spill::{Moves, Spill, beyond};
-use super::{Executable, ExecutableOptions, MemoryFigures, Operand, Place, PlanTimes, Step, Target};
+use super::build::{Lowered, Parts, Root, Temp, UnplacedCall, lower};
+use super::planned::{self, PlacedCall};
+use super::spill::Spill;
+use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
 use crate::arena::padded;
+use crate::program::copies::{Copies, beyond};
+use crate::program::{Operand, OutputSlot, Place, Program, Step};
 use crate::spill::SpillTo;
 
 /// Calls with offsets.
-pub(super) struct Laid {
-    pub(super) calls: Vec<Call>,
+pub(super) struct PlacedCalls {
+    pub(super) calls: Vec<PlacedCall>,
     pub(super) arena_bytes: usize,
     pub(super) lower_bound_bytes: usize,
     pub(super) plan: Option<PlanTimes>,
     /// Where what is spilled goes, and when.
-    pub(super) spilled: Option<(SpillTo, Moves)>,
+    pub(super) spilled: Option<(SpillTo, Copies)>,
 }
 
 pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
@@ -36,102 +38,106 @@ pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptio
     };
     let parts = Parts { outputs: &options.parts, ends: &ends };
     let lowered = lower(&graph, threads, true, &parts)?;
-    let laid = in_order(&lowered);
+    let placed = in_order(&lowered);
     match options.workspace_limit {
-        Some(limit) if laid.arena_bytes > limit && ends.len() > 1 => {
-            let text = format!("parts need a workspace of {} bytes, and the limit is {limit}", laid.arena_bytes);
+        Some(limit) if placed.arena_bytes > limit && ends.len() > 1 => {
+            let text = format!("parts need a workspace of {} bytes, and the limit is {limit}", placed.arena_bytes);
             Err(Error::new(ErrorKind::Value, text))
         }
-        Some(limit) if laid.arena_bytes > limit => {
+        Some(limit) if placed.arena_bytes > limit => {
             let lowered = lower(&graph, threads, false, &parts)?;
-            let laid = planned::within(&lowered, (limit, laid.arena_bytes), threads, options)?;
-            finish(graph, threads, lowered, laid)
+            let placed = planned::within(&lowered, (limit, placed.arena_bytes), threads, options)?;
+            finish(graph, threads, lowered, placed)
         }
-        _ => finish(graph, threads, lowered, laid),
+        _ => finish(graph, threads, lowered, placed),
     }
 }
 
 /// Every call once, each temporary at one offset.
-fn in_order(l: &Lowered) -> Laid {
+fn in_order(l: &Lowered) -> PlacedCalls {
     let interval = |t: &Temp| Interval { storage: None, start: t.first, end: t.last, bytes: padded(t.bytes) as u64 };
-    let lifetimes = Lifetimes::of(l.temps.iter().map(interval).collect(), l.drafts.len());
-    let laid = assign(&lifetimes, arena::Effort::default());
-    let offset = |t: usize| (t, laid.offsets[t] as usize);
-    let made = |d: &Draft| {
+    let lifetimes = Lifetimes::of(l.temps.iter().map(interval).collect(), l.calls.len());
+    let placed = assign(&lifetimes, arena::Effort::default());
+    let offset = |t: usize| (t, placed.offsets[t] as usize);
+    let made = |d: &UnplacedCall| {
         let new = d.y.iter().filter_map(|y| match y {
             (Root::Temp(t), _, None) => Some(offset(*t)),
             _ => None,
         });
         new.chain(d.workspace.map(offset)).collect()
     };
-    Laid {
+    PlacedCalls {
         calls: l
-            .drafts
+            .calls
             .iter()
             .enumerate()
-            .map(|(draft, d)| Call { draft, at: made(d), takes: SmallVec::new() })
+            .map(|(call, d)| PlacedCall { call, at: made(d), takes: SmallVec::new() })
             .collect(),
-        arena_bytes: laid.arena_bytes as usize,
-        lower_bound_bytes: laid.lower_bound as usize,
+        arena_bytes: placed.arena_bytes as usize,
+        lower_bound_bytes: placed.lower_bound as usize,
         plan: None,
         spilled: None,
     }
 }
 
-fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, laid: Laid) -> Result<Executable> {
+fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) -> Result<Executable> {
     let mut offsets = vec![0usize; l.temps.len()];
-    let mut steps = Vec::with_capacity(laid.calls.len());
-    for call in &laid.calls {
+    let mut steps = Vec::with_capacity(placed.calls.len());
+    for call in &placed.calls {
         call.at.iter().for_each(|(t, at)| offsets[*t] = *at);
         let s = step(&l, call, &offsets);
-        check(&s, laid.arena_bytes)?;
+        s.check(placed.arena_bytes)?;
         steps.push(s);
     }
     let states: Vec<usize> = l.updates.iter().map(|u| u.1).collect();
-    let moved = laid.spilled.as_ref().map_or((0, 0), |(_, m)| (m.out_bytes(), m.in_bytes()));
-    let spill = match laid.spilled {
-        Some((to, moves)) => {
-            moves.check(&steps, laid.arena_bytes, &states)?;
-            Some(Spill::new(moves, to)?)
+    let (copies, spill) = match placed.spilled {
+        Some((to, copies)) => {
+            copies.check(&steps, placed.arena_bytes, &states)?;
+            (Some(copies), Some(Spill::new(to)?))
         }
-        None => None,
+        None => (None, None),
     };
+    let copied = copies.as_ref().map_or((0, 0), |c| (c.out_bytes(), c.in_bytes()));
     let mut parts = l.parts;
     parts.pop();
     parts.push(steps.len());
     let outputs = graph.outputs().len();
     let figures = MemoryFigures {
-        arena_bytes: laid.arena_bytes + spill.as_ref().map_or(0, |s| beyond(s.moves.align)),
-        lower_bound_bytes: laid.lower_bound_bytes,
+        arena_bytes: placed.arena_bytes + copies.as_ref().map_or(0, |c| beyond(c.align)),
+        lower_bound_bytes: placed.lower_bound_bytes,
         state_bytes: graph.state_bytes(),
         input_bytes: l.x[..graph.inputs().len()].iter().map(Fact::bytes).sum(),
         output_bytes: l.y[..outputs].iter().map(Fact::bytes).sum(),
         constant_bytes: l.constants.iter().map(|c| c.bytes().len()).sum(),
-        recomputed_calls: steps.len() - l.drafts.len(),
-        spilled_bytes: moved.0,
-        fetched_bytes: moved.1,
+        recomputed_calls: steps.len() - l.calls.len(),
+        spilled_bytes: copied.0,
+        fetched_bytes: copied.1,
     };
     Ok(Executable {
         graph,
-        threads,
         times: steps.iter().map(|_| AtomicU64::new(0)).collect(),
         fastest: steps.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
-        steps,
-        constants: l.constants,
-        x: l.x,
-        y: l.y,
-        updates: l.updates,
+        program: Program {
+            threads,
+            steps,
+            constants: l.constants,
+            x: l.x,
+            y: l.y,
+            updates: l.updates,
+            workspace_bytes: figures.arena_bytes,
+            parts,
+            copies,
+        },
         figures,
-        plan: laid.plan,
+        plan: placed.plan,
         spill,
-        ranges: Default::default(),
+        bindings: Default::default(),
         observer: Default::default(),
-        parts,
     })
 }
 
-fn step(l: &Lowered, call: &Call, offsets: &[usize]) -> Step {
-    let d = &l.drafts[call.draft];
+fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize]) -> Step {
+    let d = &l.calls[call.call];
     let place = |root: Root| match root {
         Root::Given(p) => p,
         Root::Temp(t) => Place::Arena(offsets[t]),
@@ -141,56 +147,18 @@ fn step(l: &Lowered, call: &Call, offsets: &[usize]) -> Step {
         Operand { place: place(*root), bytes: *bytes, dtype: f.dtype, layout: layout.clone() }
     };
     let taken = |j: usize| call.takes.iter().find(|t| t.0 == j).map(|t| t.1);
-    let target = |(j, (root, f, holds)): (usize, &(Root, Fact, Option<usize>))| Target {
+    let slot = |(j, (root, f, donated_from)): (usize, &(Root, Fact, Option<usize>))| OutputSlot {
         place: place(*root),
         bytes: f.bytes(),
         dtype: f.dtype,
         shape: f.shape.clone(),
-        holds: holds.or_else(|| taken(j)),
+        donated_from: donated_from.or_else(|| taken(j)),
     };
     Step {
         op: d.op.clone(),
         x: d.x.iter().map(operand).collect(),
-        y: d.y.iter().enumerate().map(target).collect(),
+        y: d.y.iter().enumerate().map(slot).collect(),
         workspace: d.workspace.map_or((0, 0), |t| (offsets[t], l.temps[t].bytes)),
         node: d.node,
-    }
-}
-
-/// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
-/// within the workspace.
-pub(super) fn check(s: &Step, arena_bytes: usize) -> Result<()> {
-    let bad =
-        |what: String| Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(s.op.label()));
-    let overlap = |a: (Place, usize), b: (Place, usize)| match (a.0, b.0) {
-        (Place::Arena(p), Place::Arena(q)) => a.1 > 0 && b.1 > 0 && p < q + b.1 && q < p + a.1,
-        (p, q) => p == q && a.1 > 0 && b.1 > 0,
-    };
-    let workspace = (Place::Arena(s.workspace.0), s.workspace.1);
-    let writes: Vec<(Place, usize)> =
-        s.y.iter().map(|t| (t.place, t.bytes)).chain(std::iter::once(workspace)).collect();
-    for (k, w) in writes.iter().enumerate() {
-        if writes[..k].iter().any(|o| overlap(*w, *o)) {
-            return bad(format!("output {k} overlaps another"));
-        }
-        if matches!(w.0, Place::Input(_) | Place::Constant(_)) && w.1 > 0 {
-            return bad(format!("output {k} is written to {:?}", w.0));
-        }
-        for (i, x) in s.x.iter().enumerate() {
-            let taken = s.y.get(k).is_some_and(|t| t.holds == Some(i));
-            if taken && x.place != w.0 || !taken && overlap((x.place, x.bytes), *w) {
-                return bad(format!("input {i} and output {k} do not share memory as they should"));
-            }
-        }
-    }
-    let ends = writes.iter().copied().chain(s.x.iter().map(|x| (x.place, x.bytes)));
-    for (place, bytes) in ends {
-        if matches!(place, Place::Arena(at) if bytes > 0 && at + bytes > arena_bytes) {
-            return bad("an operand leaves the workspace".to_owned());
-        }
-    }
-    match s.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
-        Some(i) => bad(format!("input {i} leaves its storage")),
-        None => Ok(()),
     }
 }

@@ -28,11 +28,13 @@ use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::program::cpu::Bindings;
+use crate::program::{Program, Step};
 use crate::spill::SpillTo;
 use remat_graph::ir::{Graph, NodeId};
 use remat_graph::plan::problem::Spec;
-use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
+use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 
 pub use observe::{NanCheck, Observed, Observer, RangeCheck, ValueDump, ValueView};
 pub use session::{Allocate, Session, SessionMemory, SessionOptions, Workspace};
@@ -91,60 +93,11 @@ pub struct ExecutableOptions {
     pub parts: Vec<Vec<usize>>,
 }
 
-/// Where an operand's storage is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Place {
-    /// An input of the run.
-    Input(usize),
-    /// An output of the run.
-    Output(usize),
-    /// The workspace, from this offset.
-    Arena(usize),
-    /// A constant.
-    Constant(usize),
-}
-
-#[derive(Clone, Debug)]
-struct Operand {
-    place: Place,
-    bytes: usize,
-    dtype: DType,
-    layout: Layout,
-}
-
-#[derive(Clone, Debug)]
-struct Target {
-    place: Place,
-    bytes: usize,
-    dtype: DType,
-    shape: Shape,
-    /// The operand whose storage this target takes over.
-    holds: Option<usize>,
-}
-
-/// One kernel call.
-#[derive(Clone, Debug)]
-struct Step {
-    op: OpRef,
-    x: SmallVec<[Operand; 4]>,
-    y: SmallVec<[Target; 2]>,
-    /// Offset and bytes within the run's workspace.
-    workspace: (usize, usize),
-    /// The node it runs; `None` for a copy.
-    node: Option<NodeId>,
-}
-
 /// See the module's note. Clones of the [`Arc`] that holds it may run at the same time on different devices.
 #[derive(Debug)]
 pub struct Executable {
     graph: Arc<Graph>,
-    threads: usize,
-    steps: Vec<Step>,
-    constants: Vec<Arc<HostTensor>>,
-    x: Vec<Fact>,
-    y: Facts,
-    /// (input, output) of each state with a next version.
-    updates: Vec<(usize, usize)>,
+    program: Program,
     figures: MemoryFigures,
     plan: Option<PlanTimes>,
     spill: Option<spill::Spill>,
@@ -153,10 +106,8 @@ pub struct Executable {
     /// The least of all runs; `u64::MAX` before the first.
     fastest: Vec<AtomicU64>,
     /// What the run in progress was given.
-    ranges: Mutex<run::Ranges>,
+    bindings: Mutex<Bindings>,
     observer: observe::Slot,
-    /// The number of steps at the end of each part; one part unless the options say otherwise.
-    parts: Vec<usize>,
 }
 
 impl Executable {
@@ -190,7 +141,7 @@ impl Executable {
 
     /// The threads its kernels use.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.program.threads
     }
 
     /// What memory a run takes.
@@ -205,24 +156,24 @@ impl Executable {
 
     /// Number of kernel calls in a run, copies included.
     pub fn calls(&self) -> usize {
-        self.steps.len()
+        self.program.steps.len()
     }
 
     /// For each state with a next version, which input of the op is replaced by which output.
     pub fn updates(&self) -> &[(usize, usize)] {
-        &self.updates
+        &self.program.updates
     }
 
     /// Nanoseconds of each node in the last run, in order; copies that the executable added have no node.
     pub fn node_times(&self) -> Vec<(Option<NodeId>, u64)> {
-        self.steps.iter().zip(&self.times).map(|(s, t)| (s.node, t.load(Ordering::Relaxed))).collect()
+        self.program.steps.iter().zip(&self.times).map(|(s, t)| (s.node, t.load(Ordering::Relaxed))).collect()
     }
 
     /// The least nanoseconds that each node of the graph took in any run; `None` for views, which take no call, and
     /// before the first run. A neighbour on the machine only ever adds time, so the least is the node's own.
     pub fn fastest_times(&self) -> Vec<Option<u64>> {
         let mut all = vec![None; self.graph.nodes().len()];
-        for (s, t) in self.steps.iter().zip(&self.fastest) {
+        for (s, t) in self.program.steps.iter().zip(&self.fastest) {
             let (Some(node), ns) = (s.node, t.load(Ordering::Relaxed)) else { continue };
             if ns < u64::MAX {
                 let least: &mut Option<u64> = &mut all[node.index()];
@@ -240,8 +191,8 @@ impl Executable {
     /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by
     /// their op's estimate. Errors: those of [`Executable::new`].
     pub fn problem(&self, node_ns: &[Option<u64>]) -> Result<Spec> {
-        let lowered = build::lower(&self.graph, self.threads, false, &build::Parts::default())?;
-        Ok(planned::spec(&lowered, self.threads, node_ns, planned::Extent::Run))
+        let lowered = build::lower(&self.graph, self.program.threads, false, &build::Parts::default())?;
+        Ok(planned::spec(&lowered, self.program.threads, node_ns, planned::Extent::Run))
     }
 
     /// Nanoseconds of a run whose nodes take so long, with what it waits for copies: at least in any run, or by its plan
@@ -250,7 +201,7 @@ impl Executable {
         let of = |s: &Step| s.node.and_then(|n| node_ns.get(n.index()).copied().flatten()).unwrap_or(0);
         let planned = || self.plan.map_or(0, |p| p.stall_ns);
         let stall = self.spill.as_ref().map_or(0, |s| s.least_wait().unwrap_or_else(planned));
-        self.steps.iter().map(of).fold(stall, u64::saturating_add)
+        self.program.steps.iter().map(of).fold(stall, u64::saturating_add)
     }
 
     /// Where it spills to, with the rates that its runs have seen; `None` if nothing is spilled.
@@ -261,11 +212,11 @@ impl Executable {
 
 impl Op for Executable {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
-        if x.len() != self.x.len() {
-            let text = format!("{} inputs and states for a graph that has {}", x.len(), self.x.len());
+        if x.len() != self.program.x.len() {
+            let text = format!("{} inputs and states for a graph that has {}", x.len(), self.program.x.len());
             return Err(Error::new(ErrorKind::Arity, text));
         }
-        for (i, (own, given)) in self.x.iter().zip(x).enumerate() {
+        for (i, (own, given)) in self.program.x.iter().zip(x).enumerate() {
             if !own.same_type(given) {
                 let text = format!(
                     "input {i} is {}{}, and the graph was compiled for {}{}",
@@ -274,7 +225,7 @@ impl Op for Executable {
                 return Err(Error::new(ErrorKind::Shape, text));
             }
         }
-        Ok(self.y.clone())
+        Ok(self.program.y.clone())
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
@@ -287,7 +238,7 @@ impl Op for Executable {
     }
 
     fn overwrite(&self) -> &[(usize, usize)] {
-        &self.updates
+        &self.program.updates
     }
 
     fn for_each_part(&self, see: &mut dyn FnMut(&dyn Op)) {
@@ -295,7 +246,7 @@ impl Op for Executable {
     }
 
     fn workspace(&self, _x: &[&Fact], _threads: usize) -> usize {
-        self.figures.arena_bytes
+        self.program.workspace_bytes
     }
 
     fn cost(&self, _x: &[&Fact], _y: &[Fact]) -> Cost {
@@ -303,7 +254,7 @@ impl Op for Executable {
     }
 
     fn repeatable(&self) -> bool {
-        self.steps.iter().all(|s| s.op.repeatable())
+        self.program.steps.iter().all(|s| s.op.repeatable())
     }
 }
 

@@ -11,19 +11,21 @@ use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 use remat_types::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::build::{Draft, Lowered, Root};
-use super::layout::Laid;
-use super::spill::beyond;
-use super::{ExecutableOptions, Place};
+use super::ExecutableOptions;
+use super::build::{Lowered, Root, UnplacedCall};
+use super::layout::PlacedCalls;
 use crate::arena::ALIGN_BYTES;
+use crate::program::Place;
+use crate::program::copies::beyond;
 use crate::spill::alignment;
 
-/// A call, and where the temporaries that it makes lie from now on.
-pub(super) struct Call {
-    pub(super) draft: usize,
+/// A call that runs at this place of the order, and where the temporaries that it makes lie from now on.
+pub(super) struct PlacedCall {
+    /// Index into the unplaced calls.
+    pub(super) call: usize,
     /// (temporary, offset)
     pub(super) at: SmallVec<[(usize, usize); 2]>,
-    /// (output, input) whose temporary it takes over, beyond what the draft says.
+    /// (output, input) whose temporary it takes over, beyond what the call says.
     pub(super) takes: SmallVec<[(usize, usize); 2]>,
 }
 
@@ -37,24 +39,24 @@ pub(super) fn within(
     (limit, in_order): (usize, usize),
     threads: usize,
     options: &ExecutableOptions,
-) -> Result<Laid> {
+) -> Result<PlacedCalls> {
     let spec = spec(l, threads, &options.node_ns, Extent::Workspace);
-    let mut effort = Effort::for_ops(l.drafts.len());
+    let mut effort = Effort::for_ops(l.calls.len());
     if let Some(s) = options.plan_seconds {
         effort.time_limit = Duration::try_from_secs_f64(s)
             .map_err(|_| Error::new(ErrorKind::Value, format!("{s} is no number of seconds for planning")))?;
     }
     let spilled = match &options.spill {
         Some(to) => {
-            let (spec, drafts) = spilling::updates_last(&spec, to.rates());
+            let (spec, calls) = spilling::updates_last(&spec, to.rates());
             let align = alignment(&spec.ops);
-            Some((Problem::new(Spec { align, ..spec })?, drafts, to))
+            Some((Problem::new(Spec { align, ..spec })?, calls, to))
         }
         None => None,
     };
     let problem = Problem::new(spec)?;
     let stays = plan(&problem, limit as u64, effort);
-    if let Some((p, drafts, to)) = &spilled {
+    if let Some((p, calls, to)) = &spilled {
         let room = limit.saturating_sub(beyond(p.align() as usize)) as u64;
         let goes = plan(p, room, effort);
         let is_faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
@@ -62,17 +64,17 @@ pub(super) fn within(
             && spilling::updates_after_copies(p, s)
             && is_faster(s)
         {
-            return Ok(walk::laid(l, p, s, drafts, Some(to)));
+            return Ok(walk::placed(l, p, s, calls, Some(to)));
         }
     }
-    let own: Vec<Option<usize>> = (0..l.drafts.len()).map(Some).collect();
+    let own: Vec<Option<usize>> = (0..l.calls.len()).map(Some).collect();
     match stays {
         Plan::Feasible(mut s) => {
             if spilled.is_some() {
                 // what bounds schedules that copy nothing does not bound those that might
                 s.lower_bound_ns = s.base_time_ns;
             }
-            Ok(walk::laid(l, &problem, &s, &own, None))
+            Ok(walk::placed(l, &problem, &s, &own, None))
         }
         Plan::Infeasible(s) => {
             let smallest_feasible_bytes = s.smallest_feasible_bytes.min(in_order as u64);
@@ -82,8 +84,8 @@ pub(super) fn within(
 }
 
 fn refused(l: &Lowered, s: &Shortfall) -> Error {
-    let draft = s.limiting_op.and_then(|i| l.drafts.get(i));
-    let of = |d: &Draft| {
+    let call = s.limiting_op.and_then(|i| l.calls.get(i));
+    let of = |d: &UnplacedCall| {
         let bytes = |root: Root| match root {
             Root::Temp(t) => l.temps[t].bytes,
             Root::Given(_) => 0,
@@ -92,8 +94,8 @@ fn refused(l: &Lowered, s: &Shortfall) -> Error {
         let y: usize = d.y.iter().map(|y| bytes(y.0)).sum();
         (x, y + d.workspace.map_or(0, |t| l.temps[t].bytes))
     };
-    let op = draft.map_or("compiled", |d| d.op.label()).to_owned();
-    let (inputs, needed_bytes) = draft.map_or((0, 0), of);
+    let op = call.map_or("compiled", |d| d.op.label()).to_owned();
+    let (inputs, needed_bytes) = call.map_or((0, 0), of);
     Error::budget(BudgetShortfall {
         pinned: vec![PinnedBytes { by: format!("inputs of {op}"), bytes: inputs }],
         op,
@@ -118,7 +120,7 @@ pub(super) enum Extent {
     Run,
 }
 
-/// The drafts as the planner's problem. What lies outside the workspace may have no bytes there, but its versions count: a
+/// The calls as the planner's problem. What lies outside the workspace may have no bytes there, but its versions count: a
 /// state that is overwritten cannot be read, nor made, again.
 pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent: Extent) -> Spec {
     let whole = |bytes: usize| if extent == Extent::Run { bytes as u64 } else { 0 };
@@ -136,9 +138,9 @@ pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent:
         values.extend(l.constants.iter().enumerate().map(|(k, c)| (format!("c{k}"), c.bytes().len() as u64)));
     }
     let mut checks = Checks::default();
-    let measured = |d: &Draft| node_ns.get(d.node?.index()).copied().flatten();
-    let mut ops = Vec::with_capacity(l.drafts.len());
-    for (i, d) in l.drafts.iter().enumerate() {
+    let measured = |d: &UnplacedCall| node_ns.get(d.node?.index()).copied().flatten();
+    let mut ops = Vec::with_capacity(l.calls.len());
+    for (i, d) in l.calls.iter().enumerate() {
         let mut inputs: Vec<String> = Vec::new();
         for x in &d.x {
             match x.0 {
@@ -197,8 +199,8 @@ struct Checks {
 }
 
 impl Checks {
-    /// The name of the value that says that draft `i` has run, if it may fail.
-    fn note(&mut self, i: usize, d: &Draft) -> Option<String> {
+    /// The name of the value that says that call `i` has run, if it may fail.
+    fn note(&mut self, i: usize, d: &UnplacedCall) -> Option<String> {
         let is_given = |root: &Root| matches!(root, Root::Given(_)) || self.given.contains(root);
         if !d.op.may_fail() && !d.x.iter().any(|x| x.2.dtype.is_int() && is_given(&x.0)) {
             return None;
@@ -210,7 +212,7 @@ impl Checks {
 }
 
 /// The bytes of output `k`, which lies in temporary `t`.
-fn own(l: &Lowered, d: &Draft, k: usize, t: usize) -> Bytes {
+fn own(l: &Lowered, d: &UnplacedCall, k: usize, t: usize) -> Bytes {
     let temp = |i: usize| if let Root::Temp(x) = d.x[i].0 { Some(temp_name(x)) } else { None };
     let of: Vec<String> = d.may_take.iter().filter(|p| p.0 == k).filter_map(|p| temp(p.1)).collect();
     let bytes = l.temps[t].bytes as u64;
@@ -218,7 +220,7 @@ fn own(l: &Lowered, d: &Draft, k: usize, t: usize) -> Bytes {
 }
 
 /// What a call may take before it was measured.
-fn time_ns(d: &Draft, threads: usize) -> u64 {
+fn time_ns(d: &UnplacedCall, threads: usize) -> u64 {
     let x: SmallVec<[&remat_types::Fact; 4]> = d.x.iter().map(|x| &x.2).collect();
     let y: Vec<remat_types::Fact> = d.y.iter().map(|y| y.1.clone()).collect();
     d.op.cost(&x, &y).prior_ns() / threads.max(1) as u64

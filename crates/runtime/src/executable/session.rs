@@ -88,6 +88,13 @@ impl Session {
         Ok(&self.body()?.exe)
     }
 
+    /// Runs another plan from now on ([`CompiledGraph`](crate::compile::CompiledGraph) makes one): inputs, states, outputs and
+    /// callbacks stay. Errors (Value), and nothing changes: an executable of another graph or number of threads, one of them
+    /// in parts; running.
+    pub fn replan(&mut self, exe: Arc<Executable>) -> Result<()> {
+        self.body()?.replan(exe)
+    }
+
     /// Bytes of inputs, states and outputs, and of the workspace at this moment. Errors (Value): running.
     pub fn bytes(&mut self) -> Result<(usize, usize)> {
         Ok(self.body()?.bytes())
@@ -111,7 +118,7 @@ impl Session {
     pub fn input_as_mut<T: Storage>(&mut self, i: usize) -> Result<&mut [T]> {
         let b = self.body()?;
         check_index("input", i, b.exe.graph.inputs().len())?;
-        let dtype = b.exe.x[i].dtype;
+        let dtype = b.exe.program.x[i].dtype;
         if !T::stores(dtype) {
             return Err(Error::new(ErrorKind::Value, format!("input {i} is of {dtype}, not of the type asked for")));
         }
@@ -122,7 +129,7 @@ impl Session {
     pub fn set_input(&mut self, i: usize, data: &HostTensor) -> Result<()> {
         let b = self.body()?;
         check_index("input", i, b.exe.graph.inputs().len())?;
-        check_type("input", i, &b.exe.x[i], data)?;
+        check_type("input", i, &b.exe.program.x[i], data)?;
         b.x_bytes(i)?.copy_from_slice(data.bytes());
         Ok(())
     }
@@ -214,13 +221,13 @@ impl Session {
     pub fn on_output(&mut self, j: usize, f: impl FnMut(ValueView<'_>) + Send + 'static) -> Result<()> {
         let b = self.body()?;
         check_index("output", j, b.exe.graph.outputs().len())?;
-        b.on_output(j, Box::new(f))
+        b.watch_output(j, Box::new(f))
     }
 
     /// Calls `f` with a value of the executable's graph in every run as soon as it is there. Errors (Value): a value
     /// that no call gives (an input, a constant, a view); running.
     pub fn on_value(&mut self, v: ValueId, f: impl FnMut(ValueView<'_>) + Send + 'static) -> Result<()> {
-        self.body()?.on_value(v, Box::new(f))
+        self.body()?.watch_value(v, Box::new(f))
     }
 }
 

@@ -1,15 +1,17 @@
 mod spill;
 
 use remat_graph::ir::{Builder, ValueId};
+use remat_ops::OpRef;
 use remat_ops::index::{NonZero, Take};
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
 use remat_ops::shape::{Concat, Permute, Slice};
-use remat_types::{HostTensor, SmallVec};
+use remat_types::{DType, HostTensor, SmallVec};
 
 use super::*;
 use crate::eager::{Channel, Device, Handle};
 use crate::options::DeviceOptions;
+use crate::program::Place;
 use crate::report::Kind;
 use crate::testing::Rng;
 
@@ -103,7 +105,7 @@ fn random_programs_give_the_bits_of_the_interpreter() {
         let c = cpu();
         let (graph, x, wanted) = random(seed, 5 + seed as usize % 20, &c);
         let exe = Executable::new(graph, 1).expect("builds");
-        shared += exe.steps.iter().filter(|s| s.y.iter().any(|y| y.holds.is_some())).count();
+        shared += exe.program.steps.iter().filter(|s| s.y.iter().any(|y| y.donated_from.is_some())).count();
         let figures = exe.figures();
         assert!(figures.arena_bytes >= figures.lower_bound_bytes, "{figures:?}");
         assert_eq!(figures.recomputed_calls, 0);
@@ -129,8 +131,8 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
                     again += exe.figures().recomputed_calls;
                     let p = exe.plan_times();
                     assert!(p.is_none_or(|p| p.bound_ns <= p.planned_ns && p.base_ns <= p.planned_ns), "{p:?}");
-                    let takes = |s: &&Step| s.y.iter().any(|y| y.holds.is_some());
-                    shared += if p.is_some() { exe.steps.iter().filter(takes).count() } else { 0 };
+                    let takes = |s: &&Step| s.y.iter().any(|y| y.donated_from.is_some());
+                    shared += if p.is_some() { exe.program.steps.iter().filter(takes).count() } else { 0 };
                     assert_gives(&c, exe, &x, &wanted);
                 }
                 Err(e) => {
@@ -178,8 +180,8 @@ fn updates_wait_for(last: &str) {
     let graph = Arc::new(b.finish().expect("valid"));
     let exe = Executable::with(graph, 1, &options).expect("it fits if tanh runs later");
     assert!(exe.plan_times().is_some(), "its own order does not fit");
-    let takes = exe.steps.iter().position(|s| s.op.label() == last).expect("there");
-    let updates = exe.steps.iter().position(|s| s.y[0].place == Place::Output(1)).expect("there");
+    let takes = exe.program.steps.iter().position(|s| s.op.label() == last).expect("there");
+    let updates = exe.program.steps.iter().position(|s| s.y[0].place == Place::Output(1)).expect("there");
     assert!(takes < updates, "a failure of {last} would leave the state overwritten");
 }
 
@@ -206,8 +208,8 @@ fn what_is_read_again_is_not_taken_over() {
     let both = b.node(Concat { axis: 0 }.into(), &[r, view], None).expect("fits")[0];
     b.output(both, "y");
     let exe = Executable::new(Arc::new(b.finish().expect("valid")), 1).expect("builds");
-    let relu = exe.steps.iter().find(|s| s.op.label() == "relu").expect("there");
-    assert_eq!(relu.y[0].holds, None, "its input is read by a later node, through a view");
+    let relu = exe.program.steps.iter().find(|s| s.op.label() == "relu").expect("there");
+    assert_eq!(relu.y[0].donated_from, None, "its input is read by a later node, through a view");
 }
 
 #[test]
@@ -222,25 +224,4 @@ fn wrong_inputs_are_refused_with_their_place() {
     assert_eq!(e.kind(), ErrorKind::Shape);
     assert!(e.message().contains("input 0") && e.message().contains("[36]"), "{e}");
     assert_eq!(exe.infer(&[]).expect_err("none").kind(), ErrorKind::Arity);
-}
-
-#[test]
-fn a_step_that_writes_what_it_reads_is_not_built() {
-    let operand = |place| Operand { place, bytes: 64, dtype: DType::F32, layout: Fact::new(DType::F32, [16]).layout() };
-    let target = |place, holds| Target { place, bytes: 64, dtype: DType::F32, shape: [16].into(), holds };
-    let step = |x: Place, y: Place, holds: Option<usize>| Step {
-        op: unary(UnaryFn::Tanh),
-        x: SmallVec::from_iter([operand(x)]),
-        y: SmallVec::from_iter([target(y, holds)]),
-        workspace: (0, 0),
-        node: None,
-    };
-    let ok = |s: &Step| layout::check(s, 256).is_ok();
-    assert!(ok(&step(Place::Arena(0), Place::Arena(64), None)));
-    assert!(ok(&step(Place::Arena(0), Place::Arena(0), Some(0))));
-    assert!(!ok(&step(Place::Arena(0), Place::Arena(32), None)), "they overlap");
-    assert!(!ok(&step(Place::Arena(0), Place::Arena(64), Some(0))), "it does not hold what it says");
-    assert!(!ok(&step(Place::Arena(0), Place::Input(0), None)), "inputs are only read");
-    assert!(!ok(&step(Place::Arena(0), Place::Constant(0), None)), "constants are only read");
-    assert!(!ok(&step(Place::Arena(0), Place::Arena(224), None)), "it leaves the workspace");
 }

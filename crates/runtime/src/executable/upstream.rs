@@ -1,9 +1,10 @@
 //! Scenarios of MegEngine's tests of graphs, under their names there; docs/src/megengine.md has the others.
 
 use remat_graph::ir::{Builder, ValueId};
+use remat_ops::OpRef;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Unary, UnaryFn};
 use remat_ops::shape::{Reshape, Slice};
-use remat_types::{HostTensor, SmallVec};
+use remat_types::{DType, HostTensor, SmallVec};
 
 use super::*;
 use crate::arena::padded;
@@ -148,7 +149,7 @@ fn extra_var_deps() {
     b.run_after(z, y).expect("no circle");
     b.output(z, "z");
     b.output(y, "y");
-    let labels: Vec<&str> = ready(b).steps.iter().map(|s| s.op.label()).collect();
+    let labels: Vec<&str> = ready(b).program.steps.iter().map(|s| s.op.label()).collect();
     assert_eq!(labels, ["neg", "exp"]);
 }
 

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::{Arc, MutexGuard};
 
 use remat_graph::ir::ValueId;
+use remat_runtime::compile::{Form, State};
 use remat_runtime::tracing::{Guard, HostInput};
-use remat_runtime::{Channel, Charge, Executable, ExecutableOptions, Handle, SessionOptions, TensorId, ValueView};
+use remat_runtime::{Channel, Charge, Executable, ExecutableOptions, SessionOptions, TensorId, ValueView};
 use remat_types::{CallSite, Error, ErrorKind, HostTensor, Result, Storage};
 
-use super::{Compiled, Entry, State};
+use super::closure::CellRef;
+use super::{Compiled, handles};
 use crate::Tensor;
 use crate::tape::lock;
 
@@ -43,7 +45,7 @@ pub struct Session {
     /// Inputs that the caller gives; the host inputs come after them.
     inputs: usize,
     host_inputs: Vec<HostInput>,
-    states: Vec<State>,
+    states: Vec<State<CellRef>>,
     /// The versions of updated states that the session's runs go on from.
     taken: Vec<Option<TensorId>>,
     /// The updated cells by address, as indices into the states.
@@ -71,29 +73,27 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     #[track_caller]
     pub fn session_with(&mut self, x: &[&Tensor], options: &SessionOptions, parts: &[Vec<usize>]) -> Result<Session> {
         let site = CallSite::here();
-        self.ready(x, &[]).map_err(|e| e.with_call_site(site))?;
-        self.trim();
-        let entry = self.entries.last().ok_or_else(super::nothing)?;
-        let session = match entry.part.as_ref().map(super::pieces::Part::in_session) {
-            Some(refused) => Err(refused),
-            None => Session::new(entry, &self.device.channel(), x, options, parts),
-        };
+        self.forms.ready(&mut self.f, &handles(x), &[]).map_err(|e| e.with_call_site(site))?;
+        self.forms.trim();
+        let form = self.forms.last()?;
+        let session = form.check_session();
+        let session = session.and_then(|()| Session::new(form, &self.f.device.channel(), x, options, parts));
         session.map_err(|e| e.with_call_site(site))
     }
 }
 
 impl Session {
     fn new(
-        e: &Entry,
+        e: &Form<CellRef>,
         channel: &Channel,
         x: &[&Tensor],
         options: &SessionOptions,
         parts: &[Vec<usize>],
     ) -> Result<Self> {
         let exe = match parts {
-            [] => e.executable.clone(),
+            [] => e.executable().clone(),
             _ => {
-                let (graph, threads) = (e.executable.graph().clone(), e.executable.threads());
+                let (graph, threads) = (e.executable().graph().clone(), e.executable().threads());
                 let options = ExecutableOptions { parts: parts.to_vec(), ..Default::default() };
                 Arc::new(Executable::with(graph, threads, &options)?)
             }
@@ -106,9 +106,9 @@ impl Session {
         for (i, x) in x.iter().enumerate() {
             run.set_input(i, &x.to_host()?)?;
         }
-        let mut taken = Vec::with_capacity(e.states.len());
-        for (i, s) in e.states.iter().enumerate() {
-            let handle = s.handle()?;
+        let mut taken = Vec::with_capacity(e.states().len());
+        for (i, s) in e.states().iter().enumerate() {
+            let handle = s.version()?;
             run.set_state(i, &channel.value(&handle)?)?;
             taken.push(matches!(s, State::Updated(_)).then(|| handle.id()));
         }
@@ -116,11 +116,11 @@ impl Session {
             run,
             channel: channel.clone(),
             inputs: x.len(),
-            host_inputs: e.host_inputs.clone(),
-            states: e.states.clone(),
+            host_inputs: e.host_inputs().to_vec(),
+            states: e.states().to_vec(),
             taken,
-            order: e.order.clone(),
-            guards: e.guards.clone(),
+            order: e.order().to_vec(),
+            guards: e.guards().clone(),
             _charge: charge,
         })
     }
@@ -230,7 +230,7 @@ impl Session {
         let mut slots: Vec<(usize, MutexGuard<'_, Option<Tensor>>)> = Vec::with_capacity(self.order.len());
         for &i in &self.order {
             if let State::Updated(cell) = &self.states[i] {
-                slots.push((i, lock(cell.slot())));
+                slots.push((i, lock(cell.0.slot())));
             }
         }
         let stale = |(i, slot): &&(usize, MutexGuard<'_, Option<Tensor>>)| {
@@ -244,7 +244,7 @@ impl Session {
         let mut next = Vec::with_capacity(slots.len());
         for (i, _) in &slots {
             let State::Updated(cell) = &self.states[*i] else { continue };
-            next.push(self.channel.put_as(&self.run.state(*i)?, cell.kind())?);
+            next.push(self.channel.put_as(&self.run.state(*i)?, cell.0.kind())?);
         }
         for ((i, slot), h) in slots.iter_mut().zip(next) {
             let leaf = slot.as_ref().and_then(|t| t.leaf().cloned());
@@ -252,17 +252,5 @@ impl Session {
             **slot = Some(Tensor::of_version(h, leaf)?);
         }
         Ok(())
-    }
-}
-
-impl State {
-    fn handle(&self) -> Result<Handle> {
-        let lost = || Error::new(ErrorKind::Closed, "the device was closed while a parameter was being updated");
-        match self {
-            State::Fixed(h) => Ok(h.clone()),
-            State::Read(cell) | State::Updated(cell) => {
-                lock(cell.slot()).as_ref().map(|t| t.handle.clone()).ok_or_else(lost)
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod attention;
 mod compiled;
+mod control_flow;
 mod conv;
 mod custom;
 mod devices;
@@ -15,7 +16,6 @@ mod passes;
 mod precision;
 mod samples;
 mod sizes;
-mod structure;
 mod support;
 mod symbols;
 mod threads;

@@ -2,10 +2,10 @@
 //!
 //! A step that is seen twice is planned, beside the steps that run meanwhile. While it repeats it is planned again, at
 //! every doubling of the times it was seen, for as long as [`SHARE`] of those steps took together: so planning takes a
-//! share of the time of the steps it is for, however many they are, and the better plan wins.
+//! share of the time of the steps it is for, however many they are, and the better plan wins. The thread and these rules
+//! are the [`Planner`]'s.
 
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 use remat_graph::plan::problem::SpillRates;
@@ -16,22 +16,21 @@ use super::plan::StepPlan;
 use super::problem::to_problem;
 use super::step_trace::StepTrace;
 use crate::options::Foresight;
+use crate::planner::{Planner, Progress, Rule, SHARE};
 
 /// Steps that are remembered; every shape of a batch needs one for each branch that a step may take.
 const MOST_STEPS: usize = 8;
 
-/// CommandKind a step that came next once counts for when it comes next to the same step again.
+/// What a step that came next once counts for when it comes next to the same step again.
 const NEXT_DECAY: f64 = 0.75;
 
-/// Share of the time of the steps that were seen alike which the first plan for them may take, and each later one of
-/// the time of those since the one before. The planner's thread shares the cores with the steps: the first step that
-/// runs beside it is slower by up to this share, once.
-const SHARE: f64 = 0.1;
+/// When a step is planned, and how long that may take; of equal plans the newer one knows the step better.
+static STEPS: Rule = Rule { first: 2, repeats: true, share: Some(SHARE), prefers_newer: true, thread: "remat-plan" };
 
 /// A plan this near to what no plan can beat is not improved.
 const GOOD_ENOUGH: f64 = 0.005;
 
-/// CommandKind is not planned may be scattered: it gets room for this part of its bytes more.
+/// What is not planned may be scattered: it gets room for this part of its bytes more.
 const SLACK: usize = 32;
 
 /// Copies that take so many times as long as a plan believed are reason enough for another, though it may promise less.
@@ -52,13 +51,7 @@ pub(crate) struct CachedStep {
     pub(crate) tape: StepTrace,
     hash: u64,
     pub(crate) script: Option<Rc<StepPlan>>,
-    /// CommandKind is on the way.
-    job: Option<Receiver<PlanResult>>,
-    seen: u32,
-    /// Times it must have been seen before it is planned again.
-    plan_at: u32,
-    /// Time of the steps since it was planned last.
-    since_ns: u64,
+    planner: Planner<PlanResult>,
     last_used: u64,
     /// The numbers of steps that came after it, and how often, the last times most.
     next: Vec<(u64, f64)>,
@@ -97,19 +90,8 @@ impl StepCache {
             self.known.swap_remove(oldest);
         }
         self.numbers += 1;
-        let (number, plan_at) = (self.numbers, 2);
-        let new = CachedStep {
-            tape,
-            hash,
-            script: None,
-            job: None,
-            seen: 0,
-            plan_at,
-            since_ns: 0,
-            last_used: 0,
-            next: Vec::new(),
-            number,
-        };
+        let (number, planner) = (self.numbers, Planner::new(&STEPS));
+        let new = CachedStep { tape, hash, script: None, planner, last_used: 0, next: Vec::new(), number };
         self.known.push(new);
         self.repeat(self.known.len() - 1, ns);
         false
@@ -120,8 +102,7 @@ impl StepCache {
         self.clock += 1;
         let (clock, last) = (self.clock, self.last);
         let k = &mut self.known[at];
-        k.seen = k.seen.saturating_add(1);
-        k.since_ns += ns;
+        k.planner.ran(ns);
         k.last_used = clock;
         let number = k.number;
         self.last = Some(number);
@@ -151,20 +132,15 @@ impl StepCache {
     pub(crate) fn plan(&mut self, planning: Foresight, budget: usize, spill: SpillRates) -> Planned {
         let mut figures = Planned::default();
         for k in &mut self.known {
-            if let Some(made) = k.job.as_ref().map(Receiver::try_recv) {
-                match made {
-                    Ok(made) => k.take(made, &mut figures),
-                    Err(TryRecvError::Empty) => continue,
-                    Err(TryRecvError::Disconnected) => k.job = None,
-                }
+            if let Progress::Made(made) = k.planner.poll() {
+                k.take(made, &mut figures);
             }
             let is_good = k.script.as_ref().is_some_and(|s| {
                 s.time_ns as f64 <= s.bound_ns as f64 * (1.0 + GOOD_ENOUGH) || planning == Foresight::AtOnce
             });
-            if k.seen < k.plan_at || is_good || planning == Foresight::Off {
-                continue;
+            if k.planner.is_due() && !is_good && planning != Foresight::Off {
+                k.begin(planning, budget, spill, &mut figures);
             }
-            k.begin(planning, budget, spill, &mut figures);
         }
         figures
     }
@@ -187,37 +163,25 @@ impl CachedStep {
     }
 
     fn begin(&mut self, planning: Foresight, budget: usize, spill: SpillRates, figures: &mut Planned) {
-        let limit = Duration::from_nanos(self.since_ns).mul_f64(SHARE);
-        (self.plan_at, self.since_ns) = (self.seen.saturating_mul(2), 0);
         let tape = self.tape.clone();
         if planning == Foresight::AtOnce {
-            let made = make(&tape, budget, spill, |e| Effort {
-                rounds: Some(INLINE_ROUNDS),
-                time_limit: Duration::from_secs(3600),
-                ..e
-            });
-            self.take(made, figures);
-            return;
+            let whole = |e| Effort { rounds: Some(INLINE_ROUNDS), time_limit: Duration::from_secs(3600), ..e };
+            let made = self.planner.make_now(|| make(&tape, budget, spill, whole));
+            return self.take(made, figures);
         }
-        let (send, receive) = channel();
-        let job = move || {
-            let made = make(&tape, budget, spill, |e| Effort { time_limit: e.time_limit.min(limit), ..e });
-            // The device may be closed meanwhile.
-            let _ = send.send(made);
-        };
-        // The thread has no part of the device and ends by its limit of time: nobody waits for it.
-        if std::thread::Builder::new().name("remat-plan".to_owned()).spawn(job).is_ok() {
-            self.job = Some(receive);
-        }
+        self.planner.begin(move |limit| {
+            let within = |t: Duration| limit.map_or(t, |l| t.min(l));
+            make(&tape, budget, spill, |e| Effort { time_limit: within(e.time_limit), ..e })
+        });
     }
 
     fn take(&mut self, made: PlanResult, figures: &mut Planned) {
-        self.job = None;
         figures.took_ns += made.took.as_nanos() as u64;
         let Some(script) = made.script else { return };
         figures.plans += 1;
         let is_outdated = |old: &StepPlan| old.spill.is_some_and(|rates| is_slower(made.spill, rates));
-        if self.script.as_ref().is_none_or(|old| script.overhead() <= old.overhead() || is_outdated(old)) {
+        if self.script.as_ref().is_none_or(|old| STEPS.replaces(old.overhead(), script.overhead()) || is_outdated(old))
+        {
             self.script = Some(Rc::new(script));
         }
     }

@@ -1,7 +1,7 @@
 //! Following a plan: what the worker does before and around the commands of a step that it knows.
 //!
 //! The upper part of the arena, from [`Followed::limit`] on, is the plan's: results go to the offsets that it says.
-//! Everything else (parameters, what the step hands on, small things, staging) lies below. CommandKind a plan keeps is *kept*:
+//! Everything else (parameters, what the step hands on, small things, staging) lies below. What a plan keeps is *kept*:
 //! it stays although no handle names it, until the plan frees it or the step ends.
 //!
 //! Whatever is not as the plan believes is left to the online way: an allocation whose place is taken goes elsewhere, an
@@ -18,7 +18,7 @@ use crate::eager::replay::ReplayOptions;
 use crate::eager::worker::Worker;
 use crate::spill::BLOCK_BYTES;
 
-/// CommandKind the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
+/// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
 const SMALL_SHARE: usize = 64;
 
 impl Worker {
@@ -44,7 +44,7 @@ impl Worker {
         let gone = gone_before(at, &script, &self.step_planner.cache.known[known].tape);
         self.step_planner.mode = Mode::Following(Followed { known, script: script.clone(), others, limit });
         for action in script.before[..=at].iter().flatten() {
-            // CommandKind is there though this plan holds it no longer has not been copied for it.
+            // What is there though this plan holds it no longer has not been copied for it.
             if let Action::Spill(chain) = action
                 && chain.iter().any(|l| gone.contains(l))
             {
@@ -58,7 +58,7 @@ impl Worker {
 
     /// Moves whatever the plan does not place out of its part of the arena.
     ///
-    /// CommandKind the caller kept of the steps before stays, and forgets how it was made: else it would keep what that needs, a
+    /// What the caller kept of the steps before stays, and forgets how it was made: else it would keep what that needs, a
     /// loss its batch. Only what is large goes where that is not enough. If even then there is more than the plan leaves
     /// room for, the step runs without it.
     pub(in crate::eager) fn clear_planned_part(&mut self) {
@@ -199,7 +199,7 @@ impl Worker {
             y_local.iter().map(|l| f.script.planned.get(*l as usize) == Some(&true)).collect();
         for (j, hold) in donated_from.iter_mut().enumerate() {
             let Some(s) = hold.map(|i| &self.table[x[i].storage]) else { continue };
-            // CommandKind is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
+            // What is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
             if s.start() < limit || (s.recipe.is_none() && is_planned.get(j) == Some(&true)) {
                 continue;
             }
@@ -254,7 +254,7 @@ impl Worker {
             if std::mem::take(&mut self.table[id].pinned_by_plan) {
                 self.free_if_unused(id);
             }
-            // CommandKind is not there may yet be read.
+            // What is not there may yet be read.
             if self.table.storage(id).is_some_and(|s| s.copied.is_some() && s.is_resident()) {
                 self.drop_copy(id);
             }
@@ -263,7 +263,7 @@ impl Worker {
     }
 }
 
-/// CommandKind a plan holds no longer when the command at a place runs.
+/// What a plan holds no longer when the command at a place runs.
 fn gone_before(at: usize, script: &StepPlan, tape: &StepTrace) -> SmallVec<[Local; 8]> {
     let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
     let taken = |event: usize, takes: Option<usize>| takes.map(|i| tape.events[event].done.x[i]);

@@ -46,7 +46,7 @@ const PATIENCE: u32 = 8;
 /// The longest pause, in steps.
 const LONGEST_PAUSE: u32 = 256;
 
-/// CommandKind the worker does about the present step.
+/// What the worker does about the present step.
 #[derive(Default)]
 enum Mode {
     /// Nothing: there is no budget, it does not bind, or something failed.
@@ -226,7 +226,7 @@ impl Worker {
     fn before_event(&mut self, event: Event) {
         let is_first = !self.step_planner.has_begun && matches!(event.what, CommandKind::Put | CommandKind::Apply(_));
         if is_first {
-            // CommandKind was let go right after the step before is gone by now.
+            // What was let go right after the step before is gone by now.
             self.step_planner.has_begun = true;
             self.step_planner.begin.fixed_bytes = self.named_bytes();
             self.choose_plan(&event);
@@ -306,7 +306,7 @@ impl Worker {
         match mode {
             Mode::Idle => {}
             Mode::Following(f) => {
-                // CommandKind it takes now; the rest is as it was.
+                // What it takes now; the rest is as it was.
                 if let Some(event) = cache.known[f.known].tape.events.get_mut(at) {
                     event.done.cost_ns = cost_ns;
                 }

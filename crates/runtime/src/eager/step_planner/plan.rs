@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::problem::{StepProblem, name};
 use super::step_trace::{Local, Outcome, StepTrace};
 
-/// CommandKind is done before a command.
+/// What is done before a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The bytes of these, which are one after the other the same, are free.

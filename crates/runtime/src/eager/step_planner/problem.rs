@@ -5,7 +5,7 @@
 //! [`StepProblem::fixed_bytes`], and stay. Versions of
 //! what was there before count: a parameter that was overwritten cannot be read again.
 //!
-//! CommandKind has no recipe, or loses it in the step (gradients that are committed), is made once and stays until it was gone in
+//! What has no recipe, or loses it in the step (gradients that are committed), is made once and stays until it was gone in
 //! the step that was recorded: no plan can free it. An op in place, of a tensor that nothing else reads, is one operator
 //! with the op before it if it reads nothing else that is planned. Where any other could work in place, the planner says
 //! whether it does (`may_take`).
@@ -183,7 +183,7 @@ impl<'t> Builder<'t> {
             return false;
         }
         let Some(root) = self.root[x as usize].map(name) else { return false };
-        // CommandKind it reads beside would have to be there together with what the operator reads, which may lie where its output does.
+        // What it reads beside would have to be there together with what the operator reads, which may lie where its output does.
         let is_beside = |l: &Local| self.is_planned(*l) && self.root[*l as usize].map(name).is_some_and(|n| n != root);
         if d.x.iter().any(is_beside) {
             return false;
@@ -220,7 +220,7 @@ impl<'t> Builder<'t> {
             if !self.is_planned(y) {
                 continue;
             }
-            // CommandKind cannot be made again anyway is overwritten where it lies.
+            // What cannot be made again anyway is overwritten where it lies.
             let over = hold.map(|h| d.x[usize::from(h)]).filter(|x| self.is_planned(*x) && self.is_source[*x as usize]);
             let about = &self.tape.locals[y as usize];
             let bytes = match over.and_then(|x| Some((x, self.root[x as usize]?, self.readable(x)?))) {

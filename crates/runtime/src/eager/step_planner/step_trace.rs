@@ -15,7 +15,7 @@ pub(crate) type Local = u32;
 /// No storage of the step.
 pub(crate) const NO_LOCAL: Local = Local::MAX;
 
-/// CommandKind was asked.
+/// What was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CommandKind {
     Put,
@@ -34,7 +34,7 @@ pub(crate) struct Event {
     pub(crate) done: Outcome,
 }
 
-/// CommandKind a command came to.
+/// What a command came to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Storages of the inputs and of the outputs.
@@ -72,7 +72,7 @@ impl Hash for Event {
     }
 }
 
-/// CommandKind is known of a storage of a step.
+/// What is known of a storage of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalBytes {
     /// Padded.

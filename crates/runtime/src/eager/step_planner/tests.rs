@@ -160,7 +160,7 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
     // Every result could work in place, though all are read once more.
     let mut t = there_and_back(12);
     t.events.iter_mut().for_each(|e| e.done.may_take = SmallVec::from_slice(&[0]));
-    // CommandKind is carried is no plan's to give away.
+    // What is carried is no plan's to give away.
     assert!(to_problem(&t, 1 << 20, NO_DISK).expect("valid").problem.ops()[0].takes.is_empty());
     let plain = there_and_back(12);
     let script = |t: &StepTrace, budget: usize| {

@@ -20,8 +20,8 @@ pub(super) fn updates_last(spec: &Spec, rates: SpillRates) -> (Spec, Vec<Option<
     if !is_late.contains(&true) {
         return (Spec { spill: rates, ..spec.clone() }, (0..spec.ops.len()).map(Some).collect());
     }
-    let (mut drafts, after): (Vec<usize>, Vec<usize>) = (0..spec.ops.len()).partition(|i| !is_late[*i]);
-    let early = || drafts.iter().map(|i| &spec.ops[*i]);
+    let (mut calls, after): (Vec<usize>, Vec<usize>) = (0..spec.ops.len()).partition(|i| !is_late[*i]);
+    let early = || calls.iter().map(|i| &spec.ops[*i]);
     let read: FxHashSet<&str> = early().flat_map(|o| o.inputs.iter().map(String::as_str)).collect();
     let left = early().flat_map(|o| &o.outputs).filter(|y| !read.contains(y.name.as_str()));
     let done = "all but updates".to_owned();
@@ -40,7 +40,7 @@ pub(super) fn updates_last(spec: &Spec, rates: SpillRates) -> (Spec, Vec<Option<
         o.inputs.push(done.clone());
         o
     }));
-    let mut map: Vec<Option<usize>> = drafts.drain(..).map(Some).collect();
+    let mut map: Vec<Option<usize>> = calls.drain(..).map(Some).collect();
     map.push(None);
     map.extend(after.into_iter().map(Some));
     (Spec { ops, spill: rates, ..spec.clone() }, map)

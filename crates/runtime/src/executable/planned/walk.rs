@@ -6,21 +6,28 @@ use remat_graph::plan::schedule::{Schedule, Step};
 use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
+use super::super::PlanTimes;
 use super::super::build::{Lowered, Root};
-use super::super::layout::Laid;
-use super::super::spill::{Move, Moves};
-use super::super::{Place, PlanTimes};
-use super::{Call, temp_name};
+use super::super::layout::PlacedCalls;
+use super::{PlacedCall, temp_name};
+use crate::program::Place;
+use crate::program::copies::{Copies, CopyStep};
 use crate::spill::SpillTo;
 
-/// `drafts` has the draft of each operator of the problem; `None` for one that runs nothing.
-pub(super) fn laid(l: &Lowered, p: &Problem, s: &Schedule, drafts: &[Option<usize>], to: Option<&SpillTo>) -> Laid {
+/// `calls` has the call of each operator of the problem; `None` for one that runs nothing.
+pub(super) fn placed(
+    l: &Lowered,
+    p: &Problem,
+    s: &Schedule,
+    calls: &[Option<usize>],
+    to: Option<&SpillTo>,
+) -> PlacedCalls {
     let mut walk = Walk::new(l, p);
     for step in &s.steps {
         match step {
             Step::Compute { op, at, workspace_at } => {
-                if let Some(draft) = drafts[*op] {
-                    walk.compute(draft, at, *workspace_at);
+                if let Some(call) = calls[*op] {
+                    walk.compute(call, at, *workspace_at);
                 }
             }
             Step::Free { storage } => walk.settle(*storage),
@@ -31,8 +38,8 @@ pub(super) fn laid(l: &Lowered, p: &Problem, s: &Schedule, drafts: &[Option<usiz
     let order = s.steps.iter().filter_map(|s| if let Step::Compute { op, .. } = s { Some(*op) } else { None });
     let order: Vec<usize> = order.collect();
     let computed_ns: u64 = order.iter().map(|o| p.ops()[*o].time_ns).sum();
-    walk.moves.align = p.align() as usize;
-    let spilled = to.filter(|_| !walk.moves.list.is_empty()).map(|to| (to.clone(), walk.moves));
+    walk.copies.align = p.align() as usize;
+    let spilled = to.filter(|_| !walk.copies.list.is_empty()).map(|to| (to.clone(), walk.copies));
     // What is fetched is read without having been made again, which an order of operators alone cannot say.
     let alive = if spilled.is_some() { live_peak(p, s) } else { lifetimes(p, &order).map_or(0, |l| l.peak()) };
     let plan = PlanTimes {
@@ -41,7 +48,7 @@ pub(super) fn laid(l: &Lowered, p: &Problem, s: &Schedule, drafts: &[Option<usiz
         bound_ns: s.lower_bound_ns,
         stall_ns: s.time_ns.saturating_sub(computed_ns),
     };
-    Laid {
+    PlacedCalls {
         calls: walk.calls,
         arena_bytes: s.arena_bytes as usize,
         lower_bound_bytes: alive as usize,
@@ -71,7 +78,7 @@ fn live_peak(p: &Problem, s: &Schedule) -> u64 {
 
 /// Which copy of a temporary may be under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flying {
+enum InFlight {
     No,
     Out,
     In,
@@ -82,12 +89,12 @@ struct Walk<'l> {
     /// The temporary of each storage that is one.
     temp_of: FxHashMap<usize, usize>,
     offsets: Vec<Option<u64>>,
-    flying: Vec<Flying>,
+    in_flight: Vec<InFlight>,
     slots: Vec<Option<usize>>,
     /// Where temporaries that were fetched since the last call lie.
     fetched: SmallVec<[(usize, usize); 2]>,
-    calls: Vec<Call>,
-    moves: Moves,
+    calls: Vec<PlacedCall>,
+    copies: Copies,
 }
 
 impl<'l> Walk<'l> {
@@ -98,19 +105,19 @@ impl<'l> Walk<'l> {
             l,
             temp_of: (0..n).filter_map(storage).collect(),
             offsets: vec![None; n],
-            flying: vec![Flying::No; n],
+            in_flight: vec![InFlight::No; n],
             slots: vec![None; n],
             fetched: SmallVec::new(),
             calls: Vec::new(),
-            moves: Moves::default(),
+            copies: Copies::default(),
         }
     }
 
-    fn compute(&mut self, draft: usize, at: &[(usize, u64)], workspace_at: Option<u64>) {
-        let d = &self.l.drafts[draft];
+    fn compute(&mut self, call: usize, at: &[(usize, u64)], workspace_at: Option<u64>) {
+        let d = &self.l.calls[call];
         for x in &d.x {
             if let Root::Temp(t) = x.0
-                && self.flying[t] == Flying::In
+                && self.in_flight[t] == InFlight::In
             {
                 self.wait(t);
             }
@@ -119,8 +126,9 @@ impl<'l> Walk<'l> {
             |root: Root| matches!(root, Root::Given(Place::Output(j)) if self.l.updates.iter().any(|u| u.1 == j));
         if d.y.iter().any(|y| is_state(y.0)) {
             // no copy may fail any more
-            let flying: Vec<usize> = (0..self.flying.len()).filter(|t| self.flying[*t] != Flying::No).collect();
-            flying.into_iter().for_each(|t| self.wait(t));
+            let in_flight: Vec<usize> =
+                (0..self.in_flight.len()).filter(|t| self.in_flight[*t] != InFlight::No).collect();
+            in_flight.into_iter().for_each(|t| self.wait(t));
         }
         let made: SmallVec<[(usize, u64); 2]> =
             at.iter().filter_map(|(storage, at)| Some((*self.temp_of.get(storage)?, *at))).collect();
@@ -134,24 +142,24 @@ impl<'l> Walk<'l> {
         let made = made.iter().map(|&(t, at)| (t, at as usize));
         let workspace = d.workspace.zip(workspace_at).map(|(t, at)| (t, at as usize));
         let at = std::mem::take(&mut self.fetched).into_iter().chain(made).chain(workspace).collect();
-        self.calls.push(Call { draft, at, takes });
+        self.calls.push(PlacedCall { call, at, takes });
     }
 
-    fn push(&mut self, m: Move) {
-        self.moves.list.push((self.calls.len(), m));
+    fn push(&mut self, m: CopyStep) {
+        self.copies.list.push((self.calls.len(), m));
     }
 
     fn wait(&mut self, t: usize) {
-        self.flying[t] = Flying::No;
+        self.in_flight[t] = InFlight::No;
         if let Some(slot) = self.slots[t] {
-            self.push(Move::Wait { slot });
+            self.push(CopyStep::Wait { slot });
         }
     }
 
     /// Before a storage goes, its copies must have ended.
     fn settle(&mut self, storage: usize) {
         if let Some(&t) = self.temp_of.get(&storage)
-            && self.flying[t] != Flying::No
+            && self.in_flight[t] != InFlight::No
         {
             self.wait(t);
         }
@@ -160,17 +168,17 @@ impl<'l> Walk<'l> {
     fn spill(&mut self, storage: usize) {
         let Some(&t) = self.temp_of.get(&storage) else { return };
         let Some(at) = self.offsets[t] else { return };
-        let slot = self.moves.slot(self.l.temps[t].bytes);
+        let slot = self.copies.slot(self.l.temps[t].bytes);
         self.slots[t] = Some(slot);
-        self.flying[t] = Flying::Out;
-        self.push(Move::Out { slot, at: at as usize });
+        self.in_flight[t] = InFlight::Out;
+        self.push(CopyStep::Out { slot, at: at as usize });
     }
 
     fn fetch(&mut self, storage: usize, at: u64) {
         let Some((t, slot)) = self.temp_of.get(&storage).and_then(|&t| Some((t, self.slots[t]?))) else { return };
         self.offsets[t] = Some(at);
         self.fetched.push((t, at as usize));
-        self.flying[t] = Flying::In;
-        self.push(Move::In { slot, at: at as usize });
+        self.in_flight[t] = InFlight::In;
+        self.push(CopyStep::In { slot, at: at as usize });
     }
 }

@@ -9,20 +9,29 @@ use remat_graph::ir::{Origin, ValueId};
 use remat_kernels::pool::Pool;
 use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
+use super::super::Executable;
 use super::super::observe::ValueView;
-use super::super::run::{Memory, Range, Ranges};
-use super::super::{Executable, Place, Step};
 use super::SessionOptions;
 use super::memory::{Allocate, Block, Workspace};
 use crate::arena::padded;
+use crate::program::cpu::{Bindings, Memory, Range};
+use crate::program::{Place, Step};
 
 /// What is called with a value.
 pub(super) type Callback = Box<dyn FnMut(ValueView<'_>) + Send>;
 
-/// After which step, with which of its targets, what is called.
+/// What a callback is called with.
+#[derive(Clone, Copy)]
+enum Watched {
+    Output(usize),
+    Value(ValueId),
+}
+
+/// After which step, with which of its outputs, what is called.
 struct Hook {
+    watched: Watched,
     step: usize,
-    target: usize,
+    slot: usize,
     f: Callback,
 }
 
@@ -34,7 +43,7 @@ pub(super) struct Body {
     /// Offset and bytes in `given`; none for a state that is updated, which lies in its output.
     x: Vec<(usize, usize)>,
     y: Vec<(usize, usize)>,
-    ranges: Ranges,
+    bindings: Bindings,
     workspace: Workspace,
     allocate: Option<Allocate>,
     /// Parts that have run.
@@ -45,13 +54,13 @@ pub(super) struct Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (given, workspace) = self.bytes();
-        write!(f, "{} steps, {given} bytes, {workspace} of workspace", self.exe.steps.len())
+        write!(f, "{} steps, {given} bytes, {workspace} of workspace", self.exe.program.steps.len())
     }
 }
 
 impl Body {
     pub(super) fn new(exe: Arc<Executable>, options: &SessionOptions) -> Result<Body> {
-        if options.workspace.is_some() && exe.parts.len() > 1 {
+        if options.workspace.is_some() && exe.program.parts.len() > 1 {
             let text = "parts keep values in their workspace, which other sessions cannot share";
             return Err(Error::new(ErrorKind::Value, text));
         }
@@ -61,18 +70,18 @@ impl Body {
             bytes += padded(f.bytes());
             (at, f.bytes())
         };
-        let updated = |i: usize| exe.updates.iter().any(|u| u.0 == i);
-        let x = exe.x.iter().enumerate().map(|(i, f)| if updated(i) { (0, 0) } else { place(f) }).collect();
-        let y = exe.y.iter().map(&mut place).collect();
+        let updated = |i: usize| exe.program.updates.iter().any(|u| u.0 == i);
+        let x = exe.program.x.iter().enumerate().map(|(i, f)| if updated(i) { (0, 0) } else { place(f) }).collect();
+        let y = exe.program.y.iter().map(&mut place).collect();
         let mut given = Block::default();
         given.reserve(bytes, options.allocate.as_ref())?;
         given.slice()?.fill(0);
         let body = Body {
-            pool: Pool::new(exe.threads),
+            pool: Pool::new(exe.program.threads),
             given,
             x,
             y,
-            ranges: Ranges::default(),
+            bindings: Bindings::default(),
             workspace: options.workspace.clone().unwrap_or_default(),
             allocate: options.allocate.clone(),
             done: 0,
@@ -107,19 +116,19 @@ impl Body {
     }
 
     pub(super) fn state_fact(&self, i: usize) -> &Fact {
-        &self.exe.x[self.exe.graph.inputs().len() + i]
+        &self.exe.program.x[self.exe.graph.inputs().len() + i]
     }
 
     pub(super) fn state_bytes(&mut self, i: usize) -> Result<&mut [u8]> {
         let i = self.exe.graph.inputs().len() + i;
-        match self.exe.updates.iter().find(|u| u.0 == i) {
+        match self.exe.program.updates.iter().find(|u| u.0 == i) {
             Some(&(_, j)) => self.y_bytes(j),
             None => self.x_bytes(i),
         }
     }
 
     pub(super) fn output(&mut self, j: usize) -> Result<ValueView<'_>> {
-        let ((at, n), fact) = (self.y[j], &self.exe.y[j]);
+        let ((at, n), fact) = (self.y[j], &self.exe.program.y[j]);
         let bytes = &self.given.slice()?[at..at + n];
         Ok(ValueView { dtype: fact.dtype, shape: &fact.shape, bytes })
     }
@@ -131,19 +140,19 @@ impl Body {
     pub(super) fn run_into(&mut self, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
         self.check_outputs(outputs)?;
         self.done = 0;
-        self.run_steps(0..self.exe.steps.len(), outputs)
+        self.run_steps(0..self.exe.program.steps.len(), outputs)
     }
 
     pub(super) fn run_part(&mut self, k: usize) -> Result<()> {
-        let parts = self.exe.parts.len();
+        let parts = self.exe.program.parts.len();
         if k != self.done || k >= parts {
             let text = format!("part {k} of {parts} was run when part {} was next; begin with part 0 again", self.done);
             self.done = 0;
             return Err(Error::new(ErrorKind::Value, text));
         }
-        let begin = k.checked_sub(1).map_or(0, |before| self.exe.parts[before]);
+        let begin = k.checked_sub(1).map_or(0, |before| self.exe.program.parts[before]);
         self.done = 0;
-        self.run_steps(begin..self.exe.parts[k], &mut [])?;
+        self.run_steps(begin..self.exe.program.parts[k], &mut [])?;
         self.done = (k + 1) % parts;
         Ok(())
     }
@@ -153,7 +162,7 @@ impl Body {
         if outputs.len() > n {
             return Err(Error::new(ErrorKind::Value, format!("memory for {} outputs of {n}", outputs.len())));
         }
-        for (j, (given, fact)) in outputs.iter().zip(&self.exe.y).enumerate() {
+        for (j, (given, fact)) in outputs.iter().zip(&self.exe.program.y).enumerate() {
             let Some(given) = given else { continue };
             let (bytes, align) = (fact.bytes(), fact.dtype.size_bytes());
             if given.len() != bytes || bytes > 0 && given.as_ptr().align_offset(align) != 0 {
@@ -172,14 +181,14 @@ impl Body {
 
     fn run_steps(&mut self, steps: std::ops::Range<usize>, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
         self.check_bools()?;
-        let Body { exe, pool, given, x, y, ranges, workspace, allocate, hooks, .. } = self;
+        let Body { exe, pool, given, x, y, bindings, workspace, allocate, hooks, .. } = self;
         let mut block = workspace.lock();
         block.reserve(exe.figures.arena_bytes, allocate.as_ref())?;
-        bind(ranges, x, y, Range::exclusive(given.slice()?), outputs)?;
-        let memory = Memory { exe, given: ranges, arena: Range::exclusive(block.slice()?) };
+        bind(bindings, x, y, Range::exclusive(given.slice()?), outputs)?;
+        let memory = Memory { program: &exe.program, given: bindings, arena: Range::exclusive(block.slice()?) };
         exe.run_steps(steps, &memory, pool, &mut |step, memory| {
             for h in hooks.iter_mut().filter(|h| h.step == step) {
-                (h.f)(memory.view(&exe.steps[step].y[h.target])?);
+                (h.f)(memory.view(&exe.program.steps[step].y[h.slot])?);
             }
             Ok(())
         })
@@ -187,8 +196,8 @@ impl Body {
 
     /// Errors (Value) for an input or state of bools that was given another byte than 0 or 1: kernels read bools.
     fn check_bools(&mut self) -> Result<()> {
-        for i in 0..self.exe.x.len() {
-            if self.exe.x[i].dtype != DType::Bool {
+        for i in 0..self.exe.program.x.len() {
+            if self.exe.program.x[i].dtype != DType::Bool {
                 continue;
             }
             let inputs = self.exe.graph.inputs().len();
@@ -202,47 +211,80 @@ impl Body {
         Ok(())
     }
 
-    /// The last step that writes an output makes it whole.
-    pub(super) fn on_output(&mut self, j: usize, f: Callback) -> Result<()> {
-        let writes = |s: &Step| s.y.iter().position(|t| t.place == Place::Output(j));
-        let found = self.exe.steps.iter().enumerate().rev().find_map(|(step, s)| Some((step, writes(s)?)));
-        let none = || Error::new(ErrorKind::Internal, format!("no step writes output {j}"));
-        let (step, target) = found.ok_or_else(none)?;
-        self.hooks.push(Hook { step, target, f });
+    pub(super) fn watch_output(&mut self, j: usize, f: Callback) -> Result<()> {
+        self.watch(Watched::Output(j), f)
+    }
+
+    pub(super) fn watch_value(&mut self, v: ValueId, f: Callback) -> Result<()> {
+        self.watch(Watched::Value(v), f)
+    }
+
+    fn watch(&mut self, watched: Watched, f: Callback) -> Result<()> {
+        let (step, slot) = made(&self.exe, watched)?;
+        self.hooks.push(Hook { watched, step, slot, f });
         Ok(())
     }
 
-    /// The first step of a node: the others give the same again.
-    pub(super) fn on_value(&mut self, v: ValueId, f: Callback) -> Result<()> {
-        let g = &self.exe.graph;
-        let made = match g.values().get(v.index()).map(|v| &v.origin) {
-            Some(Origin::Node { node, output }) => {
-                self.exe.steps.iter().position(|s| s.node == Some(*node)).map(|step| (step, *output))
-            }
-            _ => None,
-        };
-        let none = || Error::new(ErrorKind::Value, "no call gives this value: it is an input, a constant or a view");
-        let (step, target) = made.ok_or_else(none)?;
-        self.hooks.push(Hook { step, target, f });
+    /// Runs `exe` from now on, another plan for the same graph.
+    pub(super) fn replan(&mut self, exe: Arc<Executable>) -> Result<()> {
+        let no = |text: &str| Err(Error::new(ErrorKind::Value, format!("a plan for a session {text}")));
+        if !Arc::ptr_eq(exe.graph(), self.exe.graph()) {
+            return no("is of another graph");
+        }
+        if exe.program.threads != self.exe.program.threads
+            || exe.program.parts.len() > 1
+            || self.exe.program.parts.len() > 1
+        {
+            return no("has other threads, or parts");
+        }
+        let places = self.hooks.iter().map(|h| made(&exe, h.watched)).collect::<Result<Vec<_>>>()?;
+        for (h, place) in self.hooks.iter_mut().zip(places) {
+            (h.step, h.slot) = place;
+        }
+        self.exe = exe;
         Ok(())
     }
 }
 
-/// Fills `ranges` with parts of `given` and the caller's memory; only the first run takes memory for that.
+/// The step that makes what is watched, and which of its outputs it is.
+fn made(exe: &Executable, watched: Watched) -> Result<(usize, usize)> {
+    match watched {
+        // the last step that writes an output makes it whole
+        Watched::Output(j) => {
+            let writes = |s: &Step| s.y.iter().position(|t| t.place == Place::Output(j));
+            let found = exe.program.steps.iter().enumerate().rev().find_map(|(step, s)| Some((step, writes(s)?)));
+            found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("no step writes output {j}")))
+        }
+        // the first step of a node: the others give the same again
+        Watched::Value(v) => {
+            let made = match exe.graph.values().get(v.index()).map(|v| &v.origin) {
+                Some(Origin::Node { node, output }) => {
+                    exe.program.steps.iter().position(|s| s.node == Some(*node)).map(|step| (step, *output))
+                }
+                _ => None,
+            };
+            let none =
+                || Error::new(ErrorKind::Value, "no call gives this value: it is an input, a constant or a view");
+            made.ok_or_else(none)
+        }
+    }
+}
+
+/// Fills `bindings` with parts of `given` and the caller's memory; only the first run takes memory for that.
 fn bind(
-    ranges: &mut Ranges,
+    bindings: &mut Bindings,
     x: &[(usize, usize)],
     y: &[(usize, usize)],
     given: Range,
     outputs: &mut [Option<&mut [u8]>],
 ) -> Result<()> {
-    ranges.x.clear();
-    ranges.y.clear();
+    bindings.x.clear();
+    bindings.y.clear();
     for &(at, bytes) in x {
-        ranges.x.push(given.part(at, bytes)?);
+        bindings.x.push(given.part(at, bytes)?);
     }
     for (j, &(at, bytes)) in y.iter().enumerate() {
-        ranges.y.push(match outputs.get_mut(j) {
+        bindings.y.push(match outputs.get_mut(j) {
             Some(Some(own)) => Range::exclusive(own),
             _ => given.part(at, bytes)?,
         });

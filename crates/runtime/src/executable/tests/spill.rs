@@ -2,9 +2,9 @@
 
 use remat_graph::plan::problem::SpillRates;
 
-use super::super::spill::{Move, Moves};
 use super::*;
 use crate::executable::SessionOptions;
+use crate::program::copies::{Copies, CopyStep};
 use crate::spill::SpillTo;
 
 /// A disk so fast that copies always cost less than computing.
@@ -106,11 +106,11 @@ fn a_short_read_fails_the_run_and_loses_nothing() {
     let (mut plain, mut spilling) = (session(&whole), session(&exe));
     let mut failures = 0;
     // A cut while copies go out would be undone by them, with zeros for what was cut.
-    let moves = &exe.spill.as_ref().expect("it spills").moves;
-    let last = moves.list.iter().rposition(|m| matches!(m.1, Move::Out { .. })).expect("something goes out");
+    let copies = exe.program.copies.as_ref().expect("it spills");
+    let last = copies.list.iter().rposition(|m| matches!(m.1, CopyStep::Out { .. })).expect("something goes out");
     let ended = |k: usize| {
-        let Move::Out { slot, .. } = moves.list[k].1 else { return 0 };
-        moves.list[k..].iter().find(|m| m.1 == Move::Wait { slot }).map_or(0, |m| m.0)
+        let CopyStep::Out { slot, .. } = copies.list[k].1 else { return 0 };
+        copies.list[k..].iter().find(|m| m.1 == CopyStep::Wait { slot }).map_or(0, |m| m.0)
     };
     let first = (0..=last).map(ended).max().expect("one at least");
     for at in first..exe.calls() {
@@ -163,21 +163,21 @@ fn spilling_makes_smaller_limits_feasible_and_is_left_where_it_does_not_pay() {
 fn copies_that_run_into_calls_are_not_built() {
     let exe = Executable::new(step(), 1).expect("builds");
     let arena = exe.figures().arena_bytes;
-    let place = |i: usize| exe.steps[i].y[0].place;
+    let place = |i: usize| exe.program.steps[i].y[0].place;
     let again = |i: usize| Some((i, (i + 1..exe.calls()).find(|j| place(*j) == place(i))?));
     let (from, writer) = (0..exe.calls()).find_map(again).expect("memory is used again");
-    let (Place::Arena(made), bytes) = (place(from), exe.steps[from].y[0].bytes) else {
+    let (Place::Arena(made), bytes) = (place(from), exe.program.steps[from].y[0].bytes) else {
         unreachable!("only the workspace is used again")
     };
     let next = from + 1;
-    let check_for = |list: &[(usize, Move)], states: &[usize]| {
-        let mut moves = Moves { list: list.to_vec(), ..Default::default() };
-        moves.slot(bytes);
-        moves.check(&exe.steps, arena, states)
+    let check_for = |list: &[(usize, CopyStep)], states: &[usize]| {
+        let mut copies = Copies { list: list.to_vec(), ..Default::default() };
+        copies.slot(bytes);
+        copies.check(&exe.program.steps, arena, states)
     };
-    let check = |list: &[(usize, Move)]| check_for(list, &[]);
-    let (out, back) = (Move::Out { slot: 0, at: made }, Move::In { slot: 0, at: made });
-    let wait = Move::Wait { slot: 0 };
+    let check = |list: &[(usize, CopyStep)]| check_for(list, &[]);
+    let (out, back) = (CopyStep::Out { slot: 0, at: made }, CopyStep::In { slot: 0, at: made });
+    let wait = CopyStep::Wait { slot: 0 };
     assert!(check(&[(next, out), (writer, wait)]).is_ok());
     assert!(check(&[(next, out), (writer + 1, wait)]).is_err(), "written while it is copied out");
     assert!(
@@ -186,8 +186,8 @@ fn copies_that_run_into_calls_are_not_built() {
     );
     assert!(check(&[(next, back), (next, wait)]).is_err(), "nothing was copied out");
     assert!(check(&[(next, out), (next, back)]).is_err(), "copied in before it was out");
-    assert!(check(&[(next, Move::Out { slot: 0, at: arena }), (next, wait)]).is_err(), "outside the workspace");
-    let end = exe.steps.len();
+    assert!(check(&[(next, CopyStep::Out { slot: 0, at: arena }), (next, wait)]).is_err(), "outside the workspace");
+    let end = exe.program.steps.len();
     assert!(check(&[(next, out), (next, wait), (end, wait)]).is_err(), "after the last step");
     let loss = (0..end).find(|i| place(*i) == Place::Output(0)).expect("there");
     let late = [(next, out), (next, wait), (loss + 1, wait)];

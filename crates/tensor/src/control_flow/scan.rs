@@ -2,7 +2,7 @@
 
 use remat_graph::ir::{Builder, Graph, ValueId};
 use remat_ops::pointwise::{Binary, BinaryFn};
-use remat_runtime::structure::{Body, Loop};
+use remat_runtime::control_flow::{Body, Loop};
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Result, Shape};
 
 use super::{Traced, apply, device_of, fact, traced};

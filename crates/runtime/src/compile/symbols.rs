@@ -1,13 +1,10 @@
 //! One trace for inputs of many sizes: a graph over symbols, from which the graph of each size is filled in.
 
-use std::sync::Arc;
-
 use remat_graph::ir::symbolic::{Dim, Symbolic};
-use remat_runtime::structure;
 use remat_types::{Error, ErrorKind, Fact, Result};
 
-use super::{Compiled, State, Trace};
-use crate::Tensor;
+use super::{FunctionTrace, VersionedCell};
+use crate::control_flow;
 
 /// Which extents of the inputs have names; see [`CompileOptions::symbols`](super::CompileOptions::symbols).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +23,8 @@ impl Symbols {
     /// Errors: Value for a name that is no symbol's, and for a symbol that no input has.
     ///
     /// ```
-    /// use remat_tensor::{Dim, Symbols};
+    /// use remat_graph::ir::symbolic::Dim;
+    /// use remat_runtime::compile::Symbols;
     /// assert!(Symbols::new(&[Dim::new("b", 1, 64)], &["b _", "b"]).is_ok());
     /// assert!(Symbols::new(&[Dim::new("b", 1, 64)], &["b t", "b"]).is_err());
     /// ```
@@ -43,12 +41,13 @@ impl Symbols {
         }
     }
 
-    /// With symbols for the sizes that only a run knows ([`Tensor::as_size`], [`Tensor::nonzero`]), in the order in which the
+    /// With symbols for the sizes that only a run knows ([`tracing::size`](crate::tracing::size)), in the order in which the
     /// function asks for them; there are three symbols at most. A size within its bounds is an instance then, and no trace.
     /// One beyond them, an empty choice for example, is traced by itself, as are sizes without a symbol.
     ///
     /// ```
-    /// use remat_tensor::{Dim, Symbols};
+    /// use remat_graph::ir::symbolic::Dim;
+    /// use remat_runtime::compile::Symbols;
     /// let symbols = Symbols::new(&[Dim::new("b", 1, 64)], &["b _"])?.and_sizes(&[Dim::new("chosen", 2, 64)]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -117,66 +116,79 @@ fn wrong(text: String) -> Error {
 }
 
 /// The function over symbols.
-pub(super) struct Form {
+struct Form<C> {
     /// Of the inputs it was made for; extents of symbols do not count.
     facts: Vec<Fact>,
     /// How many sizes that only a run knows are symbols of it.
     asked: usize,
     graph: Symbolic,
     /// The first of the traces; its graph is the one at the lowest sizes.
-    trace: Trace,
+    trace: FunctionTrace<C>,
 }
 
-impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
-    /// The graph for inputs of these facts and sizes that earlier pieces found, from that over symbols.
-    pub(super) fn instance(&mut self, symbols: &Symbols, facts: &[Fact], known: &[usize]) -> Result<Trace> {
+/// Traces a function for inputs of these facts and sizes that are known.
+type TraceFn<'t, C> = &'t mut dyn FnMut(&[Fact], &[usize]) -> Result<FunctionTrace<C>>;
+
+/// The graphs over symbols of a function; the one used last stands last.
+pub(super) struct SymbolicForms<C> {
+    forms: Vec<Form<C>>,
+}
+
+impl<C> Default for SymbolicForms<C> {
+    fn default() -> Self {
+        SymbolicForms { forms: Vec::new() }
+    }
+}
+
+impl<C: VersionedCell> SymbolicForms<C> {
+    /// The function for inputs of these facts and sizes that earlier segments found, from the graph over symbols. So many
+    /// of those graphs are kept.
+    pub(super) fn instance(
+        &mut self,
+        symbols: &Symbols,
+        kept: usize,
+        facts: &[Fact],
+        known: &[usize],
+        trace: TraceFn<'_, C>,
+    ) -> Result<FunctionTrace<C>> {
         let mut sizes = symbols.sizes(facts)?;
         if let Some((d, n)) = symbols.dims.iter().zip(&sizes).find(|(d, n)| !(d.least..=d.most).contains(n)) {
             return Err(wrong(format!("`{}` is {n}, and its bounds are {} and {}", d.name, d.least, d.most)));
         }
-        let Some(dims) = symbols.with_asked(known) else { return self.trace(facts, known) };
+        let Some(dims) = symbols.with_asked(known) else { return trace(facts, known) };
         sizes.extend_from_slice(known);
         let asked = known.len();
-        let same = |f: &Form| f.asked == asked && symbols.same_but_for_symbols(&f.facts, facts);
+        let same = |f: &Form<C>| f.asked == asked && symbols.same_but_for_symbols(&f.facts, facts);
         let form = match self.forms.iter().rposition(|f| same(f) && f.trace.guards.iter().all(|g| g())) {
             Some(at) => self.forms.remove(at),
-            None => self.form(symbols, dims, facts.to_vec(), asked)?,
+            None => form(symbols, dims, facts.to_vec(), asked, trace)?,
         };
-        let trace = form.graph.instantiate(&sizes).map(|graph| Trace { graph, ..form.trace.clone() });
+        let instance = form.graph.instantiate(&sizes).map(|graph| FunctionTrace { graph, ..form.trace.clone() });
         self.forms.push(form);
-        if self.forms.len() > self.options.forms.max(1) {
+        if self.forms.len() > kept.max(1) {
             self.forms.remove(0);
         }
-        trace
-    }
-
-    fn form(&mut self, symbols: &Symbols, dims: &[Dim], facts: Vec<Fact>, asked: usize) -> Result<Form> {
-        let mut first: Option<Trace> = None;
-        let graph = Symbolic::new(dims, &structure::registry(), |sizes| {
-            let (own, known) = sizes.split_at(dims.len() - asked);
-            let t = self.trace(&symbols.at(&facts, own), known)?;
-            let graph = t.graph.clone();
-            if first.get_or_insert_with(|| t.clone()).takes_the_same(&t) {
-                return Ok(graph);
-            }
-            Err(wrong(
-                "at another size the function uses other tensors from outside, or asks for other sizes".to_owned(),
-            ))
-        })?;
-        let trace = first.ok_or_else(|| Error::new(ErrorKind::Internal, "a graph over symbols without a trace"))?;
-        Ok(Form { facts, asked, graph, trace })
+        instance
     }
 }
 
-impl Trace {
-    fn takes_the_same(&self, other: &Trace) -> bool {
-        let cell = |c: &Arc<dyn super::StateCell>| Arc::as_ptr(c).cast::<u8>();
-        let same = |(a, b): (&State, &State)| match (a, b) {
-            (State::Fixed(a), State::Fixed(b)) => a.id() == b.id(),
-            (State::Read(a), State::Read(b)) | (State::Updated(a), State::Updated(b)) => cell(a) == cell(b),
-            _ => false,
-        };
-        let counts = |t: &Trace| (t.states.len(), t.host_inputs.len(), t.marks_step);
-        counts(self) == counts(other) && self.cuts == other.cuts && self.states.iter().zip(&other.states).all(same)
-    }
+fn form<C: VersionedCell>(
+    symbols: &Symbols,
+    dims: &[Dim],
+    facts: Vec<Fact>,
+    asked: usize,
+    trace: TraceFn<'_, C>,
+) -> Result<Form<C>> {
+    let mut first: Option<FunctionTrace<C>> = None;
+    let graph = Symbolic::new(dims, &control_flow::registry(), |sizes| {
+        let (own, known) = sizes.split_at(dims.len() - asked);
+        let t = trace(&symbols.at(&facts, own), known)?;
+        let graph = t.graph.clone();
+        if first.get_or_insert_with(|| t.clone()).takes_the_same(&t) {
+            return Ok(graph);
+        }
+        Err(wrong("at another size the function uses other tensors from outside, or asks for other sizes".to_owned()))
+    })?;
+    let trace = first.ok_or_else(|| Error::new(ErrorKind::Internal, "a graph over symbols without a trace"))?;
+    Ok(Form { facts, asked, graph, trace })
 }

@@ -9,8 +9,8 @@ use remat_ops::pointwise::{Binary, BinaryFn, Fill};
 use remat_ops::{GradCx, Grads, Var};
 use remat_types::{Fact, Result, Scalar, SmallVec};
 
+use super::Loop;
 use super::body::Body;
-use super::repeat::Loop;
 
 pub(super) fn grad(op: &Loop, cx: &GradCx<'_>) -> Result<Grads> {
     let r = Reverse::new(op, cx);

@@ -12,7 +12,7 @@ use remat_graph::ir::{Builder, Graph, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::OpRef;
-use remat_runtime::structure::{Body, Call, Switch};
+use remat_runtime::control_flow::{Body, Call, Switch};
 use remat_runtime::{Device, tracing};
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Result, SmallVec};
 

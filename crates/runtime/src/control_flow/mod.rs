@@ -1,4 +1,4 @@
-//! Ops that own graphs: calls, choices and loops.
+//! Ops that own graphs: calls, switches and loops.
 //!
 //! To everything above and below they are ops like any other: inferred, evaluated, differentiated, saved and given back
 //! through the same doors. What runs inside is an [`Executable`](crate::Executable), so an op's workspace is the plan of
@@ -10,17 +10,17 @@
 
 mod body;
 mod call;
-mod choice;
-mod repeat;
+mod r#loop;
 mod reverse;
 mod samples;
+mod switch;
 #[cfg(test)]
 mod tests;
 
 pub use body::Body;
 pub use call::Call;
-pub use choice::Switch;
-pub use repeat::Loop;
+pub use r#loop::Loop;
+pub use switch::Switch;
 
 use remat_ops::Registry;
 

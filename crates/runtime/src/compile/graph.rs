@@ -1,0 +1,205 @@
+//! A graph, compiled: its executable under the plan that runs now, and the plan that comes after it.
+
+use std::sync::Arc;
+
+use remat_graph::ir::Graph;
+use remat_graph::passes::{PassCx, optimize};
+use remat_kernels::pool::Pool;
+use remat_ops::OpRef;
+use remat_types::Result;
+
+use super::{Beside, CompileOptions, RunBudget};
+use crate::eager::Device;
+use crate::executable::{Executable, ExecutableOptions, Observer, PlanTimes};
+use crate::planner::{Planner, Progress, Rule};
+use crate::spill::SpillTo;
+
+/// The second plan: after one run that warms caches and others that are timed, once. It has the planner's own time and no
+/// share of the runs': who waits for the last plan ([`CompiledGraph::is_settled`]) must not wait for long runs to add up.
+static SECOND_PLAN: Rule = Rule { first: 4, repeats: false, share: None, prefers_newer: false, thread: "remat-replan" };
+
+/// Where a compiled graph will run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompileCx {
+    /// The threads of its kernels, and of what passes compute beforehand.
+    pub threads: usize,
+    /// Where what does not fit the budget may be copied to.
+    pub spill: Option<SpillTo>,
+    /// The budget of a run; `None` for no limit.
+    pub budget: Option<RunBudget>,
+    /// What counts against the budget and is not the graph's.
+    pub beside: Beside,
+    /// Most seconds for a plan under the budget; see [`ExecutableOptions::plan_seconds`].
+    pub plan_seconds: Option<f64>,
+}
+
+impl CompileCx {
+    /// For runs on `device`. Errors: those of [`RunBudget::on`].
+    pub fn on(device: &Device, options: &CompileOptions) -> Result<CompileCx> {
+        let (threads, spill) = (device.options().threads, device.options().spill.clone());
+        let budget = RunBudget::on(device, options)?;
+        Ok(CompileCx { threads, spill, budget, beside: Beside::default(), plan_seconds: None })
+    }
+
+    /// For sessions, which need no device: with so many threads, and the budget of the options.
+    pub fn alone(threads: usize, options: &CompileOptions) -> CompileCx {
+        let budget = options.memory_budget.map(|bytes| RunBudget { bytes, fixed_bytes: 0 });
+        CompileCx { threads, spill: None, budget, beside: Beside::default(), plan_seconds: None }
+    }
+}
+
+/// A second plan, and the times that it was made for.
+type Second = Result<(Executable, Vec<Option<u64>>)>;
+
+/// A graph made ready by passes and a plan. A plan under a budget is made twice: at first with estimated times, and once
+/// the calls have been timed, with those, on a thread beside the runs.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use remat_graph::ir::Builder;
+/// use remat_ops::pointwise::{Unary, UnaryFn};
+/// use remat_runtime::Session;
+/// use remat_runtime::compile::{CompileCx, CompileOptions, CompiledGraph};
+/// use remat_types::{DType, Fact};
+/// # fn main() -> remat_types::Result<()> {
+/// let b = Builder::new();
+/// let x = b.input(Fact::new(DType::F32, [2]), Some("x"));
+/// let y = b.node(Unary { f: UnaryFn::Relu }.into(), &[x], None)?;
+/// b.output(y[0], "y");
+/// let options = CompileOptions::default();
+/// let mut compiled = CompiledGraph::new(b.finish()?, &CompileCx::alone(1, &options), &options)?;
+/// let mut session = Session::new(compiled.executable().clone())?;
+/// session.input_as_mut::<f32>(0)?.copy_from_slice(&[1.0, -2.0]);
+/// for _ in 0..3 {
+///     if compiled.before_run() {
+///         session.replan(compiled.executable().clone())?;
+///     }
+///     session.run()?;
+/// }
+/// assert_eq!(session.output(0)?.as_slice::<f32>()?, [1.0, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct CompiledGraph {
+    executable: Arc<Executable>,
+    /// The executable as an op of a device.
+    op: OpRef,
+    options: ExecutableOptions,
+    planner: Planner<Second>,
+    /// The plan in measured times, if a second one was made and the first is better.
+    kept: Option<PlanTimes>,
+}
+
+impl CompiledGraph {
+    /// Compiles a graph whose states are frozen already where they should be ([`freeze`](super::freeze)): of the options it
+    /// takes the passes, and whether constants count against the budget.
+    ///
+    /// Errors: those of passes and of [`Executable::with`]; Budget, with the figures of the whole run, if no order of calls
+    /// keeps to it.
+    pub fn new(graph: Graph, cx: &CompileCx, options: &CompileOptions) -> Result<CompiledGraph> {
+        // what it was made of ends here: the executable moves constants that nobody else holds
+        let graph = optimize(graph, &PassCx { options: &options.passes, pool: &Pool::new(cx.threads) })?.0;
+        let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, options.freeze)));
+        let workspace_limit = budget.map(|(b, beside)| b.bytes.saturating_sub(beside));
+        let (spill, plan_seconds) = (cx.spill.clone(), cx.plan_seconds);
+        let options = ExecutableOptions { workspace_limit, plan_seconds, spill, ..Default::default() };
+        let executable = Executable::with(Arc::new(graph), cx.threads, &options);
+        let executable = Arc::new(executable.map_err(|e| match budget {
+            Some((b, beside)) => b.of_the_whole_run(e, beside),
+            None => e,
+        })?);
+        let mut planner = Planner::new(&SECOND_PLAN);
+        if !is_changed_by_times(&executable) {
+            planner.stop();
+        }
+        let op = OpRef::from_shared(executable.clone());
+        Ok(CompiledGraph { executable, op, options, planner, kept: None })
+    }
+
+    /// What runs now.
+    pub fn executable(&self) -> &Arc<Executable> {
+        &self.executable
+    }
+
+    /// What runs now, as an op of a device.
+    pub fn op(&self) -> &OpRef {
+        &self.op
+    }
+
+    /// True once it has its last plan.
+    pub fn is_settled(&self) -> bool {
+        self.planner.is_done()
+    }
+
+    /// Told before each run: begins the second plan when the calls have been timed, takes it over when it is there and
+    /// better. True if another executable runs from now on. Which plan runs decides times and never a bit.
+    pub fn before_run(&mut self) -> bool {
+        if self.planner.is_done() {
+            return false;
+        }
+        let is_new = match self.planner.poll() {
+            Progress::Made(Ok((new, given))) => self.take_better(new, &given),
+            _ => false,
+        };
+        // calls may be queued faster than they run, so that none has ended yet
+        if self.planner.is_due() && self.executable.is_timed() {
+            self.plan_again();
+        }
+        self.planner.ran(0);
+        is_new
+    }
+
+    fn plan_again(&mut self) {
+        let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
+        let (node_ns, spill) = (self.executable.fastest_times(), self.executable.spills_to());
+        let options = ExecutableOptions {
+            spill: spill.or(self.options.spill.clone()),
+            node_ns: node_ns.clone(),
+            ..self.options.clone()
+        };
+        self.planner.begin(move |limit| {
+            let plan_seconds = limit.map(|d| d.as_secs_f64()).or(options.plan_seconds);
+            Executable::with(graph, threads, &ExecutableOptions { plan_seconds, ..options }).map(|e| (e, node_ns))
+        });
+    }
+
+    /// Takes over a plan that was made for the times `given`, if those of all runs say that it is better.
+    fn take_better(&mut self, new: Executable, given: &[Option<u64>]) -> bool {
+        let times = self.executable.fastest_times();
+        let is_better = SECOND_PLAN.replaces(self.executable.predicted_ns(&times), new.predicted_ns(&times));
+        if is_better {
+            new.observe(self.executable.observer());
+            self.executable = Arc::new(new);
+            self.op = OpRef::from_shared(self.executable.clone());
+        } else {
+            let planned_ns = self.executable.predicted_ns(given);
+            self.kept = new.plan_times().map(|p| PlanTimes { planned_ns, ..p });
+        }
+        is_better
+    }
+
+    /// What the planner promised, in estimated times until the calls have been timed and in measured ones after that; `None`
+    /// if it runs without a limit that binds.
+    pub fn plan_times(&self) -> Option<PlanTimes> {
+        let first = self.executable.plan_times()?;
+        if is_changed_by_times(&self.executable) || !self.executable.is_timed() {
+            return Some(self.kept.unwrap_or(first));
+        }
+        // every call once, whatever the times: there is nothing that a plan could save
+        let ns = self.executable.predicted_ns(&self.executable.fastest_times());
+        Some(PlanTimes { planned_ns: ns, base_ns: ns, bound_ns: ns, stall_ns: 0 })
+    }
+
+    /// Shows every value that runs compute to `observer`; `None` ends it.
+    pub fn observe(&self, observer: Option<Arc<dyn Observer>>) {
+        self.executable.observe(observer);
+    }
+}
+
+/// True if its plan makes something again or copies it out: with other times it may be another one.
+fn is_changed_by_times(e: &Executable) -> bool {
+    let f = e.figures();
+    f.recomputed_calls + f.spilled_bytes > 0
+}

@@ -1,0 +1,432 @@
+//! Functions whose shapes follow from values: compiled in segments, each up to a size that only its run knows.
+//!
+//! A trace has no data, so it ends where the function asks for such a size ([`size`](crate::tracing::size)). The graph up to
+//! there is a segment with the size as its result. A call runs it, reads the number, and goes on to the segment for that
+//! number, found or traced: the function from its beginning, with one size more that is known. The last one gives the
+//! results.
+//!
+//! Every trace begins with the graph of the one before it, which is checked; so the values of a segment have the same ids
+//! in all later ones. What a later one needs of an earlier one is handed over: the earlier one is made once more, with those
+//! values as further results. Where that does not fit the budget, the later one computes them again.
+//!
+//! What a call draws on the host it draws once, for all of its segments. States are updated by the last segment alone, and a
+//! state that changes between two segments of a call is an error.
+
+use std::sync::Arc;
+
+use remat_graph::ir::{Graph, ValueId};
+use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+use super::forms::{facts, nothing};
+use super::{Beside, Form, Forms, Function, FunctionTrace, State, VersionedCell};
+use crate::arena::padded;
+use crate::eager::trace::{self, Cut};
+use crate::eager::{Channel, Handle, TensorId};
+
+/// A value of a segment that another one reads: the segment, counted from 0, and its id in the traces.
+type Taken = (usize, ValueId);
+
+/// What a form is among the segments of a function.
+pub(super) struct Segment<C> {
+    /// Up to its end, or that of the function.
+    trace: FunctionTrace<C>,
+    /// The sizes that the segments before it found.
+    sizes: Vec<usize>,
+    /// What it reads of earlier segments: its last inputs.
+    takes: Vec<Taken>,
+    /// What later ones read of it: its results after the size.
+    gives: Vec<ValueId>,
+    /// What else is there while it runs, as it was planned.
+    beside_bytes: usize,
+}
+
+/// What the segments of one call share.
+#[derive(Default)]
+pub struct SegmentRun {
+    sizes: Vec<usize>,
+    /// The host inputs, in order, as far as segments have drawn them.
+    drawn: Vec<Handle>,
+    /// What each segment gave beside its size.
+    given: Vec<FxHashMap<ValueId, Handle>>,
+    /// The versions of cells, by address, that segments have read.
+    versions: FxHashMap<usize, TensorId>,
+}
+
+impl SegmentRun {
+    /// The sizes that its segments have found.
+    pub fn sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// Host input `i`, if a segment has drawn it.
+    pub(super) fn drawn(&self, i: usize) -> Option<Handle> {
+        self.drawn.get(i).cloned()
+    }
+
+    /// Keeps the next host input for later segments, if there are some.
+    pub(super) fn keep(&mut self, h: Handle, in_segments: bool) -> Handle {
+        if in_segments {
+            self.drawn.push(h.clone());
+        }
+        h
+    }
+
+    /// Errors (Value) if a state has another version than an earlier segment of this call read.
+    pub(super) fn same_versions<C: VersionedCell>(&mut self, states: &[State<C>], handles: &[Handle]) -> Result<()> {
+        for (s, h) in states.iter().zip(handles) {
+            let (State::Read(cell) | State::Updated(cell)) = s else { continue };
+            let before = *self.versions.entry(cell.address()).or_insert(h.id());
+            if before != h.id() {
+                let text = "a parameter from which a shape follows was changed by another thread during the call";
+                return Err(Error::new(ErrorKind::Value, text));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<C: VersionedCell> FunctionTrace<C> {
+    /// The place where it ended at a size, if it did, with so many sizes known.
+    fn end(&self, known: usize) -> Option<&Cut> {
+        self.cuts.get(known)
+    }
+
+    /// What the segment after the first `known` sizes needs of those before it, to give the function's results and `gives`.
+    fn takes(&self, known: usize, gives: &[ValueId]) -> Vec<Taken> {
+        let Some(cut) = known.checked_sub(1).and_then(|k| self.cuts.get(k)) else { return Vec::new() };
+        let results: Vec<ValueId> = self.graph.outputs().iter().map(|o| o.value).chain(gives.iter().copied()).collect();
+        let segment = |v: &ValueId| {
+            let node = self.graph.producer(*v).map_or(0, |n| n.index());
+            self.cuts.iter().take_while(|c| c.extent.nodes <= node).count()
+        };
+        self.graph.handed_over(&cut.extent, &results).into_iter().map(|v| (segment(&v), v)).collect()
+    }
+
+    fn bytes(&self, v: ValueId) -> usize {
+        padded(self.graph.fact(v).bytes())
+    }
+
+    /// The bytes of the states that are not among the first of `segment`'s.
+    fn state_bytes_beyond(&self, segment: &Self) -> usize {
+        let beyond = self.graph.states().get(segment.graph.states().len()..).unwrap_or_default();
+        beyond.iter().map(|s| self.bytes(s.value)).sum()
+    }
+
+    /// Errors (Value), with the line that asked for the last known size, unless this trace goes on from `first`.
+    fn goes_on_from(&self, first: &Self, known: usize) -> Result<()> {
+        let cut = &first.cuts[known - 1];
+        let same = self.cuts.get(..known) == Some(&first.cuts[..])
+            && self.host_inputs.len() >= first.host_inputs.len()
+            && self.states.len() >= first.states.len()
+            && first.states.iter().zip(&self.states).all(|(a, b)| a.is_the_state_of(b));
+        let same = match same {
+            true => self.graph.begins_with(&first.graph),
+            false => Err(Error::new(ErrorKind::Value, "it takes other tensors from outside, or asks for other sizes")),
+        };
+        same.map_err(|e| {
+            let text = format!("the function does something else before this size when it is traced again: {e}");
+            Error::new(ErrorKind::Value, text).with_op("as_size").with_call_site(cut.site)
+        })
+    }
+
+    /// Errors (Value) for an op that runs exactly once, in a graph whose segments may run again.
+    fn is_repeatable(&self, cut: &Cut) -> Result<()> {
+        match self.graph.nodes().iter().find(|n| !n.op.repeatable()) {
+            None => Ok(()),
+            Some(n) => {
+                let text =
+                    format!("`{}` runs exactly once; it cannot stand before a size at {}", n.op.label(), cut.site);
+                let e = Error::new(ErrorKind::Value, text);
+                Err(n.site.map_or(e.clone(), |s| e.with_call_site(s)))
+            }
+        }
+    }
+}
+
+impl<C: VersionedCell> Segment<C> {
+    pub(super) fn trace(&self) -> &FunctionTrace<C> {
+        &self.trace
+    }
+
+    /// The sizes that the segments before it found.
+    pub(super) fn sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// The line that asked for the size which ends it; `None` for the last segment.
+    fn end(&self) -> Option<CallSite> {
+        self.trace.end(self.sizes.len()).map(|c| c.site)
+    }
+
+    /// The error of a session of it.
+    pub(super) fn in_session(&self) -> Error {
+        let site = self.trace.cuts.first().map(|c| c.site);
+        let text = "a session is planned before it runs, and a shape of this function follows from a value";
+        let e = Error::new(
+            ErrorKind::Value,
+            format!("{text}, asked for at {}", site.map_or(String::new(), |s| s.to_string())),
+        );
+        e.with_op("session")
+    }
+
+    /// Puts what it takes behind the inputs. The last segment is the last reader of it all.
+    pub(super) fn take(&self, run: &mut SegmentRun, handles: &mut SmallVec<[Handle; 4]>) -> Result<()> {
+        for (k, v) in &self.takes {
+            let h = run.given.get(*k).and_then(|g| g.get(v)).ok_or_else(nothing)?;
+            handles.push(h.clone());
+        }
+        if self.end().is_none() {
+            run.given.clear();
+        }
+        Ok(())
+    }
+}
+
+impl<C: VersionedCell> Form<C> {
+    /// Runs a segment that ends at a size: keeps what it gives, and tells the size.
+    fn run_segment(
+        &self,
+        f: &impl Function<Cell = C>,
+        channel: &Channel,
+        x: &[&Handle],
+        run: &mut SegmentRun,
+        site: CallSite,
+    ) -> Result<usize> {
+        let segment = self.segment.as_ref().ok_or_else(nothing)?;
+        let mut y = f.run(self, x, run, site)?.into_iter();
+        let size = y.next().ok_or_else(nothing)?;
+        let given: FxHashMap<ValueId, Handle> = segment.gives.iter().copied().zip(y).collect();
+        let k = segment.sizes.len();
+        run.given.resize_with(run.given.len().max(k + 1), FxHashMap::default);
+        run.given[k] = given;
+        let read = channel.value(&size).and_then(|n| trace::size_of(&n));
+        read.map_err(|e| segment.end().map_or(e.clone(), |s| e.with_op("as_size").with_call_site(s)))
+    }
+}
+
+impl<C: VersionedCell> Forms<C> {
+    /// The graphs of the segments that a run went through. Errors (Value): guards of one do not hold any more.
+    pub fn segments(&self, x: &[&Handle], run: &SegmentRun) -> Result<Vec<Arc<Graph>>> {
+        let graph = |k: usize| self.find(x, &run.sizes[..k]).map(|at| self.entries[at].executable().graph().clone());
+        (0..=run.sizes.len()).map(|k| graph(k).ok_or_else(changed)).collect()
+    }
+
+    /// Puts the form that gives the results of the function for these inputs last: makes what there is not, and runs the
+    /// segments before it. Errors: those of the trace, the passes and the plan; those of the segments' ops.
+    pub fn reach(
+        &mut self,
+        f: &mut impl Function<Cell = C>,
+        x: &[&Handle],
+        run: &mut SegmentRun,
+        site: CallSite,
+    ) -> Result<()> {
+        let channel = self.device.channel();
+        loop {
+            self.ready(f, x, &run.sizes)?;
+            self.hand_over(&*f, x, run, site)?;
+            let entry = self.entries.last_mut().ok_or_else(nothing)?;
+            if entry.segment.as_ref().is_none_or(|p| p.end().is_none()) {
+                if entry.marks_step() && std::mem::take(&mut self.owes_mark) {
+                    channel.give_up_step()?;
+                }
+                return Ok(());
+            }
+            entry.before_run();
+            match entry.run_segment(&*f, &channel, x, run, site) {
+                Ok(size) => run.sizes.push(size),
+                Err(e) => {
+                    self.owes_mark = true;
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    /// The form of a segment, which takes of earlier ones what it needs, or computes it again if only that fits the budget.
+    pub(super) fn segment(
+        &mut self,
+        x: &[&Handle],
+        facts: Vec<Fact>,
+        sizes: &[usize],
+        trace: FunctionTrace<C>,
+    ) -> Result<Form<C>> {
+        let known = sizes.len();
+        if let Some(before) = known.checked_sub(1) {
+            let first = self.find(x, &sizes[..before]).and_then(|at| self.entries[at].segment.as_ref());
+            trace.goes_on_from(&first.ok_or_else(changed)?.trace, known)?;
+        }
+        if let Some(cut) = trace.end(known) {
+            trace.is_repeatable(cut)?;
+        }
+        let takes = trace.takes(known, &[]);
+        let segment = Segment { trace, sizes: sizes.to_vec(), takes, gives: Vec::new(), beside_bytes: 0 };
+        let waits = self.waiting_bytes(x, &segment)?;
+        self.segment_form(facts, Segment { beside_bytes: waits, ..segment })
+    }
+
+    /// The bytes of what earlier segments give and a segment does not take: they wait for later ones while it runs.
+    fn waiting_bytes(&self, x: &[&Handle], segment: &Segment<C>) -> Result<usize> {
+        if segment.end().is_none() {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for k in 0..segment.sizes.len() {
+            let earlier = self.find(x, &segment.sizes[..k]).and_then(|at| self.entries[at].segment.as_ref());
+            let waits = |v: &&ValueId| !segment.takes.contains(&(k, **v));
+            bytes +=
+                earlier.ok_or_else(changed)?.gives.iter().filter(waits).map(|v| segment.trace.bytes(*v)).sum::<usize>();
+        }
+        Ok(bytes)
+    }
+
+    /// The form of a segment as it says. If it does not fit the budget with what it takes, it takes nothing.
+    fn segment_form(&mut self, facts: Vec<Fact>, segment: Segment<C>) -> Result<Form<C>> {
+        let made = self.planned(facts.clone(), &segment);
+        let (mut entry, segment) = match made {
+            Err(e) if e.kind() == ErrorKind::Budget && !segment.takes.is_empty() => {
+                let segment = Segment { takes: Vec::new(), ..segment };
+                (self.planned(facts, &segment)?, segment)
+            }
+            made => (made?, segment),
+        };
+        entry.segment = Some(segment);
+        Ok(entry)
+    }
+
+    fn planned(&mut self, facts: Vec<Fact>, segment: &Segment<C>) -> Result<Form<C>> {
+        let t = &segment.trace;
+        let names: Vec<String> = (0..segment.gives.len()).map(|i| format!("given{i}")).collect();
+        let own = t.graph.outputs().iter().map(|o| (&*o.name, o.value));
+        let results: Vec<(&str, ValueId)> =
+            own.chain(names.iter().map(String::as_str).zip(segment.gives.iter().copied())).collect();
+        let taken: Vec<ValueId> = segment.takes.iter().map(|t| t.1).collect();
+        let graph = t.graph.piece(&taken, &results)?;
+        let beside = Beside { bytes: segment.beside_bytes, takes: taken.len() };
+        // the end of a step is the last segment's
+        let marks_step = t.marks_step && segment.end().is_none();
+        self.form(facts, FunctionTrace { graph, marks_step, ..t.clone() }, beside)
+    }
+
+    /// Sees to it that the earlier segments of this call have given what the last form takes: makes and runs those again that
+    /// have not. If that does not fit the budget, the last form computes it again itself.
+    fn hand_over(
+        &mut self,
+        f: &impl Function<Cell = C>,
+        x: &[&Handle],
+        run: &mut SegmentRun,
+        site: CallSite,
+    ) -> Result<()> {
+        let Some(segment) = self.entries.last().and_then(|e| e.segment.as_ref()) else { return Ok(()) };
+        if segment.takes.is_empty() {
+            return Ok(());
+        }
+        match self.wanted(x, run).and_then(|wanted| self.made_again(x, wanted)) {
+            Err(e) if e.kind() == ErrorKind::Budget => {
+                let Some((facts, Some(segment))) = self.entries.pop().map(Form::into_segment) else { return Err(e) };
+                let alone = self.segment_form(facts, Segment { takes: Vec::new(), ..segment })?;
+                self.entries.push(alone);
+                Ok(())
+            }
+            Err(e) => Err(e),
+            Ok(wanted) => self.run_again(f, x, &wanted, run, site),
+        }
+    }
+
+    /// For each earlier segment what it has to give, what it takes for that, and what waits while it runs.
+    fn wanted(&self, x: &[&Handle], run: &SegmentRun) -> Result<Vec<Wanted>> {
+        let last = self.entries.last().and_then(|e| e.segment.as_ref()).ok_or_else(nothing)?;
+        let segments = (0..run.sizes.len()).map(|k| {
+            let at = self.find(x, &run.sizes[..k]).ok_or_else(changed)?;
+            let segment = self.entries[at].segment.as_ref().ok_or_else(nothing)?;
+            Ok(Wanted {
+                at,
+                gives: segment.gives.clone(),
+                takes: segment.takes.clone(),
+                needed: Vec::new(),
+                beside_bytes: 0,
+            })
+        });
+        let mut segments = segments.collect::<Result<Vec<Wanted>>>()?;
+        let mut list = last.takes.clone();
+        for k in (0..segments.len()).rev() {
+            let segment = self.entries[segments[k].at].segment.as_ref().ok_or_else(nothing)?;
+            let w = &mut segments[k];
+            w.needed = list.iter().filter(|t| t.0 == k).map(|t| t.1).collect();
+            let lacking: Vec<ValueId> = w.needed.iter().copied().filter(|v| !w.gives.contains(v)).collect();
+            if !lacking.is_empty() {
+                w.gives.extend(lacking);
+                w.takes = segment.trace.takes(k, &w.gives);
+            }
+            list.extend(w.takes.iter().copied());
+            list.sort_unstable();
+            list.dedup();
+        }
+        for k in 0..segments.len() {
+            let segment = self.entries[segments[k].at].segment.as_ref().ok_or_else(nothing)?;
+            let waiting = segments[..k].iter().enumerate().flat_map(|(j, p)| p.gives.iter().map(move |v| (j, *v)));
+            let waits =
+                waiting.filter(|t| !segments[k].takes.contains(t)).map(|t| last.trace.bytes(t.1)).sum::<usize>();
+            segments[k].beside_bytes = waits + last.trace.state_bytes_beyond(&segment.trace);
+        }
+        Ok(segments)
+    }
+
+    /// Makes segments again that do not give what is wanted, or have less room than they were planned for.
+    fn made_again(&mut self, x: &[&Handle], segments: Vec<Wanted>) -> Result<Vec<Wanted>> {
+        let limited = self.options.memory_budget.is_some() || self.device.options().budget_bytes.is_some();
+        for w in &segments {
+            let e = &self.entries[w.at];
+            let segment = e.segment.as_ref().ok_or_else(nothing)?;
+            if segment.gives == w.gives && (!limited || segment.beside_bytes >= w.beside_bytes) {
+                continue;
+            }
+            let (trace, sizes) = (segment.trace.clone(), segment.sizes.clone());
+            let (gives, takes, beside_bytes) = (w.gives.clone(), w.takes.clone(), w.beside_bytes);
+            let segment = Segment { trace, sizes, takes, gives, beside_bytes };
+            let mut made = self.planned(facts(x), &segment)?;
+            made.segment = Some(segment);
+            self.entries[w.at] = made;
+        }
+        Ok(segments)
+    }
+
+    /// Runs segments again that have not yet given what is needed in this call.
+    fn run_again(
+        &self,
+        f: &impl Function<Cell = C>,
+        x: &[&Handle],
+        wanted: &[Wanted],
+        run: &mut SegmentRun,
+        site: CallSite,
+    ) -> Result<()> {
+        let channel = self.device.channel();
+        for (k, w) in wanted.iter().enumerate() {
+            if w.needed.iter().all(|v| run.given[k].contains_key(v)) {
+                continue;
+            }
+            if self.entries[w.at].run_segment(f, &channel, x, run, site)? != run.sizes[k] {
+                return Err(Error::new(ErrorKind::Internal, "a piece that ran again gave another size"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an earlier segment of a call has to do for the last form.
+struct Wanted {
+    /// Its form.
+    at: usize,
+    gives: Vec<ValueId>,
+    takes: Vec<Taken>,
+    /// What of it this call needs.
+    needed: Vec<ValueId>,
+    beside_bytes: usize,
+}
+
+/// The error of guards that held when a segment ran and do not hold any more.
+fn changed() -> Error {
+    let text =
+        "what the function read was changed by another thread during the call (training or evaluation, parameters)";
+    Error::new(ErrorKind::Value, text)
+}

@@ -1,0 +1,130 @@
+//! A run as data: which kernels are called in which order, where their operands lie, what is copied when.
+//!
+//! A [`Program`] has no pointer and no memory. Places are inputs and outputs of the run, constants, and offsets into a
+//! workspace; whoever runs it binds them. The CPU's way to do that is `cpu.rs`, the only one so far: a device with memory of
+//! its own makes its calls of the same data. What is checked when a program is made (`Step::check`, `Copies::check`) is what
+//! makes it sound to follow its offsets.
+//!
+//! Programs are made from graphs (`executable/layout.rs`); what a run of one is to a device, its figures, times and
+//! observers, is the [`Executable`](crate::Executable)'s.
+
+pub(crate) mod copies;
+pub(crate) mod cpu;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use remat_graph::ir::NodeId;
+use remat_ops::OpRef;
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
+
+use copies::Copies;
+
+/// Where an operand's storage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// An input of the run.
+    Input(usize),
+    /// An output of the run.
+    Output(usize),
+    /// The workspace, from this offset.
+    Arena(usize),
+    /// A constant.
+    Constant(usize),
+}
+
+/// What a call reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Operand {
+    pub(crate) place: Place,
+    pub(crate) bytes: usize,
+    pub(crate) dtype: DType,
+    pub(crate) layout: Layout,
+}
+
+/// What a call writes.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputSlot {
+    pub(crate) place: Place,
+    pub(crate) bytes: usize,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+    /// The operand whose storage this output takes over.
+    pub(crate) donated_from: Option<usize>,
+}
+
+/// One kernel call.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) op: OpRef,
+    pub(crate) x: SmallVec<[Operand; 4]>,
+    pub(crate) y: SmallVec<[OutputSlot; 2]>,
+    /// Offset and bytes within the run's workspace.
+    pub(crate) workspace: (usize, usize),
+    /// The node it runs; `None` for a copy.
+    pub(crate) node: Option<NodeId>,
+}
+
+/// See the module's note.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The threads that its kernels use: workspaces depend on them.
+    pub(crate) threads: usize,
+    /// The calls, in order.
+    pub(crate) steps: Vec<Step>,
+    pub(crate) constants: Vec<Arc<HostTensor>>,
+    /// Inputs and states.
+    pub(crate) x: Vec<Fact>,
+    /// Outputs, and the next versions of states.
+    pub(crate) y: Facts,
+    /// (input, output) of each state with a next version.
+    pub(crate) updates: Vec<(usize, usize)>,
+    /// Bytes of the workspace, wherever it begins.
+    pub(crate) workspace_bytes: usize,
+    /// The number of steps at the end of each part; one part unless it was cut.
+    pub(crate) parts: Vec<usize>,
+    /// Copies between the workspace and a file, if it makes some.
+    pub(crate) copies: Option<Copies>,
+}
+
+impl Step {
+    /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
+    /// within the workspace.
+    pub(crate) fn check(&self, arena_bytes: usize) -> Result<()> {
+        let bad = |what: String| {
+            Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(self.op.label()))
+        };
+        let overlap = |a: (Place, usize), b: (Place, usize)| match (a.0, b.0) {
+            (Place::Arena(p), Place::Arena(q)) => a.1 > 0 && b.1 > 0 && p < q + b.1 && q < p + a.1,
+            (p, q) => p == q && a.1 > 0 && b.1 > 0,
+        };
+        let workspace = (Place::Arena(self.workspace.0), self.workspace.1);
+        let writes: Vec<(Place, usize)> =
+            self.y.iter().map(|t| (t.place, t.bytes)).chain(std::iter::once(workspace)).collect();
+        for (k, w) in writes.iter().enumerate() {
+            if writes[..k].iter().any(|o| overlap(*w, *o)) {
+                return bad(format!("output {k} overlaps another"));
+            }
+            if matches!(w.0, Place::Input(_) | Place::Constant(_)) && w.1 > 0 {
+                return bad(format!("output {k} is written to {:?}", w.0));
+            }
+            for (i, x) in self.x.iter().enumerate() {
+                let taken = self.y.get(k).is_some_and(|t| t.donated_from == Some(i));
+                if taken && x.place != w.0 || !taken && overlap((x.place, x.bytes), *w) {
+                    return bad(format!("input {i} and output {k} do not share memory as they should"));
+                }
+            }
+        }
+        let ends = writes.iter().copied().chain(self.x.iter().map(|x| (x.place, x.bytes)));
+        for (place, bytes) in ends {
+            if matches!(place, Place::Arena(at) if bytes > 0 && at + bytes > arena_bytes) {
+                return bad("an operand leaves the workspace".to_owned());
+            }
+        }
+        match self.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
+            Some(i) => bad(format!("input {i} leaves its storage")),
+            None => Ok(()),
+        }
+    }
+}
