@@ -6,7 +6,7 @@
     python3 scripts/bench_networks.py --torch VENV/bin/python                 # prints a Markdown table
     python3 scripts/bench_networks.py --torch VENV/bin/python --only train:mlp --threads 1
     python3 scripts/bench_networks.py --torch VENV/bin/python --peers torch,torch.compile --only train: \
-        --write docs/src/benchmarks.md,README.md
+        --write docs/src/benchmarks.md
     python3 scripts/bench_networks.py --torch VENV/bin/python --peers onnxruntime,openvino --only model: --inference-only
 
 Builds the command `remat`, then times each work with `remat bench WORK --eager`, `--compiled` and eager PyTorch in turns.
