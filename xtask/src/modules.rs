@@ -83,6 +83,8 @@ fn declarations(source: &Source) -> Vec<Declaration> {
     let mut found = Vec::new();
     for at in find_word(code, "mod") {
         let rest = code[at + 3..].trim_start();
+        // the file of a module named as a keyword has the keyword's name
+        let rest = rest.strip_prefix("r#").unwrap_or(rest);
         let name: String = rest.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect();
         let after = rest[name.len()..].trim_start();
         if after.starts_with('{') {

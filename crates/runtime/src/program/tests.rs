@@ -9,10 +9,13 @@ fn a_step_that_writes_what_it_reads_is_not_built() {
         |place, donated_from| OutputSlot { place, bytes: 64, dtype: DType::F32, shape: [16].into(), donated_from };
     let step = |x: Place, y: Place, donated_from: Option<usize>| Step {
         op: Unary { f: UnaryFn::Tanh }.into(),
+        flow: None,
         x: SmallVec::from_iter([operand(x)]),
         y: SmallVec::from_iter([slot(y, donated_from)]),
         workspace: (0, 0),
         node: None,
+        site: None,
+        scope: None,
     };
     let ok = |s: &Step| s.check(256).is_ok();
     assert!(ok(&step(Place::Arena(0), Place::Arena(64), None)));
