@@ -21,6 +21,19 @@ pub(crate) enum Flow {
     Loop(LoopProgram),
 }
 
+impl Flow {
+    /// The workspace of a step that runs it.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        match self {
+            Flow::Call(body) => body.workspace_bytes,
+            Flow::Switch(branches) => branches.iter().map(|b| b.workspace_bytes).max().unwrap_or(0),
+            Flow::Loop(l) => {
+                loop_workspace_bytes(l.body.workspace_bytes, carried_bytes(l.body.y.iter().take(l.carried)))
+            }
+        }
+    }
+}
+
 /// A program that runs again and again on what it gave before; see [`Loop`](crate::control_flow::Loop) for its operands.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopProgram {

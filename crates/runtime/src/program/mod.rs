@@ -110,8 +110,8 @@ impl Step {
         e.with_scope(self.scope.clone())
     }
 
-    /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
-    /// within the workspace.
+    /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, all lies
+    /// within the workspace, and what it runs has a workspace of its own there.
     pub(crate) fn check(&self, arena_bytes: usize) -> Result<()> {
         let bad = |what: String| {
             Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(self.op.label()))
@@ -143,9 +143,14 @@ impl Step {
                 return bad("an operand leaves the workspace".to_owned());
             }
         }
-        match self.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
-            Some(i) => bad(format!("input {i} leaves its storage")),
-            None => Ok(()),
+        if let Some(i) = self.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
+            return bad(format!("input {i} leaves its storage"));
+        }
+        match &self.flow {
+            Some(flow) if flow.workspace_bytes() > self.workspace.1 => {
+                bad(format!("{} bytes of workspace for {}", self.workspace.1, flow.workspace_bytes()))
+            }
+            _ => Ok(()),
         }
     }
 }
