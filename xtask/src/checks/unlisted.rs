@@ -34,8 +34,12 @@ mod tests {
     fn a_forgotten_file_and_its_children_are_found() {
         let repo = Scratch::new(&[
             ("crates/ops/Cargo.toml", "[package]\nname = \"remat-ops\""),
-            ("crates/ops/src/lib.rs", "mod listed;\n// mod forgotten;\nconst S: &str = \"mod forgotten;\";"),
+            (
+                "crates/ops/src/lib.rs",
+                "mod listed;\nmod r#loop;\n// mod forgotten;\nconst S: &str = \"mod forgotten;\";",
+            ),
             ("crates/ops/src/listed.rs", ""),
+            ("crates/ops/src/loop.rs", ""),
             ("crates/ops/src/forgotten.rs", "mod child;"),
             ("crates/ops/src/forgotten/child.rs", ""),
             ("crates/ops/tests/story.rs", ""),

@@ -54,11 +54,6 @@ pub struct SegmentRun {
 }
 
 impl SegmentRun {
-    /// The sizes that its segments have found.
-    pub fn sizes(&self) -> &[usize] {
-        &self.sizes
-    }
-
     /// Host input `i`, if a segment has drawn it.
     pub(super) fn drawn(&self, i: usize) -> Option<Handle> {
         self.drawn.get(i).cloned()

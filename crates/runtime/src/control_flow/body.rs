@@ -3,12 +3,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_graph::ir::Graph;
-use remat_ops::{Cost, EvalCx, Op};
+use remat_ops::{Cost, Op};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::registry;
 use crate::Executable;
+use crate::program::Program;
 
 /// A graph within an op. Equal bodies have equal texts.
 #[derive(Clone)]
@@ -18,7 +19,7 @@ struct Inner {
     graph: Arc<Graph>,
     text: String,
     /// Ready to run, one for each number of threads that was asked for.
-    ready: Mutex<Vec<Arc<Executable>>>,
+    ready: Mutex<Vec<Arc<Program>>>,
 }
 
 impl Body {
@@ -53,19 +54,19 @@ impl Body {
     }
 
     /// The graph ready to run on so many threads. Errors: those of [`Executable::new`].
-    pub(super) fn ready(&self, threads: usize) -> Result<Arc<Executable>> {
+    pub(super) fn program(&self, threads: usize) -> Result<Arc<Program>> {
         let mut ready = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(e) = ready.iter().find(|e| e.threads() == threads) {
-            return Ok(e.clone());
+        if let Some(p) = ready.iter().find(|p| p.threads == threads) {
+            return Ok(p.clone());
         }
-        let e = Arc::new(Executable::new(self.0.graph.clone(), threads)?);
-        ready.push(e.clone());
-        Ok(e)
+        let p = Arc::new(Executable::new(self.0.graph.clone(), threads)?.into_program());
+        ready.push(p.clone());
+        Ok(p)
     }
 
     /// Bytes of the workspace of a run; none for a graph that cannot run, which says so when it should.
     pub(super) fn workspace(&self, threads: usize) -> usize {
-        self.ready(threads).map_or(0, |e| e.figures().arena_bytes)
+        self.program(threads).map_or(0, |p| p.workspace_bytes)
     }
 
     /// Calls `see` with each of its ops.
@@ -93,11 +94,6 @@ impl Body {
         }
         let graph = self.graph().with_inputs(x).map_err(|e| e.context("a graph within a graph at another size"))?;
         Body::new(graph).map(Some)
-    }
-
-    /// Runs the graph once.
-    pub(super) fn run(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        self.ready(cx.pool.threads())?.eval(cx)
     }
 }
 

@@ -19,7 +19,7 @@ impl Op for Call {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        run(&self.body, cx, 0)
+        self.body.program(cx.pool.threads())?.run(cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
@@ -54,15 +54,6 @@ impl Op for Call {
     fn may_fail(&self) -> bool {
         self.body.may_fail()
     }
-}
-
-/// Runs a body on the inputs from `first` on, into all outputs.
-pub(super) fn run(body: &Body, cx: &mut EvalCx<'_>, first: usize) -> Result<()> {
-    let all = cx.x;
-    cx.x = &all[first..];
-    let done = body.run(cx);
-    cx.x = all;
-    done
 }
 
 /// True for an input, from `first` on, whose gradient is needed and exists.

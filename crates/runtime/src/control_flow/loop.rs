@@ -1,11 +1,9 @@
-use std::sync::Arc;
-
-use remat_ops::{Cost, EvalCx, GradCx, Grads, In, Op, OpDef, OpRef, Out, Sample};
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec};
+use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape};
 use serde::{Deserialize, Serialize};
 
 use super::body::{Body, plain};
-use crate::{Executable, padded};
+use crate::program::flow::{LoopProgram, carried_bytes, loop_workspace_bytes};
 
 /// A graph that runs again and again on what it gave before.
 ///
@@ -37,12 +35,6 @@ pub struct Loop {
     /// The last output of the body, a Bool of rank 0, says whether another step follows; the op gives the number of steps.
     pub conditional: bool,
 }
-
-/// Operands of a step up to this number cost no allocation.
-const INLINE: usize = 16;
-
-/// Bytes of workspace for the step's number and the body's condition.
-const FLAGS_BYTES: usize = 64;
 
 impl Loop {
     /// The number of the body's outputs that are stacked.
@@ -94,9 +86,11 @@ impl Loop {
         Ok(Fact::new(row.dtype, shape))
     }
 
-    /// Bytes of one set of carried values.
-    fn carried_bytes(&self) -> usize {
-        self.body.y().take(self.carried).map(|f| padded(f.bytes())).sum()
+    /// What a step of a program runs. Errors: those of the body.
+    pub(super) fn program(&self, threads: usize) -> Result<LoopProgram> {
+        let Loop { trips, carried, sliced, reverse, counted, conditional, .. } = *self;
+        let body = self.body.program(threads)?;
+        Ok(LoopProgram { body, trips, carried, sliced, reverse, counted, conditional })
     }
 }
 
@@ -133,19 +127,7 @@ impl Op for Loop {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let steps = match cx.x.last().filter(|_| self.counted) {
-            Some(count) => {
-                let n = i64::from_ne_bytes(count.element_bytes()?.try_into().map_err(|_| short())?);
-                usize::try_from(n).unwrap_or(0).min(self.trips)
-            }
-            None => self.trips,
-        };
-        let made = Run::new(self, cx)?.run(self, cx, steps)?;
-        if self.conditional {
-            let last = cx.y.last_mut().ok_or_else(short)?;
-            last.slice_mut::<i64>()?[0] = made as i64;
-        }
-        Ok(())
+        self.program(cx.pool.threads())?.run(cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
@@ -157,7 +139,7 @@ impl Op for Loop {
     }
 
     fn workspace(&self, _x: &[&Fact], threads: usize) -> usize {
-        padded(self.body.workspace(threads)) + FLAGS_BYTES + 2 * self.carried_bytes()
+        loop_workspace_bytes(self.body.workspace(threads), carried_bytes(self.body.y().take(self.carried)))
     }
 
     /// That of all steps, and of the copies from the inputs and to the outputs.
@@ -202,140 +184,6 @@ impl Op for Loop {
 
 fn short() -> Error {
     Error::new(ErrorKind::Internal, "an operand of a loop is smaller than its fact says")
-}
-
-/// Row `k` of rows of `size` bytes.
-fn row(all: &[u8], k: usize, size: usize) -> Result<&[u8]> {
-    all.get(k * size..(k + 1) * size).ok_or_else(short)
-}
-
-/// What the steps of a run share.
-struct Run<'a> {
-    x: &'a [In<'a>],
-    body: Arc<Executable>,
-    own: SmallVec<[Layout; INLINE]>,
-    /// Offset and bytes of each carried value within a set.
-    at: SmallVec<[(usize, usize); INLINE]>,
-    set_bytes: usize,
-    no_shape: Shape,
-}
-
-impl<'a> Run<'a> {
-    fn new(op: &Loop, cx: &EvalCx<'a>) -> Result<Run<'a>> {
-        let mut at = SmallVec::new();
-        let mut end = 0;
-        for f in op.body.y().take(op.carried) {
-            at.push((end, f.bytes()));
-            end += padded(f.bytes());
-        }
-        let body = op.body.ready(cx.pool.threads())?;
-        Ok(Run {
-            x: cx.x,
-            body,
-            own: op.body.x().map(Fact::layout).collect(),
-            at,
-            set_bytes: end,
-            no_shape: Shape::scalar(),
-        })
-    }
-
-    /// All steps; carried values go to and fro between two sets. The number of steps made.
-    fn run(&self, op: &Loop, cx: &mut EvalCx<'a>, steps: usize) -> Result<usize> {
-        let inner_bytes = self.body.figures().arena_bytes;
-        let (inner, rest) = cx.workspace.split_at_mut_checked(padded(inner_bytes)).ok_or_else(short)?;
-        let inner = &mut inner[..inner_bytes];
-        let (flags, rest) = rest.split_at_mut_checked(FLAGS_BYTES).ok_or_else(short)?;
-        let (mut from, rest) = rest.split_at_mut_checked(self.set_bytes).ok_or_else(short)?;
-        let mut to = rest.get_mut(..self.set_bytes).ok_or_else(short)?;
-        for (x, (at, bytes)) in self.x.iter().zip(&self.at) {
-            from[*at..at + bytes].copy_from_slice(x.element_bytes()?.get(..*bytes).ok_or_else(short)?);
-        }
-        let (number, flag) = flags.split_at_mut(FLAGS_BYTES / 2);
-        let (mut made, stacked) = (0, op.stacked());
-        while made < steps {
-            let k = if op.reverse { steps - 1 - made } else { made };
-            number[..8].copy_from_slice(&(k as i64).to_ne_bytes());
-            {
-                let x = self.inputs(op, k, &number[..8], from)?;
-                let rows = &mut cx.y[op.carried..op.carried + stacked];
-                let n = op.body.y().len();
-                let mut own: [Out<'_>; INLINE] =
-                    std::array::from_fn(|_| Out::new(DType::U8, &self.no_shape, &mut [], None));
-                let mut more: Vec<Out<'_>> = Vec::new();
-                let y = match own.get_mut(..n) {
-                    Some(y) => y,
-                    None => {
-                        more.extend((0..n).map(|_| Out::new(DType::U8, &self.no_shape, &mut [], None)));
-                        &mut more[..]
-                    }
-                };
-                self.outputs(op, k, (to, rows, &mut flag[..1]), y)?;
-                self.body.eval(&mut EvalCx { x: &x, y, workspace: inner, pool: cx.pool })?;
-            }
-            std::mem::swap(&mut from, &mut to);
-            made += 1;
-            if op.conditional && flag[0] == 0 {
-                break;
-            }
-        }
-        for (y, (at, bytes)) in cx.y.iter_mut().zip(&self.at) {
-            y.bytes_mut().copy_from_slice(&from[*at..at + bytes]);
-        }
-        for (y, f) in cx.y[op.carried..].iter_mut().zip(op.body.y().skip(op.carried)).take(stacked) {
-            y.bytes_mut().get_mut(made * f.bytes()..).ok_or_else(short)?.fill(0);
-        }
-        Ok(made)
-    }
-
-    fn inputs<'s>(
-        &'s self,
-        op: &Loop,
-        k: usize,
-        number: &'s [u8],
-        from: &'s [u8],
-    ) -> Result<SmallVec<[In<'s>; INLINE]>> {
-        let mut x: SmallVec<[In<'s>; INLINE]> = SmallVec::new();
-        for (i, (f, layout)) in op.body.x().zip(&self.own).enumerate() {
-            let bytes = match i.checked_sub(1) {
-                None => number,
-                Some(i) if i < op.carried => {
-                    let (at, bytes) = self.at[i];
-                    &from[at..at + bytes]
-                }
-                Some(i) if i < op.carried + op.sliced => row(self.x[i].element_bytes()?, k, f.bytes())?,
-                Some(i) => self.x[i].element_bytes()?,
-            };
-            x.push(In::new(f.dtype, layout, bytes));
-        }
-        Ok(x)
-    }
-
-    /// The outputs of step `k`: the next carried values, rows, the condition.
-    fn outputs<'s>(
-        &self,
-        op: &'s Loop,
-        k: usize,
-        (to, rows, flag): (&'s mut [u8], &'s mut [Out<'_>], &'s mut [u8]),
-        y: &mut [Out<'s>],
-    ) -> Result<()> {
-        let mut y = y.iter_mut();
-        let mut give = |out: Out<'s>| y.next().map(|y| *y = out).ok_or_else(short);
-        let mut facts = op.body.y();
-        let mut left = to;
-        for (f, (_, bytes)) in facts.by_ref().take(op.carried).zip(&self.at) {
-            let (own, rest) = left.split_at_mut_checked(padded(*bytes)).ok_or_else(short)?;
-            give(Out::new(f.dtype, &f.shape, &mut own[..*bytes], None))?;
-            left = rest;
-        }
-        for (r, f) in rows.iter_mut().zip(facts.by_ref()) {
-            let own = r.bytes_mut().get_mut(k * f.bytes()..(k + 1) * f.bytes()).ok_or_else(short)?;
-            give(Out::new(f.dtype, &f.shape, own, None))?;
-        }
-        if let Some(f) = facts.next() {
-            give(Out::new(f.dtype, &f.shape, flag, None))?;
-        }
-        Ok(())
-    }
 }
 
 impl OpDef for Loop {

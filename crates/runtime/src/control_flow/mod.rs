@@ -1,8 +1,8 @@
 //! Ops that own graphs: calls, switches and loops.
 //!
 //! To everything above and below they are ops like any other: inferred, evaluated, differentiated, saved and given back
-//! through the same doors. What runs inside is an [`Executable`](crate::Executable), so an op's workspace is the plan of
-//! its graph, and no byte is taken within a run. Gradients are such ops again, over the gradient graphs of their bodies
+//! through the same doors. What runs inside is a program (`program/flow.rs`), so an op's workspace is the plan of its graph,
+//! and no byte is taken within a run; in a compiled graph it is part of that graph's program. Gradients are such ops again, over the gradient graphs of their bodies
 //! ([`Graph::gradient`](remat_graph::ir::Graph::gradient)).
 //!
 //! A [`Body`] is its graph's text: that is its identity and its serial form, so graphs that contain graphs have the same
@@ -22,10 +22,26 @@ pub use call::Call;
 pub use r#loop::Loop;
 pub use switch::Switch;
 
-use remat_ops::Registry;
+use remat_ops::{OpRef, Registry};
+
+use crate::program::flow::Flow;
 
 /// The built-in ops and those that own graphs: what graph files of this crate are read with.
 pub fn registry() -> Registry {
     let all = Registry::builtin().with::<Call>().and_then(|r| r.with::<Switch>()).and_then(|r| r.with::<Loop>());
     all.expect("no built-in op has these names")
+}
+
+/// The programs that an op runs; `None` for an op of one kernel. Also for one whose graphs cannot run, which says so when it
+/// should.
+pub(crate) fn flow(op: &OpRef, threads: usize) -> Option<Flow> {
+    let any = op.as_any();
+    if let Some(call) = any.downcast_ref::<Call>() {
+        return call.body.program(threads).ok().map(Flow::Call);
+    }
+    if let Some(switch) = any.downcast_ref::<Switch>() {
+        let branches = switch.branches.iter().map(|b| b.program(threads));
+        return branches.collect::<remat_types::Result<_>>().ok().map(Flow::Switch);
+    }
+    any.downcast_ref::<Loop>().and_then(|l| l.program(threads).ok()).map(Flow::Loop)
 }

@@ -5,7 +5,8 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Smal
 use serde::{Deserialize, Serialize};
 
 use super::body::{Body, plain};
-use super::call::{cotangents, given_back, gradient, run};
+use super::call::{cotangents, given_back, gradient};
+use crate::program::cpu;
 
 /// One of several graphs, chosen by a value that is known when the op runs: only that one is computed.
 ///
@@ -18,20 +19,6 @@ use super::call::{cotangents, given_back, gradient, run};
 pub struct Switch {
     /// The branches.
     pub branches: Vec<Body>,
-}
-
-impl Switch {
-    fn choice(&self, cx: &EvalCx<'_>) -> Result<usize> {
-        let chosen = match cx.x[0].dtype() {
-            DType::Bool => i64::from(cx.x[0].slice::<u8>()?[0]),
-            _ => cx.x[0].slice::<i64>()?[0],
-        };
-        let found = usize::try_from(chosen).ok().filter(|i| *i < self.branches.len());
-        found.ok_or_else(|| {
-            let text = format!("branch {chosen} of {}", self.branches.len());
-            Error::new(ErrorKind::Index, text)
-        })
-    }
 }
 
 impl Op for Switch {
@@ -62,8 +49,8 @@ impl Op for Switch {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let branch = &self.branches[self.choice(cx)?];
-        run(branch, cx, 1)
+        let branch = &self.branches[cpu::chosen(cx, self.branches.len())?];
+        cpu::run_branch(&*branch.program(cx.pool.threads())?, cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

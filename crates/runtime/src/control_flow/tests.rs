@@ -120,7 +120,7 @@ fn the_workspace_is_the_plan_of_the_body_and_two_sets_of_what_is_carried() {
         counted: false,
         conditional: false,
     };
-    let inner = op.body.ready(1).expect("builds").figures().arena_bytes;
+    let inner = op.body.program(1).expect("builds").workspace_bytes;
     let set = crate::padded(8000);
     assert_eq!(remat_ops::Op::workspace(&op, &[], 1), crate::padded(inner) + 64 + 2 * set);
     assert!(inner <= 2 * set, "{inner}");
@@ -179,4 +179,33 @@ fn a_choice_that_a_constant_makes_is_its_branch() {
             assert!(after.nodes().iter().any(|n| n.op.downcast::<Switch>().is_some()), "{outer:?}");
         }
     }
+}
+
+#[test]
+fn what_an_op_runs_is_part_of_the_program_of_its_graph() {
+    use crate::program::flow::Flow;
+    use crate::{Executable, Session};
+    use std::sync::Arc;
+    let graph = Arc::new(choosing(None));
+    let executable = || Executable::new(graph.clone(), 1).expect("builds");
+    let program = executable().into_program();
+    let flows: Vec<&Flow> = program.steps.iter().filter_map(|s| s.flow.as_ref()).collect();
+    let [Flow::Switch(branches)] = flows[..] else { panic!("one step that chooses: {flows:?}") };
+    let within = |k: usize| branches[k].steps.iter().filter(|s| matches!(s.flow, Some(Flow::Switch(_)))).count();
+    assert_eq!((branches.len(), within(0), within(1)), (2, 1, 0), "a choice within a branch, too");
+    let mut s = Session::new(Arc::new(executable())).expect("memory");
+    let wave = |k: usize| (0..6).map(|i| ((i + k) as f64 * 1.3).sin()).collect::<Vec<f64>>();
+    for n in 0..2i64 {
+        let mut x: Vec<_> =
+            (0..2).map(|k| remat_types::HostTensor::from_slice(&wave(k), [2, 3]).expect("fits")).collect();
+        x.push(remat_types::HostTensor::scalar(n));
+        let wanted = graph.evaluate(&x, &[], &remat_kernels::pool::Pool::new(1)).expect("computes");
+        x.iter().enumerate().for_each(|(i, x)| s.set_input(i, x).expect("fits"));
+        s.run().expect("runs");
+        let wanted = wanted.get(graph.outputs()[0].value).expect("computed");
+        assert_eq!(s.output(0).expect("there").bytes, wanted.bytes(), "branch {n}");
+    }
+    s.set_input(2, &remat_types::HostTensor::scalar(2i64)).expect("fits");
+    let e = s.run().expect_err("there is no third branch");
+    assert_eq!((e.kind(), e.op()), (remat_types::ErrorKind::Index, Some("switch")));
 }

@@ -13,6 +13,7 @@ use super::planned::{self, PlacedCall};
 use super::spill::Spill;
 use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
 use crate::arena::padded;
+use crate::control_flow;
 use crate::program::copies::{Copies, beyond};
 use crate::program::{Operand, OutputSlot, Place, Program, Step};
 use crate::spill::SpillTo;
@@ -85,7 +86,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
     let mut steps = Vec::with_capacity(placed.calls.len());
     for call in &placed.calls {
         call.at.iter().for_each(|(t, at)| offsets[*t] = *at);
-        let s = step(&l, call, &offsets);
+        let s = step(&l, call, &offsets, (&graph, threads));
         s.check(placed.arena_bytes)?;
         steps.push(s);
     }
@@ -136,7 +137,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
     })
 }
 
-fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize]) -> Step {
+fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize], (graph, threads): (&Graph, usize)) -> Step {
     let d = &l.calls[call.call];
     let place = |root: Root| match root {
         Root::Given(p) => p,
@@ -154,11 +155,15 @@ fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize]) -> Step {
         shape: f.shape.clone(),
         donated_from: donated_from.or_else(|| taken(j)),
     };
+    let node = d.node.map(|n| graph.node(n));
     Step {
         op: d.op.clone(),
+        flow: control_flow::flow(&d.op, threads),
         x: d.x.iter().map(operand).collect(),
         y: d.y.iter().enumerate().map(slot).collect(),
         workspace: d.workspace.map_or((0, 0), |t| (offsets[t], l.temps[t].bytes)),
         node: d.node,
+        site: node.and_then(|n| n.site),
+        scope: node.and_then(|n| n.scope.clone()),
     }
 }

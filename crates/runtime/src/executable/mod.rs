@@ -124,6 +124,11 @@ impl Executable {
         layout::build(graph, threads, options)
     }
 
+    /// What it runs, where it runs within another.
+    pub(crate) fn into_program(self) -> Program {
+        self.program
+    }
+
     /// The graph it runs.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph

@@ -16,28 +16,15 @@ use crate::program::cpu::{Bindings, Memory, Range};
 
 impl Executable {
     pub(super) fn run(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        self.check_threads(cx.pool)?;
+        self.program.check_threads(cx.pool)?;
         self.hold_states(cx)?;
         // One list serves all runs; a second run at the same time, on another device, makes its own.
         let mut own = Bindings::default();
         let mut kept = self.bindings.try_lock();
         let given = kept.as_deref_mut().unwrap_or(&mut own);
-        given.x.clear();
-        for x in cx.x {
-            given.x.push(Range::shared(x.element_bytes()?));
-        }
-        given.y.clear();
-        given.y.extend(cx.y.iter_mut().map(|y| Range::exclusive(y.bytes_mut())));
+        given.bind(cx)?;
         let memory = Memory { program: &self.program, given, arena: Range::exclusive(cx.workspace) };
         self.run_steps(0..self.program.steps.len(), &memory, cx.pool, &mut |_, _| Ok(()))
-    }
-
-    pub(super) fn check_threads(&self, pool: &Pool) -> Result<()> {
-        if pool.threads() == self.program.threads {
-            return Ok(());
-        }
-        let text = format!("compiled for {} threads, run with {}", self.program.threads, pool.threads());
-        Err(Error::new(ErrorKind::Value, text))
     }
 
     /// Runs the steps of `range` in order; after each the observer is shown what it gave, then `after` is called.
@@ -74,17 +61,17 @@ impl Executable {
         for i in range {
             let step = &self.program.steps[i];
             if let Some(f) = &mut copies
-                && f.before(i).map_err(|e| self.located(e, step))?
+                && f.before(i).map_err(|e| step.located(e))?
             {
                 start = Instant::now();
             }
-            memory.call(step, pool).map_err(|e| self.located(e, step))?;
+            memory.call(step, pool).map_err(|e| step.located(e))?;
             let end = Instant::now();
             let ns = (end - start).as_nanos() as u64;
             self.times[i].store(ns, Ordering::Relaxed);
             self.fastest[i].fetch_min(ns, Ordering::Relaxed);
             if let Some(o) = &observer {
-                self.show(memory, step, ns, o.as_ref()).map_err(|e| self.located(e, step))?;
+                self.show(memory, step, ns, o.as_ref()).map_err(|e| step.located(e))?;
             }
             after(i, memory)?;
             start = if observer.is_some() { Instant::now() } else { end };
@@ -106,17 +93,6 @@ impl Executable {
 
     fn outside(&self, i: usize) -> Error {
         Error::new(ErrorKind::Internal, format!("input {i} is smaller than its fact says"))
-    }
-
-    /// An error with the op and the line of the program that it came from.
-    fn located(&self, e: Error, step: &Step) -> Error {
-        let e = e.with_op(step.op.label());
-        let Some(node) = step.node.map(|n| self.graph.node(n)) else { return e };
-        let e = match node.site {
-            Some(site) => e.with_call_site(site),
-            None => e,
-        };
-        e.with_scope(node.scope.clone())
     }
 
     /// Shows what a step that has run gave.

@@ -1,5 +1,7 @@
 //! The CPU's way to run a program: operands become slices, one call after the other.
 
+mod flow;
+
 use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
@@ -7,6 +9,8 @@ use remat_types::{Error, ErrorKind, Result, SmallVec};
 use super::{OutputSlot, Place, Program, Step};
 use crate::arena::ALIGN_BYTES;
 use crate::executable::ValueView;
+
+pub(crate) use flow::{chosen, run_branch};
 
 /// Operands of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
 const INLINE: usize = 16;
@@ -53,11 +57,60 @@ impl Range {
     }
 }
 
+/// Operands of a run up to this number cost no allocation: the gradient of a loop has many.
+const BOUND: usize = 64;
+
 /// First bytes and lengths of what a run is given: inputs and states, and outputs with the next versions of states.
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
-    pub(crate) x: Vec<Range>,
-    pub(crate) y: Vec<Range>,
+    pub(crate) x: SmallVec<[Range; BOUND]>,
+    pub(crate) y: SmallVec<[Range; BOUND]>,
+}
+
+impl Bindings {
+    /// Binds the operands of an op. Errors: those of [`In::element_bytes`].
+    pub(crate) fn bind(&mut self, cx: &mut EvalCx<'_>) -> Result<()> {
+        self.x.clear();
+        for x in cx.x {
+            self.x.push(Range::shared(x.element_bytes()?));
+        }
+        self.y.clear();
+        self.y.extend(cx.y.iter_mut().map(|y| Range::exclusive(y.bytes_mut())));
+        Ok(())
+    }
+}
+
+impl Program {
+    /// Errors (Value) for another number of threads than it was made for.
+    pub(crate) fn check_threads(&self, pool: &Pool) -> Result<()> {
+        if pool.threads() == self.threads {
+            return Ok(());
+        }
+        let text = format!("compiled for {} threads, run with {}", self.threads, pool.threads());
+        Err(Error::new(ErrorKind::Value, text))
+    }
+
+    /// Runs it within a step of another one, on the operands and in the workspace of that. Errors: those of its steps;
+    /// Internal for a program with states or copies, which runs alone.
+    pub(crate) fn run(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        self.check_threads(cx.pool)?;
+        if !self.updates.is_empty() || self.copies.is_some() {
+            return Err(Error::new(ErrorKind::Internal, "a program within a program has states or copies"));
+        }
+        let mut given = Bindings::default();
+        given.bind(cx)?;
+        let memory = Memory { program: self, given: &given, arena: Range::exclusive(cx.workspace) };
+        self.steps.iter().try_for_each(|s| memory.call(s, cx.pool).map_err(|e| s.located(e)))
+    }
+}
+
+impl Step {
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        match &self.flow {
+            None => self.op.eval(cx),
+            Some(flow) => flow.run(cx),
+        }
+    }
 }
 
 /// The memory of a run by address; every place of a step lies within, as `Step::check` has seen.
@@ -85,17 +138,17 @@ impl<'m> Memory<'m> {
         // SAFETY: as above, and nothing else overlaps it.
         let workspace = unsafe { std::slice::from_raw_parts_mut(at, bytes) };
         match step.y.len() {
-            1 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<1>(step)?, workspace, pool }),
-            2 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<2>(step)?, workspace, pool }),
-            3 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<3>(step)?, workspace, pool }),
-            4 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<4>(step)?, workspace, pool }),
-            5 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<5>(step)?, workspace, pool }),
-            6 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<6>(step)?, workspace, pool }),
-            7 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<7>(step)?, workspace, pool }),
-            8 => step.op.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<8>(step)?, workspace, pool }),
+            1 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<1>(step)?, workspace, pool }),
+            2 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<2>(step)?, workspace, pool }),
+            3 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<3>(step)?, workspace, pool }),
+            4 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<4>(step)?, workspace, pool }),
+            5 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<5>(step)?, workspace, pool }),
+            6 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<6>(step)?, workspace, pool }),
+            7 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<7>(step)?, workspace, pool }),
+            8 => step.eval(&mut EvalCx { x: &ins, y: &mut self.outs::<8>(step)?, workspace, pool }),
             n => {
                 let mut y = (0..n).map(|j| self.out(step, j)).collect::<Result<Vec<_>>>()?;
-                step.op.eval(&mut EvalCx { x: &ins, y: &mut y, workspace, pool })
+                step.eval(&mut EvalCx { x: &ins, y: &mut y, workspace, pool })
             }
         }
     }

@@ -1,4 +1,5 @@
-//! A run as data: which kernels are called in which order, where their operands lie, what is copied when.
+//! A run as data: which kernels are called in which order, where their operands lie, what is copied when, and which
+//! programs run within it.
 //!
 //! A [`Program`] has no pointer and no memory. Places are inputs and outputs of the run, constants, and offsets into a
 //! workspace; whoever runs it binds them. The CPU's way to do that is `cpu.rs`, the only one so far: a device with memory of
@@ -10,6 +11,7 @@
 
 pub(crate) mod copies;
 pub(crate) mod cpu;
+pub(crate) mod flow;
 #[cfg(test)]
 mod tests;
 
@@ -17,9 +19,10 @@ use std::sync::Arc;
 
 use remat_graph::ir::NodeId;
 use remat_ops::OpRef;
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
 
 use copies::Copies;
+use flow::Flow;
 
 /// Where an operand's storage is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,12 +61,17 @@ pub(crate) struct OutputSlot {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) op: OpRef,
+    /// What runs instead of the op's kernel, if the op runs programs.
+    pub(crate) flow: Option<Flow>,
     pub(crate) x: SmallVec<[Operand; 4]>,
     pub(crate) y: SmallVec<[OutputSlot; 2]>,
     /// Offset and bytes within the run's workspace.
     pub(crate) workspace: (usize, usize),
     /// The node it runs; `None` for a copy.
     pub(crate) node: Option<NodeId>,
+    /// Where the node comes from in the user's program.
+    pub(crate) site: Option<CallSite>,
+    pub(crate) scope: Option<Arc<str>>,
 }
 
 /// See the module's note.
@@ -89,8 +97,21 @@ pub(crate) struct Program {
 }
 
 impl Step {
-    /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, and all lies
-    /// within the workspace.
+    /// An error with the op and the line of the program that it came from.
+    pub(crate) fn located(&self, e: Error) -> Error {
+        let e = e.with_op(self.op.label());
+        if self.node.is_none() {
+            return e;
+        }
+        let e = match self.site {
+            Some(site) => e.with_call_site(site),
+            None => e,
+        };
+        e.with_scope(self.scope.clone())
+    }
+
+    /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, all lies
+    /// within the workspace, and what it runs has a workspace of its own there.
     pub(crate) fn check(&self, arena_bytes: usize) -> Result<()> {
         let bad = |what: String| {
             Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(self.op.label()))
@@ -122,9 +143,14 @@ impl Step {
                 return bad("an operand leaves the workspace".to_owned());
             }
         }
-        match self.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
-            Some(i) => bad(format!("input {i} leaves its storage")),
-            None => Ok(()),
+        if let Some(i) = self.x.iter().position(|x| !x.layout.fits(x.bytes / x.dtype.size_bytes())) {
+            return bad(format!("input {i} leaves its storage"));
+        }
+        match &self.flow {
+            Some(flow) if flow.workspace_bytes() > self.workspace.1 => {
+                bad(format!("{} bytes of workspace for {}", self.workspace.1, flow.workspace_bytes()))
+            }
+            _ => Ok(()),
         }
     }
 }

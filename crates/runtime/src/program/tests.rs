@@ -9,10 +9,13 @@ fn a_step_that_writes_what_it_reads_is_not_built() {
         |place, donated_from| OutputSlot { place, bytes: 64, dtype: DType::F32, shape: [16].into(), donated_from };
     let step = |x: Place, y: Place, donated_from: Option<usize>| Step {
         op: Unary { f: UnaryFn::Tanh }.into(),
+        flow: None,
         x: SmallVec::from_iter([operand(x)]),
         y: SmallVec::from_iter([slot(y, donated_from)]),
         workspace: (0, 0),
         node: None,
+        site: None,
+        scope: None,
     };
     let ok = |s: &Step| s.check(256).is_ok();
     assert!(ok(&step(Place::Arena(0), Place::Arena(64), None)));
@@ -22,4 +25,23 @@ fn a_step_that_writes_what_it_reads_is_not_built() {
     assert!(!ok(&step(Place::Arena(0), Place::Input(0), None)), "inputs are only read");
     assert!(!ok(&step(Place::Arena(0), Place::Constant(0), None)), "constants are only read");
     assert!(!ok(&step(Place::Arena(0), Place::Arena(224), None)), "it leaves the workspace");
+    let body = Program {
+        threads: 1,
+        steps: Vec::new(),
+        constants: Vec::new(),
+        x: Vec::new(),
+        y: Facts::new(),
+        updates: Vec::new(),
+        workspace_bytes: 64,
+        parts: vec![0],
+        copies: None,
+    };
+    let body = Arc::new(body);
+    let runs = |workspace| Step {
+        flow: Some(Flow::Call(body.clone())),
+        workspace,
+        ..step(Place::Arena(0), Place::Arena(64), None)
+    };
+    assert!(ok(&runs((128, 64))));
+    assert!(!ok(&runs((128, 32))), "what it runs leaves the workspace");
 }

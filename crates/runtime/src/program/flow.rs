@@ -1,0 +1,73 @@
+//! Programs within programs: calls, switches and loops.
+//!
+//! A step that runs others says here which, and how often. What the operators of `control_flow` are to a graph, this is to a
+//! device: enough to run it without them.
+
+use std::sync::Arc;
+
+use remat_types::Fact;
+
+use super::Program;
+use crate::arena::padded;
+
+/// What a step runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Flow {
+    /// A program, once, on the step's operands.
+    Call(Arc<Program>),
+    /// One of several, which the first operand counts, on the other operands.
+    Switch(Vec<Arc<Program>>),
+    /// One again and again.
+    Loop(LoopProgram),
+}
+
+impl Flow {
+    /// The workspace of a step that runs it.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        match self {
+            Flow::Call(body) => body.workspace_bytes,
+            Flow::Switch(branches) => branches.iter().map(|b| b.workspace_bytes).max().unwrap_or(0),
+            Flow::Loop(l) => {
+                loop_workspace_bytes(l.body.workspace_bytes, carried_bytes(l.body.y.iter().take(l.carried)))
+            }
+        }
+    }
+}
+
+/// A program that runs again and again on what it gave before; see [`Loop`](crate::control_flow::Loop) for its operands.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopProgram {
+    pub(crate) body: Arc<Program>,
+    /// The number of steps, or the most.
+    pub(crate) trips: usize,
+    /// The number of carried values.
+    pub(crate) carried: usize,
+    /// The number of operands that are read row by row.
+    pub(crate) sliced: usize,
+    /// Steps go from the last to the first.
+    pub(crate) reverse: bool,
+    /// The last operand says how many steps are made.
+    pub(crate) counted: bool,
+    /// The last output of the body says whether another step follows; the last output of the step is their number.
+    pub(crate) conditional: bool,
+}
+
+/// Bytes of a loop's workspace for the step's number and the body's condition.
+pub(crate) const FLAGS_BYTES: usize = 64;
+
+/// The workspace of a loop: the body's, the flags, and two sets of carried values.
+pub(crate) fn loop_workspace_bytes(body_bytes: usize, carried_bytes: usize) -> usize {
+    padded(body_bytes) + FLAGS_BYTES + 2 * carried_bytes
+}
+
+/// Bytes of one set of carried values.
+pub(crate) fn carried_bytes<'f>(carried: impl Iterator<Item = &'f Fact>) -> usize {
+    carried.map(|f| padded(f.bytes())).sum()
+}
+
+impl LoopProgram {
+    /// The number of the body's outputs that are stacked.
+    pub(crate) fn stacked(&self) -> usize {
+        self.body.y.len().saturating_sub(self.carried + usize::from(self.conditional))
+    }
+}
