@@ -56,14 +56,14 @@ pub(crate) struct Leaf {
 pub(crate) type CustomBackward = Arc<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
 
 /// What a gradient must be like: dtype and shape, and where it lives.
-pub(crate) struct Place {
+pub(crate) struct TensorSpec {
     pub(crate) fact: Fact,
     pub(crate) device: Device,
 }
 
-impl Place {
-    pub(crate) fn of(t: &Tensor) -> Place {
-        Place { fact: Fact { value: None, ..t.handle.fact().clone() }, device: t.device() }
+impl TensorSpec {
+    pub(crate) fn of(t: &Tensor) -> TensorSpec {
+        TensorSpec { fact: Fact { value: None, ..t.handle.fact().clone() }, device: t.device() }
     }
 
     /// Errors (Shape, Device) unless `g` could be the gradient of a tensor of this place.
@@ -94,7 +94,7 @@ pub(crate) enum NodeKind {
     },
     Custom {
         backward: Mutex<Option<CustomBackward>>,
-        x: SmallVec<[Place; 4]>,
+        x: SmallVec<[TensorSpec; 4]>,
         name: &'static str,
     },
     /// A compiled function: what it was made of is not known, so no gradient can pass.

@@ -19,7 +19,7 @@ const ELEMENTS: u8 = 2;
 
 impl Graph {
     /// The inputs whose shapes, and those whose elements, may decide the shape of `v`, as far as the ops say: by
-    /// [`host_inputs`](remat_ops::Op::host_inputs) and [`sized_by`](remat_ops::Op::sized_by) an op's result has a shape that
+    /// [`host_inputs`](remat_ops::Op::host_inputs) and [`shape_inputs`](remat_ops::Op::shape_inputs) an op's result has a shape that
     /// follows from the input's elements, by any other input one that may follow from its shape. An op may still give the same shape whatever comes in.
     pub fn shape_depends(&self, v: ValueId) -> ShapeDepends {
         self.shape_depends_with(v, &[])
@@ -43,7 +43,7 @@ impl Graph {
                     if has_number(&n.op) {
                         list.extend(read(sizes, |e| e.nodes <= node.index()));
                     }
-                    let decides: SmallVec<[&usize; 2]> = n.op.host_inputs().iter().chain(n.op.sized_by()).collect();
+                    let decides: SmallVec<[&usize; 2]> = n.op.host_inputs().iter().chain(n.op.shape_inputs()).collect();
                     for (i, x) in n.x.iter().enumerate() {
                         list.push((*x, SHAPE));
                         if what == ELEMENTS || decides.contains(&&i) {

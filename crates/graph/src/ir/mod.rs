@@ -16,7 +16,7 @@ mod order;
 mod parse;
 mod patch;
 mod piece;
-mod reach;
+mod reachability;
 mod serial;
 pub mod symbolic;
 mod text;
@@ -37,7 +37,11 @@ pub use depends::ShapeDepends;
 pub use evaluate::Values;
 pub use patch::{Patch, PatchNode, PatchValue};
 pub use piece::Extent;
-pub use reach::Reach;
+pub use reachability::Reachability;
+
+/// The name of before.
+#[deprecated(note = "renamed to `Reachability`")]
+pub type Reach = Reachability;
 
 /// A value of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -138,7 +142,7 @@ pub struct Graph {
     names: FxHashMap<Arc<str>, ValueId>,
     /// The number of each value in the text form: its place in that form's order.
     numbers: Vec<u32>,
-    reach: OnceLock<Reach>,
+    reachability: OnceLock<Reachability>,
 }
 
 impl Graph {
@@ -230,8 +234,8 @@ impl Graph {
     }
 
     /// What depends on what; made at its first use, in time and memory of nodes squared over 64.
-    pub fn reach(&self) -> &Reach {
-        self.reach.get_or_init(|| Reach::of(self))
+    pub fn reachability(&self) -> &Reachability {
+        self.reachability.get_or_init(|| Reachability::of(self))
     }
 
     /// Bytes of the states.

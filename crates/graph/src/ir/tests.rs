@@ -163,7 +163,7 @@ fn names_readers_and_dependents_are_found() {
     assert_eq!(g.readers(x), [NodeId(0)]);
     assert_eq!(g.readers(w), [NodeId(0)]);
     assert_eq!(g.find("nothing"), None);
-    let r = g.reach();
+    let r = g.reachability();
     assert!(r.depends(NodeId(2), NodeId(0)) && !r.depends(NodeId(0), NodeId(2)));
     assert_eq!(r.dependents(NodeId(1)).collect::<Vec<_>>(), [NodeId(1), NodeId(2)]);
     assert_eq!(r.dependencies(NodeId(2)).count(), 3);

@@ -9,7 +9,7 @@ use crate::ir::{Builder, ValueId};
 use crate::plan::rng::Rng;
 
 mod arith;
-mod block;
+mod pack_layouts;
 
 /// A graph in the making that takes what a test wants to see changed.
 struct Make(Builder);
@@ -387,9 +387,9 @@ fn what_somebody_else_reads_absorbs_nothing() {
 #[test]
 fn verify_names_the_element_that_differs() {
     let of = |v: &[f32]| vec![("y".to_owned(), HostTensor::from_slice(v, [v.len()]).expect("fits"))];
-    let find = |a: &[f32], b: &[f32]| verify::differs("merge", &of(a), &of(b), 0.0);
+    let find = |a: &[f32], b: &[f32]| verify::differs("cse", &of(a), &of(b), 0.0);
     assert_eq!(find(&[1.0, f32::NAN], &[1.0, -f32::NAN]), None);
     let d = find(&[1.0, 0.0, 3.0], &[1.0, -0.0, 4.0]).expect("the sign of zero");
-    assert_eq!((d.pass, d.value.as_str(), d.element), ("merge", "y", 1));
-    assert_eq!(d.to_string(), "after pass `merge` element 1 of `y` is -0 instead of 0");
+    assert_eq!((d.pass, d.value.as_str(), d.element), ("cse", "y", 1));
+    assert_eq!(d.to_string(), "after pass `cse` element 1 of `y` is -0 instead of 0");
 }

@@ -41,7 +41,7 @@ impl Heads {
     /// `x` are inputs of `op`.
     fn of(cx: &GradCx<'_>, op: &Attention, x: &[Var]) -> Result<Heads> {
         let part = |i: usize| {
-            let v = if op.joined {
+            let v = if op.packed_qkv {
                 let v = cx.apply(Slice { axis: 2, start: i, len: 1, step: 1 }, &[x[0]])?;
                 let s = cx.fact(v).shape;
                 Chain(cx).reshape(v, &Shape::from([s[0], s[1], s[3], s[4]]))?
@@ -100,7 +100,7 @@ pub(super) fn gradients(cx: &GradCx<'_>, op: &Attention, x: &[Var]) -> Result<Sm
     for g in [dq, dk, dv] {
         all.push(narrowed(cx, by_head(cx, g)?, x[0])?);
     }
-    if !op.joined {
+    if !op.packed_qkv {
         return Ok(all);
     }
     for g in &mut all {

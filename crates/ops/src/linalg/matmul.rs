@@ -5,14 +5,14 @@ use remat_kernels::pool::Pool;
 use remat_types::{
     DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, bf16, f16, smallvec,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::args::{checked_fact, not_taken, want_dtype};
 use crate::host::arity;
 use crate::pointwise::Chain;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::shape::{Permute, Reshape};
-use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, Sample, Tolerance, Var};
+use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, Sample, Tolerance, Var, WeightChannels};
 
 /// `y[.., i, j] = sum over p of a[.., i, p] b[.., p, j]`: the product of matrices, batched.
 ///
@@ -22,7 +22,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, Sample, Toler
 /// times many is for the layer above to reshape: both inputs have rank 2 or more.
 ///
 /// Errors: Axis for a rank below 2, DType for two dtypes or bool, Shape if `k` differs or batches do not broadcast.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(a: number, b: number), gradient(a, b))]
 pub struct MatMul {}
 
 /// Multiply-adds of one product above which it surely takes the blocked kernel, whose bits do not depend on `m`; so
@@ -339,6 +340,12 @@ impl Op for MatMul {
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
         let k = x[0].shape.last().copied().unwrap_or(0);
         Cost::bytes(x, y).with_flops(2 * (y[0].elems() * k) as u64)
+    }
+
+    fn weight_channels(&self, x: &[&Fact]) -> Option<WeightChannels> {
+        let ranks = [x.first()?.rank(), x.get(1)?.rank()];
+        let last = |rank: usize| rank.checked_sub(1);
+        Some(WeightChannels { input: 1, weight_axis: last(ranks[1])?, output_axis: last(ranks[0].max(ranks[1]))? })
     }
 }
 

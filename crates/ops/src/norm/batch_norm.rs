@@ -1,13 +1,13 @@
 use remat_kernels::float::FloatElement;
 use remat_kernels::norm::{BatchDims, batch_norm, batch_norm_grad, batch_norm_infer};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, SmallVec, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Normal, count, narrowed, sum_over, widened};
 use crate::args::{epsilon, not_taken, outputs, real_dtype, want_dtype, want_float, want_like, want_shape};
 use crate::host::arity;
 use crate::pointwise::{Chain, UnaryFn};
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
 
 /// `y = (x - mean) / sqrt(var + eps) * scale + bias` with mean and biased variance of each channel over the batch.
@@ -18,7 +18,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
 ///
 /// Errors: DType for a dtype that is no float or differs, Axis for another rank, Shape for other extents or a batch
 /// without elements, Value for a negative eps.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, bias: float), gradient(x, scale, bias))]
 pub struct BatchNorm {
     /// Added to the variance.
     pub eps: Scalar,
@@ -131,7 +132,8 @@ impl BatchNorm {
 /// `h = (x - mean) / sd`. `mean` and `var` must be those of `x`: its own gradient takes them as functions of `x`.
 ///
 /// Errors: as [`BatchNorm`], and DType or Shape for statistics or `dy` that do not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, mean: float, var: float, dy: float), gradient(x, scale, mean, var, dy))]
 pub struct BatchNormGrad {
     /// As in the forward op.
     pub eps: Scalar,
@@ -188,7 +190,8 @@ impl Op for BatchNormGrad {
 /// [`BatchNorm`] with given statistics: `(x, scale, bias, mean, var) -> y`.
 ///
 /// `y = (x - mean) / sqrt(var + eps) * scale + bias`; shapes, dtypes and errors as there, and an empty batch is fine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, bias: float, mean: float, var: float), gradient(x, scale, bias, mean, var))]
 pub struct BatchNormInfer {
     /// Added to the variance.
     pub eps: Scalar,

@@ -1,13 +1,13 @@
 use remat_kernels::float::FloatElement;
 use remat_kernels::norm::{layer_norm, layer_norm_grad, layer_norm_grad_workspace_elems};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, SmallVec, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Normal, count, narrowed, sum_over, widened};
 use crate::args::{epsilon, items_of, not_taken, outputs, real_dtype, want_dtype, want_float, want_like, want_shape};
 use crate::host::arity;
 use crate::pointwise::Chain;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = (x - mean) / sqrt(var + eps) * scale + bias` with mean and biased variance over the last `axes` axes.
@@ -17,7 +17,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: DType for a dtype that is no float or differs, Axis if x has fewer axes or `axes` is 0, Shape for other
 /// extents or nothing to normalise over, Value for a negative eps.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, bias: float), gradient(x, scale, bias))]
 pub struct LayerNorm {
     /// Number of axes, from the last.
     pub axes: usize,
@@ -78,7 +79,8 @@ impl Op for LayerNorm {
 ///
 /// With `h = (x - mean) / sd` and `g = dy scale`: `dx = (g - mean g - h mean(g h)) / sd`, `dscale = sum dy h`,
 /// `dbias = sum dy`, sums over the rows in an order that sizes fix. Errors: as there, and for a `dy` unlike `x`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, dy: float), gradient(x, scale, dy))]
 pub struct LayerNormGrad {
     /// As in the forward op.
     pub axes: usize,

@@ -1,12 +1,12 @@
 use bytemuck::{cast_slice, cast_slice_mut};
 use remat_kernels::pointwise::map2;
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::binary_table::{Grad2, Reject, row};
 use super::loops::{Lane, block_mixed, for_mixed};
-use super::{BinaryFn, Cast, Chain, broadcast, joint_dtype, not_defined, only, operand};
+use super::{BinaryFn, Cast, Chain, Pointwise, broadcast, joint_dtype, not_defined, only, operand};
 use crate::host::arity;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 
 /// `y = f(a, b)`, element by element with broadcasting; both inputs and `y` have one dtype.
@@ -14,7 +14,8 @@ use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 /// f16 and bf16 are computed in f32 and rounded once; beside one of them the other input may be of f32, and enters as it
 /// is. Errors: DType for two other dtypes or outside the domain of `f`, Shape where shapes do not broadcast, Value where an
 /// integer function has no value (see [`BinaryFn`]).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(a: any, b: any), gradient(a, b))]
 pub struct Binary {
     /// The function.
     pub f: BinaryFn,
@@ -111,6 +112,14 @@ impl Op for Binary {
 
     fn overwrite(&self) -> &'static [(usize, usize)] {
         &[(0, 0), (1, 0)]
+    }
+
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        Some(Pointwise::Binary(self.clone()))
+    }
+
+    fn takes_mixed_floats(&self) -> bool {
+        true
     }
 }
 

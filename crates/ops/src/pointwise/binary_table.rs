@@ -14,6 +14,7 @@ use super::loops::{Loops2, loops};
 use super::math::{Int, Real};
 use super::{BinaryFn::*, UnaryFn};
 use crate::Var;
+use crate::schema::Choice;
 
 /// How the gradients of a binary function are had. Broadcasting is undone by the op.
 pub(crate) enum Grad2 {
@@ -49,7 +50,7 @@ pub(crate) struct Row2 {
 macro_rules! rows {
     ($($(#[$doc:meta])* $f:ident = $name:literal, ($($loops:tt)*), $reject:ident, $grad:expr;)*) => {
         /// A binary function. Integers wrap; a dtype outside a function's domain is an error of kind DType.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
         pub enum BinaryFn { $( $(#[$doc])* #[serde(rename = $name)] $f, )* }
 
         impl BinaryFn {

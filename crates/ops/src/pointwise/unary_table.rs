@@ -8,6 +8,7 @@ use super::loops::{Loops1, Tests1, loops};
 use super::math::Real;
 use super::{BinaryFn, UnaryFn::*};
 use crate::Var;
+use crate::schema::Choice;
 
 /// How the gradient of a unary function is had. `dy` has the output's shape, which is the input's.
 pub(crate) enum Grad1 {
@@ -41,7 +42,7 @@ pub(crate) struct Row1 {
 macro_rules! rows {
     ($($(#[$doc:meta])* $f:ident = $name:literal, $form:expr, $grad:expr;)*) => {
         /// A unary function. Integers wrap; a dtype outside a function's domain is an error of kind DType.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
         pub enum UnaryFn { $( $(#[$doc])* #[serde(rename = $name)] $f, )* }
 
         impl UnaryFn {

@@ -7,11 +7,12 @@ use crate::args::real_dtype;
 use crate::host::arity;
 use crate::pointwise::{BinaryFn, Cast, Chain, Compare, CompareFn, UnaryFn, Where};
 use crate::sample::t;
+use crate::schema::{Choice, Params};
 use crate::shape::BroadcastTo;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var};
 
 /// What is made of the elements that fall on one output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReduceFn {
     /// The sum; 0 of nothing. Integers wrap; bools give the count of true as I64.
@@ -42,13 +43,15 @@ pub enum ReduceFn {
 ///
 /// Errors: Axis for one out of range or named twice; DType outside the domain of `f`; Shape for the max or min of
 /// nothing. The gradient of a product is right where elements are zero; its own gradient is not, there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Reduce {
     /// The function.
     pub f: ReduceFn,
     /// The reduced axes.
     pub axes: SmallVec<[usize; 4]>,
     /// Whether they stay with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
 }
 

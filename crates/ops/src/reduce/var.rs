@@ -1,12 +1,12 @@
 use remat_kernels::reduce::{Deviation, Mean, Num, RootDeviation, Rooted, WideMean};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec, f16, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Reduce, ReduceFn, reduce_op::run, reduced_elems, reduced_shape, with_ones};
 use crate::host::arity;
 use crate::norm::widened;
 use crate::pointwise::{BinaryFn, Chain};
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var as Value};
 
 /// The variance over `axes`: `y = sum (x - mean x)^2 / (n - correction)`, of floats.
@@ -14,11 +14,13 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var as Va
 /// `correction` is 0 for the population's variance, 1 for the sample's (Bessel). Two passes with the correction of Chan,
 /// Golub and LeVeque, in f64. NaN of nothing, and where `n <= correction` (the gradient too). Shapes and Axis errors as in
 /// [`Reduce`](crate::reduce::Reduce); DType for other dtypes than floats.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float), gradient(x))]
 pub struct Var {
     /// The reduced axes.
     pub axes: SmallVec<[usize; 4]>,
     /// Whether they stay with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
     /// What is taken from the count.
     pub correction: usize,
@@ -28,11 +30,13 @@ pub struct Var {
 ///
 /// Equal elements deviate by exactly 0. `dx = dy (x - mean x) / ((n - correction) y)`, and 0 where `y` is 0, where no
 /// direction is steeper than its opposite. NaN of nothing and where `n <= correction`; errors as there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float), gradient(x))]
 pub struct Std {
     /// The reduced axes.
     pub axes: SmallVec<[usize; 4]>,
     /// Whether they stay with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
     /// What is taken from the count.
     pub correction: usize,

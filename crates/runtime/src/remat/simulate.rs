@@ -4,6 +4,7 @@
 //! device, whose clock advances by the recorded times. No memory is touched and no thread started, and there is no second
 //! model of the runtime that could disagree with it.
 
+use remat_ops::schema::Params;
 use remat_ops::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 use serde::{Deserialize, Serialize};
@@ -192,6 +193,8 @@ impl Op for Recorded {
         self.repeatable
     }
 }
+
+impl Params for Recorded {}
 
 impl OpDef for Recorded {
     const NAME: &'static str = "recorded";

@@ -22,10 +22,16 @@ pub use call::Call;
 pub use choice::Switch;
 pub use repeat::Loop;
 
-use remat_ops::Registry;
+use remat_ops::{Entry, Family, Registry};
+
+/// The ops that own graphs.
+pub static FAMILY: Family = Family {
+    name: "structure",
+    text: "Graphs as ops: a call, one of several, one again and again.",
+    ops: &[Entry::of::<Call>(), Entry::of::<Loop>(), Entry::of::<Switch>()],
+};
 
 /// The built-in ops and those that own graphs: what graph files of this crate are read with.
 pub fn registry() -> Registry {
-    let all = Registry::builtin().with::<Call>().and_then(|r| r.with::<Switch>()).and_then(|r| r.with::<Loop>());
-    all.expect("no built-in op has these names")
+    Registry::builtin().with_family(&FAMILY).expect("no built-in op has these names")
 }

@@ -7,7 +7,7 @@ use remat_ops::shape::{Reshape, Slice};
 use remat_types::{Error, ErrorKind, Fact, Result, Shape};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 /// The extents of a tensor of rank `N`. Errors: Axis.
 pub(super) fn extents<const N: usize>(t: &Tensor, name: &str) -> Result<[usize; N]> {
@@ -53,10 +53,10 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, taps: Taps<1>) -> Result<Tensor> {
-        let [n, c, l] = extents(self, "x").at("conv1d")?;
-        let [k, group_c, s] = extents(weight, "the weight").at("conv1d")?;
+        let [n, c, l] = extents(self, "x").in_op("conv1d")?;
+        let [k, group_c, s] = extents(weight, "the weight").in_op("conv1d")?;
         let (op, x, w) = (Conv2d { taps: taps.across() }, [n, c, 1, l], [k, group_c, 1, s]);
-        let [_, _, _, ol] = image_of(&op, (self, x), (weight, w)).at("conv1d")?;
+        let [_, _, _, ol] = image_of(&op, (self, x), (weight, w)).in_op("conv1d")?;
         Tensor::apply_owned(op, [self.shaped(x)?, weight.shaped(w)?])?.shaped([n, k, ol])
     }
 
@@ -101,7 +101,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn conv3d(&self, weight: &Tensor, taps: Taps<3>) -> Result<Tensor> {
-        let [n, k, od, oh, ow] = volume_of(self, weight, taps).at("conv3d")?;
+        let [n, k, od, oh, ow] = volume_of(self, weight, taps).in_op("conv3d")?;
         let ([_, c, d, h, w], [_, group_c, t, r, s]) = (extents(self, "x")?, extents(weight, "the weight")?);
         let (down, plane) = (Conv2d { taps: taps.down() }, Conv2d { taps: taps.plane() });
         if ([r, s], plane.taps.stride, plane.taps.padding) == ([1, 1], [1, 1], [0, 0]) {

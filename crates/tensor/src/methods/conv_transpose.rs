@@ -3,12 +3,12 @@
 
 use remat_ops::conv::{Conv2dInputGrad, Taps};
 use remat_ops::pointwise::{Binary, BinaryFn};
-use remat_ops::shape::Unslice;
+use remat_ops::shape::SliceGrad;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::conv::{extents, image_of};
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 /// The operator that spreads `x: [n, c, h, w]` by `weight: [c, k / groups, r, s]`, and the extents of what it makes.
 /// Errors: Shape, DType, Value.
@@ -63,10 +63,10 @@ impl Tensor {
     #[track_caller]
     pub fn conv_transpose1d(&self, weight: &Tensor, taps: Taps<1>, output_padding: [usize; 1]) -> Result<Tensor> {
         const OP: &str = "conv_transpose1d";
-        let [n, c, l] = extents(self, "x").at(OP)?;
-        let [weight_c, group_k, s] = extents(weight, "the weight").at(OP)?;
+        let [n, c, l] = extents(self, "x").in_op(OP)?;
+        let [weight_c, group_k, s] = extents(weight, "the weight").in_op(OP)?;
         let (x, w) = ([n, c, 1, l], [weight_c, group_k, 1, s]);
-        let (op, y) = spread((self, x), (weight, w), taps.across(), [0, output_padding[0]]).at(OP)?;
+        let (op, y) = spread((self, x), (weight, w), taps.across(), [0, output_padding[0]]).in_op(OP)?;
         Tensor::apply_owned(op, [self.shaped(x)?, weight.shaped(w)?])?.shaped([n, y[1], y[3]])
     }
 
@@ -90,8 +90,8 @@ impl Tensor {
     #[track_caller]
     pub fn conv_transpose2d(&self, weight: &Tensor, taps: Taps, output_padding: [usize; 2]) -> Result<Tensor> {
         const OP: &str = "conv_transpose2d";
-        let (x, w) = (extents(self, "x").at(OP)?, extents(weight, "the weight").at(OP)?);
-        let (op, _) = spread((self, x), (weight, w), taps, output_padding).at(OP)?;
+        let (x, w) = (extents(self, "x").in_op(OP)?, extents(weight, "the weight").in_op(OP)?);
+        let (op, _) = spread((self, x), (weight, w), taps, output_padding).in_op(OP)?;
         Tensor::apply1(op, &[self, weight])
     }
 
@@ -114,13 +114,13 @@ impl Tensor {
     #[track_caller]
     pub fn conv_transpose3d(&self, weight: &Tensor, taps: Taps<3>, output_padding: [usize; 3]) -> Result<Tensor> {
         const OP: &str = "conv_transpose3d";
-        let [n, c, d, h, w] = extents(self, "x").at(OP)?;
-        let [weight_c, group_k, t, r, s] = extents(weight, "the weight").at(OP)?;
+        let [n, c, d, h, w] = extents(self, "x").in_op(OP)?;
+        let [weight_c, group_k, t, r, s] = extents(weight, "the weight").in_op(OP)?;
         let [more, plane @ ..] = output_padding;
         let depth = [weight_c, group_k, t, 1];
-        let (_, [_, k, od, _]) = spread((self, [n, c, d, 1]), (weight, depth), taps.down(), [more, 0]).at(OP)?;
+        let (_, [_, k, od, _]) = spread((self, [n, c, d, 1]), (weight, depth), taps.down(), [more, 0]).in_op(OP)?;
         let (frames, kernel) = ([n.saturating_mul(d), c, h, w], [weight_c, group_k.saturating_mul(t), r, s]);
-        let (op, [_, _, oh, ow]) = spread((self, frames), (weight, kernel), taps.plane(), plane).at(OP)?;
+        let (op, [_, _, oh, ow]) = spread((self, frames), (weight, kernel), taps.plane(), plane).in_op(OP)?;
         let x = self.permute(&[0, 2, 1, 3, 4])?.shaped(frames)?;
         let y = Tensor::apply_owned(op, [x, weight.shaped(kernel)?])?.shaped([n, d, k, t, oh, ow])?;
         y.added_up(taps.down(), od, more)
@@ -140,7 +140,7 @@ impl Tensor {
             let extent = od + 2 * padding;
             let tap = |i: usize| {
                 let frames = self.narrow(3, i as isize, 1)?.shaped([n, d, k, h, w])?.permute(&[0, 2, 1, 3, 4])?;
-                Tensor::apply_owned(Unslice { axis: 2, start: i * dilation, step, extent }, [frames])
+                Tensor::apply_owned(SliceGrad { axis: 2, start: i * dilation, step, extent }, [frames])
             };
             (1..t).try_fold(tap(0)?, |y, i| Tensor::apply_owned(Binary { f: BinaryFn::Add }, [y, tap(i)?]))?
         };

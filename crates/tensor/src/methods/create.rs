@@ -7,7 +7,7 @@ use remat_runtime::Device;
 use remat_types::{CallSite, DType, Error, ErrorKind, Result, Scalar, Shape, SmallVec};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 impl Tensor {
     #[track_caller]
@@ -125,7 +125,7 @@ impl Tensor {
         dtype: DType,
     ) -> Result<Tensor> {
         let (start, step) = (start.into(), step.into());
-        let len = steps(start, end.into(), step).at("arange")?;
+        let len = steps(start, end.into(), step).in_op("arange")?;
         Tensor::source(device, Arange { dtype, start, step, len })
     }
 
@@ -143,14 +143,14 @@ impl Tensor {
     #[track_caller]
     pub fn linspace(device: &Device, start: f64, end: f64, n: usize, dtype: DType) -> Result<Tensor> {
         if !(start.is_finite() && end.is_finite()) {
-            return Err(Error::new(ErrorKind::Value, format!("from {start} to {end}"))).at("linspace");
+            return Err(Error::new(ErrorKind::Value, format!("from {start} to {end}"))).in_op("linspace");
         }
         let unit = Tensor::source(device, Arange { dtype: DType::F64, start: 0.into(), step: 1.into(), len: n })?;
         let share = unit.div((n.max(2) - 1) as f64)?;
         // weighted from both ends, so that both are met exactly
         let y = share.neg()?.add(1.0)?.mul(start)?.add(share.mul(end)?)?;
         if dtype == DType::Bool {
-            return Err(Error::new(ErrorKind::DType, "is not defined for bool")).at("linspace");
+            return Err(Error::new(ErrorKind::DType, "is not defined for bool")).in_op("linspace");
         }
         y.cast(dtype)
     }

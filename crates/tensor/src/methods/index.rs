@@ -11,7 +11,7 @@ use remat_types::{DType, Error, ErrorKind, Result, Shape, axes_of, axis_of};
 use super::pointwise::{cast_owned, promoted};
 use super::{IntoOperand, Span};
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 impl Tensor {
     /// The elements of `axis` in a range, as `x[a..b]` of Python: bounds may be left out, count from the end if negative,
@@ -51,8 +51,8 @@ impl Tensor {
 
     #[track_caller]
     fn sliced(&self, axis: isize, span: Span, step: isize, op: &str) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at(op)?;
-        let (start, len) = span.resolve(self.dims()[axis], step).at(op)?;
+        let axis = axis_of(axis, self.rank()).in_op(op)?;
+        let (start, len) = span.resolve(self.dims()[axis], step).in_op(op)?;
         Tensor::apply1(Slice { axis, start, len, step }, &[self])
     }
 
@@ -69,13 +69,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn narrow(&self, axis: isize, start: isize, len: usize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("narrow")?;
+        let axis = axis_of(axis, self.rank()).in_op("narrow")?;
         let extent = self.dims()[axis];
         let from = if start < 0 { start.saturating_add_unsigned(extent) } else { start };
         let inside = |from: &usize| from.checked_add(len).is_some_and(|end| end <= extent);
         let Some(start) = usize::try_from(from).ok().filter(inside) else {
             let text = format!("{len} elements from {start} on leave axis {axis} of extent {extent}");
-            return Err(Error::new(ErrorKind::Index, text)).at("narrow");
+            return Err(Error::new(ErrorKind::Index, text)).in_op("narrow");
         };
         Tensor::apply1(Slice { axis, start, len, step: 1 }, &[self])
     }
@@ -92,12 +92,12 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn select(&self, axis: isize, index: isize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("select")?;
+        let axis = axis_of(axis, self.rank()).in_op("select")?;
         let extent = self.dims()[axis];
         let at = if index < 0 { index.saturating_add_unsigned(extent) } else { index };
         let Some(start) = usize::try_from(at).ok().filter(|at| *at < extent) else {
             let text = format!("index {index} is outside axis {axis} of extent {extent}");
-            return Err(Error::new(ErrorKind::Index, text)).at("select");
+            return Err(Error::new(ErrorKind::Index, text)).in_op("select");
         };
         let one = Tensor::apply1(Slice { axis, start, len: 1, step: 1 }, &[self])?;
         let shape = self.dims().iter().enumerate().filter(|(a, _)| *a != axis).map(|(_, d)| *d).collect();
@@ -117,7 +117,7 @@ impl Tensor {
     #[track_caller]
     pub fn flip(&self, axes: &[isize]) -> Result<Tensor> {
         let mut y = self.clone();
-        for axis in axes_of(axes, self.rank()).at("flip")? {
+        for axis in axes_of(axes, self.rank()).in_op("flip")? {
             let len = self.dims()[axis];
             y = Tensor::apply_owned(Slice { axis, start: len.saturating_sub(1), len, step: -1 }, [y])?;
         }
@@ -143,7 +143,7 @@ impl Tensor {
     #[doc(alias = "embedding")]
     #[track_caller]
     pub fn take(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("take")?;
+        let axis = axis_of(axis, self.rank()).in_op("take")?;
         Tensor::apply1(Take { axis }, &[self, index])
     }
 
@@ -161,9 +161,9 @@ impl Tensor {
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         if index.rank() != 1 {
             let text = format!("the index has shape {}: rank {}, not 1", index.shape(), index.rank());
-            return Err(Error::new(ErrorKind::Axis, text)).at("index_select");
+            return Err(Error::new(ErrorKind::Axis, text)).in_op("index_select");
         }
-        let axis = axis_of(axis, self.rank()).at("index_select")?;
+        let axis = axis_of(axis, self.rank()).in_op("index_select")?;
         Tensor::apply1(Take { axis }, &[self, index])
     }
 
@@ -183,7 +183,7 @@ impl Tensor {
     #[doc(alias = "take_along_axis")]
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("gather")?;
+        let axis = axis_of(axis, self.rank()).in_op("gather")?;
         Tensor::apply1(TakeAlong { axis }, &[self, index])
     }
 
@@ -203,7 +203,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("index_add")?;
+        let axis = axis_of(axis, self.rank()).in_op("index_add")?;
         let op = TakeGrad { axis, extent: self.dims()[axis] };
         self.plus_scattered(op.into(), index, src, "index_add")
     }
@@ -224,7 +224,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("scatter_add")?;
+        let axis = axis_of(axis, self.rank()).in_op("scatter_add")?;
         let op = TakeAlongGrad { axis, extent: self.dims()[axis] };
         self.plus_scattered(op.into(), index, src, "scatter_add")
     }
@@ -235,13 +235,13 @@ impl Tensor {
         let dtype = self.dtype();
         if src.dtype() != dtype {
             let text = format!("the source is {}, the tensor {dtype}", src.dtype());
-            return Err(Error::new(ErrorKind::DType, text)).at(op);
+            return Err(Error::new(ErrorKind::DType, text)).in_op(op);
         }
         // inference by itself, so that its errors speak of the method
-        let y = (*scatter).infer(&[src.handle.fact(), index.handle.fact()]).at(op)?;
+        let y = (*scatter).infer(&[src.handle.fact(), index.handle.fact()]).in_op(op)?;
         if y[0].shape != *self.shape() {
             let text = format!("source and index make shape {}, the tensor has {}", y[0].shape, self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at(op);
+            return Err(Error::new(ErrorKind::Shape, text)).in_op(op);
         }
         let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         let sum = Tensor::apply_owned(scatter, [cast_owned(src.clone(), wide)?, index.clone()])?;
@@ -280,7 +280,7 @@ impl Tensor {
     #[doc(alias = "where")]
     #[track_caller]
     pub fn where_cond(&self, a: &Tensor, b: impl IntoOperand) -> Result<Tensor> {
-        let ab = promoted(a.clone(), b.operand(a).at("where")?)?;
+        let ab = promoted(a.clone(), b.operand(a).in_op("where")?)?;
         Tensor::apply_owned(Where, std::iter::once(self.clone()).chain(ab))
     }
 
@@ -299,15 +299,15 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl IntoOperand) -> Result<Tensor> {
-        let value = value.operand(self).at("masked_fill")?;
+        let value = value.operand(self).in_op("masked_fill")?;
         if value.dtype() != self.dtype() {
             let text = format!("a value of {} for a tensor of {}; cast one of them", value.dtype(), self.dtype());
-            return Err(Error::new(ErrorKind::DType, text)).at("masked_fill");
+            return Err(Error::new(ErrorKind::DType, text)).in_op("masked_fill");
         }
         for (what, shape) in [("mask", mask.shape()), ("value", value.shape())] {
             if self.shape().broadcast(shape).ok().as_ref() != Some(self.shape()) {
                 let text = format!("a {what} of shape {shape} does not broadcast to {}", self.shape());
-                return Err(Error::new(ErrorKind::Shape, text)).at("masked_fill");
+                return Err(Error::new(ErrorKind::Shape, text)).in_op("masked_fill");
             }
         }
         Tensor::apply_owned(Where, [mask.clone(), value, self.clone()])
@@ -352,7 +352,7 @@ impl Tensor {
     fn last_two(&self, op: &str) -> Result<(Tensor, Tensor)> {
         let [.., m, n] = *self.dims() else {
             let text = format!("shape {} has rank {}; it must be 2 or more", self.shape(), self.rank());
-            return Err(Error::new(ErrorKind::Axis, text)).at(op);
+            return Err(Error::new(ErrorKind::Axis, text)).in_op(op);
         };
         let device = self.device();
         let rows = Tensor::arange(&device, 0, m as i64, 1, DType::I64)?;

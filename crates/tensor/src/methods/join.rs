@@ -4,7 +4,7 @@ use remat_ops::shape::{BroadcastTo, Concat, Pad, Reshape, Slice};
 use remat_types::{Error, ErrorKind, Result, Scalar, Shape, SmallVec, axis_of};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 /// The rank of what is joined. Errors: Arity without tensors.
 fn rank_of(x: &[&Tensor]) -> Result<usize> {
@@ -27,7 +27,7 @@ impl Tensor {
     #[doc(alias = "cat")]
     #[track_caller]
     pub fn concat(x: &[&Tensor], axis: isize) -> Result<Tensor> {
-        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank)).at("concat")?;
+        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank)).in_op("concat")?;
         Tensor::apply1(Concat { axis }, x)
     }
 
@@ -45,13 +45,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn stack(x: &[&Tensor], axis: isize) -> Result<Tensor> {
-        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank + 1)).at("stack")?;
+        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank + 1)).in_op("stack")?;
         let shape = x[0].shape();
         let mut wide: SmallVec<[Tensor; 4]> = SmallVec::with_capacity(x.len());
         for (i, t) in x.iter().enumerate() {
             if t.shape() != shape {
                 let text = format!("tensor 0 has shape {shape}, tensor {i} {}", t.shape());
-                return Err(Error::new(ErrorKind::Shape, text)).at("stack");
+                return Err(Error::new(ErrorKind::Shape, text)).in_op("stack");
             }
             let mut dims: SmallVec<[usize; 4]> = SmallVec::from_slice(shape);
             dims.insert(axis, 1);
@@ -74,11 +74,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn split(&self, extents: &[usize], axis: isize) -> Result<Vec<Tensor>> {
-        let axis = axis_of(axis, self.rank()).at("split")?;
+        let axis = axis_of(axis, self.rank()).in_op("split")?;
         let sum = extents.iter().try_fold(0usize, |sum, e| sum.checked_add(*e));
         if sum != Some(self.dims()[axis]) {
             let text = format!("parts of {extents:?} do not make up axis {axis} of {}", self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at("split");
+            return Err(Error::new(ErrorKind::Shape, text)).in_op("split");
         }
         let mut parts = Vec::with_capacity(extents.len());
         for part in Slice::split(axis, extents) {
@@ -101,9 +101,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn chunk(&self, n: usize, axis: isize) -> Result<Vec<Tensor>> {
-        let at = axis_of(axis, self.rank()).at("chunk")?;
+        let at = axis_of(axis, self.rank()).in_op("chunk")?;
         if n == 0 {
-            return Err(Error::new(ErrorKind::Value, "0 parts")).at("chunk");
+            return Err(Error::new(ErrorKind::Value, "0 parts")).in_op("chunk");
         }
         let extent = self.dims()[at];
         let each = extent.div_ceil(n).max(1);
@@ -148,7 +148,7 @@ impl Tensor {
     pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
         let Some(new) = counts.len().checked_sub(self.rank()) else {
             let text = format!("{} counts for shape {}", counts.len(), self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at("repeat");
+            return Err(Error::new(ErrorKind::Shape, text)).in_op("repeat");
         };
         // [d] -> [1, d] -> [count, d] -> [count d] on every axis
         let extent = |a: usize| if a < new { 1 } else { self.dims()[a - new] };
@@ -158,7 +158,7 @@ impl Tensor {
             [count, extent(a)].into_iter().for_each(|d| wide.push(d));
             joined.push(count.saturating_mul(extent(a)));
         }
-        joined.checked_elems().at("repeat")?;
+        joined.checked_elems().in_op("repeat")?;
         let y = Tensor::apply1(Reshape { shape: apart }, &[self])?;
         Tensor::apply_owned(Reshape { shape: joined }, [Tensor::apply_owned(BroadcastTo { shape: wide }, [y])?])
     }
@@ -175,14 +175,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn repeat_interleave(&self, n: usize, axis: isize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("repeat_interleave")?;
+        let axis = axis_of(axis, self.rank()).in_op("repeat_interleave")?;
         let with = |d: usize| -> Shape {
             let (before, after) = self.dims().split_at(axis + 1);
             before.iter().chain([&d]).chain(after).copied().collect()
         };
         let mut joined = self.shape().clone();
         joined.dims_mut()[axis] = joined[axis].saturating_mul(n);
-        joined.checked_elems().at("repeat_interleave")?;
+        joined.checked_elems().in_op("repeat_interleave")?;
         let y = Tensor::apply1(Reshape { shape: with(1) }, &[self])?;
         Tensor::apply_owned(Reshape { shape: joined }, [Tensor::apply_owned(BroadcastTo { shape: with(n) }, [y])?])
     }
@@ -199,7 +199,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn roll(&self, shift: isize, axis: isize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("roll")?;
+        let axis = axis_of(axis, self.rank()).in_op("roll")?;
         let extent = self.dims()[axis];
         let by = shift.checked_rem_euclid(extent as isize).map_or(0, |by| by as usize);
         if by == 0 {

@@ -6,7 +6,7 @@ use remat_types::{Result, SmallVec, axes_of, axis_of};
 
 use super::pointwise::cast_owned;
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 macro_rules! reduce_methods {
     ($($(#[$doc:meta])* $all:ident, $over:ident => $f:ident: [$($x:expr),*] => $t:ident $y:expr, [$($z:expr),*];)*) => {
@@ -66,7 +66,7 @@ reduce_methods! {
 impl Tensor {
     #[track_caller]
     fn axes(&self, axes: &[isize], op: &str) -> Result<SmallVec<[usize; 4]>> {
-        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()).at(op) }
+        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()).in_op(op) }
     }
 
     #[track_caller]
@@ -148,7 +148,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn argmax(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("argmax")?;
+        let axis = axis_of(axis, self.rank()).in_op("argmax")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmax, axis, keepdims }, &[self])
     }
 
@@ -163,7 +163,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn argmin(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("argmin")?;
+        let axis = axis_of(axis, self.rank()).in_op("argmin")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims }, &[self])
     }
 }

@@ -1,8 +1,8 @@
 use remat_kernels::blocked::lanes;
-use remat_ops::blocked::{ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked};
 use remat_ops::conv::Conv2d;
+use remat_ops::cpu::{ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked};
 use remat_ops::linalg::MatMul;
-use remat_ops::pointwise::{Binary, BinaryFn, Clamp, Unary, UnaryFn};
+use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
 use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_ops::shape::Permute;
@@ -10,9 +10,9 @@ use remat_ops::{OpRef, eval_on_host};
 use remat_types::{DType, HostTensor, Result, Scalar, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::PassCx;
-use super::absorb::{constant, per_channel};
 use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
+use crate::passes::PassCx;
+use crate::passes::fold_batch_norm::{constant, per_channel};
 
 /// Convolutions and linear layers with constant weights take packed weights, what is added to them, and the clamp behind
 /// them, into one op; between convolutions, sums and pooling of images stay in blocks of channels.
@@ -20,9 +20,9 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 /// The order of a sum differs from that of the plain kernels, so results differ in their last digits. Convolutions of 3x3 taps
 /// go by Winograd's algorithm where that is less work: their error is about that of sums, but an infinity becomes NaN, and both spread
 /// over tiles of 4x4 outputs.
-pub fn block(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
+pub fn pack_layouts(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut b =
-        Block { g, cx, patch: Patch::new(), blocked: FxHashMap::default(), taken: vec![false; g.nodes().len()] };
+        Packing { g, cx, patch: Patch::new(), blocked: FxHashMap::default(), taken: vec![false; g.nodes().len()] };
     for id in g.node_ids() {
         if !b.taken[id.index()] && g.node(id).after.is_empty() {
             b.node(id)?;
@@ -36,7 +36,7 @@ const MIN_ROWS: usize = 4;
 /// Multiply-adds of a product below which it is left alone.
 const MIN_MULS: usize = 1 << 12;
 
-struct Block<'a> {
+struct Packing<'a> {
     g: &'a Graph,
     cx: &'a PassCx<'a>,
     patch: Patch,
@@ -56,7 +56,7 @@ struct Tail {
     nodes: SmallVec<[NodeId; 3]>,
 }
 
-impl Block<'_> {
+impl Packing<'_> {
     fn node(&mut self, id: NodeId) -> Result<()> {
         let n = self.g.node(id);
         if self.g.readers(n.y[0]).is_empty() && !self.g.is_result(n.y[0]) {
@@ -92,7 +92,7 @@ impl Block<'_> {
             return whole.then(|| mean.into());
         }
         let adds = n.op.downcast::<Binary>().is_some_and(|b| b.f == BinaryFn::Add);
-        (adds || clamp_of(n).is_some()).then(|| n.op.clone())
+        (adds || n.op.clamp_range().is_some()).then(|| n.op.clone())
     }
 
     /// `v` is in blocks now; readers that are not get it brought back.
@@ -122,7 +122,7 @@ impl Block<'_> {
         let winograd = !planar && op.winograd_pays([0, 1, 2, 3].map(|i| x.shape[i]));
         let pack = PackConv { block, groups: conv.taps.groups, planar, winograd };
         let Ok(packed) = eval_on_host(&pack, std::slice::from_ref(weight), self.cx.pool) else { return Ok(()) };
-        let tail = Tail::of(g, id, |v, c| per_channel(g.fact(v), c));
+        let tail = Tail::of(g, id, |v, c| per_channel(g.fact(v), 1, c));
         let mut bias = tail.bias.clone();
         bias.resize(weight_shape[0].next_multiple_of(block), 0.0);
         let op = ConvBlocked { adds: tail.add.is_some(), clamp: tail.clamp, winograd, ..op };
@@ -210,7 +210,7 @@ impl Tail {
             if !n.after.is_empty() || !g.fact(n.y[0]).same_type(y) {
                 break;
             }
-            if let Some(range) = clamp_of(n) {
+            if let Some(range) = n.op.clamp_range() {
                 tail.clamp = Some(range);
             } else if !tail.adds(g, id, n, &channels) {
                 break;
@@ -249,17 +249,5 @@ impl Tail {
         }
         self.add = Some(other);
         true
-    }
-}
-
-/// The range into which a node moves its input, if that is what it does.
-fn clamp_of(n: &Node) -> Option<[Scalar; 2]> {
-    if let Some(c) = n.op.downcast::<Clamp>() {
-        return Some([c.lo, c.hi]);
-    }
-    match n.op.downcast::<Unary>()?.f {
-        UnaryFn::Relu => Some([Scalar::Float(0.0), Scalar::Float(f64::INFINITY)]),
-        UnaryFn::Relu6 => Some([Scalar::Float(0.0), Scalar::Float(6.0)]),
-        _ => None,
     }
 }

@@ -1,12 +1,12 @@
 use remat_kernels::blocked::Blocked;
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Scalar, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{INFERENCE_ONLY, blocked_extents, range, run_packed};
 use crate::args::{checked_fact, not_differentiable, want_dtype, want_rank, want_shape};
 use crate::conv::{Taps, wave};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = clamp(add + bias + conv(x, weight))` on blocked images, with a packed weight.
@@ -19,20 +19,23 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: Axis, DType; Value for a stride, dilation or group count of 0, a block that is neither 8 nor 16, groups that do
 /// not suit it, or an empty range; Shape where sizes do not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, packed: float, bias: float, add?: float))]
 pub struct ConvBlocked {
     /// How the taps lie.
-    #[serde(flatten)]
+    #[param(flatten)]
     pub taps: Taps,
     /// The shape `[k, c / groups, r, s]` of the weight before it was packed.
     pub weight: [usize; 4],
     /// Channels of a block.
     pub block: usize,
     /// Whether sums begin with a fourth input.
+    #[param(default = false)]
     pub adds: bool,
     /// The range into which results are moved.
     pub clamp: Option<[Scalar; 2]>,
     /// By Winograd's algorithm: for 3x3 taps of stride, dilation and groups 1 over a blocked image.
+    #[param(default = false)]
     pub winograd: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Inference on blocked images and packed weights: what the pass `block` makes of convolutions and linear layers.
+//! What the CPU's kernels read packed: inference on blocked images and packed weights, which a pass makes of convolutions and
+//! linear layers. Serial names are those of the time when this module was called `blocked`.
 //!
 //! A blocked image is an ordinary row-major tensor `[n, blocks, h, w, block]`: channel `c` is lane `c % block` of block
 //! `c / block`; what lies in lanes beyond the last channel is never read into a channel. Everything here is f32 and has no

@@ -1,30 +1,32 @@
 use remat_kernels::copy::scatter;
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, Shape, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::Slice;
 use super::slice::slice_layout;
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[.., start + i step, ..] = x[.., i, ..]` along `axis`, and 0 elsewhere: the gradient of [`Slice`].
 ///
 /// `y` has the shape of `x` with `extent` on `axis`. Errors: Axis if out of range, Value for a step of 0, Index if an
 /// element lies outside, Shape if `y` is too large to address.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Unslice {
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
+pub struct SliceGrad {
     /// The axis.
     pub axis: usize,
     /// Where element 0 goes.
     pub start: usize,
     /// The difference of neighbours.
+    #[param(default = 1)]
     pub step: isize,
     /// The extent of `axis` in the output.
     pub extent: usize,
 }
 
-impl Unslice {
+impl SliceGrad {
     /// The shape of the output, and where in it the input's elements go.
     fn target(&self, x: &Shape) -> Result<(Shape, Layout)> {
         let mut y = x.clone();
@@ -39,7 +41,7 @@ impl Unslice {
     }
 }
 
-impl Op for Unslice {
+impl Op for SliceGrad {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         arity(x, 1)?;
         Ok(smallvec![Fact::new(x[0].dtype, self.target(&x[0].shape)?.0)])
@@ -62,11 +64,11 @@ impl Op for Unslice {
     }
 }
 
-impl OpDef for Unslice {
+impl OpDef for SliceGrad {
     const NAME: &'static str = "unslice";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |axis, start, step, extent| Unslice { axis, start, step, extent };
+        let op = |axis, start, step, extent| SliceGrad { axis, start, step, extent };
         let x = || t(&[1.0f32, 2., 3., 4.], [2, 2]);
         vec![
             Sample::new(op(1, 1, 1, 4), vec![x()]).gives(vec![t(&[0.0f32, 1., 2., 0., 0., 3., 4., 0.], [2, 4])]),

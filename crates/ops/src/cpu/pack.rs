@@ -1,12 +1,12 @@
 use remat_kernels::blocked::{Blocked, Linear};
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::INFERENCE_ONLY;
 use crate::args::{checked_fact, not_differentiable, want_dtype, want_rank};
 use crate::conv::Taps;
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// The weight of a [`ConvBlocked`](super::ConvBlocked) in the order in which its kernel reads it.
@@ -15,15 +15,19 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// weight.
 ///
 /// Errors: Axis, DType; Value for a block that is neither 8 nor 16 or groups that do not suit it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(weight: float))]
 pub struct PackConv {
     /// Channels of a block.
     pub block: usize,
     /// Groups of channels that do not see each other.
+    #[param(default = 1)]
     pub groups: usize,
     /// For a convolution whose input is plain.
+    #[param(default = false)]
     pub planar: bool,
     /// For a convolution by Winograd's algorithm.
+    #[param(default = false)]
     pub winograd: bool,
 }
 
@@ -44,7 +48,8 @@ impl PackConv {
 ///
 /// `w: [k, n]` of f32 to `packed: [k m]`, with `n` rounded up to `m`, whole blocks. Errors: Axis, DType; Value for a block
 /// that is neither 8 nor 16; Shape for sizes that are too large.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(w: float))]
 pub struct PackLinear {
     /// Columns of a block.
     pub block: usize,

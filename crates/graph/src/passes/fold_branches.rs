@@ -4,7 +4,7 @@ use super::PassCx;
 use crate::ir::{Graph, NodeId, Origin, Patch, PatchValue};
 
 /// An op that runs one of several graphs, where a constant says which, becomes the nodes of that graph.
-pub fn choose(g: &Graph, _: &PassCx<'_>) -> Result<Patch> {
+pub fn fold_branches(g: &Graph, _: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     for (id, n) in g.node_ids().zip(g.nodes()) {
         let known = |v: &_| match &g.value(*v).origin {
@@ -14,7 +14,7 @@ pub fn choose(g: &Graph, _: &PassCx<'_>) -> Result<Patch> {
         let x: SmallVec<[Option<&HostTensor>; 4]> = n.x.iter().map(known).collect();
         // an order that the op kept would be lost with it
         let ordered = !n.after.is_empty() || g.nodes().iter().any(|o| o.after.contains(&id));
-        if let Some((inner, first)) = n.op.chosen(&x).filter(|_| !ordered)
+        if let Some((inner, first)) = n.op.selected_subgraph(&x).filter(|_| !ordered)
             && let Some(inner) = inner.downcast_ref::<Graph>()
         {
             inlined(g, id, inner, first, &mut patch);

@@ -4,14 +4,14 @@ use super::{Graph, NodeId};
 
 /// The transitive closure of "runs after", as a row of bits a node.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct Reachability {
     words: usize,
     /// Row `n`: the nodes that `n` depends on, itself included.
     rows: Vec<u64>,
 }
 
-impl Reach {
-    pub(crate) fn of(g: &Graph) -> Reach {
+impl Reachability {
+    pub(crate) fn of(g: &Graph) -> Reachability {
         let n = g.nodes().len();
         let words = n.div_ceil(64);
         let mut rows = vec![0u64; n * words];
@@ -24,7 +24,7 @@ impl Reach {
                 own.iter_mut().zip(row).for_each(|(a, b)| *a |= b);
             }
         }
-        Reach { words, rows }
+        Reachability { words, rows }
     }
 
     /// True if `node` depends on `on`, directly or not; a node depends on itself.

@@ -10,8 +10,8 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 /// Broadcasts move behind pointwise ops and reductions, where these then work on fewer elements: `f(broadcast(x))` becomes
 /// `broadcast(f(x))`. Pointwise ops broadcast by themselves, so that in front of one a broadcast goes altogether.
 ///
-/// Sums of floats stay where they are, for the order of a sum follows from its shape; see [`delay_sums`].
-pub fn delay(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
+/// Sums of floats stay where they are, for the order of a sum follows from its shape; see [`sink_broadcasts_in_sums`].
+pub fn sink_broadcasts(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     for id in g.node_ids() {
         let n = g.node(id);
@@ -26,8 +26,8 @@ pub fn delay(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     Ok(patch)
 }
 
-/// [`delay`] for sums and products of floats, whose last digits change: `sum(broadcast(x))` becomes `n sum(x)`.
-pub fn delay_sums(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
+/// [`sink_broadcasts`] for sums and products of floats, whose last digits change: `sum(broadcast(x))` becomes `n sum(x)`.
+pub fn sink_broadcasts_in_sums(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     for id in g.node_ids() {
         let n = g.node(id);
@@ -52,7 +52,7 @@ fn is_exact(f: ReduceFn, x: &Fact) -> bool {
 /// What a value is a broadcast of.
 fn source(g: &Graph, v: ValueId) -> Option<ValueId> {
     let n = g.node(g.producer(v)?);
-    n.op.downcast::<BroadcastTo>().filter(|_| n.after.is_empty()).map(|_| n.x[0])
+    (n.op.is_broadcast() && n.after.is_empty()).then(|| n.x[0])
 }
 
 fn pointwise(g: &Graph, id: NodeId, patch: &mut Patch) {

@@ -1,12 +1,12 @@
 use remat_kernels::softmax::{AxisDims, softmax, softmax_grad};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use crate::args::{not_taken, want_float, want_like};
 use crate::host::arity;
 use crate::pointwise::{Chain, UnaryFn};
 use crate::reduce::{Reduce, ReduceFn};
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 
 /// `y_i = exp(x_i) / sum_k exp(x_k)` along `axis`, or its logarithm; computed after subtracting the maximum.
@@ -14,11 +14,13 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 /// `x, y` of one shape and float dtype. A slice with +inf or NaN, or only -inf, gives NaN, as in PyTorch.
 ///
 /// Errors: DType for a dtype that is no float, Axis for an axis out of range.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float), gradient(x))]
 pub struct Softmax {
     /// The axis to sum over.
     pub axis: usize,
     /// The natural logarithm of the result: `x - ln sum exp x`.
+    #[param(default = false)]
     pub log: bool,
 }
 
@@ -62,11 +64,13 @@ impl Op for Softmax {
 
 /// The gradient of [`Softmax`] from its output: `(y, dy) -> dx` with `dx = y (dy - sum dy y)`, or of the logarithm
 /// `dx = dy - exp(y) sum dy`. Errors: as there, and DType or Shape if `dy` is not like `y`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(y: float, dy: float), gradient(y, dy))]
 pub struct SoftmaxGrad {
     /// As in the forward op.
     pub axis: usize,
     /// As in the forward op.
+    #[param(default = false)]
     pub log: bool,
 }
 

@@ -1,12 +1,12 @@
 use remat_kernels::blocked::max_pool;
 use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{INFERENCE_ONLY, blocked_extents};
 use crate::args::{checked_fact, not_differentiable};
 use crate::host::arity;
 use crate::pooling::Windows;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// [`MaxPool2d`](crate::pooling::MaxPool2d) of a blocked image: `x: [n, blocks, h, w, block]` of f32 to
@@ -14,7 +14,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: Axis for another rank, DType for another dtype, Value for a block that is neither 8 nor 16, Value and Shape as
 /// [`Windows`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float))]
 pub struct MaxPoolBlocked {
     /// The windows.
     pub windows: Windows,

@@ -1,8 +1,8 @@
-//! The pass `block`: what it joins, what it leaves alone, and that both compute the same.
+//! The pass `pack_layouts`: what it joins, what it leaves alone, and that both compute the same.
 
 use super::*;
-use remat_ops::blocked::ConvBlocked;
 use remat_ops::conv::{Conv2d, Taps};
+use remat_ops::cpu::ConvBlocked;
 use remat_ops::pointwise::Clamp;
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
 use remat_types::Scalar;
@@ -170,7 +170,8 @@ fn linear_layers_take_what_follows_them() {
     let y = m.bin(BinaryFn::Add, y, m.weight(&[1, 48]));
     let g = m.graph(&[y]);
     assert_eq!(labels(&g), ["linear_packed"], "two biases are one before");
-    let alone = g.patched(&super::block(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("a patch"));
+    let alone =
+        g.patched(&super::pack_layouts(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("a patch"));
     let found: Vec<&str> = alone.expect("fits").nodes().iter().map(|n| n.op.label()).collect();
     assert_eq!(found, ["linear_packed", "add"], "one bias and no second");
 }

@@ -1,12 +1,12 @@
 use remat_kernels::blocked::Linear;
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{INFERENCE_ONLY, range, run_packed};
 use crate::args::{checked_fact, not_differentiable, want_dtype, want_rank, want_shape};
 use crate::conv::wave;
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = clamp(add + x w + bias)` with a packed `w`.
@@ -17,11 +17,13 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: Axis for an `x` of rank 0, DType; Value for a block that is neither 8 nor 16 or an empty range; Shape where sizes
 /// do not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, packed: float, bias: float, add?: float))]
 pub struct LinearPacked {
     /// Columns of a block.
     pub block: usize,
     /// Whether sums begin with a fourth input.
+    #[param(default = false)]
     pub adds: bool,
     /// The range into which results are moved.
     pub clamp: Option<[Scalar; 2]>,

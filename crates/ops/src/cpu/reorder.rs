@@ -1,11 +1,11 @@
 use remat_kernels::blocked::{check_block, from_blocked, to_blocked};
 use remat_types::{DType, Error, ErrorKind, Facts, Result, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{INFERENCE_ONLY, blocked_extents};
 use crate::args::{checked_fact, not_differentiable, want_dtype, want_rank};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[n, c / block, h, w, c % block] = x[n, c, h, w]`, and 0 in lanes beyond the last channel.
@@ -13,7 +13,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `x: [n, c, h, w]` of f32, `y: [n, blocks, h, w, block]`.
 ///
 /// Errors: Axis for another rank, DType for another dtype, Value for a block that is neither 8 nor 16.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float))]
 pub struct ToBlocked {
     /// Channels of a block.
     pub block: usize,
@@ -46,7 +47,8 @@ impl Op for ToBlocked {
 ///
 /// Errors: Axis for another rank, DType for another dtype, Value for a block that is neither 8 nor 16, Shape if so many
 /// channels are not so many blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float))]
 pub struct FromBlocked {
     /// Channels of the result.
     pub channels: usize,

@@ -1,4 +1,4 @@
-use remat_ops::pointwise::{Binary, Cast};
+use remat_ops::pointwise::Cast;
 use remat_ops::{OpRef, eval_on_host};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, SmallVec};
 use rustc_hash::FxHashMap;
@@ -13,7 +13,7 @@ use crate::ir::{Graph, Node, NodeId, Origin, Patch, PatchValue, ValueId};
 ///
 /// For inference: a graph that updates states, or whose nodes have an order of their own, stays as it is. Errors: Value
 /// unless the option is f16 or bf16.
-pub fn halve(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
+pub fn half_storage(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let Some(dtype) = cx.options.half else { return Ok(Patch::new()) };
     if !matches!(dtype, DType::F16 | DType::BF16) {
         return Err(Error::new(ErrorKind::Value, format!("values are halved to f16 or bf16, not {dtype}")));
@@ -76,7 +76,7 @@ impl Halve<'_> {
     fn halves(&self, n: &Node) -> Option<SmallVec<[bool; 4]>> {
         let g = self.g;
         let floats: SmallVec<[usize; 4]> = (0..n.x.len()).filter(|i| g.fact(n.x[*i]).dtype == DType::F32).collect();
-        if n.op.downcast::<Cast>().is_some() || floats.is_empty() {
+        if n.op.casts_to().is_some() || floats.is_empty() {
             return None;
         }
         if floats.len() > CHOICES_MAX {
@@ -104,7 +104,7 @@ impl Halve<'_> {
         y.len() == n.y.len()
             && y.iter().zip(&n.y).all(|(f, v)| f.same_type(&halved(v, true)))
             // an arithmetic op takes a number of f32 beside halves, but what it gives must be a half
-            && n.x.iter().zip(half).all(|(v, h)| !(*h || n.op.downcast::<Binary>().is_some()) || self.fits(*v))
+            && n.x.iter().zip(half).all(|(v, h)| !(*h || n.op.takes_mixed_floats()) || self.fits(*v))
     }
 
     /// False for a constant with a number beyond the dtype's range.

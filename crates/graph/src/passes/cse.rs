@@ -6,7 +6,7 @@ use super::PassCx;
 use crate::ir::{Graph, Origin, Patch, PatchValue, ValueId};
 
 /// Equal calls on equal values become one, and equal constants too. Equality is of ops and bytes, never of hashes.
-pub fn merge(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
+pub fn cse(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     let mut first: Vec<ValueId> = g.value_ids().collect();
     let mut constants: FxHashMap<&[u8], Vec<ValueId>> = FxHashMap::default();

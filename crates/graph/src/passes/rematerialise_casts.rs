@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 
-use remat_ops::pointwise::Cast;
 use remat_types::Result;
 use rustc_hash::FxHashMap;
 
@@ -15,14 +14,14 @@ const WORTH_BYTES: usize = 4096;
 
 /// A cast value that waits for a reader far behind the others is cast again there, if what it is cast from lives that
 /// long anyway or is smaller: a call for the memory of all that lies between.
-pub fn recast(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
+pub fn rematerialise_casts(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     let ordered: Vec<NodeId> = g.nodes().iter().flat_map(|n| n.after.iter().copied()).collect();
     let stays = |id: NodeId| !g.node(id).after.is_empty() || ordered.contains(&id);
     // for each reader, the casts that it makes anew
     let mut anew: BTreeMap<NodeId, Vec<ValueId>> = BTreeMap::new();
     for id in g.node_ids() {
         let n = g.node(id);
-        if n.op.downcast::<Cast>().is_none() || stays(id) || g.is_result(n.y[0]) {
+        if n.op.casts_to().is_none() || stays(id) || g.is_result(n.y[0]) {
             continue;
         }
         let mut last = id;
