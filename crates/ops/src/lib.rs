@@ -31,6 +31,7 @@ pub mod pooling;
 pub mod random;
 pub mod reduce;
 pub mod shape;
+#[cfg(any(test, feature = "samples"))]
 pub mod testing;
 
 /// Now [`cpu`].

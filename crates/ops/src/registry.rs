@@ -6,8 +6,10 @@
 
 use remat_types::{Error, ErrorKind, Result};
 
+#[cfg(any(test, feature = "samples"))]
+use crate::Sample;
 use crate::schema::Schema;
-use crate::{OpDef, OpRef, Sample};
+use crate::{OpDef, OpRef};
 
 /// What the registry knows of one op type.
 #[derive(Clone, Copy)]
@@ -18,6 +20,7 @@ pub struct Entry {
     pub version: u32,
     load: fn(&serde_json::Value) -> serde_json::Result<OpRef>,
     schema: fn() -> Schema,
+    #[cfg(any(test, feature = "samples"))]
     samples: fn() -> Vec<Sample<OpRef>>,
 }
 
@@ -29,6 +32,7 @@ impl Entry {
             version: T::VERSION,
             schema: T::schema,
             load: |params| Ok(OpRef::new(T::deserialize(params)?)),
+            #[cfg(any(test, feature = "samples"))]
             samples: || T::samples().into_iter().map(|s| s.map(OpRef::new)).collect(),
         }
     }
@@ -54,7 +58,8 @@ impl Entry {
         (self.schema)()
     }
 
-    /// The op's samples.
+    /// The op's samples; with the feature `samples`, without which a program does not link them.
+    #[cfg(any(test, feature = "samples"))]
     pub fn samples(&self) -> Vec<Sample<OpRef>> {
         (self.samples)()
     }

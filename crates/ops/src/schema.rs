@@ -318,3 +318,6 @@ where
         ParamType::Array(Box::new(T::param_type()), N)
     }
 }
+
+#[cfg(test)]
+mod tests;
