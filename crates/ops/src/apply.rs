@@ -1,6 +1,6 @@
 //! The one seam through which every operation passes.
 
-use remat_types::{Fact, Result, SmallVec};
+use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
 use crate::OpRef;
 
@@ -14,8 +14,19 @@ pub trait Apply {
     /// Applies `op`; facts of the outputs are known when it returns, their data need not be.
     ///
     /// A value that comes in as the last handle on it dies here: its storage may become an output's.
+    #[track_caller]
     fn apply(&self, op: OpRef, x: SmallVec<[Self::Value; 4]>) -> Result<SmallVec<[Self::Value; 2]>>;
 
     /// Dtype, shape and known value.
     fn fact(&self, v: &Self::Value) -> Fact;
+
+    /// As [`Apply::apply`] for an op with one output, or whose first one is wanted.
+    #[track_caller]
+    fn apply1(&self, op: impl Into<OpRef>, x: impl IntoIterator<Item = Self::Value>) -> Result<Self::Value>
+    where
+        Self: Sized,
+    {
+        let y = self.apply(op.into(), x.into_iter().collect())?;
+        y.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "the op has no output"))
+    }
 }

@@ -19,6 +19,7 @@ pub mod schema;
 
 pub mod activation;
 pub mod attention;
+pub mod compose;
 pub mod conv;
 pub mod cpu;
 pub mod index;
@@ -41,7 +42,7 @@ pub mod blocked {
 }
 
 pub use apply::Apply;
-pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradCx, Grads, Node, SaveMask, Var};
+pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradBuilder, GradCx, Grads, Node, SaveMask, Var};
 pub use eval::{EvalCx, In, Out};
 pub use host::{eval_inline, eval_on_host, fold};
 pub use op::{Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef, WeightChannels};

@@ -15,22 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Tensor;
 use crate::site::InOp;
-use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Saved, TensorSpec, lock};
-
-/// The seam at which gradients of gradients are recorded; errors carry the forward call's place.
-struct Recording(Channel, CallSite);
-
-impl Apply for Recording {
-    type Value = Tensor;
-
-    fn apply(&self, op: OpRef, x: SmallVec<[Tensor; 4]>) -> Result<SmallVec<[Tensor; 2]>> {
-        tape::apply_on(&self.0, op, x, self.1)
-    }
-
-    fn fact(&self, v: &Tensor) -> Fact {
-        v.handle.fact().clone()
-    }
-}
+use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Saved, TapeCx, TensorSpec, lock};
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.
 struct Plain(Channel, CallSite);
@@ -204,7 +189,7 @@ impl Sweep {
             };
             let y = saved.y.into_iter().enumerate().map(output);
             let inputs = saved.x.into_iter().chain(y).chain(dy.into_iter().filter(Option::is_some)).collect();
-            let grads = backward.fragment.run(&Recording(channel, at), inputs, &backward.grads);
+            let grads = backward.fragment.run(&TapeCx(channel, at), inputs, &backward.grads);
             return grads.map_err(in_backward);
         }
         let x = saved.x.into_iter().map(|t| t.map(|t| t.handle));

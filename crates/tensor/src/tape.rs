@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remat_ops::{BackwardKey, OpRef};
+use remat_ops::{Apply, BackwardKey, OpRef};
 use remat_runtime::{Channel, Device, Handle, tracing};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result, Scope, SmallVec};
 
@@ -204,6 +204,30 @@ pub(crate) fn compiled(y: &Tensor, x: &[&Tensor], site: CallSite) -> Edge {
     let node =
         Node { kind: NodeKind::Compiled, seq, inputs: Mutex::new(inputs), y_facts, site, scope: Scope::current() };
     Edge { node: Arc::new(node), output: 0 }
+}
+
+/// The seam of the user's thread: tensors of a device, recorded where a gradient is wanted. Errors carry the place of the
+/// user's call, for what is applied on its behalf: `compose::stack(&TapeCx::of(&a), [a, b], 0)`.
+pub struct TapeCx(pub(crate) Channel, pub(crate) CallSite);
+
+impl TapeCx {
+    /// The seam of this tensor's device, for the call of a `#[track_caller]` method.
+    #[track_caller]
+    pub fn of(t: &Tensor) -> TapeCx {
+        TapeCx(t.handle.channel(), CallSite::here())
+    }
+}
+
+impl Apply for TapeCx {
+    type Value = Tensor;
+
+    fn apply(&self, op: OpRef, x: SmallVec<[Tensor; 4]>) -> Result<SmallVec<[Tensor; 2]>> {
+        apply_on(&self.0, op, x, self.1)
+    }
+
+    fn fact(&self, v: &Tensor) -> Fact {
+        v.handle.fact().clone()
+    }
 }
 
 /// Applies an op to tensors, whose first names the device, and records it if a gradient is wanted.

@@ -2,9 +2,9 @@ use remat_kernels::softmax::{AxisDims, softmax, softmax_grad};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, for_float, smallvec};
 
 use crate::args::{not_taken, want_float, want_like};
+use crate::compose::softmax_gradient;
 use crate::host::arity;
-use crate::pointwise::{Chain, UnaryFn};
-use crate::reduce::{Reduce, ReduceFn};
+
 use crate::sample::t;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
@@ -91,16 +91,7 @@ impl Op for SoftmaxGrad {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| {
-            let c = Chain(cx);
-            let (y, dy) = (x[0], x[1]);
-            let sum = |v| cx.apply(Reduce { f: ReduceFn::Sum, axes: smallvec![self.axis], keepdims: true }, &[v]);
-            let dx = match self.log {
-                true => c.sub(dy, c.mul(c.un(UnaryFn::Exp, y)?, sum(dy)?)?)?,
-                false => c.mul(y, c.sub(dy, sum(c.mul(dy, y)?)?)?)?,
-            };
-            Ok(smallvec![dx])
-        })
+        cx.grad_via_composite(|cx, x| Ok(smallvec![softmax_gradient(cx, &x[0], &x[1], self.axis, self.log)?]))
     }
 
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {

@@ -3,10 +3,11 @@ use remat_types::{
     DType, Error, ErrorKind, Fact, Facts, Layout, Result, Scalar, Shape, SmallVec, Storage, for_float, smallvec,
 };
 
-use super::{AttentionGrad, composed};
+use super::AttentionGrad;
 use crate::args::{
     checked_fact, not_taken, number, outputs, real_dtype, want_dtype, want_float, want_rank, want_shape,
 };
+use crate::compose;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, Var};
 
@@ -36,7 +37,7 @@ pub struct Attention {
 
 impl Attention {
     /// Number of inputs before the mask.
-    pub(super) fn tensors(&self) -> usize {
+    pub(crate) fn tensors(&self) -> usize {
         if self.packed_qkv { 1 } else { 3 }
     }
 
@@ -137,7 +138,7 @@ impl Op for Attention {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         if cx.dy(1).is_some() {
-            return cx.through(|cx, x| composed::forward(cx, self, x));
+            return cx.grad_via_composite(|cx, x| compose::attention(cx, self, x));
         }
         let mut grads: Grads = SmallVec::from_elem(None, cx.x_count());
         let Some(dy) = cx.dy(0) else { return Ok(grads) };

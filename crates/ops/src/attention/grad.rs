@@ -1,9 +1,10 @@
 use remat_kernels::attention::{self as kernel, Gradients, backward, backward_workspace_bytes};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, for_float};
 
+use super::Attention;
 use super::attend::strided;
-use super::{Attention, composed};
 use crate::args::{not_taken, outputs, real_dtype, want_dtype, want_shape};
+use crate::compose::attention_gradients;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op};
 
@@ -57,7 +58,7 @@ impl Op for AttentionGrad {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| composed::gradients(cx, &self.of, x))
+        cx.grad_via_composite(|cx, x| attention_gradients(cx, &self.of, x))
     }
 
     fn layout(&self, input: usize) -> LayoutReq {

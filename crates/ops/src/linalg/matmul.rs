@@ -8,7 +8,6 @@ use remat_types::{
 
 use crate::args::{checked_fact, not_taken, want_dtype};
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::sample::t;
 use crate::schema::Params;
 use crate::shape::{Permute, Reshape};
@@ -285,13 +284,13 @@ fn grad_b(cx: &GradCx<'_>, dy: Var) -> Result<Var> {
             return grad_of_matrix(cx, a, dy);
         }
         let db = cx.apply(MatMul {}, &[transposed(cx, a)?, dy])?;
-        return Chain(cx).reshape(db, &shape);
+        return cx.build().reshape(db, &shape);
     }
     if rank == 2 && fa.rank() == 2 {
         return grad_of_matrix(cx, a, dy);
     }
     let db = cx.apply(MatMul {}, &[transposed(cx, a)?, dy])?;
-    Chain(cx).sum_to(db, &shape)
+    cx.build().sum_to(db, &shape)
 }
 
 /// `(dy^T a)^T`
@@ -320,7 +319,7 @@ impl Op for MatMul {
         let mut grads: Grads = smallvec![None, None];
         if cx.needs(0) {
             let da = cx.apply(MatMul {}, &[dy, transposed(cx, cx.x(1))?])?;
-            grads[0] = Some(Chain(cx).sum_to(da, &cx.fact(cx.x(0)).shape)?);
+            grads[0] = Some(cx.build().sum_to(da, &cx.fact(cx.x(0)).shape)?);
         }
         if cx.needs(1) {
             grads[1] = Some(grad_b(cx, dy)?);

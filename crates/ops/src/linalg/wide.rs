@@ -4,7 +4,7 @@ use super::MatMul;
 use super::matmul::{Sizes, product, transposed};
 use crate::args::{checked_fact, not_taken, want_dtype};
 use crate::host::arity;
-use crate::pointwise::{Cast, Chain};
+use crate::pointwise::Cast;
 use crate::sample::t;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
@@ -36,7 +36,7 @@ fn grad_of(cx: &GradCx<'_>, input: usize, dy: Var) -> Result<Var> {
     let other = cx.apply(Cast { dtype: wide }, &[cx.x(1 - input)])?;
     let other = transposed(cx, other)?;
     let pair = if input == 0 { [dy, other] } else { [other, dy] };
-    let dx = Chain(cx).sum_to(cx.apply(MatMul {}, &pair)?, &fact.shape)?;
+    let dx = cx.build().sum_to(cx.apply(MatMul {}, &pair)?, &fact.shape)?;
     cx.apply(Cast { dtype: fact.dtype }, &[dx])
 }
 

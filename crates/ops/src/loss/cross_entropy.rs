@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::activation::{Softmax, SoftmaxGrad};
 use crate::args::{items_of, not_taken, probability, real_dtype, want_dtype, want_float, want_int, want_shape};
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::reduce::{Reduce, ReduceFn};
 use crate::sample::t;
 use crate::schema::{Choice, Params};
@@ -221,7 +220,7 @@ impl Op for CrossEntropyGrad {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(u) = cx.dy(0) else { return Ok(smallvec![None; 3]) };
-        let c = Chain(cx);
+        let c = cx.build();
         let (logits, labels, dy) = (cx.x(0), cx.x(1), cx.x(2));
         let shape = cx.fact(logits).shape;
         let mut column = shape.clone();

@@ -1,11 +1,10 @@
 use remat_kernels::float::FloatElement;
 use remat_kernels::norm::{layer_norm, layer_norm_grad, layer_norm_grad_workspace_elems};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, SmallVec, for_float, smallvec};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, for_float, smallvec};
 
-use super::{Normal, count, narrowed, sum_over, widened};
 use crate::args::{epsilon, items_of, not_taken, outputs, real_dtype, want_dtype, want_float, want_like, want_shape};
+use crate::compose::layer_norm_gradients;
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::sample::t;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
@@ -115,20 +114,7 @@ impl Op for LayerNormGrad {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let eps = epsilon(self.eps)?;
-        cx.through(|cx, x| {
-            let c = Chain(cx);
-            let (wide, scale, dy) = (widened(cx, x[0])?, widened(cx, x[1])?, widened(cx, x[2])?);
-            let (shape, rank) = (cx.fact(wide).shape, cx.fact(wide).rank());
-            let axes: SmallVec<[usize; 4]> = (rank - self.axes..rank).collect();
-            let n = Normal::of(cx, wide, &axes, eps)?;
-            let mean = |v| c.scale(sum_over(cx, v, &axes)?, 1.0 / count(&shape, &axes) as f64);
-            let g = c.mul(dy, scale)?;
-            let centred = c.sub(c.sub(g, mean(g)?)?, c.mul(n.hat, mean(c.mul(g, n.hat)?)?)?)?;
-            let dx = c.mul(centred, n.inv_sd)?;
-            let row = cx.fact(x[1]).shape;
-            let flat = |v| narrowed(cx, c.sum_to(v, &row)?, x[1]);
-            Ok(smallvec![narrowed(cx, dx, x[0])?, flat(c.mul(dy, n.hat)?)?, flat(dy)?])
-        })
+        cx.grad_via_composite(|cx, x| layer_norm_gradients(cx, x, self.axes, eps))
     }
 
     fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {

@@ -4,7 +4,7 @@ use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, for_storage, sm
 
 use super::binary_table::{Grad2, Reject, row};
 use super::loops::{Lane, block_mixed, for_mixed};
-use super::{BinaryFn, Cast, Chain, Pointwise, broadcast, joint_dtype, not_defined, only, operand};
+use super::{BinaryFn, Cast, Pointwise, broadcast, joint_dtype, not_defined, operand};
 use crate::host::arity;
 use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
@@ -72,7 +72,7 @@ impl Op for Binary {
         let Some(dy) = cx.dy(0).filter(|_| cx.fact(cx.x(0)).dtype.is_float()) else {
             return Ok(smallvec![None, None]);
         };
-        let c = Chain(cx);
+        let c = cx.build();
         let (a, b) = (cx.x(0), cx.x(1));
         let grads: [Option<Var>; 2] = match row(self.f).grad {
             Grad2::None => [None, None],
@@ -92,7 +92,9 @@ impl Op for Binary {
                 };
                 [da, db]
             }
-            Grad2::Through(build) => return cx.through(|cx, x| only(build(Chain(cx), x[0], x[1]))),
+            Grad2::Through(build) => {
+                return cx.grad_via_composite(|cx, x| Ok(smallvec![build(cx.build(), x[0], x[1])?]));
+            }
         };
         let mut out = Grads::new();
         for (g, x) in grads.into_iter().zip([a, b]) {

@@ -1,7 +1,7 @@
 use remat_kernels::pointwise::{each1, map1};
 use remat_types::{DType, Element, Error, ErrorKind, Fact, Facts, Result, Scalar, Storage, for_storage, smallvec};
 
-use super::{Chain, Compare, CompareFn, Pointwise, not_defined, operand};
+use super::{Compare, CompareFn, Pointwise, not_defined, operand};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -87,9 +87,9 @@ impl Op for Clamp {
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let dtype = cx.fact(cx.x(0)).dtype;
         let Some(dy) = cx.dy(0).filter(|_| dtype.is_float()) else { return Ok(smallvec![None]) };
-        let (c, x) = (Chain(cx), cx.x(0));
-        let above = cx.apply(Compare { f: CompareFn::Ge }, &[x, c.number(self.lo.to_f64(), x)?])?;
-        let below = cx.apply(Compare { f: CompareFn::Le }, &[x, c.number(self.hi.to_f64(), x)?])?;
+        let (c, x) = (cx.build(), cx.x(0));
+        let above = cx.apply(Compare { f: CompareFn::Ge }, &[x, c.number(self.lo.to_f64(), &x)?])?;
+        let below = cx.apply(Compare { f: CompareFn::Le }, &[x, c.number(self.hi.to_f64(), &x)?])?;
         Ok(smallvec![Some(c.keep_where(above, c.keep_where(below, dy)?)?)])
     }
 

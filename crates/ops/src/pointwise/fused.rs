@@ -162,7 +162,7 @@ impl Op for Fused {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| {
+        cx.grad_via_composite(|cx, x| {
             let mut values: SmallVec<[Var; 8]> = SmallVec::from_slice(x);
             for s in &self.steps {
                 let given: SmallVec<[Var; 3]> = s.x.iter().map(|i| values[usize::from(*i)]).collect();

@@ -111,7 +111,7 @@ impl Op for FusedMatMul {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| {
+        cx.grad_via_composite(|cx, x| {
             let product = cx.apply(MatMul {}, &x[..2])?;
             let given: SmallVec<[Var; 8]> = once(product).chain(x[2..].iter().copied()).collect();
             cx.apply_all(OpRef::new(self.steps.clone()), &given)

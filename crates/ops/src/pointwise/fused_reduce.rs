@@ -244,7 +244,7 @@ impl Op for FusedReduce {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| {
+        cx.grad_via_composite(|cx, x| {
             let between: Var = cx.apply(OpRef::new(self.steps.clone()), x)?;
             cx.apply_all(self.reduce.clone(), &[between])
         })

@@ -3,7 +3,7 @@ use remat_types::{DType, Fact, Facts, Result, Scalar, for_storage, smallvec};
 
 use super::loops::Lane;
 use super::unary_table::{Form1, Grad1, row};
-use super::{Chain, Pointwise, UnaryFn, not_defined, operand};
+use super::{Pointwise, UnaryFn, not_defined, operand};
 use crate::host::arity;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
@@ -51,7 +51,7 @@ impl Op for Unary {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0).filter(|_| cx.fact(cx.x(0)).dtype.is_float()) else { return Ok(smallvec![None]) };
-        let c = Chain(cx);
+        let c = cx.build();
         Ok(smallvec![match row(self.f).grad {
             Grad1::None => None,
             Grad1::FromX(f) => Some(c.bin(f, dy, cx.x(0))?),

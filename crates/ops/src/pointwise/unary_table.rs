@@ -3,11 +3,11 @@
 use remat_types::Result;
 use serde::{Deserialize, Serialize};
 
-use super::chain::Chain;
 use super::loops::{Loops1, Tests1, loops};
 use super::math::Real;
 use super::{BinaryFn, UnaryFn::*};
 use crate::Var;
+use crate::backward::GradBuilder;
 use crate::schema::Choice;
 
 /// How the gradient of a unary function is had. `dy` has the output's shape, which is the input's.
@@ -19,9 +19,9 @@ pub(crate) enum Grad1 {
     /// `dx = f(dy, y)`: the input need not be kept.
     FromY(BinaryFn),
     /// `dx = rule(dy, x)` with several ops.
-    ChainX(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+    ChainX(fn(GradBuilder<'_, '_>, Var, Var) -> Result<Var>),
     /// `dx = rule(dy, y)` with several ops.
-    ChainY(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+    ChainY(fn(GradBuilder<'_, '_>, Var, Var) -> Result<Var>),
 }
 
 /// The scalar form per type.

@@ -1,7 +1,7 @@
 use remat_kernels::pointwise::select;
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Storage, for_storage, smallvec};
 
-use super::{Chain, Pointwise, broadcast, operand, same_dtype};
+use super::{Pointwise, broadcast, operand, same_dtype};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -37,7 +37,7 @@ impl Op for Where {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        let (c, a, b) = (Chain(cx), cx.x(1), cx.x(2));
+        let (c, a, b) = (cx.build(), cx.x(1), cx.x(2));
         let Some(dy) = cx.dy(0).filter(|_| cx.fact(a).dtype.is_float()) else {
             return Ok(smallvec![None, None, None]);
         };

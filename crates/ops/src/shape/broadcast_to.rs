@@ -1,7 +1,6 @@
 use remat_types::{ErrorKind, Fact, Facts, Layout, Result, Shape, smallvec};
 
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::sample::t;
 use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
@@ -30,7 +29,7 @@ impl Op for BroadcastTo {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
-        Ok(smallvec![Some(Chain(cx).sum_to(dy, &cx.fact(cx.x(0)).shape)?)])
+        Ok(smallvec![Some(cx.build().sum_to(dy, &cx.fact(cx.x(0)).shape)?)])
     }
 
     fn layout(&self, _input: usize) -> LayoutReq {

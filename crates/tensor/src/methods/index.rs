@@ -2,16 +2,17 @@
 //!
 //! Positions and axes may count from the end; index tensors may not, since an index of -1 is more often a bug than a wish.
 
-use remat_ops::OpRef;
-use remat_ops::index::{OneHot, Take, TakeAlong, TakeAlongGrad, TakeGrad};
+use remat_ops::compose;
+use remat_ops::index::{OneHot, Take, TakeAlong};
 use remat_ops::pointwise::Where;
 use remat_ops::shape::{Reshape, Slice};
 use remat_types::{DType, Error, ErrorKind, Result, Shape, axes_of, axis_of};
 
-use super::pointwise::{cast_owned, promoted};
+use super::pointwise::promoted;
 use super::{IntoOperand, Span};
 use crate::Tensor;
 use crate::site::InOp;
+use crate::tape::TapeCx;
 
 impl Tensor {
     /// The elements of `axis` in a range, as `x[a..b]` of Python: bounds may be left out, count from the end if negative,
@@ -99,9 +100,7 @@ impl Tensor {
             let text = format!("index {index} is outside axis {axis} of extent {extent}");
             return Err(Error::new(ErrorKind::Index, text)).in_op("select");
         };
-        let one = Tensor::apply1(Slice { axis, start, len: 1, step: 1 }, &[self])?;
-        let shape = self.dims().iter().enumerate().filter(|(a, _)| *a != axis).map(|(_, d)| *d).collect();
-        Tensor::apply_owned(Reshape { shape }, [one])
+        compose::select(&TapeCx::of(self), self.clone(), axis, start)
     }
 
     /// Reversed along `axes`. A view. Errors: Axis.
@@ -116,12 +115,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn flip(&self, axes: &[isize]) -> Result<Tensor> {
-        let mut y = self.clone();
-        for axis in axes_of(axes, self.rank()).in_op("flip")? {
-            let len = self.dims()[axis];
-            y = Tensor::apply_owned(Slice { axis, start: len.saturating_sub(1), len, step: -1 }, [y])?;
-        }
-        Ok(y)
+        let axes = axes_of(axes, self.rank()).in_op("flip")?;
+        compose::flip(&TapeCx::of(self), self.clone(), &axes)
     }
 
     /// The elements of `axis` that an index tensor of any shape names, as NumPy's `take`: the axes of `index` stand in the
@@ -204,8 +199,7 @@ impl Tensor {
     #[track_caller]
     pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("index_add")?;
-        let op = TakeGrad { axis, extent: self.dims()[axis] };
-        self.plus_scattered(op.into(), index, src, "index_add")
+        compose::index_add(&TapeCx::of(self), self.clone(), axis, index.clone(), src.clone()).in_op("index_add")
     }
 
     /// `self` with each element of `src` added where its index says along `axis`: the reverse of [`Tensor::gather`].
@@ -225,27 +219,7 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("scatter_add")?;
-        let op = TakeAlongGrad { axis, extent: self.dims()[axis] };
-        self.plus_scattered(op.into(), index, src, "scatter_add")
-    }
-
-    /// `self + scatter(src, index)`; 16-bit floats are added up in f32 and rounded once, as gradients are.
-    #[track_caller]
-    fn plus_scattered(&self, scatter: OpRef, index: &Tensor, src: &Tensor, op: &str) -> Result<Tensor> {
-        let dtype = self.dtype();
-        if src.dtype() != dtype {
-            let text = format!("the source is {}, the tensor {dtype}", src.dtype());
-            return Err(Error::new(ErrorKind::DType, text)).in_op(op);
-        }
-        // inference by itself, so that its errors speak of the method
-        let y = (*scatter).infer(&[src.handle.fact(), index.handle.fact()]).in_op(op)?;
-        if y[0].shape != *self.shape() {
-            let text = format!("source and index make shape {}, the tensor has {}", y[0].shape, self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).in_op(op);
-        }
-        let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
-        let sum = Tensor::apply_owned(scatter, [cast_owned(src.clone(), wide)?, index.clone()])?;
-        cast_owned(cast_owned(self.clone(), wide)?.add(sum)?, dtype)
+        compose::scatter_add(&TapeCx::of(self), self.clone(), axis, index.clone(), src.clone()).in_op("scatter_add")
     }
 
     /// `y[.., k] = 1` where `k` is the index, else 0: a new last axis of extent `depth`, of the given dtype.

@@ -1,12 +1,12 @@
 //! Over axes. Axes may count from the end; no axes means all of them.
 
-use remat_ops::OpDef;
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
+use remat_ops::{OpDef, compose};
 use remat_types::{Result, SmallVec, axes_of, axis_of};
 
-use super::pointwise::cast_owned;
 use crate::Tensor;
 use crate::site::InOp;
+use crate::tape::TapeCx;
 
 macro_rules! reduce_methods {
     ($($(#[$doc:meta])* $all:ident, $over:ident => $f:ident: [$($x:expr),*] => $t:ident $y:expr, [$($z:expr),*];)*) => {
@@ -133,8 +133,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn norm(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-        let op = Reduce { f: ReduceFn::Norm, axes: self.axes(axes, "norm")?, keepdims };
-        cast_owned(Tensor::apply1(op, &[self])?, self.dtype())
+        compose::norm(&TapeCx::of(self), self.clone(), &self.axes(axes, "norm")?, keepdims)
     }
 
     /// Index of the first largest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
