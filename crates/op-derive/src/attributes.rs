@@ -119,6 +119,10 @@ impl TypeAttributes {
         if let Some(unknown) = self.gradient.iter().find(|g| self.inputs.iter().all(|i| i.name != **g)) {
             return Err(syn::Error::new(unknown.span(), "no input has this name"));
         }
+        let before_last = self.inputs.split_last().map_or(&[][..], |(_, before)| before);
+        if let Some(many) = before_last.iter().find(|i| matches!(i.count, Count::Many)) {
+            return Err(syn::Error::new(many.name.span(), "an input of any number of tensors comes last"));
+        }
         self.inputs.iter().map(|i| i.tokens(&self.krate, self.gradient.contains(&i.name))).collect()
     }
 }

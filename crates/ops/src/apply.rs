@@ -1,8 +1,9 @@
 //! The one seam through which every operation passes.
 
-use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
+use remat_types::{DType, Error, ErrorKind, Fact, Result, Scalar, Shape, SmallVec};
 
 use crate::OpRef;
+use crate::pointwise::Fill;
 
 /// Something that takes operations: the eager channel, a graph builder, or the tape above one of them.
 ///
@@ -20,13 +21,23 @@ pub trait Apply {
     /// Dtype, shape and known value.
     fn fact(&self, v: &Self::Value) -> Fact;
 
+    /// A number, of rank 0.
+    #[track_caller]
+    fn scalar(&self, dtype: DType, v: Scalar) -> Result<Self::Value> {
+        let y = self.apply(Fill { dtype, shape: Shape::scalar(), value: v }.into(), SmallVec::new())?;
+        first(y)
+    }
+
     /// As [`Apply::apply`] for an op with one output, or whose first one is wanted.
     #[track_caller]
     fn apply1(&self, op: impl Into<OpRef>, x: impl IntoIterator<Item = Self::Value>) -> Result<Self::Value>
     where
         Self: Sized,
     {
-        let y = self.apply(op.into(), x.into_iter().collect())?;
-        y.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "the op has no output"))
+        first(self.apply(op.into(), x.into_iter().collect())?)
     }
+}
+
+fn first<V>(y: SmallVec<[V; 2]>) -> Result<V> {
+    y.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "the op has no output"))
 }

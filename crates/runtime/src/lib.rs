@@ -23,9 +23,13 @@ pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, pa
 pub use device::{Backend, Buffer, EmulatedOptions, Event, FileCopy, Launch, OutBuffer, RaceLog, StreamId};
 /// Tracing of eager programs into graphs.
 pub mod tracing {
+    /// The name of before.
+    #[deprecated(note = "renamed to `GraphBreak`")]
+    pub type Cut = GraphBreak;
+
     pub use crate::eager::trace::{
-        Cut, Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, random_key,
-        refuse, size, size_of, trace, trace_body,
+        GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing,
+        random_key, refuse, size, size_of, trace, trace_body,
     };
 }
 

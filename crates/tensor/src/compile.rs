@@ -12,7 +12,7 @@ use remat_graph::ir::{Graph, Origin, Patch, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::OpRef;
-use remat_runtime::tracing::{self, Cut, Guard, HostInput, TraceResults, Traced};
+use remat_runtime::tracing::{self, GraphBreak, Guard, HostInput, TraceResults, Traced};
 use remat_runtime::{Device, Executable, ExecutableOptions, Handle, Kind, MemoryFigures, Observer, PlanTimes, padded};
 use remat_types::{BudgetShortfall, CallSite, Error, ErrorKind, Fact, PinnedBytes, Result};
 
@@ -137,7 +137,7 @@ struct Trace {
     /// For each output, whether a tensor from outside that requires a gradient leads to it.
     needs_gradient: Vec<bool>,
     /// Where it asked for sizes that only a run knows; at the last, the trace may have ended.
-    cuts: Vec<Cut>,
+    cuts: Vec<GraphBreak>,
 }
 
 /// A function of tensors, compiled; see [`compile`].

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_ops::{Apply, BackwardKey, OpRef};
 use remat_runtime::{Channel, Device, Handle, tracing};
-use remat_types::{CallSite, Error, ErrorKind, Fact, Result, Scope, SmallVec};
+use remat_types::{
+    CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, Scope, Shape, SmallVec, for_dtype,
+};
 
 use crate::Tensor;
 
@@ -211,6 +213,12 @@ pub(crate) fn compiled(y: &Tensor, x: &[&Tensor], site: CallSite) -> Edge {
 pub struct TapeCx(pub(crate) Channel, pub(crate) CallSite);
 
 impl TapeCx {
+    /// The seam of a device, for the call of a `#[track_caller]` method.
+    #[track_caller]
+    pub fn on(device: &Device) -> TapeCx {
+        TapeCx(device.channel(), CallSite::here())
+    }
+
     /// The seam of this tensor's device, for the call of a `#[track_caller]` method.
     #[track_caller]
     pub fn of(t: &Tensor) -> TapeCx {
@@ -227,6 +235,11 @@ impl Apply for TapeCx {
 
     fn fact(&self, v: &Tensor) -> Fact {
         v.handle.fact().clone()
+    }
+
+    fn scalar(&self, dtype: DType, v: Scalar) -> Result<Tensor> {
+        let host = for_dtype!(dtype, T => HostTensor::from_slice(&[v.cast::<T>()], Shape::scalar()))?;
+        Ok(Tensor::from_handle(self.0.put(&host)?))
     }
 }
 

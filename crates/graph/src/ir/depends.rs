@@ -3,7 +3,7 @@
 use remat_ops::OpRef;
 use remat_types::SmallVec;
 
-use super::{Extent, Graph, Origin, ValueId};
+use super::{Graph, GraphPrefix, Origin, ValueId};
 
 /// The inputs of a graph that decide the shape of a value; indices into [`Graph::inputs`], ascending.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -27,7 +27,7 @@ impl Graph {
 
     /// [`Graph::shape_depends`] of a graph whose maker read sizes: integers of the graph, and how far it had grown then. What
     /// was made later with a number among its parameters may follow from them.
-    pub fn shape_depends_with(&self, v: ValueId, sizes: &[(ValueId, Extent)]) -> ShapeDepends {
+    pub fn shape_depends_with(&self, v: ValueId, sizes: &[(ValueId, GraphPrefix)]) -> ShapeDepends {
         let mut asked = vec![0u8; self.values().len()];
         let mut found = ShapeDepends::default();
         let mut list: SmallVec<[(ValueId, u8); 16]> = SmallVec::new();
@@ -62,7 +62,7 @@ impl Graph {
 }
 
 /// The sizes that were read before.
-fn read(sizes: &[(ValueId, Extent)], before: impl Fn(&Extent) -> bool) -> SmallVec<[(ValueId, u8); 4]> {
+fn read(sizes: &[(ValueId, GraphPrefix)], before: impl Fn(&GraphPrefix) -> bool) -> SmallVec<[(ValueId, u8); 4]> {
     sizes.iter().filter(|s| before(&s.1)).map(|s| (s.0, ELEMENTS)).collect()
 }
 

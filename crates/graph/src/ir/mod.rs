@@ -15,7 +15,7 @@ mod gradient;
 mod order;
 mod parse;
 mod patch;
-mod piece;
+mod prefix;
 mod reachability;
 mod serial;
 pub mod symbolic;
@@ -36,7 +36,11 @@ pub use builder::Builder;
 pub use depends::ShapeDepends;
 pub use evaluate::Values;
 pub use patch::{Patch, PatchNode, PatchValue};
-pub use piece::Extent;
+pub use prefix::GraphPrefix;
+
+/// The name of before.
+#[deprecated(note = "renamed to `GraphPrefix`")]
+pub type Extent = GraphPrefix;
 pub use reachability::Reachability;
 
 /// The name of before.
@@ -231,6 +235,12 @@ impl Graph {
     /// True if a run gives the value back or keeps it as the next version of a state.
     pub fn is_result(&self, v: ValueId) -> bool {
         self.outputs.iter().any(|o| o.value == v) || self.states.iter().any(|s| s.next == Some(v))
+    }
+
+    /// The name of before.
+    #[deprecated(note = "renamed to `reachability`")]
+    pub fn reach(&self) -> &Reachability {
+        self.reachability()
     }
 
     /// What depends on what; made at its first use, in time and memory of nodes squared over 64.

@@ -371,6 +371,25 @@ fn batch_norm_and_factors_go_into_weights() {
 }
 
 #[test]
+fn a_factor_of_a_batched_product_scales_no_other_elements() {
+    let wave = |dims: &[usize]| {
+        let n: usize = dims.iter().product();
+        let v: Vec<f32> = (0..n).map(|i| (i as f32 * 0.9).cos()).collect();
+        HostTensor::from_slice(&v, dims).expect("fits")
+    };
+    for factor in [vec![3, 1, 1], vec![6], vec![1]] {
+        let m = Make::new();
+        let x = m.input(DType::F32, &[2, 3, 4, 5]);
+        let y = m.op(MatMul {}, &[x, m.0.constant(&wave(&[2, 3, 5, 6]))]);
+        let z = m.bin(BinaryFn::Mul, y, m.0.constant(&wave(&factor)));
+        let options = PassOptions { level: 3, ..Default::default() };
+        let cx = PassCx { options: &options, pool: &Pool::new(1) };
+        let g = m.graph(&[z]);
+        assert_eq!(verify(&g, &[wave(&[2, 3, 4, 5])], &[], &cx).expect("computes"), None, "{factor:?}");
+    }
+}
+
+#[test]
 fn what_somebody_else_reads_absorbs_nothing() {
     let m = Make::new();
     let x = m.input(DType::F32, &[3, 3]);

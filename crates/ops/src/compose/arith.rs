@@ -4,7 +4,7 @@ use remat_types::{Result, Scalar, Shape, SmallVec};
 
 use crate::Apply;
 use crate::args::real_dtype;
-use crate::pointwise::{Binary, BinaryFn, Fill, Unary, UnaryFn, Where};
+use crate::pointwise::{Binary, BinaryFn, Unary, UnaryFn, Where};
 use crate::reduce::{Reduce, ReduceFn};
 use crate::shape::Reshape;
 
@@ -70,16 +70,14 @@ impl<A: Apply> Arith<'_, A> {
     /// The rank-0 constant `v` of `like`'s dtype.
     #[track_caller]
     pub fn constant(self, v: f64, like: &A::Value) -> Result<A::Value> {
-        let dtype = self.0.fact(like).dtype;
-        self.0.apply1(Fill { dtype, shape: Shape::scalar(), value: Scalar::Float(v) }, [])
+        self.0.scalar(self.0.fact(like).dtype, Scalar::Float(v))
     }
 
     /// The number `v` for a binary function or a comparison beside `like`, which it enters unrounded: a rank-0 constant of
     /// f32 where `like` is of 16-bit floats.
     #[track_caller]
     pub fn number(self, v: f64, like: &A::Value) -> Result<A::Value> {
-        let dtype = real_dtype(self.0.fact(like).dtype);
-        self.0.apply1(Fill { dtype, shape: Shape::scalar(), value: Scalar::Float(v) }, [])
+        self.0.scalar(real_dtype(self.0.fact(like).dtype), Scalar::Float(v))
     }
 
     /// `a + v`.

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use remat_graph::ir::{Extent, Graph, ShapeDepends, ValueId};
+use remat_graph::ir::{Graph, GraphPrefix, ShapeDepends, ValueId};
 use remat_runtime::{Channel, Handle, TensorId, padded, tracing};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 use rustc_hash::FxHashMap;
@@ -93,7 +93,7 @@ fn address(cell: &Arc<dyn StateCell>) -> usize {
 
 impl Trace {
     /// The place where it ended at a size, if it did, with so many sizes known.
-    fn end(&self, known: usize) -> Option<&tracing::Cut> {
+    fn end(&self, known: usize) -> Option<&tracing::GraphBreak> {
         self.cuts.get(known)
     }
 
@@ -136,7 +136,7 @@ impl Trace {
     }
 
     /// Errors (Value) for an op that runs exactly once, in a graph whose pieces may run again.
-    fn is_repeatable(&self, cut: &tracing::Cut) -> Result<()> {
+    fn is_repeatable(&self, cut: &tracing::GraphBreak) -> Result<()> {
         match self.graph.nodes().iter().find(|n| !n.op.repeatable()) {
             None => Ok(()),
             Some(n) => {
@@ -201,7 +201,7 @@ impl Entry {
         let output = g.outputs().get(j).filter(|_| j < self.outputs);
         let none = || Error::new(ErrorKind::Value, format!("output {j} of a function that has {}", self.outputs));
         let cuts = self.part.iter().flat_map(|p| &p.trace.cuts);
-        let sizes: Vec<(ValueId, Extent)> = cuts.map(|c| (c.value, c.extent)).collect();
+        let sizes: Vec<(ValueId, GraphPrefix)> = cuts.map(|c| (c.value, c.extent)).collect();
         Ok(g.shape_depends_with(output.ok_or_else(none)?.value, &sizes))
     }
 

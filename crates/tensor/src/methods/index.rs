@@ -300,8 +300,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
-        let (rows, columns) = self.last_two("tril")?;
-        columns.le(rows.add(diagonal)?)?.where_cond(self, 0)
+        compose::tril(&TapeCx::of(self), self.clone(), diagonal).in_op("tril")
     }
 
     /// The upper triangle of the last two axes: elements `[i, j]` with `j >= i + diagonal`, and 0 elsewhere.
@@ -317,20 +316,6 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
-        let (rows, columns) = self.last_two("triu")?;
-        columns.ge(rows.add(diagonal)?)?.where_cond(self, 0)
-    }
-
-    /// Numbers of the rows `[m, 1]` and columns `[n]` of the last two axes. Errors: Axis.
-    #[track_caller]
-    fn last_two(&self, op: &str) -> Result<(Tensor, Tensor)> {
-        let [.., m, n] = *self.dims() else {
-            let text = format!("shape {} has rank {}; it must be 2 or more", self.shape(), self.rank());
-            return Err(Error::new(ErrorKind::Axis, text)).in_op(op);
-        };
-        let device = self.device();
-        let rows = Tensor::arange(&device, 0, m as i64, 1, DType::I64)?;
-        let shape: Shape = [m, 1].into();
-        Ok((Tensor::apply_owned(Reshape { shape }, [rows])?, Tensor::arange(&device, 0, n as i64, 1, DType::I64)?))
+        compose::triu(&TapeCx::of(self), self.clone(), diagonal).in_op("triu")
     }
 }

@@ -6,7 +6,7 @@ use super::{Builder, Graph, NodeId, Origin, ValueId};
 
 /// How far a graph had grown at some moment: what it had then is its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct GraphPrefix {
     /// Values.
     pub values: usize,
     /// Nodes.
@@ -19,15 +19,15 @@ pub struct Extent {
 
 impl Graph {
     /// How far it has grown.
-    pub fn extent(&self) -> Extent {
+    pub fn prefix(&self) -> GraphPrefix {
         let (values, nodes) = (self.values().len(), self.nodes().len());
-        Extent { values, nodes, states: self.states().len(), inputs: self.inputs().len() }
+        GraphPrefix { values, nodes, states: self.states().len(), inputs: self.inputs().len() }
     }
 
     /// Errors (Value), with the first difference, unless this graph begins with all of `first`: the same inputs, states,
     /// constants and nodes under the same ids. What `first` gives back does not count.
     pub fn begins_with(&self, first: &Graph) -> Result<()> {
-        let (own, other) = (self.extent(), first.extent());
+        let (own, other) = (self.prefix(), first.prefix());
         if own.values < other.values || own.nodes < other.nodes {
             return Err(differs(format!("{} nodes, and there were {}", own.nodes, other.nodes)));
         }
@@ -55,7 +55,7 @@ impl Graph {
     /// Of the beginning of this graph, the values that the rest of it needs for `results` and for updates of states: what has
     /// to be handed over where the two run apart. Instead of a view stands what it is a view of, unless that is larger; small integers that inference
     /// knows are made anew. In order of definition.
-    pub fn handed_over(&self, beginning: &Extent, results: &[ValueId]) -> Vec<ValueId> {
+    pub fn handed_over(&self, beginning: &GraphPrefix, results: &[ValueId]) -> Vec<ValueId> {
         let mut asked = vec![false; self.values().len()];
         let mut found = Vec::new();
         let next = self.states().iter().filter_map(|s| s.next);
@@ -175,7 +175,7 @@ mod tests {
     struct Made {
         graph: Graph,
         /// How far it had grown where it is cut.
-        beginning: Extent,
+        beginning: GraphPrefix,
         /// The exponential, its first two elements, its rows one after another, and a row twice.
         early: [ValueId; 4],
     }
@@ -192,7 +192,7 @@ mod tests {
         let rows = op(Reshape { shape: [6].into() }.into(), &[x]);
         let row = op(Unary { f: UnaryFn::Cos }.into(), &[head]);
         let wide = op(BroadcastTo { shape: [3, 2].into() }.into(), &[row]);
-        let beginning = b.extent();
+        let beginning = b.prefix();
         let scaled = op(Binary { f: BinaryFn::Mul }.into(), &[flat, rows]);
         let wider = op(Binary { f: BinaryFn::Add }.into(), &[wide, head]);
         b.output(wider, "y");
