@@ -30,6 +30,7 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
 pub(crate) const LAYERS: &[Layer] = &[
     library("types", &[]),
     unsafe_library("kernels", &["types"]),
+    Layer { private_to: Some("ops"), is_library: false, ..library("op-derive", &[]) },
     library("ops", &["kernels"]),
     library("graph", &["ops"]),
     unsafe_library("runtime", &["graph"]),

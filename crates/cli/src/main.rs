@@ -11,6 +11,7 @@ mod endure;
 mod graph;
 mod interrupt;
 mod networks;
+mod ops;
 mod output;
 mod plan;
 mod promise;
@@ -59,6 +60,8 @@ enum Command {
     Plan(Box<plan::Options>),
     /// What a graph computes and what memory it takes: figures, text, pictures.
     Graph(Box<graph::Options>),
+    /// List the operators, or show what one takes.
+    Ops(ops::Options),
     /// Time one piece of work and say what share of the machine's speed it reaches.
     Bench(Box<bench::Options>),
 }
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Command::Endure(options) => endure::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Graph(options) => graph::run(&options),
+        Command::Ops(options) => ops::run(&options),
         Command::Bench(options) => bench::run(&options),
     };
     match result.and_then(|()| output::finish()) {

@@ -1,7 +1,8 @@
 //! Losses. Labels are integers; other targets have the prediction's dtype and shape.
 
-use remat_tensor::{Reduction, Tensor};
-use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
+use remat_ops::compose;
+use remat_tensor::{Reduction, TapeCx, Tensor};
+use remat_types::{CallSite, Result, Scope};
 
 /// The mean over the batch of `-ln softmax(logits)[label]`; `logits: [n, c, ..]`, `labels: [n, ..]`, rank 0 out.
 ///
@@ -29,16 +30,14 @@ pub fn cross_entropy_with(
 #[track_caller]
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _scope = Scope::called("mse", CallSite::here());
-    same(x, y)?;
-    reduce(x.sub(y)?.square()?, reduction)
+    compose::mse(&TapeCx::of(x), x.clone(), y.clone(), reduction)
 }
 
 /// `|x - y|`; its derivative at 0 is 0. Errors: Shape, DType if `y` is not like `x`.
 #[track_caller]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _scope = Scope::called("l1", CallSite::here());
-    same(x, y)?;
-    reduce(x.sub(y)?.abs()?, reduction)
+    compose::l1(&TapeCx::of(x), x.clone(), y.clone(), reduction)
 }
 
 /// Binary cross-entropy of `p = sigmoid(x)` with targets in 0 ..= 1: `-y ln p - (1 - y) ln(1 - p)`, without overflow, and
@@ -46,8 +45,7 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
 #[track_caller]
 pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _scope = Scope::called("bce_with_logits", CallSite::here());
-    same(x, y)?;
-    reduce(x.bce_with_logits(y)?, reduction)
+    compose::bce_with_logits(&TapeCx::of(x), x.clone(), y.clone(), reduction)
 }
 
 /// `-x[label]`, the negative log-likelihood of labels, of logarithms of probabilities `x: [n, c, ..]`; `labels: [n, ..]`.
@@ -57,30 +55,5 @@ pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<T
 #[track_caller]
 pub fn nll(x: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _scope = Scope::called("nll", CallSite::here());
-    if x.rank() < 2 {
-        let text = format!("x has shape {}: no axis of classes", x.shape());
-        return Err(Error::new(ErrorKind::Axis, text));
-    }
-    let of_label = x.gather(1, &labels.unsqueeze(1)?)?;
-    reduce(of_label.squeeze(&[1])?.neg()?, reduction)
-}
-
-fn same(x: &Tensor, y: &Tensor) -> Result<()> {
-    if x.shape() != y.shape() {
-        let text = format!("the prediction has shape {}, the target {}", x.shape(), y.shape());
-        return Err(Error::new(ErrorKind::Shape, text));
-    }
-    if x.dtype() != y.dtype() {
-        let text = format!("the prediction is {}, the target {}; cast the target", x.dtype(), y.dtype());
-        return Err(Error::new(ErrorKind::DType, text));
-    }
-    Ok(())
-}
-
-fn reduce(each: Tensor, reduction: Reduction) -> Result<Tensor> {
-    match reduction {
-        Reduction::None => Ok(each),
-        Reduction::Sum => each.sum(),
-        Reduction::Mean => each.mean(),
-    }
+    compose::nll(&TapeCx::of(x), x.clone(), labels.clone(), reduction)
 }

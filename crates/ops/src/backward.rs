@@ -11,6 +11,7 @@ use std::sync::Arc;
 use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
+use crate::compose::Arith;
 use crate::{Apply, OpRef};
 
 /// A value of a [`Fragment`]: an input, or an output of a node.
@@ -192,11 +193,16 @@ impl GradCx<'_> {
         Ok(self.apply_all(op, x)?[0])
     }
 
+    /// Arithmetic under short names.
+    pub fn build(&self) -> Arith<'_, Self> {
+        Arith(self)
+    }
+
     /// The gradients of a composite: `build` writes the forward value of this op with other ops, and their own rules
     /// give the gradient. For ops whose second derivative is not worth a kernel.
     ///
     /// `build` gets the inputs and returns one value per output of this op.
-    pub fn through(&self, build: impl FnOnce(&Self, &[Var]) -> Result<SmallVec<[Var; 2]>>) -> Result<Grads> {
+    pub fn grad_via_composite(&self, build: impl FnOnce(&Self, &[Var]) -> Result<SmallVec<[Var; 2]>>) -> Result<Grads> {
         let first = self.recorder.0.borrow().nodes.len();
         let y = build(self, &self.x)?;
         let nodes: Vec<Node> = self.recorder.0.borrow().nodes[first..].to_vec();
@@ -230,6 +236,12 @@ impl GradCx<'_> {
         Ok(self.x.iter().map(|x| dvalues.get(x).copied()).collect())
     }
 
+    /// The name of before.
+    #[deprecated(note = "renamed to `grad_via_composite`")]
+    pub fn through(&self, build: impl FnOnce(&Self, &[Var]) -> Result<SmallVec<[Var; 2]>>) -> Result<Grads> {
+        self.grad_via_composite(build)
+    }
+
     fn accumulate(&self, into: &mut FxHashMap<Var, Var>, v: Var, g: Var) -> Result<()> {
         let sum = match into.get(&v) {
             Some(&have) => self.apply(crate::pointwise::Binary { f: crate::pointwise::BinaryFn::Add }, &[have, g])?,
@@ -239,6 +251,21 @@ impl GradCx<'_> {
         Ok(())
     }
 }
+
+impl Apply for GradCx<'_> {
+    type Value = Var;
+
+    fn apply(&self, op: OpRef, x: SmallVec<[Var; 4]>) -> Result<SmallVec<[Var; 2]>> {
+        self.recorder.apply(op, x)
+    }
+
+    fn fact(&self, v: &Var) -> Fact {
+        self.recorder.fact(v)
+    }
+}
+
+/// What gradient rules are written with: a [`GradCx`] with arithmetic.
+pub type GradBuilder<'a, 'b> = Arith<'a, GradCx<'b>>;
 
 /// The backward graph of one op for given facts.
 #[derive(Clone, Debug)]

@@ -4,6 +4,9 @@
 //! An op is a plain struct that implements [`Op`] and [`OpDef`]. Nothing else in the workspace knows an op by name.
 #![forbid(unsafe_code)]
 
+// what derives write names this crate from within it, too
+extern crate self as remat_ops;
+
 mod apply;
 mod args;
 mod backward;
@@ -12,10 +15,13 @@ mod host;
 mod op;
 mod registry;
 mod sample;
+pub mod schema;
 
+pub mod activation;
 pub mod attention;
-pub mod blocked;
+pub mod compose;
 pub mod conv;
+pub mod cpu;
 pub mod index;
 pub mod linalg;
 pub mod loss;
@@ -26,12 +32,19 @@ pub mod pooling;
 pub mod random;
 pub mod reduce;
 pub mod shape;
+#[cfg(any(test, feature = "samples"))]
 pub mod testing;
 
+/// Now [`cpu`].
+#[deprecated(note = "it is `remat_ops::cpu`")]
+pub mod blocked {
+    pub use crate::cpu::*;
+}
+
 pub use apply::Apply;
-pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradCx, Grads, Node, SaveMask, Var};
+pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradBuilder, GradCx, Grads, Node, SaveMask, Var};
 pub use eval::{EvalCx, In, Out};
 pub use host::{eval_inline, eval_on_host, fold};
-pub use op::{Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef};
-pub use registry::{Entry, Registry};
+pub use op::{Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef, WeightChannels};
+pub use registry::{Entry, Family, Registry, families};
 pub use sample::{Expect, GradCheck, Sample, Tolerance};

@@ -2,7 +2,7 @@
 //!
 //! [`Op`] is object-safe and is what the runtime sees; [`OpDef`] adds what needs the concrete type: identity,
 //! persistence and examples. [`OpRef`] is the shared handle in which ops travel; its equality, hash and serial form
-//! come from the derives of the struct, so no cache ever trusts a hash alone and nobody writes equality by hand.
+//! come from the derives of the struct ([`Params`] describes the parameters), so no cache ever trusts a hash alone and nobody writes equality by hand.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -10,9 +10,10 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use remat_types::{Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result};
-use serde::{Serialize, de::DeserializeOwned};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Scalar};
 
+use crate::pointwise::Pointwise;
+use crate::schema::{Params, Schema};
 use crate::{EvalCx, GradCx, Grads, Sample};
 
 /// What an op asks of an input's layout before it runs.
@@ -55,6 +56,17 @@ impl Cost {
     }
 }
 
+/// Which input of an op is a weight, and where its channels lie: see [`Op::weight_channels`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightChannels {
+    /// The input that is the weight.
+    pub input: usize,
+    /// The axis of the weight that has an extent for each channel.
+    pub weight_axis: usize,
+    /// The axis of output 0 that the channels are.
+    pub output_axis: usize,
+}
+
 /// The object-safe face of an operator. Every default is the safe answer; `grad` has none.
 pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// Dtype and shape of each output; the check of all arguments. Pure and quick.
@@ -73,18 +85,18 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     }
 
     /// Inputs whose elements say a shape that the parameters foretell: `eval` fails where they say another.
-    fn sized_by(&self) -> &'static [usize] {
+    fn shape_inputs(&self) -> &'static [usize] {
         &[]
     }
 
     /// True if `eval` may fail for the values of inputs that are no integers: no state is overwritten before it has run.
     fn may_fail(&self) -> bool {
-        !self.sized_by().is_empty()
+        !self.shape_inputs().is_empty()
     }
 
     /// For an op that runs one of several graphs, where these values say which: that graph, as the crate of graphs has it,
     /// and the first input that goes to it.
-    fn chosen(&self, _x: &[Option<&HostTensor>]) -> Option<(&dyn Any, usize)> {
+    fn selected_subgraph(&self, _x: &[Option<&HostTensor>]) -> Option<(&dyn Any, usize)> {
         None
     }
 
@@ -123,8 +135,55 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// graphs. `None` if it is this op.
     ///
     /// Errors: where what it owns cannot have these inputs.
-    fn resized(&self, _x: &[&Fact]) -> Result<Option<OpRef>> {
+    fn with_input_shapes(&self, _x: &[&Fact]) -> Result<Option<OpRef>> {
         Ok(None)
+    }
+
+    /// True if each element of an output is a function of the elements at its place, of inputs that broadcast.
+    fn is_elementwise(&self) -> bool {
+        self.as_pointwise().is_some()
+    }
+
+    /// This op as a step of a chain of pointwise ops, if it can be one.
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        None
+    }
+
+    /// The range into which an op of one input moves its elements, if that is all it does.
+    fn clamp_range(&self) -> Option<[Scalar; 2]> {
+        None
+    }
+
+    /// The dtype to which an op converts its one input, if that is all it does.
+    fn casts_to(&self) -> Option<DType> {
+        None
+    }
+
+    /// True if an input of f32 beside others of 16-bit floats enters as it is.
+    fn takes_mixed_floats(&self) -> bool {
+        false
+    }
+
+    /// True if output 0 is input 0, repeated along axes that it does not have or has with extent 1.
+    fn is_broadcast(&self) -> bool {
+        false
+    }
+
+    /// True if the op only rearranges, repeats, leaves out or converts the elements of its one input, so that on an `x` which
+    /// comes out with the same dtype and shape it might as well not be there: whether it is so for this `x`.
+    fn is_identity(&self, _x: &Fact) -> bool {
+        false
+    }
+
+    /// The op that does at once what `first` does to an `x` and this op to the result of that, bit for bit.
+    fn after(&self, _first: &dyn Op, _x: &Fact) -> Option<OpRef> {
+        None
+    }
+
+    /// For an op that is linear in a weight, of which each channel of output 0 reads a slice of its own: where both lie, for
+    /// inputs of these facts.
+    fn weight_channels(&self, _x: &[&Fact]) -> Option<WeightChannels> {
+        None
     }
 
     /// False for an op that must run exactly once: a collective, a user's callback.
@@ -133,8 +192,8 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     }
 }
 
-/// The static face of an operator: identity, persistence, examples.
-pub trait OpDef: Op + Clone + Eq + Hash + Serialize + DeserializeOwned {
+/// The static face of an operator: identity, description, persistence, examples.
+pub trait OpDef: Op + Clone + Eq + Hash + Params {
     /// The name in serial forms, reports and errors. It is a contract: it never changes.
     const NAME: &'static str;
 
@@ -144,6 +203,17 @@ pub trait OpDef: Op + Clone + Eq + Hash + Serialize + DeserializeOwned {
     /// The name shown to people where one struct serves many functions: `add`, `relu`.
     fn label(&self) -> &'static str {
         Self::NAME
+    }
+
+    /// What the op takes, as data.
+    fn schema() -> Schema {
+        Schema {
+            name: Self::NAME,
+            version: Self::VERSION,
+            text: Self::TEXT,
+            inputs: Self::inputs(),
+            params: Self::params(),
+        }
     }
 
     /// Examples that the harness runs; between them they cover each parameter, dtype class, tie, kink and error.

@@ -1,11 +1,15 @@
 //! The list of all ops.
 //!
-//! An explicit static array, so that nothing depends on link order. A host program adds entries of its own with
-//! [`Registry::with`]: custom ops use the same door.
+//! Explicit static arrays, one a family, so that nothing depends on link order. A host program adds entries of its own with
+//! [`Registry::with`]: custom ops use the same door. A program that is deployed makes a registry of the families that its
+//! graphs need, [`Registry::of`]: a value of that program, so nothing is switched on or off for the whole process.
 
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::{OpDef, OpRef, Sample};
+#[cfg(any(test, feature = "samples"))]
+use crate::Sample;
+use crate::schema::Schema;
+use crate::{OpDef, OpRef};
 
 /// What the registry knows of one op type.
 #[derive(Clone, Copy)]
@@ -15,6 +19,8 @@ pub struct Entry {
     /// [`OpDef::VERSION`].
     pub version: u32,
     load: fn(&serde_json::Value) -> serde_json::Result<OpRef>,
+    schema: fn() -> Schema,
+    #[cfg(any(test, feature = "samples"))]
     samples: fn() -> Vec<Sample<OpRef>>,
 }
 
@@ -24,58 +30,97 @@ impl Entry {
         Entry {
             name: T::NAME,
             version: T::VERSION,
+            schema: T::schema,
             load: |params| Ok(OpRef::new(T::deserialize(params)?)),
+            #[cfg(any(test, feature = "samples"))]
             samples: || T::samples().into_iter().map(|s| s.map(OpRef::new)).collect(),
         }
     }
 
-    /// As [`Registry::load`], for a serial form that must be of this op.
+    /// As [`Registry::load`], for a serial form that must be of this op. One of an earlier version is read where all that came
+    /// later are parameters with defaults.
     pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
         let name = self.name;
         if v.get("op").and_then(|n| n.as_str()) != Some(name) {
             return Err(bad(format!("field `op` is not `{name}`")));
         }
         let version = v.get("v").and_then(serde_json::Value::as_u64);
-        if version != Some(u64::from(self.version)) {
+        let is_read = |v| u32::try_from(v).is_ok_and(|v| v == self.version || self.schema().reads(v));
+        if !version.is_some_and(is_read) {
             return Err(bad(format!("op `{name}` has version {}, the file says {version:?}", self.version)));
         }
         let params = v.get("params").ok_or_else(|| bad(format!("op `{name}` has no field `params`")))?;
         (self.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
     }
 
-    /// The op's samples.
+    /// What the op takes.
+    pub fn schema(&self) -> Schema {
+        (self.schema)()
+    }
+
+    /// The op's samples; with the feature `samples`, without which a program does not link them.
+    #[cfg(any(test, feature = "samples"))]
     pub fn samples(&self) -> Vec<Sample<OpRef>> {
         (self.samples)()
     }
 }
 
-/// A set of ops by name.
+/// A set of ops by name, and the families that they are of.
 #[derive(Clone)]
-pub struct Registry(Vec<Entry>);
+pub struct Registry {
+    entries: Vec<Entry>,
+    families: Vec<Family>,
+}
 
 impl Registry {
     /// The ops of this crate.
     pub fn builtin() -> Self {
-        Registry(BUILTIN.to_vec())
+        Registry::of(families::ALL)
+    }
+
+    /// The ops of these families and no others: for a program that reads graphs which contain nothing else. What a
+    /// registry does not name is not linked because of it.
+    pub fn of(families: &[&Family]) -> Self {
+        let families: Vec<Family> = families.iter().map(|f| **f).collect();
+        Registry { entries: families.iter().flat_map(|f| f.ops).copied().collect(), families }
+    }
+
+    /// Adds a family. Errors: Value if the name of one of its ops is taken.
+    pub fn with_family(mut self, family: &Family) -> Result<Self> {
+        for op in family.ops {
+            self = self.with_entry(*op)?;
+        }
+        self.families.push(*family);
+        Ok(self)
     }
 
     /// Adds an op. Errors: Value if the name is taken.
-    pub fn with<T: OpDef>(mut self) -> Result<Self> {
-        if self.entry(T::NAME).is_some() {
-            return Err(Error::new(ErrorKind::Value, format!("an op named {} is registered already", T::NAME)));
+    pub fn with<T: OpDef>(self) -> Result<Self> {
+        self.with_entry(Entry::of::<T>())
+    }
+
+    fn with_entry(mut self, entry: Entry) -> Result<Self> {
+        let name = entry.name;
+        if self.entry(name).is_some() {
+            return Err(Error::new(ErrorKind::Value, format!("an op named {name} is registered already")));
         }
-        self.0.push(Entry::of::<T>());
+        self.entries.push(entry);
         Ok(self)
+    }
+
+    /// The families that were given. Ops that came alone are in none.
+    pub fn families(&self) -> &[Family] {
+        &self.families
     }
 
     /// All entries.
     pub fn entries(&self) -> &[Entry] {
-        &self.0
+        &self.entries
     }
 
     /// The entry of that name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
-        self.0.iter().find(|e| e.name == name)
+        self.entries.iter().find(|e| e.name == name)
     }
 
     /// Reads the serial form of [`crate::DynIdentity::to_json`]. Errors (Format): a missing field, an unknown op or
@@ -91,75 +136,86 @@ fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-use crate::{attention, blocked, conv, index, linalg, loss, norm, optim, pointwise, pooling, random, reduce, shape};
+/// A group of ops that a program takes or leaves as a whole.
+#[derive(Clone, Copy)]
+pub struct Family {
+    /// Its name: that of the module.
+    pub name: &'static str,
+    /// What its ops are for.
+    pub text: &'static str,
+    /// Its ops.
+    pub ops: &'static [Entry],
+}
 
-/// One line per op.
-static BUILTIN: &[Entry] = &[
-    Entry::of::<attention::Attention>(),
-    Entry::of::<attention::AttentionGrad>(),
-    Entry::of::<blocked::ConvBlocked>(),
-    Entry::of::<blocked::FromBlocked>(),
-    Entry::of::<blocked::LinearPacked>(),
-    Entry::of::<blocked::MaxPoolBlocked>(),
-    Entry::of::<blocked::PackConv>(),
-    Entry::of::<blocked::PackLinear>(),
-    Entry::of::<blocked::ToBlocked>(),
-    Entry::of::<conv::Conv2d>(),
-    Entry::of::<conv::Conv2dInputGrad>(),
-    Entry::of::<conv::Conv2dWeightGrad>(),
-    Entry::of::<linalg::MatMul>(),
-    Entry::of::<linalg::MatMulWide>(),
-    Entry::of::<loss::CrossEntropy>(),
-    Entry::of::<loss::CrossEntropyGrad>(),
-    Entry::of::<loss::LabelWeight>(),
-    Entry::of::<loss::Softmax>(),
-    Entry::of::<loss::SoftmaxGrad>(),
-    Entry::of::<norm::BatchNorm>(),
-    Entry::of::<norm::BatchNormGrad>(),
-    Entry::of::<norm::BatchNormInfer>(),
-    Entry::of::<norm::LayerNorm>(),
-    Entry::of::<norm::LayerNormGrad>(),
-    Entry::of::<optim::AdamWUpdate>(),
-    Entry::of::<optim::SgdUpdate>(),
-    Entry::of::<index::NonZero>(),
-    Entry::of::<index::OneHot>(),
-    Entry::of::<index::Take>(),
-    Entry::of::<index::TakeAlong>(),
-    Entry::of::<index::TakeAlongGrad>(),
-    Entry::of::<index::TakeGrad>(),
-    Entry::of::<pointwise::Arange>(),
-    Entry::of::<pointwise::Binary>(),
-    Entry::of::<pointwise::Cast>(),
-    Entry::of::<pointwise::Clamp>(),
-    Entry::of::<pointwise::Fused>(),
-    Entry::of::<pointwise::FusedMatMul>(),
-    Entry::of::<pointwise::FusedReduce>(),
-    Entry::of::<pointwise::Compare>(),
-    Entry::of::<pointwise::Fill>(),
-    Entry::of::<pointwise::Unary>(),
-    Entry::of::<pointwise::Where>(),
-    Entry::of::<pooling::AvgPool2d>(),
-    Entry::of::<pooling::AvgPool2dGrad>(),
-    Entry::of::<pooling::MaxPool2d>(),
-    Entry::of::<pooling::MaxPool2dGrad>(),
-    Entry::of::<pooling::MaxPool2dPick>(),
-    Entry::of::<random::Bernoulli>(),
-    Entry::of::<random::Dropout>(),
-    Entry::of::<random::FoldIn>(),
-    Entry::of::<random::Normal>(),
-    Entry::of::<random::RandomPermutation>(),
-    Entry::of::<random::Uniform>(),
-    Entry::of::<reduce::ArgReduce>(),
-    Entry::of::<reduce::LogSumExp>(),
-    Entry::of::<reduce::Reduce>(),
-    Entry::of::<reduce::Var>(),
-    Entry::of::<reduce::Std>(),
-    Entry::of::<shape::BroadcastTo>(),
-    Entry::of::<shape::Contiguous>(),
-    Entry::of::<shape::Concat>(),
-    Entry::of::<shape::Pad>(),
-    Entry::of::<shape::Permute>(),
-    Entry::of::<shape::Reshape>(),
-    Entry::of::<shape::Slice>(),
-    Entry::of::<shape::Unslice>(),
-];
+/// The families of this crate, one line per op. A program that names some of them only, and not [`families::ALL`] or
+/// [`Registry::builtin`], links the others' ops only where it uses them.
+pub mod families {
+    use super::{Entry, Family};
+
+    macro_rules! families {
+        ($($(#[$doc:meta])* $name:ident, $module:ident = $text:literal: $($op:ident),*;)*) => {
+            $(
+                #[doc = $text]
+                pub static $name: Family = Family {
+                    name: stringify!($module),
+                    text: $text,
+                    ops: &[$( Entry::of::<crate::$module::$op>() ),*],
+                };
+            )*
+
+            /// All of them, in the order of their names.
+            pub static ALL: &[&Family] = &[$( &$name ),*];
+        };
+    }
+
+    families! {
+        ACTIVATION, activation = "Functions that make outputs of numbers, along an axis.": Softmax, SoftmaxGrad;
+        ATTENTION, attention = "Attention and its gradients.": Attention, AttentionGrad;
+        CONV, conv = "Convolution and its gradients.": Conv2d, Conv2dInputGrad, Conv2dWeightGrad;
+        CPU, cpu = "What passes make for the CPU: weights packed for a kernel, images in blocks of channels.":
+            ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
+        INDEX, index = "By index tensors.": NonZero, OneHot, Take, TakeAlong, TakeAlongGrad, TakeGrad;
+        LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
+        LOSS, loss = "Losses, and what their gradients need.": CrossEntropy, CrossEntropyGrad, TargetWeight;
+        NORM, norm = "Normalisation.": BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad;
+        OPTIM, optim = "Updates of parameters.": AdamWUpdate, SgdUpdate;
+        POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.":
+            Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where;
+        POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;
+        RANDOM, random = "Random numbers: functions of a key.":
+            Bernoulli, Dropout, FoldIn, Normal, RandomPermutation, Uniform;
+        REDUCE, reduce = "Over axes.": ArgReduce, LogSumExp, Reduce, Std, Var;
+        SHAPE, shape = "Other shapes and parts of a tensor.":
+            BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::MatMul;
+    use crate::shape::Contiguous;
+
+    #[test]
+    fn a_registry_of_some_families_reads_their_ops_and_no_others() {
+        let few = Registry::of(&[&families::LINALG, &families::NORM]);
+        let names: Vec<&str> = few.families().iter().map(|f| f.name).collect();
+        assert_eq!(names, ["linalg", "norm"]);
+        let written = |op: OpRef| op.to_json().expect("an op has a serial form");
+        assert_eq!(few.load(&written(MatMul {}.into())).expect("of a family"), MatMul {}.into());
+        let e = few.load(&written(Contiguous.into())).expect_err("of none");
+        assert_eq!((e.kind(), e.message()), (ErrorKind::Format, "unknown op `contiguous`"));
+        let more = few.with_family(&families::SHAPE).expect("no name is taken");
+        assert!(more.entry("contiguous").is_some());
+        let twice = more.with_family(&families::LINALG).err().expect("its names are taken");
+        assert_eq!(twice.kind(), ErrorKind::Value);
+    }
+
+    #[test]
+    fn every_op_is_in_one_family() {
+        let all = Registry::builtin();
+        let in_families: usize = all.families().iter().map(|f| f.ops.len()).sum();
+        assert_eq!(in_families, all.entries().len());
+        assert!(all.families().is_sorted_by_key(|f| f.name), "the book lists them in this order");
+    }
+}

@@ -27,9 +27,13 @@ pub use device::{
 };
 /// Tracing of eager programs into graphs.
 pub mod tracing {
+    /// The name of before.
+    #[deprecated(note = "renamed to `GraphBreak`")]
+    pub type Cut = GraphBreak;
+
     pub use crate::eager::trace::{
-        Cut, Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing, random_key,
-        refuse, size, size_of, trace, trace_body,
+        GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing,
+        random_key, refuse, size, size_of, trace, trace_body,
     };
 }
 

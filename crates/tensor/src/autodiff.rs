@@ -14,23 +14,8 @@ use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Scope, S
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Tensor;
-use crate::site::At;
-use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Place, Saved, lock};
-
-/// The seam at which gradients of gradients are recorded; errors carry the forward call's place.
-struct Recording(Channel, CallSite);
-
-impl Apply for Recording {
-    type Value = Tensor;
-
-    fn apply(&self, op: OpRef, x: SmallVec<[Tensor; 4]>) -> Result<SmallVec<[Tensor; 2]>> {
-        tape::apply_on(&self.0, op, x, self.1)
-    }
-
-    fn fact(&self, v: &Tensor) -> Fact {
-        v.handle.fact().clone()
-    }
-}
+use crate::site::InOp;
+use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Saved, TapeCx, TensorSpec, lock};
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.
 struct Plain(Channel, CallSite);
@@ -159,7 +144,7 @@ impl Sweep {
         &self,
         node: &Node,
         backward: &Mutex<Option<CustomBackward>>,
-        x: &[Place],
+        x: &[TensorSpec],
         dy: &[Option<Tensor>],
     ) -> Result<Vec<Option<Tensor>>> {
         let mut slot = lock(backward);
@@ -171,7 +156,7 @@ impl Sweep {
             let text = format!("backward gives {} gradients for {} inputs", g.len(), x.len());
             return Err(Error::new(ErrorKind::Arity, text));
         }
-        let fits = |(i, (g, x)): (usize, (&Option<Tensor>, &Place))| {
+        let fits = |(i, (g, x)): (usize, (&Option<Tensor>, &TensorSpec))| {
             g.as_ref().map_or(Ok(()), |g| x.check(g)).map_err(|e| e.context(format!("input {i}")))
         };
         g.iter().zip(x).enumerate().try_for_each(fits)?;
@@ -204,7 +189,7 @@ impl Sweep {
             };
             let y = saved.y.into_iter().enumerate().map(output);
             let inputs = saved.x.into_iter().chain(y).chain(dy.into_iter().filter(Option::is_some)).collect();
-            let grads = backward.fragment.run(&Recording(channel, at), inputs, &backward.grads);
+            let grads = backward.fragment.run(&TapeCx(channel, at), inputs, &backward.grads);
             return grads.map_err(in_backward);
         }
         let x = saved.x.into_iter().map(|t| t.map(|t| t.handle));
@@ -265,7 +250,7 @@ fn edge_of(y: &Tensor) -> Result<&Edge> {
 
 fn seed(y: &Tensor, dy: Option<&Tensor>, create_graph: bool) -> Result<Tensor> {
     let Some(dy) = dy else { return ones(y) };
-    Place::of(y).check(dy).map_err(|e| e.context("the cotangent"))?;
+    TensorSpec::of(y).check(dy).map_err(|e| e.context("the cotangent"))?;
     Ok(if create_graph { dy.clone() } else { dy.detach() })
 }
 
@@ -280,7 +265,7 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
     let mut s = Sweep::new(false, retain_graph, site);
     let _quiet = tape::no_grad();
     y.handle.channel().check()?;
-    edge_of(y).and_then(|edge| s.add(edge, seed(y, dy, false)?)).at_site("backward", site)?;
+    edge_of(y).and_then(|edge| s.add(edge, seed(y, dy, false)?)).in_op_at("backward", site)?;
     s.run(&FxHashSet::default(), |node, mut g| {
         let (NodeKind::Leaf(leaf), Some(g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
         // a copy: a hook may add another, or make a pass of its own
@@ -316,7 +301,7 @@ pub fn grad_with(y: &Tensor, dy: Option<&Tensor>, x: &[&Tensor], create_graph: b
         let x = x.iter().map(|x| edge_of(x).cloned()).collect::<Result<_>>()?;
         Ok((edge_of(y)?.clone(), seed(y, dy, create_graph)?, x))
     };
-    let (root, seed, edges) = start().at_site("grad", site)?;
+    let (root, seed, edges) = start().in_op_at("grad", site)?;
     let wanted: FxHashSet<NodeId> = edges.iter().map(|e| Arc::as_ptr(&e.node)).collect();
     s.way = Some(way_to(&root.node, &wanted));
     s.add(&root, seed)?;
@@ -349,7 +334,7 @@ pub fn custom(
     let edges: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
     let seq = y.iter().map(|t| t.handle.id().order()).max().unwrap_or(0).max(tape::after(&edges));
     let (backward, x) =
-        (Mutex::new(Some(Arc::new(backward) as CustomBackward)), x.iter().map(|t| Place::of(t)).collect());
+        (Mutex::new(Some(Arc::new(backward) as CustomBackward)), x.iter().map(|t| TensorSpec::of(t)).collect());
     let node = Arc::new(Node {
         kind: NodeKind::Custom { backward, x, name },
         seq,

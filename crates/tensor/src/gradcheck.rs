@@ -3,7 +3,7 @@
 use remat_runtime::Device;
 use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Result};
 
-use crate::site::At;
+use crate::site::InOp;
 use crate::{Tensor, grad_with};
 
 /// What [`gradcheck`] found.
@@ -34,7 +34,7 @@ pub fn gradcheck(
     let site = CallSite::here();
     let check = |dtype: DType, what: &str| match dtype {
         DType::F64 => Ok(()),
-        other => Err(Error::new(ErrorKind::DType, format!("{what} is {other}, not f64"))).at_site("gradcheck", site),
+        other => Err(Error::new(ErrorKind::DType, format!("{what} is {other}, not f64"))).in_op_at("gradcheck", site),
     };
     x.iter().try_for_each(|t| check(t.dtype(), "an input"))?;
     let leaves: Vec<Tensor> = x.iter().map(|t| Tensor::from_host(device, t)?.requires_grad()).collect::<Result<_>>()?;

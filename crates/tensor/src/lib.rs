@@ -22,5 +22,5 @@ pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::Taps;
 pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
-pub use tape::{NoGrad, is_recording, no_grad};
+pub use tape::{NoGrad, TapeCx, is_recording, no_grad};
 pub use tensor::Tensor;

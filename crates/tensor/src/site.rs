@@ -3,19 +3,19 @@
 use remat_types::{CallSite, Result};
 
 /// Puts names on an error, where a deeper layer has put none.
-pub(crate) trait At: Sized {
+pub(crate) trait InOp: Sized {
     /// Names `op` and the caller's line; of a `#[track_caller]` function, its caller's.
     #[track_caller]
-    fn at(self, op: &str) -> Self {
-        self.at_site(op, CallSite::here())
+    fn in_op(self, op: &str) -> Self {
+        self.in_op_at(op, CallSite::here())
     }
 
     /// Names `op` and `site`.
-    fn at_site(self, op: &str, site: CallSite) -> Self;
+    fn in_op_at(self, op: &str, site: CallSite) -> Self;
 }
 
-impl<T> At for Result<T> {
-    fn at_site(self, op: &str, site: CallSite) -> Self {
+impl<T> InOp for Result<T> {
+    fn in_op_at(self, op: &str, site: CallSite) -> Self {
         self.map_err(|e| e.with_op(op).with_call_site(site))
     }
 }

@@ -7,9 +7,11 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remat_ops::{BackwardKey, OpRef};
+use remat_ops::{Apply, BackwardKey, OpRef};
 use remat_runtime::{Channel, Device, Handle, tracing};
-use remat_types::{CallSite, Error, ErrorKind, Fact, Result, Scope, SmallVec};
+use remat_types::{
+    CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, Scope, Shape, SmallVec, for_dtype,
+};
 
 use crate::Tensor;
 
@@ -56,14 +58,14 @@ pub(crate) struct Leaf {
 pub(crate) type CustomBackward = Arc<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
 
 /// What a gradient must be like: dtype and shape, and where it lives.
-pub(crate) struct Place {
+pub(crate) struct TensorSpec {
     pub(crate) fact: Fact,
     pub(crate) device: Device,
 }
 
-impl Place {
-    pub(crate) fn of(t: &Tensor) -> Place {
-        Place { fact: Fact { value: None, ..t.handle.fact().clone() }, device: t.device() }
+impl TensorSpec {
+    pub(crate) fn of(t: &Tensor) -> TensorSpec {
+        TensorSpec { fact: Fact { value: None, ..t.handle.fact().clone() }, device: t.device() }
     }
 
     /// Errors (Shape, Device) unless `g` could be the gradient of a tensor of this place.
@@ -94,7 +96,7 @@ pub(crate) enum NodeKind {
     },
     Custom {
         backward: Mutex<Option<CustomBackward>>,
-        x: SmallVec<[Place; 4]>,
+        x: SmallVec<[TensorSpec; 4]>,
         name: &'static str,
     },
     /// A compiled function: what it was made of is not known, so no gradient can pass.
@@ -204,6 +206,41 @@ pub(crate) fn compiled(y: &Tensor, x: &[&Tensor], site: CallSite) -> Edge {
     let node =
         Node { kind: NodeKind::Compiled, seq, inputs: Mutex::new(inputs), y_facts, site, scope: Scope::current() };
     Edge { node: Arc::new(node), output: 0 }
+}
+
+/// The seam of the user's thread: tensors of a device, recorded where a gradient is wanted. Errors carry the place of the
+/// user's call, for what is applied on its behalf: `compose::stack(&TapeCx::of(&a), [a, b], 0)`.
+pub struct TapeCx(pub(crate) Channel, pub(crate) CallSite);
+
+impl TapeCx {
+    /// The seam of a device, for the call of a `#[track_caller]` method.
+    #[track_caller]
+    pub fn on(device: &Device) -> TapeCx {
+        TapeCx(device.channel(), CallSite::here())
+    }
+
+    /// The seam of this tensor's device, for the call of a `#[track_caller]` method.
+    #[track_caller]
+    pub fn of(t: &Tensor) -> TapeCx {
+        TapeCx(t.handle.channel(), CallSite::here())
+    }
+}
+
+impl Apply for TapeCx {
+    type Value = Tensor;
+
+    fn apply(&self, op: OpRef, x: SmallVec<[Tensor; 4]>) -> Result<SmallVec<[Tensor; 2]>> {
+        apply_on(&self.0, op, x, self.1)
+    }
+
+    fn fact(&self, v: &Tensor) -> Fact {
+        v.handle.fact().clone()
+    }
+
+    fn scalar(&self, dtype: DType, v: Scalar) -> Result<Tensor> {
+        let host = for_dtype!(dtype, T => HostTensor::from_slice(&[v.cast::<T>()], Shape::scalar()))?;
+        Ok(Tensor::from_handle(self.0.put(&host)?))
+    }
 }
 
 /// Applies an op to tensors, whose first names the device, and records it if a gradient is wanted.

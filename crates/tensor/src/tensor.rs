@@ -8,8 +8,8 @@ use remat_runtime::{Channel, Device, Handle, Kind};
 use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
 
 use crate::autodiff;
-use crate::site::At;
-use crate::tape::{self, Edge, Leaf, Node, NodeKind, Place, lock};
+use crate::site::InOp;
+use crate::tape::{self, Edge, Leaf, Node, NodeKind, TensorSpec, lock};
 
 /// An n-dimensional array on a device. Cloning is cheap and refers to the same data; data never changes under a
 /// tensor, updates make a new version.
@@ -23,7 +23,7 @@ impl Tensor {
     /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs; Closed.
     #[track_caller]
     pub fn new<T: Element>(device: &Device, data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
-        Tensor::from_host(device, &HostTensor::from_slice(data, shape).at("new")?)
+        Tensor::from_host(device, &HostTensor::from_slice(data, shape).in_op("new")?)
     }
 
     /// A copy of a host tensor. Errors: Closed.
@@ -77,7 +77,7 @@ impl Tensor {
     #[track_caller]
     pub fn dims_n<const N: usize>(&self) -> Result<[usize; N]> {
         let wrong = |_| Error::new(ErrorKind::Shape, format!("expected rank {N}, got shape {}", self.shape()));
-        self.dims().try_into().map_err(wrong).at("dims_n")
+        self.dims().try_into().map_err(wrong).in_op("dims_n")
     }
 
     /// Number of axes; never waits.
@@ -105,7 +105,7 @@ impl Tensor {
     /// The elements in row-major order; waits. Errors: DType if they are of another type; as [`Tensor::to_host`].
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        self.to_host()?.to_vec().at("to_vec")
+        self.to_host()?.to_vec().in_op("to_vec")
     }
 
     /// The only element; waits. Errors: Shape if there is not exactly one; as [`Tensor::to_vec`].
@@ -114,9 +114,9 @@ impl Tensor {
         if self.elems() != 1 {
             // before it is waited for, and its elements, however many, are copied
             let text = format!("shape {} holds not one element", self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at("item");
+            return Err(Error::new(ErrorKind::Shape, text)).in_op("item");
         }
-        self.to_host()?.item().at("item")
+        self.to_host()?.item().in_op("item")
     }
 
     /// A copy on another device; the same tensor if it is there already. Cotangents are copied back. Errors: Closed.
@@ -174,7 +174,7 @@ impl Tensor {
     /// floats.
     #[track_caller]
     pub fn requires_grad(&self) -> Result<Tensor> {
-        self.as_leaf(Arc::default()).at("requires_grad")
+        self.as_leaf(Arc::default()).in_op("requires_grad")
     }
 
     fn as_leaf(&self, leaf: Arc<Leaf>) -> Result<Tensor> {
@@ -241,8 +241,8 @@ impl Tensor {
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has a gradient"));
-        let leaf = leaf.at("set_grad")?;
-        grad.as_ref().map_or(Ok(()), |g| Place::of(self).check(g)).at("set_grad")?;
+        let leaf = leaf.in_op("set_grad")?;
+        grad.as_ref().map_or(Ok(()), |g| TensorSpec::of(self).check(g)).in_op("set_grad")?;
         *lock(&leaf.grad) = grad;
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Tensor {
     #[track_caller]
     pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<()> {
         let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"));
-        let leaf = leaf.at("on_grad")?;
+        let leaf = leaf.in_op("on_grad")?;
         lock(&leaf.hooks).push(Arc::new(hook));
         Ok(())
     }

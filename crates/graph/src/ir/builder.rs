@@ -7,7 +7,7 @@ use remat_ops::{Apply, OpRef, fold};
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::{Extent, Graph, Node, NodeId, Origin, Output, Parts, State, Value, ValueId, bad};
+use super::{Graph, GraphPrefix, Node, NodeId, Origin, Output, Parts, State, Value, ValueId, bad};
 
 /// Builds a graph: each application is inferred at once, and one that was made before, of an op that may be repeated, is
 /// the earlier one.
@@ -183,10 +183,10 @@ impl Builder {
     }
 
     /// How far the graph has grown.
-    pub fn extent(&self) -> Extent {
+    pub fn prefix(&self) -> GraphPrefix {
         let p = &self.0.borrow().parts;
         let (values, nodes) = (p.values.len(), p.nodes.len());
-        Extent { values, nodes, states: p.states.len(), inputs: p.inputs.len() }
+        GraphPrefix { values, nodes, states: p.states.len(), inputs: p.inputs.len() }
     }
 
     /// True if nothing was applied.

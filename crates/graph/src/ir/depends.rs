@@ -3,7 +3,7 @@
 use remat_ops::OpRef;
 use remat_types::SmallVec;
 
-use super::{Extent, Graph, Origin, ValueId};
+use super::{Graph, GraphPrefix, Origin, ValueId};
 
 /// The inputs of a graph that decide the shape of a value; indices into [`Graph::inputs`], ascending.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -19,7 +19,7 @@ const ELEMENTS: u8 = 2;
 
 impl Graph {
     /// The inputs whose shapes, and those whose elements, may decide the shape of `v`, as far as the ops say: by
-    /// [`host_inputs`](remat_ops::Op::host_inputs) and [`sized_by`](remat_ops::Op::sized_by) an op's result has a shape that
+    /// [`host_inputs`](remat_ops::Op::host_inputs) and [`shape_inputs`](remat_ops::Op::shape_inputs) an op's result has a shape that
     /// follows from the input's elements, by any other input one that may follow from its shape. An op may still give the same shape whatever comes in.
     pub fn shape_depends(&self, v: ValueId) -> ShapeDepends {
         self.shape_depends_with(v, &[])
@@ -27,7 +27,7 @@ impl Graph {
 
     /// [`Graph::shape_depends`] of a graph whose maker read sizes: integers of the graph, and how far it had grown then. What
     /// was made later with a number among its parameters may follow from them.
-    pub fn shape_depends_with(&self, v: ValueId, sizes: &[(ValueId, Extent)]) -> ShapeDepends {
+    pub fn shape_depends_with(&self, v: ValueId, sizes: &[(ValueId, GraphPrefix)]) -> ShapeDepends {
         let mut asked = vec![0u8; self.values().len()];
         let mut found = ShapeDepends::default();
         let mut list: SmallVec<[(ValueId, u8); 16]> = SmallVec::new();
@@ -43,7 +43,7 @@ impl Graph {
                     if has_number(&n.op) {
                         list.extend(read(sizes, |e| e.nodes <= node.index()));
                     }
-                    let decides: SmallVec<[&usize; 2]> = n.op.host_inputs().iter().chain(n.op.sized_by()).collect();
+                    let decides: SmallVec<[&usize; 2]> = n.op.host_inputs().iter().chain(n.op.shape_inputs()).collect();
                     for (i, x) in n.x.iter().enumerate() {
                         list.push((*x, SHAPE));
                         if what == ELEMENTS || decides.contains(&&i) {
@@ -62,7 +62,7 @@ impl Graph {
 }
 
 /// The sizes that were read before.
-fn read(sizes: &[(ValueId, Extent)], before: impl Fn(&Extent) -> bool) -> SmallVec<[(ValueId, u8); 4]> {
+fn read(sizes: &[(ValueId, GraphPrefix)], before: impl Fn(&GraphPrefix) -> bool) -> SmallVec<[(ValueId, u8); 4]> {
     sizes.iter().filter(|s| before(&s.1)).map(|s| (s.0, ELEMENTS)).collect()
 }
 

@@ -15,8 +15,8 @@ mod gradient;
 mod order;
 mod parse;
 mod patch;
-mod piece;
-mod reach;
+mod prefix;
+mod reachability;
 mod serial;
 pub mod symbolic;
 mod text;
@@ -36,8 +36,16 @@ pub use builder::Builder;
 pub use depends::ShapeDepends;
 pub use evaluate::Values;
 pub use patch::{Patch, PatchNode, PatchValue};
-pub use piece::Extent;
-pub use reach::Reach;
+pub use prefix::GraphPrefix;
+
+/// The name of before.
+#[deprecated(note = "renamed to `GraphPrefix`")]
+pub type Extent = GraphPrefix;
+pub use reachability::Reachability;
+
+/// The name of before.
+#[deprecated(note = "renamed to `Reachability`")]
+pub type Reach = Reachability;
 
 /// A value of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -138,7 +146,7 @@ pub struct Graph {
     names: FxHashMap<Arc<str>, ValueId>,
     /// The number of each value in the text form: its place in that form's order.
     numbers: Vec<u32>,
-    reach: OnceLock<Reach>,
+    reachability: OnceLock<Reachability>,
 }
 
 impl Graph {
@@ -229,9 +237,15 @@ impl Graph {
         self.outputs.iter().any(|o| o.value == v) || self.states.iter().any(|s| s.next == Some(v))
     }
 
+    /// The name of before.
+    #[deprecated(note = "renamed to `reachability`")]
+    pub fn reach(&self) -> &Reachability {
+        self.reachability()
+    }
+
     /// What depends on what; made at its first use, in time and memory of nodes squared over 64.
-    pub fn reach(&self) -> &Reach {
-        self.reach.get_or_init(|| Reach::of(self))
+    pub fn reachability(&self) -> &Reachability {
+        self.reachability.get_or_init(|| Reachability::of(self))
     }
 
     /// Bytes of the states.

@@ -124,7 +124,7 @@ impl Graph {
     }
 
     /// The graph with other facts for its inputs, everything inferred anew: another batch size, say. Graphs that ops own
-    /// follow ([`Op::resized`](remat_ops::Op::resized)).
+    /// follow ([`Op::with_input_shapes`](remat_ops::Op::with_input_shapes)).
     ///
     /// Errors: Arity for another number of facts; what inference finds, where an op's own parameters fix a shape.
     pub fn with_inputs(&self, facts: &[Fact]) -> Result<Graph> {
@@ -365,7 +365,7 @@ impl<'a> Rebuild<'a> {
         let x = reads.iter().map(|v| self.resolve(*v, reader)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
         let refs: SmallVec<[&Fact; 4]> = x.iter().map(|v| &self.parts.values[v.index()].fact).collect();
         if self.input_facts.is_some()
-            && let Some(own) = op.resized(&refs).map_err(|e| e.with_op(op.label()))?
+            && let Some(own) = op.with_input_shapes(&refs).map_err(|e| e.with_op(op.label()))?
         {
             op = own;
         }

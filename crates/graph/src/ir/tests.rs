@@ -163,7 +163,7 @@ fn names_readers_and_dependents_are_found() {
     assert_eq!(g.readers(x), [NodeId(0)]);
     assert_eq!(g.readers(w), [NodeId(0)]);
     assert_eq!(g.find("nothing"), None);
-    let r = g.reach();
+    let r = g.reachability();
     assert!(r.depends(NodeId(2), NodeId(0)) && !r.depends(NodeId(0), NodeId(2)));
     assert_eq!(r.dependents(NodeId(1)).collect::<Vec<_>>(), [NodeId(1), NodeId(2)]);
     assert_eq!(r.dependencies(NodeId(2)).count(), 3);
@@ -313,4 +313,49 @@ fn costs_and_state_bytes_add_up() {
     let text = "remat.graph 1\ninput x: f32[2, 3]\n%1: f32[3, 2] = permute 1 {\"order\":[1,0]} (x)\noutput y = %1\n";
     let view = Graph::parse(text, &registry()).expect("a graph");
     assert_eq!(view.node_cost(&view.nodes()[0]), remat_ops::Cost::default(), "a view moves nothing");
+}
+
+/// The same function over every seam: what a builder recorded computes what the host computed at once.
+#[test]
+fn compositions_become_nodes_of_a_graph() {
+    use remat_kernels::pool::Pool;
+    use remat_ops::compose::{self, Arith};
+    use remat_ops::conv::Taps;
+    use remat_ops::testing::HostApply;
+    use remat_ops::{Apply, loss::Reduction};
+    use remat_types::Result;
+
+    fn all<A: Apply>(cx: &A, x: [A::Value; 3]) -> Result<Vec<A::Value>> {
+        let [x, weight, index] = x;
+        let taps = Taps { stride: [2, 1, 1], padding: [1, 0, 1], ..Taps::PLAIN };
+        let y = compose::conv3d(cx, x.clone(), weight.clone(), taps)?;
+        let back = compose::conv_transpose3d(cx, y.clone(), weight.clone(), taps, [1, 0, 0])?;
+        let row = compose::select(cx, back.clone(), 0, 0)?;
+        let row = compose::roll(cx, compose::flip(cx, row, &[1])?, 1, 2)?;
+        let both = compose::stack(cx, [row.clone(), row], 1)?;
+        let wide = compose::repeat(cx, compose::repeat_interleave(cx, both.clone(), 2, 0)?, &[1, 1, 2, 1, 1])?;
+        let more = compose::index_add(cx, x.clone(), 2, index, x.clone())?;
+        let loss = compose::mse(cx, more.clone(), x, Reduction::Mean)?;
+        let parts = compose::split(cx, &wide, 2, &[3, 7])?;
+        let norm = compose::norm(cx, Arith(cx).scale(more, 0.5)?, &[1, 2], false)?;
+        Ok([y, back, loss, norm].into_iter().chain(parts).collect())
+    }
+    let wave = |dims: &[usize]| {
+        let n: usize = dims.iter().product();
+        let v: Vec<f32> = (0..n).map(|i| (i as f32 * 0.9).cos()).collect();
+        HostTensor::from_slice(&v, dims).expect("fits")
+    };
+    let index = HostTensor::from_slice(&[4i64, 0, 1, 1, 2], [5]).expect("fits");
+    let x = [wave(&[1, 2, 5, 3, 4]), wave(&[2, 2, 3, 2, 2]), index];
+    let pool = Pool::new(1);
+    let at_once = all(&HostApply { pool: &pool }, x.clone()).expect("computes");
+    let b = Builder::new();
+    let inputs = [0, 1, 2].map(|i| b.input(Fact::new(x[i].dtype(), x[i].shape().clone()), None));
+    let y = all(&b, inputs).expect("records");
+    y.iter().enumerate().for_each(|(i, y)| b.output(*y, &format!("y{i}")));
+    let g = b.finish().expect("valid");
+    let values = g.evaluate(&x, &[], &pool).expect("computes");
+    for (at_once, y) in at_once.iter().zip(&y) {
+        assert_eq!(values.get(*y).map(HostTensor::bytes), Some(at_once.bytes()));
+    }
 }

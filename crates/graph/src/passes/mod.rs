@@ -4,30 +4,32 @@
 //! | level | passes | what may change |
 //! |---|---|---|
 //! | 0 | none | nothing |
-//! | 1 | [`merge`], [`choose`], [`cancel`], [`simplify`], [`delay`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, [`reorder`], [`fold`], [`recast`], [`fuse`], [`fuse_reduce`] and [`fuse_matmul`] | as level 1 |
-//! | 3 | those, [`delay_sums`], [`reorder_floats`], [`absorb`] and [`block`] | the last digits |
+//! | 1 | [`cse`], [`fold_branches`], [`cancel_layout`], [`simplify`], [`sink_broadcasts`] | nothing but time: every value keeps its bits, NaN's payload excepted |
+//! | 2 | those, [`reorder`], [`fold`], [`rematerialise_casts`], [`fuse`], [`fuse_reduce`] and [`fuse_matmul`] | as level 1 |
+//! | 3 | those, [`sink_broadcasts_in_sums`], [`reorder_floats`], [`fold_batch_norm`] and [`pack_layouts`] | the last digits |
 //!
-//! [`halve`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
+//! [`half_storage`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
 //!
 //! All passes of a phase run in turns until none finds anything; then the next phase begins. What is fused is not looked
-//! into again, so fusing comes last; before it, [`block`] packs weights that nothing changes any more; what [`recast`] makes
-//! twice, [`merge`] would make one again.
+//! into again, so fusing comes last; before it, [`pack_layouts`] packs weights that nothing changes any more; what [`rematerialise_casts`] makes
+//! twice, [`cse`] would make one again.
 
-mod absorb;
-mod block;
-mod cancel;
-mod choose;
-mod delay;
+mod cancel_layout;
+pub mod cpu;
+mod cse;
 mod fold;
+mod fold_batch_norm;
+mod fold_branches;
 mod fuse;
 mod fuse_matmul;
 mod fuse_reduce;
-mod halve;
-mod merge;
-mod recast;
+mod half_storage;
+mod rematerialise_casts;
+#[allow(missing_docs, reason = "each names the pass that it is now")]
+mod renamed;
 mod reorder;
 mod simplify;
+mod sink_broadcasts;
 mod verify;
 
 #[cfg(test)]
@@ -36,20 +38,22 @@ mod tests;
 use remat_kernels::pool::Pool;
 use remat_types::{DType, Result};
 
-pub use absorb::absorb;
-pub use block::block;
-pub use cancel::cancel;
-pub use choose::choose;
-pub use delay::{delay, delay_sums};
+pub use cancel_layout::cancel_layout;
+pub use cpu::pack_layouts;
+pub use cse::cse;
 pub use fold::fold;
+pub use fold_batch_norm::fold_batch_norm;
+pub use fold_branches::fold_branches;
 pub use fuse::fuse;
 pub use fuse_matmul::fuse_matmul;
 pub use fuse_reduce::fuse_reduce;
-pub use halve::halve;
-pub use merge::merge;
-pub use recast::recast;
+pub use half_storage::half_storage;
+pub use rematerialise_casts::rematerialise_casts;
+#[allow(deprecated, reason = "names of before")]
+pub use renamed::*;
 pub use reorder::{reorder, reorder_floats};
 pub use simplify::simplify;
+pub use sink_broadcasts::{sink_broadcasts, sink_broadcasts_in_sums};
 pub use verify::{CLOSE, Difference, HALF_ROUNDINGS, verify};
 
 use crate::ir::{Graph, Patch};
@@ -63,7 +67,7 @@ pub struct PassOptions {
     pub fold_bytes: usize,
     /// Allows what changes the sign of zeros: `x + 0` becomes `x`. Off unless set.
     pub fast_math: bool,
-    /// F16 or BF16 to store values of f32 as: see [`halve`] for what that rounds. Unset, every value keeps its dtype.
+    /// F16 or BF16 to store values of f32 as: see [`half_storage`] for what that rounds. Unset, every value keeps its dtype.
     pub half: Option<DType>,
 }
 
@@ -81,15 +85,15 @@ pub struct PassCx<'a> {
     pub pool: &'a Pool,
 }
 
-/// How far a pass may move values.
+/// What a pass does to the numbers that a graph gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moves {
-    /// Not a bit; NaN's payload excepted.
-    Nothing,
-    /// Last digits of sums and products, within [`CLOSE`].
+pub enum NumericEffect {
+    /// Not a bit changes; NaN's payload excepted.
+    None,
+    /// The last digits of sums and products do, within [`CLOSE`].
     LastDigits,
-    /// As far as storing them in [`PassOptions::half`] does.
-    Halves,
+    /// Values are rounded as storing them in [`PassOptions::half`] does.
+    HalfStorage,
 }
 
 /// A pass.
@@ -101,8 +105,8 @@ pub struct Pass {
     pub level: u8,
     /// The phase in which it runs, from 0.
     pub phase: u8,
-    /// What becomes of values.
-    pub moves: Moves,
+    /// What becomes of numbers.
+    pub effect: NumericEffect,
     /// The change that it would make.
     pub run: fn(&Graph, &PassCx<'_>) -> Result<Patch>,
 }
@@ -110,22 +114,22 @@ pub struct Pass {
 /// Every pass, in the order in which they run.
 #[rustfmt::skip]
 pub const PASSES: &[Pass] = &[
-    Pass { name: "merge", level: 1, phase: 0, moves: Moves::Nothing, run: merge },
-    Pass { name: "choose", level: 1, phase: 0, moves: Moves::Nothing, run: choose },
-    Pass { name: "cancel", level: 1, phase: 0, moves: Moves::Nothing, run: cancel },
-    Pass { name: "simplify", level: 1, phase: 0, moves: Moves::Nothing, run: simplify },
-    Pass { name: "delay", level: 1, phase: 0, moves: Moves::Nothing, run: delay },
-    Pass { name: "delay_sums", level: 3, phase: 0, moves: Moves::LastDigits, run: delay_sums },
-    Pass { name: "reorder", level: 2, phase: 0, moves: Moves::Nothing, run: reorder },
-    Pass { name: "reorder_floats", level: 3, phase: 0, moves: Moves::LastDigits, run: reorder_floats },
-    Pass { name: "fold", level: 2, phase: 0, moves: Moves::Nothing, run: fold },
-    Pass { name: "absorb", level: 3, phase: 0, moves: Moves::LastDigits, run: absorb },
-    Pass { name: "halve", level: 1, phase: 1, moves: Moves::Halves, run: halve },
-    Pass { name: "block", level: 3, phase: 2, moves: Moves::LastDigits, run: block },
-    Pass { name: "recast", level: 2, phase: 3, moves: Moves::Nothing, run: recast },
-    Pass { name: "fuse", level: 2, phase: 4, moves: Moves::Nothing, run: fuse },
-    Pass { name: "fuse_reduce", level: 2, phase: 5, moves: Moves::Nothing, run: fuse_reduce },
-    Pass { name: "fuse_matmul", level: 2, phase: 6, moves: Moves::Nothing, run: fuse_matmul },
+    Pass { name: "cse", level: 1, phase: 0, effect: NumericEffect::None, run: cse },
+    Pass { name: "fold_branches", level: 1, phase: 0, effect: NumericEffect::None, run: fold_branches },
+    Pass { name: "cancel_layout", level: 1, phase: 0, effect: NumericEffect::None, run: cancel_layout },
+    Pass { name: "simplify", level: 1, phase: 0, effect: NumericEffect::None, run: simplify },
+    Pass { name: "sink_broadcasts", level: 1, phase: 0, effect: NumericEffect::None, run: sink_broadcasts },
+    Pass { name: "sink_broadcasts_in_sums", level: 3, phase: 0, effect: NumericEffect::LastDigits, run: sink_broadcasts_in_sums },
+    Pass { name: "reorder", level: 2, phase: 0, effect: NumericEffect::None, run: reorder },
+    Pass { name: "reorder_floats", level: 3, phase: 0, effect: NumericEffect::LastDigits, run: reorder_floats },
+    Pass { name: "fold", level: 2, phase: 0, effect: NumericEffect::None, run: fold },
+    Pass { name: "fold_batch_norm", level: 3, phase: 0, effect: NumericEffect::LastDigits, run: fold_batch_norm },
+    Pass { name: "half_storage", level: 1, phase: 1, effect: NumericEffect::HalfStorage, run: half_storage },
+    Pass { name: "pack_layouts", level: 3, phase: 2, effect: NumericEffect::LastDigits, run: pack_layouts },
+    Pass { name: "rematerialise_casts", level: 2, phase: 3, effect: NumericEffect::None, run: rematerialise_casts },
+    Pass { name: "fuse", level: 2, phase: 4, effect: NumericEffect::None, run: fuse },
+    Pass { name: "fuse_reduce", level: 2, phase: 5, effect: NumericEffect::None, run: fuse_reduce },
+    Pass { name: "fuse_matmul", level: 2, phase: 6, effect: NumericEffect::None, run: fuse_matmul },
 ];
 
 /// Phases of [`PASSES`].

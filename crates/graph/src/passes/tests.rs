@@ -9,7 +9,7 @@ use crate::ir::{Builder, ValueId};
 use crate::plan::rng::Rng;
 
 mod arith;
-mod block;
+mod pack_layouts;
 
 /// A graph in the making that takes what a test wants to see changed.
 struct Make(Builder);
@@ -371,6 +371,25 @@ fn batch_norm_and_factors_go_into_weights() {
 }
 
 #[test]
+fn a_factor_of_a_batched_product_scales_no_other_elements() {
+    let wave = |dims: &[usize]| {
+        let n: usize = dims.iter().product();
+        let v: Vec<f32> = (0..n).map(|i| (i as f32 * 0.9).cos()).collect();
+        HostTensor::from_slice(&v, dims).expect("fits")
+    };
+    for factor in [vec![3, 1, 1], vec![6], vec![1]] {
+        let m = Make::new();
+        let x = m.input(DType::F32, &[2, 3, 4, 5]);
+        let y = m.op(MatMul {}, &[x, m.0.constant(&wave(&[2, 3, 5, 6]))]);
+        let z = m.bin(BinaryFn::Mul, y, m.0.constant(&wave(&factor)));
+        let options = PassOptions { level: 3, ..Default::default() };
+        let cx = PassCx { options: &options, pool: &Pool::new(1) };
+        let g = m.graph(&[z]);
+        assert_eq!(verify(&g, &[wave(&[2, 3, 4, 5])], &[], &cx).expect("computes"), None, "{factor:?}");
+    }
+}
+
+#[test]
 fn what_somebody_else_reads_absorbs_nothing() {
     let m = Make::new();
     let x = m.input(DType::F32, &[3, 3]);
@@ -387,9 +406,9 @@ fn what_somebody_else_reads_absorbs_nothing() {
 #[test]
 fn verify_names_the_element_that_differs() {
     let of = |v: &[f32]| vec![("y".to_owned(), HostTensor::from_slice(v, [v.len()]).expect("fits"))];
-    let find = |a: &[f32], b: &[f32]| verify::differs("merge", &of(a), &of(b), 0.0);
+    let find = |a: &[f32], b: &[f32]| verify::differs("cse", &of(a), &of(b), 0.0);
     assert_eq!(find(&[1.0, f32::NAN], &[1.0, -f32::NAN]), None);
     let d = find(&[1.0, 0.0, 3.0], &[1.0, -0.0, 4.0]).expect("the sign of zero");
-    assert_eq!((d.pass, d.value.as_str(), d.element), ("merge", "y", 1));
-    assert_eq!(d.to_string(), "after pass `merge` element 1 of `y` is -0 instead of 0");
+    assert_eq!((d.pass, d.value.as_str(), d.element), ("cse", "y", 1));
+    assert_eq!(d.to_string(), "after pass `cse` element 1 of `y` is -0 instead of 0");
 }

@@ -1,6 +1,6 @@
 use remat_types::{DType, HostTensor, Result};
 
-use super::{Moves, PassCx, PassOptions, optimize_with};
+use super::{NumericEffect, PassCx, PassOptions, optimize_with};
 use crate::ir::{Graph, Values};
 
 /// The first place at which an optimised graph computes something else.
@@ -39,8 +39,8 @@ pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &Pass
         if found.is_none() {
             let values = after.evaluate(inputs, states, cx.pool)?;
             let given = results(after, &values);
-            found = differs(pass.name, &wanted, &given, close(pass.moves, cx.options));
-            if pass.moves != Moves::Nothing {
+            found = differs(pass.name, &wanted, &given, close(pass.effect, cx.options));
+            if pass.effect != NumericEffect::None {
                 wanted = given;
             }
         }
@@ -57,12 +57,12 @@ pub const CLOSE: f64 = 1e-5;
 /// Roundings go either way, so that what comes of a network of some tens of layers ends within it.
 pub const HALF_ROUNDINGS: f64 = 8.0;
 
-fn close(moves: Moves, options: &PassOptions) -> f64 {
-    match (moves, options.half) {
-        (Moves::Nothing, _) => 0.0,
-        (Moves::LastDigits, _) => CLOSE,
-        (Moves::Halves, Some(DType::BF16)) => HALF_ROUNDINGS / 256.0,
-        (Moves::Halves, _) => HALF_ROUNDINGS / 2048.0,
+fn close(effect: NumericEffect, options: &PassOptions) -> f64 {
+    match (effect, options.half) {
+        (NumericEffect::None, _) => 0.0,
+        (NumericEffect::LastDigits, _) => CLOSE,
+        (NumericEffect::HalfStorage, Some(DType::BF16)) => HALF_ROUNDINGS / 256.0,
+        (NumericEffect::HalfStorage, _) => HALF_ROUNDINGS / 2048.0,
     }
 }
 

@@ -2,12 +2,13 @@ use remat_kernels::attention::{self as kernel, Inputs, Strided, forward, forward
 use remat_types::{
     DType, Error, ErrorKind, Fact, Facts, Layout, Result, Scalar, Shape, SmallVec, Storage, for_float, smallvec,
 };
-use serde::{Deserialize, Serialize};
 
-use super::{AttentionGrad, composed};
+use super::AttentionGrad;
 use crate::args::{
     checked_fact, not_taken, number, outputs, real_dtype, want_dtype, want_float, want_rank, want_shape,
 };
+use crate::compose;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, Var};
 
 /// `y = softmax(scale q k^T) v` for each image and head (Vaswani et al., 2017): `(q, k, v) -> (y, lse)` or
@@ -21,20 +22,23 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, Var};
 ///
 /// Errors: DType for what is no float or differs, or a mask that is not of bools; Axis for other ranks; Shape for
 /// extents that do not fit, and a mask that does not broadcast; Value for a scale that is not finite.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(q_or_qkv: float, rest..: any), gradient(q_or_qkv, rest))]
 pub struct Attention {
     /// Factor of the scores; `1 / sqrt(d)` in the paper.
     pub scale: Scalar,
     /// Query `i` sees keys `j <= i` only, mask or not.
+    #[param(default = false)]
     pub causal: bool,
     /// `q, k, v` are `[.., 0, .., ..]` to `[.., 2, .., ..]` of one input `[n, t, 3, heads, d]`, and so are their gradients.
-    pub joined: bool,
+    #[param(rename = "joined", default = false)]
+    pub packed_qkv: bool,
 }
 
 impl Attention {
     /// Number of inputs before the mask.
-    pub(super) fn tensors(&self) -> usize {
-        if self.joined { 1 } else { 3 }
+    pub(crate) fn tensors(&self) -> usize {
+        if self.packed_qkv { 1 } else { 3 }
     }
 
     /// Extents of `q, k, v`. Errors as [`Attention`].
@@ -44,7 +48,7 @@ impl Attention {
             want_rank(f, 4, name)?;
             Ok::<_, Error>([f.shape[0], f.shape[1], f.shape[2], f.shape[3]])
         };
-        if !self.joined {
+        if !self.packed_qkv {
             want_float(x[0], "q")?;
             return Ok([of(x[0], "q")?, of(x[1], "k")?, of(x[2], "v")?]);
         }
@@ -98,7 +102,7 @@ impl Attention {
             None => None,
         };
         let of = |i: usize| {
-            if !self.joined {
+            if !self.packed_qkv {
                 return Ok::<_, Error>(strided(x[i].storage()?, x[i].layout()));
             }
             Ok(strided(x[0].storage()?, &x[0].layout().slice(2, i, 1, 1)?.permute(&[2, 0, 1, 3, 4])?))
@@ -134,7 +138,7 @@ impl Op for Attention {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         if cx.dy(1).is_some() {
-            return cx.through(|cx, x| composed::forward(cx, self, x));
+            return cx.grad_via_composite(|cx, x| compose::attention(cx, self, x));
         }
         let mut grads: Grads = SmallVec::from_elem(None, cx.x_count());
         let Some(dy) = cx.dy(0) else { return Ok(grads) };

@@ -1,17 +1,19 @@
 use remat_kernels::attention::{self as kernel, Gradients, backward, backward_workspace_bytes};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, for_float};
-use serde::{Deserialize, Serialize};
 
+use super::Attention;
 use super::attend::strided;
-use super::{Attention, composed};
 use crate::args::{not_taken, outputs, real_dtype, want_dtype, want_shape};
+use crate::compose::attention_gradients;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op};
 
 /// The gradients of [`Attention`]: `(lse, dy)` and the inputs of that, to `(dq, dk, dv)` or, joined, to one.
 ///
 /// With `p = exp(scale q k^T - lse)` and `ds = p (dy v^T - sum p dy v^T)`, 0 where a key is hidden: `dq = scale ds k`,
 /// `dk = scale ds^T q`, `dv = p^T dy`. Errors: as there, and DType or Shape for an `lse` or a `dy` that does not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(lse: float, dy: float, x..: any), gradient(lse, dy, x))]
 pub struct AttentionGrad {
     /// The forward op.
     pub of: Attention,
@@ -43,7 +45,7 @@ impl Op for AttentionGrad {
         for_float!(dtype, T => {
             let inputs = self.of.inputs::<T>(x, &a)?;
             let (lse, dy) = (lse.slice()?, strided(dy.storage()?, dy.layout()));
-            let gradients = if self.of.joined {
+            let gradients = if self.of.packed_qkv {
                 let [all] = outputs(cx.y)?;
                 Gradients::Joined(all.slice_mut()?)
             } else {
@@ -56,7 +58,7 @@ impl Op for AttentionGrad {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| composed::gradients(cx, &self.of, x))
+        cx.grad_via_composite(|cx, x| attention_gradients(cx, &self.of, x))
     }
 
     fn layout(&self, input: usize) -> LayoutReq {

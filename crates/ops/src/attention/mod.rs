@@ -1,7 +1,6 @@
 //! Attention as one operator, so that no matrix of scores is ever a tensor: neither written nor kept for the gradient.
 
 mod attend;
-mod composed;
 mod grad;
 mod samples;
 

@@ -6,8 +6,8 @@ use super::{Attention, AttentionGrad};
 use crate::sample::t;
 use crate::{OpDef, Sample};
 
-fn op(scale: f64, causal: bool, joined: bool) -> Attention {
-    Attention { scale: scale.into(), causal, joined }
+fn op(scale: f64, causal: bool, packed_qkv: bool) -> Attention {
+    Attention { scale: scale.into(), causal, packed_qkv }
 }
 
 fn wave(shape: &[usize], from: usize) -> HostTensor {
@@ -60,7 +60,7 @@ impl OpDef for Attention {
             Sample::new(op(1.0, false, false), masked(zeros(), &[false, false, true, true], &[2, 2]))
                 .gives(y(&[0.0, 6.0], &[none, ln(2.0)]))
                 .no_grad("infinite"),
-            // joined, with several images and heads
+            // packed_qkv, with several images and heads
             Sample::new(op(0.6, false, true), vec![wave(&[2, 3, 3, 2, 2], 0)]),
             Sample::new(op(0.6, true, true), vec![wave(&[1, 5, 3, 1, 3], 4)]),
             Sample::new(
@@ -106,7 +106,7 @@ impl OpDef for AttentionGrad {
     const NAME: &'static str = "attention_grad";
 
     fn samples() -> Vec<Sample<Self>> {
-        let grad = |scale, causal, joined| AttentionGrad { of: op(scale, causal, joined) };
+        let grad = |scale, causal, packed_qkv| AttentionGrad { of: op(scale, causal, packed_qkv) };
         // any `lse` has gradients; those of the forward op are about logarithms of the number of keys
         let with = |x: Vec<HostTensor>| {
             let (q, v) = (x[0].shape().clone(), x[x.len().min(3) - 1].shape().clone());

@@ -1,12 +1,12 @@
 use remat_kernels::conv::{forward, forward_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Conv2dInputGrad, Conv2dWeightGrad, Taps, two_extents, wave};
 use crate::args::not_taken;
 use crate::host::arity;
 use crate::sample::t;
-use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
+use crate::schema::Params;
+use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, WeightChannels};
 
 /// `y[n, k, i, j] = sum over c, r, s of x[n, c, i stride + r dilation - padding, ..] weight[k, c, r, s]`.
 ///
@@ -15,10 +15,11 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: DType for other dtypes, Axis for another rank, Value for a stride, dilation or group count of 0, Shape where
 /// sizes do not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, weight: float), gradient(x, weight))]
 pub struct Conv2d {
     /// How the taps lie.
-    #[serde(flatten)]
+    #[param(flatten)]
     pub taps: Taps,
 }
 
@@ -70,6 +71,10 @@ impl Op for Conv2d {
 
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
         Cost::bytes(x, y).with_flops(self.geometry(x).map_or(0, |g| g.flops()))
+    }
+
+    fn weight_channels(&self, _x: &[&Fact]) -> Option<WeightChannels> {
+        Some(WeightChannels { input: 1, weight_axis: 0, output_axis: 1 })
     }
 }
 

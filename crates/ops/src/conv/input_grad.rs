@@ -1,11 +1,11 @@
 use remat_kernels::conv::{input_grad, input_grad_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Conv2d, Conv2dWeightGrad, Taps, two_extents, wave};
 use crate::args::{not_taken, want_shape};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// The gradient of [`Conv2d`] with respect to its input: `(dy, weight) -> dx`. Also the transposed convolution.
@@ -14,10 +14,11 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// reads `(ih, iw)`. `dy: [n, k, oh, ow]`, `weight: [k, c / groups, r, s]`, `dx: [n, c, size[0], size[1]]`.
 ///
 /// Errors: as there, and Shape if `dy` is not the output of an input of that size.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(dy: float, weight: float), gradient(dy, weight))]
 pub struct Conv2dInputGrad {
     /// How the taps lie.
-    #[serde(flatten)]
+    #[param(flatten)]
     pub taps: Taps,
     /// Height and width of the input.
     pub size: [usize; 2],

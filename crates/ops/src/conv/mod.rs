@@ -13,23 +13,26 @@ pub use weight_grad::Conv2dWeightGrad;
 
 use remat_kernels::conv::Conv2d as Geometry;
 use remat_types::{Fact, Result};
-use serde::{Deserialize, Serialize};
 
 use crate::args::{want_dtype, want_float, want_rank};
+use crate::schema::Params;
 
 /// How the taps of a convolution lie on its input of `D` axes: depth, height, width of three, height and width of two.
 ///
 /// `oh = (h + 2 padding - dilation (r - 1) - 1) / stride + 1`, and the others likewise. Zeros outside the input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(bound(serialize = "[usize; D]: Serialize", deserialize = "[usize; D]: Deserialize<'de>"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Params)]
 pub struct Taps<const D: usize = 2> {
     /// Input places from one output to the next: of two axes, down and across.
+    #[param(default = [1; D])]
     pub stride: [usize; D],
     /// Zeros on both sides of the input: of two axes, above and below, left and right.
+    #[param(default = [0; D])]
     pub padding: [usize; D],
     /// Input places from one tap to the next: of two axes, down and across.
+    #[param(default = [1; D])]
     pub dilation: [usize; D],
     /// Groups of channels that do not see each other.
+    #[param(default = 1)]
     pub groups: usize,
 }
 

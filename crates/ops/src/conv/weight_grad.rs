@@ -1,11 +1,11 @@
 use remat_kernels::conv::{weight_grad, weight_grad_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Conv2d, Conv2dInputGrad, Taps, two_extents, wave};
 use crate::args::{not_taken, want_shape};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// The gradient of [`Conv2d`] with respect to its weight: `(x, dy) -> dw`.
@@ -15,10 +15,11 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// sizes only.
 ///
 /// Errors: as there, and Shape if `dy` is not the output of a kernel of that size.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, dy: float), gradient(x, dy))]
 pub struct Conv2dWeightGrad {
     /// How the taps lie.
-    #[serde(flatten)]
+    #[param(flatten)]
     pub taps: Taps,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],

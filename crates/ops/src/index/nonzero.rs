@@ -1,9 +1,9 @@
 use remat_kernels::index::nonzero;
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape, Storage, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[k, a] =` the index along axis `a` of the `k`-th element of `x` that is not 0, in row-major order: i64
@@ -11,7 +11,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// The size is a parameter, so that the shape is known before it runs; who applies the op counts first. Errors: Value,
 /// when it runs, where another number of elements is not 0; Shape if `y` is too large.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any))]
 pub struct NonZero {
     /// How many elements are not 0.
     pub size: usize,
@@ -41,7 +42,7 @@ impl Op for NonZero {
         Ok(smallvec![None])
     }
 
-    fn sized_by(&self) -> &'static [usize] {
+    fn shape_inputs(&self) -> &'static [usize] {
         &[0]
     }
 }

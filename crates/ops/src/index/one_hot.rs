@@ -1,16 +1,17 @@
 use remat_kernels::index::one_hot;
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, Scalar, Storage, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{bad_index, indices, is_index};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[i.., k] = 1` where `k = index[i..]`, else 0; `y.shape = index.shape ++ [depth]`. Not differentiable.
 ///
 /// Errors: DType for indices that are no integers, Index for one not in `0..depth`, Shape if `y` is too large.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(index: int))]
 pub struct OneHot {
     /// The extent of the new axis.
     pub depth: usize,

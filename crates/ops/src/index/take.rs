@@ -1,18 +1,19 @@
 use remat_kernels::index::{take, take_grad};
 use remat_kernels::reduce::Num;
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape, Storage, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{addable, axis_in, bad_index, indices, is_index, scatter_add};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[a.., i.., c..] = x[a.., index[i..], c..]`: rows of `x` along `axis`, as the index tensor names them (an embedding).
 ///
 /// Inputs `x` and `index`, of any integer dtype; `y.shape = x.shape[..axis] ++ index.shape ++ x.shape[axis + 1..]`.
 /// Errors: Axis if out of range, DType for indices that are no integers, Index for one not in `0..x.shape[axis]`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any, index: int), gradient(x))]
 pub struct Take {
     /// The axis.
     pub axis: usize,
@@ -75,7 +76,8 @@ impl OpDef for Take {
 /// Inputs `dy` and `index`; terms are added in the order of the indices, so the bits do not depend on the threads.
 /// Errors: Axis if out of range, Shape where `dy` and `index` disagree or `dx` is too large, DType for bools or indices
 /// that are no integers, Index for one not in `0..extent`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(dy: number, index: int), gradient(dy))]
 pub struct TakeGrad {
     /// The axis.
     pub axis: usize,

@@ -1,11 +1,11 @@
 use remat_kernels::index::{take_along, take_along_grad};
 use remat_kernels::reduce::Num;
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape, Storage, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{addable, axis_in, bad_index, indices, is_index, scatter_add};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[a.., m, c..] = x[a.., index[a.., m, c..], c..]`: one element of `x` along `axis` for each index (torch's gather).
@@ -13,7 +13,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// Inputs `x` and `index`, of any integer dtype, with the extents of `x` on all axes but `axis`; `y` has the shape of
 /// `index`. Errors: Axis if out of range, Shape where `x` and `index` disagree, DType for indices that are no integers,
 /// Index for one not in `0..x.shape[axis]`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any, index: int), gradient(x))]
 pub struct TakeAlong {
     /// The axis.
     pub axis: usize,
@@ -77,7 +78,8 @@ impl OpDef for TakeAlong {
 /// Inputs `dy` and `index`, of one shape; terms are added in the order of `m`. Errors: Axis if out of range, Shape where
 /// the inputs disagree or `dx` is too large, DType for bools or indices that are no integers, Index for one not in
 /// `0..extent`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(dy: number, index: int), gradient(dy))]
 pub struct TakeAlongGrad {
     /// The axis.
     pub axis: usize,

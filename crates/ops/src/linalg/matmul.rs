@@ -5,14 +5,13 @@ use remat_kernels::pool::Pool;
 use remat_types::{
     DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, bf16, f16, smallvec,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::args::{checked_fact, not_taken, want_dtype};
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::shape::{Permute, Reshape};
-use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, Sample, Tolerance, Var};
+use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, Sample, Tolerance, Var, WeightChannels};
 
 /// `y[.., i, j] = sum over p of a[.., i, p] b[.., p, j]`: the product of matrices, batched.
 ///
@@ -22,7 +21,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, Sample, Toler
 /// times many is for the layer above to reshape: both inputs have rank 2 or more.
 ///
 /// Errors: Axis for a rank below 2, DType for two dtypes or bool, Shape if `k` differs or batches do not broadcast.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(a: number, b: number), gradient(a, b))]
 pub struct MatMul {}
 
 /// Multiply-adds of one product above which it surely takes the blocked kernel, whose bits do not depend on `m`; so
@@ -284,13 +284,13 @@ fn grad_b(cx: &GradCx<'_>, dy: Var) -> Result<Var> {
             return grad_of_matrix(cx, a, dy);
         }
         let db = cx.apply(MatMul {}, &[transposed(cx, a)?, dy])?;
-        return Chain(cx).reshape(db, &shape);
+        return cx.build().reshape(db, &shape);
     }
     if rank == 2 && fa.rank() == 2 {
         return grad_of_matrix(cx, a, dy);
     }
     let db = cx.apply(MatMul {}, &[transposed(cx, a)?, dy])?;
-    Chain(cx).sum_to(db, &shape)
+    cx.build().sum_to(db, &shape)
 }
 
 /// `(dy^T a)^T`
@@ -319,7 +319,7 @@ impl Op for MatMul {
         let mut grads: Grads = smallvec![None, None];
         if cx.needs(0) {
             let da = cx.apply(MatMul {}, &[dy, transposed(cx, cx.x(1))?])?;
-            grads[0] = Some(Chain(cx).sum_to(da, &cx.fact(cx.x(0)).shape)?);
+            grads[0] = Some(cx.build().sum_to(da, &cx.fact(cx.x(0)).shape)?);
         }
         if cx.needs(1) {
             grads[1] = Some(grad_b(cx, dy)?);
@@ -339,6 +339,12 @@ impl Op for MatMul {
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
         let k = x[0].shape.last().copied().unwrap_or(0);
         Cost::bytes(x, y).with_flops(2 * (y[0].elems() * k) as u64)
+    }
+
+    fn weight_channels(&self, x: &[&Fact]) -> Option<WeightChannels> {
+        let ranks = [x.first()?.rank(), x.get(1)?.rank()];
+        let last = |rank: usize| rank.checked_sub(1);
+        Some(WeightChannels { input: 1, weight_axis: last(ranks[1])?, output_axis: last(ranks[0].max(ranks[1]))? })
     }
 }
 

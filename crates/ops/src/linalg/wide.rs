@@ -1,12 +1,12 @@
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, bf16, f16, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::MatMul;
 use super::matmul::{Sizes, product, transposed};
 use crate::args::{checked_fact, not_taken, want_dtype};
 use crate::host::arity;
-use crate::pointwise::{Cast, Chain};
+use crate::pointwise::Cast;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 
 /// [`MatMul`] with a result of the type that it is summed in: f32 for f16 and bf16, i32 for i8, u8 and i16, and the type
@@ -16,7 +16,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 /// are computed in the type of `y` and rounded to that of the inputs.
 ///
 /// Errors: those of [`MatMul`]; DType also for u16, u32 and u64.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(a: number, b: number), gradient(a, b))]
 pub struct MatMulWide {}
 
 /// The type of the sums. Errors: DType.
@@ -35,7 +36,7 @@ fn grad_of(cx: &GradCx<'_>, input: usize, dy: Var) -> Result<Var> {
     let other = cx.apply(Cast { dtype: wide }, &[cx.x(1 - input)])?;
     let other = transposed(cx, other)?;
     let pair = if input == 0 { [dy, other] } else { [other, dy] };
-    let dx = Chain(cx).sum_to(cx.apply(MatMul {}, &pair)?, &fact.shape)?;
+    let dx = cx.build().sum_to(cx.apply(MatMul {}, &pair)?, &fact.shape)?;
     cx.apply(Cast { dtype: fact.dtype }, &[dx])
 }
 

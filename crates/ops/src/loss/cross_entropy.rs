@@ -5,16 +5,16 @@ use remat_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Softmax, SoftmaxGrad};
+use crate::activation::{Softmax, SoftmaxGrad};
 use crate::args::{items_of, not_taken, probability, real_dtype, want_dtype, want_float, want_int, want_shape};
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::reduce::{Reduce, ReduceFn};
 use crate::sample::t;
+use crate::schema::{Choice, Params};
 use crate::{Cost, EvalCx, GradCx, Grads, In, Op, OpDef, Sample, Var};
 
 /// How the losses of the examples are put together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
     /// They are not.
@@ -34,11 +34,14 @@ pub enum Reduction {
 ///
 /// Errors: DType for other dtypes, Axis for logits without an axis 1, Shape for labels that do not fit, Value for a
 /// smoothing outside 0 ..= 1, Index for a label that is no class (names its position and value).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(logits: float, labels: int), gradient(logits))]
 pub struct CrossEntropy {
     /// How the losses are put together.
+    #[param(default = Reduction::Mean)]
     pub reduction: Reduction,
     /// The label smoothing `e`.
+    #[param(default = 0.0.into())]
     pub smoothing: Scalar,
     /// The label of examples that do not count.
     pub ignore_index: Option<i64>,
@@ -176,11 +179,14 @@ impl Op for CrossEntropy {
 ///
 /// `dlogits[i, k] = w_i dy_i (softmax(logits)[i, k] - (1 - e) [k = label_i] - e / c)`, with `w_i = 0` for ignored
 /// examples, else 1, over the number of counted examples for the mean. Errors: as there, and for a `dy` that does not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(logits: float, labels: int, dy: float), gradient(logits, dy))]
 pub struct CrossEntropyGrad {
     /// As in the forward op.
+    #[param(default = Reduction::Mean)]
     pub reduction: Reduction,
     /// As in the forward op.
+    #[param(default = 0.0.into())]
     pub smoothing: Scalar,
     /// As in the forward op.
     pub ignore_index: Option<i64>,
@@ -214,7 +220,7 @@ impl Op for CrossEntropyGrad {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(u) = cx.dy(0) else { return Ok(smallvec![None; 3]) };
-        let c = Chain(cx);
+        let c = cx.build();
         let (logits, labels, dy) = (cx.x(0), cx.x(1), cx.x(2));
         let shape = cx.fact(logits).shape;
         let mut column = shape.clone();
@@ -223,7 +229,7 @@ impl Op for CrossEntropyGrad {
         let mut grads: Grads = smallvec![None; 3];
         if cx.needs(0) {
             // only the softmax depends on the logits: its transposed Jacobian on u w dy
-            let weight = LabelWeight {
+            let weight = TargetWeight {
                 dtype: cx.fact(logits).dtype,
                 mean: self.reduction == Reduction::Mean,
                 ignore_index: self.ignore_index,
@@ -265,8 +271,9 @@ impl CrossEntropyGrad {
 ///
 /// `labels: [n, ..]` of any integer dtype, `w` of the same shape. Errors: DType for other labels or a `dtype` that is no
 /// float.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LabelWeight {
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(labels: int))]
+pub struct TargetWeight {
     /// The dtype of the weights.
     pub dtype: DType,
     /// Divide by the number of counted examples.
@@ -275,7 +282,7 @@ pub struct LabelWeight {
     pub ignore_index: Option<i64>,
 }
 
-impl Op for LabelWeight {
+impl Op for TargetWeight {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         arity(x, 1)?;
         want_int(x[0], "labels")?;
@@ -382,11 +389,11 @@ impl OpDef for CrossEntropyGrad {
     }
 }
 
-impl OpDef for LabelWeight {
+impl OpDef for TargetWeight {
     const NAME: &'static str = "label_weight";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |dtype, mean, ignore_index| LabelWeight { dtype, mean, ignore_index };
+        let op = |dtype, mean, ignore_index| TargetWeight { dtype, mean, ignore_index };
         let labels = t(&[3i64, 1, 3, 0, 2], [5]);
         let why = "a function of integers";
         vec![

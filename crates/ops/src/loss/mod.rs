@@ -1,7 +1,13 @@
-//! Softmax and cross-entropy.
+//! Losses that are one op.
 
 mod cross_entropy;
-mod softmax;
 
-pub use cross_entropy::{CrossEntropy, CrossEntropyGrad, LabelWeight, Reduction};
-pub use softmax::{Softmax, SoftmaxGrad};
+pub use cross_entropy::{CrossEntropy, CrossEntropyGrad, Reduction, TargetWeight};
+
+/// The name of before.
+#[deprecated(note = "renamed to `TargetWeight`")]
+pub type LabelWeight = TargetWeight;
+
+/// Now in [`activation`](crate::activation).
+#[deprecated(note = "it is `remat_ops::activation::Softmax`")]
+pub type Softmax = crate::activation::Softmax;

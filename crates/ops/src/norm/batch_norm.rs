@@ -1,14 +1,14 @@
 use remat_kernels::float::FloatElement;
 use remat_kernels::norm::{BatchDims, batch_norm, batch_norm_grad, batch_norm_infer};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, SmallVec, for_float, smallvec};
-use serde::{Deserialize, Serialize};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, for_float, smallvec};
 
-use super::{Normal, count, narrowed, sum_over, widened};
 use crate::args::{epsilon, not_taken, outputs, real_dtype, want_dtype, want_float, want_like, want_shape};
+use crate::compose;
 use crate::host::arity;
-use crate::pointwise::{Chain, UnaryFn};
+
 use crate::sample::t;
-use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
+use crate::schema::Params;
+use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = (x - mean) / sqrt(var + eps) * scale + bias` with mean and biased variance of each channel over the batch.
 ///
@@ -18,7 +18,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Var};
 ///
 /// Errors: DType for a dtype that is no float or differs, Axis for another rank, Shape for other extents or a batch
 /// without elements, Value for a negative eps.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, bias: float), gradient(x, scale, bias))]
 pub struct BatchNorm {
     /// Added to the variance.
     pub eps: Scalar,
@@ -54,18 +55,6 @@ fn want_channels(f: &Fact, x: &Fact, name: &str) -> Result<()> {
 fn want_statistics(f: &Fact, x: &Fact, name: &str) -> Result<()> {
     want_dtype(f, real_dtype(x.dtype), name)?;
     want_shape(f, &[x.shape[1]], name)
-}
-
-/// All axes but the channels'.
-fn batch_axes(rank: usize) -> SmallVec<[usize; 4]> {
-    (0..rank).filter(|&a| a != 1).collect()
-}
-
-/// A tensor `[c]`, widened and shaped so that it broadcasts over `x`.
-fn per_channel(cx: &GradCx<'_>, v: Var, x: Var) -> Result<Var> {
-    let mut shape = Shape::from(vec![1; cx.fact(x).rank()]);
-    shape.dims_mut()[1] = cx.fact(x).shape[1];
-    Chain(cx).reshape(widened(cx, v)?, &shape)
 }
 
 /// Flops of one element in one pass over a tensor to normalise; an estimate.
@@ -113,15 +102,7 @@ impl BatchNorm {
     /// The gradient where something depends on the statistics too; rare, hence composed.
     fn grad_through(&self, cx: &GradCx<'_>) -> Result<Grads> {
         let eps = epsilon(self.eps)?;
-        cx.through(|cx, x| {
-            let c = Chain(cx);
-            let wide = widened(cx, x[0])?;
-            let n = Normal::of(cx, wide, &batch_axes(cx.fact(wide).rank()), eps)?;
-            let (scale, bias) = (per_channel(cx, x[1], wide)?, per_channel(cx, x[2], wide)?);
-            let y = c.add(c.mul(n.hat, scale)?, bias)?;
-            let channels = cx.fact(x[1]).shape;
-            Ok(smallvec![narrowed(cx, y, x[0])?, c.reshape(n.mean, &channels)?, c.reshape(n.var, &channels)?])
-        })
+        cx.grad_via_composite(|cx, x| compose::batch_norm(cx, x, eps))
     }
 }
 
@@ -131,7 +112,8 @@ impl BatchNorm {
 /// `h = (x - mean) / sd`. `mean` and `var` must be those of `x`: its own gradient takes them as functions of `x`.
 ///
 /// Errors: as [`BatchNorm`], and DType or Shape for statistics or `dy` that do not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, mean: float, var: float, dy: float), gradient(x, scale, mean, var, dy))]
 pub struct BatchNormGrad {
     /// As in the forward op.
     pub eps: Scalar,
@@ -165,19 +147,7 @@ impl Op for BatchNormGrad {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let eps = epsilon(self.eps)?;
-        cx.through(|cx, x| {
-            let c = Chain(cx);
-            let (wide, dy) = (widened(cx, x[0])?, widened(cx, x[4])?);
-            let axes = batch_axes(cx.fact(wide).rank());
-            let n = Normal::of(cx, wide, &axes, eps)?;
-            let per = 1.0 / count(&cx.fact(wide).shape, &axes) as f64;
-            let (dbias, dscale) = (sum_over(cx, dy, &axes)?, sum_over(cx, c.mul(dy, n.hat)?, &axes)?);
-            let centred = c.sub(c.sub(dy, c.scale(dbias, per)?)?, c.mul(n.hat, c.scale(dscale, per)?)?)?;
-            let dx = c.mul(centred, c.mul(per_channel(cx, x[1], wide)?, n.inv_sd)?)?;
-            let channels = cx.fact(x[1]).shape;
-            let flat = |v| narrowed(cx, c.reshape(v, &channels)?, x[1]);
-            Ok(smallvec![narrowed(cx, dx, x[0])?, flat(dscale)?, flat(dbias)?])
-        })
+        cx.grad_via_composite(|cx, x| compose::batch_norm_gradients(cx, x, eps))
     }
 
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
@@ -188,7 +158,8 @@ impl Op for BatchNormGrad {
 /// [`BatchNorm`] with given statistics: `(x, scale, bias, mean, var) -> y`.
 ///
 /// `y = (x - mean) / sqrt(var + eps) * scale + bias`; shapes, dtypes and errors as there, and an empty batch is fine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, bias: float, mean: float, var: float), gradient(x, scale, bias, mean, var))]
 pub struct BatchNormInfer {
     /// Added to the variance.
     pub eps: Scalar,
@@ -219,15 +190,7 @@ impl Op for BatchNormInfer {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let eps = epsilon(self.eps)?;
-        cx.through(|cx, x| {
-            let c = Chain(cx);
-            let wide = widened(cx, x[0])?;
-            let at = |v| per_channel(cx, v, wide);
-            let inv_sd = c.un(UnaryFn::Rsqrt, c.offset(at(x[4])?, eps)?)?;
-            let hat = c.mul(c.sub(wide, at(x[3])?)?, inv_sd)?;
-            let y = c.add(c.mul(hat, at(x[1])?)?, at(x[2])?)?;
-            Ok(smallvec![narrowed(cx, y, x[0])?])
-        })
+        cx.grad_via_composite(|cx, x| compose::batch_norm_infer(cx, x, eps))
     }
 }
 

@@ -1,13 +1,12 @@
 use remat_kernels::float::FloatElement;
 use remat_kernels::norm::{layer_norm, layer_norm_grad, layer_norm_grad_workspace_elems};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, SmallVec, for_float, smallvec};
-use serde::{Deserialize, Serialize};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, for_float, smallvec};
 
-use super::{Normal, count, narrowed, sum_over, widened};
 use crate::args::{epsilon, items_of, not_taken, outputs, real_dtype, want_dtype, want_float, want_like, want_shape};
+use crate::compose::layer_norm_gradients;
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = (x - mean) / sqrt(var + eps) * scale + bias` with mean and biased variance over the last `axes` axes.
@@ -17,7 +16,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: DType for a dtype that is no float or differs, Axis if x has fewer axes or `axes` is 0, Shape for other
 /// extents or nothing to normalise over, Value for a negative eps.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, bias: float), gradient(x, scale, bias))]
 pub struct LayerNorm {
     /// Number of axes, from the last.
     pub axes: usize,
@@ -78,7 +78,8 @@ impl Op for LayerNorm {
 ///
 /// With `h = (x - mean) / sd` and `g = dy scale`: `dx = (g - mean g - h mean(g h)) / sd`, `dscale = sum dy h`,
 /// `dbias = sum dy`, sums over the rows in an order that sizes fix. Errors: as there, and for a `dy` unlike `x`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, scale: float, dy: float), gradient(x, scale, dy))]
 pub struct LayerNormGrad {
     /// As in the forward op.
     pub axes: usize,
@@ -113,20 +114,7 @@ impl Op for LayerNormGrad {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let eps = epsilon(self.eps)?;
-        cx.through(|cx, x| {
-            let c = Chain(cx);
-            let (wide, scale, dy) = (widened(cx, x[0])?, widened(cx, x[1])?, widened(cx, x[2])?);
-            let (shape, rank) = (cx.fact(wide).shape, cx.fact(wide).rank());
-            let axes: SmallVec<[usize; 4]> = (rank - self.axes..rank).collect();
-            let n = Normal::of(cx, wide, &axes, eps)?;
-            let mean = |v| c.scale(sum_over(cx, v, &axes)?, 1.0 / count(&shape, &axes) as f64);
-            let g = c.mul(dy, scale)?;
-            let centred = c.sub(c.sub(g, mean(g)?)?, c.mul(n.hat, mean(c.mul(g, n.hat)?)?)?)?;
-            let dx = c.mul(centred, n.inv_sd)?;
-            let row = cx.fact(x[1]).shape;
-            let flat = |v| narrowed(cx, c.sum_to(v, &row)?, x[1]);
-            Ok(smallvec![narrowed(cx, dx, x[0])?, flat(c.mul(dy, n.hat)?)?, flat(dy)?])
-        })
+        cx.grad_via_composite(|cx, x| layer_norm_gradients(cx, x, self.axes, eps))
     }
 
     fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {

@@ -1,6 +1,5 @@
 use remat_kernels::optim::{Adam, adam};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Scalar, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{rate, want_rate};
 use crate::args::{
@@ -8,6 +7,7 @@ use crate::args::{
 };
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// One step of AdamW (Loshchilov and Hutter, ICLR 2019), as `torch.optim.AdamW` computes it, or of Adam.
@@ -19,7 +19,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a beta outside `0 .. 1`, a negative or non-finite number,
 /// or a step below 1. Not differentiable.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(param: float, grad: float, m: float, v: float, lr: float, step: i64))]
 pub struct AdamWUpdate {
     /// Decay of the first moment.
     pub beta1: Scalar,

@@ -1,11 +1,11 @@
 use remat_kernels::optim::{Sgd, sgd, sgd_plain};
 use remat_types::{ErrorKind, Fact, Facts, Result, Scalar, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{rate, want_rate};
 use crate::args::{not_differentiable, not_taken, number, outputs, want_float, want_like};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// One step of stochastic gradient descent, as `torch.optim.SGD` computes it.
@@ -18,15 +18,20 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a negative or non-finite number, or for Nesterov with
 /// dampening or without momentum. Not differentiable.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(param: float, grad: float, buffer_or_lr: float, lr?: float))]
 pub struct SgdUpdate {
     /// Decay of the buffer.
+    #[param(default = 0.0.into())]
     pub momentum: Scalar,
     /// What the gradient is reduced by as it enters the buffer.
+    #[param(default = 0.0.into())]
     pub dampening: Scalar,
     /// Looks one step ahead.
+    #[param(default = false)]
     pub nesterov: bool,
     /// L2 penalty.
+    #[param(default = 0.0.into())]
     pub weight_decay: Scalar,
 }
 

@@ -1,23 +1,25 @@
 use remat_types::{
     DType, Element, Error, ErrorKind, Fact, Facts, Result, Scalar, Shape, Storage, for_storage, smallvec,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[i] = start + i step` for `i` in `0..len`. No inputs.
 ///
 /// Floats are computed in f64 from `i`, so errors do not add up; integers wrap. Errors: DType for Bool, Value for an
 /// integer dtype with a start or step that is no integer, Shape if `len` is too large to address.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 pub struct Arange {
     /// The dtype.
     pub dtype: DType,
     /// The first element.
+    #[param(default = 0.into())]
     pub start: Scalar,
     /// The difference of neighbours.
+    #[param(default = 1.into())]
     pub step: Scalar,
     /// Number of elements.
     pub len: usize,

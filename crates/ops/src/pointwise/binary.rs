@@ -1,12 +1,12 @@
 use bytemuck::{cast_slice, cast_slice_mut};
 use remat_kernels::pointwise::map2;
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::binary_table::{Grad2, Reject, row};
 use super::loops::{Lane, block_mixed, for_mixed};
-use super::{BinaryFn, Cast, Chain, broadcast, joint_dtype, not_defined, only, operand};
+use super::{BinaryFn, Cast, Pointwise, broadcast, joint_dtype, not_defined, operand};
 use crate::host::arity;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 
 /// `y = f(a, b)`, element by element with broadcasting; both inputs and `y` have one dtype.
@@ -14,7 +14,8 @@ use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 /// f16 and bf16 are computed in f32 and rounded once; beside one of them the other input may be of f32, and enters as it
 /// is. Errors: DType for two other dtypes or outside the domain of `f`, Shape where shapes do not broadcast, Value where an
 /// integer function has no value (see [`BinaryFn`]).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(a: any, b: any), gradient(a, b))]
 pub struct Binary {
     /// The function.
     pub f: BinaryFn,
@@ -71,7 +72,7 @@ impl Op for Binary {
         let Some(dy) = cx.dy(0).filter(|_| cx.fact(cx.x(0)).dtype.is_float()) else {
             return Ok(smallvec![None, None]);
         };
-        let c = Chain(cx);
+        let c = cx.build();
         let (a, b) = (cx.x(0), cx.x(1));
         let grads: [Option<Var>; 2] = match row(self.f).grad {
             Grad2::None => [None, None],
@@ -91,7 +92,9 @@ impl Op for Binary {
                 };
                 [da, db]
             }
-            Grad2::Through(build) => return cx.through(|cx, x| only(build(Chain(cx), x[0], x[1]))),
+            Grad2::Through(build) => {
+                return cx.grad_via_composite(|cx, x| Ok(smallvec![build(cx.build(), x[0], x[1])?]));
+            }
         };
         let mut out = Grads::new();
         for (g, x) in grads.into_iter().zip([a, b]) {
@@ -111,6 +114,14 @@ impl Op for Binary {
 
     fn overwrite(&self) -> &'static [(usize, usize)] {
         &[(0, 0), (1, 0)]
+    }
+
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        Some(Pointwise::Binary(self.clone()))
+    }
+
+    fn takes_mixed_floats(&self) -> bool {
+        true
     }
 }
 

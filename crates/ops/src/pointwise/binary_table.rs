@@ -9,11 +9,12 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use remat_types::Result;
 use serde::{Deserialize, Serialize};
 
-use super::chain::Chain;
 use super::loops::{Loops2, loops};
 use super::math::{Int, Real};
 use super::{BinaryFn::*, UnaryFn};
 use crate::Var;
+use crate::backward::GradBuilder;
+use crate::schema::Choice;
 
 /// How the gradients of a binary function are had. Broadcasting is undone by the op.
 pub(crate) enum Grad2 {
@@ -22,13 +23,13 @@ pub(crate) enum Grad2 {
     /// `(a, b, y, dy)` to the gradients.
     Chain { a: Rule, b: Rule },
     /// The row is `a h(b)`: `da = f(dy, b)` and `db = dy a h'(b)` with this `h'`, or nothing where `h' = 0`.
-    Linear(Option<fn(Chain<'_, '_>, Var) -> Result<Var>>),
+    Linear(Option<fn(GradBuilder<'_, '_>, Var) -> Result<Var>>),
     /// The same function written with others, whose rules give the gradient.
-    Through(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+    Through(fn(GradBuilder<'_, '_>, Var, Var) -> Result<Var>),
 }
 
 /// A gradient rule on (a, b, y, dy).
-pub(crate) type Rule = Option<fn(Chain<'_, '_>, [Var; 4]) -> Result<Var>>;
+pub(crate) type Rule = Option<fn(GradBuilder<'_, '_>, [Var; 4]) -> Result<Var>>;
 
 /// Second operands for which an integer function has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub(crate) struct Row2 {
 macro_rules! rows {
     ($($(#[$doc:meta])* $f:ident = $name:literal, ($($loops:tt)*), $reject:ident, $grad:expr;)*) => {
         /// A binary function. Integers wrap; a dtype outside a function's domain is an error of kind DType.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
         pub enum BinaryFn { $( $(#[$doc])* #[serde(rename = $name)] $f, )* }
 
         impl BinaryFn {
@@ -178,7 +179,7 @@ rows! {
     Prelu = "prelu", (float |a, b| if a > 0.0 { a } else { a * b }), Nothing,
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(PreluSlope, a, b)?)),
-            b: Some(|c, [a, _, _, dy]| c.mul(dy, c.bin(Min, a, c.constant(0.0, a)?)?)),
+            b: Some(|c, [a, _, _, dy]| c.mul(dy, c.bin(Min, a, c.constant(0.0, &a)?)?)),
         };
     /// The share of `a` in the gradient of `max(a, b)`: 1, 1/2 for equal ones, or 0. A lone NaN has all of it.
     MaxShare = "max_share", (float |a, b| if a == b || (a.is_nan() && b.is_nan()) { 0.5 }
@@ -197,7 +198,7 @@ rows! {
         Grad2::Chain {
             a: None,
             b: Some(|c, [a, b, _, dy]| {
-                let one_above = c.bin(PreluSlope, a, c.constant(0.0, b)?)?;
+                let one_above = c.bin(PreluSlope, a, c.constant(0.0, &b)?)?;
                 c.sub(dy, c.mul(dy, one_above)?)
             }),
         };
@@ -212,10 +213,10 @@ rows! {
     /// `dy (2x + 3) / 6` where `-3 < x < 3`, `dy` from 3 on, else 0.
     HswishGrad = "hswish_grad", (float |dy, x| if x <= -3.0 { 0.0 } else if x >= 3.0 { dy }
         else { dy * (2.0 * x + 3.0) / 6.0 }), Nothing,
-        Grad2::Linear(Some(|c, x| c.bin(HsigmoidGrad, c.constant(2.0, x)?, x)));
+        Grad2::Linear(Some(|c, x| c.bin(HsigmoidGrad, c.constant(2.0, &x)?, x)));
     /// `dy (y + 1)`.
     Expm1Grad = "expm1_grad", (float |dy, y| dy * (y + 1.0)), Nothing,
-        Grad2::Linear(Some(|c, y| c.constant(1.0, y)));
+        Grad2::Linear(Some(|c, y| c.constant(1.0, &y)));
     /// `dy / (1 + x)`.
     Log1pGrad = "log1p_grad", (float |dy, x| dy / (1.0 + x)), Nothing,
         Grad2::Linear(Some(|c, x| c.neg(c.square(c.un(UnaryFn::Recip, c.offset(x, 1.0)?)?)?)));
@@ -226,7 +227,7 @@ rows! {
     RsqrtGrad = "rsqrt_grad", (float |dy, y| -0.5 * dy * (y * y * y)), Nothing,
         Grad2::Linear(Some(|c, y| c.scale(c.square(y)?, -1.5)));
     /// `2 dy x`.
-    SquareGrad = "square_grad", (float |dy, x| 2.0 * dy * x), Nothing, Grad2::Linear(Some(|c, x| c.constant(2.0, x)));
+    SquareGrad = "square_grad", (float |dy, x| 2.0 * dy * x), Nothing, Grad2::Linear(Some(|c, x| c.constant(2.0, &x)));
     /// `-dy y^2`.
     RecipGrad = "recip_grad", (float |dy, y| -dy * (y * y)), Nothing, Grad2::Linear(Some(|c, y| c.scale(y, -2.0)));
     /// `dy (1 + y^2)`.

@@ -1,19 +1,20 @@
 use bytemuck::{cast_slice, cast_slice_mut};
 use remat_kernels::pointwise::{Half, each1, map1};
 use remat_types::{DType, Element, ErrorKind, Fact, Facts, Layout, Result, Storage, bf16, f16, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
-use super::operand;
+use super::{Pointwise, operand};
 use crate::host::arity;
 use crate::sample::t;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::schema::Params;
+use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
 
 /// `y = x` converted to `dtype`, element by element.
 ///
 /// To a float: the nearest, ties to even, infinite on overflow. Float to integer: truncated towards zero, saturated, NaN
 /// gives 0. Integer to integer: wraps. To Bool: `x != 0`, so NaN gives true. From Bool: 0 or 1. The gradient is cast
 /// back where both dtypes are floats.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Cast {
     /// The dtype of the output.
     pub dtype: DType,
@@ -94,6 +95,29 @@ impl Op for Cast {
     fn view(&self, _x: &Layout) -> Option<Layout> {
         None
     }
+
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        Some(Pointwise::Cast(self.clone()))
+    }
+
+    fn casts_to(&self) -> Option<DType> {
+        Some(self.dtype)
+    }
+
+    fn is_identity(&self, x: &Fact) -> bool {
+        x.dtype == self.dtype
+    }
+
+    /// Casts to what holds every number of `x` may be left out.
+    fn after(&self, first: &dyn Op, x: &Fact) -> Option<OpRef> {
+        first.casts_to().filter(|between| holds(*between, x.dtype)).map(|_| self.clone().into())
+    }
+}
+
+/// True if every number of `narrow` is one of `wide`, so that a cast to `wide` loses nothing.
+fn holds(wide: DType, narrow: DType) -> bool {
+    use DType::{BF16, F16, F32, F64};
+    wide == narrow || matches!((wide, narrow), (F32, F16 | BF16) | (F64, F16 | BF16 | F32))
 }
 
 impl OpDef for Cast {

@@ -1,17 +1,18 @@
 use remat_kernels::pointwise::{each1, map1};
 use remat_types::{DType, Element, Error, ErrorKind, Fact, Facts, Result, Scalar, Storage, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
-use super::{Chain, Compare, CompareFn, not_defined, operand};
+use super::{Compare, CompareFn, Pointwise, not_defined, operand};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// `y = min(max(x, lo), hi)`, element by element; NaN stays. Bounds beyond the range of an integer dtype do not bind.
 ///
 /// `dx = dy` where `lo <= x <= hi`, both ends included, else 0. Errors: Value for `lo > hi` or a NaN bound, DType for
 /// Bool.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: number), gradient(x))]
 pub struct Clamp {
     /// Lower bound.
     pub lo: Scalar,
@@ -86,9 +87,9 @@ impl Op for Clamp {
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let dtype = cx.fact(cx.x(0)).dtype;
         let Some(dy) = cx.dy(0).filter(|_| dtype.is_float()) else { return Ok(smallvec![None]) };
-        let (c, x) = (Chain(cx), cx.x(0));
-        let above = cx.apply(Compare { f: CompareFn::Ge }, &[x, c.number(self.lo.to_f64(), x)?])?;
-        let below = cx.apply(Compare { f: CompareFn::Le }, &[x, c.number(self.hi.to_f64(), x)?])?;
+        let (c, x) = (cx.build(), cx.x(0));
+        let above = cx.apply(Compare { f: CompareFn::Ge }, &[x, c.number(self.lo.to_f64(), &x)?])?;
+        let below = cx.apply(Compare { f: CompareFn::Le }, &[x, c.number(self.hi.to_f64(), &x)?])?;
         Ok(smallvec![Some(c.keep_where(above, c.keep_where(below, dy)?)?)])
     }
 
@@ -98,6 +99,14 @@ impl Op for Clamp {
 
     fn overwrite(&self) -> &'static [(usize, usize)] {
         &[(0, 0)]
+    }
+
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        Some(Pointwise::Clamp(self.clone()))
+    }
+
+    fn clamp_range(&self) -> Option<[Scalar; 2]> {
+        Some([self.lo, self.hi])
     }
 }
 

@@ -4,13 +4,14 @@ use remat_types::{DType, Fact, Facts, Result, Storage, f16, for_storage, smallve
 use serde::{Deserialize, Serialize};
 
 use super::loops::{for_mixed, test_mixed};
-use super::{broadcast, joint_dtype, operand};
+use super::{Pointwise, broadcast, joint_dtype, operand};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::{Choice, Params};
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// A comparison. A NaN is unequal to everything, itself included, and neither less nor greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompareFn {
     /// `a == b`.
@@ -48,7 +49,8 @@ impl CompareFn {
 /// float. False is below true.
 ///
 /// Errors: DType for two other dtypes, Shape where shapes do not broadcast. Not differentiable.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(a: any, b: any))]
 pub struct Compare {
     /// The comparison.
     pub f: CompareFn,
@@ -88,6 +90,10 @@ impl Op for Compare {
 
     fn layout(&self, _input: usize) -> LayoutReq {
         LayoutReq::Strided
+    }
+
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        Some(Pointwise::Compare(self.clone()))
     }
 }
 

@@ -1,14 +1,14 @@
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, Scalar, Shape, for_dtype, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// A tensor of `shape` whose every element is `value`, converted to `dtype` by [`Scalar::cast`]. No inputs.
 ///
 /// Errors: Shape if it is too large to address.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 pub struct Fill {
     /// The dtype.
     pub dtype: DType,

@@ -6,10 +6,11 @@ use super::binary_table::{Reject, row};
 use super::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn, Unary, UnaryFn, Where, tile};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::{Choice, Params};
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample, Var};
 
 /// A pointwise op that a [`Fused`] may contain.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "each variant is the op of that name")]
 pub enum Pointwise {
@@ -25,13 +26,7 @@ impl Pointwise {
     /// The op, if it is one that can be fused for inputs of this dtype. Integer functions that may find a value for
     /// which they are not defined are not: their error names an element of an input of their own.
     pub fn of(op: &OpRef, dtype: DType) -> Option<Pointwise> {
-        let found = (op.downcast().cloned().map(Pointwise::Unary))
-            .or_else(|| op.downcast().cloned().map(Pointwise::Binary))
-            .or_else(|| op.downcast().cloned().map(Pointwise::Compare))
-            .or_else(|| op.downcast().cloned().map(Pointwise::Where))
-            .or_else(|| op.downcast().cloned().map(Pointwise::Cast))
-            .or_else(|| op.downcast().cloned().map(Pointwise::Clamp))?;
-        found.is_total(dtype).then_some(found)
+        op.as_pointwise().filter(|found| found.is_total(dtype))
     }
 
     fn is_total(&self, dtype: DType) -> bool {
@@ -62,7 +57,7 @@ impl Pointwise {
 }
 
 /// One op within a [`Fused`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 pub struct FusedStep {
     /// What is applied.
     pub op: Pointwise,
@@ -76,7 +71,8 @@ pub struct FusedStep {
 /// Results are bit for bit those of the steps run one after the other. Errors: Value for a list of steps that is none
 /// (see [`FusedStep`]) or has more than 32 steps or 16 inputs, or a step that is not defined on every integer; those of
 /// the steps.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x..: any), gradient(x))]
 pub struct Fused {
     /// Number of inputs.
     pub inputs: u16,
@@ -166,7 +162,7 @@ impl Op for Fused {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| {
+        cx.grad_via_composite(|cx, x| {
             let mut values: SmallVec<[Var; 8]> = SmallVec::from_slice(x);
             for s in &self.steps {
                 let given: SmallVec<[Var; 3]> = s.x.iter().map(|i| values[usize::from(*i)]).collect();
@@ -198,6 +194,10 @@ impl Op for Fused {
             s.op.op().cost(&given, std::slice::from_ref(&facts[x.len() + k])).flops
         });
         Cost::bytes(x, y).with_flops(flops.fold(0, u64::saturating_add))
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
     }
 }
 

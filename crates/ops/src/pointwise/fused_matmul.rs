@@ -3,7 +3,6 @@ use std::iter::once;
 use bytemuck::cast_slice_mut;
 use remat_kernels::gemm::{Epilogue, GemmElement, Runs, finish_all, gemm_with};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec, Storage, bf16, f16};
-use serde::{Deserialize, Serialize};
 
 use super::fused::{Fused, FusedStep, Pointwise};
 use super::tile::{self, Outputs, Run};
@@ -11,6 +10,7 @@ use super::{Binary, BinaryFn, Cast, Unary, UnaryFn};
 use crate::args::not_taken;
 use crate::linalg::{MatMul, Matrices, Sizes, for_gemm};
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Sample, Var};
 
 /// A [`MatMul`] whose elements go through the steps of a [`Fused`] while they are in the cache: a bias, an activation, a
@@ -21,7 +21,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Sample
 ///
 /// Results are bit for bit those of the two ops one after the other. Errors: Value if no output has the product's dtype,
 /// Shape if the steps give another shape; those of the two ops.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(a: number, b: number, x..: any), gradient(a, b, x))]
 pub struct FusedMatMul {
     /// What the product goes through; its first input is the product.
     pub steps: Fused,
@@ -110,7 +111,7 @@ impl Op for FusedMatMul {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| {
+        cx.grad_via_composite(|cx, x| {
             let product = cx.apply(MatMul {}, &x[..2])?;
             let given: SmallVec<[Var; 8]> = once(product).chain(x[2..].iter().copied()).collect();
             cx.apply_all(OpRef::new(self.steps.clone()), &given)

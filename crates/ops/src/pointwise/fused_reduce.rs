@@ -3,13 +3,13 @@ use std::ops::Range;
 use remat_kernels::pool::{Pool, part_range};
 use remat_kernels::reduce::{Plan, Reducer, TILE, Tiles, reduce_tiles};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, Shape, SmallVec, Storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::fused::{Fused, FusedStep, Pointwise};
 use super::tile::{self, Part, Run};
 use super::{Binary, BinaryFn, Unary, UnaryFn};
 use crate::reduce::{Reduce, ReduceFn, WithReducer, reduced_elems};
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Out, Sample, Var};
 
 /// The reduction of a [`Fused`]'s one output, some tiles at a time: what the steps give is never written to memory as a
@@ -19,7 +19,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Out, S
 /// the loops of [`Reduce`], and how a row is folded depends on its length alone. Columns, where the leading axes are, and
 /// long runs, as the channels of images have, go through [`reduce_tiles`], which cuts as [`Reduce`] does. Errors: Value for
 /// steps with several outputs, and for axes that [`FusedReduce::fits`] refuses; those of the two ops.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x..: any), gradient(x))]
 pub struct FusedReduce {
     /// What is reduced.
     pub steps: Fused,
@@ -243,7 +244,7 @@ impl Op for FusedReduce {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        cx.through(|cx, x| {
+        cx.grad_via_composite(|cx, x| {
             let between: Var = cx.apply(OpRef::new(self.steps.clone()), x)?;
             cx.apply_all(self.reduce.clone(), &[between])
         })

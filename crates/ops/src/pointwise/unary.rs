@@ -1,17 +1,18 @@
 use remat_kernels::pointwise::map1;
-use remat_types::{DType, Fact, Facts, Result, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
+use remat_types::{DType, Fact, Facts, Result, Scalar, for_storage, smallvec};
 
 use super::loops::Lane;
 use super::unary_table::{Form1, Grad1, row};
-use super::{Chain, UnaryFn, not_defined, operand};
+use super::{Pointwise, UnaryFn, not_defined, operand};
 use crate::host::arity;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// `y = f(x)`, element by element; `y` has the shape and dtype of `x`, or dtype Bool for a predicate (`is_nan`).
 ///
 /// f16 and bf16 are computed in f32 and rounded once. Errors: DType outside the domain of `f`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Unary {
     /// The function.
     pub f: UnaryFn,
@@ -50,7 +51,7 @@ impl Op for Unary {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0).filter(|_| cx.fact(cx.x(0)).dtype.is_float()) else { return Ok(smallvec![None]) };
-        let c = Chain(cx);
+        let c = cx.build();
         Ok(smallvec![match row(self.f).grad {
             Grad1::None => None,
             Grad1::FromX(f) => Some(c.bin(f, dy, cx.x(0))?),
@@ -79,6 +80,18 @@ impl Op for Unary {
         };
         let cost = Cost::bytes(x, y);
         cost.with_flops(cost.flops.saturating_mul(scale))
+    }
+
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        Some(Pointwise::Unary(self.clone()))
+    }
+
+    fn clamp_range(&self) -> Option<[Scalar; 2]> {
+        match self.f {
+            UnaryFn::Relu => Some([Scalar::Float(0.0), Scalar::Float(f64::INFINITY)]),
+            UnaryFn::Relu6 => Some([Scalar::Float(0.0), Scalar::Float(6.0)]),
+            _ => None,
+        }
     }
 }
 

@@ -3,11 +3,12 @@
 use remat_types::Result;
 use serde::{Deserialize, Serialize};
 
-use super::chain::Chain;
 use super::loops::{Loops1, Tests1, loops};
 use super::math::Real;
 use super::{BinaryFn, UnaryFn::*};
 use crate::Var;
+use crate::backward::GradBuilder;
+use crate::schema::Choice;
 
 /// How the gradient of a unary function is had. `dy` has the output's shape, which is the input's.
 pub(crate) enum Grad1 {
@@ -18,9 +19,9 @@ pub(crate) enum Grad1 {
     /// `dx = f(dy, y)`: the input need not be kept.
     FromY(BinaryFn),
     /// `dx = rule(dy, x)` with several ops.
-    ChainX(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+    ChainX(fn(GradBuilder<'_, '_>, Var, Var) -> Result<Var>),
     /// `dx = rule(dy, y)` with several ops.
-    ChainY(fn(Chain<'_, '_>, Var, Var) -> Result<Var>),
+    ChainY(fn(GradBuilder<'_, '_>, Var, Var) -> Result<Var>),
 }
 
 /// The scalar form per type.
@@ -41,7 +42,7 @@ pub(crate) struct Row1 {
 macro_rules! rows {
     ($($(#[$doc:meta])* $f:ident = $name:literal, $form:expr, $grad:expr;)*) => {
         /// A unary function. Integers wrap; a dtype outside a function's domain is an error of kind DType.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
         pub enum UnaryFn { $( $(#[$doc])* #[serde(rename = $name)] $f, )* }
 
         impl UnaryFn {

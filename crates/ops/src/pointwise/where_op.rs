@@ -1,17 +1,18 @@
 use remat_kernels::pointwise::select;
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Storage, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
-use super::{Chain, broadcast, operand, same_dtype};
+use super::{Pointwise, broadcast, operand, same_dtype};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// `y = cond ? a : b`, element by element; the inputs `cond` (Bool), `a`, `b` broadcast together.
 ///
 /// The value not taken does not matter, NaN included, neither forward nor in the gradient. Errors: DType if `cond` is
 /// not Bool or `a` and `b` differ, Shape where shapes do not broadcast.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(cond: bool, a: any, b: any), gradient(a, b))]
 pub struct Where;
 
 impl Op for Where {
@@ -36,7 +37,7 @@ impl Op for Where {
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
-        let (c, a, b) = (Chain(cx), cx.x(1), cx.x(2));
+        let (c, a, b) = (cx.build(), cx.x(1), cx.x(2));
         let Some(dy) = cx.dy(0).filter(|_| cx.fact(a).dtype.is_float()) else {
             return Ok(smallvec![None, None, None]);
         };
@@ -52,6 +53,10 @@ impl Op for Where {
 
     fn overwrite(&self) -> &'static [(usize, usize)] {
         &[(1, 0), (2, 0)]
+    }
+
+    fn as_pointwise(&self) -> Option<Pointwise> {
+        Some(Pointwise::Where(self.clone()))
     }
 }
 

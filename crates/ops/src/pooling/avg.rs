@@ -1,11 +1,11 @@
 use remat_kernels::window::{avg_pool, avg_pool_grad};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Windows, with_plane};
 use crate::args::{checked_fact, not_taken, want_float, want_rank, want_shape};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[.., i, j] = sum of x over window (i, j) / divisor`.
@@ -14,7 +14,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `count_include_pad`, within `x` and its padding.
 ///
 /// Errors: Axis for another rank, DType for a dtype that is no float, Value and Shape as [`Windows`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float), gradient(x))]
 pub struct AvgPool2d {
     /// The windows.
     pub windows: Windows,
@@ -50,7 +51,8 @@ impl Op for AvgPool2d {
 /// `dy -> dx`: each `dy` is shared out evenly over its window. The transpose of [`AvgPool2d`].
 ///
 /// `dy` has the shape of its output, `dx: [n, c, size[0], size[1]]`. Errors: as there, and Shape if `dy` does not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(dy: float), gradient(dy))]
 pub struct AvgPool2dGrad {
     /// The windows.
     pub windows: Windows,

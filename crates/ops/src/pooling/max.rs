@@ -1,11 +1,11 @@
 use remat_kernels::window::{max_pool, max_pool_grad, max_pool_pick};
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, bf16, f16, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Windows, with_plane};
 use crate::args::{checked_fact, not_taken, want_dtype, want_float, want_like, want_shape};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y[.., i, j] = max of x over window (i, j)`.
@@ -14,7 +14,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// row-major order (as in PyTorch). A window that is all padding gives the lowest value.
 ///
 /// Errors: Axis for another rank, DType for bool, Value and Shape as [`Windows`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: number), gradient(x))]
 pub struct MaxPool2d {
     /// The windows.
     pub windows: Windows,
@@ -65,7 +66,8 @@ impl Op for MaxPool2d {
 /// `(x, dy) -> dx`: each `dy` goes to the first maximum of its window. Linear in `dy`, and constant in `x` but for jumps.
 ///
 /// Shapes as [`MaxPool2d`]'s input, output and input. Errors: as there, and Shape or DType if `dy` does not fit `x`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, dy: float), gradient(dy))]
 pub struct MaxPool2dGrad {
     /// The windows.
     pub windows: Windows,
@@ -92,7 +94,7 @@ impl Op for MaxPool2dGrad {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(u) = cx.dy(0) else { return Ok(smallvec![None, None]) };
-        Ok(smallvec![None, Some(cx.apply(MaxPool2dPick { windows: self.windows }, &[cx.x(0), u])?)])
+        Ok(smallvec![None, Some(cx.apply(GatherByArgmax { windows: self.windows }, &[cx.x(0), u])?)])
     }
 }
 
@@ -100,13 +102,14 @@ impl Op for MaxPool2dGrad {
 /// derivatives.
 ///
 /// Shapes as [`MaxPool2d`]'s input, input and output. Errors: as there, and Shape or DType if `u` is not like `x`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MaxPool2dPick {
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, u: float), gradient(u))]
+pub struct GatherByArgmax {
     /// The windows.
     pub windows: Windows,
 }
 
-impl Op for MaxPool2dPick {
+impl Op for GatherByArgmax {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         arity(x, 2)?;
         want_float(x[0], "x")?;
@@ -210,11 +213,11 @@ impl OpDef for MaxPool2dGrad {
     }
 }
 
-impl OpDef for MaxPool2dPick {
+impl OpDef for GatherByArgmax {
     const NAME: &'static str = "max_pool2d_pick";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |windows| MaxPool2dPick { windows };
+        let op = |windows| GatherByArgmax { windows };
         let grid = t(&scrambled(5 * 7), [1, 1, 5, 7]);
         let u: Vec<f32> = scrambled(35).into_iter().rev().collect();
         let u = t(&u, [1, 1, 5, 7]);

@@ -4,16 +4,21 @@ mod avg;
 mod max;
 
 pub use avg::{AvgPool2d, AvgPool2dGrad};
-pub use max::{MaxPool2d, MaxPool2dGrad, MaxPool2dPick};
+pub use max::{GatherByArgmax, MaxPool2d, MaxPool2dGrad};
+
+/// The name of before.
+#[deprecated(note = "renamed to `GatherByArgmax`")]
+pub type MaxPool2dPick = GatherByArgmax;
 
 use remat_kernels::window::{Axis, AxisKind};
 use remat_types::{Error, ErrorKind, Fact, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::want_rank;
+use crate::schema::Choice;
 
 /// The windows of a pooling op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Windows {
     /// `out = floor((size + padding - kernel) / stride) + 1` along each axis.

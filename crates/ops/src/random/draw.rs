@@ -1,11 +1,11 @@
 use remat_kernels::philox::{bernoulli, normal, permutation, uniform};
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, Scalar, Shape, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{stream, want_key};
 use crate::args::{checked_fact, not_taken, number, probability, want_float};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 
 /// `key -> y`: independent numbers uniform in `[lo, hi)`, up to rounding to `dtype`.
@@ -14,15 +14,18 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 ///
 /// Errors: DType for a dtype that is no float, DType or Shape for a key that is none, Value for bounds that are not finite
 /// or `lo > hi`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(key: key))]
 pub struct Uniform {
     /// The dtype.
     pub dtype: DType,
     /// The extents.
     pub shape: Shape,
     /// The least number.
+    #[param(default = 0.0.into())]
     pub lo: Scalar,
     /// What every number is below.
+    #[param(default = 1.0.into())]
     pub hi: Scalar,
 }
 
@@ -65,15 +68,18 @@ impl Op for Uniform {
 ///
 /// `key: u64 [2]`; `y` has the given dtype and shape. Errors: as [`Uniform`]; Value for a mean or deviation that is not
 /// finite, or a negative deviation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(key: key))]
 pub struct Normal {
     /// The dtype.
     pub dtype: DType,
     /// The extents.
     pub shape: Shape,
     /// The mean.
+    #[param(default = 0.0.into())]
     pub mean: Scalar,
     /// The standard deviation.
+    #[param(default = 1.0.into())]
     pub std: Scalar,
 }
 
@@ -109,7 +115,8 @@ impl Op for Normal {
 ///
 /// `key: u64 [2]`; `y` has the given dtype and shape. Errors: DType or Shape for a key that is none, Value for a `p`
 /// outside 0 ..= 1.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(key: key))]
 pub struct Bernoulli {
     /// The dtype.
     pub dtype: DType,
@@ -152,7 +159,8 @@ impl Op for Bernoulli {
 /// `key -> y`: a random order of `0 .. n`, `y: i64 [n]` (Fisher and Yates). On one thread.
 ///
 /// Errors: DType or Shape for a key that is none.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(key: key))]
 pub struct RandomPermutation {
     /// The number of elements.
     pub n: usize,

@@ -1,11 +1,11 @@
 use remat_kernels::philox::dropout;
 use remat_types::{ErrorKind, Fact, Facts, Result, Scalar, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{stream, want_key};
 use crate::args::{not_taken, probability, want_float};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `(x, key) -> y`: each element is 0 with probability `p`, else `x / (1 - p)`.
@@ -14,7 +14,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// gradient is dropout of `dy` with the same key, and no mask is kept. (Srivastava et al., JMLR 2014.)
 ///
 /// Errors: DType for an `x` that is no float, DType or Shape for a key that is none, Value for a `p` outside 0 ..= 1.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float, key: key), gradient(x))]
 pub struct Dropout {
     /// The probability of zero.
     pub p: Scalar,

@@ -1,10 +1,10 @@
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, Shape, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{stream, want_key};
 use crate::args::{want_dtype, want_shape};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `(key, n) -> key`: the `n`-th of the keys that follow from a key, for what draws again and again with one key.
@@ -13,7 +13,8 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// key itself reaches; a key for each `n`, negative ones included.
 ///
 /// Errors: DType or Shape for a key or a number that is none.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(key: key, n: i64))]
 pub struct FoldIn {}
 
 impl Op for FoldIn {

@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::{not_empty, reduced_shape};
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::{Choice, Params};
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// Which element an [`ArgReduce`] looks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArgReduceFn {
     /// The largest.
@@ -22,13 +23,15 @@ pub enum ArgReduceFn {
 ///
 /// `y` has the axes of `x` without `axis`, or with extent 1 there if `keepdims`. Not differentiable. Errors: Axis if out
 /// of range, Shape for an axis of extent 0.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any))]
 pub struct ArgReduce {
     /// The function.
     pub f: ArgReduceFn,
     /// The reduced axis.
     pub axis: usize,
     /// Whether it stays with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
 }
 

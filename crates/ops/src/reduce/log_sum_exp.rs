@@ -1,22 +1,24 @@
 use remat_kernels::reduce::{Max, Num, Reducer, ShiftedExp};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, SmallVec, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{reduce_op::run, reduced_shape, with_ones};
 use crate::host::arity;
-use crate::pointwise::{Chain, Compare, CompareFn, UnaryFn};
+use crate::pointwise::{Compare, CompareFn, UnaryFn};
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = ln sum exp(x)` over `axes`, of floats: the maximum is taken out first, so nothing overflows.
 ///
 /// Nothing to add and all `-inf` give `-inf`; `dx = dy exp(x - y)`, and 0 there. Shapes and Axis errors as in
 /// [`Reduce`](crate::reduce::Reduce); DType for other dtypes than floats.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float), gradient(x))]
 pub struct LogSumExp {
     /// The reduced axes.
     pub axes: SmallVec<[usize; 4]>,
     /// Whether they stay with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
 }
 
@@ -44,11 +46,11 @@ impl Op for LogSumExp {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
-        let (c, x) = (Chain(cx), cx.x(0));
+        let (c, x) = (cx.build(), cx.x(0));
         let ones = with_ones(&cx.fact(x).shape, &self.axes);
         let y = c.reshape(cx.y(0), &ones)?;
         // where all are -inf any finite number does, so that no share is exp(-inf + inf)
-        let nothing = cx.apply(Compare { f: CompareFn::Eq }, &[y, c.constant(f64::NEG_INFINITY, y)?])?;
+        let nothing = cx.apply(Compare { f: CompareFn::Eq }, &[y, c.constant(f64::NEG_INFINITY, &y)?])?;
         let share = c.un(UnaryFn::Exp, c.sub(x, c.drop_where(nothing, y)?)?)?;
         Ok(smallvec![Some(c.mul(share, c.reshape(dy, &ones)?)?)])
     }

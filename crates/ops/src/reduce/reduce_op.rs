@@ -5,13 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::{not_empty, reduced_elems, reduced_shape, with_ones};
 use crate::args::real_dtype;
 use crate::host::arity;
-use crate::pointwise::{BinaryFn, Cast, Chain, Compare, CompareFn, UnaryFn, Where};
+use crate::pointwise::{BinaryFn, Cast, Compare, CompareFn, UnaryFn, Where};
 use crate::sample::t;
+use crate::schema::{Choice, Params};
 use crate::shape::BroadcastTo;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var};
 
 /// What is made of the elements that fall on one output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReduceFn {
     /// The sum; 0 of nothing. Integers wrap; bools give the count of true as I64.
@@ -42,13 +43,15 @@ pub enum ReduceFn {
 ///
 /// Errors: Axis for one out of range or named twice; DType outside the domain of `f`; Shape for the max or min of
 /// nothing. The gradient of a product is right where elements are zero; its own gradient is not, there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Reduce {
     /// The function.
     pub f: ReduceFn,
     /// The reduced axes.
     pub axes: SmallVec<[usize; 4]>,
     /// Whether they stay with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
 }
 
@@ -129,10 +132,10 @@ impl ReduceFn {
 impl Reduce {
     /// The gradient of a product: `dy` times the product of the others, which division gives only where no element is 0.
     fn grad_prod(cx: &GradCx<'_>, x: Var, y: Var, dy: Var, axes: &SmallVec<[usize; 4]>) -> Result<Var> {
-        let c = Chain(cx);
-        let is = |f, v: f64, x: Var| cx.apply(Compare { f }, &[x, c.constant(v, x)?]);
+        let c = cx.build();
+        let is = |f, v: f64, x: Var| cx.apply(Compare { f }, &[x, c.constant(v, &x)?]);
         let is_zero = is(CompareFn::Eq, 0.0, x)?;
-        let nonzero = cx.apply(Where, &[is_zero, c.constant(1.0, x)?, x])?;
+        let nonzero = cx.apply(Where, &[is_zero, c.constant(1.0, &x)?, x])?;
         let keep = |f, v: Var| cx.apply(Reduce { f, axes: axes.clone(), keepdims: true }, &[v]);
         let zeros = keep(ReduceFn::Sum, cx.apply(Cast { dtype: cx.fact(x).dtype }, &[is_zero])?)?;
         let others = c.keep_where(is(CompareFn::Eq, 1.0, zeros)?, keep(ReduceFn::Prod, nonzero)?)?;
@@ -143,7 +146,7 @@ impl Reduce {
     /// Where `x` is the extreme `y`. A NaN among the elements is the extreme, and equals nothing.
     fn chosen(cx: &GradCx<'_>, x: Var, y: Var) -> Result<Var> {
         let equal = cx.apply(Compare { f: CompareFn::Eq }, &[x, y])?;
-        Chain(cx).bin(BinaryFn::LogicalOr, equal, Chain(cx).un(UnaryFn::IsNan, x)?)
+        cx.build().bin(BinaryFn::LogicalOr, equal, cx.build().un(UnaryFn::IsNan, x)?)
     }
 }
 
@@ -166,7 +169,7 @@ impl Op for Reduce {
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let fact = cx.fact(cx.x(0));
         let Some(dy) = cx.dy(0).filter(|_| fact.dtype.is_float()) else { return Ok(smallvec![None]) };
-        let (c, x, ones) = (Chain(cx), cx.x(0), with_ones(&fact.shape, &self.axes));
+        let (c, x, ones) = (cx.build(), cx.x(0), with_ones(&fact.shape, &self.axes));
         let dy = c.reshape(dy, &ones)?;
         let spread = |v: Var| cx.apply(BroadcastTo { shape: fact.shape.clone() }, &[v]);
         let y = || c.reshape(cx.y(0), &ones);

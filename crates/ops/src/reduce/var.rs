@@ -1,12 +1,12 @@
 use remat_kernels::reduce::{Deviation, Mean, Num, RootDeviation, Rooted, WideMean};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec, f16, for_float, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::{Reduce, ReduceFn, reduce_op::run, reduced_elems, reduced_shape, with_ones};
+use crate::compose::widened;
 use crate::host::arity;
-use crate::norm::widened;
-use crate::pointwise::{BinaryFn, Chain};
+use crate::pointwise::BinaryFn;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var as Value};
 
 /// The variance over `axes`: `y = sum (x - mean x)^2 / (n - correction)`, of floats.
@@ -14,11 +14,13 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var as Va
 /// `correction` is 0 for the population's variance, 1 for the sample's (Bessel). Two passes with the correction of Chan,
 /// Golub and LeVeque, in f64. NaN of nothing, and where `n <= correction` (the gradient too). Shapes and Axis errors as in
 /// [`Reduce`](crate::reduce::Reduce); DType for other dtypes than floats.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float), gradient(x))]
 pub struct Var {
     /// The reduced axes.
     pub axes: SmallVec<[usize; 4]>,
     /// Whether they stay with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
     /// What is taken from the count.
     pub correction: usize,
@@ -28,11 +30,13 @@ pub struct Var {
 ///
 /// Equal elements deviate by exactly 0. `dx = dy (x - mean x) / ((n - correction) y)`, and 0 where `y` is 0, where no
 /// direction is steeper than its opposite. NaN of nothing and where `n <= correction`; errors as there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: float), gradient(x))]
 pub struct Std {
     /// The reduced axes.
     pub axes: SmallVec<[usize; 4]>,
     /// Whether they stay with extent 1.
+    #[param(default = false)]
     pub keepdims: bool,
     /// What is taken from the count.
     pub correction: usize,
@@ -59,7 +63,7 @@ fn not_float(dtype: DType) -> Error {
 /// `x - mean x` over `axes`. The mean is not rounded to 16 bits: it may differ from all elements by less than their digits.
 fn centred(cx: &GradCx<'_>, x: Value, axes: &SmallVec<[usize; 4]>) -> Result<Value> {
     let mean = Reduce { f: ReduceFn::Mean, axes: axes.clone(), keepdims: true };
-    Chain(cx).sub(x, cx.apply(mean, &[widened(cx, x)?])?)
+    cx.build().sub(x, cx.apply(mean, &[widened(cx, x)?])?)
 }
 
 /// Two passes over `x`.
@@ -85,7 +89,7 @@ impl Op for Var {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
-        let (c, x) = (Chain(cx), cx.x(0));
+        let (c, x) = (cx.build(), cx.x(0));
         let shape = cx.fact(x).shape;
         let dy = c.reshape(dy, &with_ones(&shape, &self.axes))?;
         let slope = c.scale(dy, 2.0 / divisor(reduced_elems(&shape, &self.axes), self.correction))?;
@@ -114,7 +118,7 @@ impl Op for Std {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
-        let (c, x) = (Chain(cx), cx.x(0));
+        let (c, x) = (cx.build(), cx.x(0));
         let shape = cx.fact(x).shape;
         let ones = with_ones(&shape, &self.axes);
         let unit = c.bin(BinaryFn::DivOrZero, centred(cx, x, &self.axes)?, c.reshape(cx.y(0), &ones)?)?;

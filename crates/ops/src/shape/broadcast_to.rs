@@ -1,15 +1,15 @@
 use remat_types::{ErrorKind, Fact, Facts, Layout, Result, Shape, smallvec};
-use serde::{Deserialize, Serialize};
 
 use crate::host::arity;
-use crate::pointwise::Chain;
 use crate::sample::t;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::schema::Params;
+use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
 
 /// `x` repeated along axes of extent 1, and along new leading axes, to `shape` (NumPy's rule). A view with zero strides.
 ///
 /// `dx` is the sum of `dy` over the repeated axes. Errors: Shape if `x` does not broadcast to `shape`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct BroadcastTo {
     /// The extents of the output.
     pub shape: Shape,
@@ -29,7 +29,7 @@ impl Op for BroadcastTo {
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
-        Ok(smallvec![Some(Chain(cx).sum_to(dy, &cx.fact(cx.x(0)).shape)?)])
+        Ok(smallvec![Some(cx.build().sum_to(dy, &cx.fact(cx.x(0)).shape)?)])
     }
 
     fn layout(&self, _input: usize) -> LayoutReq {
@@ -38,6 +38,18 @@ impl Op for BroadcastTo {
 
     fn view(&self, x: &Layout) -> Option<Layout> {
         x.broadcast_to(&self.shape).ok()
+    }
+
+    fn is_broadcast(&self) -> bool {
+        true
+    }
+
+    fn is_identity(&self, x: &Fact) -> bool {
+        x.shape == self.shape
+    }
+
+    fn after(&self, first: &dyn Op, _x: &Fact) -> Option<OpRef> {
+        first.as_any().is::<Self>().then(|| self.clone().into())
     }
 }
 

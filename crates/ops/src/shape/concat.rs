@@ -1,15 +1,16 @@
 use remat_kernels::copy::scatter;
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, for_storage, smallvec};
-use serde::{Deserialize, Serialize};
 
 use super::Slice;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// The inputs one after the other along `axis`; at least one. They have one dtype, and equal extents on other axes.
 ///
 /// Errors: Arity for no input, Axis if out of range, DType or Shape (both sides are said) where inputs disagree.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x..: any), gradient(x))]
 pub struct Concat {
     /// The axis.
     pub axis: usize,

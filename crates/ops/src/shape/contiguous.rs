@@ -1,12 +1,13 @@
 use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
-use serde::{Deserialize, Serialize};
 
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// `y = x`, in row-major order without gaps: an explicit copy of a view.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Contiguous;
 
 impl Op for Contiguous {

@@ -7,7 +7,7 @@ mod pad;
 mod permute;
 mod reshape;
 mod slice;
-mod unslice;
+mod slice_grad;
 
 pub use broadcast_to::BroadcastTo;
 pub use concat::Concat;
@@ -16,7 +16,11 @@ pub use pad::Pad;
 pub use permute::Permute;
 pub use reshape::Reshape;
 pub use slice::Slice;
-pub use unslice::Unslice;
+pub use slice_grad::SliceGrad;
+
+/// The name of before.
+#[deprecated(note = "renamed to `SliceGrad`")]
+pub type Unslice = SliceGrad;
 
 use remat_kernels::copy;
 use remat_types::{Layout, Result, for_storage};

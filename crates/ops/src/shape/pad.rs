@@ -2,18 +2,19 @@ use remat_kernels::copy::scatter;
 use remat_types::{
     DType, Error, ErrorKind, Fact, Facts, Layout, Result, Scalar, Shape, SmallVec, for_storage, smallvec,
 };
-use serde::{Deserialize, Serialize};
 
 use super::Slice;
 use crate::host::arity;
 use crate::sample::t;
+use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `x` with `before[a]` elements of `value` in front of axis `a` and `after[a]` behind it.
 ///
 /// A negative amount is not representable: cut with [`Slice`]. Errors: Shape unless there is one amount per axis, or if
 /// the output is too large to address.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Pad {
     /// Elements in front, per axis.
     pub before: SmallVec<[usize; 4]>,

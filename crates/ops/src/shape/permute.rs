@@ -1,14 +1,15 @@
 use remat_types::{ErrorKind, Fact, Facts, Layout, Result, SmallVec, smallvec};
-use serde::{Deserialize, Serialize};
 
 use crate::host::arity;
 use crate::sample::t;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::schema::Params;
+use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
 
 /// `y[i_order[0], i_order[1], ..] = x[i_0, i_1, ..]`: axis `k` of `y` is axis `order[k]` of `x`. A view.
 ///
 /// Errors: Axis if `order` is not a permutation of the axes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Permute {
     /// For each output axis, the input axis it comes from.
     pub order: SmallVec<[usize; 4]>,
@@ -38,6 +39,16 @@ impl Op for Permute {
 
     fn view(&self, x: &Layout) -> Option<Layout> {
         x.permute(&self.order).ok()
+    }
+
+    fn is_identity(&self, _x: &Fact) -> bool {
+        self.order.iter().enumerate().all(|(i, a)| i == *a)
+    }
+
+    fn after(&self, first: &dyn Op, _x: &Fact) -> Option<OpRef> {
+        let first = first.as_any().downcast_ref::<Self>()?;
+        let order = self.order.iter().map(|i| first.order.get(*i).copied()).collect::<Option<_>>()?;
+        Some(Permute { order }.into())
     }
 }
 

@@ -1,14 +1,15 @@
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, Shape, smallvec};
-use serde::{Deserialize, Serialize};
 
 use crate::host::arity;
 use crate::sample::t;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::schema::Params;
+use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
 
 /// The elements of `x`, in row-major order, under `shape`. A view where the strides allow it, else a copy.
 ///
 /// Errors: Shape if the number of elements differs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Reshape {
     /// The extents of the output.
     pub shape: Shape,
@@ -39,6 +40,14 @@ impl Op for Reshape {
 
     fn view(&self, x: &Layout) -> Option<Layout> {
         x.reshape(&self.shape)
+    }
+
+    fn is_identity(&self, x: &Fact) -> bool {
+        x.shape == self.shape
+    }
+
+    fn after(&self, first: &dyn Op, _x: &Fact) -> Option<OpRef> {
+        first.as_any().is::<Self>().then(|| self.clone().into())
     }
 }
 

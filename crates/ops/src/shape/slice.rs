@@ -1,15 +1,16 @@
 use remat_types::{Error, ErrorKind, Fact, Facts, Layout, Result, smallvec};
-use serde::{Deserialize, Serialize};
 
-use super::Unslice;
+use super::SliceGrad;
 use crate::host::arity;
 use crate::sample::t;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::schema::Params;
+use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
 
 /// `y[.., i, ..] = x[.., start + i step, ..]` for `i` in `0..len` along `axis`. A view; a negative step flips.
 ///
 /// Errors: Axis if out of range, Value for a step of 0, Index if an element lies outside.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x: any), gradient(x))]
 pub struct Slice {
     /// The axis.
     pub axis: usize,
@@ -18,6 +19,7 @@ pub struct Slice {
     /// Number of elements.
     pub len: usize,
     /// The difference of neighbours.
+    #[param(default = 1)]
     pub step: isize,
 }
 
@@ -59,7 +61,7 @@ impl Op for Slice {
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {
         let Some(dy) = cx.dy(0) else { return Ok(smallvec![None]) };
         let extent = cx.fact(cx.x(0)).shape[self.axis];
-        let whole = Unslice { axis: self.axis, start: self.start, step: self.step, extent };
+        let whole = SliceGrad { axis: self.axis, start: self.start, step: self.step, extent };
         Ok(smallvec![Some(cx.apply(whole, &[dy])?)])
     }
 
@@ -69,6 +71,19 @@ impl Op for Slice {
 
     fn view(&self, x: &Layout) -> Option<Layout> {
         slice_layout(x, self.axis, self.start, self.len, self.step).ok()
+    }
+
+    fn is_identity(&self, x: &Fact) -> bool {
+        self.start == 0 && self.step == 1 && x.shape.get(self.axis) == Some(&self.len)
+    }
+
+    fn after(&self, first: &dyn Op, x: &Fact) -> Option<OpRef> {
+        let first = first.as_any().downcast_ref::<Self>().filter(|f| f.axis == self.axis)?;
+        let start = first.start as isize + self.start as isize * first.step;
+        let both =
+            Slice { axis: self.axis, start: usize::try_from(start).ok()?, len: self.len, step: first.step * self.step };
+        // a slice of at most one element may step by anything, even beyond its axis
+        both.infer(&[x]).is_ok().then(|| both.into())
     }
 }
 

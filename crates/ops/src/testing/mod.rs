@@ -11,6 +11,8 @@ mod empty;
 mod gradient;
 mod identity;
 mod layouts;
+#[cfg(test)]
+mod serial_forms;
 mod tape;
 mod values;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_graph::ir::{Extent, ShapeDepends, ValueId};
+use remat_graph::ir::{GraphPrefix, ShapeDepends, ValueId};
 use remat_ops::Op;
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 
@@ -172,7 +172,7 @@ impl<C: VersionedCell> Form<C> {
         let output = g.outputs().get(j).filter(|_| j < self.outputs);
         let none = || Error::new(ErrorKind::Value, format!("output {j} of a function that has {}", self.outputs));
         let cuts = trace.iter().flat_map(|t| &t.cuts);
-        let sizes: Vec<(ValueId, Extent)> = cuts.map(|c| (c.value, c.extent)).collect();
+        let sizes: Vec<(ValueId, GraphPrefix)> = cuts.map(|c| (c.value, c.extent)).collect();
         Ok(g.shape_depends_with(output.ok_or_else(none)?.value, &sizes))
     }
 }

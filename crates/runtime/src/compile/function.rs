@@ -6,7 +6,7 @@ use remat_graph::ir::Graph;
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result};
 
 use super::{Form, SegmentRun, freeze};
-use crate::eager::trace::{Cut, Guard, HostInput};
+use crate::eager::trace::{GraphBreak, Guard, HostInput};
 use crate::eager::{Handle, TensorId};
 
 /// A tensor that outlives runs and has versions: what a parameter is to a compiled function. Clones are the same cell.
@@ -71,7 +71,7 @@ pub struct FunctionTrace<C> {
     /// For each output, whether a gradient would pass it to a tensor from outside. The caller's to say and to heed.
     pub needs_gradient: Vec<bool>,
     /// Where it asked for sizes that only a run knows; at the last, the trace may have ended.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<GraphBreak>,
 }
 
 impl<C: VersionedCell> FunctionTrace<C> {

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use super::forms::{facts, nothing};
 use super::{Beside, Form, Forms, Function, FunctionTrace, State, VersionedCell};
 use crate::arena::padded;
-use crate::eager::trace::{self, Cut};
+use crate::eager::trace::{self, GraphBreak};
 use crate::eager::{Channel, Handle, TensorId};
 
 /// A value of a segment that another one reads: the segment, counted from 0, and its id in the traces.
@@ -83,7 +83,7 @@ impl SegmentRun {
 
 impl<C: VersionedCell> FunctionTrace<C> {
     /// The place where it ended at a size, if it did, with so many sizes known.
-    fn end(&self, known: usize) -> Option<&Cut> {
+    fn end(&self, known: usize) -> Option<&GraphBreak> {
         self.cuts.get(known)
     }
 
@@ -126,7 +126,7 @@ impl<C: VersionedCell> FunctionTrace<C> {
     }
 
     /// Errors (Value) for an op that runs exactly once, in a graph whose segments may run again.
-    fn is_repeatable(&self, cut: &Cut) -> Result<()> {
+    fn is_repeatable(&self, cut: &GraphBreak) -> Result<()> {
         match self.graph.nodes().iter().find(|n| !n.op.repeatable()) {
             None => Ok(()),
             Some(n) => {

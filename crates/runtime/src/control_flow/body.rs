@@ -3,6 +3,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_graph::ir::Graph;
+use remat_ops::schema::{ParamType, ParamValue};
 use remat_ops::{Cost, Op};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -88,7 +89,7 @@ impl Body {
 
     /// The body for inputs of these facts; `None` if it takes them as it is. Errors: those of
     /// [`Graph::with_inputs`], which say that they are of a body.
-    pub(super) fn resized(&self, x: &[Fact]) -> Result<Option<Body>> {
+    pub(super) fn with_input_shapes(&self, x: &[Fact]) -> Result<Option<Body>> {
         if x.len() == self.x().len() && self.x().zip(x).all(|(own, x)| own.same_type(x)) {
             return Ok(None);
         }
@@ -124,6 +125,12 @@ impl fmt::Debug for Body {
 impl Serialize for Body {
     fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
         s.collect_seq(self.0.text.lines())
+    }
+}
+
+impl ParamValue for Body {
+    fn param_type() -> ParamType {
+        ParamType::Graph
     }
 }
 

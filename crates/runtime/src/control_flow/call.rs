@@ -1,13 +1,14 @@
+use remat_ops::schema::Params;
 use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample, Var};
 use remat_types::{Fact, Facts, Result, SmallVec};
-use serde::{Deserialize, Serialize};
 
 use super::body::{Body, plain};
 
 /// A graph as one op: its inputs are the graph's inputs, its outputs the graph's outputs.
 ///
 /// Errors: Arity and Shape for inputs that are not as the graph's; those of its ops.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x..: any), gradient(x))]
 pub struct Call {
     /// What is called.
     pub body: Body,
@@ -42,9 +43,9 @@ impl Op for Call {
         self.body.cost()
     }
 
-    fn resized(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
+    fn with_input_shapes(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
         let x: Vec<Fact> = x.iter().map(|f| plain(f)).collect();
-        Ok(self.body.resized(&x)?.map(|body| Call { body }.into()))
+        Ok(self.body.with_input_shapes(&x)?.map(|body| Call { body }.into()))
     }
 
     fn repeatable(&self) -> bool {

@@ -1,6 +1,6 @@
+use remat_ops::schema::Params;
 use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape};
-use serde::{Deserialize, Serialize};
 
 use super::body::{Body, plain};
 use crate::program::flow::{LoopProgram, carried_bytes, loop_workspace_bytes};
@@ -18,7 +18,8 @@ use crate::program::flow::{LoopProgram, carried_bytes, loop_workspace_bytes};
 ///
 /// Errors: Value for parameters that contradict each other; Arity, DType and Shape for a body or inputs that do not fit;
 /// those of the body.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(x..: any), gradient(x))]
 pub struct Loop {
     /// What runs in each step.
     pub body: Body,
@@ -29,10 +30,13 @@ pub struct Loop {
     /// The number of inputs that are read row by row.
     pub sliced: usize,
     /// Steps go from the last to the first.
+    #[param(default = false)]
     pub reverse: bool,
     /// The last input, an I64 of rank 0, says how many steps are made: at least none, at most `trips`.
+    #[param(default = false)]
     pub counted: bool,
     /// The last output of the body, a Bool of rank 0, says whether another step follows; the op gives the number of steps.
+    #[param(default = false)]
     pub conditional: bool,
 }
 
@@ -150,7 +154,7 @@ impl Op for Loop {
     }
 
     /// The number of steps follows what is read row by row; without that it stays.
-    fn resized(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
+    fn with_input_shapes(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
         let rows = self.carried..self.carried + self.sliced;
         let given = x.len().checked_sub(usize::from(self.counted)).ok_or_else(short)?;
         let mut own: Vec<Fact> = self.body.x().take(1).map(plain).collect();
@@ -166,7 +170,7 @@ impl Op for Loop {
             trips = *first;
             own.push(Fact::new(f.dtype, rest));
         }
-        let body = self.body.resized(&own)?;
+        let body = self.body.with_input_shapes(&own)?;
         if body.is_none() && trips == self.trips {
             return Ok(None);
         }

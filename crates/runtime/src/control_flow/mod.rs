@@ -22,14 +22,20 @@ pub use call::Call;
 pub use r#loop::Loop;
 pub use switch::Switch;
 
-use remat_ops::{OpRef, Registry};
+use remat_ops::{Entry, Family, OpRef, Registry};
 
 use crate::program::flow::Flow;
 
+/// The ops that own graphs.
+pub static FAMILY: Family = Family {
+    name: "control_flow",
+    text: "Graphs as ops: a call, one of several, one again and again.",
+    ops: &[Entry::of::<Call>(), Entry::of::<Loop>(), Entry::of::<Switch>()],
+};
+
 /// The built-in ops and those that own graphs: what graph files of this crate are read with.
 pub fn registry() -> Registry {
-    let all = Registry::builtin().with::<Call>().and_then(|r| r.with::<Switch>()).and_then(|r| r.with::<Loop>());
-    all.expect("no built-in op has these names")
+    Registry::builtin().with_family(&FAMILY).expect("no built-in op has these names")
 }
 
 /// The programs that an op runs; `None` for an op of one kernel. Also for one whose graphs cannot run, which says so when it

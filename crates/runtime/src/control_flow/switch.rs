@@ -1,8 +1,8 @@
 use std::any::Any;
 
+use remat_ops::schema::Params;
 use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample, Var};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, SmallVec};
-use serde::{Deserialize, Serialize};
 
 use super::body::{Body, plain};
 use super::call::{cotangents, given_back, gradient};
@@ -15,7 +15,8 @@ use crate::program::cpu;
 ///
 /// Errors: Value for no branch; Shape for branches that differ; DType for another choice; Index, when it runs, for a
 /// branch that is not there; those of the branches.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
+#[op(inputs(choice: any, x..: any), gradient(x))]
 pub struct Switch {
     /// The branches.
     pub branches: Vec<Body>,
@@ -80,13 +81,13 @@ impl Op for Switch {
         self.branches.iter().map(Body::cost).max_by_key(Cost::prior_ns).unwrap_or_default()
     }
 
-    fn resized(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
+    fn with_input_shapes(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
         let x: Vec<Fact> = x.iter().skip(1).map(|f| plain(f)).collect();
-        let resized = self.branches.iter().map(|b| b.resized(&x)).collect::<Result<Vec<_>>>()?;
-        if resized.iter().all(Option::is_none) {
+        let fitted = self.branches.iter().map(|b| b.with_input_shapes(&x)).collect::<Result<Vec<_>>>()?;
+        if fitted.iter().all(Option::is_none) {
             return Ok(None);
         }
-        let branches = self.branches.iter().zip(resized).map(|(old, new)| new.unwrap_or_else(|| old.clone()));
+        let branches = self.branches.iter().zip(fitted).map(|(old, new)| new.unwrap_or_else(|| old.clone()));
         Ok(Some(Switch { branches: branches.collect() }.into()))
     }
 
@@ -98,7 +99,7 @@ impl Op for Switch {
         self.branches.iter().any(Body::may_fail)
     }
 
-    fn chosen(&self, x: &[Option<&HostTensor>]) -> Option<(&dyn Any, usize)> {
+    fn selected_subgraph(&self, x: &[Option<&HostTensor>]) -> Option<(&dyn Any, usize)> {
         let choice = (*x.first()?)?.to_i64_vec();
         let branch = self.branches.get(usize::try_from(*choice.first()?).ok()?)?;
         Some((branch.graph(), 1))

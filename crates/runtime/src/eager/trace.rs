@@ -11,7 +11,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
-use remat_graph::ir::{Builder, Extent, Graph, ValueId};
+use remat_graph::ir::{Builder, Graph, GraphPrefix, ValueId};
 use remat_ops::OpRef;
 use remat_ops::random::FoldIn;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scope, SmallVec};
@@ -53,16 +53,16 @@ struct Tracing {
     /// The sizes that are known, where others may be asked for.
     sizes: Option<Vec<usize>>,
     /// Where sizes were asked for. With one more than are known the graph has ended.
-    cuts: Vec<Cut>,
+    cuts: Vec<GraphBreak>,
 }
 
 /// Where a trace asked for a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct GraphBreak {
     /// The size: an integer of one element.
     pub value: ValueId,
     /// How far the graph had grown.
-    pub extent: Extent,
+    pub extent: GraphPrefix,
     /// The line that asked.
     pub site: CallSite,
 }
@@ -84,7 +84,7 @@ pub struct Traced {
     /// True if the function ended a step.
     pub marks_step: bool,
     /// Where sizes were asked for. With one more than were given the graph ends there, and gives that size alone.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<GraphBreak>,
 }
 
 /// Tensors that the traced function gives back: its results, and the next version of each captured tensor it replaced.
@@ -402,7 +402,7 @@ impl Tracing {
             return Err(Error::new(ErrorKind::Value, text));
         }
         let known = sizes.get(self.cuts.len()).copied();
-        self.cuts.push(Cut { value, extent: self.builder.extent(), site });
+        self.cuts.push(GraphBreak { value, extent: self.builder.prefix(), site });
         known.ok_or_else(|| self.ended().unwrap_or_else(|| none("size")))
     }
 

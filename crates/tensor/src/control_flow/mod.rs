@@ -20,7 +20,7 @@ pub use scan::{Collect, ScanOptions, fori_loop, scan, while_loop};
 
 use crate::Tensor;
 use crate::compile::Restores;
-use crate::site::At;
+use crate::site::InOp;
 use crate::tape::{self, no_grad};
 
 thread_local! {
@@ -133,7 +133,7 @@ pub fn call(x: &[&Tensor], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> 
         let all = x.iter().map(|t| (*t).clone()).chain(captured).collect();
         apply(&device, Call { body: Body::new(graph)? }, all, site)
     };
-    run().at_site("call", site)
+    run().in_op_at("call", site)
 }
 
 /// `yes(x)` if the one element of `pred` is true and `no(x)` if not: only that one is computed, and which is known when
@@ -163,12 +163,12 @@ pub fn cond(
     let site = CallSite::here();
     if pred.dtype() != DType::Bool {
         let text = format!("the condition is {}, not bool", pred.dtype());
-        return Err(Error::new(ErrorKind::DType, text)).at_site("cond", site);
+        return Err(Error::new(ErrorKind::DType, text)).in_op_at("cond", site);
     }
     let (mut yes, mut no) = (Some(yes), Some(no));
     let mut yes = |x: &[Tensor]| yes.take().map_or_else(|| Err(twice()), |f| f(x));
     let mut no = |x: &[Tensor]| no.take().map_or_else(|| Err(twice()), |f| f(x));
-    branches(pred, x, &mut [&mut no, &mut yes], site).at_site("cond", site)
+    branches(pred, x, &mut [&mut no, &mut yes], site).in_op_at("cond", site)
 }
 
 fn twice() -> Error {
@@ -185,10 +185,10 @@ pub fn switch(index: &Tensor, x: &[&Tensor], all: &mut [&mut Branch<'_>]) -> Res
     let site = CallSite::here();
     if !index.dtype().is_int() {
         let text = format!("the index is {}, not an integer", index.dtype());
-        return Err(Error::new(ErrorKind::DType, text)).at_site("switch", site);
+        return Err(Error::new(ErrorKind::DType, text)).in_op_at("switch", site);
     }
     let index = index.cast(DType::I64)?;
-    branches(&index, x, all, site).at_site("switch", site)
+    branches(&index, x, all, site).in_op_at("switch", site)
 }
 
 fn branches(choice: &Tensor, x: &[&Tensor], all: &mut [&mut Branch<'_>], site: CallSite) -> Result<Vec<Tensor>> {

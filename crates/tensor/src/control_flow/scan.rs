@@ -7,7 +7,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Result, Shape};
 
 use super::{Traced, apply, device_of, fact, traced};
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 /// What becomes of a value that each step of a [`scan`] gives.
 pub enum Collect {
@@ -78,7 +78,7 @@ pub fn fori_loop(
     let site = CallSite::here();
     let options = ScanOptions { trips: Some(trips), ..Default::default() };
     let (carried, _) =
-        repeat(&options, init, &[], site, |k, c, _| Ok((f(k, c)?, Vec::new(), None))).at_site("fori_loop", site)?;
+        repeat(&options, init, &[], site, |k, c, _| Ok((f(k, c)?, Vec::new(), None))).in_op_at("fori_loop", site)?;
     Ok(carried)
 }
 
@@ -98,7 +98,7 @@ pub fn while_loop(
         let (next, go_on) = f(k, c)?;
         Ok((next, Vec::new(), Some(go_on)))
     };
-    let (carried, mut beside) = repeat(&options, init, &[], site, step).at_site("while_loop", site)?;
+    let (carried, mut beside) = repeat(&options, init, &[], site, step).in_op_at("while_loop", site)?;
     let count = beside.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "a loop without its number of steps"))?;
     Ok((carried, count))
 }
@@ -119,7 +119,7 @@ pub fn scan(
         let (next, collected) = f(k, c, x)?;
         Ok((next, collected, None))
     };
-    repeat(options, init, xs, site, step).at_site("scan", site)
+    repeat(options, init, xs, site, step).in_op_at("scan", site)
 }
 
 /// What a step gives: carried values, what is collected, and whether to go on.

@@ -29,7 +29,7 @@ impl<'a> Attend<'a> {
     #[track_caller]
     fn of(self, x: &[&Tensor], d: usize) -> Result<Tensor> {
         let scale = self.scale.unwrap_or_else(|| (d.max(1) as f64).sqrt().recip());
-        let op = Attention { scale: scale.into(), causal: self.causal, joined: x.len() == 1 };
+        let op = Attention { scale: scale.into(), causal: self.causal, packed_qkv: x.len() == 1 };
         let x: Vec<&Tensor> = x.iter().copied().chain(self.mask).collect();
         Tensor::apply(op, &x)?
             .into_iter()

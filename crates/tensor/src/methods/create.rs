@@ -1,13 +1,14 @@
 //! Tensors out of nothing.
 
-use remat_ops::OpRef;
 use remat_ops::pointwise::{Arange, Fill};
 use remat_ops::random::{Bernoulli, FoldIn, Normal, RandomPermutation, Uniform};
+use remat_ops::{OpRef, compose};
 use remat_runtime::Device;
 use remat_types::{CallSite, DType, Error, ErrorKind, Result, Scalar, Shape, SmallVec};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
+use crate::tape::TapeCx;
 
 impl Tensor {
     #[track_caller]
@@ -125,7 +126,7 @@ impl Tensor {
         dtype: DType,
     ) -> Result<Tensor> {
         let (start, step) = (start.into(), step.into());
-        let len = steps(start, end.into(), step).at("arange")?;
+        let len = steps(start, end.into(), step).in_op("arange")?;
         Tensor::source(device, Arange { dtype, start, step, len })
     }
 
@@ -142,17 +143,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn linspace(device: &Device, start: f64, end: f64, n: usize, dtype: DType) -> Result<Tensor> {
-        if !(start.is_finite() && end.is_finite()) {
-            return Err(Error::new(ErrorKind::Value, format!("from {start} to {end}"))).at("linspace");
-        }
-        let unit = Tensor::source(device, Arange { dtype: DType::F64, start: 0.into(), step: 1.into(), len: n })?;
-        let share = unit.div((n.max(2) - 1) as f64)?;
-        // weighted from both ends, so that both are met exactly
-        let y = share.neg()?.add(1.0)?.mul(start)?.add(share.mul(end)?)?;
-        if dtype == DType::Bool {
-            return Err(Error::new(ErrorKind::DType, "is not defined for bool")).at("linspace");
-        }
-        y.cast(dtype)
+        compose::linspace(&TapeCx::on(device), start, end, n, dtype).in_op("linspace")
     }
 
     /// The identity matrix of `n` rows. Errors: Shape too large to address.
@@ -166,8 +157,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn eye(device: &Device, n: usize, dtype: DType) -> Result<Tensor> {
-        let rows = Tensor::arange(device, 0, n as i64, 1, DType::I64)?;
-        rows.unsqueeze(1)?.eq(&rows)?.cast(dtype)
+        compose::eye(&TapeCx::on(device), n, dtype)
     }
 
     /// The `n`-th of the keys that follow from a key, `self: u64 [2]`, `n: i64 []`: a key of its own for each step of a loop.

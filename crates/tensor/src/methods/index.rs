@@ -2,16 +2,17 @@
 //!
 //! Positions and axes may count from the end; index tensors may not, since an index of -1 is more often a bug than a wish.
 
-use remat_ops::OpRef;
-use remat_ops::index::{OneHot, Take, TakeAlong, TakeAlongGrad, TakeGrad};
+use remat_ops::compose;
+use remat_ops::index::{OneHot, Take, TakeAlong};
 use remat_ops::pointwise::Where;
-use remat_ops::shape::{Reshape, Slice};
-use remat_types::{DType, Error, ErrorKind, Result, Shape, axes_of, axis_of};
+use remat_ops::shape::Slice;
+use remat_types::{DType, Error, ErrorKind, Result, axes_of, axis_of};
 
-use super::pointwise::{cast_owned, promoted};
+use super::pointwise::promoted;
 use super::{IntoOperand, Span};
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
+use crate::tape::TapeCx;
 
 impl Tensor {
     /// The elements of `axis` in a range, as `x[a..b]` of Python: bounds may be left out, count from the end if negative,
@@ -51,8 +52,8 @@ impl Tensor {
 
     #[track_caller]
     fn sliced(&self, axis: isize, span: Span, step: isize, op: &str) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at(op)?;
-        let (start, len) = span.resolve(self.dims()[axis], step).at(op)?;
+        let axis = axis_of(axis, self.rank()).in_op(op)?;
+        let (start, len) = span.resolve(self.dims()[axis], step).in_op(op)?;
         Tensor::apply1(Slice { axis, start, len, step }, &[self])
     }
 
@@ -69,13 +70,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn narrow(&self, axis: isize, start: isize, len: usize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("narrow")?;
+        let axis = axis_of(axis, self.rank()).in_op("narrow")?;
         let extent = self.dims()[axis];
         let from = if start < 0 { start.saturating_add_unsigned(extent) } else { start };
         let inside = |from: &usize| from.checked_add(len).is_some_and(|end| end <= extent);
         let Some(start) = usize::try_from(from).ok().filter(inside) else {
             let text = format!("{len} elements from {start} on leave axis {axis} of extent {extent}");
-            return Err(Error::new(ErrorKind::Index, text)).at("narrow");
+            return Err(Error::new(ErrorKind::Index, text)).in_op("narrow");
         };
         Tensor::apply1(Slice { axis, start, len, step: 1 }, &[self])
     }
@@ -92,16 +93,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn select(&self, axis: isize, index: isize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("select")?;
+        let axis = axis_of(axis, self.rank()).in_op("select")?;
         let extent = self.dims()[axis];
         let at = if index < 0 { index.saturating_add_unsigned(extent) } else { index };
         let Some(start) = usize::try_from(at).ok().filter(|at| *at < extent) else {
             let text = format!("index {index} is outside axis {axis} of extent {extent}");
-            return Err(Error::new(ErrorKind::Index, text)).at("select");
+            return Err(Error::new(ErrorKind::Index, text)).in_op("select");
         };
-        let one = Tensor::apply1(Slice { axis, start, len: 1, step: 1 }, &[self])?;
-        let shape = self.dims().iter().enumerate().filter(|(a, _)| *a != axis).map(|(_, d)| *d).collect();
-        Tensor::apply_owned(Reshape { shape }, [one])
+        compose::select(&TapeCx::of(self), self.clone(), axis, start)
     }
 
     /// Reversed along `axes`. A view. Errors: Axis.
@@ -116,12 +115,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn flip(&self, axes: &[isize]) -> Result<Tensor> {
-        let mut y = self.clone();
-        for axis in axes_of(axes, self.rank()).at("flip")? {
-            let len = self.dims()[axis];
-            y = Tensor::apply_owned(Slice { axis, start: len.saturating_sub(1), len, step: -1 }, [y])?;
-        }
-        Ok(y)
+        let axes = axes_of(axes, self.rank()).in_op("flip")?;
+        compose::flip(&TapeCx::of(self), self.clone(), &axes)
     }
 
     /// The elements of `axis` that an index tensor of any shape names, as NumPy's `take`: the axes of `index` stand in the
@@ -143,7 +138,7 @@ impl Tensor {
     #[doc(alias = "embedding")]
     #[track_caller]
     pub fn take(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("take")?;
+        let axis = axis_of(axis, self.rank()).in_op("take")?;
         Tensor::apply1(Take { axis }, &[self, index])
     }
 
@@ -161,9 +156,9 @@ impl Tensor {
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         if index.rank() != 1 {
             let text = format!("the index has shape {}: rank {}, not 1", index.shape(), index.rank());
-            return Err(Error::new(ErrorKind::Axis, text)).at("index_select");
+            return Err(Error::new(ErrorKind::Axis, text)).in_op("index_select");
         }
-        let axis = axis_of(axis, self.rank()).at("index_select")?;
+        let axis = axis_of(axis, self.rank()).in_op("index_select")?;
         Tensor::apply1(Take { axis }, &[self, index])
     }
 
@@ -183,7 +178,7 @@ impl Tensor {
     #[doc(alias = "take_along_axis")]
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("gather")?;
+        let axis = axis_of(axis, self.rank()).in_op("gather")?;
         Tensor::apply1(TakeAlong { axis }, &[self, index])
     }
 
@@ -203,9 +198,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("index_add")?;
-        let op = TakeGrad { axis, extent: self.dims()[axis] };
-        self.plus_scattered(op.into(), index, src, "index_add")
+        let axis = axis_of(axis, self.rank()).in_op("index_add")?;
+        compose::index_add(&TapeCx::of(self), self.clone(), axis, index.clone(), src.clone()).in_op("index_add")
     }
 
     /// `self` with each element of `src` added where its index says along `axis`: the reverse of [`Tensor::gather`].
@@ -224,28 +218,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("scatter_add")?;
-        let op = TakeAlongGrad { axis, extent: self.dims()[axis] };
-        self.plus_scattered(op.into(), index, src, "scatter_add")
-    }
-
-    /// `self + scatter(src, index)`; 16-bit floats are added up in f32 and rounded once, as gradients are.
-    #[track_caller]
-    fn plus_scattered(&self, scatter: OpRef, index: &Tensor, src: &Tensor, op: &str) -> Result<Tensor> {
-        let dtype = self.dtype();
-        if src.dtype() != dtype {
-            let text = format!("the source is {}, the tensor {dtype}", src.dtype());
-            return Err(Error::new(ErrorKind::DType, text)).at(op);
-        }
-        // inference by itself, so that its errors speak of the method
-        let y = (*scatter).infer(&[src.handle.fact(), index.handle.fact()]).at(op)?;
-        if y[0].shape != *self.shape() {
-            let text = format!("source and index make shape {}, the tensor has {}", y[0].shape, self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at(op);
-        }
-        let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
-        let sum = Tensor::apply_owned(scatter, [cast_owned(src.clone(), wide)?, index.clone()])?;
-        cast_owned(cast_owned(self.clone(), wide)?.add(sum)?, dtype)
+        let axis = axis_of(axis, self.rank()).in_op("scatter_add")?;
+        compose::scatter_add(&TapeCx::of(self), self.clone(), axis, index.clone(), src.clone()).in_op("scatter_add")
     }
 
     /// `y[.., k] = 1` where `k` is the index, else 0: a new last axis of extent `depth`, of the given dtype.
@@ -280,7 +254,7 @@ impl Tensor {
     #[doc(alias = "where")]
     #[track_caller]
     pub fn where_cond(&self, a: &Tensor, b: impl IntoOperand) -> Result<Tensor> {
-        let ab = promoted(a.clone(), b.operand(a).at("where")?)?;
+        let ab = promoted(a.clone(), b.operand(a).in_op("where")?)?;
         Tensor::apply_owned(Where, std::iter::once(self.clone()).chain(ab))
     }
 
@@ -299,15 +273,15 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl IntoOperand) -> Result<Tensor> {
-        let value = value.operand(self).at("masked_fill")?;
+        let value = value.operand(self).in_op("masked_fill")?;
         if value.dtype() != self.dtype() {
             let text = format!("a value of {} for a tensor of {}; cast one of them", value.dtype(), self.dtype());
-            return Err(Error::new(ErrorKind::DType, text)).at("masked_fill");
+            return Err(Error::new(ErrorKind::DType, text)).in_op("masked_fill");
         }
         for (what, shape) in [("mask", mask.shape()), ("value", value.shape())] {
             if self.shape().broadcast(shape).ok().as_ref() != Some(self.shape()) {
                 let text = format!("a {what} of shape {shape} does not broadcast to {}", self.shape());
-                return Err(Error::new(ErrorKind::Shape, text)).at("masked_fill");
+                return Err(Error::new(ErrorKind::Shape, text)).in_op("masked_fill");
             }
         }
         Tensor::apply_owned(Where, [mask.clone(), value, self.clone()])
@@ -326,8 +300,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
-        let (rows, columns) = self.last_two("tril")?;
-        columns.le(rows.add(diagonal)?)?.where_cond(self, 0)
+        compose::tril(&TapeCx::of(self), self.clone(), diagonal).in_op("tril")
     }
 
     /// The upper triangle of the last two axes: elements `[i, j]` with `j >= i + diagonal`, and 0 elsewhere.
@@ -343,20 +316,6 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
-        let (rows, columns) = self.last_two("triu")?;
-        columns.ge(rows.add(diagonal)?)?.where_cond(self, 0)
-    }
-
-    /// Numbers of the rows `[m, 1]` and columns `[n]` of the last two axes. Errors: Axis.
-    #[track_caller]
-    fn last_two(&self, op: &str) -> Result<(Tensor, Tensor)> {
-        let [.., m, n] = *self.dims() else {
-            let text = format!("shape {} has rank {}; it must be 2 or more", self.shape(), self.rank());
-            return Err(Error::new(ErrorKind::Axis, text)).at(op);
-        };
-        let device = self.device();
-        let rows = Tensor::arange(&device, 0, m as i64, 1, DType::I64)?;
-        let shape: Shape = [m, 1].into();
-        Ok((Tensor::apply_owned(Reshape { shape }, [rows])?, Tensor::arange(&device, 0, n as i64, 1, DType::I64)?))
+        compose::triu(&TapeCx::of(self), self.clone(), diagonal).in_op("triu")
     }
 }

@@ -1,10 +1,12 @@
 //! Putting tensors together, and taking them apart.
 
-use remat_ops::shape::{BroadcastTo, Concat, Pad, Reshape, Slice};
-use remat_types::{Error, ErrorKind, Result, Scalar, Shape, SmallVec, axis_of};
+use remat_ops::compose;
+use remat_ops::shape::{Concat, Pad};
+use remat_types::{Error, ErrorKind, Result, Scalar, axis_of};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
+use crate::tape::TapeCx;
 
 /// The rank of what is joined. Errors: Arity without tensors.
 fn rank_of(x: &[&Tensor]) -> Result<usize> {
@@ -27,7 +29,7 @@ impl Tensor {
     #[doc(alias = "cat")]
     #[track_caller]
     pub fn concat(x: &[&Tensor], axis: isize) -> Result<Tensor> {
-        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank)).at("concat")?;
+        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank)).in_op("concat")?;
         Tensor::apply1(Concat { axis }, x)
     }
 
@@ -45,19 +47,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn stack(x: &[&Tensor], axis: isize) -> Result<Tensor> {
-        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank + 1)).at("stack")?;
-        let shape = x[0].shape();
-        let mut wide: SmallVec<[Tensor; 4]> = SmallVec::with_capacity(x.len());
-        for (i, t) in x.iter().enumerate() {
-            if t.shape() != shape {
-                let text = format!("tensor 0 has shape {shape}, tensor {i} {}", t.shape());
-                return Err(Error::new(ErrorKind::Shape, text)).at("stack");
-            }
-            let mut dims: SmallVec<[usize; 4]> = SmallVec::from_slice(shape);
-            dims.insert(axis, 1);
-            wide.push(Tensor::apply1(Reshape { shape: Shape::from(&dims[..]) }, &[t])?);
-        }
-        Tensor::apply_owned(Concat { axis }, wide)
+        let axis = rank_of(x).and_then(|rank| axis_of(axis, rank + 1)).in_op("stack")?;
+        compose::stack(&TapeCx::of(x[0]), x.iter().map(|t| (*t).clone()), axis).in_op("stack")
     }
 
     /// Parts of these extents, one after the other along `axis`. Views. Errors: Axis; Shape unless the extents add up to
@@ -74,17 +65,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn split(&self, extents: &[usize], axis: isize) -> Result<Vec<Tensor>> {
-        let axis = axis_of(axis, self.rank()).at("split")?;
-        let sum = extents.iter().try_fold(0usize, |sum, e| sum.checked_add(*e));
-        if sum != Some(self.dims()[axis]) {
-            let text = format!("parts of {extents:?} do not make up axis {axis} of {}", self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at("split");
-        }
-        let mut parts = Vec::with_capacity(extents.len());
-        for part in Slice::split(axis, extents) {
-            parts.push(Tensor::apply1(part, &[self])?);
-        }
-        Ok(parts)
+        let axis = axis_of(axis, self.rank()).in_op("split")?;
+        compose::split(&TapeCx::of(self), self, axis, extents).in_op("split")
     }
 
     /// At most `n` parts of equal extent along `axis`, the last of which may be smaller, as torch's `chunk`. Views.
@@ -101,9 +83,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn chunk(&self, n: usize, axis: isize) -> Result<Vec<Tensor>> {
-        let at = axis_of(axis, self.rank()).at("chunk")?;
+        let at = axis_of(axis, self.rank()).in_op("chunk")?;
         if n == 0 {
-            return Err(Error::new(ErrorKind::Value, "0 parts")).at("chunk");
+            return Err(Error::new(ErrorKind::Value, "0 parts")).in_op("chunk");
         }
         let extent = self.dims()[at];
         let each = extent.div_ceil(n).max(1);
@@ -146,21 +128,7 @@ impl Tensor {
     #[doc(alias = "tile")]
     #[track_caller]
     pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
-        let Some(new) = counts.len().checked_sub(self.rank()) else {
-            let text = format!("{} counts for shape {}", counts.len(), self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at("repeat");
-        };
-        // [d] -> [1, d] -> [count, d] -> [count d] on every axis
-        let extent = |a: usize| if a < new { 1 } else { self.dims()[a - new] };
-        let (mut apart, mut wide, mut joined) = (Shape::scalar(), Shape::scalar(), Shape::scalar());
-        for (a, &count) in counts.iter().enumerate() {
-            [1, extent(a)].into_iter().for_each(|d| apart.push(d));
-            [count, extent(a)].into_iter().for_each(|d| wide.push(d));
-            joined.push(count.saturating_mul(extent(a)));
-        }
-        joined.checked_elems().at("repeat")?;
-        let y = Tensor::apply1(Reshape { shape: apart }, &[self])?;
-        Tensor::apply_owned(Reshape { shape: joined }, [Tensor::apply_owned(BroadcastTo { shape: wide }, [y])?])
+        compose::repeat(&TapeCx::of(self), self.clone(), counts).in_op("repeat")
     }
 
     /// Each element `n` times in a row along `axis`, as NumPy's `repeat`. Errors: Axis; Shape for a result too large to
@@ -175,16 +143,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn repeat_interleave(&self, n: usize, axis: isize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("repeat_interleave")?;
-        let with = |d: usize| -> Shape {
-            let (before, after) = self.dims().split_at(axis + 1);
-            before.iter().chain([&d]).chain(after).copied().collect()
-        };
-        let mut joined = self.shape().clone();
-        joined.dims_mut()[axis] = joined[axis].saturating_mul(n);
-        joined.checked_elems().at("repeat_interleave")?;
-        let y = Tensor::apply1(Reshape { shape: with(1) }, &[self])?;
-        Tensor::apply_owned(Reshape { shape: joined }, [Tensor::apply_owned(BroadcastTo { shape: with(n) }, [y])?])
+        let axis = axis_of(axis, self.rank()).in_op("repeat_interleave")?;
+        compose::repeat_interleave(&TapeCx::of(self), self.clone(), n, axis).in_op("repeat_interleave")
     }
 
     /// The elements of `axis` moved by `shift` places; those that leave at one end come in at the other. Errors: Axis.
@@ -199,17 +159,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn roll(&self, shift: isize, axis: isize) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("roll")?;
-        let extent = self.dims()[axis];
-        let by = shift.checked_rem_euclid(extent as isize).map_or(0, |by| by as usize);
-        if by == 0 {
-            return Ok(self.clone());
-        }
-        let mut parts = SmallVec::<[Tensor; 2]>::new();
-        for part in Slice::split(axis, &[extent - by, by]) {
-            parts.push(Tensor::apply1(part, &[self])?);
-        }
-        parts.swap(0, 1);
-        Tensor::apply_owned(Concat { axis }, parts)
+        let axis = axis_of(axis, self.rank()).in_op("roll")?;
+        compose::roll(&TapeCx::of(self), self.clone(), shift, axis)
     }
 }

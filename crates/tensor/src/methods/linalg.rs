@@ -6,7 +6,7 @@ use remat_ops::shape::Reshape;
 use remat_types::{Error, ErrorKind, Result, Shape};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 impl Tensor {
     /// The matrix product, batched over leading axes with broadcasting: `[.., m, k] x [.., k, n] -> [.., m, n]`.
@@ -77,7 +77,7 @@ impl Tensor {
     pub fn outer(&self, b: &Tensor) -> Result<Tensor> {
         if let Some(t) = [self, b].into_iter().find(|t| t.rank() != 1) {
             let text = format!("a factor has shape {}: rank {}, not 1", t.shape(), t.rank());
-            return Err(Error::new(ErrorKind::Axis, text)).at("outer");
+            return Err(Error::new(ErrorKind::Axis, text)).in_op("outer");
         }
         self.unsqueeze(1)?.mul(b)
     }

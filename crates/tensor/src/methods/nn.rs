@@ -1,13 +1,14 @@
 //! What networks are made of.
 
-use remat_ops::loss::{CrossEntropy, Reduction, Softmax};
+use remat_ops::activation::Softmax;
+use remat_ops::loss::{CrossEntropy, Reduction};
 use remat_ops::norm::{BatchNorm, BatchNormInfer, LayerNorm};
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
 use remat_ops::random::Dropout;
 use remat_types::{Error, ErrorKind, Result, axis_of};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 impl Tensor {
     /// The largest of each window of the last two axes. Errors: Axis unless rank 4, Value.
@@ -113,7 +114,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Result<Tensor> {
-        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).at("softmax")?, log: false }, &[self])
+        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).in_op("softmax")?, log: false }, &[self])
     }
 
     /// `ln softmax(x)` along `axis`. Errors: Axis.
@@ -127,7 +128,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
-        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).at("softmax")?, log: true }, &[self])
+        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).in_op("softmax")?, log: true }, &[self])
     }
 
     /// The mean cross-entropy of `softmax` of these logits `[n, c, ..]` with class labels `[n, ..]`. A label that is

@@ -6,7 +6,7 @@ use remat_ops::pointwise::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn};
 use remat_ops::{OpDef, OpRef};
 use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Result, Scalar, Shape, SmallVec, for_dtype, promote};
 
-use crate::site::At;
+use crate::site::InOp;
 use crate::{Tensor, tape};
 
 /// The right side of a binary method: a tensor, or a number, which takes the tensor's dtype.
@@ -151,7 +151,7 @@ impl Tensor {
     #[track_caller]
     pub(super) fn binary(self, f: BinaryFn, b: impl IntoOperand) -> Result<Tensor> {
         let (op, number) = (shared(f), b.number().is_some());
-        let b = beside(&self, b).at(op.label())?;
+        let b = beside(&self, b).in_op(op.label())?;
         let mut y = tape::apply(op, both(self, b, number)?, CallSite::here())?;
         Ok(y.swap_remove(0))
     }
@@ -160,7 +160,7 @@ impl Tensor {
     #[track_caller]
     pub(super) fn number_and(a: impl IntoOperand, f: BinaryFn, b: Tensor) -> Result<Tensor> {
         let op = shared(f);
-        let a = beside(&b, a).at(op.label())?;
+        let a = beside(&b, a).in_op(op.label())?;
         let mut y = tape::apply(op, both(a, b, true)?, CallSite::here())?;
         Ok(y.swap_remove(0))
     }
@@ -169,7 +169,7 @@ impl Tensor {
     #[track_caller]
     pub(super) fn compare(&self, f: CompareFn, b: impl IntoOperand) -> Result<Tensor> {
         let (op, number) = (Compare { f }, b.number().is_some());
-        let b = beside(self, b).at(OpDef::label(&op))?;
+        let b = beside(self, b).in_op(OpDef::label(&op))?;
         Tensor::apply_owned(op, both(self.clone(), b, number)?)
     }
 

@@ -1,12 +1,12 @@
 //! Over axes. Axes may count from the end; no axes means all of them.
 
-use remat_ops::OpDef;
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
+use remat_ops::{OpDef, compose};
 use remat_types::{Result, SmallVec, axes_of, axis_of};
 
-use super::pointwise::cast_owned;
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
+use crate::tape::TapeCx;
 
 macro_rules! reduce_methods {
     ($($(#[$doc:meta])* $all:ident, $over:ident => $f:ident: [$($x:expr),*] => $t:ident $y:expr, [$($z:expr),*];)*) => {
@@ -66,7 +66,7 @@ reduce_methods! {
 impl Tensor {
     #[track_caller]
     fn axes(&self, axes: &[isize], op: &str) -> Result<SmallVec<[usize; 4]>> {
-        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()).at(op) }
+        if axes.is_empty() { Ok((0..self.rank()).collect()) } else { axes_of(axes, self.rank()).in_op(op) }
     }
 
     #[track_caller]
@@ -133,8 +133,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn norm(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-        let op = Reduce { f: ReduceFn::Norm, axes: self.axes(axes, "norm")?, keepdims };
-        cast_owned(Tensor::apply1(op, &[self])?, self.dtype())
+        compose::norm(&TapeCx::of(self), self.clone(), &self.axes(axes, "norm")?, keepdims)
     }
 
     /// Index of the first largest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
@@ -148,7 +147,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn argmax(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("argmax")?;
+        let axis = axis_of(axis, self.rank()).in_op("argmax")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmax, axis, keepdims }, &[self])
     }
 
@@ -163,7 +162,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn argmin(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("argmin")?;
+        let axis = axis_of(axis, self.rank()).in_op("argmin")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims }, &[self])
     }
 }

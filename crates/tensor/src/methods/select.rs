@@ -7,7 +7,7 @@ use remat_runtime::tracing;
 use remat_types::{CallSite, DType, Error, ErrorKind, Result};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 impl Tensor {
     /// The number that an integer of one element is, to decide shapes by. Waits for it.
@@ -34,13 +34,13 @@ impl Tensor {
         let site = CallSite::here();
         if !self.dtype().is_int() {
             let text = format!("a size is an integer, not {}", self.dtype());
-            return Err(Error::new(ErrorKind::DType, text)).at_site("as_size", site);
+            return Err(Error::new(ErrorKind::DType, text)).in_op_at("as_size", site);
         }
         if self.elems() != 1 {
             let text = format!("a size is one element, and shape {} has {}", self.shape(), self.elems());
-            return Err(Error::new(ErrorKind::Shape, text)).at_site("as_size", site);
+            return Err(Error::new(ErrorKind::Shape, text)).in_op_at("as_size", site);
         }
-        tracing::size(&self.handle, site).at_site("as_size", site)
+        tracing::size(&self.handle, site).in_op_at("as_size", site)
     }
 
     /// The indices of the elements that are not 0, one row of I64 for each, in row-major order: `[count, rank]`. NaN is not
@@ -62,7 +62,7 @@ impl Tensor {
         let site = CallSite::here();
         let x = self.detach();
         let is = if self.dtype() == DType::Bool { x.clone() } else { x.ne(0)? };
-        let size = is.sum()?.as_size().at_site("nonzero", site)?;
+        let size = is.sum()?.as_size().in_op_at("nonzero", site)?;
         Tensor::apply1(NonZero { size }, &[&x])
     }
 
@@ -98,7 +98,7 @@ impl Tensor {
     pub fn cond_take(&self, mask: &Tensor) -> Result<(Tensor, Tensor)> {
         if mask.shape() != self.shape() {
             let text = format!("a mask of shape {} for a tensor of shape {}", mask.shape(), self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at("cond_take");
+            return Err(Error::new(ErrorKind::Shape, text)).in_op("cond_take");
         }
         self.chosen(mask, "cond_take")
     }
@@ -108,13 +108,13 @@ impl Tensor {
         let site = CallSite::here();
         if mask.dtype() != DType::Bool {
             let text = format!("the mask is {}, not bool", mask.dtype());
-            return Err(Error::new(ErrorKind::DType, text)).at_site(op, site);
+            return Err(Error::new(ErrorKind::DType, text)).in_op_at(op, site);
         }
-        let shape = self.shape().broadcast(mask.shape()).at_site(op, site)?;
+        let shape = self.shape().broadcast(mask.shape()).in_op_at(op, site)?;
         // a mask that is as it is has one sum, however often it is asked for
         let whole = |t: &Tensor| if *t.shape() == shape { Ok(t.clone()) } else { t.broadcast_to(&shape) };
         let flat = |t: &Tensor| Tensor::apply_owned(Reshape { shape: [shape.elems()].into() }, [whole(t)?]);
-        let size = whole(mask)?.sum()?.as_size().at_site(op, site)?;
+        let size = whole(mask)?.sum()?.as_size().in_op_at(op, site)?;
         let places = Tensor::apply1(NonZero { size }, &[&flat(mask)?])?;
         let places = Tensor::apply_owned(Reshape { shape: [size].into() }, [places])?;
         Ok((Tensor::apply1(Take { axis: 0 }, &[&flat(self)?, &places])?, places))

@@ -4,7 +4,7 @@ use remat_ops::shape::{BroadcastTo, Contiguous, Permute, Reshape};
 use remat_types::{Error, ErrorKind, Result, Shape, SmallVec, axes_of, axis_of};
 
 use crate::Tensor;
-use crate::site::At;
+use crate::site::InOp;
 
 impl Tensor {
     /// The same elements under another shape; one extent may be -1 and is worked out. Errors: Shape.
@@ -20,7 +20,7 @@ impl Tensor {
     #[doc(alias = "view")]
     #[track_caller]
     pub fn reshape(&self, shape: &[isize]) -> Result<Tensor> {
-        let shape = resolve(self.shape(), shape).at("reshape")?;
+        let shape = resolve(self.shape(), shape).in_op("reshape")?;
         Tensor::apply1(Reshape { shape }, &[self])
     }
 
@@ -38,7 +38,7 @@ impl Tensor {
     pub fn flatten_from(&self, first: usize) -> Result<Tensor> {
         if first > self.rank() {
             let text = format!("axis {first} is out of range for rank {}", self.rank());
-            return Err(Error::new(ErrorKind::Axis, text)).at("flatten");
+            return Err(Error::new(ErrorKind::Axis, text)).in_op("flatten");
         }
         let mut shape: Shape = self.dims()[..first].into();
         shape.push(self.dims()[first..].iter().product());
@@ -62,9 +62,9 @@ impl Tensor {
             return self.flatten_from(0);
         }
         let range = axis_of(start, self.rank()).and_then(|a| Ok((a, axis_of(end, self.rank())?)));
-        let (start, end) = range.at("flatten")?;
+        let (start, end) = range.in_op("flatten")?;
         if end < start {
-            return Err(Error::new(ErrorKind::Axis, format!("axis {end} comes before axis {start}"))).at("flatten");
+            return Err(Error::new(ErrorKind::Axis, format!("axis {end} comes before axis {start}"))).in_op("flatten");
         }
         let merged = self.dims()[start..=end].iter().product();
         let shape = self.dims()[..start].iter().chain([&merged]).chain(&self.dims()[end + 1..]).copied().collect();
@@ -82,8 +82,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn unflatten(&self, axis: isize, extents: &[isize]) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).at("unflatten")?;
-        let parts = resolve(&[self.dims()[axis]].into(), extents).at("unflatten")?;
+        let axis = axis_of(axis, self.rank()).in_op("unflatten")?;
+        let parts = resolve(&[self.dims()[axis]].into(), extents).in_op("unflatten")?;
         let (before, after) = (&self.dims()[..axis], &self.dims()[axis + 1..]);
         let shape = before.iter().chain(parts.iter()).chain(after).copied().collect();
         Tensor::apply1(Reshape { shape }, &[self])
@@ -101,7 +101,7 @@ impl Tensor {
     #[doc(alias = "moveaxis")]
     #[track_caller]
     pub fn movedim(&self, from: isize, to: isize) -> Result<Tensor> {
-        let (from, to) = (axis_of(from, self.rank()).at("movedim")?, axis_of(to, self.rank()).at("movedim")?);
+        let (from, to) = (axis_of(from, self.rank()).in_op("movedim")?, axis_of(to, self.rank()).in_op("movedim")?);
         let mut order: SmallVec<[usize; 4]> = (0..self.rank()).filter(|a| *a != from).collect();
         order.insert(to, from);
         Tensor::apply1(Permute { order }, &[self])
@@ -134,7 +134,7 @@ impl Tensor {
     #[track_caller]
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
         let mut order: SmallVec<[usize; 4]> = (0..self.rank()).collect();
-        let (a, b) = (axis_of(a, self.rank()).at("transpose")?, axis_of(b, self.rank()).at("transpose")?);
+        let (a, b) = (axis_of(a, self.rank()).in_op("transpose")?, axis_of(b, self.rank()).in_op("transpose")?);
         order.swap(a, b);
         Tensor::apply1(Permute { order }, &[self])
     }
@@ -183,13 +183,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn squeeze(&self, axes: &[isize]) -> Result<Tensor> {
-        let mut axes = axes_of(axes, self.rank()).at("squeeze")?;
+        let mut axes = axes_of(axes, self.rank()).in_op("squeeze")?;
         if axes.is_empty() {
             axes = (0..self.rank()).filter(|a| self.dims()[*a] == 1).collect();
         }
         if let Some(a) = axes.iter().find(|a| self.dims()[**a] != 1) {
             let text = format!("axis {a} of shape {} has not extent 1", self.shape());
-            return Err(Error::new(ErrorKind::Shape, text)).at("squeeze");
+            return Err(Error::new(ErrorKind::Shape, text)).in_op("squeeze");
         }
         let shape = self.dims().iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| *d).collect();
         Tensor::apply1(Reshape { shape }, &[self])
@@ -208,7 +208,7 @@ impl Tensor {
     #[doc(alias = "expand_dims")]
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
-        let at = axis_of(axis, self.rank() + 1).at("unsqueeze")?;
+        let at = axis_of(axis, self.rank() + 1).in_op("unsqueeze")?;
         let mut dims: Vec<usize> = self.dims().to_vec();
         dims.insert(at, 1);
         Tensor::apply1(Reshape { shape: dims.into() }, &[self])

@@ -214,6 +214,8 @@ impl Op for Zeros {
     }
 }
 
+impl remat_ops::schema::Params for Zeros {}
+
 impl OpDef for Zeros {
     const NAME: &'static str = "test_zeros";
 

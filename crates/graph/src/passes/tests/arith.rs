@@ -227,7 +227,7 @@ fn a_graph_that_trains_is_not_halved() {
     let g = m.graph(&[next]);
     let options = PassOptions { half: Some(DType::BF16), ..Default::default() };
     let cx = PassCx { options: &options, pool: &Pool::new(1) };
-    assert!(halve(&g, &cx).expect("a patch").is_empty());
+    assert!(half_storage(&g, &cx).expect("a patch").is_empty());
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub use stream::{CommandStream, StreamCommand};
 
 use std::sync::Arc;
 
+use remat_ops::schema::Params;
 use remat_ops::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 use serde::{Deserialize, Serialize};
@@ -232,6 +233,8 @@ impl Op for Recorded {
         self.repeatable
     }
 }
+
+impl Params for Recorded {}
 
 impl OpDef for Recorded {
     const NAME: &'static str = "recorded";

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use remat_ops::schema::Params;
 use remat_ops::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
 use serde::{Deserialize, Serialize};
@@ -100,6 +101,8 @@ impl Op for Probe {
         self.0 != Mode::Once
     }
 }
+
+impl Params for Probe {}
 
 impl OpDef for Probe {
     const NAME: &'static str = "probe";

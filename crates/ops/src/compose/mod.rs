@@ -1,0 +1,73 @@
+//! Functions made of several ops, each written once over [`Apply`].
+//!
+//! Tensor methods, gradient rules and whoever builds graphs call the same function: what it applies goes through the seam
+//! that it is given, so it runs eagerly, is recorded or becomes nodes of a graph. Values come in by value: the last handle on
+//! one dies where it is used last, as with an op. Errors of arguments name the function; those of ops name the op. Where in
+//! the user's program the call is, the seam knows: every function here tracks its caller for seams that ask.
+
+mod arith;
+mod attention;
+mod conv;
+mod conv_transpose;
+mod create;
+mod index;
+mod join;
+mod loss;
+mod norm;
+mod reduce;
+
+pub use arith::Arith;
+pub(crate) use attention::{attention, attention_gradients};
+pub use conv::{conv1d, conv3d};
+pub use conv_transpose::{conv_transpose1d, conv_transpose2d, conv_transpose3d};
+pub use create::{eye, linspace, tril, triu};
+pub use index::{flip, index_add, scatter_add, select};
+pub use join::{repeat, repeat_interleave, roll, split, stack};
+pub use loss::{bce_with_logits, l1, mse, nll, reduced};
+pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};
+pub use reduce::norm;
+
+use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
+
+use crate::Apply;
+use crate::args::real_dtype;
+use crate::pointwise::Cast;
+use crate::shape::{Permute, Reshape};
+
+/// `v` in `dtype`.
+#[track_caller]
+pub fn cast<A: Apply>(cx: &A, v: A::Value, dtype: DType) -> Result<A::Value> {
+    if cx.fact(&v).dtype == dtype { Ok(v) } else { cx.apply1(Cast { dtype }, [v]) }
+}
+
+/// `v` in the dtype in which kernels compute.
+#[track_caller]
+pub(crate) fn widened<A: Apply>(cx: &A, v: A::Value) -> Result<A::Value> {
+    let dtype = real_dtype(cx.fact(&v).dtype);
+    cast(cx, v, dtype)
+}
+
+/// `v` in the dtype of `like`.
+#[track_caller]
+pub(crate) fn narrowed<A: Apply>(cx: &A, v: A::Value, like: &A::Value) -> Result<A::Value> {
+    let dtype = cx.fact(like).dtype;
+    cast(cx, v, dtype)
+}
+
+#[track_caller]
+fn shaped<A: Apply>(cx: &A, v: A::Value, shape: impl Into<Shape>) -> Result<A::Value> {
+    cx.apply1(Reshape { shape: shape.into() }, [v])
+}
+
+#[track_caller]
+fn permuted<A: Apply>(cx: &A, v: A::Value, order: &[usize]) -> Result<A::Value> {
+    cx.apply1(Permute { order: order.iter().copied().collect() }, [v])
+}
+
+/// The extents of a value of rank `N`. Errors: Axis.
+fn extents<const N: usize>(f: &Fact, name: &str) -> Result<[usize; N]> {
+    f.shape
+        .dims()
+        .try_into()
+        .map_err(|_| Error::new(ErrorKind::Axis, format!("{name} has shape {}: rank {}, not {N}", f.shape, f.rank())))
+}

@@ -1,0 +1,32 @@
+//! The serial forms of all samples are those that were recorded: files that hold them must stay readable.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::{Entry, Registry};
+
+/// Every distinct serial form of the registry's samples, one a line, in the order of their text.
+fn forms() -> String {
+    let registry = Registry::builtin();
+    let samples = registry.entries().iter().flat_map(Entry::samples);
+    let lines: BTreeSet<String> =
+        samples.map(|s| s.op.to_json().expect("an op has a serial form").to_string()).collect();
+    lines.iter().fold(String::new(), |mut all, line| {
+        writeln!(all, "{line}").expect("a string takes any text");
+        all
+    })
+}
+
+/// With `REMAT_RECORD` set, records what is new; a line that goes away breaks files that were written.
+#[test]
+fn serial_forms_are_those_that_were_recorded() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/testing/serial_forms.txt");
+    let now = forms();
+    if std::env::var_os("REMAT_RECORD").is_some() {
+        std::fs::write(path, &now).expect("the record can be written");
+    }
+    let recorded = std::fs::read_to_string(path).expect("the record is there");
+    let changed: Vec<&str> = recorded.lines().filter(|line| !now.lines().any(|n| n == *line)).collect();
+    let new: Vec<&str> = now.lines().filter(|line| !recorded.lines().any(|r| r == *line)).collect();
+    assert!(changed.is_empty() && new.is_empty(), "no longer written: {changed:#?}\nnot recorded: {new:#?}");
+}
