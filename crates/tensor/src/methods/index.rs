@@ -5,8 +5,8 @@
 use remat_ops::compose;
 use remat_ops::index::{OneHot, Take, TakeAlong};
 use remat_ops::pointwise::Where;
-use remat_ops::shape::{Reshape, Slice};
-use remat_types::{DType, Error, ErrorKind, Result, Shape, axes_of, axis_of};
+use remat_ops::shape::Slice;
+use remat_types::{DType, Error, ErrorKind, Result, axes_of, axis_of};
 
 use super::pointwise::promoted;
 use super::{IntoOperand, Span};
