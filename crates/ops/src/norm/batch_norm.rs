@@ -113,7 +113,7 @@ impl BatchNorm {
 ///
 /// Errors: as [`BatchNorm`], and DType or Shape for statistics or `dy` that do not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
-#[op(inputs(x: float, scale: float, mean: float, var: float, dy: float), gradient(x, scale, mean, var, dy))]
+#[op(inputs(x: float, scale: float, mean: float, var: float, dy: float), gradient(x, scale, dy))]
 pub struct BatchNormGrad {
     /// As in the forward op.
     pub eps: Scalar,
