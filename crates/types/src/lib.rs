@@ -18,7 +18,7 @@ mod tensors_file;
 
 pub use byte_size::ByteSize;
 pub use dtype::{DType, Element, Float, Scalar, Storage};
-pub use error::{BudgetShortfall, CallSite, Error, ErrorKind, PinnedBytes, Result};
+pub use error::{BudgetShortfall, Error, ErrorKind, PinnedBytes, Result};
 pub use fact::{Fact, Facts, VALUE_MAX_ELEMS};
 pub use files::{open_file, read_file};
 pub use half::{bf16, f16};
@@ -26,7 +26,7 @@ pub use host::{HostTensor, SharedBytes, vec_for};
 pub use layout::{Layout, LayoutIndices};
 pub use npy::{npz_limit_bytes, read_npy, read_npz, read_npz_within, write_npy, write_npz};
 pub use promote::promote;
-pub use scope::Scope;
+pub use scope::{CallSite, Scope};
 pub use shape::{Shape, axes_of, axis_of};
 pub use smallvec::{SmallVec, smallvec};
 pub use tensors_file::{TensorsFile, TensorsReader, read_safetensors, safetensors_dtype, write_safetensors};

@@ -1,9 +1,44 @@
 //! Named parts of a program, and where in it they were asked for.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
-use crate::CallSite;
+/// The caller's file and line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallSite(&'static Location<'static>);
+
+impl CallSite {
+    /// The place that called the `#[track_caller]` function this is called from; within a call into a library that says
+    /// where it was made ([`Scope::called`]), that place.
+    #[track_caller]
+    pub fn here() -> Self {
+        let caller = CallSite(Location::caller());
+        Scope::site().unwrap_or(caller)
+    }
+
+    /// The source file.
+    pub fn file(&self) -> &'static str {
+        self.0.file()
+    }
+
+    /// The line, from 1.
+    pub fn line(&self) -> u32 {
+        self.0.line()
+    }
+}
+
+impl fmt::Display for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0.file(), self.0.line())
+    }
+}
+impl fmt::Debug for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 thread_local! {
     /// Names of the scopes this thread is in, each with its parents: `block1.conv`.
