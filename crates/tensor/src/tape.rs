@@ -4,12 +4,16 @@
 //! tensor that leads to it; freeing walks an explicit list, so that a deep graph cannot overflow the stack. A pass that
 //! does not retain the graph takes what the nodes kept, and a later one that comes by is an error, not a missing term.
 
+mod frame;
+
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_ops::{BackwardKey, OpRef};
 use remat_runtime::{Channel, Device, Handle, tracing};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result, Scope, SmallVec};
+
+pub(crate) use frame::Frame;
 
 use crate::Tensor;
 
@@ -225,7 +229,7 @@ pub(crate) fn apply_on(
 ) -> Result<SmallVec<[Tensor; 2]>> {
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {
         if tracing::is_tracing() {
-            crate::structure::note(&x);
+            frame::note(&x);
         }
         // Pushes, as in the channel: collecting into a SmallVec costs several times as much.
         let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();
