@@ -9,31 +9,25 @@ mod chars;
 mod digits;
 mod endure;
 mod graph;
+mod input;
 mod interrupt;
 mod networks;
 mod output;
 mod plan;
+mod process;
 mod promise;
 mod random;
 mod report;
 mod sizes;
+mod svg;
 mod train;
+mod workload;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use remat::types::{Error, ErrorKind};
-
 use output::note;
-
-/// The run ended with an error.
-const EXIT_ERROR: u8 = 1;
-/// The memory budget cannot be met.
-const EXIT_BUDGET: u8 = 2;
-/// The command line is wrong (EX_USAGE), so that 2 means the budget and nothing else.
-const EXIT_USAGE: u8 = 64;
-/// Ended by Ctrl-C, SIGTERM or SIGHUP, as shells report the first.
-const EXIT_INTERRUPTED: u8 = 130;
+use process::{EXIT_INTERRUPTED, EXIT_USAGE, exit_code};
 
 /// Train and run neural networks within a memory budget.
 ///
@@ -100,13 +94,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             report::print_error(&e);
-            ExitCode::from(code_of(&e))
+            ExitCode::from(exit_code(&e))
         }
     }
-}
-
-fn code_of(e: &Error) -> u8 {
-    if e.kind() == ErrorKind::Budget { EXIT_BUDGET } else { EXIT_ERROR }
 }
 
 #[cfg(test)]

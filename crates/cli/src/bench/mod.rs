@@ -19,11 +19,11 @@ use serde::Serialize;
 
 use crate::budget::MemoryBudget;
 use crate::output::{self, print};
+use crate::process;
 use crate::sizes::show;
 use cases::{Case, Elements, Told};
 use figures::Latency;
 use networks::How;
-pub(crate) use networks::Network;
 use operators::Operator;
 use work::{Kind, Work};
 
@@ -208,7 +208,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
     let trip_before = round_trip();
     let (latency_ms, runs) = figures::repeat(o.seconds, || case.run())?;
     let round_trip_ns = trip_before.zip(round_trip()).map(|(before, after)| before.max(after));
-    let resident_bytes = crate::train::resident_peak_bytes();
+    let resident_bytes = process::resident_peak_bytes();
     let peak_gflops = before.max(figures::fma_gflops(&pool));
     let (flops, bytes) = (case.flops() as f64, case.moved_bytes() as f64);
     let [peak_gb_s, _] = figures::streams(&pool, (case.moved_bytes() / 12).min(STREAM_ELEMS as u64) as usize);

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use remat_kernels::conv::Conv2d;
 
-use super::networks::Network;
-use crate::networks::Trained;
+use crate::networks::{Network, Trained};
 
 /// The forms of a work, for help and errors.
 pub(super) const FORMS: &str =

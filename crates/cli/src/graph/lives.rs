@@ -258,8 +258,8 @@ mod tests {
     /// Two ways to the most bytes that live at once: the picture's, and the executable's own bound.
     #[test]
     fn the_lives_of_training_steps_are_those_that_the_executable_places() {
-        let digits = crate::train::traced::<crate::digits::Options>(Some(8));
-        let chars = crate::train::traced::<crate::chars::Options>(Some(2));
+        let digits = crate::graph::source::recipe::<crate::digits::Options>(Some(8));
+        let chars = crate::graph::source::recipe::<crate::chars::Options>(Some(2));
         for t in [digits.expect("a step"), chars.expect("a step")] {
             let threads = remat::runtime::DeviceOptions::default().threads;
             let l = Lives::of(&t.executable, threads);

@@ -18,7 +18,6 @@ use crate::budget::MemoryBudget;
 use crate::output;
 use lives::Lives;
 use source::Source;
-pub(crate) use source::Traced;
 
 /// How to use it, with examples that can be pasted.
 const EXAMPLES: &str = "\

@@ -5,8 +5,8 @@ use remat::graph::ir::Graph;
 use serde_json::{Value, json};
 
 use super::lives::{Life, Lives, name};
-use crate::plan::escape;
 use crate::sizes::show;
+use crate::svg::{self, escape};
 
 const WIDTH: f64 = 1180.0;
 const HEIGHT: f64 = 460.0;
@@ -52,14 +52,8 @@ pub(super) fn svg(title: &str, g: &Graph, lives: &Lives) -> String {
     let (call, peak) = lives.peak();
     let x = |at: usize| LEFT + at as f64 / lives.load.len().max(1) as f64 * (WIDTH - LEFT - RIGHT);
     let y = |bytes: u64| HEIGHT - BOTTOM - bytes as f64 / peak.max(1) as f64 * (HEIGHT - BOTTOM - TOP);
-    let mut s = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n<text x=\"{LEFT}\" y=\"22\" \
-         font-size=\"14\">{}: at most {} at call {call} of {}</text>\n",
-        escape(title),
-        show(peak as usize),
-        lives.load.len(),
-    );
+    let heading = format!("{title}: at most {} at call {call} of {}", show(peak as usize), lives.load.len());
+    let mut s = svg::begin(WIDTH, HEIGHT, 11) + &svg::title(LEFT, &heading);
     let mut below = vec![0u64; lives.load.len()];
     for b in &bands {
         let above: Vec<u64> = below.iter().zip(&b.bytes).map(|(a, b)| a + b).collect();

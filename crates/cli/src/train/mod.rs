@@ -19,8 +19,8 @@ use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
 use crate::budget::MemoryBudget;
-use crate::graph::Traced;
 use crate::output::{note, say};
+use crate::process::resident_peak_bytes;
 use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use log::Log;
@@ -92,11 +92,15 @@ pub(crate) fn run<R: Recipe>(o: &R) -> Result<()> {
     run_task::<R::Task>(o.run(), o.settings())
 }
 
-/// The training step of a recipe, for another batch size or the usual one.
-pub(crate) fn traced<R: Recipe>(batch_size: Option<usize>) -> Result<Traced> {
+/// The training step of a recipe, for another batch size or the usual one, traced without memory, and how many numbers it
+/// trains.
+pub(crate) fn traced<R: Recipe>(batch_size: Option<usize>) -> Result<(Arc<Executable>, usize)> {
     let mut settings = defaults::<R>()?.settings();
     settings.batch_size = batch_size.unwrap_or(settings.batch_size);
-    traced_task::<R::Task>(&settings)
+    let device = Device::dry(DeviceOptions::default())?;
+    let task = Rc::new(<R::Task as Task>::new(&settings.model)?);
+    let mut session = Session::<R::Task>::new(&device, &task, &settings, true)?;
+    Ok((session.executable()?, session.parameter_count()))
 }
 
 /// The compiled training step of a recipe, run so many times without a budget; of 0 runs nothing is computed.
@@ -211,14 +215,6 @@ fn train<T: Task>(
     Ok(outcome)
 }
 
-/// The training step of a recipe as a graph, traced without memory, and how many numbers it trains.
-fn traced_task<T: Task>(settings: &Settings<T::Model>) -> Result<Traced> {
-    let device = Device::dry(DeviceOptions::default())?;
-    let task = Rc::new(T::new(&settings.model)?);
-    let mut session = Session::new(&device, &task, settings, true)?;
-    Ok(Traced { executable: session.executable()?, parameters: Some(session.parameter_count()) })
-}
-
 /// A recipe's options as they are when none is given. Errors (Internal) if there is one without a default.
 pub(crate) fn defaults<O: Args>() -> Result<O> {
     let no = |e: clap::Error| Error::new(ErrorKind::Internal, e.to_string());
@@ -277,11 +273,4 @@ fn results<T: Task>(
         "interrupted": interrupt::requested(),
         "memory": memory,
     })
-}
-
-/// The most memory the process ever had resident, from the system; `None` where it does not say.
-pub(crate) fn resident_peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

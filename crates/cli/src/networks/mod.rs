@@ -1,5 +1,8 @@
 //! The networks of `nn::models` under the names that commands take, with an input of the size that they are measured on.
 
+mod run;
+mod setup;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,6 +12,9 @@ use remat::nn::models::{
 use remat::nn::{InitCx, Layer, Linear, Relu, Sequential};
 use remat::tensor::Tensor;
 use remat::types::{DType, Result};
+
+pub(crate) use run::{Running, plain_cost};
+pub(crate) use setup::Network;
 
 /// A network of `nn::models`, or the small one that benchmarks use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
