@@ -1,5 +1,6 @@
 //! The checks, and the table that lists them.
 
+mod circles;
 mod fence;
 mod layers;
 mod length;
@@ -40,6 +41,11 @@ pub(crate) const CHECKS: &[Check] = &[
         name: "unlisted",
         teaches: "every file under crates/*/src is reached by a `mod` line",
         run: unlisted::check,
+    },
+    Check {
+        name: "circles",
+        teaches: "the top-level modules of a crate import one another without circles",
+        run: circles::check,
     },
     Check { name: "reasons", teaches: "every outside dependency has a line that says why", run: reasons::check },
     Check { name: "owed", teaches: "no todo!, unimplemented!, FIXME, XXX or #[ignore in crates", run: owed::check },
