@@ -4,6 +4,7 @@ mod circles;
 mod fence;
 mod layers;
 mod length;
+mod names;
 mod owed;
 mod paths;
 mod reasons;
@@ -50,7 +51,11 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "reasons", teaches: "every outside dependency has a line that says why", run: reasons::check },
     Check { name: "owed", teaches: "no todo!, unimplemented!, FIXME, XXX or #[ignore in crates", run: owed::check },
     Check { name: "unwrap", teaches: "no unwrap() in libraries outside tests", run: unwraps::check },
-    Check { name: "paths", teaches: "paths named in Markdown exist and are not of one machine", run: paths::check },
+    Check {
+        name: "paths",
+        teaches: "paths named in Markdown exist, hold the names they are said to, and are not of one machine",
+        run: paths::check,
+    },
     Check { name: "faults", teaches: "every fault of xtask/faults still fits the code", run: crate::faults::unfit },
     Check { name: "fmt", teaches: "cargo fmt --all -- --check", run: cargo::check_format },
     Check {
