@@ -1,6 +1,7 @@
 //! The checks, and the table that lists them.
 
 mod circles;
+mod examples;
 mod fence;
 mod layers;
 mod length;
@@ -55,6 +56,11 @@ pub(crate) const CHECKS: &[Check] = &[
         name: "paths",
         teaches: "paths named in Markdown exist, hold the names they are said to, and are not of one machine",
         run: paths::check,
+    },
+    Check {
+        name: "examples",
+        teaches: "crates/remat/examples are the blocks that README and book show under their names",
+        run: examples::check,
     },
     Check { name: "faults", teaches: "every fault of xtask/faults still fits the code", run: crate::faults::unfit },
     Check { name: "fmt", teaches: "cargo fmt --all -- --check", run: cargo::check_format },
