@@ -7,13 +7,13 @@ use std::sync::Arc;
 use remat::runtime::{CommandStream, Executable};
 use remat::types::Result;
 
-use crate::networks::{Network, Recipe, Trained};
+use crate::networks::{Network, TrainTask, Trained};
 use crate::{chars, digits, train};
 
 /// What the user named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    Recipe(Recipe),
+    Task(TrainTask),
     Network(Network),
 }
 
@@ -23,7 +23,7 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(':') {
             Some(("train", name)) => Ok(match name.parse()? {
-                Trained::Recipe(r) => Workload::Recipe(r),
+                Trained::Task(t) => Workload::Task(t),
                 Trained::Network(s) => Workload::Network(Network::Train(s)),
             }),
             Some(("model", name)) => Network::model(name).map(Workload::Network),
@@ -37,7 +37,7 @@ impl FromStr for Workload {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Workload::Recipe(r) => write!(f, "train:{}", Trained::Recipe(*r)),
+            Workload::Task(t) => write!(f, "train:{}", Trained::Task(*t)),
             Workload::Network(n) => n.fmt(f),
         }
     }
@@ -47,8 +47,8 @@ impl Workload {
     /// The compiled form, run so many times without a budget; of 0 runs nothing is computed. Errors: those of the network.
     pub(crate) fn timed(self, batch: Option<usize>, threads: Option<usize>, runs: usize) -> Result<Arc<Executable>> {
         match self {
-            Workload::Recipe(Recipe::Digits) => train::timed::<digits::Options>(batch, threads, runs),
-            Workload::Recipe(Recipe::Chars) => train::timed::<chars::Options>(batch, threads, runs),
+            Workload::Task(TrainTask::Digits) => train::timed::<digits::Options>(batch, threads, runs),
+            Workload::Task(TrainTask::Chars) => train::timed::<chars::Options>(batch, threads, runs),
             Workload::Network(network) => network.timed(batch, threads, runs),
         }
     }
@@ -63,8 +63,10 @@ impl Workload {
     ) -> Result<CommandStream> {
         match self {
             Workload::Network(network) => network.recorded(batch, threads, steps, is_estimated),
-            Workload::Recipe(Recipe::Digits) => train::recorded::<digits::Options>(batch, threads, steps, is_estimated),
-            Workload::Recipe(Recipe::Chars) => train::recorded::<chars::Options>(batch, threads, steps, is_estimated),
+            Workload::Task(TrainTask::Digits) => {
+                train::recorded::<digits::Options>(batch, threads, steps, is_estimated)
+            }
+            Workload::Task(TrainTask::Chars) => train::recorded::<chars::Options>(batch, threads, steps, is_estimated),
         }
     }
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 use remat::runtime::{Device, DeviceOptions, Foresight, SpillTo};
 use remat::types::Result;
 
-use super::cases::{Case, Told};
+use super::cases::{Case, Metrics};
 use super::operators::{self, Operator};
 use crate::budget::MemoryBudget;
 use crate::networks::{Network, Running, plain_cost};
 
 /// How a network runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How {
+pub(super) struct RunMode {
     pub batch: usize,
     pub threads: usize,
     pub compiled: bool,
@@ -28,15 +28,20 @@ struct Timed {
 }
 
 /// The network, run until it is warm. Errors: Budget; those of the network.
-pub(super) fn network(network: Network, how: How, in_session: bool, spill_to: Option<&Path>) -> Result<Box<dyn Case>> {
-    let dry = || Device::dry(DeviceOptions { threads: how.threads, ..DeviceOptions::default() });
-    let cost = plain_cost(network, how.batch, &dry()?)?;
-    let budget_bytes = how.budget.bytes(|| peak(network, how, &dry()?))?;
+pub(super) fn network(
+    network: Network,
+    mode: RunMode,
+    in_session: bool,
+    spill_to: Option<&Path>,
+) -> Result<Box<dyn Case>> {
+    let dry = || Device::dry(DeviceOptions { threads: mode.threads, ..DeviceOptions::default() });
+    let cost = plain_cost(network, mode.batch, &dry()?)?;
+    let budget_bytes = mode.budget.bytes(|| peak(network, mode, &dry()?))?;
     // without a budget nothing is spilled, and the folder need not be measured
     let spill = spill_to.filter(|_| budget_bytes.is_some()).map(SpillTo::measure).transpose()?;
     let options =
-        DeviceOptions { budget_bytes, threads: how.threads, foresight: how.foresight, spill, ..Default::default() };
-    let mut running = Running::new(network, how.batch, how.compiled, &Device::cpu(options)?)?;
+        DeviceOptions { budget_bytes, threads: mode.threads, foresight: mode.foresight, spill, ..Default::default() };
+    let mut running = Running::new(network, mode.batch, mode.compiled, &Device::cpu(options)?)?;
     running.settle()?;
     if in_session {
         running.bind()?;
@@ -45,8 +50,8 @@ pub(super) fn network(network: Network, how: How, in_session: bool, spill_to: Op
 }
 
 /// The peak without a budget, from two runs without memory: the first makes what the second finds.
-fn peak(network: Network, how: How, dry: &Device) -> Result<usize> {
-    let mut running = Running::new(network, how.batch, how.compiled, dry)?;
+fn peak(network: Network, mode: RunMode, dry: &Device) -> Result<usize> {
+    let mut running = Running::new(network, mode.batch, mode.compiled, dry)?;
     running.run()?;
     running.run()?;
     Ok(running.stats()?.peak_bytes)
@@ -56,9 +61,9 @@ impl Case for Timed {
     fn run(&mut self) -> Result<()> {
         self.running.run()
     }
-    fn told(&self) -> Told {
+    fn metrics(&self) -> Metrics {
         let (plan, ops_ns) = self.running.plan_times();
-        Told { losses: self.running.losses().to_vec(), budget_bytes: self.budget_bytes, plan, ops_ns }
+        Metrics { losses: self.running.losses().to_vec(), budget_bytes: self.budget_bytes, plan, ops_ns }
     }
     fn operators(&mut self) -> Result<Vec<Operator>> {
         Ok(operators::of(&*self.running.executable()?))

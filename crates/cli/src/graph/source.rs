@@ -13,7 +13,7 @@ use remat::tensor::{Tensor, compile, no_grad};
 use remat::types::{Error, Result, open_file};
 
 use crate::budget::MemoryBudget;
-use crate::networks::{Model, Network, Recipe};
+use crate::networks::{Model, Network, TrainTask};
 use crate::workload::Workload;
 use crate::{chars, digits, input, train};
 
@@ -56,8 +56,8 @@ impl Source {
     pub(super) fn graph(&self, batch: Option<usize>, budget: MemoryBudget) -> Result<Traced> {
         let whole = match self {
             Source::File(path) => ready(read(path)?, None, None)?,
-            Source::Workload(Workload::Recipe(Recipe::Digits)) => recipe::<digits::Options>(batch)?,
-            Source::Workload(Workload::Recipe(Recipe::Chars)) => recipe::<chars::Options>(batch)?,
+            Source::Workload(Workload::Task(TrainTask::Digits)) => task::<digits::Options>(batch)?,
+            Source::Workload(Workload::Task(TrainTask::Chars)) => task::<chars::Options>(batch)?,
             Source::Workload(Workload::Network(Network::Infer(model))) => traced(*model, batch.unwrap_or(1))?,
             Source::Workload(Workload::Network(step)) => {
                 Traced { executable: step.timed(batch, None, 0)?, parameters: None }
@@ -102,9 +102,9 @@ fn read(path: &Path) -> Result<Graph> {
     Graph::parse(&input::file(path)?, &registry).map_err(in_file)
 }
 
-/// The training step of a recipe.
-pub(super) fn recipe<R: train::Recipe>(batch: Option<usize>) -> Result<Traced> {
-    let (executable, parameters) = train::traced::<R>(batch)?;
+/// The training step of a task.
+pub(super) fn task<O: train::TaskOptions>(batch: Option<usize>) -> Result<Traced> {
+    let (executable, parameters) = train::traced::<O>(batch)?;
     Ok(Traced { executable, parameters: Some(parameters) })
 }
 

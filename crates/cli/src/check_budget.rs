@@ -1,4 +1,4 @@
-//! `remat promise`: the table of the README.
+//! `remat check-budget`: the table of the README.
 //!
 //! Each budget runs in processes of their own, so that the resident set is that of the run, and in turns with runs without
 //! a budget, so that both see the same machine. What else uses it disturbs single runs; the median of the ratios counts.
