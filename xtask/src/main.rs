@@ -17,6 +17,7 @@ mod manifest;
 mod modules;
 mod rebuild;
 mod repo;
+mod rust_files;
 mod rust_source;
 #[cfg(test)]
 mod testing;
