@@ -19,6 +19,10 @@ const TAIL: &str = "
       Proves the tests: plants each fault of xtask/faults/*.toml (or of FILE) in a scratch copy of the tree, one at a
       time, and expects its test to fail. Exits with 1 if a fault survives, does not compile, or no longer fits the
       code. --jobs goes to cargo's builds. The format is in xtask/faults/README.md.
+
+  cargo xtask rebuild-times [CRATE ...]
+      Touches a file of each crate in turn, or of those named by their folder, builds the tests of the workspace again,
+      and prints a table of seconds: what a change in each crate costs. For a machine that does nothing else.
 ";
 
 /// The whole help text.

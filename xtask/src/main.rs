@@ -15,7 +15,9 @@ mod help;
 mod layers;
 mod manifest;
 mod modules;
+mod rebuild;
 mod repo;
+mod rust_files;
 mod rust_source;
 #[cfg(test)]
 mod testing;
@@ -49,6 +51,7 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
         }
         "check" => checks::run(&Repo::here()?, rest),
         "test" => cargo::test(&Repo::here()?, rest),
+        "rebuild-times" => rebuild::run(&Repo::here()?, rest),
         "plant-faults" => faults::run(&Repo::here()?, rest),
         other => Err(format!("unknown command `{other}`; `cargo xtask help` lists the commands")),
     }

@@ -11,6 +11,8 @@ use crate::rust_source::{Source, closing, find_word};
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Module {
     pub(crate) path: PathBuf,
+    /// Where it stands in its crate: `["a", "b"]` for `crate::a::b`, empty for the root.
+    pub(crate) names: Vec<String>,
     /// Declared under `#[cfg(test)]`, itself or by a parent.
     pub(crate) is_test: bool,
 }
@@ -44,24 +46,45 @@ pub(crate) fn roots(repo: &Repo, krate: &Crate) -> Result<Vec<PathBuf>, String> 
 /// Every file of the crate that its roots reach, the roots included.
 pub(crate) fn reachable(repo: &Repo, krate: &Crate) -> Result<Vec<Module>, String> {
     let mut found = BTreeSet::new();
-    let mut queue: Vec<(PathBuf, bool, bool)> =
-        roots(repo, krate)?.into_iter().map(|root| (root, true, false)).collect();
-    while let Some((path, is_root, is_test)) = queue.pop() {
-        if found.contains(&Module { path: path.clone(), is_test }) {
+    for root in roots(repo, krate)? {
+        found.extend(reachable_from(repo, &root)?);
+    }
+    let mut found = without_doubles(found);
+    found.dedup_by(|a, b| a.path == b.path);
+    Ok(found)
+}
+
+/// Every file that one root reaches, the root included.
+pub(crate) fn reachable_from(repo: &Repo, root: &Path) -> Result<Vec<Module>, String> {
+    let mut found = BTreeSet::new();
+    let mut queue = vec![Module { path: root.to_path_buf(), names: Vec::new(), is_test: false }];
+    while let Some(module) = queue.pop() {
+        if found.contains(&module) {
             continue;
         }
-        let source = Source::new(repo.read(&path)?);
+        let source = Source::new(repo.read(&module.path)?);
         for declaration in declarations(&source) {
-            let candidates = candidates(&path, is_root, &declaration);
-            if let Some(child) = candidates.into_iter().find(|c| repo.has(c)) {
-                queue.push((child, false, is_test || declaration.is_test));
+            let candidates = candidates(&module.path, module.path == root, &declaration);
+            if let Some(path) = candidates.into_iter().find(|c| repo.has(c)) {
+                let names = [&module.names[..], &declaration.inside, &[declaration.name]].concat();
+                queue.push(Module { path, names, is_test: module.is_test || declaration.is_test });
             }
         }
-        found.insert(Module { path, is_test });
+        found.insert(module);
     }
+    Ok(without_doubles(found))
+}
+
+fn without_doubles(found: BTreeSet<Module>) -> Vec<Module> {
     // a file declared twice, in and outside of tests, is not test code
     let code: BTreeSet<PathBuf> = found.iter().filter(|m| !m.is_test).map(|m| m.path.clone()).collect();
-    Ok(found.into_iter().filter(|m| !m.is_test || !code.contains(&m.path)).collect())
+    found.into_iter().filter(|m| !m.is_test || !code.contains(&m.path)).collect()
+}
+
+/// The names of the inline modules around `offset`, outermost first.
+pub(crate) fn inline_at(source: &Source, offset: usize) -> Vec<String> {
+    let around = inline(&source.code).into_iter().filter(|(range, _)| range.contains(&offset));
+    around.map(|(_, name)| name).collect()
 }
 
 /// Where rustc looks for a declared module's file.
@@ -78,24 +101,33 @@ fn candidates(file: &Path, is_root: bool, declaration: &Declaration) -> Vec<Path
 }
 
 fn declarations(source: &Source) -> Vec<Declaration> {
-    let code = &source.code;
-    let mut inline: Vec<(Range<usize>, String)> = Vec::new();
+    let inline = inline(&source.code);
     let mut found = Vec::new();
-    for at in find_word(code, "mod") {
-        let rest = code[at + 3..].trim_start();
-        // a file's name is without the mark of a raw identifier
-        let rest = rest.strip_prefix("r#").unwrap_or(rest);
-        let name: String = rest.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect();
-        let after = rest[name.len()..].trim_start();
-        if after.starts_with('{') {
-            let open = code.len() - after.len();
-            inline.push((open..closing(code, open), name));
-        } else if after.starts_with(';') && !name.is_empty() {
+    for (at, name, after) in mod_lines(&source.code) {
+        if source.code[after..].starts_with(';') && !name.is_empty() {
             let inside = inline.iter().filter(|(range, _)| range.contains(&at)).map(|(_, n)| n.clone()).collect();
+            let name = name.to_string();
             found.push(Declaration { inside, name, path: path_attribute(source, at), is_test: source.is_test_at(at) });
         }
     }
     found
+}
+
+/// The bodies of inline modules with their names, outer ones first.
+fn inline(code: &str) -> Vec<(Range<usize>, String)> {
+    let bodies = mod_lines(code).filter(|(.., after)| code[*after..].starts_with('{'));
+    bodies.map(|(_, name, open)| (open..closing(code, open), name.to_string())).collect()
+}
+
+/// Each `mod name` with the offsets of its `mod` and of what follows its name.
+fn mod_lines(code: &str) -> impl Iterator<Item = (usize, &str, usize)> {
+    find_word(code, "mod").map(move |at| {
+        let rest = code[at + 3..].trim_start();
+        // the file of a module named as a keyword has the keyword's name
+        let rest = rest.strip_prefix("r#").unwrap_or(rest);
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        (at, &rest[..end], code.len() - rest[end..].trim_start().len())
+    })
 }
 
 /// The value of a `#[path = ".."]` among the attributes right before `at`.

@@ -1,13 +1,10 @@
 //! The files of the repository, as the checks see them.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::manifest::Manifest;
-use crate::modules;
-use crate::rust_source::Source;
 
 /// A checkout. All paths that leave it are relative to `root`.
 pub(crate) struct Repo {
@@ -26,21 +23,6 @@ impl Crate {
     /// Path of the manifest.
     pub(crate) fn manifest_path(&self) -> PathBuf {
         self.dir.join("Cargo.toml")
-    }
-}
-
-/// A Rust file with its masked text.
-pub(crate) struct RustFile {
-    pub(crate) path: PathBuf,
-    pub(crate) source: Source,
-    /// The whole file is test code, by its folder or by the `#[cfg(test)]` of its `mod` line.
-    pub(crate) is_test: bool,
-}
-
-impl RustFile {
-    /// True where `offset` lies in test code.
-    pub(crate) fn is_test_at(&self, offset: usize) -> bool {
-        self.is_test || self.source.is_test_at(offset)
     }
 }
 
@@ -109,23 +91,6 @@ impl Repo {
         }
         Ok(crates)
     }
-
-    /// Every Rust file, masked, with its test flag.
-    pub(crate) fn rust_files(&self) -> Result<Vec<RustFile>, String> {
-        let mut test_modules = BTreeSet::new();
-        for krate in self.crates()? {
-            test_modules.extend(modules::reachable(self, &krate)?.into_iter().filter(|m| m.is_test).map(|m| m.path));
-        }
-        let mut files = Vec::new();
-        for path in self.files()? {
-            if path.extension().is_some_and(|e| e == "rs") {
-                let in_tests = path.parent().is_some_and(|p| p.iter().any(|part| part == "tests"));
-                let is_test = in_tests || test_modules.contains(&path);
-                files.push(RustFile { source: Source::new(self.read(&path)?), path, is_test });
-            }
-        }
-        Ok(files)
-    }
 }
 
 fn walk(root: &Path, dir: &Path) -> Result<Vec<PathBuf>, String> {
@@ -153,18 +118,5 @@ mod tests {
     fn without_git_hidden_and_target_folders_are_left_out() {
         let repo = Scratch::new(&[("a.md", ""), ("target/b.md", ""), (".hidden/c.md", ""), (".ci/run", "")]);
         assert_eq!(repo.files().unwrap(), [PathBuf::from(".ci/run"), PathBuf::from("a.md")]);
-    }
-
-    #[test]
-    fn a_file_declared_under_cfg_test_is_test_code() {
-        let repo = Scratch::new(&[
-            ("crates/ops/Cargo.toml", "[package]\nname = \"remat-ops\""),
-            ("crates/ops/src/lib.rs", "mod a;\n#[cfg(test)]\nmod b;"),
-            ("crates/ops/src/a.rs", ""),
-            ("crates/ops/src/b.rs", ""),
-            ("crates/ops/tests/c.rs", ""),
-        ]);
-        let tests: Vec<_> = repo.rust_files().unwrap().into_iter().filter(|f| f.is_test).map(|f| f.path).collect();
-        assert_eq!(tests, [PathBuf::from("crates/ops/src/b.rs"), PathBuf::from("crates/ops/tests/c.rs")]);
     }
 }

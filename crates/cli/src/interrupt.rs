@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::output::note;
+use crate::process::EXIT_INTERRUPTED;
 
 /// A request within this time is the same one: a terminal that closes, or who stops a service, sends several.
 const SAME_REQUEST: Duration = Duration::from_secs(2);
@@ -18,7 +19,7 @@ pub(crate) fn install() {
             note!("\nending after this step; press Ctrl-C again to end at once");
         }
         Some(then) if then.elapsed() < SAME_REQUEST => {}
-        Some(_) => std::process::exit(i32::from(super::EXIT_INTERRUPTED)),
+        Some(_) => std::process::exit(i32::from(EXIT_INTERRUPTED)),
     });
     if let Err(e) = installed {
         note!("warning: Ctrl-C will end the run at once: {e}");

@@ -6,35 +6,29 @@
 mod bench;
 mod budget;
 mod chars;
+mod check_budget;
 mod digits;
-mod endure;
 mod graph;
+mod input;
 mod interrupt;
 mod networks;
 mod ops;
 mod output;
 mod plan;
-mod promise;
+mod process;
 mod random;
 mod report;
 mod sizes;
+mod soak;
+mod svg;
 mod train;
+mod workload;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use remat::types::{Error, ErrorKind};
-
 use output::note;
-
-/// The run ended with an error.
-const EXIT_ERROR: u8 = 1;
-/// The memory budget cannot be met.
-const EXIT_BUDGET: u8 = 2;
-/// The command line is wrong (EX_USAGE), so that 2 means the budget and nothing else.
-const EXIT_USAGE: u8 = 64;
-/// Ended by Ctrl-C, SIGTERM or SIGHUP, as shells report the first.
-const EXIT_INTERRUPTED: u8 = 130;
+use process::{EXIT_INTERRUPTED, EXIT_USAGE, exit_code};
 
 /// Train and run neural networks within a memory budget.
 ///
@@ -51,11 +45,13 @@ struct Cli {
 enum Command {
     /// Train a network that ships with its data.
     #[command(subcommand, arg_required_else_help = true)]
-    Train(Recipe),
+    Train(TrainCommand),
     /// Measure the promise: train digits under several budgets and compare with the run without one.
-    Promise(promise::Options),
+    #[command(alias = "promise")]
+    CheckBudget(check_budget::Options),
     /// Train under a budget in a loop whose shapes alternate, branch and sometimes fail, and compare every bit.
-    Endure(endure::Options),
+    #[command(alias = "endure")]
+    Soak(soak::Options),
     /// Plan a training step or any graph under a memory budget: what to compute again, when to free, and where everything lies.
     Plan(Box<plan::Options>),
     /// What a graph computes and what memory it takes: figures, text, pictures.
@@ -67,7 +63,7 @@ enum Command {
 }
 
 #[derive(Subcommand)]
-enum Recipe {
+enum TrainCommand {
     /// A residual network on 10,000 handwritten digits: 98 % and more in a minute or two on two cores.
     Digits(Box<digits::Options>),
     /// A small GPT on a novel, character by character: it prints what it would write as it learns.
@@ -90,10 +86,10 @@ fn main() -> ExitCode {
         return ExitCode::from(EXIT_USAGE);
     }
     let result = match cli.command {
-        Command::Train(Recipe::Digits(options)) => train::run(&*options),
-        Command::Train(Recipe::Chars(options)) => train::run(&*options),
-        Command::Promise(options) => promise::run(&options),
-        Command::Endure(options) => endure::run(&options),
+        Command::Train(TrainCommand::Digits(options)) => train::run(&*options),
+        Command::Train(TrainCommand::Chars(options)) => train::run(&*options),
+        Command::CheckBudget(options) => check_budget::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Graph(options) => graph::run(&options),
         Command::Ops(options) => ops::run(&options),
@@ -104,13 +100,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             report::print_error(&e);
-            ExitCode::from(code_of(&e))
+            ExitCode::from(exit_code(&e))
         }
     }
-}
-
-fn code_of(e: &Error) -> u8 {
-    if e.kind() == ErrorKind::Budget { EXIT_BUDGET } else { EXIT_ERROR }
 }
 
 #[cfg(test)]
@@ -121,5 +113,17 @@ mod tests {
     fn the_command_line_is_well_formed() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_of_the_release_before_still_work_and_are_not_shown() {
+        use clap::CommandFactory;
+        let read = |name| Cli::try_parse_from(["remat", name]).map(|cli| cli.command);
+        assert!(
+            matches!(read("promise"), Ok(Command::CheckBudget(_))) && matches!(read("endure"), Ok(Command::Soak(_)))
+        );
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("check-budget") && help.contains("soak"), "{help}");
+        assert!(!help.contains("endure") && !help.contains("\n  promise"), "{help}");
     }
 }

@@ -4,6 +4,8 @@
 //! tensor that leads to it; freeing walks an explicit list, so that a deep graph cannot overflow the stack. A pass that
 //! does not retain the graph takes what the nodes kept, and a later one that comes by is an error, not a missing term.
 
+mod frame;
+
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +14,8 @@ use remat_runtime::{Channel, Device, Handle, tracing};
 use remat_types::{
     CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, Scope, Shape, SmallVec, for_dtype,
 };
+
+pub(crate) use frame::Frame;
 
 use crate::Tensor;
 
@@ -262,7 +266,7 @@ pub(crate) fn apply_on(
 ) -> Result<SmallVec<[Tensor; 2]>> {
     if !is_recording() || x.iter().all(|t| t.edge.is_none()) {
         if tracing::is_tracing() {
-            crate::control_flow::note(&x);
+            frame::note(&x);
         }
         // Pushes, as in the channel: collecting into a SmallVec costs several times as much.
         let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();

@@ -7,7 +7,6 @@ use remat_ops::OpRef;
 use remat_runtime::{Channel, Device, Handle, Kind};
 use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
 
-use crate::autodiff;
 use crate::site::InOp;
 use crate::tape::{self, Edge, Leaf, Node, NodeKind, TensorSpec, lock};
 
@@ -117,20 +116,6 @@ impl Tensor {
             return Err(Error::new(ErrorKind::Shape, text)).in_op("item");
         }
         self.to_host()?.item().in_op("item")
-    }
-
-    /// A copy on another device; the same tensor if it is there already. Cotangents are copied back. Errors: Closed.
-    #[track_caller]
-    pub fn to_device(&self, device: &Device) -> Result<Tensor> {
-        let home = self.device();
-        if *device == home {
-            return Ok(self.clone());
-        }
-        let copy = Tensor::from_handle(device.channel().copy_from(&self.handle)?);
-        let back = move |dy: &[Option<Tensor>]| {
-            dy.iter().map(|dy| dy.as_ref().map(|dy| dy.to_device(&home)).transpose()).collect()
-        };
-        Ok(autodiff::custom("to_device", &[self], vec![copy], back)?.swap_remove(0))
     }
 
     /// Frees the bytes now if they can be recomputed; the tensor stays good.
@@ -255,21 +240,6 @@ impl Tensor {
         let leaf = leaf.in_op("on_grad")?;
         lock(&leaf.hooks).push(Arc::new(hook));
         Ok(())
-    }
-
-    /// Accumulates the gradient of the sum of this tensor into every leaf it depends on, and frees what the pass
-    /// used. Errors: NotDifferentiable if nothing requires a gradient; those of the ops; what failed on the device before
-    /// and no call has told yet.
-    #[track_caller]
-    pub fn backward(&self) -> Result<()> {
-        autodiff::backward(self, None, false, CallSite::here())
-    }
-
-    /// As [`Tensor::backward`] with a cotangent of this tensor's dtype and shape; with `retain_graph` the pass can be
-    /// made again.
-    #[track_caller]
-    pub fn backward_with(&self, dy: Option<&Tensor>, retain_graph: bool) -> Result<()> {
-        autodiff::backward(self, dy, retain_graph, CallSite::here())
     }
 }
 

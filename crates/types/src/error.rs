@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{CallSite, Scope};
+use crate::scope::{CallSite, Scope};
 
 /// `std::result::Result` with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;

@@ -14,7 +14,6 @@ mod npy;
 mod promote;
 mod scope;
 mod shape;
-mod site;
 mod tensors_file;
 
 pub use byte_size::ByteSize;
@@ -27,8 +26,7 @@ pub use host::{HostTensor, SharedBytes, vec_for};
 pub use layout::{Layout, LayoutIndices};
 pub use npy::{npz_limit_bytes, read_npy, read_npz, read_npz_within, write_npy, write_npz};
 pub use promote::promote;
-pub use scope::Scope;
+pub use scope::{CallSite, Scope, intern};
 pub use shape::{Shape, axes_of, axis_of};
-pub use site::{CallSite, intern};
 pub use smallvec::{SmallVec, smallvec};
 pub use tensors_file::{TensorsFile, TensorsReader, read_safetensors, safetensors_dtype, write_safetensors};

@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::CallSite;
+mod site;
+
+pub use site::{CallSite, intern};
 
 thread_local! {
     /// Names of the scopes this thread is in, each with its parents: `block1.conv`.

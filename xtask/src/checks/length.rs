@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::finding::Finding;
 use crate::repo::Repo;
+use crate::rust_files::rust_files;
 
 /// Lengths over `warn` are shown, over `fail` refused.
 struct Limit {
@@ -29,7 +30,7 @@ impl Limit {
 
 /// Every Rust file of the repository, tests included.
 pub(crate) fn check_files(repo: &Repo) -> Result<Vec<Finding>, String> {
-    let files = repo.rust_files()?;
+    let files = rust_files(repo)?;
     let written = files.iter().filter(|f| !is_generated(&f.path));
     Ok(written.filter_map(|f| FILE_LINES.judge(f.source.raw.lines().count(), &f.path, 0, "this file has")).collect())
 }
@@ -37,7 +38,7 @@ pub(crate) fn check_files(repo: &Repo) -> Result<Vec<Finding>, String> {
 /// Every function outside tests, from `fn` to its closing brace.
 pub(crate) fn check_functions(repo: &Repo) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    for file in repo.rust_files()?.iter().filter(|f| !is_generated(&f.path)) {
+    for file in rust_files(repo)?.iter().filter(|f| !is_generated(&f.path)) {
         for function in file.source.functions().iter().filter(|f| !file.is_test_at(f.offset)) {
             let message = format!("`{}` has", function.name);
             findings.extend(FUNCTION_LINES.judge(function.lines, &file.path, function.line, &message));

@@ -1,8 +1,11 @@
 //! The checks, and the table that lists them.
 
+mod circles;
+mod examples;
 mod fence;
 mod layers;
 mod length;
+mod names;
 mod owed;
 mod paths;
 mod reasons;
@@ -41,10 +44,24 @@ pub(crate) const CHECKS: &[Check] = &[
         teaches: "every file under crates/*/src is reached by a `mod` line",
         run: unlisted::check,
     },
+    Check {
+        name: "circles",
+        teaches: "the top-level modules of a crate import one another without circles",
+        run: circles::check,
+    },
     Check { name: "reasons", teaches: "every outside dependency has a line that says why", run: reasons::check },
     Check { name: "owed", teaches: "no todo!, unimplemented!, FIXME, XXX or #[ignore in crates", run: owed::check },
     Check { name: "unwrap", teaches: "no unwrap() in libraries outside tests", run: unwraps::check },
-    Check { name: "paths", teaches: "paths named in Markdown exist and are not of one machine", run: paths::check },
+    Check {
+        name: "paths",
+        teaches: "paths named in Markdown exist, hold the names they are said to, and are not of one machine",
+        run: paths::check,
+    },
+    Check {
+        name: "examples",
+        teaches: "crates/remat/examples are the blocks that README and book show under their names",
+        run: examples::check,
+    },
     Check { name: "faults", teaches: "every fault of xtask/faults still fits the code", run: crate::faults::unfit },
     Check { name: "fmt", teaches: "cargo fmt --all -- --check", run: cargo::check_format },
     Check {

@@ -1,7 +1,8 @@
 //! Unfinished work stays on a branch, and a debt is an issue number.
 
 use crate::finding::Finding;
-use crate::repo::{Repo, RustFile};
+use crate::repo::Repo;
+use crate::rust_files::{RustFile, rust_files};
 use crate::rust_source::find_word;
 
 /// Words that are refused in code, where they run.
@@ -11,7 +12,7 @@ const ANYWHERE: [&str; 2] = ["FIXME", "XXX"];
 
 /// Looks through every Rust file of `crates/`.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
-    let files = repo.rust_files()?;
+    let files = rust_files(repo)?;
     Ok(files.iter().filter(|f| f.path.starts_with("crates")).flat_map(check_file).collect())
 }
 

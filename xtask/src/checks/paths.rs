@@ -1,7 +1,8 @@
-//! Markdown names only what exists, and nothing that only one machine has.
+//! Markdown names only what exists, where it is, and nothing that only one machine has.
 
 use std::path::{Component, Path, PathBuf};
 
+use super::names;
 use crate::finding::Finding;
 use crate::repo::Repo;
 
@@ -17,6 +18,7 @@ pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     for path in repo.files()?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
         let text = repo.read(&path)?;
+        findings.extend(names::wrong(repo, &path, &text)?);
         let mut in_fence = false;
         for (i, line) in text.lines().enumerate() {
             findings.extend(machine_path(line).map(|found| machine_finding(&path, i + 1, found)));
@@ -37,7 +39,7 @@ fn machine_finding(path: &Path, line: usize, found: &str) -> Finding {
 fn missing_in_line(repo: &Repo, file: &Path, line: usize, text: &str) -> Vec<Finding> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut findings = Vec::new();
-    for name in code_spans(text).into_iter().filter_map(own_path) {
+    for name in code_spans(text).filter_map(|(_, span)| own_path(span)) {
         // a crate's README may speak of its own tests/ and benches/
         if !repo.has(Path::new(name)) && !repo.has(&folder.join(name)) {
             findings.push(missing(file, line, name));
@@ -57,12 +59,12 @@ fn missing(file: &Path, line: usize, name: &str) -> Finding {
     Finding::error(file, line, format!("`{name}` does not exist; mend the name or remove the mention"))
 }
 
-/// The texts between backticks.
-fn code_spans(line: &str) -> Vec<&str> {
-    let pieces: Vec<&str> = line.split('`').collect();
+/// The texts between backticks, with their offsets.
+pub(super) fn code_spans(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let ticks: Vec<usize> = text.match_indices('`').map(|(i, _)| i + 1).collect();
     // without its closing backtick the last piece is prose
-    let closed = (pieces.len() - 1) / 2 * 2;
-    pieces[..closed].iter().skip(1).step_by(2).copied().collect()
+    let closed = ticks.len() / 2;
+    (0..closed).map(move |i| (ticks[2 * i], &text[ticks[2 * i]..ticks[2 * i + 1] - 1]))
 }
 
 /// The targets of `[text](target)`, outside code spans.
@@ -73,7 +75,7 @@ fn link_targets(line: &str) -> Vec<&str> {
 }
 
 /// The part of a code span that is a path of ours, if it is one.
-fn own_path(span: &str) -> Option<&str> {
+pub(super) fn own_path(span: &str) -> Option<&str> {
     if !OURS.iter().any(|p| span.starts_with(p)) || span.contains(char::is_whitespace) {
         return None;
     }

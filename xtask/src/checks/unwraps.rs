@@ -3,12 +3,13 @@
 
 use crate::finding::Finding;
 use crate::layers::layer;
-use crate::repo::{Repo, RustFile};
+use crate::repo::Repo;
+use crate::rust_files::{RustFile, rust_files};
 use crate::rust_source::find_word;
 
 /// Looks through the `src` of every library crate.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
-    let files = repo.rust_files()?;
+    let files = rust_files(repo)?;
     Ok(files.iter().filter(|f| is_library_source(f)).flat_map(check_file).collect())
 }
 

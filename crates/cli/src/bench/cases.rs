@@ -27,8 +27,8 @@ pub(super) trait Case {
     /// Of those, the workspace.
     fn workspace_bytes(&self) -> usize;
     /// What else a network tells.
-    fn told(&self) -> Told {
-        Told::default()
+    fn metrics(&self) -> Metrics {
+        Metrics::default()
     }
     /// The operators of a compiled network, after its runs. Errors: those of finding its executable.
     fn operators(&mut self) -> Result<Vec<Operator>> {
@@ -38,7 +38,7 @@ pub(super) trait Case {
 
 /// What a network tells besides its time.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Told {
+pub(super) struct Metrics {
     /// Of the first runs.
     pub losses: Vec<f32>,
     pub budget_bytes: Option<usize>,

@@ -19,11 +19,11 @@ use serde::Serialize;
 
 use crate::budget::MemoryBudget;
 use crate::output::{self, print};
+use crate::process;
 use crate::sizes::show;
-use cases::{Case, Elements, Told};
+use cases::{Case, Elements, Metrics};
 use figures::Latency;
-use networks::How;
-pub(crate) use networks::Network;
+use networks::RunMode;
 use operators::Operator;
 use work::{Kind, Work};
 
@@ -124,7 +124,7 @@ struct Report {
     /// The most that the process had resident until the work was done; `None` where the system does not say.
     resident_bytes: Option<u64>,
     #[serde(flatten)]
-    told: Told,
+    metrics: Metrics,
     /// All operators, if they were asked for, the one that takes longest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     operators: Vec<Operator>,
@@ -162,8 +162,8 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         Kind::Network(network) => {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
             let compiled = o.compiled || o.session;
-            let how = How { batch, threads, compiled, budget: o.memory_budget, foresight };
-            networks::network(*network, how, o.session, o.spill_to.as_deref())?
+            let mode = RunMode { batch, threads, compiled, budget: o.memory_budget, foresight };
+            networks::network(*network, mode, o.session, o.spill_to.as_deref())?
         }
     };
     let report = measure(o, batch, threads, case)?;
@@ -208,7 +208,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
     let trip_before = round_trip();
     let (latency_ms, runs) = figures::repeat(o.seconds, || case.run())?;
     let round_trip_ns = trip_before.zip(round_trip()).map(|(before, after)| before.max(after));
-    let resident_bytes = crate::train::resident_peak_bytes();
+    let resident_bytes = process::resident_peak_bytes();
     let peak_gflops = before.max(figures::fma_gflops(&pool));
     let (flops, bytes) = (case.flops() as f64, case.moved_bytes() as f64);
     let [peak_gb_s, _] = figures::streams(&pool, (case.moved_bytes() / 12).min(STREAM_ELEMS as u64) as usize);
@@ -233,7 +233,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
         peak_bytes: case.peak_bytes(),
         workspace_bytes: case.workspace_bytes(),
         resident_bytes,
-        told: case.told(),
+        metrics: case.metrics(),
         operators,
     })
 }
@@ -261,19 +261,19 @@ fn table(r: &Report) -> String {
         r.bound,
         show(r.peak_bytes),
         show(r.workspace_bytes),
-        planned(&r.told),
+        planned(&r.metrics),
     )
 }
 
 /// What the planner promised and what came of it, if there was a plan.
-fn planned(told: &Told) -> String {
-    let Some(p) = told.plan.filter(|p| p.base_ns > 0) else { return String::new() };
+fn planned(metrics: &Metrics) -> String {
+    let Some(p) = metrics.plan.filter(|p| p.base_ns > 0) else { return String::new() };
     let of_base = |ns: u64| ns as f64 / p.base_ns as f64;
     format!(
         "planned    {:.3} of the operators' time without a budget, at least {:.3}; the last run took {:.3}\n",
         of_base(p.planned_ns),
         of_base(p.bound_ns),
-        of_base(told.ops_ns),
+        of_base(metrics.ops_ns),
     )
 }
 

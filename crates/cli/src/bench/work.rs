@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use remat_kernels::conv::Conv2d;
 
-use super::networks::Network;
-use crate::networks::Trained;
+use crate::networks::{Network, Trained};
 
 /// The forms of a work, for help and errors.
 pub(super) const FORMS: &str =
@@ -95,7 +94,7 @@ impl FromStr for Work {
             ("matmul", Some(rest)) => matmul(rest).map(Kind::MatMul),
             ("conv", Some(rest)) => conv(rest).map(Kind::Conv),
             ("model", Some(name)) => Network::model(name).map(Kind::Network),
-            ("train", Some(name)) => Network::step(name).map(Kind::Network).map_err(|e| with_recipes(e, name)),
+            ("train", Some(name)) => Network::step(name).map(Kind::Network).map_err(|e| with_tasks(e, name)),
             ("model" | "train", None) => Err(format!("`{kind}` needs a name after a colon")),
             ("matmul" | "conv", None) => Err(format!("`{kind}` needs sizes after a colon")),
             _ => Err(format!("there is no work `{text}`")),
@@ -105,10 +104,10 @@ impl FromStr for Work {
     }
 }
 
-/// A recipe has a step too, which is timed where it is trained.
-fn with_recipes(error: String, name: &str) -> String {
+/// A task has a step too, which is timed where it is trained.
+fn with_tasks(error: String, name: &str) -> String {
     match name.parse() {
-        Ok(Trained::Recipe(_)) => format!("{error}; `remat train {name}` tells the time of its own"),
+        Ok(Trained::Task(_)) => format!("{error}; `remat train {name}` tells the time of its own"),
         _ => error,
     }
 }

@@ -13,7 +13,7 @@ use crate::random::mixed;
 
 static PACKED: &[u8] = include_bytes!("../../data/chars.txt.gz");
 
-/// No text that this recipe is meant for is larger.
+/// No text that this task is meant for is larger.
 const MAX_BYTES: u64 = 1 << 28;
 /// One part of the text in this many, the last, is for validation.
 const TEST_SHARE: usize = 10;

@@ -15,7 +15,7 @@ use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::train::{self, Recipe, RunOptions, Settings, Task};
+use crate::train::{self, RunOptions, Settings, Task, TaskOptions};
 use data::{Text, Windows};
 
 /// What the options allow, and a checkpoint may hold.
@@ -91,7 +91,7 @@ impl Model {
     }
 }
 
-impl Recipe for Options {
+impl TaskOptions for Options {
     type Task = CharsTask;
 
     fn run(&self) -> &RunOptions {
@@ -100,7 +100,7 @@ impl Recipe for Options {
 
     fn settings(&self) -> Settings<Model> {
         Settings {
-            recipe: CharsTask::NAME.to_owned(),
+            task: CharsTask::NAME.to_owned(),
             seed: self.seed,
             epochs: self.epochs,
             batch_size: usize::from(self.batch_size),

@@ -13,7 +13,7 @@ use remat::runtime::Device;
 use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 
-use crate::train::{self, Recipe, RunOptions, Settings, Task};
+use crate::train::{self, RunOptions, Settings, Task, TaskOptions};
 use data::Digits;
 use model::DigitsNet;
 
@@ -39,7 +39,7 @@ pub(crate) struct Options {
 const MOMENTUM: f64 = 0.9;
 const WEIGHT_DECAY: f64 = 5e-4;
 
-impl Recipe for Options {
+impl TaskOptions for Options {
     type Task = DigitsTask;
 
     fn run(&self) -> &RunOptions {
@@ -48,7 +48,7 @@ impl Recipe for Options {
 
     fn settings(&self) -> Settings<()> {
         Settings {
-            recipe: DigitsTask::NAME.to_owned(),
+            task: DigitsTask::NAME.to_owned(),
             seed: self.seed,
             epochs: self.epochs,
             batch_size: usize::from(self.batch_size),

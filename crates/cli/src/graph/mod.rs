@@ -1,10 +1,10 @@
 //! `remat graph`: what a graph computes and what memory it takes, in figures and pictures.
 //!
-//! A graph comes from a file, is the forward pass of a network of `nn::models`, or is the training step of a recipe;
+//! A graph comes from a file, is the forward pass of a network of `nn::models`, or is the training step of a task;
 //! the latter two are traced on a device without memory. Figures for people go to standard output.
 
 mod dot;
-mod lives;
+mod lifetimes;
 mod source;
 mod summary;
 mod timeline;
@@ -16,9 +16,8 @@ use remat::types::Result;
 
 use crate::budget::MemoryBudget;
 use crate::output;
-use lives::Lives;
+use lifetimes::Lifetimes;
 use source::Source;
-pub(crate) use source::Traced;
 
 /// How to use it, with examples that can be pasted.
 const EXAMPLES: &str = "\
@@ -27,8 +26,8 @@ Examples:
   remat graph model:gpt --batch 8 --out gpt.safetensors   the graph as a file, which any reader of safetensors opens
   remat graph model:resnet50 --dot - | dot -Tsvg > resnet50.svg
   remat graph gpt.safetensors --text                      in words
-  remat graph train:digits --memory-timeline lives.svg    what lives when in a training step, the largest by name
-  remat graph train:chars --memory-budget 60% --memory-timeline lives.svg
+  remat graph train:digits --memory-timeline lifetimes.svg    what lives when in a training step, the largest by name
+  remat graph train:chars --memory-budget 60% --memory-timeline lifetimes.svg
 
 A graph is a file (as `--out` writes it, or as `--text` prints it), `model:NAME` with one of mlp, resnet18, resnet50,
 mobilenetv2, gpt, bert, or `train:NAME` with one of digits, chars, mlp, resnet18, resnet50, gpt.";
@@ -68,15 +67,15 @@ pub(crate) struct Options {
 pub(crate) fn run(o: &Options) -> Result<()> {
     let traced = o.source.graph(o.batch.map(usize::from), o.memory_budget)?;
     let graph = traced.executable.graph();
-    let lives = Lives::of(&traced.executable, source::threads());
+    let lifetimes = Lifetimes::of(&traced.executable, source::threads());
     if let Some(path) = &o.dot {
         output::write(path, dot::text(&o.source.to_string(), graph))?;
     }
     if let Some(path) = &o.memory_timeline {
         let is_json = path.extension().is_some_and(|e| e == "json");
         let text = match is_json {
-            true => format!("{}\n", timeline::json(&o.source.to_string(), graph, &lives)),
-            false => timeline::svg(&o.source.to_string(), graph, &lives),
+            true => format!("{}\n", timeline::json(&o.source.to_string(), graph, &lifetimes)),
+            false => timeline::svg(&o.source.to_string(), graph, &lifetimes),
         };
         output::write(path, text)?;
     }
@@ -84,13 +83,13 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         output::write(path, graph.to_bytes()?)?;
     }
     if let Some(path) = &o.json {
-        let json = summary::json(&o.source, &traced, &lives);
+        let json = summary::json(&o.source, &traced, &lifetimes);
         output::write(path, format!("{json}\n"))?;
     }
     if [&o.dot, &o.memory_timeline, &o.out, &o.json].into_iter().flatten().any(|path| output::is_standard(path)) {
         return Ok(());
     }
-    let text = if o.text { graph.to_text()? } else { summary::text(&o.source, &traced, &lives) };
+    let text = if o.text { graph.to_text()? } else { summary::text(&o.source, &traced, &lifetimes) };
     output::print(&text);
     Ok(())
 }

@@ -10,20 +10,18 @@ use remat::graph::ir::Graph;
 use remat::nn::InitCx;
 use remat::runtime::{Device, DeviceOptions, Executable, ExecutableOptions};
 use remat::tensor::{Tensor, compile, no_grad};
-use remat::types::{Error, ErrorKind, Result, open_file, read_file};
+use remat::types::{Error, Result, open_file};
 
-use crate::bench::Network;
 use crate::budget::MemoryBudget;
-use crate::networks::{Model, Recipe, Trained};
-use crate::plan::LARGEST_TEXT_BYTES;
-use crate::{chars, digits, train};
+use crate::networks::{Model, Network, TrainTask};
+use crate::workload::Workload;
+use crate::{chars, digits, input, train};
 
 /// What the user named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     File(PathBuf),
-    Model(Model),
-    Train(Trained),
+    Workload(Workload),
 }
 
 impl FromStr for Source {
@@ -31,8 +29,7 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(':') {
-            Some(("model", name)) => Ok(Source::Model(name.parse()?)),
-            Some(("train", name)) => Ok(Source::Train(name.parse()?)),
+            Some(("model" | "train", _)) => text.parse().map(Source::Workload),
             _ => Ok(Source::File(text.into())),
         }
     }
@@ -42,17 +39,16 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::File(path) => write!(f, "{}", path.display()),
-            Source::Model(m) => write!(f, "model:{m}"),
-            Source::Train(t) => write!(f, "train:{t}"),
+            Source::Workload(w) => w.fmt(f),
         }
     }
 }
 
 /// A graph made ready to run.
-pub(crate) struct Traced {
-    pub(crate) executable: Arc<Executable>,
+pub(super) struct Traced {
+    pub(super) executable: Arc<Executable>,
     /// Trained numbers; `None` where they are not told from other states: in a file, and in the step of a network.
-    pub(crate) parameters: Option<usize>,
+    pub(super) parameters: Option<usize>,
 }
 
 impl Source {
@@ -60,12 +56,11 @@ impl Source {
     pub(super) fn graph(&self, batch: Option<usize>, budget: MemoryBudget) -> Result<Traced> {
         let whole = match self {
             Source::File(path) => ready(read(path)?, None, None)?,
-            Source::Model(model) => traced(*model, batch.unwrap_or(1))?,
-            Source::Train(Trained::Recipe(Recipe::Digits)) => train::traced::<digits::Options>(batch)?,
-            Source::Train(Trained::Recipe(Recipe::Chars)) => train::traced::<chars::Options>(batch)?,
-            Source::Train(Trained::Network(step)) => {
-                let executable = Network::Train(*step).timed(batch, None, 0)?;
-                Traced { executable, parameters: None }
+            Source::Workload(Workload::Task(TrainTask::Digits)) => task::<digits::Options>(batch)?,
+            Source::Workload(Workload::Task(TrainTask::Chars)) => task::<chars::Options>(batch)?,
+            Source::Workload(Workload::Network(Network::Infer(model))) => traced(*model, batch.unwrap_or(1))?,
+            Source::Workload(Workload::Network(step)) => {
+                Traced { executable: step.timed(batch, None, 0)?, parameters: None }
             }
         };
         let f = whole.executable.figures();
@@ -104,9 +99,13 @@ fn read(path: &Path) -> Result<Graph> {
     if start != TEXT_START {
         return Graph::load(path, &registry);
     }
-    let bytes = read_file(path, LARGEST_TEXT_BYTES)?;
-    let text = String::from_utf8(bytes).map_err(|e| in_file(Error::new(ErrorKind::Format, e.to_string())))?;
-    Graph::parse(&text, &registry).map_err(in_file)
+    Graph::parse(&input::file(path)?, &registry).map_err(in_file)
+}
+
+/// The training step of a task.
+pub(super) fn task<O: train::TaskOptions>(batch: Option<usize>) -> Result<Traced> {
+    let (executable, parameters) = train::traced::<O>(batch)?;
+    Ok(Traced { executable, parameters: Some(parameters) })
 }
 
 /// The forward pass on a batch, as evaluation runs it, on a device without memory.

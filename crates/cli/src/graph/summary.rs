@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use remat::graph::ir::Graph;
 use serde_json::{Value, json};
 
-use super::lives::{self, Lives};
+use super::lifetimes::{self, Lifetimes};
 use super::source::{Source, Traced};
 use crate::sizes::show;
 
-/// Kinds of ops, and lives at the peak, that are listed.
+/// Kinds of ops, and lifetimes at the peak, that are listed.
 const SHOWN: usize = 8;
 
 #[derive(Clone, Copy, Default)]
@@ -33,15 +33,15 @@ fn by_op(g: &Graph) -> Vec<(&'static str, OfOp)> {
     all
 }
 
-pub(super) fn json(source: &Source, t: &Traced, l: &Lives) -> Value {
+pub(super) fn json(source: &Source, t: &Traced, l: &Lifetimes) -> Value {
     let (g, cost) = (t.executable.graph(), t.executable.graph().cost());
-    let [states, inputs, constants] = lives::given(g);
+    let [states, inputs, constants] = lifetimes::given(g);
     let (peak_call, peak_bytes) = l.peak();
     let largest: Vec<Value> = l
         .at(peak_call)
         .iter()
         .take(SHOWN)
-        .map(|x| json!({ "name": lives::name(g, x), "bytes": x.bytes, "first_call": x.start, "last_call": x.end }))
+        .map(|x| json!({ "name": lifetimes::name(g, x), "bytes": x.bytes, "first_call": x.start, "last_call": x.end }))
         .collect();
     let ops: Vec<Value> = by_op(g)
         .iter()
@@ -67,9 +67,9 @@ pub(super) fn json(source: &Source, t: &Traced, l: &Lives) -> Value {
     })
 }
 
-pub(super) fn text(source: &Source, t: &Traced, l: &Lives) -> String {
+pub(super) fn text(source: &Source, t: &Traced, l: &Lifetimes) -> String {
     let (g, f, cost) = (t.executable.graph(), t.executable.figures(), t.executable.graph().cost());
-    let [states, inputs, constants] = lives::given(g);
+    let [states, inputs, constants] = lifetimes::given(g);
     let mut s = format!("{source}: {} nodes, {} calls\n", g.nodes().len(), t.executable.calls());
     if let Some(n) = t.parameters {
         s.push_str(&format!("  parameters {n}\n"));
@@ -105,7 +105,7 @@ pub(super) fn text(source: &Source, t: &Traced, l: &Lives) -> String {
     s.push_str(&format!("  most lives at call {call}: {}, of it\n", show(bytes as usize)));
     s.push_str(&format!("    {:>10}  states, inputs and constants\n", show(l.fixed_bytes as usize)));
     for x in l.at(call).iter().take(SHOWN) {
-        s.push_str(&format!("    {:>10}  {}\n", show(x.bytes as usize), lives::name(g, x)));
+        s.push_str(&format!("    {:>10}  {}\n", show(x.bytes as usize), lifetimes::name(g, x)));
     }
     s
 }

@@ -4,9 +4,9 @@
 use remat::graph::ir::Graph;
 use serde_json::{Value, json};
 
-use super::lives::{Life, Lives, name};
-use crate::plan::escape;
+use super::lifetimes::{Lifetime, Lifetimes, name};
 use crate::sizes::show;
+use crate::svg::{self, escape};
 
 const WIDTH: f64 = 1180.0;
 const HEIGHT: f64 = 460.0;
@@ -16,7 +16,7 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 40.0;
 /// Lines of the grid.
 const GRID: usize = 4;
-/// Lives with a colour and a name of their own.
+/// Lifetimes with a colour and a name of their own.
 const NAMED: usize = 12;
 const COLORS: [&str; NAMED] = [
     "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#b5a642",
@@ -33,34 +33,28 @@ struct Band {
 }
 
 /// What the picture shows, and all that it shows in grey.
-pub(super) fn json(title: &str, g: &Graph, lives: &Lives) -> Value {
-    let (peak_call, peak_bytes) = lives.peak();
-    let life = |l: &Life| json!({ "name": name(g, l), "bytes": l.bytes, "first_call": l.start, "last_call": l.end, "again": l.again });
+pub(super) fn json(title: &str, g: &Graph, lifetimes: &Lifetimes) -> Value {
+    let (peak_call, peak_bytes) = lifetimes.peak();
+    let lifetime = |l: &Lifetime| json!({ "name": name(g, l), "bytes": l.bytes, "first_call": l.start, "last_call": l.end, "again": l.again });
     json!({
         "graph": title,
-        "fixed_bytes": lives.fixed_bytes,
+        "fixed_bytes": lifetimes.fixed_bytes,
         "peak_bytes": peak_bytes,
         "peak_call": peak_call,
-        "bytes_at_call": lives.load,
-        "lives": lives.lives.iter().map(life).collect::<Vec<_>>(),
+        "bytes_at_call": lifetimes.load,
+        "lives": lifetimes.lifetimes.iter().map(lifetime).collect::<Vec<_>>(),
     })
 }
 
-/// The picture of `lives`; its legend lists the bands from the top down.
-pub(super) fn svg(title: &str, g: &Graph, lives: &Lives) -> String {
-    let bands = bands(g, lives);
-    let (call, peak) = lives.peak();
-    let x = |at: usize| LEFT + at as f64 / lives.load.len().max(1) as f64 * (WIDTH - LEFT - RIGHT);
+/// The picture of `lifetimes`; its legend lists the bands from the top down.
+pub(super) fn svg(title: &str, g: &Graph, lifetimes: &Lifetimes) -> String {
+    let bands = bands(g, lifetimes);
+    let (call, peak) = lifetimes.peak();
+    let x = |at: usize| LEFT + at as f64 / lifetimes.load.len().max(1) as f64 * (WIDTH - LEFT - RIGHT);
     let y = |bytes: u64| HEIGHT - BOTTOM - bytes as f64 / peak.max(1) as f64 * (HEIGHT - BOTTOM - TOP);
-    let mut s = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n<text x=\"{LEFT}\" y=\"22\" \
-         font-size=\"14\">{}: at most {} at call {call} of {}</text>\n",
-        escape(title),
-        show(peak as usize),
-        lives.load.len(),
-    );
-    let mut below = vec![0u64; lives.load.len()];
+    let heading = format!("{title}: at most {} at call {call} of {}", show(peak as usize), lifetimes.load.len());
+    let mut s = svg::begin(WIDTH, HEIGHT, 11) + &svg::title(LEFT, &heading);
+    let mut below = vec![0u64; lifetimes.load.len()];
     for b in &bands {
         let above: Vec<u64> = below.iter().zip(&b.bytes).map(|(a, b)| a + b).collect();
         for (from, to) in runs(&b.bytes) {
@@ -68,27 +62,30 @@ pub(super) fn svg(title: &str, g: &Graph, lives: &Lives) -> String {
         }
         below = above;
     }
-    grid(&mut s, peak, lives.load.len(), &x, &y);
+    grid(&mut s, peak, lifetimes.load.len(), &x, &y);
     legend(&mut s, &bands);
     s.push_str("</svg>\n");
     s
 }
 
-/// What is always there, the largest lives by their beginning, and all others, from the bottom up.
-fn bands(g: &Graph, lives: &Lives) -> Vec<Band> {
-    let mut order: Vec<&Life> = lives.lives.iter().collect();
+/// What is always there, the largest lifetimes by their beginning, and all others, from the bottom up.
+fn bands(g: &Graph, lifetimes: &Lifetimes) -> Vec<Band> {
+    let mut order: Vec<&Lifetime> = lifetimes.lifetimes.iter().collect();
     // What lives at the peak decides the memory; of equal sizes those that live longer.
-    let peak = lives.peak().0;
+    let peak = lifetimes.peak().0;
     order.sort_by_key(|l| std::cmp::Reverse(((l.start..=l.end).contains(&peak), l.bytes, l.end - l.start)));
     let others = order.split_off(order.len().min(NAMED));
     order.sort_by_key(|l| l.start);
-    let calls = lives.load.len();
-    let of = |l: &Life| (0..calls).map(|c| if (l.start..=l.end).contains(&c) { l.bytes } else { 0 }).collect();
-    let mut all =
-        vec![Band { color: FIXED, name: "states, inputs and constants".into(), bytes: vec![lives.fixed_bytes; calls] }];
+    let calls = lifetimes.load.len();
+    let of = |l: &Lifetime| (0..calls).map(|c| if (l.start..=l.end).contains(&c) { l.bytes } else { 0 }).collect();
+    let mut all = vec![Band {
+        color: FIXED,
+        name: "states, inputs and constants".into(),
+        bytes: vec![lifetimes.fixed_bytes; calls],
+    }];
     all.extend(order.iter().zip(COLORS).map(|(l, color)| Band { color, name: name(g, l), bytes: of(l) }));
     let named = |c: usize| all.iter().map(|b| b.bytes[c]).sum::<u64>();
-    let rest = (0..calls).map(|c| lives.load[c] - named(c)).collect();
+    let rest = (0..calls).map(|c| lifetimes.load[c] - named(c)).collect();
     all.push(Band { color: OTHERS, name: format!("{} others", others.len()), bytes: rest });
     all
 }

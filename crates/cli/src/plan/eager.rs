@@ -3,14 +3,17 @@
 use remat::runtime::{PolicyKind, Simulation, simulate, simulate_planned};
 use remat::types::{ErrorKind, Result};
 
-use super::step::{Work, stream};
 use super::{Options, percent};
 use crate::output::{self, note};
 use crate::sizes::show;
+use crate::workload::Workload;
+
+/// Steps of a recording: foresight plans what it has seen twice, and follows the rest.
+const STEPS: usize = 5;
 
 /// Prints a row for each budget as it is simulated.
-pub(super) fn run(o: &Options, work: Work) -> Result<()> {
-    let s = stream(work, o.batch.map(usize::from), o.threads.map(usize::from), o.estimated)?;
+pub(super) fn run(o: &Options, work: Workload) -> Result<()> {
+    let s = work.recorded(o.batch.map(usize::from), o.threads.map(usize::from), STEPS, o.estimated)?;
     if let Some(path) = &o.out {
         output::write(path, s.to_json()?)?;
     }

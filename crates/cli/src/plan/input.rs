@@ -1,35 +1,56 @@
-//! Files in and out.
+//! Problems: of files, of benchmarks, and of what runs here.
 
-use std::io::Read;
 use std::path::Path;
 
-use remat::types::{Error, ErrorKind, Result, read_file};
+use remat::types::{Error, ErrorKind, Result};
 use remat_graph::plan::generate::generate;
 use remat_graph::plan::problem::Problem;
 
-/// A larger text is no graph that could be planned; it is refused before it fills the memory.
-pub(crate) const LARGEST_TEXT_BYTES: u64 = 1 << 30;
-
-/// The text of a regular file, or of standard input for `-`.
-pub(super) fn text(path: &Path) -> Result<String> {
-    let bytes = if path == Path::new("-") { standard()? } else { read_file(path, LARGEST_TEXT_BYTES)? };
-    String::from_utf8(bytes).map_err(|e| Error::new(ErrorKind::Format, format!("{}: {e}", path.display())))
-}
-
-fn standard() -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = std::io::stdin().take(LARGEST_TEXT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|e| Error::from(e).context("standard input"))?;
-    if bytes.len() as u64 > LARGEST_TEXT_BYTES {
-        return Err(Error::new(ErrorKind::Format, format!("standard input: more than {LARGEST_TEXT_BYTES} bytes")));
-    }
-    Ok(bytes)
-}
+use crate::input;
+use crate::workload::Workload;
 
 pub(super) fn problem(path: &Path) -> Result<Problem> {
-    Problem::from_json(&text(path)?).map_err(|e| e.context(path.display()))
+    Problem::from_json(&input::file_or_standard(path)?).map_err(|e| e.context(path.display()))
 }
 
 pub(super) fn generated(name: &str) -> Result<Problem> {
     Problem::new(generate(name)?)
+}
+
+/// Timed runs; the first warms caches, and the least time of each operator counts.
+const RUNS: usize = 5;
+
+/// The work as a problem, in which parameters, optimiser state and data count. Errors: those of the network.
+pub(super) fn traced(
+    work: Workload,
+    batch: Option<usize>,
+    threads: Option<usize>,
+    is_estimated: bool,
+) -> Result<Problem> {
+    let runs = if is_estimated { 0 } else { RUNS };
+    let executable = work.timed(batch, threads, runs)?;
+    if runs > 0 && !executable.is_timed() {
+        return Err(Error::new(ErrorKind::Internal, "the step was run and has no times"));
+    }
+    Problem::new(executable.problem(&executable.fastest_times())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measured_step_is_a_problem_whose_states_count() {
+        let of = |is_estimated| {
+            let mlp = "train:mlp".parse().expect("known");
+            traced(mlp, Some(4), Some(1), is_estimated).expect("it runs")
+        };
+        let (measured, estimated) = (of(false), of(true));
+        assert_eq!(measured.ops().len(), estimated.ops().len());
+        assert!(measured.base_time_ns() > 0 && estimated.base_time_ns() > 0);
+        assert_ne!(measured.base_time_ns(), estimated.base_time_ns(), "one of them was measured");
+        // 784-512-512-10 with biases, and the momentum of each
+        let numbers = 784 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10;
+        assert!(measured.given_bytes() >= 2 * 4 * numbers, "{} bytes", measured.given_bytes());
+    }
 }

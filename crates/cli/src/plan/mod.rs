@@ -9,7 +9,6 @@ mod figures;
 mod input;
 mod page;
 mod picture;
-mod step;
 mod timeline;
 
 use std::path::{Path, PathBuf};
@@ -22,13 +21,10 @@ use remat_graph::plan::problem::Problem;
 use remat_graph::plan::remat::{Effort, peak_bytes, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 
-pub(crate) use input::LARGEST_TEXT_BYTES;
-pub(crate) use picture::escape;
-
 use crate::budget::MemoryBudget;
 use crate::output::{self, note, say};
 use crate::sizes::show;
-use step::Work;
+use crate::workload::Workload;
 
 /// How to use it, with examples that can be pasted.
 const EXAMPLES: &str = "\
@@ -57,7 +53,7 @@ pub(crate) struct Options {
     /// A training step, `train:NAME` with digits, chars, mlp, resnet18, resnet50 or gpt, or a forward pass, `model:NAME`
     /// with mlp, resnet18, resnet50, mobilenetv2, gpt or bert
     #[arg(value_name = "WORK", conflicts_with_all = ["dag", "generate", "check"])]
-    work: Option<Work>,
+    work: Option<Workload>,
     /// Examples of the step's batch [default: the recipe's or the benchmark's]
     #[arg(long, value_name = "N", requires = "work", conflicts_with_all = ["dag", "generate", "check"], value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: Option<u16>,
@@ -187,7 +183,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
 /// The step that was named, written where the user wants it.
 fn stepped(o: &Options) -> Result<Problem> {
     let work = o.work.ok_or_else(|| Error::new(ErrorKind::Internal, NO_GRAPH))?;
-    let p = step::problem(work, o.batch.map(usize::from), o.threads.map(usize::from), o.estimated)?;
+    let p = input::traced(work, o.batch.map(usize::from), o.threads.map(usize::from), o.estimated)?;
     if let Some(path) = &o.dag_out {
         output::write(path, p.spec().to_json())?;
     }
@@ -263,7 +259,7 @@ fn shortfall_error(p: &Problem, s: &Shortfall, peak: u64) -> Error {
 const NO_PROBLEM: &str = "the schedule carries no graph in `problem`: give the graph with `--dag FILE`";
 
 fn verify(schedule: &Path, dag: Option<&Path>) -> Result<()> {
-    let text = input::text(schedule)?;
+    let text = crate::input::file_or_standard(schedule)?;
     let place = |e: Error| e.context(schedule.display());
     let p = match dag {
         Some(dag) => input::problem(dag)?,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::curve::Curve;
 use super::timeline::{Kind, blocks};
 use super::{percent, picture};
+use crate::svg;
 
 /// The page with places for the figures.
 const PAGE: &str = include_str!("page.html");
@@ -20,7 +21,7 @@ pub(super) fn html(c: &Curve, p: &Problem, shown: usize) -> String {
     let data = json!({ "points": points, "storages": storages, "ops": ops, "shown": shown, "infeasible": infeasible });
     // A name may hold `</script>`; inside JSON `<` occurs in strings only.
     let data = data.to_string().replace('<', "\\u003c");
-    fill(&[("{{title}}", &picture::escape(&c.title)), ("{{curve}}", &picture::curve(c)), ("{{data}}", &data)])
+    fill(&[("{{title}}", &svg::escape(&c.title)), ("{{curve}}", &picture::curve(c)), ("{{data}}", &data)])
 }
 
 /// The page in one pass: nothing in a name is taken for a place.

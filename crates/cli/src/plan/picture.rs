@@ -2,6 +2,7 @@
 
 use super::curve::Curve;
 use super::percent;
+use crate::svg;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
@@ -51,12 +52,7 @@ pub(super) fn curve(c: &Curve) -> String {
     let tallest = points.iter().map(|p| p.1).fold(0.0, f64::max);
     let x = Scale { from: 10.0 * ((least - 1.0) / 10.0).floor().max(0.0), to: widest, at: LEFT, end: WIDTH - RIGHT };
     let y = Scale { from: 0.0, to: nice(tallest), at: HEIGHT - BOTTOM, end: TOP };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"{LEFT}\" y=\"22\" font-size=\"14\">{}</text>\n",
-        escape(&c.title)
-    );
+    let mut svg = svg::begin(WIDTH, HEIGHT, 12) + &svg::title(LEFT, &c.title);
     grid(&mut svg, &x, &y);
     for (color, dash, of) in [("#999", "4 3", 1), ("#06c", "none", 0)] {
         let line: Vec<String> = points
@@ -121,11 +117,6 @@ fn nice(v: f64) -> f64 {
     let decade = 10f64.powf(v.log10().floor());
     let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * decade >= v * (1.0 - NEAR));
     step.unwrap_or(10.0) * decade
-}
-
-/// Text in XML.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `remat train`: what its recipes share, from the options to the results.
+//! `remat train`: what its tasks share, from the options to the results.
 
 mod dry;
 mod log;
@@ -19,8 +19,8 @@ use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
 use crate::budget::MemoryBudget;
-use crate::graph::Traced;
 use crate::output::{note, say};
+use crate::process::resident_peak_bytes;
 use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use log::Log;
@@ -28,7 +28,7 @@ use progress::Progress;
 use session::{End, Outcome, Session};
 pub(crate) use task::{EPOCHS, Settings, Task};
 
-/// Options of every recipe.
+/// Options of every task.
 #[derive(Args)]
 pub(crate) struct RunOptions {
     /// Most memory the device may use: `64MiB`, `0.5GB`, `50%` of the peak without a budget, or `unlimited`; numbers below a
@@ -71,63 +71,71 @@ pub(crate) struct RunOptions {
     steps: Option<u64>,
 }
 
-/// For the options of recipes.
+/// For the options of tasks.
 pub(crate) fn learning_rate(text: &str) -> std::result::Result<f64, String> {
     let v: Option<f64> = text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0 && *v <= 100.0);
     v.ok_or_else(|| "give a number above 0 and at most 100, such as 0.1".to_owned())
 }
 
-/// The options of a recipe.
-pub(crate) trait Recipe: Args {
+/// The options of a task.
+pub(crate) trait TaskOptions: Args {
     /// What it trains.
     type Task: Task;
-    /// Those that every recipe has.
+    /// Those that every task has.
     fn run(&self) -> &RunOptions;
     /// What the others decide.
     fn settings(&self) -> Settings<<Self::Task as Task>::Model>;
 }
 
-/// Runs a recipe with its options' settings, or with those of the checkpoint that it resumes.
-pub(crate) fn run<R: Recipe>(o: &R) -> Result<()> {
-    run_task::<R::Task>(o.run(), o.settings())
+/// Runs a task with its options' settings, or with those of the checkpoint that it resumes.
+pub(crate) fn run<O: TaskOptions>(o: &O) -> Result<()> {
+    run_task::<O::Task>(o.run(), o.settings())
 }
 
-/// The training step of a recipe, for another batch size or the usual one.
-pub(crate) fn traced<R: Recipe>(batch_size: Option<usize>) -> Result<Traced> {
-    let mut settings = defaults::<R>()?.settings();
+/// The training step of a task, for another batch size or the usual one, traced without memory, and how many numbers it
+/// trains.
+pub(crate) fn traced<O: TaskOptions>(batch_size: Option<usize>) -> Result<(Arc<Executable>, usize)> {
+    let mut settings = defaults::<O>()?.settings();
     settings.batch_size = batch_size.unwrap_or(settings.batch_size);
-    traced_task::<R::Task>(&settings)
+    let device = Device::dry(DeviceOptions::default())?;
+    let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
+    let mut session = Session::<O::Task>::new(&device, &task, &settings, true)?;
+    Ok((session.executable()?, session.parameter_count()))
 }
 
-/// The compiled training step of a recipe, run so many times without a budget; of 0 runs nothing is computed.
-pub(crate) fn timed<R: Recipe>(batch: Option<usize>, threads: Option<usize>, runs: usize) -> Result<Arc<Executable>> {
-    let mut settings = defaults::<R>()?.settings();
+/// The compiled training step of a task, run so many times without a budget; of 0 runs nothing is computed.
+pub(crate) fn timed<O: TaskOptions>(
+    batch: Option<usize>,
+    threads: Option<usize>,
+    runs: usize,
+) -> Result<Arc<Executable>> {
+    let mut settings = defaults::<O>()?.settings();
     settings.batch_size = batch.unwrap_or(settings.batch_size);
     let mut options = DeviceOptions::default();
     options.threads = threads.unwrap_or(options.threads);
     let device = if runs == 0 { Device::dry(options)? } else { Device::cpu(options)? };
-    let task = Rc::new(<R::Task as Task>::new(&settings.model)?);
-    let mut session = Session::<R::Task>::new(&device, &task, &settings, true)?;
+    let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
+    let mut session = Session::<O::Task>::new(&device, &task, &settings, true)?;
     if runs > 0 {
         session.rehearse(runs)?;
     }
     session.executable()
 }
 
-/// What so many eager steps of a recipe ask of the runtime without a budget; of estimated ones nothing is computed.
-pub(crate) fn recorded<R: Recipe>(
+/// What so many eager steps of a task ask of the runtime without a budget; of estimated ones nothing is computed.
+pub(crate) fn recorded<O: TaskOptions>(
     batch: Option<usize>,
     threads: Option<usize>,
     steps: usize,
     is_estimated: bool,
 ) -> Result<CommandStream> {
-    let mut settings = defaults::<R>()?.settings();
+    let mut settings = defaults::<O>()?.settings();
     settings.batch_size = batch.unwrap_or(settings.batch_size);
     let mut options = DeviceOptions { always_record: true, ..DeviceOptions::default() };
     options.threads = threads.unwrap_or(options.threads);
     let device = if is_estimated { Device::dry(options)? } else { Device::cpu(options)? };
-    let task = Rc::new(<R::Task as Task>::new(&settings.model)?);
-    let mut session = Session::<R::Task>::new(&device, &task, &settings, false)?;
+    let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
+    let mut session = Session::<O::Task>::new(&device, &task, &settings, false)?;
     session.rehearse(1)?;
     let channel = device.channel();
     channel.start_recording()?;
@@ -211,15 +219,7 @@ fn train<T: Task>(
     Ok(outcome)
 }
 
-/// The training step of a recipe as a graph, traced without memory, and how many numbers it trains.
-fn traced_task<T: Task>(settings: &Settings<T::Model>) -> Result<Traced> {
-    let device = Device::dry(DeviceOptions::default())?;
-    let task = Rc::new(T::new(&settings.model)?);
-    let mut session = Session::new(&device, &task, settings, true)?;
-    Ok(Traced { executable: session.executable()?, parameters: Some(session.parameter_count()) })
-}
-
-/// A recipe's options as they are when none is given. Errors (Internal) if there is one without a default.
+/// A task's options as they are when none is given. Errors (Internal) if there is one without a default.
 pub(crate) fn defaults<O: Args>() -> Result<O> {
     let no = |e: clap::Error| Error::new(ErrorKind::Internal, e.to_string());
     let given = O::augment_args(clap::Command::new("defaults").no_binary_name(true));
@@ -277,11 +277,4 @@ fn results<T: Task>(
         "interrupted": interrupt::requested(),
         "memory": memory,
     })
-}
-
-/// The most memory the process ever had resident, from the system; `None` where it does not say.
-pub(crate) fn resident_peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -1,6 +1,6 @@
 //! The loss curve as SVG.
 
-use crate::plan::escape;
+use crate::svg;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
@@ -22,12 +22,7 @@ pub(super) fn losses(title: &str, first: u64, losses: &[f32]) -> String {
     let (from, to) = (first as f64, (first + losses.len().max(2) as u64 - 1) as f64);
     let x = |v: f64| LEFT + (v - from) / (to - from) * (WIDTH - RIGHT - LEFT);
     let y = |v: f64| HEIGHT - BOTTOM - (v - low) / (high - low) * (HEIGHT - BOTTOM - TOP);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"{LEFT}\" y=\"22\" font-size=\"14\">{}</text>\n",
-        escape(title)
-    );
+    let mut svg = svg::begin(WIDTH, HEIGHT, 12) + &svg::title(LEFT, title);
     for i in 0..=GRID {
         let part = i as f64 / GRID as f64;
         let (vx, vy) = (from + part * (to - from), low + part * (high - low));

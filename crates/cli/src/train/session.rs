@@ -252,7 +252,7 @@ impl<T: Task> Session<T> {
     /// Draws the losses so far. Errors: Io.
     fn plot(&self, end: &End<'_>, out: &Outcome) -> Result<()> {
         let Some(path) = end.plot else { return Ok(()) };
-        let title = format!("{}, seed {}", self.settings.recipe, self.settings.seed);
+        let title = format!("{}, seed {}", self.settings.task, self.settings.seed);
         output::write(path, plot::losses(&title, out.first_step, &out.losses))
     }
 

@@ -1,4 +1,4 @@
-//! What differs between the recipes of `remat train`.
+//! What differs between the tasks of `remat train`.
 
 use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings<M> {
     /// The task's name, so that a checkpoint is not taken for another's.
-    pub(crate) recipe: String,
+    #[serde(rename = "recipe")]
+    pub(crate) task: String,
     pub(crate) seed: u64,
     pub(crate) epochs: u64,
     pub(crate) batch_size: usize,
@@ -31,8 +32,8 @@ impl<M: DeserializeOwned + Debug> Settings<M> {
     /// The settings of the run that was saved. Errors (Format) if they are not there, or are another task's.
     pub(crate) fn of_checkpoint<T: Task<Model = M>>(c: &Checkpoint) -> Result<Settings<M>> {
         let bad = |e: String| Error::new(ErrorKind::Format, format!("checkpoint: settings of the run: {e}"));
-        let recipe = c.train.user["recipe"].as_str();
-        if let Some(other) = recipe.filter(|r| *r != T::NAME) {
+        let task = c.train.user["recipe"].as_str();
+        if let Some(other) = task.filter(|r| *r != T::NAME) {
             return Err(bad(format!("it is of `{other}`, not of `{}`", T::NAME)));
         }
         let s: Settings<M> = serde_json::from_value(c.train.user.clone()).map_err(|e| bad(e.to_string()))?;

@@ -61,12 +61,12 @@ fn blocks_are_frames_around_all_that_is_computed_in_them() {
 }
 
 #[test]
-fn pictures_show_nodes_and_the_largest_lives() {
+fn pictures_show_nodes_and_the_largest_lifetimes() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let picture = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("it was written");
-    let pictures = ["--dot", "graph.dot", "--memory-timeline", "lives.svg"];
+    let pictures = ["--dot", "graph.dot", "--memory-timeline", "lifetimes.svg"];
     assert_code(&remat(dir.path(), &[&["graph", "train:digits", "--batch", "8"], &pictures[..]].concat()), OK);
-    let (graph, lives) = (picture("graph.dot"), picture("lives.svg"));
+    let (graph, lives) = (picture("graph.dot"), picture("lifetimes.svg"));
     assert!(graph.starts_with("digraph \"train:digits\" {") && graph.contains("\\nconv2d"), "{}", &graph[..1000]);
     for part in
         ["<svg", "</svg>", "states, inputs and constants", "train:digits: at most", "f32[8, 16, 14, 14] in net."]
@@ -74,9 +74,9 @@ fn pictures_show_nodes_and_the_largest_lives() {
         assert!(lives.contains(part), "{part}");
     }
     assert!(!lives.contains("NaN"), "{lives}");
-    let args = ["graph", "train:digits", "--batch", "8", "--memory-timeline", "lives.json", "--json", "out.json"];
+    let args = ["graph", "train:digits", "--batch", "8", "--memory-timeline", "lifetimes.json", "--json", "out.json"];
     assert_code(&remat(dir.path(), &args), OK);
-    let (t, all) = (json(&dir.path().join("lives.json")), json(&dir.path().join("out.json")));
+    let (t, all) = (json(&dir.path().join("lifetimes.json")), json(&dir.path().join("out.json")));
     let (calls, lives) = (t["bytes_at_call"].as_array().expect("calls"), t["lives"].as_array().expect("lives"));
     let run = all["calls"].as_u64().expect("a number") as usize;
     assert!((run / 2..=run).contains(&calls.len()), "{} of {run}: copies are not in it", calls.len());

@@ -2,12 +2,12 @@
 
 mod bench;
 mod chars;
-mod endure;
+mod check_budget;
 mod graph;
 mod output;
 mod plan;
-mod promise;
 mod saving;
+mod soak;
 mod train;
 
 use std::path::Path;

@@ -33,7 +33,7 @@ fn every_command_survives_a_reader_that_went_away() {
         &["plan", "--generate", "chain-40", "--curve", "--percents", "80", "--time-limit", "0.1"],
         &["bench", "matmul:8x8x8", "--seconds", "0.01"],
         &["bench", "matmul:8x8x8", "--seconds", "0.01", "--json", "-"],
-        &["endure", "--seconds", "0.5"],
+        &["soak", "--seconds", "0.5"],
     ] {
         for both in [false, true] {
             let o = unread(dir.path(), args, both);

@@ -380,9 +380,9 @@ impl Channel {
             return trace::mark_step();
         }
         self.send_group(false, false)?;
-        let checked = self.check_step();
+        self.wait_for_mark()?;
         self.push_mark(false)?;
-        checked
+        self.check()
     }
 
     /// Gives this thread's step up after an error: as [`Channel::step_mark`], and what else failed in the step is not told any
@@ -394,6 +394,11 @@ impl Channel {
         self.send_group(false, false)?;
         self.push_mark(true)?;
         // Until the mark has passed, what is queued before it may still fail, and would be told by the next call.
+        self.wait_for_mark()
+    }
+
+    /// Waits until this thread's last mark has been passed.
+    fn wait_for_mark(&self) -> Result<()> {
         let passed = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).remove(&Caller::current());
         passed.map_or(Ok(()), |passed| passed.wait())
     }
@@ -406,12 +411,19 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells what failed of what this thread asked for, if no call has told it yet. Never waits. Errors: that failure.
+    /// Tells what failed of what this thread asked for, if no call has told it yet. Waits only if something failed, for the
+    /// last [`Channel::step_mark`]: of a failure that was told before, the updates of its step would not have been held back.
+    /// Errors: that failure.
     pub fn check(&self) -> Result<()> {
         if trace::is_tracing() {
             return Ok(());
         }
-        self.shared.failures.take(Some(Caller::current())).map_or(Ok(()), Err)
+        let caller = Caller::current();
+        if !self.shared.failures.concern(caller) {
+            return Ok(());
+        }
+        self.wait_for_mark()?;
+        self.shared.failures.take(Some(caller)).map_or(Ok(()), Err)
     }
 
     /// As [`Channel::check`], of everything up to this thread's last [`Channel::step_mark`], for which it waits.
@@ -419,8 +431,7 @@ impl Channel {
         if trace::is_tracing() {
             return Ok(());
         }
-        let passed = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).remove(&Caller::current());
-        passed.map_or(Ok(()), |passed| passed.wait())?;
+        self.wait_for_mark()?;
         self.check()
     }
 

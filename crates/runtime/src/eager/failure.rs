@@ -163,6 +163,11 @@ impl Failures {
         self.count.store(list.len(), Ordering::Release);
     }
 
+    /// True if there is one that concerns a caller.
+    pub(crate) fn concern(&self, caller: Caller) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && lock(&self.list).iter().any(|(c, f)| *c == caller && !f.is_reported())
+    }
+
     /// Reports the first that nobody was told of, and with it those of the same step: of those that concern `caller`, or of
     /// all.
     pub(crate) fn take(&self, caller: Option<Caller>) -> Option<Error> {

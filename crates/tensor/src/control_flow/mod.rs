@@ -6,8 +6,6 @@
 
 mod scan;
 
-use std::cell::RefCell;
-
 use remat_graph::ir::{Builder, Graph, ValueId};
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
@@ -21,41 +19,7 @@ pub use scan::{Collect, ScanOptions, fori_loop, scan, while_loop};
 use crate::Tensor;
 use crate::compile::Restores;
 use crate::site::InOp;
-use crate::tape::{self, no_grad};
-
-thread_local! {
-    /// For each body that this thread traces, what with a history it was seen to use.
-    static USED: RefCell<Vec<Vec<Tensor>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Notes what a body uses: its handles alone would not lead gradients anywhere.
-pub(crate) fn note(x: &[Tensor]) {
-    USED.with_borrow_mut(|frames| {
-        let Some(used) = frames.last_mut() else { return };
-        for t in x.iter().filter(|t| t.edge.is_some()) {
-            if used.iter().all(|u| u.handle.id() != t.handle.id()) {
-                used.push(t.clone());
-            }
-        }
-    });
-}
-
-/// The body that is traced now.
-struct Frame;
-
-impl Frame {
-    fn begin() -> Frame {
-        USED.with_borrow_mut(|f| f.push(Vec::new()));
-        Frame
-    }
-}
-
-impl Drop for Frame {
-    fn drop(&mut self) {
-        let used = USED.with_borrow_mut(Vec::pop);
-        drop(used);
-    }
-}
+use crate::tape::{self, Frame, no_grad};
 
 /// A traced closure.
 struct Traced {
@@ -78,7 +42,7 @@ fn traced(
         Ok(f(&x)?.into_iter().map(|t| t.handle).collect())
     })?;
     drop(quiet);
-    let used = USED.with_borrow(|frames| frames.last().cloned().unwrap_or_default());
+    let used = frame.used();
     drop(frame);
     if let Some((_, updates, gradient_left)) = restores.map(|r| r.restore())
         && (!updates.is_empty() || gradient_left)

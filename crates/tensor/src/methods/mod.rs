@@ -7,6 +7,8 @@ mod attention;
 mod conv;
 mod conv_transpose;
 mod create;
+mod device;
+mod grad;
 mod index;
 mod join;
 mod linalg;

@@ -287,7 +287,7 @@ fn a_step_that_was_not_taken_is_told_with_its_number_at_the_next_mark() {
             drop(apply1(&c, Probe(Mode::Fail), [w.clone()]));
         }
         w = c.group(&[], || Ok(c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)])?.remove(0))).expect("queued");
-        // The mark of a step may know of it already; that of the next one waits for it.
+        // The mark of a step waits for it if something failed by then; that of the next one always does.
         let told = c.step_mark();
         match step {
             3 if told.is_ok() => continue,

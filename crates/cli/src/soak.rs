@@ -1,4 +1,4 @@
-//! `remat endure`: a training loop that is hard to foresee, under a budget and without one, compared bit for bit.
+//! `remat soak`: a training loop that is hard to foresee, under a budget and without one, compared bit for bit.
 //!
 //! Shapes alternate, some steps take another branch through the network, and some fail because of a label that there is
 //! none for. Both runs do the same, in one process and step by step, so the first difference ends the command.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::train;
 use crate::output::{note, say};
 
-/// Recipes, with arguments that make a step small.
+/// Tasks, with arguments that make a step small.
 const TASKS: [&[&str]; 2] = [&["digits", "--batch-size", "32"], &["chars", "--batch-size", "2"]];
 
 /// Ways to run the steps.
@@ -20,7 +20,7 @@ const STEPS: u64 = 4;
 const MOST: f64 = 100.0;
 const LEAST: f64 = 5.0;
 
-/// The table of so many budgets for each recipe and way. Errors (Internal): a run ended well with other bits, or failed
+/// The table of so many budgets for each task and way. Errors (Internal): a run ended well with other bits, or failed
 /// otherwise than by being refused.
 pub(super) fn run(points: u32) -> Result<()> {
     let mut broken = Vec::new();

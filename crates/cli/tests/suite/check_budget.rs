@@ -1,4 +1,4 @@
-//! The promise of the README, on the recipe of the README.
+//! The promise of the README, on the task of the README.
 
 use crate::{OK, assert_code, out, remat};
 
@@ -8,12 +8,12 @@ fn rows_of(table: &str) -> Vec<Vec<&str>> {
     rows.filter(|r: &Vec<&str>| r.len() > 6).collect()
 }
 
-/// Bits, peak and resident set at every budget of the table. Step times belong to `remat promise` itself: a test
+/// Bits, peak and resident set at every budget of the table. Step times belong to `remat check-budget` itself: a test
 /// machine may be busy.
 #[test]
 fn the_promise_holds_on_digits() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let o = remat(dir.path(), &["promise", "--steps", "3", "--rounds", "1", "--ignore-time"]);
+    let o = remat(dir.path(), &["check-budget", "--steps", "3", "--rounds", "1", "--ignore-time"]);
     assert_code(&o, OK);
     let table = out(&o);
     let rows = rows_of(&table);
@@ -29,11 +29,11 @@ fn the_promise_holds_on_digits() {
 #[test]
 fn below_what_is_feasible_a_run_has_the_bits_or_is_refused() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let o = remat(dir.path(), &["promise", "--below", "4"]);
+    let o = remat(dir.path(), &["check-budget", "--below", "4"]);
     assert_code(&o, OK);
     let table = out(&o);
     let rows = rows_of(&table);
-    assert_eq!(rows.len(), 6, "two recipes in three ways\n{table}");
+    assert_eq!(rows.len(), 6, "two tasks in three ways\n{table}");
     for r in rows {
         let (equal, refused): (u32, u32) = (r[4].parse().expect("a number"), r[5].parse().expect("a number"));
         assert!(equal >= 1 && refused >= 1 && equal + refused == 4, "{table}");

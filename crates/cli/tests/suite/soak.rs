@@ -1,11 +1,11 @@
-//! `remat endure`: bits under a budget in a loop that is hard to foresee.
+//! `remat soak`: bits under a budget in a loop that is hard to foresee.
 
 use crate::{BUDGET, OK, assert_code, err, out, remat};
 
 #[test]
 fn a_loop_that_alternates_branches_and_fails_gives_the_same_bits() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let o = remat(dir.path(), &["endure", "--seconds", "4"]);
+    let o = remat(dir.path(), &["soak", "--seconds", "4"]);
     assert_code(&o, OK);
     let told = out(&o);
     assert!(told.contains("the same bits"), "{told}");
@@ -17,11 +17,11 @@ fn a_loop_that_alternates_branches_and_fails_gives_the_same_bits() {
 fn a_folder_to_spill_to_changes_no_bit_and_must_be_there() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let folder = dir.path().to_str().expect("a name");
-    let o = remat(dir.path(), &["endure", "--seconds", "3", "--spill-to", folder]);
+    let o = remat(dir.path(), &["soak", "--seconds", "3", "--spill-to", folder]);
     assert_code(&o, OK);
     let told = out(&o);
     assert!(told.contains("the same bits") && told.contains("came back from a file"), "{told}");
-    let o = remat(dir.path(), &["endure", "--seconds", "1", "--spill-to", "nowhere"]);
+    let o = remat(dir.path(), &["soak", "--seconds", "1", "--spill-to", "nowhere"]);
     assert_code(&o, 1);
     assert!(err(&o).contains("spill file in `nowhere`"), "{}", err(&o));
 }
@@ -29,7 +29,7 @@ fn a_folder_to_spill_to_changes_no_bit_and_must_be_there() {
 #[test]
 fn a_budget_below_the_weights_is_refused_with_figures() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let o = remat(dir.path(), &["endure", "--seconds", "1", "--memory-budget", "100kB"]);
+    let o = remat(dir.path(), &["soak", "--seconds", "1", "--memory-budget", "100kB"]);
     assert_code(&o, BUDGET);
     assert!(err(&o).contains("budget"), "{}", err(&o));
 }

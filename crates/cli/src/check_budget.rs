@@ -1,4 +1,4 @@
-//! `remat promise`: the table of the README.
+//! `remat check-budget`: the table of the README.
 //!
 //! Each budget runs in processes of their own, so that the resident set is that of the run, and in turns with runs without
 //! a budget, so that both see the same machine. What else uses it disturbs single runs; the median of the ratios counts.
@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
-use remat::types::{Error, ErrorKind, Result, read_file};
+use remat::types::{Error, ErrorKind, Result};
 use serde_json::Value;
 
+use crate::input;
 use crate::output::{self, note, say};
-use crate::plan::LARGEST_TEXT_BYTES;
+use crate::process::EXIT_BUDGET;
 use crate::sizes::show;
 
 /// The process may have this much resident beyond the budget: program, data set, threads, tables.
@@ -192,28 +193,23 @@ fn train(task: &[&str], way: &[&str], budget: &str, steps: u64) -> Result<Option
         .arg(out.path())
         .output()
         .map_err(|e| io(e, "cannot start a run"))?;
-    if output.status.code() == Some(i32::from(crate::EXIT_BUDGET)) {
+    if output.status.code() == Some(i32::from(EXIT_BUDGET)) {
         return Ok(None);
     }
     if !output.status.success() {
         let text = format!("the run under {budget} failed: {}", String::from_utf8_lossy(&output.stderr));
         return Err(Error::new(ErrorKind::Internal, text));
     }
-    let text = text(out.path())?;
+    let text = input::file(out.path())?;
     // the steps come before the results
     serde_json::from_str(text.lines().next_back().unwrap_or_default())
         .map(Some)
         .map_err(|e| Error::new(ErrorKind::Format, format!("the run's results: {e}")))
 }
 
-fn text(path: &Path) -> Result<String> {
-    let bytes = read_file(path, LARGEST_TEXT_BYTES)?;
-    String::from_utf8(bytes).map_err(|e| Error::new(ErrorKind::Format, format!("{}: {e}", path.display())))
-}
-
 /// Replaces what is between the markers.
 fn put(path: &Path, table: &str) -> Result<()> {
-    let text = text(path)?;
+    let text = input::file(path)?;
     let new = replaced(&text, table)
         .ok_or_else(|| Error::new(ErrorKind::Format, format!("{} has no `{BEGIN}` .. `{END}`", path.display())))?;
     output::write(path, new)

@@ -8,21 +8,21 @@
 use remat::graph::ir::{Graph, Node, NodeId, Origin, ValueId};
 use remat::runtime::{Executable, padded};
 use remat::types::Layout;
-use remat_graph::plan::lifetime::{Interval, Lifetimes};
+use remat_graph::plan::lifetime::{self, Interval};
 
-/// The lives of a run.
-pub(super) struct Lives {
+/// The lifetimes of a run.
+pub(super) struct Lifetimes {
     /// States, inputs and constants, which are there all the time.
     pub(super) fixed_bytes: u64,
     /// What lies in which value, for each interval; `None` for an op's workspace.
-    pub(super) lives: Vec<Life>,
+    pub(super) lifetimes: Vec<Lifetime>,
     /// Bytes at each call, the fixed ones included; each storage in whole units of the arena.
     pub(super) load: Vec<u64>,
 }
 
 /// Bytes held from one call to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct Lifetime {
     pub(super) node: NodeId,
     /// `None` for the node's workspace.
     pub(super) value: Option<ValueId>,
@@ -35,8 +35,8 @@ pub(super) struct Life {
     pub(super) in_output: bool,
 }
 
-impl Lives {
-    pub(super) fn of(e: &Executable, threads: usize) -> Lives {
+impl Lifetimes {
+    pub(super) fn of(e: &Executable, threads: usize) -> Lifetimes {
         let calls: Vec<Option<NodeId>> = e.node_times().into_iter().map(|c| c.0).collect();
         Walk::new(e.graph(), threads, e.figures().recomputed_calls == 0).run(&calls)
     }
@@ -48,8 +48,9 @@ impl Lives {
     }
 
     /// What lives at a call, largest first.
-    pub(super) fn at(&self, call: usize) -> Vec<Life> {
-        let mut all: Vec<Life> = self.lives.iter().copied().filter(|l| (l.start..=l.end).contains(&call)).collect();
+    pub(super) fn at(&self, call: usize) -> Vec<Lifetime> {
+        let mut all: Vec<Lifetime> =
+            self.lifetimes.iter().copied().filter(|l| (l.start..=l.end).contains(&call)).collect();
         all.sort_by_key(|l| std::cmp::Reverse(l.bytes));
         all
     }
@@ -66,10 +67,10 @@ struct Walk<'g> {
     whole: Vec<ValueId>,
     /// For each value, whether a run gives it, or a view of it, back.
     given_back: Vec<bool>,
-    /// For each value, its life that is open.
+    /// For each value, its lifetime that is open.
     open: Vec<Option<usize>>,
     made: Vec<bool>,
-    lives: Vec<Life>,
+    lifetimes: Vec<Lifetime>,
 }
 
 impl<'g> Walk<'g> {
@@ -78,14 +79,14 @@ impl<'g> Walk<'g> {
         let mut given_back = vec![false; n];
         let results = graph.outputs().iter().map(|o| o.value).chain(graph.states().iter().filter_map(|s| s.next));
         results.for_each(|v| given_back[whole[v.index()].index()] = true);
-        let (open, made, lives) = (vec![None; n], vec![false; n], Vec::new());
-        let mut walk = Walk { graph, threads, takeover, first_update: 0, whole, given_back, open, made, lives };
+        let (open, made, lifetimes) = (vec![None; n], vec![false; n], Vec::new());
+        let mut walk = Walk { graph, threads, takeover, first_update: 0, whole, given_back, open, made, lifetimes };
         walk.first_update = walk.first_update();
         walk
     }
 
     /// `None` for a copy.
-    fn run(mut self, calls: &[Option<NodeId>]) -> Lives {
+    fn run(mut self, calls: &[Option<NodeId>]) -> Lifetimes {
         let mut last_read = vec![None; self.whole.len()];
         let nodes = || calls.iter().enumerate().filter_map(|(at, id)| Some((at, (*id)?)));
         for (at, id) in nodes() {
@@ -95,16 +96,16 @@ impl<'g> Walk<'g> {
             self.call(at, id, &last_read);
         }
         let end = calls.len().saturating_sub(1);
-        for (v, life) in self.open.iter().enumerate() {
-            if let Some(life) = life.filter(|_| self.given_back[v]) {
-                self.lives[life].end = end;
+        for (v, lifetime) in self.open.iter().enumerate() {
+            if let Some(lifetime) = lifetime.filter(|_| self.given_back[v]) {
+                self.lifetimes[lifetime].end = end;
             }
         }
         let g = self.graph;
         let fixed = g.value_ids().filter(|v| g.producer(*v).is_none()).map(|v| padded(g.fact(v).bytes()) as u64).sum();
-        let interval = |l: &Life| Interval { storage: None, start: l.start, end: l.end, bytes: l.bytes };
-        let load = Lifetimes::of(self.lives.iter().map(interval).collect(), calls.len()).load;
-        Lives { fixed_bytes: fixed, lives: self.lives, load: load.into_iter().map(|b| b + fixed).collect() }
+        let interval = |l: &Lifetime| Interval { storage: None, start: l.start, end: l.end, bytes: l.bytes };
+        let load = lifetime::Lifetimes::of(self.lifetimes.iter().map(interval).collect(), calls.len()).load;
+        Lifetimes { fixed_bytes: fixed, lifetimes: self.lifetimes, load: load.into_iter().map(|b| b + fixed).collect() }
     }
 
     fn call(&mut self, at: usize, node: NodeId, last_read: &[Option<usize>]) {
@@ -112,7 +113,7 @@ impl<'g> Walk<'g> {
         let facts: Vec<_> = n.x.iter().map(|v| self.graph.fact(*v)).collect();
         let workspace = padded(n.op.workspace(&facts, self.threads)) as u64;
         if workspace > 0 {
-            self.lives.push(Life {
+            self.lifetimes.push(Lifetime {
                 node,
                 value: None,
                 start: at,
@@ -123,8 +124,8 @@ impl<'g> Walk<'g> {
             });
         }
         for v in &n.x {
-            if let Some(life) = self.open[self.whole[v.index()].index()] {
-                self.lives[life].end = at;
+            if let Some(lifetime) = self.open[self.whole[v.index()].index()] {
+                self.lifetimes[lifetime].end = at;
             }
         }
         for (j, y) in n.y.iter().enumerate() {
@@ -132,14 +133,14 @@ impl<'g> Walk<'g> {
             if bytes == 0 || node.index() >= self.first_update {
                 continue;
             }
-            if let Some(life) = self.dying(n, j, at, last_read) {
+            if let Some(lifetime) = self.dying(n, j, at, last_read) {
                 // The bytes go over to the output.
-                self.lives[life].end = at.saturating_sub(1);
+                self.lifetimes[lifetime].end = at.saturating_sub(1);
             }
             let again = std::mem::replace(&mut self.made[y.index()], true);
-            self.open[y.index()] = Some(self.lives.len());
+            self.open[y.index()] = Some(self.lifetimes.len());
             let in_output = self.graph.outputs().iter().any(|o| o.value == *y) && self.state_of(*y).is_none();
-            self.lives.push(Life { node, value: Some(*y), start: at, end: at, bytes, again, in_output });
+            self.lifetimes.push(Lifetime { node, value: Some(*y), start: at, end: at, bytes, again, in_output });
         }
     }
 
@@ -161,7 +162,7 @@ impl<'g> Walk<'g> {
         g.nodes().len() - g.node_ids().rev().take_while(only).count()
     }
 
-    /// The life of an input that ends here and whose bytes output `j` may take over.
+    /// The lifetime of an input that ends here and whose bytes output `j` may take over.
     fn dying(&self, n: &Node, j: usize, at: usize, last_read: &[Option<usize>]) -> Option<usize> {
         if !self.takeover || self.given_back[n.y[j].index()] {
             return None;
@@ -169,11 +170,11 @@ impl<'g> Walk<'g> {
         let fits = |i: usize| {
             let x = *n.x.get(i)?;
             let whole = self.whole[x.index()];
-            let life = self.open[whole.index()].filter(|l| self.lives[*l].start < at)?;
+            let lifetime = self.open[whole.index()].filter(|l| self.lifetimes[*l].start < at)?;
             let own = whole == x && n.x.iter().filter(|o| self.whole[o.index()] == whole).count() == 1;
             let dies = last_read[whole.index()] == Some(at) && !self.given_back[whole.index()];
             let same = self.graph.fact(x).same_type(self.graph.fact(n.y[j]));
-            (own && dies && same && self.lives[life].end == at).then_some(life)
+            (own && dies && same && self.lifetimes[lifetime].end == at).then_some(lifetime)
         };
         n.op.overwrite().iter().filter(|p| p.1 == j).find_map(|p| fits(p.0))
     }
@@ -194,8 +195,8 @@ fn viewed(g: &Graph) -> Vec<ValueId> {
     whole
 }
 
-/// How a life is called: the value, its op and where in the program that stands.
-pub(super) fn name(g: &Graph, l: &Life) -> String {
+/// How a lifetime is called: the value, its op and where in the program that stands.
+pub(super) fn name(g: &Graph, l: &Lifetime) -> String {
     let n = g.node(l.node);
     let scope = n.scope.as_ref().map_or_else(String::new, |s| format!(" in {s}"));
     match l.value {
@@ -246,7 +247,7 @@ mod tests {
             unary("sin"),
         );
         let g = Graph::parse(&text, &Registry::builtin()).expect("a graph");
-        let l = Lives::of(&Executable::new(Arc::new(g), 1).expect("it has an order"), 1);
+        let l = Lifetimes::of(&Executable::new(Arc::new(g), 1).expect("it has an order"), 1);
         // x; %1; %1 and %2; %3 over %2; %4 over %3; the result beside %4
         let unit = padded(256) as u64;
         assert_eq!(l.fixed_bytes, unit);
@@ -257,12 +258,12 @@ mod tests {
 
     /// Two ways to the most bytes that live at once: the picture's, and the executable's own bound.
     #[test]
-    fn the_lives_of_training_steps_are_those_that_the_executable_places() {
-        let digits = crate::train::traced::<crate::digits::Options>(Some(8));
-        let chars = crate::train::traced::<crate::chars::Options>(Some(2));
+    fn the_lifetimes_of_training_steps_are_those_that_the_executable_places() {
+        let digits = crate::graph::source::task::<crate::digits::Options>(Some(8));
+        let chars = crate::graph::source::task::<crate::chars::Options>(Some(2));
         for t in [digits.expect("a step"), chars.expect("a step")] {
             let threads = remat::runtime::DeviceOptions::default().threads;
-            let l = Lives::of(&t.executable, threads);
+            let l = Lifetimes::of(&t.executable, threads);
             let within = |c: usize| l.at(c).iter().filter(|l| !l.in_output).map(|l| l.bytes).sum::<u64>();
             assert_eq!(l.load.len(), t.executable.calls(), "every call is in the picture");
             let most = (0..l.load.len()).map(within).max();

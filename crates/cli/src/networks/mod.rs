@@ -1,5 +1,8 @@
 //! The networks of `nn::models` under the names that commands take, with an input of the size that they are measured on.
 
+mod run;
+mod setup;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,6 +12,9 @@ use remat::nn::models::{
 use remat::nn::{InitCx, Layer, Linear, Relu, Sequential};
 use remat::tensor::Tensor;
 use remat::types::{DType, Result};
+
+pub(crate) use run::{Running, plain_cost};
+pub(crate) use setup::Network;
 
 /// A network of `nn::models`, or the small one that benchmarks use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +38,7 @@ pub(crate) enum Step {
 
 /// What `remat train` trains, with the data that ships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recipe {
+pub(crate) enum TrainTask {
     Digits,
     Chars,
 }
@@ -43,20 +49,20 @@ struct Entry {
     names: &'static [&'static str],
     model: Option<Model>,
     step: Option<Step>,
-    recipe: Option<Recipe>,
+    task: Option<TrainTask>,
 }
 
 const fn network(names: &'static [&'static str], model: Model, step: Option<Step>) -> Entry {
-    Entry { names, model: Some(model), step, recipe: None }
+    Entry { names, model: Some(model), step, task: None }
 }
 
-const fn recipe(names: &'static [&'static str], recipe: Recipe) -> Entry {
-    Entry { names, model: None, step: None, recipe: Some(recipe) }
+const fn task(names: &'static [&'static str], task: TrainTask) -> Entry {
+    Entry { names, model: None, step: None, task: Some(task) }
 }
 
 const ENTRIES: [Entry; 8] = [
-    recipe(&["digits"], Recipe::Digits),
-    recipe(&["chars"], Recipe::Chars),
+    task(&["digits"], TrainTask::Digits),
+    task(&["chars"], TrainTask::Chars),
     network(&["mlp"], Model::Mlp, Some(Step::Mlp)),
     network(&["resnet18"], Model::ResNet18, Some(Step::ResNet18)),
     network(&["resnet50"], Model::ResNet50, Some(Step::ResNet50)),
@@ -112,10 +118,10 @@ impl fmt::Display for Step {
     }
 }
 
-/// What has a training step: a recipe, on the data that ships, or a network, as it is measured elsewhere.
+/// What has a training step: a task, on the data that ships, or a network, as it is measured elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trained {
-    Recipe(Recipe),
+    Task(TrainTask),
     Network(Step),
 }
 
@@ -123,14 +129,14 @@ impl FromStr for Trained {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
-        named("training step", name, |e| e.recipe.map(Trained::Recipe).or(e.step.map(Trained::Network)))
+        named("training step", name, |e| e.task.map(Trained::Task).or(e.step.map(Trained::Network)))
     }
 }
 
 impl fmt::Display for Trained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trained::Recipe(r) => f.write_str(name_of(|e| e.recipe == Some(*r))),
+            Trained::Task(t) => f.write_str(name_of(|e| e.task == Some(*t))),
             Trained::Network(s) => s.fmt(f),
         }
     }

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
-use crate::Scope;
+use super::Scope;
 
 /// Texts and places that were ever named at run time.
 static NAMED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);

@@ -1,0 +1,24 @@
+//! What the system says of this process, and what this process says to the system when it ends.
+
+use remat::types::{Error, ErrorKind};
+
+/// The run ended with an error.
+const EXIT_ERROR: u8 = 1;
+/// The memory budget cannot be met.
+pub(crate) const EXIT_BUDGET: u8 = 2;
+/// The command line is wrong (EX_USAGE), so that 2 means the budget and nothing else.
+pub(crate) const EXIT_USAGE: u8 = 64;
+/// Ended by Ctrl-C, SIGTERM or SIGHUP, as shells report the first.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+
+/// The exit code of a command that ends with an error.
+pub(crate) fn exit_code(e: &Error) -> u8 {
+    if e.kind() == ErrorKind::Budget { EXIT_BUDGET } else { EXIT_ERROR }
+}
+
+/// The most memory the process ever had resident, from the system; `None` where it does not say.
+pub(crate) fn resident_peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}

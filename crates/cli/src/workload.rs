@@ -1,0 +1,87 @@
+//! What `train:NAME` and `model:NAME` stand for: the steps of `remat train`, and networks as they are measured elsewhere.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use remat::runtime::{CommandStream, Executable};
+use remat::types::Result;
+
+use crate::networks::{Network, TrainTask, Trained};
+use crate::{chars, digits, train};
+
+/// What the user named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workload {
+    Task(TrainTask),
+    Network(Network),
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text.split_once(':') {
+            Some(("train", name)) => Ok(match name.parse()? {
+                Trained::Task(t) => Workload::Task(t),
+                Trained::Network(s) => Workload::Network(Network::Train(s)),
+            }),
+            Some(("model", name)) => Network::model(name).map(Workload::Network),
+            _ => {
+                Err(format!("`{text}` is neither `train:NAME` nor `model:NAME`; a graph in a file is given with --dag"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workload::Task(t) => write!(f, "train:{}", Trained::Task(*t)),
+            Workload::Network(n) => n.fmt(f),
+        }
+    }
+}
+
+impl Workload {
+    /// The compiled form, run so many times without a budget; of 0 runs nothing is computed. Errors: those of the network.
+    pub(crate) fn timed(self, batch: Option<usize>, threads: Option<usize>, runs: usize) -> Result<Arc<Executable>> {
+        match self {
+            Workload::Task(TrainTask::Digits) => train::timed::<digits::Options>(batch, threads, runs),
+            Workload::Task(TrainTask::Chars) => train::timed::<chars::Options>(batch, threads, runs),
+            Workload::Network(network) => network.timed(batch, threads, runs),
+        }
+    }
+
+    /// What so many eager steps ask of the runtime. Errors: those of the network.
+    pub(crate) fn recorded(
+        self,
+        batch: Option<usize>,
+        threads: Option<usize>,
+        steps: usize,
+        is_estimated: bool,
+    ) -> Result<CommandStream> {
+        match self {
+            Workload::Network(network) => network.recorded(batch, threads, steps, is_estimated),
+            Workload::Task(TrainTask::Digits) => {
+                train::recorded::<digits::Options>(batch, threads, steps, is_estimated)
+            }
+            Workload::Task(TrainTask::Chars) => train::recorded::<chars::Options>(batch, threads, steps, is_estimated),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_read_as_they_print() {
+        for text in ["train:digits", "train:chars", "train:resnet50", "train:gpt", "model:mlp"] {
+            assert_eq!(text.parse::<Workload>().expect("valid").to_string(), text);
+        }
+        let names = "train:imagenet".parse::<Workload>().expect_err("none");
+        assert!(names.contains("digits") && names.contains("resnet50"), "{names}");
+        assert!("graph.json".parse::<Workload>().expect_err("a file").contains("--dag"));
+    }
+}
