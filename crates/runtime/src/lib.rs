@@ -43,7 +43,7 @@ pub use eager::{
 };
 pub use executable::{
     Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
-    Session, SessionMemory, SessionOptions, ValueDump, ValueView, Workspace,
+    Session, SessionMemory, SessionOptions, ValueDump, Workspace,
 };
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
@@ -58,5 +58,6 @@ pub type Beyond = UnscannedBytes;
 #[deprecated(note = "renamed to OpTime")]
 pub type OpRecompute = OpTime;
 
+pub use program::ValueView;
 pub use report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
 pub use spill::SpillTo;

@@ -36,7 +36,7 @@ use remat_graph::plan::problem::Spec;
 use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 
-pub use observe::{NanCheck, Observed, Observer, RangeCheck, ValueDump, ValueView};
+pub use observe::{NanCheck, Observed, Observer, RangeCheck, ValueDump};
 pub use session::{Allocate, Session, SessionMemory, SessionOptions, Workspace};
 
 /// What memory a run takes.

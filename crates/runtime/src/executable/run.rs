@@ -23,7 +23,7 @@ impl Executable {
         let mut kept = self.bindings.try_lock();
         let given = kept.as_deref_mut().unwrap_or(&mut own);
         given.bind(cx)?;
-        let memory = Memory { program: &self.program, given, arena: Range::exclusive(cx.workspace) };
+        let memory = Memory::new(&self.program, given, Range::exclusive(cx.workspace));
         self.run_steps(0..self.program.steps.len(), &memory, cx.pool, &mut |_, _| Ok(()))
     }
 

@@ -22,7 +22,7 @@ use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 pub use memory::{Allocate, SessionMemory, Workspace};
 
 use super::Executable;
-use super::observe::ValueView;
+use crate::program::ValueView;
 use body::{Body, Runner};
 
 /// How a session takes its memory.

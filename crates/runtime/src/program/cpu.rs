@@ -6,9 +6,9 @@ use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Out};
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
+use super::ValueView;
 use super::{OutputSlot, Place, Program, Step};
 use crate::arena::ALIGN_BYTES;
-use crate::executable::ValueView;
 
 pub(crate) use flow::{chosen, run_branch};
 
@@ -99,7 +99,7 @@ impl Program {
         }
         let mut given = Bindings::default();
         given.bind(cx)?;
-        let memory = Memory { program: self, given: &given, arena: Range::exclusive(cx.workspace) };
+        let memory = Memory::new(self, &given, Range::exclusive(cx.workspace));
         self.steps.iter().try_for_each(|s| memory.call(s, cx.pool).map_err(|e| s.located(e)))
     }
 }
@@ -116,11 +116,16 @@ impl Step {
 /// The memory of a run by address; every place of a step lies within, as `Step::check` has seen.
 pub(crate) struct Memory<'m> {
     pub(crate) program: &'m Program,
-    pub(crate) given: &'m Bindings,
+    pub(crate) x: &'m [Range],
+    pub(crate) y: &'m [Range],
     pub(crate) arena: Range,
 }
 
 impl<'m> Memory<'m> {
+    pub(crate) fn new(program: &'m Program, given: &'m Bindings, arena: Range) -> Self {
+        Memory { program, x: &given.x, y: &given.y, arena }
+    }
+
     /// Makes the call of a step.
     pub(crate) fn call(&self, step: &Step, pool: &Pool) -> Result<()> {
         let mut ins: SmallVec<[In<'_>; INLINE]> = SmallVec::new();
@@ -190,11 +195,11 @@ impl<'m> Memory<'m> {
         let no = || Error::new(ErrorKind::Internal, format!("{place:?} has not {bytes} bytes"));
         let (at, len) = match place {
             Place::Input(i) => {
-                let Range(at, len) = *self.given.x.get(i).ok_or_else(no)?;
+                let Range(at, len) = *self.x.get(i).ok_or_else(no)?;
                 (at, len)
             }
             Place::Output(j) => {
-                let Range(at, len) = *self.given.y.get(j).ok_or_else(no)?;
+                let Range(at, len) = *self.y.get(j).ok_or_else(no)?;
                 (at, len)
             }
             Place::Constant(k) => {

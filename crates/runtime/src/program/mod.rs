@@ -14,6 +14,9 @@ pub(crate) mod cpu;
 pub(crate) mod flow;
 #[cfg(test)]
 mod tests;
+mod view;
+
+pub use view::ValueView;
 
 use std::sync::Arc;
 

@@ -10,10 +10,10 @@ use remat_kernels::pool::Pool;
 use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
 use super::super::Executable;
-use super::super::observe::ValueView;
 use super::SessionOptions;
 use super::memory::{Allocate, Block, Workspace};
 use crate::arena::padded;
+use crate::program::ValueView;
 use crate::program::cpu::{Bindings, Memory, Range};
 use crate::program::{Place, Step};
 
@@ -185,7 +185,7 @@ impl Body {
         let mut block = workspace.lock();
         block.reserve(exe.figures.arena_bytes, allocate.as_ref())?;
         bind(bindings, x, y, Range::exclusive(given.slice()?), outputs)?;
-        let memory = Memory { program: &exe.program, given: bindings, arena: Range::exclusive(block.slice()?) };
+        let memory = Memory::new(&exe.program, bindings, Range::exclusive(block.slice()?));
         exe.run_steps(steps, &memory, pool, &mut |step, memory| {
             for h in hooks.iter_mut().filter(|h| h.step == step) {
                 (h.f)(memory.view(&exe.program.steps[step].y[h.slot])?);
