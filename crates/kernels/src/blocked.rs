@@ -20,7 +20,7 @@
 
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::conv::Conv2d;
+use crate::geometry::Conv2d;
 use crate::pool::Pool;
 use crate::simd::{Isa, prefers_wide_tiles};
 use kernel::Kernels;

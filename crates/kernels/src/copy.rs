@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use remat_types::{Layout, SmallVec};
 
-#[cfg(target_arch = "x86_64")]
-use crate::gemm::transpose::squares::{SIDE as SQUARE, square};
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::prefetch;
+#[cfg(target_arch = "x86_64")]
+use crate::transpose::squares::{SIDE as SQUARE, square};
 
 /// Elements from which a copy or a pointwise kernel uses more than one thread. Below it, the hand-over to a second
 /// thread (about half a microsecond, more if it sleeps) costs more than the second core gives.

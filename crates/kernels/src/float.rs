@@ -1,12 +1,12 @@
 //! Float elements and the type that kernels compute in: f32 for f16, bf16 and f32, f64 for f64.
 //!
 //! Loops are written over arrays of [`LANES`] accumulators, so that the order of additions is fixed in the source and
-//! the bits are the same for every vector width; `widest` lets the compiler use what the processor has.
+//! the bits are the same for every vector width; [`crate::simd::widest`] lets the compiler use what the processor has.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use remat_types::{DType, Element, Storage, bf16, f16};
 
-use crate::maths;
+pub use crate::maths::Real;
 use crate::simd::{prefetch_beyond, prefetch_run};
 
 /// Accumulators of a reduction along a row: two vectors of eight, enough to hide the latency of an addition.
@@ -14,107 +14,6 @@ pub const LANES: usize = 16;
 
 /// Elements that lanes of f32 add up before the sum moves to f64: bounds the rounding error of long rows.
 const BLOCK_ELEMS: usize = 1024;
-
-/// A type to compute in.
-pub trait Real:
-    Storage
-    + Element
-    + std::ops::Add<Output = Self>
-    + std::ops::Sub<Output = Self>
-    + std::ops::Mul<Output = Self>
-    + std::ops::Div<Output = Self>
-    + std::ops::Neg<Output = Self>
-    + std::ops::AddAssign
-    + std::ops::MulAssign
-{
-    /// Zero.
-    const ZERO: Self;
-    /// One.
-    const ONE: Self;
-    /// Minus infinity.
-    const NEG_INFINITY: Self;
-    /// Square root.
-    fn sqrt(self) -> Self;
-    /// `self * a + b`, rounded once.
-    fn mul_add(self, a: Self, b: Self) -> Self;
-    /// `e^x`; in f32 a polynomial within 2 ulp that compiles to vector code.
-    fn exp(self) -> Self;
-    /// [`Real::exp`] of a number that is not above 0, or NaN, with the same bits in less time.
-    #[inline(always)]
-    fn exp_below(self) -> Self {
-        self.exp()
-    }
-    /// Natural logarithm.
-    fn ln(self) -> Self;
-    /// `ln(1 + x)`, accurate near 0.
-    fn ln_1p(self) -> Self;
-    /// `e^x - 1`, accurate near 0.
-    fn exp_m1(self) -> Self;
-}
-
-impl Real for f32 {
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
-    const NEG_INFINITY: f32 = f32::NEG_INFINITY;
-    #[inline(always)]
-    fn sqrt(self) -> f32 {
-        f32::sqrt(self)
-    }
-    #[inline(always)]
-    fn mul_add(self, a: f32, b: f32) -> f32 {
-        f32::mul_add(self, a, b)
-    }
-    #[inline(always)]
-    fn exp(self) -> f32 {
-        maths::exp(self)
-    }
-    #[inline(always)]
-    fn exp_below(self) -> f32 {
-        maths::exp_below(self)
-    }
-    #[inline(always)]
-    fn ln(self) -> f32 {
-        f32::ln(self)
-    }
-    #[inline(always)]
-    fn ln_1p(self) -> f32 {
-        f32::ln_1p(self)
-    }
-    #[inline(always)]
-    fn exp_m1(self) -> f32 {
-        f32::exp_m1(self)
-    }
-}
-
-impl Real for f64 {
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
-    const NEG_INFINITY: f64 = f64::NEG_INFINITY;
-    #[inline(always)]
-    fn sqrt(self) -> f64 {
-        f64::sqrt(self)
-    }
-    #[inline(always)]
-    fn mul_add(self, a: f64, b: f64) -> f64 {
-        f64::mul_add(self, a, b)
-    }
-    #[inline(always)]
-    fn exp(self) -> f64 {
-        f64::exp(self)
-    }
-    #[inline(always)]
-    fn ln(self) -> f64 {
-        f64::ln(self)
-    }
-    #[inline(always)]
-    fn ln_1p(self) -> f64 {
-        f64::ln_1p(self)
-    }
-    #[inline(always)]
-    fn exp_m1(self) -> f64 {
-        f64::exp_m1(self)
-    }
-}
 
 /// A float element and its compute type.
 pub trait FloatElement: Storage + Element {
@@ -145,55 +44,6 @@ float_element! {
     f64, f64, F64, |x| x, |v| v;
     f16, f32, F32, |x| x.to_f32(), |v| f16::from_f32(v);
     bf16, f32, F32, |x| x.to_f32(), |v| bf16::from_f32(v);
-}
-
-/// Calls `f`, compiled for AVX-512 or AVX2 where the processor has it. `f` must be inlined to gain: mark what it calls
-/// `#[inline(always)]`. The bits do not depend on it, since nothing is fused that is not written so, and lanes are fixed in
-/// the source.
-#[inline(always)]
-pub(crate) fn widest<R>(f: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-    {
-        // SAFETY: the processor has these, and AVX-512F, without which there are none.
-        return unsafe { with_avx512(f) };
-    }
-    wide(f)
-}
-
-/// As [`widest`], with AVX2 at most: for sums in [`LANES`] lanes, of which one vector of AVX-512 would be all, a single
-/// chain that waits for itself.
-#[inline(always)]
-pub(crate) fn wide<R>(f: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the processor has AVX2 and FMA, as just checked.
-        return unsafe { with_avx2(f) };
-    }
-    f()
-}
-
-/// Calls `f`.
-///
-/// # Safety
-/// The processor has FMA, and AVX-512 F, BW, DQ and VL.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "fma,avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
-    f()
-}
-
-/// Calls `f`.
-///
-/// # Safety
-/// The processor has AVX2 and FMA.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
-    f()
 }
 
 /// Bytes from where a kernel computes along a row to what it asks for: two rows of 768 f32. Such kernels walk a row several
@@ -482,6 +332,8 @@ impl<'a, T> Disjoint<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::maths;
+    use crate::simd::{wide, widest};
 
     #[test]
     fn the_polynomial_exponential_is_within_two_ulp() {

@@ -32,8 +32,8 @@ mod narrow;
 pub(crate) mod pack;
 mod plain;
 pub(crate) mod rows;
-pub(crate) mod transpose;
 mod vector;
+mod widen;
 
 pub use batched::{BatchRef, batched, batched_workspace_bytes};
 use element::Engine;

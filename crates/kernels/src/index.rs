@@ -8,10 +8,9 @@
 //! are set to zero last, and those that have one are written but once for it.
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
-use crate::float::widest;
 use crate::pool::Pool;
 use crate::reduce::{Arith, Num};
-use crate::simd::prefetch_run;
+use crate::simd::{prefetch_run, widest};
 
 /// Contiguous indices of any integer type.
 #[derive(Clone, Copy, Debug)]

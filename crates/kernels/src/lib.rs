@@ -13,6 +13,7 @@ pub mod conv;
 pub mod copy;
 pub mod float;
 pub mod gemm;
+mod geometry;
 #[cfg(all(test, unix))]
 mod guarded;
 pub mod index;
@@ -26,4 +27,5 @@ pub mod pool;
 pub mod reduce;
 mod simd;
 pub mod softmax;
+mod transpose;
 pub mod window;

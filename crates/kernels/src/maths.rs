@@ -11,7 +11,11 @@
 
 use std::f64::consts::{FRAC_2_PI, FRAC_2_SQRT_PI, LN_2, LOG2_E, SQRT_2};
 
-use crate::float::{Real, widest};
+use crate::simd::widest;
+
+mod real;
+
+pub use real::Real;
 
 /// Adding it rounds to an integer, which the low bits then hold: 1.5 * 2^52.
 const ROUND: f64 = 6_755_399_441_055_744.0;

@@ -10,9 +10,9 @@
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use crate::cache::l2_bytes;
-use crate::float::{Disjoint, FloatElement, Real, ask_ahead, map2, moments3, moments4, sum, wide};
+use crate::float::{Disjoint, FloatElement, Real, ask_ahead, map2, moments3, moments4, sum};
 use crate::pool::Pool;
-use crate::simd::prefetch_beyond;
+use crate::simd::{prefetch_beyond, wide};
 use remat_types::Element;
 use runs::{Ahead, Runs, ask_beyond, buffer, moments_asking};
 

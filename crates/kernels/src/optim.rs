@@ -1,7 +1,8 @@
 //! Optimiser updates, fused and in place: one pass over the parameter and its state.
 
-use crate::float::{FloatElement, Real, widest};
+use crate::float::{FloatElement, Real};
 use crate::pool::Pool;
+use crate::simd::widest;
 use remat_types::Element;
 
 /// Elements of a part of a pool run: big enough to be worth a thread, small enough to even out.

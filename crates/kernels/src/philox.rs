@@ -9,9 +9,10 @@
 //! of the standard library.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{FloatElement, Real, widest};
+use crate::float::{FloatElement, Real};
 use crate::maths::{ln64, sin_cos_turns};
 use crate::pool::Pool;
+use crate::simd::widest;
 use remat_types::Element;
 
 const ROUNDS: usize = 10;

@@ -13,9 +13,8 @@ use half::slice::HalfFloatSliceExt;
 use remat_types::{Layout, bf16, f16};
 
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, Walk};
-use crate::float::widest;
 use crate::pool::Pool;
-use crate::simd::{AHEAD_BYTES, prefetch_beyond};
+use crate::simd::{AHEAD_BYTES, prefetch_beyond, widest};
 
 /// Elements of a block: three f32 operands of 12 KiB lie in an L1 cache of 32 KiB.
 pub const BLOCK: usize = 1024;

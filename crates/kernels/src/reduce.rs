@@ -18,9 +18,8 @@ use bytemuck::Pod;
 use remat_types::SmallVec;
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
-use crate::float::{wide, widest};
 use crate::pool::Pool;
-use crate::simd::{AHEAD_BYTES, prefetch_beyond, prefetch_run};
+use crate::simd::{AHEAD_BYTES, prefetch_beyond, prefetch_run, wide, widest};
 
 /// Elements of one block of a run.
 pub const BLOCK: usize = 256;

@@ -9,10 +9,12 @@
 
 use std::sync::OnceLock;
 
+mod dispatch;
 mod narrow;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub(crate) mod neon;
 
+pub(crate) use dispatch::{wide, widest};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use narrow::{Ints, Pairs, Pairs512};
 pub(crate) use narrow::{LoadAs, PairLanes};
@@ -216,7 +218,7 @@ pub(crate) trait Simd: MulAdd {
 /// The portable vector.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Wide<T, const N: usize>([T; N]);
+pub(crate) struct Wide<T, const N: usize>(pub(crate) [T; N]);
 
 impl<T, const N: usize> MulAdd for Wide<T, N>
 where

@@ -4,8 +4,9 @@
 //! `inner = 1`; a column's sums run over `c` in order (rows in fixed lanes), so bits do not depend on threads.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, ask_ahead, largest, sum_into, sum2, widest};
+use crate::float::{Disjoint, FloatElement, Real, ask_ahead, largest, sum_into, sum2};
 use crate::pool::Pool;
+use crate::simd::widest;
 use remat_types::Element;
 
 /// Columns that are walked side by side: four vectors of f32 that stay in registers or the first cache.

@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use remat_types::Storage;
 
-use crate::float::{FloatElement, LANES, widest};
+use crate::float::{FloatElement, LANES};
 use crate::pool::Pool;
+use crate::simd::widest;
 
 /// The windows along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

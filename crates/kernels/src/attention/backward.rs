@@ -4,9 +4,10 @@ use super::ahead::RowsAhead;
 use super::forward::SUM_KEYS;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
 use super::{Attention, Gradients, HALF, Inputs, QUERIES, Strided, cut as pieces};
-use crate::float::{Disjoint, FloatElement, Real, widest};
+use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::GemmElement;
 use crate::pool::Pool;
+use crate::simd::widest;
 use remat_types::Element;
 
 /// Items of compute type of a lane: `k`, `v` and some rows widened; packed `k`, `q` and `dy` (both with queries across and

@@ -5,9 +5,10 @@ use std::ops::Range;
 use super::ahead::RowsAhead;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
 use super::{Attention, Inputs, KEYS, QUERIES, cut as pieces};
-use crate::float::{Disjoint, FloatElement, Real, widest};
+use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::GemmElement;
 use crate::pool::{Pool, part_range};
+use crate::simd::widest;
 use remat_types::Element;
 
 /// Tasks per thread where heads are few.

@@ -8,7 +8,6 @@ use std::ops::Range;
 
 use super::{Operands, Start, check_block};
 use crate::cache::l2_bytes;
-use crate::float::widest;
 use crate::gemm::ahead::Ahead;
 use crate::gemm::blocked::{ALIGN_BYTES, grid};
 use crate::gemm::kernel::{Kernels, f32_kernels_of};
@@ -16,6 +15,7 @@ use crate::gemm::pack::{pack_a, pack_b};
 use crate::gemm::rows::{Rows, packed_tile};
 use crate::gemm::{View, aligned};
 use crate::pool::{Parts, Pool, part_range};
+use crate::simd::widest;
 
 /// A product `x: [m, k]` by a packed `w: [k, n]` to `y: [m, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Into and out of blocks, and pooling in them.
 
-use crate::float::widest;
 use crate::pool::Pool;
+use crate::simd::widest;
 use crate::window::Axis;
 
 /// Elements that are worth a part of a pool run.

@@ -24,10 +24,9 @@ use std::ops::Range;
 use super::kernel::ConvKernels;
 use super::plane::Plane;
 use super::{ConvElement, Workspace};
-use crate::gemm::pack::move_short;
-use crate::gemm::transpose::transpose_into;
 use crate::pool::{Pool, part_range};
 use crate::simd::LINE_BYTES;
+use crate::transpose::{move_short, transpose_into};
 
 /// Most steps of depth in a block: a panel of 16 f32 columns then takes 32 KiB.
 const MAX_KC: usize = 512;

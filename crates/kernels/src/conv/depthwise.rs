@@ -8,8 +8,8 @@ use super::correlate::{Correlation, Images};
 use super::kernel::{ConvKernels, ROWS};
 use super::plane::Plane;
 use super::{Conv2d, ConvElement, Workspace};
-use crate::gemm::pack::move_short;
 use crate::pool::{Pool, part_range};
+use crate::transpose::move_short;
 
 /// Bytes of the padded copy of a band: with the rows of the result beside it, it stays in a 32 KiB L1 cache.
 const COPY_BYTES: usize = 16 << 10;

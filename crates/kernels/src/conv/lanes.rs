@@ -7,9 +7,8 @@
 use super::correlate::{Axis, Correlation, Images};
 use super::kernel::ConvKernels;
 use super::{Conv2d, ConvElement, Workspace};
-use crate::gemm::pack::move_short;
-use crate::gemm::transpose::transpose_into;
 use crate::pool::{Pool, part_range};
+use crate::transpose::{move_short, transpose_into};
 
 /// Bytes of the padded block of the source up to which this way is taken: 28 x 28 places of 8 floats and a border.
 const MAX_BLOCK_BYTES: usize = 32 << 10;

@@ -16,10 +16,9 @@ use super::kernel::ConvKernels;
 use super::{Conv2d, ConvElement, Workspace};
 use crate::gemm::ahead::Ahead;
 use crate::gemm::kernel::Kernels;
-use crate::gemm::pack::move_short;
-use crate::gemm::transpose::{Apart, transpose_apart, transpose_into};
 use crate::pool::{Pool, part_range};
 use crate::simd::prefetch_run;
+use crate::transpose::{Apart, move_short, transpose_apart, transpose_into};
 
 /// Most taps.
 const MAX_TAPS: usize = 25;

@@ -1,6 +1,6 @@
 //! The padded copy of a band of rows of an image: what the tiles read instead of an im2col matrix.
 
-use crate::gemm::pack::move_short;
+use crate::transpose::move_short;
 use short::Short;
 use smallvec::SmallVec;
 

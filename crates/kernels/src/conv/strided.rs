@@ -18,10 +18,9 @@ use super::places::{Pass, pack_weights};
 use super::{Conv2d, ConvElement, Workspace};
 use crate::gemm::ahead::Ahead;
 use crate::gemm::kernel::Kernels;
-use crate::gemm::pack::move_short;
-use crate::gemm::transpose::{Apart, transpose_apart, transpose_gathered};
 use crate::pool::{Pool, part_range};
 use crate::simd::{LINE_BYTES, prefetch_ahead};
+use crate::transpose::{Apart, move_short, transpose_apart, transpose_gathered};
 use smallvec::SmallVec;
 use std::ops::Range;
 

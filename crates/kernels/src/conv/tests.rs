@@ -1,6 +1,7 @@
 use super::*;
 use crate::gemm::tests::Random;
 use proptest::prelude::*;
+use remat_types::{ErrorKind, Result};
 
 /// `[n, groups, c per group, k per group, h, w, r, s]`, strides, pads, dilations.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@
 use super::kernel::ConvKernels;
 use super::plane::Plane;
 use super::{Conv2d, ConvElement, Workspace};
-use crate::gemm::transpose::transpose_into;
 use crate::pool::{Pool, part_range};
+use crate::transpose::transpose_into;
 
 /// Most partial sums over the images: also the number of threads that small weights keep busy without repeated copies.
 const MAX_PARTIALS: usize = 16;

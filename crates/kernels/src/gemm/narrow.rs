@@ -12,8 +12,8 @@ use super::ahead::Ahead;
 use super::blocked::{ALIGN_BYTES, grid, rectangle};
 use super::kernel::KC;
 use super::{Corner, GemmElement, GemmOutput, View};
-use crate::float::widest;
 use crate::pool::{Pool, part_range};
+use crate::simd::widest;
 use pack::{pack_a, pack_b};
 
 mod kernel;

@@ -3,10 +3,9 @@
 //! Packing takes any strides, so transposed and broadcast operands cost no copy of their own.
 
 use super::View;
-use super::transpose::transpose_into;
-use crate::float::wide;
 use crate::pool::part_range;
-use crate::simd::{prefetch, prefetch_run};
+use crate::simd::{prefetch, prefetch_run, wide};
+use crate::transpose::{copy_rows, move_short, transpose_into};
 use std::ops::Range;
 
 /// Packs `rows` x `kc` elements of A as row panels: panel `i` holds rows `part_range(rows, panels, i)` as `[kc][mr_i]`.
@@ -114,70 +113,5 @@ unsafe fn copy_panel<T: Copy>(b: View<T>, kc: usize, columns: Range<usize>, out:
         prefetch_run(b.at(p + ROWS_AHEAD, columns.start), columns.len());
         // SAFETY: columns of row `p`.
         unsafe { move_short(b.at(p, columns.start), row.as_mut_ptr(), row.len()) };
-    }
-}
-
-/// `out[p * width + j] = src[p * stride + j]` for `j < valid`, zeros up to `width`.
-///
-/// # Safety
-/// `src` is readable at those places.
-pub(super) unsafe fn copy_rows<T: Copy + Default>(
-    src: *const T,
-    stride: isize,
-    kc: usize,
-    valid: usize,
-    width: usize,
-    out: &mut [T],
-) {
-    for (p, row) in out.chunks_exact_mut(width).take(kc).enumerate() {
-        // SAFETY: `valid` elements from row `p` on are readable, as the caller says, and `row` has `width >= valid`.
-        unsafe { move_short(src.offset(p as isize * stride), row.as_mut_ptr(), valid) };
-        row[valid..].fill(T::default());
-    }
-}
-
-/// Copies `len` elements: for short pieces a few moves of fixed length, where a call would cost more. The last move overlaps
-/// the one before it.
-///
-/// # Safety
-/// `len` elements are readable at `from` and writable at `to`, and the two do not overlap.
-#[inline(always)]
-pub(crate) unsafe fn move_short<T: Copy>(from: *const T, to: *mut T, len: usize) {
-    /// # Safety
-    /// `H` elements are readable at `from` and writable at `to`.
-    #[inline(always)]
-    unsafe fn step<T: Copy, const H: usize>(from: *const T, to: *mut T) {
-        // SAFETY: as the caller says; an array has its element's size and is moved at any alignment.
-        unsafe { to.cast::<[T; H]>().write_unaligned(from.cast::<[T; H]>().read_unaligned()) }
-    }
-    if size_of::<T>() == 8 {
-        // Moves of 64 bytes would be calls.
-        // SAFETY: the same bytes, as twice as many elements of half the size.
-        return unsafe { move_short(from.cast::<u32>(), to.cast::<u32>(), 2 * len) };
-    }
-    // SAFETY: every step lies within the `len` elements.
-    unsafe {
-        match len {
-            0 => {}
-            1 => *to = *from,
-            2..4 => {
-                step::<T, 2>(from, to);
-                step::<T, 2>(from.add(len - 2), to.add(len - 2));
-            }
-            4..8 => {
-                step::<T, 4>(from, to);
-                step::<T, 4>(from.add(len - 4), to.add(len - 4));
-            }
-            _ => {
-                let mut at = 0;
-                while at + 8 <= len {
-                    step::<T, 8>(from.add(at), to.add(at));
-                    at += 8;
-                }
-                if at < len {
-                    step::<T, 8>(from.add(len - 8), to.add(len - 8));
-                }
-            }
-        }
     }
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::BatchDims;
 use crate::float::{Disjoint, FloatElement, moments3};
-use crate::gemm::pack::move_short;
 use crate::simd::{prefetch_ahead, prefetch_run};
+use crate::transpose::move_short;
 
 /// Elements of a run of short rows.
 const RUN_ELEMS: usize = 1024;

@@ -6,9 +6,8 @@ use bytemuck::Pod;
 use super::COLUMNS;
 use crate::cache::l2_bytes;
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, chunks};
-use crate::float::widest;
 use crate::pool::Pool;
-use crate::simd::{AHEAD_BYTES, prefetch_run};
+use crate::simd::{AHEAD_BYTES, prefetch_run, widest};
 
 /// Which element is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

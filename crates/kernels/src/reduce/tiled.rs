@@ -11,8 +11,8 @@ use super::{
     BLOCK, COLUMNS, MAX_PARTS, PART_TOTALS, Plan, ROWS, Reducer, count, finish, fold_rows, fold_run, fold_vectors,
 };
 use super::{offset, params, part_len};
-use crate::float::wide;
 use crate::pool::{Pool, part_range};
+use crate::simd::wide;
 
 /// Most elements that are asked for at once.
 pub const TILE: usize = ROWS * COLUMNS;

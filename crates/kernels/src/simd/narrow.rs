@@ -7,26 +7,14 @@
 
 use std::num::Wrapping;
 
-use super::{MulAdd, Wide};
-use crate::gemm::GemmElement;
+use super::MulAdd;
 
-/// A vector that is loaded from elements of type `T`.
+/// A vector that is loaded from elements of type `T`; for the elements of products see `gemm::widen`.
 ///
 /// # Safety
 /// As [`MulAdd`].
 pub(crate) trait LoadAs<T>: MulAdd {
     unsafe fn load_as(p: *const T) -> Self;
-}
-
-impl<T: GemmElement, const N: usize> LoadAs<T> for Wide<T::Sum, N>
-where
-    Wide<T::Sum, N>: MulAdd,
-{
-    #[inline(always)]
-    unsafe fn load_as(p: *const T) -> Self {
-        // SAFETY: the caller says that `N` elements are readable at `p`; an array has its element's alignment.
-        Wide(unsafe { p.cast::<[T; N]>().read_unaligned() }.map(T::widen))
-    }
 }
 
 /// The portable vector of pairs.

@@ -4,8 +4,7 @@
 use std::arch::aarch64::*;
 use std::num::Wrapping;
 
-use super::{LoadAs, MulAdd, Simd};
-use crate::gemm::GemmElement;
+use super::{MulAdd, Simd};
 
 /// Implements [`Simd`] for two registers by naming the intrinsics of one.
 macro_rules! floats {
@@ -61,16 +60,6 @@ macro_rules! floats {
                     // SAFETY: the caller says that `n` elements are readable at `p`.
                     *x = unsafe { *p.add(i) };
                 }
-                // SAFETY: a vector of them.
-                unsafe { Self::load(all.as_ptr()) }
-            }
-        }
-
-        impl<T: GemmElement<Sum = $elem>> LoadAs<T> for $name {
-            #[inline(always)]
-            unsafe fn load_as(p: *const T) -> Self {
-                // SAFETY: the caller says that `LANES` elements are readable at `p`; an array has its element's alignment.
-                let all = unsafe { p.cast::<[T; $lanes]>().read_unaligned() }.map(T::widen);
                 // SAFETY: a vector of them.
                 unsafe { Self::load(all.as_ptr()) }
             }

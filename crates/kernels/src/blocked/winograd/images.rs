@@ -1,9 +1,9 @@
 //! Tiles on their way from and to images.
 
 #[cfg(target_arch = "x86_64")]
-use crate::gemm::transpose::squares;
-#[cfg(target_arch = "x86_64")]
 use crate::simd::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::transpose::squares;
 
 use super::{Gather, IN, OUT, Operands, POINTS, Scatter, Transforms, Winograd, ZEROS};
 

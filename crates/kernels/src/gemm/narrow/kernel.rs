@@ -10,8 +10,8 @@ use super::super::kernel::{AddRows, Dot, Kernels, Tile, f32_kernels, portable, t
 #[cfg(target_arch = "x86_64")]
 use super::super::kernel::{avx2, avx2_f16c, avx512, avx512_vnni};
 use crate::gemm::GemmElement;
-use crate::gemm::pack::move_short;
 use crate::simd::{Isa, LoadAs, MulAdd, PairLanes, Wide};
+use crate::transpose::move_short;
 
 /// `n` elements of `x` along `k`, packed.
 ///

@@ -4,10 +4,10 @@
 //! into a few rows on the stack, which are transposed from there; of any other stride it is first gathered.
 
 use super::NarrowKernels;
-use crate::gemm::transpose::transpose_into;
 use crate::gemm::{GemmElement, View};
 use crate::pool::part_range;
 use crate::simd::{LINE_BYTES, prefetch};
+use crate::transpose::transpose_into;
 
 /// Packs `rows` x `kc` elements of A as row panels `[depth][mr_i]`, as [`crate::gemm::pack::pack_a`].
 ///

@@ -8,8 +8,8 @@ use super::kernel::Along;
 use super::{KC, store};
 use crate::gemm::blocked;
 use crate::gemm::kernel::Kernels;
-use crate::gemm::transpose::transpose_into;
 use crate::gemm::{GemmElement, GemmOutput, View};
+use crate::transpose::transpose_into;
 use std::mem::MaybeUninit;
 
 /// Elements of an operand, or of the sums, that are kept on the stack: 16 KiB of f32, all three of which stay in a first or

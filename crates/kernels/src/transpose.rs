@@ -1,6 +1,5 @@
-//! Transpositions that packing is made of: of rows that lie in order, to rows that lie in order, apart, or anywhere.
-
-use super::pack::copy_rows;
+//! Copies and transpositions that packing is made of: of rows that lie in order, to rows that lie in order, apart, or
+//! anywhere.
 
 /// Steps of `p` that `transpose_into` takes at a time: the lines of `out` that it touches stay in the L1 cache, and where
 /// `src` is contiguous along `p` each of its lines is used up.
@@ -47,6 +46,71 @@ pub(crate) unsafe fn transpose_into<T: Copy + Default>(
         }
         if valid < width {
             out.chunks_exact_mut(width).for_each(|row| row[valid..].fill(T::default()));
+        }
+    }
+}
+
+/// `out[p * width + j] = src[p * stride + j]` for `j < valid`, zeros up to `width`.
+///
+/// # Safety
+/// `src` is readable at those places.
+pub(crate) unsafe fn copy_rows<T: Copy + Default>(
+    src: *const T,
+    stride: isize,
+    kc: usize,
+    valid: usize,
+    width: usize,
+    out: &mut [T],
+) {
+    for (p, row) in out.chunks_exact_mut(width).take(kc).enumerate() {
+        // SAFETY: `valid` elements from row `p` on are readable, as the caller says, and `row` has `width >= valid`.
+        unsafe { move_short(src.offset(p as isize * stride), row.as_mut_ptr(), valid) };
+        row[valid..].fill(T::default());
+    }
+}
+
+/// Copies `len` elements: for short pieces a few moves of fixed length, where a call would cost more. The last move overlaps
+/// the one before it.
+///
+/// # Safety
+/// `len` elements are readable at `from` and writable at `to`, and the two do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn move_short<T: Copy>(from: *const T, to: *mut T, len: usize) {
+    /// # Safety
+    /// `H` elements are readable at `from` and writable at `to`.
+    #[inline(always)]
+    unsafe fn step<T: Copy, const H: usize>(from: *const T, to: *mut T) {
+        // SAFETY: as the caller says; an array has its element's size and is moved at any alignment.
+        unsafe { to.cast::<[T; H]>().write_unaligned(from.cast::<[T; H]>().read_unaligned()) }
+    }
+    if size_of::<T>() == 8 {
+        // Moves of 64 bytes would be calls.
+        // SAFETY: the same bytes, as twice as many elements of half the size.
+        return unsafe { move_short(from.cast::<u32>(), to.cast::<u32>(), 2 * len) };
+    }
+    // SAFETY: every step lies within the `len` elements.
+    unsafe {
+        match len {
+            0 => {}
+            1 => *to = *from,
+            2..4 => {
+                step::<T, 2>(from, to);
+                step::<T, 2>(from.add(len - 2), to.add(len - 2));
+            }
+            4..8 => {
+                step::<T, 4>(from, to);
+                step::<T, 4>(from.add(len - 4), to.add(len - 4));
+            }
+            _ => {
+                let mut at = 0;
+                while at + 8 <= len {
+                    step::<T, 8>(from.add(at), to.add(at));
+                    at += 8;
+                }
+                if at < len {
+                    step::<T, 8>(from.add(len - 8), to.add(len - 8));
+                }
+            }
         }
     }
 }
@@ -277,7 +341,7 @@ pub(crate) mod squares {
                         if width < SIDE {
                             let mut row = [0.0; SIDE];
                             _mm256_storeu_ps(row.as_mut_ptr(), column);
-                            crate::gemm::pack::move_short(row.as_ptr(), out, width);
+                            super::move_short(row.as_ptr(), out, width);
                         } else {
                             _mm256_storeu_ps(out, column);
                         }
