@@ -174,6 +174,8 @@ fn an_earlier_version_is_read_where_what_came_later_has_a_default() {
     let of = |v: u32| serde_json::json!({ "op": "second", "v": v, "params": { "axis": 3 } });
     let second = entry.load(&of(1)).expect("an earlier version");
     assert_eq!(second.downcast(), Some(&Second { axis: 3, way: Way::OneByOne }));
+    let meaning_changed = Schema { version: 3, ..Second::schema() };
+    assert!(meaning_changed.reads(3) && !meaning_changed.reads(2) && !meaning_changed.reads(1));
     assert_eq!(entry.load(&of(3)).expect_err("a later version").kind(), ErrorKind::Format);
     assert_eq!(entry.load(&of(0)).expect_err("no version").kind(), ErrorKind::Format);
 }

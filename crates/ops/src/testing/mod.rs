@@ -11,6 +11,7 @@ mod empty;
 mod gradient;
 mod identity;
 mod layouts;
+mod promises;
 #[cfg(test)]
 mod serial_forms;
 mod tape;
@@ -88,6 +89,7 @@ const SAMPLE_CHECKS: &[SampleCheck] = &[
     ("strides", layouts::strided_inputs_give_the_same_bits),
     ("broadcast", layouts::broadcast_inputs_give_the_same_bits),
     ("view", layouts::view_equals_eval),
+    ("promises", promises::what_passes_are_told_is_so),
     ("in place", layouts::donation_gives_the_same_bits),
     ("serial form", identity::serial_form_round_trips),
     ("identity", identity::every_parameter_counts),
