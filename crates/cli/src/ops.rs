@@ -132,6 +132,19 @@ fn op_text(f: &Family, schema: &Schema) -> String {
     text + &format!("\nfamily {}, version {}, {gradient}\n", f.name, schema.version)
 }
 
+/// A text without the targets of its links, which are paths of the API documentation.
+fn without_links(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("](") {
+        let Some((_, behind)) = after.split_once(')') else { break };
+        let (head, name) = before.rsplit_once('[').unwrap_or(("", before));
+        plain = plain + head + name;
+        rest = behind;
+    }
+    plain + rest
+}
+
 /// The chapter `operator-list.md` of the book.
 fn chapter(registry: &Registry) -> String {
     let mut page = String::from(
@@ -142,7 +155,7 @@ fn chapter(registry: &Registry) -> String {
         page += &format!("\n## {}\n\n{}\n\n| operator | | gradient |\n|---|---|---|\n", f.name, f.text);
         for schema in f.ops.iter().map(Entry::schema) {
             let with: Vec<&str> = schema.inputs.iter().filter(|i| i.gradient).map(|i| i.name).collect();
-            let summary = schema.summary().replace('|', "\\|");
+            let summary = without_links(&schema.summary()).replace('|', "\\|");
             page += &format!("| `{}` | {summary} | {} |\n", signature(&schema).replace('|', "\\|"), with.join(", "));
         }
     }
@@ -152,6 +165,12 @@ fn chapter(registry: &Registry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_lose_their_targets_and_keep_their_names() {
+        let text = "The weight of a [`ConvBlocked`](super::ConvBlocked) and a [`Pool`](crate::Pool), `x[0](1`.";
+        assert_eq!(without_links(text), "The weight of a `ConvBlocked` and a `Pool`, `x[0](1`.");
+    }
 
     #[test]
     fn the_book_lists_the_operators_that_there_are() {
