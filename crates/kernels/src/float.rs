@@ -1,7 +1,7 @@
 //! Float elements and the type that kernels compute in: f32 for f16, bf16 and f32, f64 for f64.
 //!
 //! Loops are written over arrays of [`LANES`] accumulators, so that the order of additions is fixed in the source and
-//! the bits are the same for every vector width; [`crate::simd::widest`] lets the compiler use what the processor has.
+//! the bits are the same for every vector width; `simd::widest` lets the compiler use what the processor has.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use remat_types::{DType, Element, Storage, bf16, f16};

@@ -47,7 +47,7 @@ pub fn write<S: Serializer>(params: &impl ParamFields, to: S) -> Result<S::Ok, S
     map.end()
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 pub fn read<'de, T: ParamFields, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     T::read(&mut Given(Deserialize::deserialize(from)?))
 }
