@@ -72,10 +72,15 @@ pub(crate) fn sum2<T: FloatElement>(
         let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
         for (x, y) in x.iter().zip(y) {
             ask(x.as_ptr(), y.as_ptr());
+            let mut v = [T::Real::ZERO; LANES];
             for lane in 0..LANES {
-                lanes[lane] += f(x[lane], y[lane]);
+                v[lane] = f(x[lane], y[lane]);
+            }
+            for lane in 0..LANES {
+                lanes[lane] += v[lane];
             }
         }
+        let mut lanes = stored(lanes);
         for (lane, (x, y)) in x_rest.iter().zip(y_rest).enumerate() {
             lanes[lane] += f(*x, *y);
         }
@@ -105,6 +110,7 @@ pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T
                 y[lane] = T::down(v[lane]);
             }
         }
+        let mut lanes = stored(lanes);
         for (lane, (x, y)) in x_rest.iter().zip(y_rest).enumerate() {
             let v = f(*x);
             lanes[lane] += v;
@@ -179,6 +185,7 @@ pub(crate) fn moments3<T: FloatElement>(
                 second[lane] += u[lane] * v[lane];
             }
         }
+        let (mut first, mut second) = (stored(first), stored(second));
         for (lane, ((x, y), z)) in x_rest.iter().zip(y_rest).zip(z_rest).enumerate() {
             let u = a(*x, *y, *z);
             first[lane] += u;
@@ -226,6 +233,7 @@ pub(crate) fn moments4<T: FloatElement>(
                 d[lane] += u[lane] * v[lane];
             }
         }
+        let [mut a, mut b, mut c, mut d] = [a, b, c, d].map(stored);
         for (lane, ((x, y), z)) in x_rest.iter().zip(y_rest).zip(z_rest).enumerate() {
             let (v, u) = (x.up() - about, y.up() * z.up());
             a[lane] += v;
@@ -269,6 +277,14 @@ pub(crate) fn largest<T: FloatElement>(x: &[T]) -> T::Real {
     }
     let most = lanes.into_iter().fold(T::Real::NEG_INFINITY, |m, v| larger(v, m));
     rest.iter().fold(most, |m, v| larger(v.up(), m))
+}
+
+/// The lanes after a loop that adds to them, in memory. The rest of a row is added to lanes by number, for which they must lie
+/// in memory; were these the lanes of the loop, the compiler would keep each of them in a register of its own there, in place of
+/// whole vectors.
+#[inline(always)]
+fn stored<R>(lanes: [R; LANES]) -> [R; LANES] {
+    std::hint::black_box(lanes)
 }
 
 /// The sum of the lanes, pairwise, in f64.
