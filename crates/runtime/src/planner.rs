@@ -2,7 +2,7 @@
 //!
 //! Work that repeats runs at first without a plan, or under one for estimated times. Once it has been timed it is planned on
 //! a thread beside its runs, and the better plan of two stays. That holds for steps of eager programs
-//! (`remat/foresight/book.rs`) and for compiled graphs (`compile/graph.rs`); where they differ is data, a [`Rule`].
+//! (`eager/step_planner/cache.rs`) and for compiled graphs (`compile/graph.rs`); where they differ is data, a [`Rule`].
 //!
 //! The thread has no part of a device and ends by its limit of time, so nobody waits for it: a planner that is dropped, or
 //! told to stop, abandons the plan that is under way. Without a thread the plan that is there stays, which is as right.

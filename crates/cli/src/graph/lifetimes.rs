@@ -75,7 +75,7 @@ struct Walk<'g> {
 
 impl<'g> Walk<'g> {
     fn new(graph: &'g Graph, threads: usize, takeover: bool) -> Self {
-        let (n, whole) = (graph.values().len(), viewed(graph));
+        let (n, whole) = (graph.values().len(), graph.storages());
         let mut given_back = vec![false; n];
         let results = graph.outputs().iter().map(|o| o.value).chain(graph.states().iter().filter_map(|s| s.next));
         results.for_each(|v| given_back[whole[v.index()].index()] = true);
@@ -178,21 +178,6 @@ impl<'g> Walk<'g> {
         };
         n.op.overwrite().iter().filter(|p| p.1 == j).find_map(|p| fits(p.0))
     }
-}
-
-/// For each value, the one in whose storage it lies: views share that of what they view.
-fn viewed(g: &Graph) -> Vec<ValueId> {
-    let mut whole: Vec<ValueId> = g.value_ids().collect();
-    let mut layouts: Vec<Layout> = g.values().iter().map(|v| v.fact.layout()).collect();
-    for n in g.nodes() {
-        if let [x] = n.x[..]
-            && let Some(view) = n.op.view(&layouts[x.index()])
-        {
-            whole[n.y[0].index()] = whole[x.index()];
-            layouts[n.y[0].index()] = view;
-        }
-    }
-    whole
 }
 
 /// How a lifetime is called: the value, its op and where in the program that stands.

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use remat_ops::OpRef;
-use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec};
+use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Layout, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
 pub use builder::Builder;
@@ -178,6 +178,22 @@ impl Graph {
     /// Ids of all values, in order of definition.
     pub fn value_ids(&self) -> impl DoubleEndedIterator<Item = ValueId> + ExactSizeIterator + use<> {
         (0..self.values.len()).map(|i| ValueId(i as u32))
+    }
+
+    /// For each value, the one in whose storage it lies where all else is in row-major order: views share that of what they
+    /// view.
+    pub fn storages(&self) -> Vec<ValueId> {
+        let mut whole: Vec<ValueId> = self.value_ids().collect();
+        let mut layouts: Vec<Layout> = self.values.iter().map(|v| v.fact.layout()).collect();
+        for n in &self.nodes {
+            if let [x] = n.x[..]
+                && let Some(view) = n.op.view(&layouts[x.index()])
+            {
+                whole[n.y[0].index()] = whole[x.index()];
+                layouts[n.y[0].index()] = view;
+            }
+        }
+        whole
     }
 
     /// Ids of all nodes, in order.

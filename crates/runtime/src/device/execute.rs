@@ -21,24 +21,25 @@ pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Res
     for i in 0..l.x.len() {
         x.push(input(region, l, i)?);
     }
-    // A kernel that panics is a bug, but it must not take the device and every waiter with it.
-    let caught = catch_unwind(AssertUnwindSafe(|| {
+    contained(l.op.label(), || {
         if l.y.len() == 1 {
             l.op.eval(&mut EvalCx { x: &x, y: &mut [output(region, l, 0)?], workspace, pool })
         } else {
             let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
             l.op.eval(&mut EvalCx { x: &x, y: &mut y, workspace, pool })
         }
-    }));
-    match caught {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(e)) => Err(e.with_op(l.op.label())),
-        Err(payload) => {
-            // What it panicked with may panic when it is dropped.
-            std::mem::forget(payload);
-            Err(Error::new(ErrorKind::Internal, "the kernel panicked").with_op(l.op.label()))
-        }
-    }
+    })
+}
+
+/// Runs the kernel of `op`. One that panics is a bug, but it must not take the device and every waiter with it. Errors: the
+/// kernel's; Internal if it panicked.
+pub(crate) fn contained<T>(op: &'static str, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
+    let result = catch_unwind(AssertUnwindSafe(kernel)).unwrap_or_else(|payload| {
+        // What it panicked with may panic when it is dropped.
+        std::mem::forget(payload);
+        Err(Error::new(ErrorKind::Internal, "the kernel panicked"))
+    });
+    result.map_err(|e| e.with_op(op))
 }
 
 fn input<'a>(region: &'a Region, l: &'a Launch<'_>, i: usize) -> Result<In<'a>> {

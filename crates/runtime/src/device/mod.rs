@@ -14,6 +14,7 @@ pub(crate) use cpu::Cpu;
 pub(crate) use dry::Dry;
 pub(crate) use emulated::Emulated;
 pub use emulated::{EmulatedOptions, RaceLog};
+pub(crate) use execute::contained;
 pub(crate) use kernel_set::check_supported;
 pub use kernel_set::{HostKernels, KernelSet};
 pub(crate) use region::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};

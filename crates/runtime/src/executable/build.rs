@@ -155,7 +155,7 @@ impl<'g> Build<'g> {
                 state_of.insert(next, s.value);
             }
         }
-        let whole = self.viewed();
+        let whole = self.graph.storages();
         let mut read_later = vec![false; g.values().len()];
         g.outputs().iter().for_each(|o| read_later[whole[o.value.index()].index()] = true);
         for id in g.node_ids().rev() {
@@ -178,7 +178,7 @@ impl<'g> Build<'g> {
 
     fn find_last_reads(&mut self) {
         let g = self.graph;
-        let whole = self.viewed();
+        let whole = self.graph.storages();
         let mut last: Vec<Option<NodeId>> = vec![None; whole.len()];
         for id in g.node_ids() {
             g.node(id).x.iter().for_each(|v| last[whole[v.index()].index()] = Some(id));
@@ -216,22 +216,6 @@ impl<'g> Build<'g> {
         }
         let pairs = self.graph.node(id).op.overwrite().iter().map(|&(i, j)| (j, i));
         pairs.filter(|&(j, i)| self.fits(id, j, i, x)).collect()
-    }
-
-    /// For each value, the one in whose storage it lies.
-    fn viewed(&self) -> Vec<ValueId> {
-        let g = self.graph;
-        let mut whole: Vec<ValueId> = g.value_ids().collect();
-        let mut layouts: Vec<Layout> = g.values().iter().map(|v| v.fact.layout()).collect();
-        for n in g.nodes() {
-            if let [x] = n.x[..]
-                && let Some(view) = n.op.view(&layouts[x.index()])
-            {
-                whole[n.y[0].index()] = whole[x.index()];
-                layouts[n.y[0].index()] = view;
-            }
-        }
-        whole
     }
 
     /// Values that are computed right into an output of the run.

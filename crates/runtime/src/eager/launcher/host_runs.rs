@@ -4,15 +4,13 @@
 //! ops they are, and what they took. In memory of the device nothing changes: the outputs have their places, and the copies
 //! lie on the host beside the budget.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use remat_kernels::pool::Pool;
 use remat_ops::eval_on_host;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 use rustc_hash::FxHashMap;
 
 use super::Call;
-use crate::device::{Event, Launch};
+use crate::device::{Event, Launch, contained};
 use crate::eager::worker::Worker;
 
 /// What ran on the host.
@@ -81,21 +79,13 @@ impl Worker {
     }
 
     fn eval_on_host(&mut self, call: &Call<'_>, x: &[HostTensor]) -> Result<Vec<HostTensor>> {
-        if self.launcher.host_runs.pool.is_none() {
-            let threads = self.launcher.device.threads();
-            let pool = Pool::try_new(threads).map_err(|e| {
+        let threads = self.launcher.threads();
+        let pool = match &mut self.launcher.host_runs.pool {
+            Some(pool) => pool,
+            none => none.insert(Pool::try_new(threads).map_err(|e| {
                 Error::new(ErrorKind::Io, format!("cannot start {threads} compute threads: {e}")).with_source(e)
-            })?;
-            self.launcher.host_runs.pool = Some(pool);
-        }
-        let Some(pool) = &self.launcher.host_runs.pool else { return Err(Error::new(ErrorKind::Internal, "no pool")) };
-        match catch_unwind(AssertUnwindSafe(|| eval_on_host(&**call.op, x, pool))) {
-            Ok(result) => result,
-            Err(payload) => {
-                // What it panicked with may panic when it is dropped.
-                std::mem::forget(payload);
-                Err(Error::new(ErrorKind::Internal, "the kernel panicked").with_op(call.label.text))
-            }
-        }
+            })?),
+        };
+        contained(call.label.text, || eval_on_host(&**call.op, x, pool))
     }
 }

@@ -4,7 +4,7 @@ use remat_ops::pointwise::{Unary, UnaryFn};
 use remat_types::{DType, SmallVec};
 
 use super::cache::StepCache;
-use super::plan::Action;
+use super::plan::{Action, StepPlan};
 use super::problem::to_problem;
 use super::step_trace::{CommandKind, Event, Local, LocalBytes, Name, Outcome, StepTrace};
 use crate::options::Foresight;
@@ -116,6 +116,32 @@ fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
     assert_eq!(stated.problem.ops()[0].inputs.len(), 1, "it reads the counter");
 }
 
+/// Does what a plan says: what is read is there, and no more than the arena holds.
+fn replay_by_hand(t: &StepTrace, script: &StepPlan) {
+    let mut resident = vec![false; t.locals.len()];
+    resident[0] = true;
+    let run = |resident: &mut Vec<bool>, e: usize, takes: Option<usize>| {
+        let d = &t.events[e].done;
+        assert!(d.x.iter().all(|&x| resident[x as usize]), "event {e} reads what is not there");
+        takes.into_iter().for_each(|i| resident[d.x[i] as usize] = false);
+        resident[d.y[0] as usize] = true;
+        let bytes = resident[1..].iter().filter(|r| **r).count() * UNIT;
+        assert!(bytes <= script.arena_bytes, "{bytes} bytes at event {e}");
+    };
+    for (e, before) in script.before.iter().enumerate() {
+        for a in before {
+            match a {
+                Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
+                Action::Spill(_) | Action::Fetch(..) => unreachable!("there is no disk"),
+                Action::Recompute(r) => run(&mut resident, r.events[0], r.takes),
+            }
+        }
+        if e < t.events.len() {
+            run(&mut resident, e, script.places[e].takes);
+        }
+    }
+}
+
 #[test]
 fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place() {
     let (t, budget) = (there_and_back(12), 6 * UNIT);
@@ -131,28 +157,7 @@ fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place
         .filter_map(|a| if let Action::Recompute(r) = a { Some(r.events[0]) } else { None })
         .collect();
     assert!(!made.is_empty() && script.time_ns == script.base_ns + 1000 * made.len() as u64);
-    // Replays residence by hand: what is read is there, and no more than the arena holds.
-    let mut resident = vec![false; t.locals.len()];
-    resident[0] = true;
-    let run = |resident: &mut Vec<bool>, e: usize| {
-        let d = &t.events[e].done;
-        assert!(d.x.iter().all(|&x| resident[x as usize]), "event {e} reads what is not there");
-        resident[d.y[0] as usize] = true;
-        let bytes = resident[1..].iter().filter(|r| **r).count() * UNIT;
-        assert!(bytes <= script.arena_bytes, "{bytes} bytes at event {e}");
-    };
-    for (e, before) in script.before.iter().enumerate() {
-        for a in before {
-            match a {
-                Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
-                Action::Spill(_) | Action::Fetch(..) => unreachable!("there is no disk"),
-                Action::Recompute(r) => run(&mut resident, r.events[0]),
-            }
-        }
-        if e < t.events.len() {
-            run(&mut resident, e);
-        }
-    }
+    replay_by_hand(&t, &script);
 }
 
 #[test]
@@ -179,29 +184,7 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
     let again =
         script.before.iter().flatten().filter(|a| matches!(a, Action::Recompute(r) if r.takes == Some(0))).count();
     assert!(first > 0 && again > 0, "{first} {again}");
-    // By hand: what is read is there, and no more than the arena holds.
-    let mut resident = vec![false; t.locals.len()];
-    resident[0] = true;
-    let run = |resident: &mut Vec<bool>, e: usize, takes: Option<usize>| {
-        let d = &t.events[e].done;
-        assert!(d.x.iter().all(|&x| resident[x as usize]), "event {e} reads what is not there");
-        takes.into_iter().for_each(|i| resident[d.x[i] as usize] = false);
-        resident[d.y[0] as usize] = true;
-        let bytes = resident[1..].iter().filter(|r| **r).count() * UNIT;
-        assert!(bytes <= script.arena_bytes, "{bytes} bytes at event {e}");
-    };
-    for (e, before) in script.before.iter().enumerate() {
-        for a in before {
-            match a {
-                Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
-                Action::Spill(_) | Action::Fetch(..) => unreachable!("there is no disk"),
-                Action::Recompute(r) => run(&mut resident, r.events[0], r.takes),
-            }
-        }
-        if e < t.events.len() {
-            run(&mut resident, e, script.places[e].takes);
-        }
-    }
+    replay_by_hand(&t, &script);
 }
 
 #[test]

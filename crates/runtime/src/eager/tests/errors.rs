@@ -307,6 +307,25 @@ fn a_step_that_was_not_taken_is_told_with_its_number_at_the_next_mark() {
 }
 
 #[test]
+fn a_mark_tells_of_a_failure_only_when_the_updates_of_its_step_were_held_back() {
+    let c = cpu(budget(1 << 16));
+    let (w, other) = (put(&c, &ramp(64)), put(&c, &ramp(64)));
+    drop(apply1(&c, Probe(Mode::Fail), [w.clone()]));
+    c.wait(&other).expect("queued before"); // the failure is known by now
+    let hold = c.pause().expect("open");
+    let w = c.group(&[], || Ok(c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)])?.remove(0))).expect("queued");
+    let go_on = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(hold);
+    });
+    let e = c.step_mark().expect_err("something failed");
+    go_on.join().expect("ends");
+    assert!(e.message().contains("step 1 was not taken"), "{e}");
+    assert_eq!(value(&c, &w), value(&c, &other), "nothing was updated");
+    c.sync().expect("it was told");
+}
+
+#[test]
 fn a_group_happens_as_a_whole_or_not_at_all() {
     for c in devices() {
         let (u, v, bad) = (put(&c, &ramp(64)), put(&c, &ramp(32)), put(&c, &ramp(16)));
