@@ -11,14 +11,14 @@ use crate::ir::{Graph, NodeId, Patch, PatchValue, ValueId};
 /// A producer joins its readers if all of the group has one shape and no path leads out of the group and back in. It
 /// may have readers elsewhere, for which the group then gives its value as well. What would keep more bytes alive across
 /// other work than it saves is left alone: fusing moves the producer to where its last reader stands.
-pub fn fuse(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
+pub fn fuse(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut f = Fuse::new(g);
     for id in g.node_ids().rev() {
         if f.can_join(id) && f.group_of[id.index()].is_none() {
             f.grow(id);
         }
     }
-    f.patch()
+    f.patch(cx)
 }
 
 struct Fuse<'g> {
@@ -177,7 +177,7 @@ impl<'g> Fuse<'g> {
     }
 
     /// The groups as nodes of a patch, each after those that it reads.
-    fn patch(&self) -> Result<Patch> {
+    fn patch(&self, cx: &PassCx<'_>) -> Result<Patch> {
         let mut patch = Patch::new();
         let mut new: FxHashMap<ValueId, PatchValue> = FxHashMap::default();
         let (mut begun, mut done) = (vec![false; self.groups.len()], vec![false; self.groups.len()]);
@@ -188,7 +188,7 @@ impl<'g> Fuse<'g> {
                 if done[k] || before.is_empty() {
                     stack.pop();
                     if !std::mem::replace(&mut done[k], true) {
-                        self.add(k, &mut patch, &mut new);
+                        self.add(cx, k, &mut patch, &mut new);
                     }
                 } else if std::mem::replace(&mut begun[k], true) {
                     return Err(Error::new(ErrorKind::Internal, "two fused ops wait for each other"));
@@ -219,7 +219,8 @@ impl<'g> Fuse<'g> {
         found
     }
 
-    fn add(&self, k: usize, patch: &mut Patch, new: &mut FxHashMap<ValueId, PatchValue>) {
+    /// A group as a node of the patch, if the device has a kernel for it.
+    fn add(&self, cx: &PassCx<'_>, k: usize, patch: &mut Patch, new: &mut FxHashMap<ValueId, PatchValue>) {
         let members = &self.groups[k];
         let edges = self.edges(members);
         let mut number: FxHashMap<ValueId, u16> = (0u16..).zip(&edges.x).map(|(i, v)| (*v, i)).collect();
@@ -233,7 +234,11 @@ impl<'g> Fuse<'g> {
         }
         let outputs: SmallVec<[u16; 2]> = edges.y.iter().map(|v| number[v] - inputs).collect();
         let x: Vec<PatchValue> = edges.x.iter().map(|v| *new.get(v).unwrap_or(&PatchValue::Old(*v))).collect();
-        let node = patch.node(Fused { inputs, steps, outputs }, &x, members.last().copied());
+        let op = Fused { inputs, steps, outputs };
+        if !cx.supports(self.g, &op, &edges.x) {
+            return;
+        }
+        let node = patch.node(op, &x, members.last().copied());
         let PatchValue::New { node, .. } = node else { return };
         for (output, v) in edges.y.iter().enumerate() {
             let by = PatchValue::New { node, output };

@@ -12,7 +12,7 @@ use crate::ir::{Graph, NodeId, Patch, PatchValue, ValueId};
 ///
 /// The product moves to where the pointwise work stands, and what dies with it lives on until then: it joins only if that
 /// is less than the product, which need not be kept that long, or if nothing but views lies between.
-pub fn fuse_matmul(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
+pub fn fuse_matmul(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     // what the patch gives in place of values that later products read
     let mut new: FxHashMap<ValueId, PatchValue> = FxHashMap::default();
@@ -29,9 +29,13 @@ pub fn fuse_matmul(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
         // the last of several: the others are inputs of the steps then
         let Some((i, product)) = n.x.iter().enumerate().filter_map(joins).max_by_key(|(_, p)| *p) else { continue };
         let others = n.x.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, v)| v);
-        let x: SmallVec<[PatchValue; 4]> =
-            g.node(product).x.iter().chain(others).map(|v| *new.get(v).unwrap_or(&PatchValue::Old(*v))).collect();
-        let node = patch.node(FusedMatMul { steps: with_first(work, i as u16) }, &x, Some(id));
+        let x: SmallVec<[ValueId; 4]> = g.node(product).x.iter().chain(others).copied().collect();
+        let op = FusedMatMul { steps: with_first(work, i as u16) };
+        if !cx.supports(g, &op, &x) {
+            continue;
+        }
+        let x: SmallVec<[PatchValue; 4]> = x.iter().map(|v| *new.get(v).unwrap_or(&PatchValue::Old(*v))).collect();
+        let node = patch.node(op, &x, Some(id));
         let PatchValue::New { node, .. } = node else { continue };
         for (output, v) in n.y.iter().enumerate() {
             let by = PatchValue::New { node, output };

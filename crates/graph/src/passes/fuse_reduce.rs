@@ -9,7 +9,7 @@ use crate::ir::{Graph, NodeId, Patch, PatchValue, ValueId};
 /// whose result nothing else reads: a tile at a time is computed and folded, and the whole is never in memory.
 ///
 /// What dies with the pointwise op lives on until the reduction runs; it joins only if that is less than it saves.
-pub fn fuse_reduce(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
+pub fn fuse_reduce(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     let ordered: Vec<NodeId> = g.nodes().iter().flat_map(|n| n.after.iter().copied()).collect();
     for id in g.node_ids() {
@@ -18,9 +18,10 @@ pub fn fuse_reduce(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
         let Some(before) = g.producer(n.x[0]) else { continue };
         let steps = steps(g, before).filter(|f| f.outputs.len() == 1 && joins(g, before, id, reduce));
         let free = n.after.is_empty() && !ordered.contains(&id) && !ordered.contains(&before);
-        if let Some(steps) = steps.filter(|_| free) {
+        let op = steps.filter(|_| free).map(|steps| FusedReduce { steps, reduce: reduce.clone() });
+        if let Some(op) = op.filter(|op| cx.supports(g, op, &g.node(before).x)) {
             let x: SmallVec<[PatchValue; 4]> = g.node(before).x.iter().map(|v| PatchValue::Old(*v)).collect();
-            let y = patch.node(FusedReduce { steps, reduce: reduce.clone() }, &x, Some(id));
+            let y = patch.node(op, &x, Some(id));
             patch.replace(n.y[0], y);
         }
     }

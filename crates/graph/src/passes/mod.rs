@@ -6,7 +6,7 @@
 //! | 0 | none | nothing |
 //! | 1 | [`cse`], [`fold_branches`], [`cancel_layout`], [`simplify`], [`sink_broadcasts`] | nothing but time: every value keeps its bits, NaN's payload excepted |
 //! | 2 | those, [`reorder`], [`fold`], [`rematerialise_casts`], [`fuse`], [`fuse_reduce`] and [`fuse_matmul`] | as level 1 |
-//! | 3 | those, [`sink_broadcasts_in_sums`], [`reorder_floats`], [`fold_batch_norm`] and [`pack_layouts`] | the last digits |
+//! | 3 | those, [`sink_broadcasts_in_sums`], [`reorder_floats`] and [`fold_batch_norm`], and for the CPU [`pack_layouts`] | the last digits |
 //!
 //! [`half_storage`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
 //!
@@ -36,7 +36,8 @@ mod verify;
 mod tests;
 
 use remat_kernels::pool::Pool;
-use remat_types::{DType, Result};
+use remat_ops::Op;
+use remat_types::{DType, Fact, Result, SmallVec};
 
 pub use cancel_layout::cancel_layout;
 pub use cpu::pack_layouts;
@@ -56,7 +57,7 @@ pub use simplify::simplify;
 pub use sink_broadcasts::{sink_broadcasts, sink_broadcasts_in_sums};
 pub use verify::{CLOSE, Difference, HALF_ROUNDINGS, verify};
 
-use crate::ir::{Graph, Patch};
+use crate::ir::{Graph, Patch, ValueId};
 
 /// What passes may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +78,31 @@ impl Default for PassOptions {
     }
 }
 
+/// What passes ask of the device that a graph will run on.
+pub trait Target: Sync {
+    /// True if there is a kernel for an op that a pass would put in the place of several others, on inputs of these facts.
+    fn supports(&self, op: &dyn Op, x: &[&Fact]) -> bool;
+
+    /// Passes for this device alone. They run with [`PASSES`], after those of the same phase.
+    fn passes(&self) -> &'static [Pass];
+}
+
 /// What a pass looks at beside the graph.
 pub struct PassCx<'a> {
     /// What it may do.
     pub options: &'a PassOptions,
+    /// The device that the graph is for.
+    pub target: &'a dyn Target,
     /// The threads for what is computed beforehand: as many as the graph will run with, for bits depend on their number.
     pub pool: &'a Pool,
+}
+
+impl PassCx<'_> {
+    /// True if the device has a kernel for `op` on these values.
+    fn supports<'v>(&self, g: &Graph, op: &dyn Op, x: impl IntoIterator<Item = &'v ValueId>) -> bool {
+        let facts: SmallVec<[&Fact; 8]> = x.into_iter().map(|v| g.fact(*v)).collect();
+        self.target.supports(op, &facts)
+    }
 }
 
 /// What a pass does to the numbers that a graph gives.
@@ -111,7 +131,7 @@ pub struct Pass {
     pub run: fn(&Graph, &PassCx<'_>) -> Result<Patch>,
 }
 
-/// Every pass, in the order in which they run.
+/// Every pass that is for all devices, in the order in which they run.
 #[rustfmt::skip]
 pub const PASSES: &[Pass] = &[
     Pass { name: "cse", level: 1, phase: 0, effect: NumericEffect::None, run: cse },
@@ -125,14 +145,13 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold", level: 2, phase: 0, effect: NumericEffect::None, run: fold },
     Pass { name: "fold_batch_norm", level: 3, phase: 0, effect: NumericEffect::LastDigits, run: fold_batch_norm },
     Pass { name: "half_storage", level: 1, phase: 1, effect: NumericEffect::HalfStorage, run: half_storage },
-    Pass { name: "pack_layouts", level: 3, phase: 2, effect: NumericEffect::LastDigits, run: pack_layouts },
     Pass { name: "rematerialise_casts", level: 2, phase: 3, effect: NumericEffect::None, run: rematerialise_casts },
     Pass { name: "fuse", level: 2, phase: 4, effect: NumericEffect::None, run: fuse },
     Pass { name: "fuse_reduce", level: 2, phase: 5, effect: NumericEffect::None, run: fuse_reduce },
     Pass { name: "fuse_matmul", level: 2, phase: 6, effect: NumericEffect::None, run: fuse_matmul },
 ];
 
-/// Phases of [`PASSES`].
+/// Phases of [`PASSES`], and of those of a [`Target`]; those have phase 2 for themselves.
 const PHASES: u8 = 7;
 
 /// A change that a pass made.
@@ -170,7 +189,8 @@ fn optimize_with(
     for phase in 0..PHASES {
         for _ in 0..MAX_ROUNDS {
             let mut changed = false;
-            for pass in PASSES.iter().filter(|p| p.phase == phase && p.level <= cx.options.level) {
+            let passes = PASSES.iter().chain(cx.target.passes());
+            for pass in passes.filter(|p| p.phase == phase && p.level <= cx.options.level) {
                 let patch = (pass.run)(&g, cx)?;
                 if patch.is_empty() {
                     continue;

@@ -10,6 +10,7 @@ use crate::plan::rng::Rng;
 
 mod arith;
 mod pack_layouts;
+mod target;
 
 /// A graph in the making that takes what a test wants to see changed.
 struct Make(Builder);
@@ -66,7 +67,7 @@ fn data(g: &Graph) -> Vec<HostTensor> {
 /// Calls left at these options, those within a fused op counted; every result keeps its bits.
 #[track_caller]
 fn left_with(g: &Graph, options: PassOptions) -> usize {
-    let cx = PassCx { options: &options, pool: &Pool::new(1) };
+    let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) };
     assert_eq!(verify(g, &data(g), &[], &cx).expect("computes"), None);
     let after = optimize(g.clone(), &cx).expect("patches fit").0;
     after.nodes().iter().map(|n| n.op.downcast::<Fused>().map_or(1, |f| f.steps.len())).sum()
@@ -109,7 +110,7 @@ fn permutations_casts_reshapes_slices_and_broadcasts_cancel() {
     let wide = m.op(Cast { dtype: DType::F64 }, &[h]);
     let back = m.op(Cast { dtype: DType::F16 }, &[wide]);
     let g = m.graph(&[there_and_back, twice, b, back]);
-    let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+    let cx = PassCx { options: &PassOptions::default(), target: &cpu::Cpu, pool: &Pool::new(1) };
     let (after, log) = optimize(g.clone(), &cx).expect("patches fit");
     let mut ops: Vec<&str> = after.nodes().iter().map(|n| n.op.label()).collect();
     ops.sort_unstable();
@@ -147,7 +148,7 @@ fn neutral_elements_go_and_signs_of_zero_stay() {
         assert_eq!(left(&g), nodes, "{f:?} {c}");
         if matches!(f, Add | Sub) {
             let fast = PassOptions { fast_math: true, ..Default::default() };
-            let cx = PassCx { options: &fast, pool: &Pool::new(1) };
+            let cx = PassCx { options: &fast, target: &cpu::Cpu, pool: &Pool::new(1) };
             assert_eq!(optimize(g.clone(), &cx).expect("patches fit").0.nodes().len(), 0, "{f:?} {c}");
         }
     }
@@ -215,7 +216,7 @@ fn what_fails_when_folded_fails_when_run() {
     let x = m.input(DType::I64, &[1]);
     let y = m.bin(BinaryFn::Add, x, m.bin(BinaryFn::Div, zero, zero));
     let g = m.graph(&[y]);
-    let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+    let cx = PassCx { options: &PassOptions::default(), target: &cpu::Cpu, pool: &Pool::new(1) };
     let after = optimize(g.clone(), &cx).expect("nothing fails here").0;
     assert_eq!(after.nodes().len(), 2);
     let e = after.evaluate(&data(&g), &[], cx.pool).expect_err("division by zero");
@@ -225,7 +226,7 @@ fn what_fails_when_folded_fails_when_run() {
 /// Labels of the nodes that are left, in order.
 #[track_caller]
 fn kept(g: &Graph) -> Vec<&'static str> {
-    let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+    let cx = PassCx { options: &PassOptions::default(), target: &cpu::Cpu, pool: &Pool::new(1) };
     assert_eq!(verify(g, &data(g), &[], &cx).expect("computes"), None);
     optimize(g.clone(), &cx).expect("patches fit").0.nodes().iter().map(|n| n.op.label()).collect()
 }
@@ -321,7 +322,7 @@ fn random_programs_keep_their_bits() {
         let results = [v[v.len() - 1], v[v.len() - 2], v[v.len() - 5]];
         let g = m.graph(&results);
         gone += g.nodes().len() - left(&g);
-        let cx = PassCx { options: &PassOptions::default(), pool: &Pool::new(1) };
+        let cx = PassCx { options: &PassOptions::default(), target: &cpu::Cpu, pool: &Pool::new(1) };
         let after = optimize(g.clone(), &cx).expect("patches fit").0;
         fused += after.nodes().iter().filter(|n| n.op.label() == "fused").count();
     }
@@ -357,7 +358,7 @@ fn batch_norm_and_factors_go_into_weights() {
         for bias in [false, true] {
             let g = affine(image, bias, &dims);
             let options = PassOptions { level: 3, ..Default::default() };
-            let cx = PassCx { options: &options, pool: &Pool::new(1) };
+            let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) };
             let n: usize = dims.iter().product();
             let x: Vec<f32> = (0..n).map(|i| (i as f32 * 0.9).cos()).collect();
             let x = HostTensor::from_slice(&x, dims.clone()).expect("fits");
@@ -383,7 +384,7 @@ fn a_factor_of_a_batched_product_scales_no_other_elements() {
         let y = m.op(MatMul {}, &[x, m.0.constant(&wave(&[2, 3, 5, 6]))]);
         let z = m.bin(BinaryFn::Mul, y, m.0.constant(&wave(&factor)));
         let options = PassOptions { level: 3, ..Default::default() };
-        let cx = PassCx { options: &options, pool: &Pool::new(1) };
+        let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) };
         let g = m.graph(&[z]);
         assert_eq!(verify(&g, &[wave(&[2, 3, 4, 5])], &[], &cx).expect("computes"), None, "{factor:?}");
     }
@@ -397,7 +398,7 @@ fn what_somebody_else_reads_absorbs_nothing() {
     let z = m.bin(BinaryFn::Mul, y, m.c(&[2.0]));
     let level = PassOptions { level: 3, ..Default::default() };
     let pool = Pool::new(1);
-    let (g, _) = optimize(m.graph(&[z, y]), &PassCx { options: &level, pool: &pool }).expect("runs");
+    let (g, _) = optimize(m.graph(&[z, y]), &PassCx { options: &level, target: &cpu::Cpu, pool: &pool }).expect("runs");
     // with a weight of its own, the factor would be a second product
     let products = g.nodes().iter().filter(|n| n.op.label() != "mul").count();
     assert_eq!((g.nodes().len(), products), (2, 1));

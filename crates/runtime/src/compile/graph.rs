@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use remat_graph::ir::Graph;
+use remat_graph::passes::cpu::Cpu;
 use remat_graph::passes::{PassCx, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::OpRef;
@@ -100,7 +101,8 @@ impl CompiledGraph {
     /// keeps to it.
     pub fn new(graph: Graph, cx: &CompileCx, options: &CompileOptions) -> Result<CompiledGraph> {
         // what it was made of ends here: the executable moves constants that nobody else holds
-        let graph = optimize(graph, &PassCx { options: &options.passes, pool: &Pool::new(cx.threads) })?.0;
+        let graph =
+            optimize(graph, &PassCx { options: &options.passes, target: &Cpu, pool: &Pool::new(cx.threads) })?.0;
         let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, options.freeze)));
         let workspace_limit = budget.map(|(b, beside)| b.bytes.saturating_sub(beside));
         let (spill, plan_seconds) = (cx.spill.clone(), cx.plan_seconds);

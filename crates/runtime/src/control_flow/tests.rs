@@ -159,13 +159,14 @@ fn choosing(outer: Option<i64>) -> Graph {
 
 #[test]
 fn a_choice_that_a_constant_makes_is_its_branch() {
+    use remat_graph::passes::cpu::Cpu;
     use remat_graph::passes::{PassCx, PassOptions, optimize, verify};
     let pool = remat_kernels::pool::Pool::new(1);
     let wave = |k: usize| (0..6).map(|i| ((i + k) as f64 * 1.3).sin()).collect::<Vec<f64>>();
     let x: Vec<_> = (0..2).map(|k| remat_types::HostTensor::from_slice(&wave(k), [2, 3]).expect("fits")).collect();
     for level in [1, 2] {
         let options = PassOptions { level, ..PassOptions::default() };
-        let cx = PassCx { options: &options, pool: &pool };
+        let cx = PassCx { options: &options, target: &Cpu, pool: &pool };
         for n in 0..2 {
             let g = choosing(Some(n));
             assert_eq!(verify(&g, &x, &[], &cx).expect("computes"), None, "branch {n}, level {level}");

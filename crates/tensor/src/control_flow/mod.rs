@@ -7,6 +7,7 @@
 mod scan;
 
 use remat_graph::ir::{Builder, Graph, ValueId};
+use remat_graph::passes::cpu::Cpu;
 use remat_graph::passes::{PassCx, PassOptions, optimize};
 use remat_kernels::pool::Pool;
 use remat_ops::OpRef;
@@ -56,7 +57,8 @@ fn traced(
     let known = |h: &remat_runtime::Handle| used.iter().find(|t| t.handle.id() == h.id()).cloned();
     let captured = found.captured.into_iter().map(|h| known(&h).unwrap_or_else(|| Tensor::from_handle(h))).collect();
     // no pass of this level changes a bit, nor does the number of threads
-    let (graph, _) = optimize(found.graph.clone(), &PassCx { options: &PassOptions::default(), pool: &Pool::new(1) })?;
+    let (graph, _) =
+        optimize(found.graph.clone(), &PassCx { options: &PassOptions::default(), target: &Cpu, pool: &Pool::new(1) })?;
     Ok(Traced { graph, captured })
 }
 

@@ -8,7 +8,7 @@ use super::*;
 /// The graph after all passes of a level; every result within what the passes may move.
 #[track_caller]
 fn after(g: &Graph, x: &[HostTensor], options: PassOptions) -> Graph {
-    let cx = PassCx { options: &options, pool: &Pool::new(1) };
+    let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) };
     assert_eq!(verify(g, x, &[], &cx).expect("computes"), None);
     optimize(g.clone(), &cx).expect("patches fit").0
 }
@@ -147,7 +147,7 @@ fn a_sum_that_others_read_is_not_taken_apart() {
     let twice = m.bin(BinaryFn::Add, y, y);
     let g = m.graph(&[twice, sum]);
     assert_eq!(work(&after(&g, &given(&g), PassOptions { level: 1, ..level(1) })), 72);
-    let cx = PassCx { options: &level(2), pool: &Pool::new(1) };
+    let cx = PassCx { options: &level(2), target: &cpu::Cpu, pool: &Pool::new(1) };
     assert!(reorder(&g, &cx).expect("a patch").is_empty());
 }
 
@@ -213,7 +213,8 @@ fn what_halves_cannot_hold_stays_f32() {
     let product = small.nodes().iter().find(|n| n.op.label() == "mul").expect("kept");
     assert!(product.x.iter().all(|v| small.fact(*v).dtype == DType::F32));
     let wrong = PassOptions { half: Some(DType::F64), ..Default::default() };
-    let e = optimize(g.clone(), &PassCx { options: &wrong, pool: &Pool::new(1) }).expect_err("no half");
+    let e =
+        optimize(g.clone(), &PassCx { options: &wrong, target: &cpu::Cpu, pool: &Pool::new(1) }).expect_err("no half");
     assert!(e.to_string().contains("f64"), "{e}");
 }
 
@@ -226,7 +227,7 @@ fn a_graph_that_trains_is_not_halved() {
     m.0.set_state(w, next).expect("fits");
     let g = m.graph(&[next]);
     let options = PassOptions { half: Some(DType::BF16), ..Default::default() };
-    let cx = PassCx { options: &options, pool: &Pool::new(1) };
+    let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) };
     assert!(half_storage(&g, &cx).expect("a patch").is_empty());
 }
 

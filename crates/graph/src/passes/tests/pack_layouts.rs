@@ -32,7 +32,7 @@ impl Make {
 fn labels(g: &Graph) -> Vec<&'static str> {
     let options = PassOptions { level: 3, ..Default::default() };
     for threads in [1, 2] {
-        let cx = PassCx { options: &options, pool: &Pool::new(threads) };
+        let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(threads) };
         let wave = |v: &ValueId| {
             let f = g.fact(*v);
             let v: Vec<f64> = (0..f.elems()).map(|i| (i as f64 * 0.9).cos()).collect();
@@ -41,9 +41,11 @@ fn labels(g: &Graph) -> Vec<&'static str> {
         let x: Vec<HostTensor> = g.inputs().iter().map(wave).collect();
         assert_eq!(verify(g, &x, &[], &cx).expect("computes"), None);
     }
-    let cx = PassCx { options: &options, pool: &Pool::new(1) };
+    let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) };
     let exact =
-        optimize(g.clone(), &PassCx { options: &PassOptions::default(), pool: &Pool::new(1) }).expect("patches fit").0;
+        optimize(g.clone(), &PassCx { options: &PassOptions::default(), target: &cpu::Cpu, pool: &Pool::new(1) })
+            .expect("patches fit")
+            .0;
     let is_packed = |label: &str| label.ends_with("_packed") || label.ends_with("_blocked");
     assert!(!exact.nodes().iter().any(|n| is_packed(n.op.label())), "level 2 keeps every bit");
     optimize(g.clone(), &cx).expect("patches fit").0.nodes().iter().map(|n| n.op.label()).collect()
@@ -95,7 +97,9 @@ fn wide_convolutions_of_three_by_three_taps_go_by_winograd() {
     let g = m.graph(&[strided, wide, planar]);
     assert_eq!(labels(&g).iter().filter(|l| **l == "conv_blocked").count(), 5);
     let options = PassOptions { level: 3, ..Default::default() };
-    let g = optimize(g.clone(), &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let g = optimize(g.clone(), &PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) })
+        .expect("patches fit")
+        .0;
     let convs = g.nodes().iter().filter_map(|n| n.op.downcast::<ConvBlocked>());
     let found: Vec<bool> = convs.map(|c| c.winograd).collect();
     assert_eq!(found.iter().filter(|w| **w).count(), 2, "{found:?}");
@@ -137,7 +141,9 @@ fn what_blocks_do_not_suit_stays() {
     let free = m.op(Conv2d { taps: Taps::PLAIN }, &[x, m.input(DType::F32, &[16, 6, 1, 1])]);
     let g = m.graph(&[few, groups, wide, free]);
     let options = PassOptions { level: 3, ..Default::default() };
-    let g = optimize(g.clone(), &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let g = optimize(g.clone(), &PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) })
+        .expect("patches fit")
+        .0;
     assert_eq!(g.nodes().iter().filter(|n| n.op.label() == "conv2d").count(), 4);
 }
 
@@ -153,7 +159,9 @@ fn linear_layers_take_what_follows_them() {
     let row = m.op(MatMul {}, &[one, m.weight(&[300, 48])]);
     let options = PassOptions { level: 3, fold_bytes: 0, ..Default::default() };
     let g = m.graph(&[y, row]);
-    let g = optimize(g.clone(), &PassCx { options: &options, pool: &Pool::new(1) }).expect("patches fit").0;
+    let g = optimize(g.clone(), &PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) })
+        .expect("patches fit")
+        .0;
     let found: Vec<&str> = g.nodes().iter().map(|n| n.op.label()).collect();
     assert_eq!(found, ["linear_packed", "gelu", "linear_packed", "matmul"], "one row reads its weight as it lies");
     let m = Make::new();
@@ -170,8 +178,10 @@ fn linear_layers_take_what_follows_them() {
     let y = m.bin(BinaryFn::Add, y, m.weight(&[1, 48]));
     let g = m.graph(&[y]);
     assert_eq!(labels(&g), ["linear_packed"], "two biases are one before");
-    let alone =
-        g.patched(&super::pack_layouts(&g, &PassCx { options: &options, pool: &Pool::new(1) }).expect("a patch"));
+    let alone = g.patched(
+        &super::pack_layouts(&g, &PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) })
+            .expect("a patch"),
+    );
     let found: Vec<&str> = alone.expect("fits").nodes().iter().map(|n| n.op.label()).collect();
     assert_eq!(found, ["linear_packed", "add"], "one bias and no second");
 }
