@@ -3,7 +3,7 @@ use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape};
 
 use super::body::{Body, plain};
-use crate::program::flow::{LoopProgram, carried_bytes, loop_workspace_bytes};
+use crate::program::flow::{Flow, LoopProgram, carried_bytes, loop_workspace_bytes};
 
 /// A graph that runs again and again on what it gave before.
 ///
@@ -131,7 +131,7 @@ impl Op for Loop {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        self.program(cx.pool.threads())?.run(cx)
+        Flow::Loop(self.program(cx.pool.threads())?).eval(cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

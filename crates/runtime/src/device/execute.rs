@@ -1,12 +1,12 @@
-//! The one door from the runtime to the kernels: slices are made from offsets here, and nowhere else.
+//! The one door from the runtime to a device's memory on the host: offsets become ranges here, and nowhere else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat_kernels::pool::Pool;
-use remat_ops::{EvalCx, In, Out};
-use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
+use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::device::{Buffer, Launch, Region};
+use crate::program::operands::{Input, Operands, Output, Range, call_kernel};
 
 /// Runs a launch on host memory. Errors: the op's, or Internal if ranges overlap that must not.
 ///
@@ -14,21 +14,12 @@ use crate::device::{Buffer, Launch, Region};
 /// Until this returns nobody else writes the launch's inputs, or reads or writes its outputs and workspace.
 pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Result<()> {
     check_disjoint(l)?;
-    // SAFETY: nobody else uses the workspace by the caller's promise, and it is disjoint from all inputs and outputs by
-    // `check_disjoint`.
-    let workspace = unsafe { region.bytes_mut(l.workspace.0, l.workspace.1)? };
-    let mut x: SmallVec<[In<'_>; 4]> = SmallVec::new();
-    for i in 0..l.x.len() {
-        x.push(input(region, l, i)?);
-    }
+    let operands = LaunchOperands { region, launch: l };
     // A kernel that panics is a bug, but it must not take the device and every waiter with it.
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        if l.y.len() == 1 {
-            l.op.eval(&mut EvalCx { x: &x, y: &mut [output(region, l, 0)?], workspace, pool })
-        } else {
-            let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
-            l.op.eval(&mut EvalCx { x: &x, y: &mut y, workspace, pool })
-        }
+        // SAFETY: the region is alive. Nobody else uses the operands by the caller's promise, and outputs and workspace
+        // overlap nothing of the launch by `check_disjoint`.
+        unsafe { call_kernel(&**l.op, &operands, pool) }
     }));
     match caught {
         Ok(Ok(())) => Ok(()),
@@ -41,21 +32,38 @@ pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Res
     }
 }
 
-fn input<'a>(region: &'a Region, l: &'a Launch<'_>, i: usize) -> Result<In<'a>> {
-    let b = &l.x[i];
-    if l.y.iter().any(|y| y.donated_from == Some(i)) {
-        return Ok(In::donated(b.dtype, b.layout));
-    }
-    // SAFETY: called by `run_op` alone, whose caller promises that nobody writes inputs, and which has checked that they
-    // are disjoint from outputs and workspace; among themselves they are only read.
-    Ok(In::new(b.dtype, b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
+/// What the kernel of a launch is called on.
+struct LaunchOperands<'r, 'l> {
+    region: &'r Region,
+    launch: &'r Launch<'l>,
 }
 
-fn output<'a>(region: &'a Region, l: &'a Launch<'_>, j: usize) -> Result<Out<'a>> {
-    let b = &l.y[j];
-    // SAFETY: called once per output by `run_op` alone, which has checked that outputs overlap neither each other nor
-    // the workspace nor any input but the one this output took over, of which `input` makes no slice.
-    Ok(Out::new(b.dtype, b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.donated_from))
+impl LaunchOperands<'_, '_> {
+    fn range(&self, at: usize, bytes: usize) -> Result<Range> {
+        Ok(Range::new(self.region.first(at, bytes)?, bytes))
+    }
+}
+
+impl<'r> Operands<'r> for LaunchOperands<'r, '_> {
+    fn counts(&self) -> (usize, usize) {
+        (self.launch.x.len(), self.launch.y.len())
+    }
+
+    fn input(&self, i: usize) -> Result<Input<'r>> {
+        let b = &self.launch.x[i];
+        let is_donated = self.launch.y.iter().any(|y| y.donated_from == Some(i));
+        let range = if is_donated { None } else { Some(self.range(b.at, b.bytes)?) };
+        Ok((b.dtype, b.layout, range))
+    }
+
+    fn output(&self, j: usize) -> Result<Output<'r>> {
+        let b = &self.launch.y[j];
+        Ok((b.dtype, b.shape, self.range(b.at, b.bytes)?, b.donated_from))
+    }
+
+    fn workspace(&self) -> Result<Range> {
+        self.range(self.launch.workspace.0, self.launch.workspace.1)
+    }
 }
 
 /// Errors (Internal) if an output or the workspace overlaps anything else of the launch, or a layout its storage.

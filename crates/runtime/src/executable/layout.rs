@@ -1,7 +1,6 @@
 //! Offsets of temporaries: from unplaced calls to a program.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use remat_graph::ir::Graph;
 use remat_graph::plan::arena::{self, assign};
@@ -15,6 +14,7 @@ use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
 use crate::arena::padded;
 use crate::control_flow;
 use crate::program::copies::{Copies, beyond};
+use crate::program::times::StepTimes;
 use crate::program::{Operand, OutputSlot, Place, Program, Step};
 use crate::spill::SpillTo;
 
@@ -116,8 +116,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
     };
     Ok(Executable {
         graph,
-        times: steps.iter().map(|_| AtomicU64::new(0)).collect(),
-        fastest: steps.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
+        times: Arc::new(StepTimes::new(steps.len())),
         program: Program {
             threads,
             steps,

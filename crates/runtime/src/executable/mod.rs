@@ -25,10 +25,10 @@ mod upstream;
 
 use std::any::Any;
 use std::hash::Hasher;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::program::cpu::Bindings;
+use crate::program::times::StepTimes;
 use crate::program::{Program, Step};
 use crate::spill::SpillTo;
 use remat_graph::ir::{Graph, NodeId};
@@ -101,10 +101,7 @@ pub struct Executable {
     figures: MemoryFigures,
     plan: Option<PlanTimes>,
     spill: Option<spill::Spill>,
-    /// Nanoseconds of each step in the last run.
-    times: Vec<AtomicU64>,
-    /// The least of all runs; `u64::MAX` before the first.
-    fastest: Vec<AtomicU64>,
+    times: Arc<StepTimes>,
     /// What the run in progress was given.
     bindings: Mutex<Bindings>,
     observer: observe::Slot,
@@ -171,16 +168,15 @@ impl Executable {
 
     /// Nanoseconds of each node in the last run, in order; copies that the executable added have no node.
     pub fn node_times(&self) -> Vec<(Option<NodeId>, u64)> {
-        self.program.steps.iter().zip(&self.times).map(|(s, t)| (s.node, t.load(Ordering::Relaxed))).collect()
+        self.program.steps.iter().zip(self.times.last()).map(|(s, ns)| (s.node, ns)).collect()
     }
 
     /// The least nanoseconds that each node of the graph took in any run; `None` for views, which take no call, and
     /// before the first run. A neighbour on the machine only ever adds time, so the least is the node's own.
     pub fn fastest_times(&self) -> Vec<Option<u64>> {
         let mut all = vec![None; self.graph.nodes().len()];
-        for (s, t) in self.program.steps.iter().zip(&self.fastest) {
-            let (Some(node), ns) = (s.node, t.load(Ordering::Relaxed)) else { continue };
-            if ns < u64::MAX {
+        for (s, ns) in self.program.steps.iter().zip(self.times.fastest()) {
+            if let (Some(node), Some(ns)) = (s.node, ns) {
                 let least: &mut Option<u64> = &mut all[node.index()];
                 *least = Some(least.map_or(ns, |l| l.min(ns)));
             }
@@ -190,7 +186,7 @@ impl Executable {
 
     /// True once a run has ended.
     pub fn is_timed(&self) -> bool {
-        self.fastest.last().is_some_and(|t| t.load(Ordering::Relaxed) < u64::MAX)
+        self.times.is_complete()
     }
 
     /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by

@@ -2,8 +2,8 @@
 //! programs run within it.
 //!
 //! A [`Program`] has no pointer and no memory. Places are inputs and outputs of the run, constants, and offsets into a
-//! workspace; whoever runs it binds them. The CPU's way to do that is `cpu.rs`, the only one so far: a device with memory of
-//! its own makes its calls of the same data. What is checked when a program is made (`Step::check`, `Copies::check`) is what
+//! workspace; whoever runs it binds them. How steps follow each other is written once (`walk.rs`), over what a device does
+//! for each; the CPU does it in `cpu.rs`. What is checked when a program is made (`Step::check`, `Copies::check`) is what
 //! makes it sound to follow its offsets.
 //!
 //! Programs are made from graphs (`executable/layout.rs`); what a run of one is to a device, its figures, times and
@@ -12,9 +12,12 @@
 pub(crate) mod copies;
 pub(crate) mod cpu;
 pub(crate) mod flow;
+pub(crate) mod operands;
 #[cfg(test)]
 mod tests;
+pub(crate) mod times;
 mod view;
+pub(crate) mod walk;
 
 pub use view::ValueView;
 
@@ -150,6 +153,7 @@ impl Step {
             return bad(format!("input {i} leaves its storage"));
         }
         match &self.flow {
+            Some(_) if self.y.iter().any(|t| t.donated_from.is_some()) => bad("programs take nothing over".to_owned()),
             Some(flow) if flow.workspace_bytes() > self.workspace.1 => {
                 bad(format!("{} bytes of workspace for {}", self.workspace.1, flow.workspace_bytes()))
             }
