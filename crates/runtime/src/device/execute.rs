@@ -114,6 +114,34 @@ pub(crate) unsafe fn download(region: &Region, x: &Buffer<'_>) -> Result<HostTen
     HostTensor::gather(x.dtype, x.layout, unsafe { region.bytes(x.at, x.bytes)? })
 }
 
+/// Copies bytes to a range that does not overlap theirs. Errors (Internal) if it does.
+///
+/// # Safety
+/// Until this returns nobody else writes the first range, or reads or writes the second.
+pub(crate) unsafe fn copy(region: &Region, from: usize, to: usize, bytes: usize) -> Result<()> {
+    if from < to + bytes && to < from + bytes {
+        return Err(Error::new(
+            ErrorKind::Internal,
+            format!("a copy of {bytes} bytes from {from} to {to} overlaps itself"),
+        ));
+    }
+    // SAFETY: only read by the caller's promise.
+    let from = unsafe { region.bytes(from, bytes)? };
+    // SAFETY: exclusive by the caller's promise, and not what is read by the check.
+    unsafe { region.bytes_mut(to, bytes)? }.copy_from_slice(from);
+    Ok(())
+}
+
+/// Makes bytes zero.
+///
+/// # Safety
+/// Until this returns nobody else reads or writes the range.
+pub(crate) unsafe fn fill_zero(region: &Region, at: usize, bytes: usize) -> Result<()> {
+    // SAFETY: exclusive by the caller's promise.
+    unsafe { region.bytes_mut(at, bytes)? }.fill(0);
+    Ok(())
+}
+
 /// Moves bytes; ranges may overlap.
 ///
 /// # Safety

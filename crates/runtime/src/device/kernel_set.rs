@@ -16,6 +16,17 @@ pub trait KernelSet: Debug + Send + Sync {
     /// Name of the device, for errors.
     fn device(&self) -> &str;
 
+    /// The threads of the host that a kernel uses; programs are made for as many. Default: 1.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// True if the constants of a program must lie in the device's memory, since its kernels do not read the host's: then a
+    /// run has room for them behind the program's workspace. Default: false.
+    fn holds_constants(&self) -> bool {
+        false
+    }
+
     /// True if there is a kernel for every op on all that it accepts: then nobody asks [`KernelSet::supports`].
     fn is_complete(&self) -> bool;
 
@@ -60,6 +71,10 @@ impl HostKernels {
 impl KernelSet for HostKernels {
     fn device(&self) -> &str {
         &self.device
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
     }
 
     fn is_complete(&self) -> bool {

@@ -119,6 +119,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
         times: Arc::new(StepTimes::new(steps.len())),
         program: Program {
             threads,
+            constant_bytes: Program::count_constant_bytes(&steps, &l.constants),
             steps,
             constants: l.constants,
             x: l.x,

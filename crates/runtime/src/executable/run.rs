@@ -9,11 +9,13 @@ use remat_types::Result;
 use super::Executable;
 use super::observe::{Observed, Observer};
 use super::spill::InFlight;
+use crate::device::program::ProgramOwner;
 use crate::program::copies::beyond;
 use crate::program::cpu::{Bindings, Cpu};
 use crate::program::operands::Range;
+use crate::program::times::StepTimes;
 use crate::program::walk::{Frame, Watch, hold_states, run_steps};
-use crate::program::{Step, ValueView};
+use crate::program::{Program, Step, ValueView};
 
 /// What else is called after a step.
 pub(super) type AfterStep<'a> = dyn FnMut(usize, Cpu<'_>, &Frame<'_, Range>) -> Result<()> + 'a;
@@ -61,6 +63,24 @@ impl Executable {
         let Some(node) = step.node else { return Ok(()) };
         let value = self.graph.node(node).y[j];
         to.value(&Observed { graph: &self.graph, node, value, output: j, view, ns })
+    }
+}
+
+impl ProgramOwner for Executable {
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn times(&self) -> &Arc<StepTimes> {
+        &self.times
+    }
+
+    fn is_observed(&self) -> bool {
+        self.observer().is_some()
+    }
+
+    fn show(&self, step: &Step, j: usize, view: ValueView<'_>, ns: u64) -> Result<()> {
+        self.observer().map_or(Ok(()), |o| self.show_to(step, j, view, ns, o.as_ref()))
     }
 }
 

@@ -34,6 +34,17 @@ impl Flow {
     }
 }
 
+impl Flow {
+    /// Bytes of the constants of all that it may run.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        match self {
+            Flow::Call(body) => body.constant_bytes,
+            Flow::Switch(branches) => branches.iter().map(|b| b.constant_bytes).sum(),
+            Flow::Loop(l) => l.body.constant_bytes,
+        }
+    }
+}
+
 /// The index of the branch that a choice names. Errors (Index): there is none.
 pub(crate) fn branch(choice: i64, branches: usize) -> Result<usize> {
     let found = usize::try_from(choice).ok().filter(|i| *i < branches);

@@ -33,6 +33,7 @@ fn a_step_that_writes_what_it_reads_is_not_built() {
         y: Facts::new(),
         updates: Vec::new(),
         workspace_bytes: 64,
+        constant_bytes: 0,
         parts: vec![0],
         copies: None,
     };

@@ -23,6 +23,15 @@ impl KernelSet for EmulatedKernels {
         self.host.device()
     }
 
+    fn threads(&self) -> usize {
+        self.host.threads()
+    }
+
+    /// Its memory stands for one that the host does not share.
+    fn holds_constants(&self) -> bool {
+        true
+    }
+
     fn is_complete(&self) -> bool {
         self.without.is_empty()
     }
