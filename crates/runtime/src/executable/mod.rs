@@ -27,6 +27,7 @@ use std::any::Any;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex};
 
+use crate::device::{HostKernels, KernelSet};
 use crate::program::cpu::Bindings;
 use crate::program::times::StepTimes;
 use crate::program::{Program, Step};
@@ -97,6 +98,8 @@ pub struct ExecutableOptions {
 #[derive(Debug)]
 pub struct Executable {
     graph: Arc<Graph>,
+    /// The kernels that it was made for.
+    kernels: Arc<dyn KernelSet>,
     program: Program,
     figures: MemoryFigures,
     plan: Option<PlanTimes>,
@@ -108,7 +111,7 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Makes `graph` ready for kernels that use `threads`.
+    /// Makes `graph` ready for the host's kernels with `threads`.
     ///
     /// Errors: NoValue for an op whose shape depends on a value that is not known; Internal if operands overlap.
     pub fn new(graph: Arc<Graph>, threads: usize) -> Result<Executable> {
@@ -118,7 +121,21 @@ impl Executable {
     /// [`Executable::new`] with options. Errors: also Budget, with figures of the workspace, if no order of calls keeps
     /// to its limit.
     pub fn with(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
-        layout::build(graph, threads, options)
+        Executable::for_kernels(graph, &host(threads), options)
+    }
+
+    /// [`Executable::with`] for the kernels of any device: workspaces, layouts and estimates are theirs. Errors: the same.
+    pub fn for_kernels(
+        graph: Arc<Graph>,
+        kernels: &Arc<dyn KernelSet>,
+        options: &ExecutableOptions,
+    ) -> Result<Executable> {
+        layout::build(graph, kernels, options)
+    }
+
+    /// The kernels it was made for.
+    pub fn kernels(&self) -> &Arc<dyn KernelSet> {
+        &self.kernels
     }
 
     /// What it runs, where it runs within another.
@@ -192,8 +209,8 @@ impl Executable {
     /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by
     /// their op's estimate. Errors: those of [`Executable::new`].
     pub fn problem(&self, node_ns: &[Option<u64>]) -> Result<Spec> {
-        let lowered = build::lower(&self.graph, self.program.threads, false, &build::Parts::default())?;
-        Ok(planned::spec(&lowered, self.program.threads, node_ns, planned::Extent::Run))
+        let lowered = build::lower(&self.graph, &self.kernels, false, &build::Parts::default())?;
+        Ok(planned::spec(&lowered, &*self.kernels, node_ns, planned::Extent::Run))
     }
 
     /// Nanoseconds of a run whose nodes take so long, with what it waits for copies: at least in any run, or by its plan
@@ -209,6 +226,14 @@ impl Executable {
     pub fn spills_to(&self) -> Option<SpillTo> {
         Some(self.spill.as_ref()?.measured())
     }
+}
+
+/// The name of the host's kernels, where no device is.
+pub(crate) const HOST: &str = "host";
+
+/// The host's kernels.
+fn host(threads: usize) -> Arc<dyn KernelSet> {
+    Arc::new(HostKernels::new(HOST, threads))
 }
 
 impl Op for Executable {

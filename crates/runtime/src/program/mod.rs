@@ -129,9 +129,9 @@ impl Origin {
     }
 }
 
-/// Bytes that a workspace takes more where constants lie behind it.
-pub(crate) fn constant_room(workspace_bytes: usize, constant_bytes: usize) -> usize {
-    if constant_bytes == 0 { 0 } else { padded(workspace_bytes) - workspace_bytes + constant_bytes }
+/// Bytes of a workspace with constants behind it.
+pub(crate) fn with_constants(workspace_bytes: usize, constant_bytes: usize) -> usize {
+    if constant_bytes == 0 { workspace_bytes } else { padded(workspace_bytes) + constant_bytes }
 }
 
 impl Program {

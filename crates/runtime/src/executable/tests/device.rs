@@ -2,8 +2,8 @@
 
 use remat_graph::ir::Origin;
 use remat_kernels::pool::Pool;
-use remat_ops::eval_on_host;
 use remat_ops::testing::{bit_differences, each_sample};
+use remat_ops::{LayoutReq, eval_on_host};
 
 use super::*;
 use crate::control_flow;
@@ -176,6 +176,88 @@ fn states_are_updated_in_place_and_a_run_that_fails_changes_none() {
         no_races(&log);
         d.verify().expect("consistent");
     }
+}
+
+/// The host's kernels that take only rows, more room, and a time of their own.
+#[derive(Debug)]
+struct Roomy(HostKernels);
+
+const MORE: usize = 4096;
+
+impl KernelSet for Roomy {
+    fn device(&self) -> &str {
+        "roomy"
+    }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
+
+    fn supports(&self, _op: &dyn Op, _x: &[&Fact]) -> bool {
+        true
+    }
+
+    fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize {
+        self.0.workspace(op, x) + MORE
+    }
+
+    fn layout(&self, _op: &dyn Op, _input: usize) -> LayoutReq {
+        LayoutReq::Contiguous
+    }
+
+    fn cost_ns(&self, _op: &dyn Op, _x: &[&Fact], _y: &[Fact]) -> u64 {
+        77
+    }
+}
+
+#[test]
+fn an_executable_is_made_for_the_kernels_that_it_will_run_on() {
+    let b = Builder::new();
+    let x = b.input(square(), None);
+    let t = b.node(Permute { order: SmallVec::from_slice(&[1, 0]) }.into(), &[x], None).expect("fits")[0];
+    b.output(b.node(binary(BinaryFn::Sub), &[t, x], None).expect("fits")[0], "y");
+    let graph = Arc::new(b.finish().expect("valid"));
+    let (c, x) = (cpu(), given().swap_remove(0));
+    let host = Executable::new(graph.clone(), 1).expect("builds");
+    assert_eq!((host.calls(), host.figures().arena_bytes), (1, 0), "it reads the view");
+    let kernels: Arc<dyn KernelSet> = Arc::new(Roomy(HostKernels::new("roomy", 1)));
+    let exe = Executable::for_kernels(graph, &kernels, &ExecutableOptions::default()).expect("builds");
+    let copy = crate::arena::padded(square().bytes());
+    assert_eq!((exe.calls(), exe.figures().arena_bytes), (2, copy + MORE), "a copy without gaps, and more workspace");
+    assert!(exe.problem(&[]).expect("states").ops.iter().any(|o| o.time_ns == 77));
+    let x = [c.put_as(&x, Kind::Data).expect("open")];
+    let wanted = run(&c, &OpRef::from_shared(Arc::new(host)), &x);
+    assert_gives(&c, exe, &x, &wanted);
+}
+
+#[test]
+fn a_function_is_compiled_for_its_device_whose_constants_count() {
+    use crate::compile::{CompileCx, CompileOptions, CompiledGraph};
+    let constant = HostTensor::from_slice(&[0.25f32; 1024], [1024]).expect("fits");
+    let graph = || {
+        let b = Builder::new();
+        let x = b.input(Fact::new(DType::F32, [1024]), None);
+        let y = b.node(binary(BinaryFn::Add), &[x, b.constant(&constant)], None).expect("fits")[0];
+        let z = b.node(unary(UnaryFn::Tanh), &[y], None).expect("fits")[0];
+        b.output(b.node(binary(BinaryFn::Mul), &[y, z], None).expect("fits")[0], "y");
+        b.finish().expect("valid")
+    };
+    let options = |bytes: usize| {
+        let mut o = CompileOptions { memory_budget: Some(bytes), ..Default::default() };
+        o.passes.level = 0;
+        o
+    };
+    let one = crate::arena::padded(4096);
+    let d = Device::emulated(EmulatedOptions::default(), DeviceOptions::default()).expect("opens");
+    let compile = |bytes: usize, is_device: bool| {
+        let o = options(bytes);
+        let cx = if is_device { CompileCx::on(&d, &o)? } else { CompileCx::alone(1, &o) };
+        CompiledGraph::new(graph(), &cx, &o)
+    };
+    let needs = (0..8).find(|k| compile(k * one, false).is_ok()).expect("it fits somewhere");
+    assert_eq!(compile(needs * one, true).expect_err("its constant counts").kind(), ErrorKind::Budget);
+    let on_device = compile((needs + 1) * one, true).expect("with room for it");
+    assert_eq!((on_device.executable().kernels().device(), on_device.executable().threads()), ("emulated", 1));
 }
 
 #[test]
