@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use remat_graph::ir::Graph;
-use remat_graph::passes::cpu::Cpu;
-use remat_graph::passes::{PassCx, optimize};
+use remat_graph::passes::{Pass, PassCx, Target, optimize};
 use remat_kernels::pool::Pool;
-use remat_ops::OpRef;
-use remat_types::Result;
+use remat_ops::{Op, OpRef};
+use remat_types::{Fact, Result};
 
 use super::{Beside, CompileOptions, RunBudget};
+use crate::device::{HostKernels, KernelSet};
 use crate::eager::Device;
-use crate::executable::{Executable, ExecutableOptions, Observer, PlanTimes};
+use crate::executable::{Executable, ExecutableOptions, HOST, Observer, PlanTimes};
 use crate::planner::{Planner, Progress, Rule};
 use crate::spill::SpillTo;
 
@@ -20,9 +20,11 @@ use crate::spill::SpillTo;
 static SECOND_PLAN: Rule = Rule { first: 4, repeats: false, share: None, prefers_newer: false, thread: "remat-replan" };
 
 /// Where a compiled graph will run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct CompileCx {
-    /// The threads of its kernels, and of what passes compute beforehand.
+    /// The kernels that it will run on.
+    pub kernels: Arc<dyn KernelSet>,
+    /// The threads of what passes compute beforehand, on the host.
     pub threads: usize,
     /// Where what does not fit the budget may be copied to.
     pub spill: Option<SpillTo>,
@@ -39,13 +41,28 @@ impl CompileCx {
     pub fn on(device: &Device, options: &CompileOptions) -> Result<CompileCx> {
         let (threads, spill) = (device.options().threads, device.options().spill.clone());
         let budget = RunBudget::on(device, options)?;
-        Ok(CompileCx { threads, spill, budget, beside: Beside::default(), plan_seconds: None })
+        let kernels = device.kernels().clone();
+        Ok(CompileCx { kernels, threads, spill, budget, beside: Beside::default(), plan_seconds: None })
     }
 
     /// For sessions, which need no device: with so many threads, and the budget of the options.
     pub fn alone(threads: usize, options: &CompileOptions) -> CompileCx {
         let budget = options.memory_budget.map(|bytes| RunBudget { bytes, fixed_bytes: 0 });
-        CompileCx { threads, spill: None, budget, beside: Beside::default(), plan_seconds: None }
+        let kernels = Arc::new(HostKernels::new(HOST, threads));
+        CompileCx { kernels, threads, spill: None, budget, beside: Beside::default(), plan_seconds: None }
+    }
+}
+
+/// The kernels of a device, as passes ask about them.
+struct KernelTarget<'k>(&'k dyn KernelSet);
+
+impl Target for KernelTarget<'_> {
+    fn supports(&self, op: &dyn Op, x: &[&Fact]) -> bool {
+        self.0.is_complete() || self.0.supports(op, x)
+    }
+
+    fn passes(&self) -> &'static [Pass] {
+        self.0.passes()
     }
 }
 
@@ -97,17 +114,18 @@ impl CompiledGraph {
     /// Compiles a graph whose states are frozen already where they should be ([`freeze`](super::freeze)): of the options it
     /// takes the passes, and whether constants count against the budget.
     ///
-    /// Errors: those of passes and of [`Executable::with`]; Budget, with the figures of the whole run, if no order of calls
+    /// Errors: those of passes and of [`Executable::for_kernels`]; Budget, with the figures of the whole run, if no order of calls
     /// keeps to it.
     pub fn new(graph: Graph, cx: &CompileCx, options: &CompileOptions) -> Result<CompiledGraph> {
         // what it was made of ends here: the executable moves constants that nobody else holds
-        let graph =
-            optimize(graph, &PassCx { options: &options.passes, target: &Cpu, pool: &Pool::new(cx.threads) })?.0;
-        let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, options.freeze)));
+        let (target, pool) = (KernelTarget(&*cx.kernels), Pool::new(cx.threads));
+        let graph = optimize(graph, &PassCx { options: &options.passes, target: &target, pool: &pool })?.0;
+        let with_constants = options.freeze || cx.kernels.holds_constants();
+        let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, with_constants)));
         let workspace_limit = budget.map(|(b, beside)| b.bytes.saturating_sub(beside));
         let (spill, plan_seconds) = (cx.spill.clone(), cx.plan_seconds);
         let options = ExecutableOptions { workspace_limit, plan_seconds, spill, ..Default::default() };
-        let executable = Executable::with(Arc::new(graph), cx.threads, &options);
+        let executable = Executable::for_kernels(Arc::new(graph), &cx.kernels, &options);
         let executable = Arc::new(executable.map_err(|e| match budget {
             Some((b, beside)) => b.of_the_whole_run(e, beside),
             None => e,
@@ -154,7 +172,7 @@ impl CompiledGraph {
     }
 
     fn plan_again(&mut self) {
-        let (graph, threads) = (self.executable.graph().clone(), self.executable.threads());
+        let (graph, kernels) = (self.executable.graph().clone(), self.executable.kernels().clone());
         let (node_ns, spill) = (self.executable.fastest_times(), self.executable.spills_to());
         let options = ExecutableOptions {
             spill: spill.or(self.options.spill.clone()),
@@ -163,7 +181,8 @@ impl CompiledGraph {
         };
         self.planner.begin(move |limit| {
             let plan_seconds = limit.map(|d| d.as_secs_f64()).or(options.plan_seconds);
-            Executable::with(graph, threads, &ExecutableOptions { plan_seconds, ..options }).map(|e| (e, node_ns))
+            let options = ExecutableOptions { plan_seconds, ..options };
+            Executable::for_kernels(graph, &kernels, &options).map(|e| (e, node_ns))
         });
     }
 

@@ -11,7 +11,7 @@ use remat_types::{DType, ErrorKind, Fact, HostTensor};
 use super::*;
 use crate::eager::Device;
 use crate::options::DeviceOptions;
-use crate::{Kind, Session, control_flow};
+use crate::{EmulatedOptions, Kind, Session, control_flow};
 
 const ROWS: usize = 48;
 const SIDE: usize = 32;
@@ -165,4 +165,24 @@ fn a_session_takes_no_plan_of_another_graph() {
     let mut s = Session::new(a.executable().clone()).expect("memory");
     assert_eq!(s.replan(b.executable().clone()).expect_err("another graph").kind(), ErrorKind::Value);
     assert!(Arc::ptr_eq(s.executable().expect("not running"), a.executable()));
+}
+
+#[test]
+fn a_graph_is_compiled_for_the_kernels_that_its_device_has() {
+    let on_device_without = |without_kernels: Vec<&'static str>| {
+        let e = EmulatedOptions { without_kernels, ..EmulatedOptions::default() };
+        let d = Device::emulated(e, DeviceOptions { threads: 1, ..DeviceOptions::default() }).expect("opens");
+        let options = CompileOptions::default();
+        let cx = CompileCx::on(&d, &options).expect("no budget");
+        let compiled = CompiledGraph::new(graph(), &cx, &options).expect("compiles");
+        let nodes = compiled.executable().graph().nodes();
+        let fused = nodes.iter().filter(|n| n.op.label().starts_with("fused")).count();
+        let c = d.channel();
+        let x = given().iter().map(|t| c.put_as(t, Kind::Data).expect("open")).collect();
+        let y = c.apply(compiled.op().clone(), x).expect("has the kernels");
+        (fused, c.value(&y[0]).expect("computes"))
+    };
+    let (all, none) = (on_device_without(vec![]), on_device_without(vec!["fused", "fused_matmul", "fused_reduce"]));
+    assert!(all.0 > 0 && none.0 == 0, "{} and {} fused ops", all.0, none.0);
+    assert_eq!(all.1.bytes(), none.1.bytes());
 }

@@ -9,7 +9,8 @@ use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::registry;
-use crate::Executable;
+use crate::device::KernelSet;
+use crate::executable::{Executable, ExecutableOptions, HOST};
 use crate::program::Program;
 
 /// A graph within an op. Equal bodies have equal texts.
@@ -19,8 +20,8 @@ pub struct Body(Arc<Inner>);
 struct Inner {
     graph: Arc<Graph>,
     text: String,
-    /// Ready to run, one for each number of threads that was asked for.
-    ready: Mutex<Vec<Arc<Program>>>,
+    /// Ready to run, one for each device and number of threads that was asked for.
+    ready: Mutex<Vec<(String, Arc<Program>)>>,
 }
 
 impl Body {
@@ -54,14 +55,24 @@ impl Body {
         Ok(self.y().map(plain).collect())
     }
 
-    /// The graph ready to run on so many threads. Errors: those of [`Executable::new`].
+    /// The graph ready to run on the host with so many threads. Errors: those of [`Executable::new`].
     pub(super) fn program(&self, threads: usize) -> Result<Arc<Program>> {
+        self.ready(HOST, threads, || Executable::new(self.0.graph.clone(), threads))
+    }
+
+    /// The graph ready to run on these kernels. Errors: those of [`Executable::new`].
+    pub(super) fn program_for(&self, kernels: &Arc<dyn KernelSet>) -> Result<Arc<Program>> {
+        let make = || Executable::for_kernels(self.0.graph.clone(), kernels, &ExecutableOptions::default());
+        self.ready(kernels.device(), kernels.threads(), make)
+    }
+
+    fn ready(&self, device: &str, threads: usize, make: impl FnOnce() -> Result<Executable>) -> Result<Arc<Program>> {
         let mut ready = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(p) = ready.iter().find(|p| p.threads == threads) {
+        if let Some((_, p)) = ready.iter().find(|(d, p)| d == device && p.threads == threads) {
             return Ok(p.clone());
         }
-        let p = Arc::new(Executable::new(self.0.graph.clone(), threads)?.into_program());
-        ready.push(p.clone());
+        let p = Arc::new(make()?.into_program());
+        ready.push((device.to_owned(), p.clone()));
         Ok(p)
     }
 

@@ -3,6 +3,7 @@ use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample, Var};
 use remat_types::{Fact, Facts, Result, SmallVec};
 
 use super::body::{Body, plain};
+use crate::program::flow::Flow;
 
 /// A graph as one op: its inputs are the graph's inputs, its outputs the graph's outputs.
 ///
@@ -20,7 +21,7 @@ impl Op for Call {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        self.body.program(cx.pool.threads())?.run(cx)
+        Flow::Call(self.body.program(cx.pool.threads())?).eval(cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

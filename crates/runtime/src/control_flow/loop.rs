@@ -1,9 +1,12 @@
+use std::sync::Arc;
+
 use remat_ops::schema::Params;
 use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape};
 
 use super::body::{Body, plain};
-use crate::program::flow::{LoopProgram, carried_bytes, loop_workspace_bytes};
+use crate::program::Program;
+use crate::program::flow::{Flow, LoopProgram, carried_bytes, loop_workspace_bytes};
 
 /// A graph that runs again and again on what it gave before.
 ///
@@ -90,11 +93,10 @@ impl Loop {
         Ok(Fact::new(row.dtype, shape))
     }
 
-    /// What a step of a program runs. Errors: those of the body.
-    pub(super) fn program(&self, threads: usize) -> Result<LoopProgram> {
+    /// What a step of a program runs.
+    pub(super) fn runs(&self, body: Arc<Program>) -> LoopProgram {
         let Loop { trips, carried, sliced, reverse, counted, conditional, .. } = *self;
-        let body = self.body.program(threads)?;
-        Ok(LoopProgram { body, trips, carried, sliced, reverse, counted, conditional })
+        LoopProgram { body, trips, carried, sliced, reverse, counted, conditional }
     }
 }
 
@@ -131,7 +133,7 @@ impl Op for Loop {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        self.program(cx.pool.threads())?.run(cx)
+        Flow::Loop(self.runs(self.body.program(cx.pool.threads())?)).eval(cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

@@ -22,8 +22,11 @@ pub use call::Call;
 pub use r#loop::Loop;
 pub use switch::Switch;
 
+use std::sync::Arc;
+
 use remat_ops::{Entry, Family, OpRef, Registry};
 
+use crate::device::KernelSet;
 use crate::program::flow::Flow;
 
 /// The ops that own graphs.
@@ -38,16 +41,17 @@ pub fn registry() -> Registry {
     Registry::builtin().with_family(&FAMILY).expect("no built-in op has these names")
 }
 
-/// The programs that an op runs; `None` for an op of one kernel. Also for one whose graphs cannot run, which says so when it
+/// The programs that an op runs on these kernels; `None` for an op of one kernel. Also for one whose graphs cannot run, which says so when it
 /// should.
-pub(crate) fn flow(op: &OpRef, threads: usize) -> Option<Flow> {
+pub(crate) fn flow(op: &OpRef, kernels: &Arc<dyn KernelSet>) -> Option<Flow> {
     let any = op.as_any();
     if let Some(call) = any.downcast_ref::<Call>() {
-        return call.body.program(threads).ok().map(Flow::Call);
+        return call.body.program_for(kernels).ok().map(Flow::Call);
     }
     if let Some(switch) = any.downcast_ref::<Switch>() {
-        let branches = switch.branches.iter().map(|b| b.program(threads));
+        let branches = switch.branches.iter().map(|b| b.program_for(kernels));
         return branches.collect::<remat_types::Result<_>>().ok().map(Flow::Switch);
     }
-    any.downcast_ref::<Loop>().and_then(|l| l.program(threads).ok()).map(Flow::Loop)
+    let l = any.downcast_ref::<Loop>()?;
+    l.body.program_for(kernels).ok().map(|body| Flow::Loop(l.runs(body)))
 }

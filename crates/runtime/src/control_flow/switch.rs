@@ -7,6 +7,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Smal
 use super::body::{Body, plain};
 use super::call::{cotangents, given_back, gradient};
 use crate::program::cpu;
+use crate::program::flow::{Flow, branch};
 
 /// One of several graphs, chosen by a value that is known when the op runs: only that one is computed.
 ///
@@ -50,8 +51,15 @@ impl Op for Switch {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let branch = &self.branches[cpu::chosen(cx, self.branches.len())?];
-        cpu::run_branch(&*branch.program(cx.pool.threads())?, cx)
+        // The other branches need no program.
+        let choice = cpu::number(cx.x[0].element_bytes()?)?;
+        let chosen = &self.branches[branch(choice, self.branches.len())?];
+        let body = Flow::Call(chosen.program(cx.pool.threads())?);
+        let all = cx.x;
+        cx.x = &all[1..];
+        let done = body.eval(cx);
+        cx.x = all;
+        done
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

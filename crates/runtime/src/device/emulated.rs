@@ -7,6 +7,8 @@
 //! runs, it registers its ranges under a lock, and work whose ranges are in use is refused without touching them: so
 //! the device stays sound whatever its user gets wrong. Both findings go to the [`RaceLog`].
 //!
+//! A program runs call by call, as `emulated/program.rs` says.
+//!
 //! A launch one of whose inputs failed fails with the same error without running. An error is reported once with its
 //! own kind, and as Poisoned after that.
 
@@ -20,14 +22,16 @@ use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::execute;
-use super::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, Region, StreamId};
+use super::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, ProgramLaunch, Region, StreamId};
 
 mod clocks;
 mod kernels;
+mod program;
 mod queued;
 
 use clocks::{Access, Clocks};
 use kernels::EmulatedKernels;
+use program::Piece;
 use queued::Queued;
 
 /// What the device found wrong with the order of the work it was given. Clones share the log.
@@ -83,6 +87,7 @@ impl Default for EmulatedOptions {
 
 enum Work {
     Launch(Box<Queued>),
+    Piece(Box<Piece>),
     Upload { at: usize, data: HostTensor },
     Wait(Event),
 }
@@ -180,6 +185,9 @@ impl Common {
                     continue;
                 }
                 Work::Launch(l) => self.launch(&l.launch(), seq, &pool, &mut delays),
+                Work::Piece(p) => {
+                    self.run_piece(&p, Event { stream: StreamId(stream as u16), seq }, &pool, &mut delays)
+                }
                 Work::Upload { at, data } => {
                     delays.pass();
                     let access = Access::upload(at, data.bytes().len(), Event { stream: StreamId(stream as u16), seq });
@@ -307,6 +315,7 @@ impl Emulated {
         let event = Event { stream, seq: self.queued[at] };
         if let Some(race) = match &work {
             Work::Launch(l) => self.clocks.access(Access::launch(&l.launch(), event)),
+            Work::Piece(p) => self.clocks.access(p.access(event)),
             Work::Upload { at, data } => self.clocks.access(Access::upload(*at, data.bytes().len(), event)),
             Work::Wait(_) => None,
         } {
@@ -315,6 +324,21 @@ impl Emulated {
         lock(&self.common.state).streams[at].queue.push_back((event.seq, work));
         self.common.changed.notify_all();
         event
+    }
+
+    /// Waits for an event, and leaves a failure to be reported by others.
+    fn reach(&mut self, event: Event) {
+        drop(self.common.wait_until(|s| s.is_reached(event)));
+        self.clocks.host_saw(event);
+    }
+
+    /// Copies a tensor's elements out, for which the host has waited.
+    fn read(&mut self, x: &Buffer<'_>, access: Access) -> Result<HostTensor> {
+        if let Some(race) = self.clocks.access(access.clone()) {
+            self.options.log.note(race);
+        }
+        // SAFETY: `guarded` refuses to run this beside anything that writes the range.
+        self.common.guarded(access, || unsafe { execute::download(&self.common.region, x) })
     }
 
     fn check(&mut self, event: Event) -> Result<()> {
@@ -380,6 +404,14 @@ impl Backend for Emulated {
         Ok(self.submit(launch.stream, Work::Launch(Box::new(Queued::of(launch)))))
     }
 
+    fn run(&mut self, program: &ProgramLaunch<'_, '_>) -> Result<Event> {
+        // Copies to a file are the host's: a program that makes some runs in one piece, as its op does there.
+        if program.owner().is_some_and(|o| o.program().copies.is_some()) {
+            return self.launch(program.launch);
+        }
+        Ok(program::run(self, program))
+    }
+
     fn launch_time(&mut self, event: Event) -> LaunchTime {
         let mut s = lock(&self.common.state);
         match s.times.remove(&event) {
@@ -395,12 +427,7 @@ impl Backend for Emulated {
 
     fn download(&mut self, x: &Buffer<'_>, after: Event) -> Result<HostTensor> {
         self.check(after)?;
-        let access = Access::by_host(x.at, x.bytes, false);
-        if let Some(race) = self.clocks.access(access.clone()) {
-            self.options.log.note(race);
-        }
-        // SAFETY: `guarded` refuses to run this beside anything that writes the range.
-        self.common.guarded(access, || unsafe { execute::download(&self.common.region, x) })
+        self.read(x, Access::by_host(x.at, x.bytes, false))
     }
 
     fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()> {

@@ -1,12 +1,12 @@
-//! The one door from the runtime to the kernels: slices are made from offsets here, and nowhere else.
+//! The one door from the runtime to a device's memory on the host: offsets become ranges here, and nowhere else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat_kernels::pool::Pool;
-use remat_ops::{EvalCx, In, Out};
-use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
+use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::device::{Buffer, Launch, Region};
+use crate::program::operands::{Input, Operands, Output, Range, call_kernel};
 
 /// Runs a launch on host memory. Errors: the op's, or Internal if ranges overlap that must not.
 ///
@@ -14,20 +14,11 @@ use crate::device::{Buffer, Launch, Region};
 /// Until this returns nobody else writes the launch's inputs, or reads or writes its outputs and workspace.
 pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Result<()> {
     check_disjoint(l)?;
-    // SAFETY: nobody else uses the workspace by the caller's promise, and it is disjoint from all inputs and outputs by
-    // `check_disjoint`.
-    let workspace = unsafe { region.bytes_mut(l.workspace.0, l.workspace.1)? };
-    let mut x: SmallVec<[In<'_>; 4]> = SmallVec::new();
-    for i in 0..l.x.len() {
-        x.push(input(region, l, i)?);
-    }
+    let operands = LaunchOperands { region, launch: l };
     contained(l.op.label(), || {
-        if l.y.len() == 1 {
-            l.op.eval(&mut EvalCx { x: &x, y: &mut [output(region, l, 0)?], workspace, pool })
-        } else {
-            let mut y = (0..l.y.len()).map(|j| output(region, l, j)).collect::<Result<Vec<_>>>()?;
-            l.op.eval(&mut EvalCx { x: &x, y: &mut y, workspace, pool })
-        }
+        // SAFETY: the region is alive. Nobody else uses the operands by the caller's promise, and outputs and workspace
+        // overlap nothing of the launch by `check_disjoint`.
+        unsafe { call_kernel(&**l.op, &operands, pool) }
     })
 }
 
@@ -42,21 +33,38 @@ pub(crate) fn contained<T>(op: &'static str, kernel: impl FnOnce() -> Result<T>)
     result.map_err(|e| e.with_op(op))
 }
 
-fn input<'a>(region: &'a Region, l: &'a Launch<'_>, i: usize) -> Result<In<'a>> {
-    let b = &l.x[i];
-    if l.y.iter().any(|y| y.donated_from == Some(i)) {
-        return Ok(In::donated(b.dtype, b.layout));
-    }
-    // SAFETY: called by `run_op` alone, whose caller promises that nobody writes inputs, and which has checked that they
-    // are disjoint from outputs and workspace; among themselves they are only read.
-    Ok(In::new(b.dtype, b.layout, unsafe { region.bytes(b.at, b.bytes)? }))
+/// What the kernel of a launch is called on.
+struct LaunchOperands<'r, 'l> {
+    region: &'r Region,
+    launch: &'r Launch<'l>,
 }
 
-fn output<'a>(region: &'a Region, l: &'a Launch<'_>, j: usize) -> Result<Out<'a>> {
-    let b = &l.y[j];
-    // SAFETY: called once per output by `run_op` alone, which has checked that outputs overlap neither each other nor
-    // the workspace nor any input but the one this output took over, of which `input` makes no slice.
-    Ok(Out::new(b.dtype, b.shape, unsafe { region.bytes_mut(b.at, b.bytes)? }, b.donated_from))
+impl LaunchOperands<'_, '_> {
+    fn range(&self, at: usize, bytes: usize) -> Result<Range> {
+        Ok(Range::new(self.region.first(at, bytes)?, bytes))
+    }
+}
+
+impl<'r> Operands<'r> for LaunchOperands<'r, '_> {
+    fn counts(&self) -> (usize, usize) {
+        (self.launch.x.len(), self.launch.y.len())
+    }
+
+    fn input(&self, i: usize) -> Result<Input<'r>> {
+        let b = &self.launch.x[i];
+        let is_donated = self.launch.y.iter().any(|y| y.donated_from == Some(i));
+        let range = if is_donated { None } else { Some(self.range(b.at, b.bytes)?) };
+        Ok((b.dtype, b.layout, range))
+    }
+
+    fn output(&self, j: usize) -> Result<Output<'r>> {
+        let b = &self.launch.y[j];
+        Ok((b.dtype, b.shape, self.range(b.at, b.bytes)?, b.donated_from))
+    }
+
+    fn workspace(&self) -> Result<Range> {
+        self.range(self.launch.workspace.0, self.launch.workspace.1)
+    }
 }
 
 /// Errors (Internal) if an output or the workspace overlaps anything else of the launch, or a layout its storage.
@@ -105,6 +113,34 @@ pub(crate) unsafe fn upload(region: &Region, at: usize, data: &HostTensor) -> Re
 pub(crate) unsafe fn download(region: &Region, x: &Buffer<'_>) -> Result<HostTensor> {
     // SAFETY: nobody writes the range by the caller's promise.
     HostTensor::gather(x.dtype, x.layout, unsafe { region.bytes(x.at, x.bytes)? })
+}
+
+/// Copies bytes to a range that does not overlap theirs. Errors (Internal) if it does.
+///
+/// # Safety
+/// Until this returns nobody else writes the first range, or reads or writes the second.
+pub(crate) unsafe fn copy(region: &Region, from: usize, to: usize, bytes: usize) -> Result<()> {
+    if from < to + bytes && to < from + bytes {
+        return Err(Error::new(
+            ErrorKind::Internal,
+            format!("a copy of {bytes} bytes from {from} to {to} overlaps itself"),
+        ));
+    }
+    // SAFETY: only read by the caller's promise.
+    let from = unsafe { region.bytes(from, bytes)? };
+    // SAFETY: exclusive by the caller's promise, and not what is read by the check.
+    unsafe { region.bytes_mut(to, bytes)? }.copy_from_slice(from);
+    Ok(())
+}
+
+/// Makes bytes zero.
+///
+/// # Safety
+/// Until this returns nobody else reads or writes the range.
+pub(crate) unsafe fn fill_zero(region: &Region, at: usize, bytes: usize) -> Result<()> {
+    // SAFETY: exclusive by the caller's promise.
+    unsafe { region.bytes_mut(at, bytes)? }.fill(0);
+    Ok(())
 }
 
 /// Moves bytes; ranges may overlap.

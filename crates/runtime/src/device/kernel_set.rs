@@ -8,6 +8,7 @@
 
 use std::fmt::Debug;
 
+use remat_graph::passes::{Pass, cpu};
 use remat_ops::{LayoutReq, Op};
 use remat_types::{Error, ErrorKind, Fact, Result};
 
@@ -15,6 +16,17 @@ use remat_types::{Error, ErrorKind, Fact, Result};
 pub trait KernelSet: Debug + Send + Sync {
     /// Name of the device, for errors.
     fn device(&self) -> &str;
+
+    /// The threads of the host that a kernel uses; programs are made for as many. Default: 1.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// True if the constants of a program must lie in the device's memory, since its kernels do not read the host's: then a
+    /// run has room for them behind the program's workspace. Default: false.
+    fn holds_constants(&self) -> bool {
+        false
+    }
 
     /// True if there is a kernel for every op on all that it accepts: then nobody asks [`KernelSet::supports`].
     fn is_complete(&self) -> bool;
@@ -30,6 +42,11 @@ pub trait KernelSet: Debug + Send + Sync {
 
     /// Expected time of a launch in nanoseconds, until it was measured.
     fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64;
+
+    /// Passes for graphs that will run on these kernels alone. Default: none.
+    fn passes(&self) -> &'static [Pass] {
+        &[]
+    }
 }
 
 /// Errors (Device) if `kernels` has none for `op`. A view of a contiguous input needs none.
@@ -62,6 +79,10 @@ impl KernelSet for HostKernels {
         &self.device
     }
 
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
     fn is_complete(&self) -> bool {
         true
     }
@@ -80,5 +101,9 @@ impl KernelSet for HostKernels {
 
     fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64 {
         op.cost(x, y).prior_ns()
+    }
+
+    fn passes(&self) -> &'static [Pass] {
+        cpu::PASSES
     }
 }

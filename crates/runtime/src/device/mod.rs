@@ -8,6 +8,7 @@ mod dry;
 mod emulated;
 mod execute;
 mod kernel_set;
+pub(crate) mod program;
 mod region;
 
 pub(crate) use cpu::Cpu;
@@ -17,6 +18,7 @@ pub use emulated::{EmulatedOptions, RaceLog};
 pub(crate) use execute::contained;
 pub(crate) use kernel_set::check_supported;
 pub use kernel_set::{HostKernels, KernelSet};
+pub use program::ProgramLaunch;
 pub(crate) use region::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
 
 use std::sync::Arc;
@@ -154,7 +156,13 @@ pub trait Backend: Send {
     /// Queues a kernel. A synchronous device has run it on return, and errors are the kernel's.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event>;
 
-    /// The time of the launch that `event` ends. The worker asks about each launch of an asynchronous device until the answer
+    /// Queues a program, as [`Backend::launch`] does a kernel; what fails within it is the failure of its event, and leaves its
+    /// states as they were. Default: its op is launched, which is the way of a device whose kernels are the host's.
+    fn run(&mut self, program: &ProgramLaunch<'_, '_>) -> Result<Event> {
+        self.launch(program.launch)
+    }
+
+    /// The time of the launch or run that `event` ends. The worker asks about each launch of an asynchronous device until the answer
     /// is another than [`LaunchTime::Pending`], and then no more.
     fn launch_time(&mut self, _event: Event) -> LaunchTime {
         LaunchTime::Unknown

@@ -12,6 +12,7 @@ use super::device::{Charge, Device, GiveWay, Shared};
 use super::failure::Caller;
 use super::group;
 use super::handle::{Handle, HandleInner, TensorId};
+use super::launcher::programs::workspace_bytes;
 use super::queue::Reply;
 use super::simulation::CommandStream;
 use super::trace;
@@ -186,8 +187,7 @@ impl Channel {
             let values = values.map_err(|e| e.with_call_site(site))?;
             return Ok(values.iter().map(|v| self.put_as(v, Kind::Data)).collect::<Result<_>>()?);
         }
-        let kernels = &*self.shared.kernels;
-        let workspace_bytes = kernels.workspace(&*op, &refs);
+        let workspace_bytes = workspace_bytes(&op, &refs, &self.shared.kernels);
         drop(refs);
         let label = op.label();
         let y = self.enqueue(op, x, facts, workspace_bytes, fallback, site)?;

@@ -139,6 +139,11 @@ impl Device {
         &self.0.name
     }
 
+    /// What its kernels can do and what they need.
+    pub fn kernels(&self) -> &Arc<dyn KernelSet> {
+        &self.0.kernels
+    }
+
     /// The options it was opened with.
     pub fn options(&self) -> &DeviceOptions {
         &self.0.options

@@ -7,12 +7,15 @@ use remat_ops::shape::Contiguous;
 use remat_ops::{LayoutReq, OpRef};
 use remat_types::{Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, SmallVec};
 
+use crate::control_flow;
+use crate::device::KernelSet;
 use crate::program::Place;
+use crate::program::flow::Flow;
 
 /// The calls of a graph in its own order. With `takeover`, outputs take the storage of temporaries that die with the
 /// call: less memory, but what was taken over cannot be read again.
-pub(super) fn lower(graph: &Graph, threads: usize, takeover: bool, parts: &Parts<'_>) -> Result<Lowered> {
-    let mut b = Build::new(graph, threads, takeover);
+pub(super) fn lower(graph: &Graph, kernels: &Arc<dyn KernelSet>, takeover: bool, parts: &Parts<'_>) -> Result<Lowered> {
+    let mut b = Build::new(graph, kernels, takeover);
     b.place_given();
     b.find_last_updates();
     b.find_last_reads();
@@ -65,7 +68,7 @@ pub(super) struct Lowered {
 
 struct Build<'g> {
     graph: &'g Graph,
-    threads: usize,
+    kernels: &'g Arc<dyn KernelSet>,
     takeover: bool,
     /// Where each value lies, once it does.
     at: Vec<Option<(Root, Layout)>>,
@@ -84,6 +87,8 @@ struct Build<'g> {
 /// A call whose temporaries have no offsets yet.
 pub(super) struct UnplacedCall {
     pub(super) op: OpRef,
+    /// What runs instead of a kernel, if the op owns graphs.
+    pub(super) flow: Option<Flow>,
     /// Storage, its bytes, fact and layout.
     pub(super) x: SmallVec<[(Root, usize, Fact, Layout); 4]>,
     /// Storage, fact, and the input whose storage it is.
@@ -96,10 +101,10 @@ pub(super) struct UnplacedCall {
 }
 
 impl<'g> Build<'g> {
-    fn new(graph: &'g Graph, threads: usize, takeover: bool) -> Self {
+    fn new(graph: &'g Graph, kernels: &'g Arc<dyn KernelSet>, takeover: bool) -> Self {
         Build {
             graph,
-            threads,
+            kernels,
             takeover,
             at: vec![None; graph.values().len()],
             out: Lowered::default(),
@@ -276,7 +281,7 @@ impl<'g> Build<'g> {
         for (i, v) in n.x.iter().enumerate() {
             let (root, layout) = self.located(*v)?;
             let fact = Self::plain(g.fact(*v));
-            x.push(if n.op.layout(i) == LayoutReq::Contiguous && !layout.is_contiguous() {
+            x.push(if self.kernels.layout(&*n.op, i) == LayoutReq::Contiguous && !layout.is_contiguous() {
                 let copy = self.copied(root, &fact, layout);
                 (copy, fact.bytes(), fact.clone(), fact.layout())
             } else {
@@ -284,7 +289,8 @@ impl<'g> Build<'g> {
             });
         }
         let facts: SmallVec<[&Fact; 4]> = x.iter().map(|x| &x.2).collect();
-        let bytes = n.op.workspace(&facts, self.threads);
+        let flow = control_flow::flow(&n.op, self.kernels);
+        let bytes = flow.as_ref().map_or_else(|| self.kernels.workspace(&*n.op, &facts), Flow::workspace_bytes);
         drop(facts);
         let workspace = if bytes == 0 { None } else { Some(self.temp(bytes)) };
         x.iter().for_each(|x| self.touch(x.0));
@@ -306,7 +312,7 @@ impl<'g> Build<'g> {
         }
         let is_temp = |j: usize| matches!(y[j], (Root::Temp(_), _, None));
         let may_take = self.may_take(id, &x).into_iter().filter(|p| is_temp(p.0)).collect();
-        self.out.calls.push(UnplacedCall { op: n.op.clone(), x, y, may_take, workspace, node: Some(id) });
+        self.out.calls.push(UnplacedCall { op: n.op.clone(), flow, x, y, may_take, workspace, node: Some(id) });
         Ok(())
     }
 
@@ -326,6 +332,7 @@ impl<'g> Build<'g> {
         let (x, y) = ((root, bytes, fact.clone(), layout), (to, fact.clone(), None));
         self.out.calls.push(UnplacedCall {
             op,
+            flow: None,
             x: std::iter::once(x).collect(),
             y: std::iter::once(y).collect(),
             may_take: SmallVec::new(),

@@ -1,7 +1,6 @@
 //! Offsets of temporaries: from unplaced calls to a program.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use remat_graph::ir::Graph;
 use remat_graph::plan::arena::{self, assign};
@@ -13,8 +12,9 @@ use super::planned::{self, PlacedCall};
 use super::spill::Spill;
 use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
 use crate::arena::padded;
-use crate::control_flow;
+use crate::device::KernelSet;
 use crate::program::copies::{Copies, beyond};
+use crate::program::times::StepTimes;
 use crate::program::{Operand, OutputSlot, Place, Program, Step};
 use crate::spill::SpillTo;
 
@@ -28,7 +28,11 @@ pub(super) struct PlacedCalls {
     pub(super) spilled: Option<(SpillTo, Copies)>,
 }
 
-pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
+pub(super) fn build(
+    graph: Arc<Graph>,
+    kernels: &Arc<dyn KernelSet>,
+    options: &ExecutableOptions,
+) -> Result<Executable> {
     let graph = super::constants::settled(graph)?;
     let (graph, ends) = match &options.parts[..] {
         [] => (graph, Vec::new()),
@@ -38,7 +42,7 @@ pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptio
         }
     };
     let parts = Parts { outputs: &options.parts, ends: &ends };
-    let lowered = lower(&graph, threads, true, &parts)?;
+    let lowered = lower(&graph, kernels, true, &parts)?;
     let placed = in_order(&lowered);
     match options.workspace_limit {
         Some(limit) if placed.arena_bytes > limit && ends.len() > 1 => {
@@ -46,11 +50,11 @@ pub(super) fn build(graph: Arc<Graph>, threads: usize, options: &ExecutableOptio
             Err(Error::new(ErrorKind::Value, text))
         }
         Some(limit) if placed.arena_bytes > limit => {
-            let lowered = lower(&graph, threads, false, &parts)?;
-            let placed = planned::within(&lowered, (limit, placed.arena_bytes), threads, options)?;
-            finish(graph, threads, lowered, placed)
+            let lowered = lower(&graph, kernels, false, &parts)?;
+            let placed = planned::within(&lowered, (limit, placed.arena_bytes), &**kernels, options)?;
+            finish(graph, kernels.clone(), lowered, placed)
         }
-        _ => finish(graph, threads, lowered, placed),
+        _ => finish(graph, kernels.clone(), lowered, placed),
     }
 }
 
@@ -81,12 +85,12 @@ fn in_order(l: &Lowered) -> PlacedCalls {
     }
 }
 
-fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) -> Result<Executable> {
+fn finish(graph: Arc<Graph>, kernels: Arc<dyn KernelSet>, l: Lowered, placed: PlacedCalls) -> Result<Executable> {
     let mut offsets = vec![0usize; l.temps.len()];
     let mut steps = Vec::with_capacity(placed.calls.len());
     for call in &placed.calls {
         call.at.iter().for_each(|(t, at)| offsets[*t] = *at);
-        let s = step(&l, call, &offsets, (&graph, threads));
+        let s = step(&l, call, &offsets, &graph);
         s.check(placed.arena_bytes)?;
         steps.push(s);
     }
@@ -102,7 +106,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
     let mut parts = l.parts;
     parts.pop();
     parts.push(steps.len());
-    let outputs = graph.outputs().len();
+    let (outputs, threads) = (graph.outputs().len(), kernels.threads());
     let figures = MemoryFigures {
         arena_bytes: placed.arena_bytes + copies.as_ref().map_or(0, |c| beyond(c.align)),
         lower_bound_bytes: placed.lower_bound_bytes,
@@ -116,10 +120,11 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
     };
     Ok(Executable {
         graph,
-        times: steps.iter().map(|_| AtomicU64::new(0)).collect(),
-        fastest: steps.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
+        kernels,
+        times: Arc::new(StepTimes::new(steps.len())),
         program: Program {
             threads,
+            constant_bytes: Program::count_constant_bytes(&steps, &l.constants),
             steps,
             constants: l.constants,
             x: l.x,
@@ -137,7 +142,7 @@ fn finish(graph: Arc<Graph>, threads: usize, l: Lowered, placed: PlacedCalls) ->
     })
 }
 
-fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize], (graph, threads): (&Graph, usize)) -> Step {
+fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize], graph: &Graph) -> Step {
     let d = &l.calls[call.call];
     let place = |root: Root| match root {
         Root::Given(p) => p,
@@ -158,7 +163,7 @@ fn step(l: &Lowered, call: &PlacedCall, offsets: &[usize], (graph, threads): (&G
     let node = d.node.map(|n| graph.node(n));
     Step {
         op: d.op.clone(),
-        flow: control_flow::flow(&d.op, threads),
+        flow: d.flow.clone(),
         x: d.x.iter().map(operand).collect(),
         y: d.y.iter().enumerate().map(slot).collect(),
         workspace: d.workspace.map_or((0, 0), |t| (offsets[t], l.temps[t].bytes)),

@@ -25,10 +25,11 @@ mod upstream;
 
 use std::any::Any;
 use std::hash::Hasher;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::device::{HostKernels, KernelSet};
 use crate::program::cpu::Bindings;
+use crate::program::times::StepTimes;
 use crate::program::{Program, Step};
 use crate::spill::SpillTo;
 use remat_graph::ir::{Graph, NodeId};
@@ -97,21 +98,20 @@ pub struct ExecutableOptions {
 #[derive(Debug)]
 pub struct Executable {
     graph: Arc<Graph>,
+    /// The kernels that it was made for.
+    kernels: Arc<dyn KernelSet>,
     program: Program,
     figures: MemoryFigures,
     plan: Option<PlanTimes>,
     spill: Option<spill::Spill>,
-    /// Nanoseconds of each step in the last run.
-    times: Vec<AtomicU64>,
-    /// The least of all runs; `u64::MAX` before the first.
-    fastest: Vec<AtomicU64>,
+    times: Arc<StepTimes>,
     /// What the run in progress was given.
     bindings: Mutex<Bindings>,
     observer: observe::Slot,
 }
 
 impl Executable {
-    /// Makes `graph` ready for kernels that use `threads`.
+    /// Makes `graph` ready for the host's kernels with `threads`.
     ///
     /// Errors: NoValue for an op whose shape depends on a value that is not known; Internal if operands overlap.
     pub fn new(graph: Arc<Graph>, threads: usize) -> Result<Executable> {
@@ -121,7 +121,21 @@ impl Executable {
     /// [`Executable::new`] with options. Errors: also Budget, with figures of the workspace, if no order of calls keeps
     /// to its limit.
     pub fn with(graph: Arc<Graph>, threads: usize, options: &ExecutableOptions) -> Result<Executable> {
-        layout::build(graph, threads, options)
+        Executable::for_kernels(graph, &host(threads), options)
+    }
+
+    /// [`Executable::with`] for the kernels of any device: workspaces, layouts and estimates are theirs. Errors: the same.
+    pub fn for_kernels(
+        graph: Arc<Graph>,
+        kernels: &Arc<dyn KernelSet>,
+        options: &ExecutableOptions,
+    ) -> Result<Executable> {
+        layout::build(graph, kernels, options)
+    }
+
+    /// The kernels it was made for.
+    pub fn kernels(&self) -> &Arc<dyn KernelSet> {
+        &self.kernels
     }
 
     /// What it runs, where it runs within another.
@@ -171,16 +185,15 @@ impl Executable {
 
     /// Nanoseconds of each node in the last run, in order; copies that the executable added have no node.
     pub fn node_times(&self) -> Vec<(Option<NodeId>, u64)> {
-        self.program.steps.iter().zip(&self.times).map(|(s, t)| (s.node, t.load(Ordering::Relaxed))).collect()
+        self.program.steps.iter().zip(self.times.last()).map(|(s, ns)| (s.node, ns)).collect()
     }
 
     /// The least nanoseconds that each node of the graph took in any run; `None` for views, which take no call, and
     /// before the first run. A neighbour on the machine only ever adds time, so the least is the node's own.
     pub fn fastest_times(&self) -> Vec<Option<u64>> {
         let mut all = vec![None; self.graph.nodes().len()];
-        for (s, t) in self.program.steps.iter().zip(&self.fastest) {
-            let (Some(node), ns) = (s.node, t.load(Ordering::Relaxed)) else { continue };
-            if ns < u64::MAX {
+        for (s, ns) in self.program.steps.iter().zip(self.times.fastest()) {
+            if let (Some(node), Some(ns)) = (s.node, ns) {
                 let least: &mut Option<u64> = &mut all[node.index()];
                 *least = Some(least.map_or(ns, |l| l.min(ns)));
             }
@@ -190,14 +203,14 @@ impl Executable {
 
     /// True once a run has ended.
     pub fn is_timed(&self) -> bool {
-        self.fastest.last().is_some_and(|t| t.load(Ordering::Relaxed) < u64::MAX)
+        self.times.is_complete()
     }
 
     /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by
     /// their op's estimate. Errors: those of [`Executable::new`].
     pub fn problem(&self, node_ns: &[Option<u64>]) -> Result<Spec> {
-        let lowered = build::lower(&self.graph, self.program.threads, false, &build::Parts::default())?;
-        Ok(planned::spec(&lowered, self.program.threads, node_ns, planned::Extent::Run))
+        let lowered = build::lower(&self.graph, &self.kernels, false, &build::Parts::default())?;
+        Ok(planned::spec(&lowered, &*self.kernels, node_ns, planned::Extent::Run))
     }
 
     /// Nanoseconds of a run whose nodes take so long, with what it waits for copies: at least in any run, or by its plan
@@ -213,6 +226,14 @@ impl Executable {
     pub fn spills_to(&self) -> Option<SpillTo> {
         Some(self.spill.as_ref()?.measured())
     }
+}
+
+/// The name of the host's kernels, where no device is.
+pub(crate) const HOST: &str = "host";
+
+/// The host's kernels.
+fn host(threads: usize) -> Arc<dyn KernelSet> {
+    Arc::new(HostKernels::new(HOST, threads))
 }
 
 impl Op for Executable {

@@ -15,6 +15,7 @@ use super::ExecutableOptions;
 use super::build::{Lowered, Root, UnplacedCall};
 use super::layout::PlacedCalls;
 use crate::arena::ALIGN_BYTES;
+use crate::device::KernelSet;
 use crate::program::Place;
 use crate::program::copies::beyond;
 use crate::spill::alignment;
@@ -37,10 +38,10 @@ pub(super) struct PlacedCall {
 pub(super) fn within(
     l: &Lowered,
     (limit, in_order): (usize, usize),
-    threads: usize,
+    kernels: &dyn KernelSet,
     options: &ExecutableOptions,
 ) -> Result<PlacedCalls> {
-    let spec = spec(l, threads, &options.node_ns, Extent::Workspace);
+    let spec = spec(l, kernels, &options.node_ns, Extent::Workspace);
     let mut effort = Effort::for_ops(l.calls.len());
     if let Some(s) = options.plan_seconds {
         effort.time_limit = Duration::try_from_secs_f64(s)
@@ -122,7 +123,7 @@ pub(super) enum Extent {
 
 /// The calls as the planner's problem. What lies outside the workspace may have no bytes there, but its versions count: a
 /// state that is overwritten cannot be read, nor made, again.
-pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent: Extent) -> Spec {
+pub(super) fn spec(l: &Lowered, kernels: &dyn KernelSet, node_ns: &[Option<u64>], extent: Extent) -> Spec {
     let whole = |bytes: usize| if extent == Extent::Run { bytes as u64 } else { 0 };
     // the present version of every output of the run that holds something
     let mut held: FxHashMap<usize, String> = FxHashMap::default();
@@ -178,7 +179,7 @@ pub(super) fn spec(l: &Lowered, threads: usize, node_ns: &[Option<u64>], extent:
         let workspace = d.workspace.map_or(0, |t| l.temps[t].bytes as u64);
         ops.push(OpSpec {
             name: format!("{i} {}", d.op.label()),
-            time_ns: measured(d).unwrap_or_else(|| time_ns(d, threads)),
+            time_ns: measured(d).unwrap_or_else(|| time_ns(d, kernels)),
             inputs,
             outputs,
             workspace,
@@ -220,8 +221,8 @@ fn own(l: &Lowered, d: &UnplacedCall, k: usize, t: usize) -> Bytes {
 }
 
 /// What a call may take before it was measured.
-fn time_ns(d: &UnplacedCall, threads: usize) -> u64 {
+fn time_ns(d: &UnplacedCall, kernels: &dyn KernelSet) -> u64 {
     let x: SmallVec<[&remat_types::Fact; 4]> = d.x.iter().map(|x| &x.2).collect();
     let y: Vec<remat_types::Fact> = d.y.iter().map(|y| y.1.clone()).collect();
-    d.op.cost(&x, &y).prior_ns() / threads.max(1) as u64
+    kernels.cost_ns(&*d.op, &x, &y) / kernels.threads().max(1) as u64
 }

@@ -1,108 +1,121 @@
 //! A run: the program's calls in order, timed, shown to an observer, and with the copies of a plan that spills.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Instant;
 
-use remat_kernels::pool::Pool;
 use remat_ops::EvalCx;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::Result;
 
 use super::Executable;
 use super::observe::{Observed, Observer};
 use super::spill::InFlight;
-use crate::program::Step;
+use crate::device::program::ProgramOwner;
 use crate::program::copies::beyond;
-use crate::program::cpu::{Bindings, Memory, Range};
+use crate::program::cpu::{Bindings, Cpu};
+use crate::program::operands::Range;
+use crate::program::times::StepTimes;
+use crate::program::walk::{Frame, Watch, hold_states, run_steps};
+use crate::program::{Program, Step, ValueView};
+
+/// What else is called after a step.
+pub(super) type AfterStep<'a> = dyn FnMut(usize, Cpu<'_>, &Frame<'_, Range>) -> Result<()> + 'a;
 
 impl Executable {
     pub(super) fn run(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        self.program.check_threads(cx.pool)?;
-        self.hold_states(cx)?;
+        self.program.check_threads(cx.pool.threads())?;
         // One list serves all runs; a second run at the same time, on another device, makes its own.
         let mut own = Bindings::default();
         let mut kept = self.bindings.try_lock();
         let given = kept.as_deref_mut().unwrap_or(&mut own);
         given.bind(cx)?;
-        let memory = Memory::new(&self.program, given, Range::exclusive(cx.workspace));
-        self.run_steps(0..self.program.steps.len(), &memory, cx.pool, &mut |_, _| Ok(()))
+        let frame = given.frame(&self.program, Range::exclusive(cx.workspace));
+        hold_states(&mut Cpu { pool: cx.pool }, &frame, |i, j| cx.y[j].holds() == Some(i))?;
+        self.run_steps(0..self.program.steps.len(), &frame, Cpu { pool: cx.pool }, &mut |_, _, _| Ok(()))
     }
 
     /// Runs the steps of `range` in order; after each the observer is shown what it gave, then `after` is called.
     pub(super) fn run_steps(
         &self,
         range: std::ops::Range<usize>,
-        memory: &Memory<'_>,
-        pool: &Pool,
-        after: &mut dyn FnMut(usize, &Memory<'_>) -> Result<()>,
+        frame: &Frame<'_, Range>,
+        mut cpu: Cpu<'_>,
+        after: &mut AfterStep<'_>,
     ) -> Result<()> {
         match (&self.spill, &self.program.copies) {
             (Some(spill), Some(copies)) => {
                 let arena = match beyond(copies.align) {
-                    0 => memory.arena,
-                    _ => memory.arena.aligned(copies.align)?,
+                    0 => frame.arena,
+                    _ => frame.arena.aligned(copies.align)?,
                 };
-                let memory = Memory { arena, ..*memory };
-                spill.fly(copies, memory.arena, |f| self.run_all(range, &memory, pool, after, Some(f)))
+                let frame = Frame { arena, ..*frame };
+                spill.fly(copies, arena, |f| run_steps(&mut cpu, &frame, range, &mut self.watched(Some(f), after)))
             }
-            _ => self.run_all(range, memory, pool, after, None),
+            _ => run_steps(&mut cpu, frame, range, &mut self.watched(None, after)),
         }
     }
 
-    fn run_all(
-        &self,
-        range: std::ops::Range<usize>,
-        memory: &Memory<'_>,
-        pool: &Pool,
-        after: &mut dyn FnMut(usize, &Memory<'_>) -> Result<()>,
-        mut copies: Option<&mut InFlight<'_>>,
-    ) -> Result<()> {
-        let observer = self.observer();
-        let mut start = Instant::now();
-        for i in range {
-            let step = &self.program.steps[i];
-            if let Some(f) = &mut copies
-                && f.before(i).map_err(|e| step.located(e))?
-            {
-                start = Instant::now();
-            }
-            memory.call(step, pool).map_err(|e| step.located(e))?;
-            let end = Instant::now();
-            let ns = (end - start).as_nanos() as u64;
-            self.times[i].store(ns, Ordering::Relaxed);
-            self.fastest[i].fetch_min(ns, Ordering::Relaxed);
-            if let Some(o) = &observer {
-                self.show(memory, step, ns, o.as_ref()).map_err(|e| step.located(e))?;
-            }
-            after(i, memory)?;
-            start = if observer.is_some() { Instant::now() } else { end };
-        }
-        Ok(())
+    fn watched<'a, 'f>(&'a self, copies: Option<&'a mut InFlight<'f>>, after: &'a mut AfterStep<'a>) -> Calls<'a, 'f> {
+        Calls { exe: self, copies, observer: self.observer(), start: Instant::now(), after }
     }
 
-    /// States that are updated lie in their outputs: there already if they were donated, copied there if not.
-    fn hold_states(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        for &(i, j) in &self.program.updates {
-            if cx.y[j].holds() != Some(i) {
-                let y = cx.y[j].bytes_mut();
-                let n = y.len();
-                y.copy_from_slice(cx.x[i].element_bytes()?.get(..n).ok_or_else(|| self.outside(i))?);
-            }
-        }
-        Ok(())
-    }
-
-    fn outside(&self, i: usize) -> Error {
-        Error::new(ErrorKind::Internal, format!("input {i} is smaller than its fact says"))
-    }
-
-    /// Shows what a step that has run gave.
-    fn show(&self, memory: &Memory<'_>, step: &Step, ns: u64, to: &dyn Observer) -> Result<()> {
+    /// Shows what output `j` of a step that has run holds.
+    fn show_to(&self, step: &Step, j: usize, view: ValueView<'_>, ns: u64, to: &dyn Observer) -> Result<()> {
         let Some(node) = step.node else { return Ok(()) };
-        let values = &self.graph.node(node).y;
-        for (j, (t, v)) in step.y.iter().zip(values).enumerate() {
-            let view = memory.view(t)?;
-            to.value(&Observed { graph: &self.graph, node, value: *v, output: j, view, ns })?;
+        let value = self.graph.node(node).y[j];
+        to.value(&Observed { graph: &self.graph, node, value, output: j, view, ns })
+    }
+}
+
+impl ProgramOwner for Executable {
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn times(&self) -> &Arc<StepTimes> {
+        &self.times
+    }
+
+    fn is_observed(&self) -> bool {
+        self.observer().is_some()
+    }
+
+    fn show(&self, step: &Step, j: usize, view: ValueView<'_>, ns: u64) -> Result<()> {
+        self.observer().map_or(Ok(()), |o| self.show_to(step, j, view, ns, o.as_ref()))
+    }
+}
+
+/// What comes before and after the calls of a run on the host.
+struct Calls<'a, 'f> {
+    exe: &'a Executable,
+    copies: Option<&'a mut InFlight<'f>>,
+    observer: Option<Arc<dyn Observer>>,
+    /// When the call began.
+    start: Instant,
+    after: &'a mut AfterStep<'a>,
+}
+
+impl<'p> Watch<Cpu<'p>> for Calls<'_, '_> {
+    fn before(&mut self, _cpu: &mut Cpu<'p>, i: usize) -> Result<()> {
+        if let Some(copies) = &mut self.copies
+            && copies.before(i)?
+        {
+            self.start = Instant::now();
         }
+        Ok(())
+    }
+
+    fn after(&mut self, cpu: &mut Cpu<'p>, i: usize, frame: &Frame<'_, Range>) -> Result<()> {
+        let end = Instant::now();
+        let ns = (end - self.start).as_nanos() as u64;
+        self.exe.times.record(i, ns);
+        let step = &frame.program.steps[i];
+        if let Some(o) = &self.observer {
+            let mut outputs = step.y.iter().enumerate();
+            let shown = outputs.try_for_each(|(j, t)| self.exe.show_to(step, j, frame.view(*cpu, t)?, ns, o.as_ref()));
+            shown.map_err(|e| step.located(e))?;
+        }
+        (self.after)(i, *cpu, frame)?;
+        self.start = if self.observer.is_some() { Instant::now() } else { end };
         Ok(())
     }
 }

@@ -7,7 +7,8 @@ use remat_graph::plan::problem::SpillRates;
 use remat_types::Result;
 
 use crate::program::copies::{Copies, CopyStep};
-use crate::program::cpu::Range;
+use crate::program::operands::Range;
+use crate::program::walk::Span;
 use crate::spill::{Flight, SpillFile, SpillTo};
 
 /// The files of the runs of a program that makes copies: one for each that is under way at the same time.

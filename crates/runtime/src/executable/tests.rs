@@ -1,3 +1,4 @@
+mod device;
 mod spill;
 
 use remat_graph::ir::{Builder, ValueId};

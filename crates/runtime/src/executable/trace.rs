@@ -1,7 +1,5 @@
 //! What a run did when, for traces: one span for each of its calls.
 
-use std::sync::atomic::Ordering;
-
 use super::Executable;
 use crate::profile::{Lane, Span, Trace};
 
@@ -19,9 +17,9 @@ impl Executable {
     pub(crate) fn spans(&self, trace: &mut Trace, start_ns: u64, most_ns: u64) {
         let mut made = vec![false; self.graph.nodes().len()];
         let mut at = 0u64;
-        for (step, ns) in self.program.steps.iter().zip(&self.times) {
+        for (step, ns) in self.program.steps.iter().zip(self.times.last()) {
             // between calls there is what no call counts: waits for copies, and observers
-            let duration_ns = ns.load(Ordering::Relaxed).min(most_ns - at);
+            let duration_ns = ns.min(most_ns - at);
             let again = step.node.is_some_and(|n| std::mem::replace(&mut made[n.index()], true));
             trace.span(Span {
                 lane: if again { Lane::Recomputation } else { Lane::Execution },

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use remat_types::Fact;
+use remat_types::{Error, ErrorKind, Fact, Result};
 
 use super::Program;
 use crate::arena::padded;
@@ -32,6 +32,23 @@ impl Flow {
             }
         }
     }
+}
+
+impl Flow {
+    /// Bytes of the constants of all that it may run.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        match self {
+            Flow::Call(body) => body.constant_bytes,
+            Flow::Switch(branches) => branches.iter().map(|b| b.constant_bytes).sum(),
+            Flow::Loop(l) => l.body.constant_bytes,
+        }
+    }
+}
+
+/// The index of the branch that a choice names. Errors (Index): there is none.
+pub(crate) fn branch(choice: i64, branches: usize) -> Result<usize> {
+    let found = usize::try_from(choice).ok().filter(|i| *i < branches);
+    found.ok_or_else(|| Error::new(ErrorKind::Index, format!("branch {choice} of {branches}")))
 }
 
 /// A program that runs again and again on what it gave before; see [`Loop`](crate::control_flow::Loop) for its operands.

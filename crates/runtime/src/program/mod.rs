@@ -2,8 +2,8 @@
 //! programs run within it.
 //!
 //! A [`Program`] has no pointer and no memory. Places are inputs and outputs of the run, constants, and offsets into a
-//! workspace; whoever runs it binds them. The CPU's way to do that is `cpu.rs`, the only one so far: a device with memory of
-//! its own makes its calls of the same data. What is checked when a program is made (`Step::check`, `Copies::check`) is what
+//! workspace; whoever runs it binds them. How steps follow each other is written once (`walk.rs`), over what a device does
+//! for each; the CPU does it in `cpu.rs`. What is checked when a program is made (`Step::check`, `Copies::check`) is what
 //! makes it sound to follow its offsets.
 //!
 //! Programs are made from graphs (`executable/layout.rs`); what a run of one is to a device, its figures, times and
@@ -12,9 +12,12 @@
 pub(crate) mod copies;
 pub(crate) mod cpu;
 pub(crate) mod flow;
+pub(crate) mod operands;
 #[cfg(test)]
 mod tests;
+pub(crate) mod times;
 mod view;
+pub(crate) mod walk;
 
 pub use view::ValueView;
 
@@ -24,6 +27,7 @@ use remat_graph::ir::NodeId;
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
 
+use crate::arena::padded;
 use copies::Copies;
 use flow::Flow;
 
@@ -93,17 +97,28 @@ pub(crate) struct Program {
     pub(crate) updates: Vec<(usize, usize)>,
     /// Bytes of the workspace, wherever it begins.
     pub(crate) workspace_bytes: usize,
+    /// Bytes of constants, also of the programs within, each in a place of its own.
+    pub(crate) constant_bytes: usize,
     /// The number of steps at the end of each part; one part unless it was cut.
     pub(crate) parts: Vec<usize>,
     /// Copies between the workspace and a file, if it makes some.
     pub(crate) copies: Option<Copies>,
 }
 
-impl Step {
+/// Where a step comes from, for errors.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    label: &'static str,
+    is_copy: bool,
+    site: Option<CallSite>,
+    scope: Option<Arc<str>>,
+}
+
+impl Origin {
     /// An error with the op and the line of the program that it came from.
     pub(crate) fn located(&self, e: Error) -> Error {
-        let e = e.with_op(self.op.label());
-        if self.node.is_none() {
+        let e = e.with_op(self.label);
+        if self.is_copy {
             return e;
         }
         let e = match self.site {
@@ -111,6 +126,31 @@ impl Step {
             None => e,
         };
         e.with_scope(self.scope.clone())
+    }
+}
+
+/// Bytes of a workspace with constants behind it.
+pub(crate) fn with_constants(workspace_bytes: usize, constant_bytes: usize) -> usize {
+    if constant_bytes == 0 { workspace_bytes } else { padded(workspace_bytes) + constant_bytes }
+}
+
+impl Program {
+    /// Bytes of its constants, and of those of the programs that its steps run.
+    pub(crate) fn count_constant_bytes(steps: &[Step], constants: &[Arc<HostTensor>]) -> usize {
+        let own: usize = constants.iter().map(|c| padded(c.bytes().len())).sum();
+        own + steps.iter().filter_map(|s| s.flow.as_ref()).map(Flow::constant_bytes).sum::<usize>()
+    }
+}
+
+impl Step {
+    pub(crate) fn origin(&self) -> Origin {
+        let (site, scope) = (self.site, self.scope.clone());
+        Origin { label: self.op.label(), is_copy: self.node.is_none(), site, scope }
+    }
+
+    /// An error with the op and the line of the program that it came from.
+    pub(crate) fn located(&self, e: Error) -> Error {
+        self.origin().located(e)
     }
 
     /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, all lies
@@ -150,6 +190,7 @@ impl Step {
             return bad(format!("input {i} leaves its storage"));
         }
         match &self.flow {
+            Some(_) if self.y.iter().any(|t| t.donated_from.is_some()) => bad("programs take nothing over".to_owned()),
             Some(flow) if flow.workspace_bytes() > self.workspace.1 => {
                 bad(format!("{} bytes of workspace for {}", self.workspace.1, flow.workspace_bytes()))
             }

@@ -33,6 +33,7 @@ fn a_step_that_writes_what_it_reads_is_not_built() {
         y: Facts::new(),
         updates: Vec::new(),
         workspace_bytes: 64,
+        constant_bytes: 0,
         parts: vec![0],
         copies: None,
     };
@@ -44,4 +45,8 @@ fn a_step_that_writes_what_it_reads_is_not_built() {
     };
     assert!(ok(&runs((128, 64))));
     assert!(!ok(&runs((128, 32))), "what it runs leaves the workspace");
+    let taking = Step { workspace: (128, 64), ..step(Place::Arena(0), Place::Arena(0), Some(0)) };
+    assert!(ok(&taking));
+    let flow = runs((128, 64)).flow;
+    assert!(!ok(&Step { flow, ..taking }), "what it runs has an input and an output in one place");
 }

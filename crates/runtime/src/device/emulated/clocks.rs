@@ -31,6 +31,25 @@ impl Access {
         }
     }
 
+    pub(super) fn of_event(
+        reads: SmallVec<[(usize, usize); 4]>,
+        writes: SmallVec<[(usize, usize); 2]>,
+        event: Event,
+        what: &'static str,
+    ) -> Self {
+        Access { reads, writes, event: Some(event), what }
+    }
+
+    /// The same ranges at another time.
+    pub(super) fn at(self, event: Event) -> Self {
+        Access { event: Some(event), ..self }
+    }
+
+    /// When its work is over; `None` for the host's.
+    pub(super) fn event(&self) -> Option<Event> {
+        self.event
+    }
+
     pub(super) fn upload(at: usize, bytes: usize, event: Event) -> Self {
         Access { event: Some(event), what: "upload", ..Access::by_host(at, bytes, true) }
     }

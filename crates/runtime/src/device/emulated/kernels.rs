@@ -1,5 +1,6 @@
 //! The kernels of the emulated device: the host's, without those that a test takes away.
 
+use remat_graph::passes::Pass;
 use remat_ops::{LayoutReq, Op};
 use remat_types::Fact;
 
@@ -23,6 +24,15 @@ impl KernelSet for EmulatedKernels {
         self.host.device()
     }
 
+    fn threads(&self) -> usize {
+        self.host.threads()
+    }
+
+    /// Its memory stands for one that the host does not share.
+    fn holds_constants(&self) -> bool {
+        true
+    }
+
     fn is_complete(&self) -> bool {
         self.without.is_empty()
     }
@@ -43,5 +53,9 @@ impl KernelSet for EmulatedKernels {
 
     fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64 {
         self.host.cost_ns(op, x, y)
+    }
+
+    fn passes(&self) -> &'static [Pass] {
+        self.host.passes()
     }
 }

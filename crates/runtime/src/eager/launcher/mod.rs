@@ -5,6 +5,7 @@
 
 mod host_runs;
 pub(super) mod op_costs;
+pub(super) mod programs;
 mod run;
 mod timings;
 

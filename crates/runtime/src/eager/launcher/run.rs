@@ -180,7 +180,7 @@ impl Worker {
         }
         if !self.launcher.is_asynchronous {
             return match self.has_kernel(call) {
-                true => self.launcher.device.launch(&launch).map(|_| false),
+                true => self.launcher.queue(&launch).map(|_| false),
                 false => self.launch_on_host(&launch, call).map(|_| true),
             };
         }
@@ -208,7 +208,7 @@ impl Worker {
             self.launcher.device.wait(call.stream, e);
         }
         let on_host = !self.has_kernel(call);
-        let event = if on_host { self.launch_on_host(launch, call)? } else { self.launcher.device.launch(launch)? };
+        let event = if on_host { self.launch_on_host(launch, call)? } else { self.launcher.queue(launch)? };
         for s in x {
             self.touch(s.storage, event);
         }

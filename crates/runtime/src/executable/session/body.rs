@@ -14,7 +14,9 @@ use super::SessionOptions;
 use super::memory::{Allocate, Block, Workspace};
 use crate::arena::padded;
 use crate::program::ValueView;
-use crate::program::cpu::{Bindings, Memory, Range};
+use crate::program::cpu::{Bindings, Cpu};
+use crate::program::operands::Range;
+use crate::program::walk::Span;
 use crate::program::{Place, Step};
 
 /// What is called with a value.
@@ -185,10 +187,10 @@ impl Body {
         let mut block = workspace.lock();
         block.reserve(exe.figures.arena_bytes, allocate.as_ref())?;
         bind(bindings, x, y, Range::exclusive(given.slice()?), outputs)?;
-        let memory = Memory::new(&exe.program, bindings, Range::exclusive(block.slice()?));
-        exe.run_steps(steps, &memory, pool, &mut |step, memory| {
+        let frame = bindings.frame(&exe.program, Range::exclusive(block.slice()?));
+        exe.run_steps(steps, &frame, Cpu { pool }, &mut |step, cpu, frame| {
             for h in hooks.iter_mut().filter(|h| h.step == step) {
-                (h.f)(memory.view(&exe.program.steps[step].y[h.slot])?);
+                (h.f)(frame.view(cpu, &exe.program.steps[step].y[h.slot])?);
             }
             Ok(())
         })

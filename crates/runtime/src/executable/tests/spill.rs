@@ -89,7 +89,7 @@ struct Cut {
 
 impl Observer for Cut {
     fn value(&self, _: &Observed<'_>) -> Result<()> {
-        if self.shown.fetch_add(1, Ordering::Relaxed) == self.at {
+        if self.shown.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == self.at {
             self.file.set_len(0).expect("a file can be cut");
         }
         Ok(())

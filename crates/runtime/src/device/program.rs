@@ -1,0 +1,77 @@
+//! A program as a device is asked to run it.
+
+use std::sync::Arc;
+
+use remat_types::Result;
+
+use crate::device::Launch;
+use crate::program::flow::Flow;
+use crate::program::times::StepTimes;
+use crate::program::walk::{Frame, Given, Machine, Watch, hold_states, run_steps};
+use crate::program::{Program, Step, ValueView};
+
+/// A program to run on operands that lie on the device. Behind the program's workspace there is room for its constants,
+/// where the device's kernels ask for that ([`KernelSet::holds_constants`](crate::KernelSet::holds_constants)).
+pub struct ProgramLaunch<'a, 'l> {
+    /// Operands, workspace, stream, events and site; its op computes the same, as one kernel.
+    pub launch: &'a Launch<'l>,
+    pub(crate) body: ProgramBody<'a>,
+}
+
+/// What runs.
+pub(crate) enum ProgramBody<'a> {
+    /// A program that stands alone, with states and times.
+    Whole(&'a dyn ProgramOwner),
+    /// What an op that owns graphs runs.
+    Flow(&'a Flow),
+}
+
+/// Who made a program, and is told of its runs.
+pub(crate) trait ProgramOwner {
+    fn program(&self) -> &Program;
+
+    fn times(&self) -> &Arc<StepTimes>;
+
+    /// True if it is to be shown what steps give.
+    fn is_observed(&self) -> bool;
+
+    /// Shows what output `j` of a step holds, which took so long. Errors: those of who looks at it.
+    fn show(&self, step: &Step, j: usize, view: ValueView<'_>, ns: u64) -> Result<()>;
+}
+
+impl<'a> ProgramLaunch<'a, '_> {
+    /// The program's owner, of one that stands alone.
+    pub(crate) fn owner(&self) -> Option<&'a dyn ProgramOwner> {
+        match self.body {
+            ProgramBody::Whole(owner) => Some(owner),
+            ProgramBody::Flow(_) => None,
+        }
+    }
+
+    /// Bytes of the workspace without the constants behind it.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        match self.body {
+            ProgramBody::Whole(owner) => owner.program().workspace_bytes,
+            ProgramBody::Flow(flow) => flow.workspace_bytes(),
+        }
+    }
+
+    /// Runs it on a machine where the elements of its operands lie in these places. Errors: those of the machine and the
+    /// watch; Value for a machine of other threads than the program was made for.
+    pub(crate) fn walk<M: Machine>(
+        &self,
+        m: &mut M,
+        threads: usize,
+        given: &Given<'_, M::Span>,
+        watch: &mut impl Watch<M>,
+    ) -> Result<()> {
+        let program = match self.body {
+            ProgramBody::Flow(flow) => return flow.run(m, given),
+            ProgramBody::Whole(owner) => owner.program(),
+        };
+        program.check_threads(threads)?;
+        let frame = Frame { program, x: given.x, y: given.y, arena: given.arena };
+        hold_states(m, &frame, |i, j| self.launch.y[j].donated_from == Some(i))?;
+        run_steps(m, &frame, 0..program.steps.len(), watch)
+    }
+}

@@ -1,0 +1,153 @@
+//! Slices of host memory for a kernel: made here, and nowhere else.
+//!
+//! Whoever calls a kernel on the host names its operands by [`Range`]s: a launch those of offsets in its device's memory
+//! (`device/execute.rs`), a step of a program those of its places (`cpu.rs`). What overlaps what was checked before, by
+//! each of them once: for a launch when it comes, for a step when its program was made.
+
+use remat_kernels::pool::Pool;
+use remat_ops::{EvalCx, In, Op, Out};
+use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
+
+use super::walk::Span;
+use crate::arena::ALIGN_BYTES;
+
+/// Inputs of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
+const INLINE: usize = 16;
+
+/// First byte and length of a range of host memory. Whoever makes one sees to it that the memory is alive, and of no use to
+/// others, as long as it is followed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range(*mut u8, usize);
+
+// SAFETY: the pointer is only followed within the run that stored it; between runs it is a number.
+unsafe impl Send for Range {}
+
+impl Range {
+    pub(crate) fn new(first: *mut u8, bytes: usize) -> Range {
+        Range(first, bytes)
+    }
+
+    pub(crate) fn exclusive(bytes: &mut [u8]) -> Range {
+        Range(bytes.as_mut_ptr(), bytes.len())
+    }
+
+    /// A range that is only read.
+    pub(crate) fn shared(bytes: &[u8]) -> Range {
+        Range(bytes.as_ptr().cast_mut(), bytes.len())
+    }
+
+    /// The part from the first multiple of `bytes` on. Errors (Internal) if it has none.
+    pub(crate) fn aligned(self, bytes: usize) -> Result<Range> {
+        let skip = self.0.align_offset(bytes);
+        self.part(skip.min(self.1), self.1.saturating_sub(skip))
+    }
+
+    /// Its first byte.
+    pub(crate) fn first(self) -> *mut u8 {
+        self.0
+    }
+
+    /// Its bytes, to be read.
+    ///
+    /// # Safety
+    /// The memory is alive for `'a`, and nobody writes it meanwhile.
+    pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: by the caller's promise; the length is that of the memory of which the range is a part.
+        unsafe { std::slice::from_raw_parts(self.0, self.1) }
+    }
+
+    /// Its bytes, to be written.
+    ///
+    /// # Safety
+    /// The memory is alive for `'a`, and nobody else reads or writes it meanwhile.
+    pub(crate) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
+        // SAFETY: as in `bytes`; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.0, self.1) }
+    }
+}
+
+impl Span for Range {
+    /// Kernels look at slices of elements, and a slice of none has an address too.
+    const EMPTY: Range = Range(std::ptr::without_provenance_mut(ALIGN_BYTES), 0);
+
+    fn size_bytes(self) -> usize {
+        self.1
+    }
+
+    fn part(self, at: usize, bytes: usize) -> Result<Range> {
+        if at.checked_add(bytes).is_none_or(|end| end > self.1) {
+            let text = format!("bytes {at}..+{bytes} of a range of {}", self.1);
+            return Err(Error::new(ErrorKind::Internal, text));
+        }
+        // SAFETY: `at` is at most the range's length.
+        Ok(Range(unsafe { self.0.add(at) }, bytes))
+    }
+}
+
+/// Type, layout and memory of an input; no memory for one whose storage an output took over.
+pub(crate) type Input<'o> = (DType, &'o Layout, Option<Range>);
+
+/// Type, extents and memory of an output, and the input whose storage it took.
+pub(crate) type Output<'o> = (DType, &'o Shape, Range, Option<usize>);
+
+/// What a kernel is called on.
+pub(crate) trait Operands<'o> {
+    /// Their numbers.
+    fn counts(&self) -> (usize, usize);
+
+    fn input(&self, i: usize) -> Result<Input<'o>>;
+
+    fn output(&self, j: usize) -> Result<Output<'o>>;
+
+    fn workspace(&self) -> Result<Range>;
+}
+
+/// Calls a kernel. Errors: the kernel's, and those of its operands.
+///
+/// # Safety
+/// The memory of all operands is alive until this returns. Outputs and workspace overlap nothing else of them, and nobody
+/// else reads or writes those, or writes an input, meanwhile.
+pub(crate) unsafe fn call_kernel<'o>(op: &dyn Op, o: &impl Operands<'o>, pool: &Pool) -> Result<()> {
+    let (inputs, outputs) = o.counts();
+    let mut x: SmallVec<[In<'_>; INLINE]> = SmallVec::new();
+    for i in 0..inputs {
+        x.push(match o.input(i)? {
+            (dtype, layout, None) => In::donated(dtype, layout),
+            // SAFETY: alive and only read by the caller's promise.
+            (dtype, layout, Some(range)) => In::new(dtype, layout, unsafe { range.bytes() }),
+        });
+    }
+    // SAFETY: alive, and nobody else's by the caller's promise.
+    let workspace = unsafe { o.workspace()?.bytes_mut() };
+    match outputs {
+        1 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<1>(o)?, workspace, pool }),
+        2 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<2>(o)?, workspace, pool }),
+        3 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<3>(o)?, workspace, pool }),
+        4 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<4>(o)?, workspace, pool }),
+        5 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<5>(o)?, workspace, pool }),
+        6 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<6>(o)?, workspace, pool }),
+        7 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<7>(o)?, workspace, pool }),
+        8 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<8>(o)?, workspace, pool }),
+        n => {
+            let mut y = (0..n).map(|j| o.output(j).map(out)).collect::<Result<Vec<_>>>()?;
+            op.eval(&mut EvalCx { x: &x, y: &mut y, workspace, pool })
+        }
+    }
+}
+
+/// Called by [`call_kernel`] alone, once for each output.
+fn out<'o>((dtype, shape, range, holds): Output<'o>) -> Out<'o> {
+    // SAFETY: alive and exclusive by the promise of the caller of `call_kernel`, which takes each output once and makes
+    // no slice of an input that one took over.
+    Out::new(dtype, shape, unsafe { range.bytes_mut() }, holds)
+}
+
+/// The outputs of a kernel that has `N`, without an allocation.
+fn outs<'o, const N: usize>(o: &impl Operands<'o>) -> Result<[Out<'o>; N]> {
+    let mut failed = None;
+    let all: [Option<Output<'o>>; N] = std::array::from_fn(|j| o.output(j).map_err(|e| failed = Some(e)).ok());
+    match failed {
+        Some(e) => Err(e),
+        None => Ok(all.map(|y| out(y.expect("none failed")))),
+    }
+}
