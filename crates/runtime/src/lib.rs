@@ -6,7 +6,6 @@
 
 mod arena;
 pub mod compile;
-pub mod control_flow;
 mod device;
 mod eager;
 mod executable;
@@ -41,6 +40,7 @@ pub use eager::{
     Candidate, Channel, Charge, Choice, CommandStream, Device, GiveWay, Handle, NotUpdated, ScoredSegment, Simulation,
     StreamCommand, TensorId, UnscannedBytes, choose, simulate, simulate_planned,
 };
+pub use executable::control_flow;
 pub use executable::{
     Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
     Session, SessionMemory, SessionOptions, ValueDump, Workspace,

@@ -5,11 +5,14 @@
 //! same order, with the same errors as any op: a state whose last handle comes in is updated in place, a failed run
 //! leaves every state as it was, and an output may be evicted and made again.
 //!
+//! A graph within a graph is an op of `control_flow`, whose program is made like an executable's and is part of it.
+//!
 //! Within a run nothing is inferred, hashed or allocated. States that are updated keep their old bytes until nothing can
 //! fail any more: updates at the end of the graph write in place, all others go to the workspace and are copied last.
 
 mod build;
 mod constants;
+pub mod control_flow;
 mod layout;
 mod observe;
 mod planned;

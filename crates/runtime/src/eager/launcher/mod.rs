@@ -32,6 +32,7 @@ pub(super) struct Launcher {
     kernels: Arc<dyn KernelSet>,
     /// What the device says of itself, asked once.
     is_asynchronous: bool,
+    holds_constants: bool,
     contiguous: OpRef,
     timings: Timings,
     host_runs: HostRuns,
@@ -44,8 +45,10 @@ pub(super) struct Launcher {
 
 impl Launcher {
     pub(super) fn new(device: Box<dyn Backend>) -> Self {
+        let kernels = device.kernels();
         Launcher {
-            kernels: device.kernels(),
+            holds_constants: kernels.holds_constants(),
+            kernels,
             is_asynchronous: device.is_asynchronous(),
             device,
             contiguous: OpRef::new(Contiguous),

@@ -19,7 +19,7 @@ impl Launcher {
             return self.device.run(&ProgramLaunch { launch, body: ProgramBody::Whole(executable) });
         }
         // A device that reads the host's memory runs what ops run within themselves as the host does.
-        let flow = if self.kernels.holds_constants() { control_flow::flow(launch.op, &self.kernels) } else { None };
+        let flow = if self.holds_constants { control_flow::flow(launch.op, &self.kernels) } else { None };
         match flow {
             Some(flow) => self.device.run(&ProgramLaunch { launch, body: ProgramBody::Flow(&flow) }),
             None => self.device.launch(launch),
