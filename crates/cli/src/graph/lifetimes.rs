@@ -7,7 +7,6 @@
 
 use remat::graph::ir::{Graph, Node, NodeId, Origin, ValueId};
 use remat::runtime::{Executable, padded};
-use remat::types::Layout;
 use remat_graph::plan::lifetime::{self, Interval};
 
 /// The lifetimes of a run.
