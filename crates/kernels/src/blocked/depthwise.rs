@@ -6,13 +6,13 @@
 use super::kernel::{DepthRow, WIDE_COLUMNS};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
-use crate::gemm::ahead::Ahead;
+use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::Pool;
 
 /// Multiply-adds of vectors that are worth a part of a pool run.
 const GRAIN_MULS: usize = 1 << 12;
 
-/// Bytes from the last row that is read to what is asked for meanwhile: longer on its way than a row takes.
+/// Bytes from the last row that is read to what is prefetched meanwhile: longer on its way than a row takes.
 const AHEAD_BYTES: usize = 8 << 10;
 
 /// Sizes of the second cache beyond which an input comes from memory: from the cache between, rows come in time unasked.
@@ -66,8 +66,8 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
     let next = o.x.wrapping_add((plane * g.h + top + g.r) * g.w * lanes + AHEAD_BYTES / size_of::<f32>());
     let is_far = b.x_len() * size_of::<f32>() > FAR * l2_bytes();
     let ahead = match (high - low) / WIDE_COLUMNS {
-        rounds if is_far && rounds > 0 => Ahead::share(next, g.stride[0] * g.w * lanes, 0, 1, rounds),
-        _ => Ahead::NONE,
+        rounds if is_far && rounds > 0 => PrefetchLines::share(next, g.stride[0] * g.w * lanes, 0, 1, rounds),
+        _ => PrefetchLines::NONE,
     };
     // SAFETY: all offsets lie in operands of the asserted lengths; rows from `x_row` on are those of taps in the image.
     unsafe {

@@ -172,7 +172,7 @@ fn named_geometries_agree_with_the_definition() {
     }
 }
 
-/// Batches of small images, which go by places with vectors of up to sixteen lanes.
+/// Batches of small images, which go with the batch innermost, with vectors of up to sixteen lanes.
 fn small_images() -> [Case; 10] {
     [
         // images of two panels, or of one and a half; channels that fill no panel
@@ -199,7 +199,10 @@ fn batches_of_small_images_agree_with_the_definition() {
     for case in small_images() {
         let geom = case.geom().expect("the sizes fit");
         let passes = [Pass::Forward, Pass::InputGrad, Pass::WeightGrad];
-        assert!(passes.into_iter().any(|pass| places::Plan::new(&geom, pass, &kernels, 1).is_some()), "{geom:?}");
+        assert!(
+            passes.into_iter().any(|pass| batch_innermost_small::Plan::new(&geom, pass, &kernels, 1).is_some()),
+            "{geom:?}"
+        );
         let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
         assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, 2e-6), "{geom:?}");
         check::<f64>(&geom, 2, |x| x, |x| x, 1e-14);
@@ -235,7 +238,7 @@ fn few_images_under_a_stride_agree_with_the_definition() {
         let dy = values(geom.y_len(), 3, |x| x as f32);
         for (pass, way, src, want) in [(Pass::Forward, ways[0], &x, &one[0]), (Pass::InputGrad, ways[1], &dy, &one[1])]
         {
-            let plan = strided::Plan::new(&geom, pass, &kernels, 2);
+            let plan = batch_innermost_strided::Plan::new(&geom, pass, &kernels, 2);
             assert_eq!(plan.is_some(), way, "{pass:?} of {geom:?}");
             let Some(plan) = plan else { continue };
             let (mut got, mut ws) = (vec![f32::NAN; want.len()], vec![0xff; plan.workspace_bytes(2)]);

@@ -1,4 +1,4 @@
-use remat_tensor::Taps;
+use remat_tensor::ConvParams;
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result, Shape};
 
@@ -57,7 +57,7 @@ pub struct Conv<const D: usize> {
     /// `[out]`.
     pub bias: Option<Parameter>,
     #[module(skip)]
-    taps: Taps<D>,
+    taps: ConvParams<D>,
 }
 
 /// [`Conv`] of `[n, in, l]`, by [`Tensor::conv1d`].
@@ -127,7 +127,7 @@ pub struct ConvTranspose<const D: usize> {
     /// `[out]`.
     pub bias: Option<Parameter>,
     #[module(skip)]
-    taps: Taps<D>,
+    taps: ConvParams<D>,
     #[module(skip)]
     output_padding: [usize; D],
 }
@@ -214,8 +214,8 @@ impl<const D: usize> ConvOptions<D> {
         Ok((weight, bias))
     }
 
-    fn taps(&self) -> Taps<D> {
-        Taps { stride: self.stride.0, padding: self.padding.0, dilation: self.dilation.0, groups: self.groups }
+    fn taps(&self) -> ConvParams<D> {
+        ConvParams { stride: self.stride.0, padding: self.padding.0, dilation: self.dilation.0, groups: self.groups }
     }
 }
 

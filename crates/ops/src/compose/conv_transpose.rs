@@ -6,7 +6,7 @@ use remat_types::{Error, ErrorKind, Fact, Result};
 use super::conv::image_of;
 use super::{extents, permuted, shaped};
 use crate::Apply;
-use crate::conv::{Conv2dInputGrad, Taps};
+use crate::conv::{Conv2dInputGrad, ConvParams};
 use crate::pointwise::{Binary, BinaryFn};
 use crate::shape::{Pad, Slice, SliceGrad};
 
@@ -15,7 +15,7 @@ use crate::shape::{Pad, Slice, SliceGrad};
 fn spread(
     x: (&Fact, [usize; 4]),
     weight: (&Fact, [usize; 4]),
-    taps: Taps,
+    taps: ConvParams,
     output_padding: [usize; 2],
 ) -> Result<(Conv2dInputGrad, [usize; 4])> {
     let ([_, c, h, w], [weight_c, _, r, s]) = (x.1, weight.1);
@@ -51,14 +51,14 @@ pub fn conv_transpose1d<A: Apply>(
     cx: &A,
     x: A::Value,
     weight: A::Value,
-    taps: Taps<1>,
+    taps: ConvParams<1>,
     output_padding: [usize; 1],
 ) -> Result<A::Value> {
     let (of_x, of_w) = (cx.fact(&x), cx.fact(&weight));
     let [n, c, l] = extents(&of_x, "x")?;
     let [weight_c, group_k, s] = extents(&of_w, "the weight")?;
     let (image, kernel) = ([n, c, 1, l], [weight_c, group_k, 1, s]);
-    let (op, y) = spread((&of_x, image), (&of_w, kernel), taps.across(), [0, output_padding[0]])?;
+    let (op, y) = spread((&of_x, image), (&of_w, kernel), taps.as_2d(), [0, output_padding[0]])?;
     let (x, weight) = (shaped(cx, x, image)?, shaped(cx, weight, kernel)?);
     let spread = cx.apply1(op, [x, weight])?;
     shaped(cx, spread, [n, y[1], y[3]])
@@ -71,7 +71,7 @@ pub fn conv_transpose2d<A: Apply>(
     cx: &A,
     x: A::Value,
     weight: A::Value,
-    taps: Taps,
+    taps: ConvParams,
     output_padding: [usize; 2],
 ) -> Result<A::Value> {
     let (of_x, of_w) = (cx.fact(&x), cx.fact(&weight));
@@ -88,7 +88,7 @@ pub fn conv_transpose3d<A: Apply>(
     cx: &A,
     x: A::Value,
     weight: A::Value,
-    taps: Taps<3>,
+    taps: ConvParams<3>,
     output_padding: [usize; 3],
 ) -> Result<A::Value> {
     let (of_x, of_w) = (cx.fact(&x), cx.fact(&weight));
@@ -96,19 +96,19 @@ pub fn conv_transpose3d<A: Apply>(
     let [weight_c, group_k, t, r, s] = extents(&of_w, "the weight")?;
     let [more, plane @ ..] = output_padding;
     let depth = [weight_c, group_k, t, 1];
-    let (_, [_, k, od, _]) = spread((&of_x, [n, c, d, 1]), (&of_w, depth), taps.down(), [more, 0])?;
+    let (_, [_, k, od, _]) = spread((&of_x, [n, c, d, 1]), (&of_w, depth), taps.depth_only(), [more, 0])?;
     let (frames, kernel) = ([n.saturating_mul(d), c, h, w], [weight_c, group_k.saturating_mul(t), r, s]);
-    let (op, [_, _, oh, ow]) = spread((&of_x, frames), (&of_w, kernel), taps.plane(), plane)?;
+    let (op, [_, _, oh, ow]) = spread((&of_x, frames), (&of_w, kernel), taps.spatial(), plane)?;
     let x = permuted(cx, x, &[0, 2, 1, 3, 4])?;
     let (x, weight) = (shaped(cx, x, frames)?, shaped(cx, weight, kernel)?);
     let y = cx.apply1(op, [x, weight])?;
     let y = shaped(cx, y, [n, d, k, t, oh, ow])?;
-    added_up(cx, y, taps.down(), od, more)
+    added_up(cx, y, taps.depth_only(), od, more)
 }
 
 /// Of `[n, d, k, t, h, w]`, the sums `[n, k, od, h, w]` of what each tap `t` of each `d` adds to an output frame.
 #[track_caller]
-fn added_up<A: Apply>(cx: &A, y: A::Value, down: Taps, od: usize, more: usize) -> Result<A::Value> {
+fn added_up<A: Apply>(cx: &A, y: A::Value, down: ConvParams, od: usize, more: usize) -> Result<A::Value> {
     let ([stride, _], [padding, _], [dilation, _]) = (down.stride, down.padding, down.dilation);
     let [n, d, k, t, h, w] = extents(&cx.fact(&y), "y")?;
     let y = if (stride, dilation) == (t, 1) {

@@ -1,7 +1,7 @@
 use remat_kernels::conv::{forward, forward_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
 
-use super::{Conv2dInputGrad, Conv2dWeightGrad, Taps, two_extents, wave};
+use super::{Conv2dInputGrad, Conv2dWeightGrad, ConvParams, two_extents, wave};
 use crate::args::not_taken;
 use crate::host::arity;
 use crate::sample::t;
@@ -20,7 +20,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, WeightChannels};
 pub struct Conv2d {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
 }
 
 impl Conv2d {
@@ -82,8 +82,8 @@ impl OpDef for Conv2d {
     const NAME: &'static str = "conv2d";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |stride, padding, dilation, groups| Conv2d { taps: Taps { stride, padding, dilation, groups } };
-        let plain = || Conv2d { taps: Taps::PLAIN };
+        let op = |stride, padding, dilation, groups| Conv2d { taps: ConvParams { stride, padding, dilation, groups } };
+        let plain = || Conv2d { taps: ConvParams::PLAIN };
         let w = |shape: &[usize]| wave(shape, 0.0);
         let v = |shape: &[usize]| wave(shape, 0.5);
         let x = t(&[1.0f32, 2., 3., 4., 5., 6., 7., 8., 9.], [1, 1, 3, 3]);

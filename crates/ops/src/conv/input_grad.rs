@@ -1,7 +1,7 @@
 use remat_kernels::conv::{input_grad, input_grad_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
 
-use super::{Conv2d, Conv2dWeightGrad, Taps, two_extents, wave};
+use super::{Conv2d, Conv2dWeightGrad, ConvParams, two_extents, wave};
 use crate::args::{not_taken, want_shape};
 use crate::host::arity;
 use crate::sample::t;
@@ -19,7 +19,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 pub struct Conv2dInputGrad {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
     /// Height and width of the input.
     pub size: [usize; 2],
 }
@@ -81,7 +81,7 @@ impl OpDef for Conv2dInputGrad {
 
     fn samples() -> Vec<Sample<Self>> {
         let op = |stride, padding, dilation, groups, size| Conv2dInputGrad {
-            taps: Taps { stride, padding, dilation, groups },
+            taps: ConvParams { stride, padding, dilation, groups },
             size,
         };
         let w = |shape: &[usize]| wave(shape, 0.0);

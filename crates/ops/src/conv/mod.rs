@@ -17,11 +17,15 @@ use remat_types::{Fact, Result};
 use crate::args::{want_dtype, want_float, want_rank};
 use crate::schema::Params;
 
+/// The name of before.
+#[deprecated(note = "renamed to `ConvParams`")]
+pub type Taps<const D: usize = 2> = ConvParams<D>;
+
 /// How the taps of a convolution lie on its input of `D` axes: depth, height, width of three, height and width of two.
 ///
 /// `oh = (h + 2 padding - dilation (r - 1) - 1) / stride + 1`, and the others likewise. Zeros outside the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Params)]
-pub struct Taps<const D: usize = 2> {
+pub struct ConvParams<const D: usize = 2> {
     /// Input places from one output to the next: of two axes, down and across.
     #[param(default = [1; D])]
     pub stride: [usize; D],
@@ -36,37 +40,42 @@ pub struct Taps<const D: usize = 2> {
     pub groups: usize,
 }
 
-impl<const D: usize> Taps<D> {
+impl<const D: usize> ConvParams<D> {
     /// Stride 1, no padding, no dilation, one group.
-    pub const PLAIN: Self = Taps { stride: [1; D], padding: [0; D], dilation: [1; D], groups: 1 };
+    pub const PLAIN: Self = ConvParams { stride: [1; D], padding: [0; D], dilation: [1; D], groups: 1 };
 }
 
-impl Taps {
+impl ConvParams {
     /// The geometry for `x: [n, c, h, w]` and `weight: [k, c / groups, r, s]`. Errors: Value, Shape.
     pub(crate) fn geometry(&self, x: [usize; 4], weight: [usize; 4]) -> Result<Geometry> {
         Geometry::new(x, weight, self.stride, self.padding, self.dilation, self.groups)
     }
 }
 
-impl Taps<1> {
+impl ConvParams<1> {
     /// The same taps on an image of one row.
-    pub fn across(self) -> Taps {
-        let Taps { stride: [stride], padding: [padding], dilation: [dilation], groups } = self;
-        Taps { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups }
+    pub fn as_2d(self) -> ConvParams {
+        let ConvParams { stride: [stride], padding: [padding], dilation: [dilation], groups } = self;
+        ConvParams { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups }
     }
 }
 
-impl Taps<3> {
+impl ConvParams<3> {
     /// The taps along the depth, on an image of one column.
-    pub fn down(self) -> Taps {
-        let Taps { stride: [stride, ..], padding: [padding, ..], dilation: [dilation, ..], groups } = self;
-        Taps { stride: [stride, 1], padding: [padding, 0], dilation: [dilation, 1], groups }
+    pub fn depth_only(self) -> ConvParams {
+        let ConvParams { stride: [stride, ..], padding: [padding, ..], dilation: [dilation, ..], groups } = self;
+        ConvParams { stride: [stride, 1], padding: [padding, 0], dilation: [dilation, 1], groups }
     }
 
     /// The taps within a frame.
-    pub fn plane(self) -> Taps {
+    pub fn spatial(self) -> ConvParams {
         let two = |[_, h, w]: [usize; 3]| [h, w];
-        Taps { stride: two(self.stride), padding: two(self.padding), dilation: two(self.dilation), groups: self.groups }
+        ConvParams {
+            stride: two(self.stride),
+            padding: two(self.padding),
+            dilation: two(self.dilation),
+            groups: self.groups,
+        }
     }
 }
 

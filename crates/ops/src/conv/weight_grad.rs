@@ -1,7 +1,7 @@
 use remat_kernels::conv::{weight_grad, weight_grad_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
 
-use super::{Conv2d, Conv2dInputGrad, Taps, two_extents, wave};
+use super::{Conv2d, Conv2dInputGrad, ConvParams, two_extents, wave};
 use crate::args::{not_taken, want_shape};
 use crate::host::arity;
 use crate::sample::t;
@@ -20,7 +20,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 pub struct Conv2dWeightGrad {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],
 }
@@ -82,7 +82,7 @@ impl OpDef for Conv2dWeightGrad {
 
     fn samples() -> Vec<Sample<Self>> {
         let op = |stride, padding, dilation, groups, kernel| Conv2dWeightGrad {
-            taps: Taps { stride, padding, dilation, groups },
+            taps: ConvParams { stride, padding, dilation, groups },
             kernel,
         };
         let w = |shape: &[usize]| wave(shape, 0.0);

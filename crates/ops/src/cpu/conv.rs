@@ -3,7 +3,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Scal
 
 use super::{INFERENCE_ONLY, blocked_extents, range, run_packed};
 use crate::args::{checked_fact, not_differentiable, want_dtype, want_rank, want_shape};
-use crate::conv::{Taps, wave};
+use crate::conv::{ConvParams, wave};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -24,7 +24,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 pub struct ConvBlocked {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
     /// The shape `[k, c / groups, r, s]` of the weight before it was packed.
     pub weight: [usize; 4],
     /// Channels of a block.
@@ -130,7 +130,7 @@ impl OpDef for ConvBlocked {
 
     fn samples() -> Vec<Sample<Self>> {
         let op = |weight: [usize; 4], stride, padding, groups, adds, clamp: Option<[f64; 2]>| ConvBlocked {
-            taps: Taps { stride, padding, dilation: [1, 1], groups },
+            taps: ConvParams { stride, padding, dilation: [1, 1], groups },
             weight,
             block: 8,
             adds,
@@ -155,7 +155,7 @@ impl OpDef for ConvBlocked {
         let image = |shape: &[usize]| wave(shape, 0.0);
         let wide = ConvBlocked { block: 16, ..op([20, 17, 3, 3], [1, 1], [1, 1], 1, true, None) };
         let dilated = ConvBlocked {
-            taps: Taps { dilation: [1, 2], ..Taps::PLAIN },
+            taps: ConvParams { dilation: [1, 2], ..ConvParams::PLAIN },
             ..op([8, 8, 2, 3], [1, 1], [0, 0], 1, false, None)
         };
         let plain = || op([40, 3, 7, 7], [2, 2], [3, 3], 1, false, Some([0.0, f64::INFINITY]));

@@ -1,7 +1,7 @@
 //! Convolutions and transposed convolutions over one, two and three axes, against plain loops and central differences.
 
 use remat_runtime::DeviceOptions;
-use remat_tensor::Taps;
+use remat_tensor::ConvParams;
 use remat_tensor::{Tensor, compile, grad, gradcheck};
 use remat_types::{DType, ErrorKind, HostTensor, Result};
 
@@ -14,14 +14,14 @@ struct Case {
     x: [usize; 5],
     /// Channels of the output, kernel.
     k: [usize; 4],
-    taps: Taps<3>,
+    taps: ConvParams<3>,
     /// Of the transposed convolution.
     more: [usize; 3],
 }
 
 const fn case(x: [usize; 5], k: [usize; 4], taps: [[usize; 3]; 3], groups: usize, more: [usize; 3]) -> Case {
     let [stride, padding, dilation] = taps;
-    Case { x, k, taps: Taps { stride, padding, dilation, groups }, more }
+    Case { x, k, taps: ConvParams { stride, padding, dilation, groups }, more }
 }
 
 const ONE: [usize; 3] = [1; 3];
@@ -85,7 +85,7 @@ impl Case {
     }
 
     fn transposed_y(&self) -> [usize; 5] {
-        let Taps { stride, padding, .. } = self.taps;
+        let ConvParams { stride, padding, .. } = self.taps;
         let out = |a: usize| (self.x[a + 2] - 1) * stride[a] + self.reach(a) + self.more[a] - 2 * padding[a];
         [self.x[0], self.k[0], out(0), out(1), out(2)]
     }
@@ -99,7 +99,7 @@ impl Case {
         steps: [usize; 5],
         mut f: impl FnMut(usize, usize, usize),
     ) {
-        let Taps { stride, padding, dilation, groups } = self.taps;
+        let ConvParams { stride, padding, dilation, groups } = self.taps;
         let [k, group_c, taps @ ..] = weight;
         for n in 0..steps[0] {
             for (k, o, c, tap) in each([k, steps[2] * steps[3] * steps[4], group_c, taps.iter().product()]) {
@@ -155,9 +155,14 @@ impl Case {
 }
 
 /// The taps of the last axes.
-fn last<const D: usize>(taps: Taps<3>) -> Taps<D> {
+fn last<const D: usize>(taps: ConvParams<3>) -> ConvParams<D> {
     let cut = |v: [usize; 3]| std::array::from_fn(|a| v[3 - D + a]);
-    Taps { stride: cut(taps.stride), padding: cut(taps.padding), dilation: cut(taps.dilation), groups: taps.groups }
+    ConvParams {
+        stride: cut(taps.stride),
+        padding: cut(taps.padding),
+        dilation: cut(taps.dilation),
+        groups: taps.groups,
+    }
 }
 
 fn index(at: [usize; 5], shape: [usize; 5]) -> usize {
@@ -320,8 +325,8 @@ fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
     let (one, wide) = (Tensor::scalar(&d, 1.0f32).expect("fits"), Tensor::scalar(&d, 1.0f64).expect("fits"));
     let of = |shape: &[usize]| one.broadcast_to(shape).expect("a view");
     let (x, w) = (of(&[1, 4, 4, 4, 4]), of(&[2, 4, 2, 2, 2]));
-    let taps = |stride, padding, dilation, groups| Taps::<3> { stride, padding, dilation, groups };
-    let plain = Taps::<3>::PLAIN;
+    let taps = |stride, padding, dilation, groups| ConvParams::<3> { stride, padding, dilation, groups };
+    let plain = ConvParams::<3>::PLAIN;
     d.channel().sync().expect("open");
     let before = d.channel().stats().expect("open");
     let fails = |y: Result<Tensor>, kind: ErrorKind, says: &str| {
@@ -346,10 +351,14 @@ fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
     fails(x.conv3d(&wide.broadcast_to([2, 4, 2, 2, 2]).expect("a view"), plain), ErrorKind::DType, "f64");
 
     let line = of(&[1, 4, 4]);
-    fails(x.conv1d(&w, Taps::PLAIN), ErrorKind::Axis, "rank 5, not 3");
-    fails(line.conv1d(&of(&[2, 3, 2]), Taps::PLAIN), ErrorKind::Shape, "1 groups");
-    fails(line.conv1d(&of(&[2, 4, 5]), Taps::PLAIN), ErrorKind::Shape, "over 5 places, the padded image has 4");
-    fails(line.conv1d(&of(&[2, 4, 2]), Taps { stride: [0], ..Taps::PLAIN }), ErrorKind::Value, "stride [1, 0]");
+    fails(x.conv1d(&w, ConvParams::PLAIN), ErrorKind::Axis, "rank 5, not 3");
+    fails(line.conv1d(&of(&[2, 3, 2]), ConvParams::PLAIN), ErrorKind::Shape, "1 groups");
+    fails(line.conv1d(&of(&[2, 4, 5]), ConvParams::PLAIN), ErrorKind::Shape, "over 5 places, the padded image has 4");
+    fails(
+        line.conv1d(&of(&[2, 4, 2]), ConvParams { stride: [0], ..ConvParams::PLAIN }),
+        ErrorKind::Value,
+        "stride [1, 0]",
+    );
 
     let w = of(&[4, 1, 2, 2, 2]);
     fails(line.conv_transpose3d(&w, plain, NONE), ErrorKind::Axis, "rank 3, not 5");
@@ -363,10 +372,10 @@ fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
     fails(x.conv_transpose3d(&w, taps(ONE, [0, 3, 0], ONE, 1), NONE), ErrorKind::Shape, "3 on both sides");
     fails(x.conv_transpose3d(&w, taps([usize::MAX, 1, 1], NONE, ONE, 1), NONE), ErrorKind::Shape, "exceeds");
     fails(x.conv_transpose3d(&w, taps(ONE, [usize::MAX; 3], ONE, 1), NONE), ErrorKind::Shape, "leaves nothing");
-    fails(line.conv_transpose1d(&of(&[4, 2, 3]), Taps::PLAIN, [1]), ErrorKind::Value, "output padding of 1");
-    fails(x.conv_transpose2d(&w, Taps::PLAIN, [0, 0]), ErrorKind::Axis, "rank 5, not 4");
+    fails(line.conv_transpose1d(&of(&[4, 2, 3]), ConvParams::PLAIN, [1]), ErrorKind::Value, "output padding of 1");
+    fails(x.conv_transpose2d(&w, ConvParams::PLAIN, [0, 0]), ErrorKind::Axis, "rank 5, not 4");
     let empty = of(&[1, 4, 0, 4]);
-    fails(empty.conv_transpose2d(&of(&[4, 1, 1, 1]), Taps::PLAIN, [0, 0]), ErrorKind::Shape, "dy");
+    fails(empty.conv_transpose2d(&of(&[4, 1, 1, 1]), ConvParams::PLAIN, [0, 0]), ErrorKind::Shape, "dy");
     d.channel().sync().expect("open");
     assert_eq!(d.channel().stats().expect("open").peak_bytes, before.peak_bytes);
 }
