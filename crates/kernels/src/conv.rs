@@ -29,6 +29,7 @@ use crate::simd::Isa;
 use batch_innermost_small::Pass;
 use correlate::{Axis, Correlation};
 use kernel::ConvKernels;
+use remat_types::Padding;
 
 mod batch_innermost_small;
 mod batch_innermost_strided;
@@ -58,7 +59,9 @@ impl Conv2d {
 
     /// The input gradient as a convolution of `dy` with the weight the other way round, where that is one.
     fn back(&self) -> Option<Conv2d> {
-        let pad = [2usize.checked_sub(self.pad[0])?, 2usize.checked_sub(self.pad[1])?];
+        // as many places as two taps reach, less those that the image had
+        let rest = |[rows, columns]: [usize; 2]| Some([2usize.checked_sub(rows)?, 2usize.checked_sub(columns)?]);
+        let pad = Padding { begin: rest(self.pad.begin)?, end: rest(self.pad.end)? };
         let (dy, weight) = ([self.n, self.k, self.oh, self.ow], [self.c, self.k, self.r, self.s]);
         let back = Conv2d::new(dy, weight, [1, 1], pad, [1, 1], 1).ok()?;
         (self.groups == 1 && [back.oh, back.ow] == [self.h, self.w]).then_some(back)
@@ -69,7 +72,7 @@ impl Conv2d {
         let [rows, cols] = [(self.h, self.oh, self.r), (self.w, self.ow, self.s)];
         let axis = |i: usize, (src, out, kernel): (usize, usize, usize)| Axis {
             src,
-            pad: self.pad[i] as isize,
+            pad: self.pad.begin[i] as isize,
             stride: self.stride[i],
             out,
             dst: out,
@@ -122,7 +125,7 @@ impl Conv2d {
 
     fn input_grad_axis(&self, i: usize, (size, out, kernel): (usize, usize, usize), phase: usize) -> Axis {
         let (stride, step) = (self.stride[i], self.dilation[i] as isize);
-        let start = (phase + self.pad[i]) as isize;
+        let start = (phase + self.pad.begin[i]) as isize;
         let is_whole = |at: &isize| at.rem_euclid(stride as isize) == 0;
         let least = (0..kernel as isize).map(|r| start - r * step).filter(is_whole).min().unwrap_or(0);
         Axis {

@@ -116,7 +116,7 @@ pub use remat_tensor::{
     gradcheck, no_grad, scan, switch, while_loop,
 };
 #[doc(inline)]
-pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Scope, Shape, bf16, f16};
+pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Padding, Scope, Shape, bf16, f16};
 
 #[cfg(doctest)]
 mod book;

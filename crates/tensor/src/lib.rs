@@ -24,5 +24,6 @@ pub use remat_ops::conv::ConvParams;
 pub use remat_ops::conv::Taps;
 pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
+pub use remat_types::Padding;
 pub use tape::{NoGrad, TapeCx, is_recording, no_grad};
 pub use tensor::Tensor;

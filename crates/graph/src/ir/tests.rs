@@ -327,7 +327,7 @@ fn compositions_become_nodes_of_a_graph() {
 
     fn all<A: Apply>(cx: &A, x: [A::Value; 3]) -> Result<Vec<A::Value>> {
         let [x, weight, index] = x;
-        let taps = ConvParams { stride: [2, 1, 1], padding: [1, 0, 1], ..ConvParams::PLAIN };
+        let taps = ConvParams { stride: [2, 1, 1], padding: [1, 0, 1].into(), ..ConvParams::PLAIN };
         let y = compose::conv3d(cx, x.clone(), weight.clone(), taps)?;
         let back = compose::conv_transpose3d(cx, y.clone(), weight.clone(), taps, [1, 0, 0])?;
         let row = compose::select(cx, back.clone(), 0, 0)?;

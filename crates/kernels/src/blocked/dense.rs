@@ -156,7 +156,7 @@ impl Plan {
         let (g, s) = (&b.conv, Sums::of(b));
         let reach = |kernel: usize, dilation: usize| (kernel - 1) * dilation + 1;
         let rows = |out: usize| (out - 1) * g.stride[0] + reach(g.r, g.dilation[0]);
-        let copies = b.planar || g.pad != [0, 0];
+        let copies = b.planar || !g.pad.is_none();
         let row = if copies { (g.ow - 1) * g.stride[1] + reach(g.s, g.dilation[1]) } else { g.w };
         let row_bytes = row * s.blocks * s.width * size_of::<f32>();
         // the rows that a task reads stay in the L2 cache, beside weights and sums that stream by
@@ -401,12 +401,12 @@ impl Run<'_> {
             let x = &x[(part.image + image) * b.x_image()..][..b.x_image()];
             for (at, copy) in copy.chunks_exact_mut(plan.row * s.width).enumerate() {
                 let (block, row) = (at / plan.rows, at % plan.rows);
-                let row = (part.row * g.stride[0] + row).wrapping_sub(g.pad[0]);
+                let row = (part.row * g.stride[0] + row).wrapping_sub(g.pad.begin[0]);
                 if row >= g.h {
                     copy.fill(0.0);
                     continue;
                 }
-                let left = g.pad[1].min(plan.row);
+                let left = g.pad.begin[1].min(plan.row);
                 let places = g.w.min(plan.row - left);
                 let (before, rest) = copy.split_at_mut(left * s.width);
                 let (inside, after) = rest.split_at_mut(places * s.width);

@@ -51,13 +51,13 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
     let plane = image * g.k.div_ceil(lanes) + block;
     // taps whose row lies in the image: from `first` to before `end`
     let top = row * g.stride[0];
-    let first = g.pad[0].saturating_sub(top).div_ceil(g.dilation[0]).min(g.r);
-    let end = (g.h + g.pad[0]).saturating_sub(top).div_ceil(g.dilation[0]).clamp(first, g.r);
-    let x_row = if end > first { top + first * g.dilation[0] - g.pad[0] } else { 0 };
+    let first = g.pad.begin[0].saturating_sub(top).div_ceil(g.dilation[0]).min(g.r);
+    let end = (g.h + g.pad.begin[0]).saturating_sub(top).div_ceil(g.dilation[0]).clamp(first, g.r);
+    let x_row = if end > first { top + first * g.dilation[0] - g.pad.begin[0] } else { 0 };
     // columns of which every tap lies in the row
     let reach = (g.s - 1) * g.dilation[1];
-    let low = g.pad[1].div_ceil(g.stride[1]).min(g.ow);
-    let high = match (g.w + g.pad[1]).checked_sub(reach + 1) {
+    let low = g.pad.begin[1].div_ceil(g.stride[1]).min(g.ow);
+    let high = match (g.w + g.pad.begin[1]).checked_sub(reach + 1) {
         Some(last) => (last / g.stride[1] + 1).clamp(low, g.ow),
         None => low,
     };
@@ -80,7 +80,7 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
             taps: g.s,
             stride: g.stride[1],
             dilation: g.dilation[1],
-            pad: g.pad[1],
+            pad: g.pad.begin[1],
             columns: g.ow,
             inner: [low, high],
             bias: o.bias.add(block * lanes),

@@ -137,7 +137,7 @@ impl<'a, T: ConvElement> Plan<'a, T> {
         let g = self.geom;
         let [r, s] = [tap / g.s * g.dilation[0], tap % g.s * g.dilation[1]];
         let read = |i: usize, axis: usize, tap: usize, size: usize| {
-            (i * g.stride[axis] + tap).checked_sub(g.pad[axis]).filter(|&at| at < size)
+            (i * g.stride[axis] + tap).checked_sub(g.pad.begin[axis]).filter(|&at| at < size)
         };
         (0..g.oh).filter_map(move |i| Some((i, read(i, 0, r, g.h)?))).flat_map(move |(i, row)| {
             (0..g.ow)

@@ -93,13 +93,13 @@ impl Plan {
         let [stride, step] = if taps == 1 { [geom.stride, [1, 1]] } else { [[1, 1], geom.stride] };
         let plane = Plane {
             size: [geom.h, geom.w],
-            pad: geom.pad.map(|pad| pad as isize),
+            pad: geom.pad.begin.map(|pad| pad as isize),
             stride,
             phases: [1, 1],
             rows: (band - 1) * step[0] + (geom.r - 1) * geom.dilation[0] + 1,
             pitch: (geom.ow - 1) * step[1] + (geom.s - 1) * geom.dilation[1] + 1,
         };
-        let dense = taps == 1 && geom.stride == [1, 1] && geom.pad == [0, 0];
+        let dense = taps == 1 && geom.stride == [1, 1] && geom.pad.is_none();
         let copied =
             |images: usize| if dense { usize::MAX } else { COPY_BYTES / (images * plane.channel_len() * size) };
         // Groups are nearly equal: the last one would read and write all sums for little.
@@ -171,7 +171,7 @@ const MULS_PER_MOVE: usize = 32;
 fn turned(geom: &Conv2d, lanes: usize) -> Option<Conv2d> {
     let [c, k] = [geom.c / geom.groups, geom.k / geom.groups];
     let cost = |rows: usize, columns: usize| rows * columns.next_multiple_of(lanes) + MULS_PER_MOVE * columns;
-    let whole = [geom.r, geom.s] == [1; 2] && geom.pad == [0, 0];
+    let whole = [geom.r, geom.s] == [1; 2] && geom.pad.is_none();
     let weight = MULS_PER_MOVE * c * k / (geom.n * geom.oh * geom.ow).max(1);
     let turned = Conv2d { c: geom.k, k: geom.c, h: geom.oh, w: geom.ow, stride: [1, 1], ..*geom };
     (whole && cost(k, c) < cost(c, k) + weight).then_some(turned)

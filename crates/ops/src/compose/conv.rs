@@ -1,7 +1,7 @@
 //! Convolution over one and three axes by the operator for two: a line is an image of one row, and the taps along a volume's
 //! depth are channels of its frames.
 
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 
 use super::{extents, permuted, shaped, stack};
 use crate::conv::{Conv2d, ConvParams};
@@ -48,7 +48,7 @@ pub fn conv3d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: ConvParams<
     let [n, k, od, oh, ow] = volume_of(&of_x, &of_w, taps)?;
     let ([_, c, d, h, w], [_, group_c, t, r, s]) = (extents(&of_x, "x")?, extents(&of_w, "the weight")?);
     let (down, plane) = (Conv2d { taps: taps.depth_only() }, Conv2d { taps: taps.spatial() });
-    if ([r, s], plane.taps.stride, plane.taps.padding) == ([1, 1], [1, 1], [0, 0]) {
+    if ([r, s], plane.taps.stride, plane.taps.padding) == ([1, 1], [1, 1], Padding::NONE) {
         // frames as rows; one may be too long for an axis of the operator
         let (image, kernel) = ([n, c, d, h * w], [k, group_c, t, 1]);
         if image_of(&down, (&of_x, image), (&of_w, kernel)).is_ok() {
@@ -68,12 +68,12 @@ pub fn conv3d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: ConvParams<
 /// Of `[n, c, d, h, w]`, the frames that each of `od` outputs reads with its `t` taps: `[n, od, c, t, h, w]`.
 #[track_caller]
 fn frames_of_outputs<A: Apply>(cx: &A, x: A::Value, down: ConvParams, t: usize, od: usize) -> Result<A::Value> {
-    let ([stride, _], [padding, _], [dilation, _]) = (down.stride, down.padding, down.dilation);
-    let x = match padding {
-        0 => x,
-        p => {
-            let amounts = || [0, 0, p, 0, 0].into_iter().collect();
-            cx.apply1(Pad { before: amounts(), after: amounts(), value: 0.into() }, [x])?
+    let ([stride, _], [dilation, _]) = (down.stride, down.dilation);
+    let x = match down.padding.axis(0) {
+        [0, 0] => x,
+        sides => {
+            let [before, after] = sides.map(|places| [0, 0, places, 0, 0].into_iter().collect());
+            cx.apply1(Pad { before, after, value: 0.into() }, [x])?
         }
     };
     let frames = |start, len, step: usize| {

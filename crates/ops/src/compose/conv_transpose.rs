@@ -25,7 +25,8 @@ fn spread(
     }
     let mut size = [0; 2];
     for (a, (places, kernel)) in [(h, r), (w, s)].into_iter().enumerate() {
-        let (stride, dilation, padding, more) = (taps.stride[a], taps.dilation[a], taps.padding[a], output_padding[a]);
+        let (stride, dilation, more) = (taps.stride[a], taps.dilation[a], output_padding[a]);
+        let [begin, end] = taps.padding.axis(a);
         // as many places more would be another output of the convolution that this one is the gradient of
         if more > 0 && more >= stride {
             let text = format!("an output padding of {more} must be less than the stride of {stride}");
@@ -35,8 +36,8 @@ fn spread(
         let steps = places.saturating_sub(1).saturating_mul(stride);
         let reach = kernel.saturating_sub(1).saturating_mul(dilation).saturating_add(1);
         let whole = steps.saturating_add(reach).saturating_add(more);
-        size[a] = whole.checked_sub(padding.saturating_mul(2)).filter(|left| *left > 0).ok_or_else(|| {
-            let text = format!("a padding of {padding} on both sides leaves nothing of {whole} places");
+        size[a] = whole.checked_sub(begin.saturating_add(end)).filter(|left| *left > 0).ok_or_else(|| {
+            let text = format!("a padding of {begin} and {end} leaves nothing of {whole} places");
             Error::new(ErrorKind::Shape, text)
         })?;
     }
@@ -65,7 +66,7 @@ pub fn conv_transpose1d<A: Apply>(
 }
 
 /// `x: [n, c, h, w]` and `weight: [c, k / groups, r, s]` to `[n, k, oh, ow]`, with
-/// `oh = (h - 1) stride - 2 padding + dilation (r - 1) + 1 + output_padding`. Errors: Axis, Shape, DType, Value.
+/// `oh = (h - 1) stride - padding + dilation (r - 1) + 1 + output_padding`, where `padding` is that of both sides. Errors: Axis, Shape, DType, Value.
 #[track_caller]
 pub fn conv_transpose2d<A: Apply>(
     cx: &A,
@@ -109,7 +110,7 @@ pub fn conv_transpose3d<A: Apply>(
 /// Of `[n, d, k, t, h, w]`, the sums `[n, k, od, h, w]` of what each tap `t` of each `d` adds to an output frame.
 #[track_caller]
 fn added_up<A: Apply>(cx: &A, y: A::Value, down: ConvParams, od: usize, more: usize) -> Result<A::Value> {
-    let ([stride, _], [padding, _], [dilation, _]) = (down.stride, down.padding, down.dilation);
+    let ([stride, _], [dilation, _], [begin, end]) = (down.stride, down.dilation, down.padding.axis(0));
     let [n, d, k, t, h, w] = extents(&cx.fact(&y), "y")?;
     let y = if (stride, dilation) == (t, 1) {
         // no two taps meet
@@ -122,7 +123,7 @@ fn added_up<A: Apply>(cx: &A, y: A::Value, down: ConvParams, od: usize, more: us
         }
     } else {
         let step = isize::try_from(stride).map_err(|_| Error::new(ErrorKind::Shape, "the stride is too large"))?;
-        let extent = od + 2 * padding;
+        let extent = od + begin + end;
         let tap = |i: usize| {
             let frames = cx.apply1(Slice { axis: 3, start: i, len: 1, step: 1 }, [y.clone()])?;
             let frames = shaped(cx, frames, [n, d, k, h, w])?;
@@ -131,8 +132,8 @@ fn added_up<A: Apply>(cx: &A, y: A::Value, down: ConvParams, od: usize, more: us
         };
         (1..t).try_fold(tap(0)?, |y, i| cx.apply1(Binary { f: BinaryFn::Add }, [y, tap(i)?]))?
     };
-    match padding {
-        0 => Ok(y),
-        start => cx.apply1(Slice { axis: 2, start, len: od, step: 1 }, [y]),
+    if [begin, end] == [0, 0] {
+        return Ok(y);
     }
+    cx.apply1(Slice { axis: 2, start: begin, len: od, step: 1 }, [y])
 }

@@ -31,7 +31,8 @@ impl Tensor {
 
     /// Transposed convolution: each input place spreads over the outputs that its taps reach, the gradient of
     /// [`Tensor::conv2d`] with respect to its input. `self: [n, c, h, w]`, `weight: [c, k / groups, r, s]`, to
-    /// `[n, k, oh, ow]` with `oh = (h - 1) stride - 2 padding + dilation (r - 1) + 1 + output_padding`, and `ow` likewise.
+    /// `[n, k, oh, ow]` with `oh = (h - 1) stride - padding + dilation (r - 1) + 1 + output_padding`, where `padding` is that of
+    /// both sides, and `ow` likewise.
     ///
     /// A convolution under a stride has one output size for several input sizes; `output_padding`, less than the stride,
     /// says which of them is meant. Errors: Axis, Shape, DType, Value.

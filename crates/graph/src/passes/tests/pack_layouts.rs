@@ -17,7 +17,7 @@ impl Make {
 
     /// From `c` to `k` channels, with a bias.
     fn conv(&self, x: ValueId, [c, k]: [usize; 2], kernel: usize, stride: usize, groups: usize) -> ValueId {
-        let taps = ConvParams { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1, 1], groups };
+        let taps = ConvParams { stride: [stride; 2], padding: [kernel / 2; 2].into(), dilation: [1, 1], groups };
         let y = self.op(Conv2d { taps }, &[x, self.weight(&[k, c / groups, kernel, kernel])]);
         self.bin(BinaryFn::Add, y, self.weight(&[k, 1, 1]))
     }
@@ -65,6 +65,24 @@ fn a_network_of_images_stays_in_blocks() {
 }
 
 #[test]
+fn padding_of_each_side_is_packed_along() {
+    let m = Make::new();
+    // below and to the left, where the image ends in the middle of a stride, too
+    let conv = |x: ValueId, [k, c, kernel]: [usize; 3], stride: usize, groups: usize| {
+        let padding = [[0, kernel / 2 + 1], [kernel / 2 + 2, 0]].into();
+        let taps = ConvParams { stride: [stride; 2], padding, dilation: [1, 1], groups };
+        m.op(Conv2d { taps }, &[x, m.weight(&[k, c / groups, kernel, kernel])])
+    };
+    let planar = conv(m.input(DType::F32, &[2, 3, 13, 14]), [20, 3, 7], 2, 1);
+    let single = conv(m.un(UnaryFn::Relu, planar), [40, 20, 1], 1, 1);
+    let deep = conv(m.un(UnaryFn::Relu, single), [40, 40, 3], 2, 40);
+    let winograd = conv(m.input(DType::F32, &[1, 32, 28, 25]), [40, 32, 3], 1, 1);
+    let winograd = conv(m.un(UnaryFn::Relu, winograd), [40, 40, 3], 1, 1);
+    let found = labels(&m.graph(&[deep, winograd]));
+    assert_eq!(found.iter().filter(|l| **l == "conv_blocked").count(), 5, "{found:?}");
+}
+
+#[test]
 fn a_normalised_image_that_two_layers_read_is_computed_once() {
     let m = Make::new();
     let norm = |x: ValueId| {
@@ -74,7 +92,7 @@ fn a_normalised_image_that_two_layers_read_is_computed_once() {
         m.op(remat_ops::norm::BatchNormInfer { eps }, &[x, m.weight(&k), m.weight(&k), m.weight(&k), variance])
     };
     let layer = |x: ValueId| {
-        let taps = ConvParams { stride: [1; 2], padding: [0; 2], dilation: [1; 2], groups: 1 };
+        let taps = ConvParams { stride: [1; 2], padding: [0; 2].into(), dilation: [1; 2], groups: 1 };
         norm(m.op(Conv2d { taps }, &[x, m.weight(&[32, 32, 1, 1])]))
     };
     let y = layer(m.input(DType::F32, &[1, 32, 9, 8]));
