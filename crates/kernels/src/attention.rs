@@ -20,9 +20,9 @@ use crate::float::{FloatElement, Real};
 use crate::gemm::{GemmElement, aligned, check_bounds};
 use crate::pool::Pool;
 
-mod ahead;
 mod backward;
 mod forward;
+mod prefetch;
 mod tile;
 
 #[cfg(test)]
@@ -149,19 +149,19 @@ impl Attention {
 /// Bytes of workspace for [`forward`]: per thread about as many as `v` of one head has, and 32 numbers a key.
 #[must_use]
 pub fn forward_workspace_bytes<T: FloatElement<Real: GemmElement>>(a: &Attention, threads: usize) -> usize {
-    let lane: usize = forward::lens::<T>(a).iter().sum();
-    bytes::<T::Real>(lane, forward::tasks(a, threads).min(threads.max(1)))
+    let slot_len: usize = forward::lens::<T>(a).iter().sum();
+    bytes::<T::Real>(slot_len, forward::tasks(a, threads).min(threads.max(1)))
 }
 
 /// Bytes of workspace for [`backward`]: per thread about three times what `k` of one head has.
 #[must_use]
 pub fn backward_workspace_bytes<T: FloatElement<Real: GemmElement>>(a: &Attention, threads: usize) -> usize {
-    let lane: usize = backward::lens::<T>(a).iter().sum();
-    bytes::<T::Real>(lane, (a.n * a.heads).min(threads.max(1)))
+    let slot_len: usize = backward::lens::<T>(a).iter().sum();
+    bytes::<T::Real>(slot_len, (a.n * a.heads).min(threads.max(1)))
 }
 
-fn bytes<R>(lane: usize, lanes: usize) -> usize {
-    lane * lanes * size_of::<R>() + ALIGN_BYTES
+fn bytes<R>(slot_len: usize, slots: usize) -> usize {
+    slot_len * slots * size_of::<R>() + ALIGN_BYTES
 }
 
 /// `y = softmax(scale q k^T) v`, row-major `[n, tq, heads, dv]`, and `lse = ln sum exp(scale q k^T)`, `[n, heads, tq]`.
@@ -208,11 +208,11 @@ pub fn backward<T: FloatElement<Real: GemmElement>>(
     backward::run(pool, a, x, lse, dy, gradients, aligned(workspace));
 }
 
-/// Cuts a lane into pieces of these lengths.
-fn cut<R, const N: usize>(mut lane: &mut [R], lens: [usize; N]) -> [&mut [R]; N] {
+/// Cuts a slot into pieces of these lengths.
+fn cut<R, const N: usize>(mut slot: &mut [R], lens: [usize; N]) -> [&mut [R]; N] {
     lens.map(|len| {
-        let (piece, rest) = std::mem::take(&mut lane).split_at_mut(len);
-        lane = rest;
+        let (piece, rest) = std::mem::take(&mut slot).split_at_mut(len);
+        slot = rest;
         piece
     })
 }

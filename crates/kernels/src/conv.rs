@@ -10,9 +10,10 @@
 //!   that of plain sums, but what an infinity or NaN touches becomes NaN in a tile of 4x4 outputs.
 //! * Depthwise convolution runs over rows, a channel at a time (module `depthwise`), or with the channels of small images
 //!   in the lanes of vectors (module `lanes`).
-//! * Small images in batches go by places (module `places`): with the images in the lanes of vectors, a tap that would read
-//!   beside the image is left out.
-//! * Forward pass and input gradient under a stride of a few images have the images innermost (module `strided`).
+//! * Small images in batches go with the batch innermost (module `batch_innermost_small`): with the images in the lanes of
+//!   vectors, a tap that would read beside the image is left out.
+//! * Forward pass and input gradient under a stride of a few images have the images innermost, too (module
+//!   `batch_innermost_strided`).
 //! * The weight gradient (module `weight_grad`) is a sum of outer products over output places, in a fixed number of
 //!   partial sums over the images.
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
@@ -25,19 +26,20 @@ use crate::gemm::GemmElement;
 pub use crate::geometry::Conv2d;
 use crate::pool::Pool;
 use crate::simd::Isa;
+use batch_innermost_small::Pass;
 use correlate::{Axis, Correlation};
 use kernel::ConvKernels;
-use places::Pass;
+use remat_types::Padding;
 
+mod batch_innermost_small;
+mod batch_innermost_strided;
 mod chunk;
 mod correlate;
 mod depthwise;
 mod direct;
 mod kernel;
 mod lanes;
-mod places;
 mod plane;
-mod strided;
 mod weight_grad;
 
 /// Elements that are worth a part of a pool run when they are only filled.
@@ -57,7 +59,9 @@ impl Conv2d {
 
     /// The input gradient as a convolution of `dy` with the weight the other way round, where that is one.
     fn back(&self) -> Option<Conv2d> {
-        let pad = [2usize.checked_sub(self.pad[0])?, 2usize.checked_sub(self.pad[1])?];
+        // as many places as two taps reach, less those that the image had
+        let rest = |[rows, columns]: [usize; 2]| Some([2usize.checked_sub(rows)?, 2usize.checked_sub(columns)?]);
+        let pad = Padding { begin: rest(self.pad.begin)?, end: rest(self.pad.end)? };
         let (dy, weight) = ([self.n, self.k, self.oh, self.ow], [self.c, self.k, self.r, self.s]);
         let back = Conv2d::new(dy, weight, [1, 1], pad, [1, 1], 1).ok()?;
         (self.groups == 1 && [back.oh, back.ow] == [self.h, self.w]).then_some(back)
@@ -68,7 +72,7 @@ impl Conv2d {
         let [rows, cols] = [(self.h, self.oh, self.r), (self.w, self.ow, self.s)];
         let axis = |i: usize, (src, out, kernel): (usize, usize, usize)| Axis {
             src,
-            pad: self.pad[i] as isize,
+            pad: self.pad.begin[i] as isize,
             stride: self.stride[i],
             out,
             dst: out,
@@ -121,7 +125,7 @@ impl Conv2d {
 
     fn input_grad_axis(&self, i: usize, (size, out, kernel): (usize, usize, usize), phase: usize) -> Axis {
         let (stride, step) = (self.stride[i], self.dilation[i] as isize);
-        let start = (phase + self.pad[i]) as isize;
+        let start = (phase + self.pad.begin[i]) as isize;
         let is_whole = |at: &isize| at.rem_euclid(stride as isize) == 0;
         let least = (0..kernel as isize).map(|r| start - r * step).filter(is_whole).min().unwrap_or(0);
         Axis {
@@ -221,10 +225,10 @@ pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T]
 
 /// Bytes for the correlations that make up one result.
 fn phases_bytes<T: ConvElement>(geom: &Conv2d, pass: Pass, kernels: &ConvKernels<T>, threads: usize) -> usize {
-    if let Some(plan) = places::Plan::new(geom, pass, kernels, threads) {
+    if let Some(plan) = batch_innermost_small::Plan::new(geom, pass, kernels, threads) {
         return plan.workspace_bytes(threads);
     }
-    if let Some(plan) = strided::Plan::new(geom, pass, kernels, threads) {
+    if let Some(plan) = batch_innermost_strided::Plan::new(geom, pass, kernels, threads) {
         return plan.workspace_bytes(threads);
     }
     let phases = geom.phases(pass);
@@ -250,10 +254,10 @@ fn run_phases<T: ConvElement>(
     dst: &mut [T],
     workspace: &mut [u8],
 ) {
-    if let Some(plan) = places::Plan::new(geom, pass, kernels, pool.threads()) {
+    if let Some(plan) = batch_innermost_small::Plan::new(geom, pass, kernels, pool.threads()) {
         return plan.run(pool, src, weight, dst, workspace);
     }
-    if let Some(plan) = strided::Plan::new(geom, pass, kernels, pool.threads()) {
+    if let Some(plan) = batch_innermost_strided::Plan::new(geom, pass, kernels, pool.threads()) {
         return plan.run(pool, src, weight, dst, workspace);
     }
     let phases = geom.phases(pass);
@@ -314,9 +318,9 @@ pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize
             let small = lanes::weight_grad_workspace_bytes(geom, &kernels, threads);
             return small.unwrap_or_else(|| depthwise::weight_grad_workspace_bytes(geom, &kernels, threads));
         }
-        let places = places::Plan::new(geom, Pass::WeightGrad, &kernels, threads);
+        let small = batch_innermost_small::Plan::new(geom, Pass::WeightGrad, &kernels, threads);
         let sums = || weight_grad::workspace_bytes(geom, &kernels, threads);
-        places.map_or_else(sums, |plan| plan.workspace_bytes(threads))
+        small.map_or_else(sums, |plan| plan.workspace_bytes(threads))
     })
 }
 
@@ -344,7 +348,7 @@ fn run_weight_grad<T: ConvElement>(
     dw: &mut [T],
     workspace: &mut [u8],
 ) {
-    if let Some(plan) = places::Plan::new(geom, Pass::WeightGrad, kernels, pool.threads()) {
+    if let Some(plan) = batch_innermost_small::Plan::new(geom, Pass::WeightGrad, kernels, pool.threads()) {
         plan.run_weight_grad(pool, x, dy, dw, workspace);
     } else if !depthwise::has_weight_grad(geom) {
         weight_grad::run(pool, kernels, geom, x, dy, dw, workspace);

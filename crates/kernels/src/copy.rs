@@ -284,7 +284,7 @@ impl Transpose {
             for column in whole_columns.clone().step_by(BLOCK) {
                 for row in whole_rows.clone().step_by(BLOCK) {
                     if tall {
-                        self.ask_ahead(data, base, row, column, y);
+                        self.prefetch_block(data, base, row, column, y);
                     }
                     for row in (row..(row + BLOCK).min(whole_rows.end)).step_by(SQUARE) {
                         for column in (column..(column + BLOCK).min(whole_columns.end)).step_by(SQUARE) {
@@ -299,11 +299,11 @@ impl Transpose {
         rows.start..columns.start
     }
 
-    /// Asks for the lines of the block to the right of the one at `(row, column)`, in the next tile: each lies in a page of
+    /// Prefetches the lines of the block to the right of the one at `(row, column)`, in the next tile: each lies in a page of
     /// its own, where no processor looks ahead.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn ask_ahead<T>(&self, data: &[T], base: isize, row: usize, column: usize, y: &[T]) {
+    fn prefetch_block<T>(&self, data: &[T], base: isize, row: usize, column: usize, y: &[T]) {
         let column = column + BLOCK;
         let from = data.as_ptr().wrapping_offset(base + column as isize * self.column_step + row as isize);
         let to = y.as_ptr().wrapping_add(row * self.columns + column);

@@ -46,24 +46,24 @@ float_element! {
     bf16, f32, F32, |x| x.to_f32(), |v| bf16::from_f32(v);
 }
 
-/// Bytes from where a kernel computes along a row to what it asks for: two rows of 768 f32. Such kernels walk a row several
-/// times, and only the first walk is bound by the memory, so they ask in a walk that computes: less far, softmax took 1.1 to
+/// Bytes from where a kernel computes along a row to what it prefetches: two rows of 768 f32. Such kernels walk a row several
+/// times, and only the first walk is bound by the memory, so they prefetch in a walk that computes: less far, softmax took 1.1 to
 /// 1.3 times as long.
 const ROW_AHEAD_BYTES: usize = 6 << 10;
 
-/// Asks for what lies ahead of `p` in an array of rows.
+/// Prefetches what lies ahead of `p` in an array of rows.
 #[inline(always)]
-pub(crate) fn ask_ahead<T>(p: *const T) {
+pub(crate) fn prefetch_row_ahead<T>(p: *const T) {
     prefetch_beyond::<ROW_AHEAD_BYTES, T>(p);
 }
 
-/// The sum of `f(x[i], y[i])`: lanes of `R` within a block, f64 across blocks. `ask` is called with the places of each
-/// [`LANES`] elements, and may ask for what is needed next.
+/// The sum of `f(x[i], y[i])`: lanes of `R` within a block, f64 across blocks. `prefetch` is called with the places of each
+/// [`LANES`] elements, and may prefetch what is needed next.
 #[inline(always)]
 pub(crate) fn sum2<T: FloatElement>(
     x: &[T],
     y: &[T],
-    ask: impl Fn(*const T, *const T),
+    prefetch: impl Fn(*const T, *const T),
     f: impl Fn(T, T) -> T::Real,
 ) -> f64 {
     let mut total = 0.0;
@@ -71,7 +71,7 @@ pub(crate) fn sum2<T: FloatElement>(
         let mut lanes = [T::Real::ZERO; LANES];
         let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
         for (x, y) in x.iter().zip(y) {
-            ask(x.as_ptr(), y.as_ptr());
+            prefetch(x.as_ptr(), y.as_ptr());
             let mut v = [T::Real::ZERO; LANES];
             for lane in 0..LANES {
                 v[lane] = f(x[lane], y[lane]);
@@ -89,7 +89,7 @@ pub(crate) fn sum2<T: FloatElement>(
     total
 }
 
-/// The sum of `f(x[i])`, each of which goes to `y[i]`, too. Asks for what lies ahead of both.
+/// The sum of `f(x[i])`, each of which goes to `y[i]`, too. Prefetches what lies ahead of both.
 #[inline(always)]
 pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T::Real) -> f64 {
     let mut total = 0.0;
@@ -97,8 +97,8 @@ pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T
         let mut lanes = [T::Real::ZERO; LANES];
         let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
         for (x, y) in x.iter().zip(y) {
-            ask_ahead(x.as_ptr());
-            ask_ahead(y.as_ptr());
+            prefetch_row_ahead(x.as_ptr());
+            prefetch_row_ahead(y.as_ptr());
             let mut v = [T::Real::ZERO; LANES];
             for lane in 0..LANES {
                 v[lane] = f(x[lane]);
@@ -121,19 +121,19 @@ pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T
     total
 }
 
-/// `z[i] = f(x[i], y[i])`. `ask` as for [`sum2`].
+/// `z[i] = f(x[i], y[i])`. `prefetch` as for [`sum2`].
 #[inline(always)]
 pub(crate) fn map2<T: FloatElement>(
     x: &[T],
     y: &[T],
     z: &mut [T],
-    ask: impl Fn(*const T, *const T),
+    prefetch: impl Fn(*const T, *const T),
     f: impl Fn(T, T) -> T,
 ) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
     let (z, z_rest) = z.as_chunks_mut::<LANES>();
     for ((x, y), z) in x.iter().zip(y).zip(z) {
-        ask(x.as_ptr(), y.as_ptr());
+        prefetch(x.as_ptr(), y.as_ptr());
         // whole before it is stored, or the compiler takes the lanes one after the other
         let mut v = [T::default(); LANES];
         for lane in 0..LANES {
@@ -152,7 +152,7 @@ pub(crate) fn sum<T: FloatElement>(x: &[T], f: impl Fn(T) -> T::Real) -> f64 {
     sum2(x, x, |_, _| {}, |x, _| f(x))
 }
 
-/// The sums of `a` and of `a b`, with `a` and `b` functions of `(x[i], y[i], z[i])`; `ask(x, y)` as for [`sum2`].
+/// The sums of `a` and of `a b`, with `a` and `b` functions of `(x[i], y[i], z[i])`; `prefetch(x, y)` as for [`sum2`].
 ///
 /// Each loop below does one thing to all lanes, which is what compiles to vector code in every profile.
 #[inline(always)]
@@ -160,7 +160,7 @@ pub(crate) fn moments3<T: FloatElement>(
     x: &[T],
     y: &[T],
     z: &[T],
-    ask: impl Fn(*const T, *const T),
+    prefetch: impl Fn(*const T, *const T),
     a: impl Fn(T, T, T) -> T::Real,
     b: impl Fn(T, T, T) -> T::Real,
 ) -> [f64; 2] {
@@ -170,7 +170,7 @@ pub(crate) fn moments3<T: FloatElement>(
         let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
         let (z, z_rest) = z.as_chunks::<LANES>();
         for ((x, y), z) in x.iter().zip(y).zip(z) {
-            ask(x.as_ptr(), y.as_ptr());
+            prefetch(x.as_ptr(), y.as_ptr());
             let (mut u, mut v) = ([T::Real::ZERO; LANES], [T::Real::ZERO; LANES]);
             for lane in 0..LANES {
                 u[lane] = a(x[lane], y[lane], z[lane]);
@@ -204,7 +204,7 @@ pub(crate) fn moments4<T: FloatElement>(
     y: &[T],
     z: &[T],
     about: T::Real,
-    ask: impl Fn(*const T, *const T),
+    prefetch: impl Fn(*const T, *const T),
 ) -> [f64; 4] {
     let mut total = [0.0f64; 4];
     for ((x, y), z) in x.chunks(BLOCK_ELEMS).zip(y.chunks(BLOCK_ELEMS)).zip(z.chunks(BLOCK_ELEMS)) {
@@ -212,7 +212,7 @@ pub(crate) fn moments4<T: FloatElement>(
         let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
         let (z, z_rest) = z.as_chunks::<LANES>();
         for ((x, y), z) in x.iter().zip(y).zip(z) {
-            ask(x.as_ptr(), y.as_ptr());
+            prefetch(x.as_ptr(), y.as_ptr());
             let (mut u, mut v) = ([T::Real::ZERO; LANES], [T::Real::ZERO; LANES]);
             for lane in 0..LANES {
                 v[lane] = x[lane].up() - about;
@@ -327,9 +327,9 @@ impl<'a, T> Disjoint<'a, T> {
         self.data.wrapping_add(index)
     }
 
-    /// Asks for the cache lines of these elements.
+    /// Prefetches the cache lines of these elements.
     #[inline(always)]
-    pub(crate) fn ask(&self, range: std::ops::Range<usize>) {
+    pub(crate) fn prefetch(&self, range: std::ops::Range<usize>) {
         prefetch_run(self.data.wrapping_add(range.start), range.len());
     }
 

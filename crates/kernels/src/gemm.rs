@@ -22,7 +22,6 @@
 
 use crate::pool::Pool;
 
-pub(crate) mod ahead;
 mod batched;
 pub(crate) mod blocked;
 pub(crate) mod element;
@@ -31,6 +30,7 @@ pub(crate) mod kernel;
 mod narrow;
 pub(crate) mod pack;
 mod plain;
+pub(crate) mod prefetch;
 pub(crate) mod rows;
 mod vector;
 mod widen;
@@ -180,11 +180,11 @@ pub fn gemm_workspace_bytes<T: GemmElement>(m: usize, n: usize, k: usize, thread
     match T::engine() {
         Engine::Same(kernels) => {
             let plan = blocked::Plan::new(kernels.for_columns(n), m, n, k, threads);
-            plan.tasks().min(threads) * plan.lane_len() * size_of::<T>() + blocked::ALIGN_BYTES
+            plan.tasks().min(threads) * plan.slot_len() * size_of::<T>() + blocked::ALIGN_BYTES
         }
         Engine::Narrow(kernels) => {
             let plan = narrow::Plan::new(&kernels, m, n, k, threads);
-            plan.tasks().min(threads) * plan.lane_len() * size_of::<T::Sum>() + blocked::ALIGN_BYTES
+            plan.tasks().min(threads) * plan.slot_len() * size_of::<T::Sum>() + blocked::ALIGN_BYTES
         }
         Engine::Plain => 0,
     }

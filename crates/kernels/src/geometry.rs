@@ -1,6 +1,6 @@
 //! The sizes of a convolution, which its kernels on plain and on blocked images share.
 
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{Error, ErrorKind, Padding, Result};
 
 /// The sizes of a convolution: `x: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, `y: [n, k, oh, ow]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +21,8 @@ pub struct Conv2d {
     pub s: usize,
     /// Input places from one output to the next, down and across.
     pub stride: [usize; 2],
-    /// Zeros on both sides of the image, above/below and left/right.
-    pub pad: [usize; 2],
+    /// Zeros around the image: above and below, left and right.
+    pub pad: Padding,
     /// Input places from one tap to the next, down and across.
     pub dilation: [usize; 2],
     /// Groups of channels that do not see each other.
@@ -37,7 +37,8 @@ pub struct Conv2d {
 const AXIS_MAX: usize = 1 << 24;
 
 impl Conv2d {
-    /// Checks the sizes and computes `oh = (h + 2 pad - dilation (r - 1) - 1) / stride + 1`, and `ow` likewise.
+    /// Checks the sizes and computes `oh = (h + pad - dilation (r - 1) - 1) / stride + 1`, where `pad` is that of both sides, and
+    /// `ow` likewise.
     ///
     /// `x` is `[n, c, h, w]`, `weight` is `[k, c / groups, r, s]`.
     ///
@@ -49,11 +50,11 @@ impl Conv2d {
         x: [usize; 4],
         weight: [usize; 4],
         stride: [usize; 2],
-        pad: [usize; 2],
+        pad: impl Into<Padding>,
         dilation: [usize; 2],
         groups: usize,
     ) -> Result<Conv2d> {
-        let ([n, c, h, w], [k, group_c, r, s]) = (x, weight);
+        let ([n, c, h, w], [k, group_c, r, s], pad) = (x, weight, pad.into());
         let fail = |kind, message: String| Err(Error::new(kind, message));
         if groups == 0 || stride.contains(&0) || dilation.contains(&0) {
             let message = format!("stride {stride:?}, dilation {dilation:?} and groups {groups} must be at least 1");
@@ -65,13 +66,14 @@ impl Conv2d {
         if group_c.checked_mul(groups) != Some(c) || k % groups != 0 {
             return fail(ErrorKind::Shape, format!("x {x:?} and weight {weight:?} do not fit {groups} groups"));
         }
-        let axes = [h, w, r, s, stride[0], stride[1], pad[0], pad[1], dilation[0], dilation[1]];
-        if axes.iter().any(|&size| size > AXIS_MAX) {
-            return fail(ErrorKind::Shape, format!("a size of {axes:?} exceeds {AXIS_MAX}"));
+        let axes = [[h, w], [r, s], stride, pad.begin, pad.end, dilation];
+        if axes.as_flattened().iter().any(|&size| size > AXIS_MAX) {
+            let message = format!("a size of {axes:?} exceeds {AXIS_MAX}");
+            return fail(ErrorKind::Shape, message);
         }
         let mut out = [0; 2];
         for (axis, (size, kernel)) in [(h, r), (w, s)].into_iter().enumerate() {
-            let (padded, reach) = (size + 2 * pad[axis], (kernel - 1) * dilation[axis] + 1);
+            let (padded, reach) = (size + pad.begin[axis] + pad.end[axis], (kernel - 1) * dilation[axis] + 1);
             if reach > padded {
                 let message = format!("the kernel reaches over {reach} places, the padded image has {padded}");
                 return fail(ErrorKind::Shape, message);

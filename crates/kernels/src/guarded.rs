@@ -100,9 +100,11 @@ fn convolutions_stay_within_their_operands() {
         [2, 64, 20, 19, 50, 3, 1, 1, 1],
         [2, 60, 18, 21, 64, 3, 1, 0, 1],
     ];
-    for case in cases {
+    for (case, more) in cases.into_iter().flat_map(|case| [(case, 0), (case, 1)]) {
         let [n, c, h, w, k, r, s, p, g] = case;
-        let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], [p; 2], [1; 2], g).expect("the sizes fit");
+        // padding that is alike on all sides, and not
+        let pad = [[p, p + more], [p + more, p]];
+        let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], pad, [1; 2], g).expect("the sizes fit");
         let lens = [geom.x_len(), geom.weight_len(), geom.y_len()];
         let forward = |[x, weight, y]: [&mut [f32]; 3], ws: &mut [u8]| {
             y.fill(f32::NAN);
@@ -199,9 +201,11 @@ fn convolutions_by_blocks_stay_within_their_operands() {
         [1, 8, 33, 29, 8, 5, 1, 2, 8, 0],
         [1, 8, 9, 30, 8, 4, 3, 2, 8, 0],
     ];
-    for (case, block) in cases.into_iter().flat_map(|case| [(case, 8), (case, 16)]) {
+    let all = cases.into_iter().flat_map(|case| [(case, 0), (case, 1)]);
+    for (case, more, block) in all.flat_map(|(case, more)| [(case, more, 8), (case, more, 16)]) {
         let [n, c, h, w, k, r, s, p, g, planar] = case;
-        let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], [p; 2], [1; 2], g).expect("the sizes fit");
+        let pad = [[p, p + more], [p + more, p]];
+        let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], pad, [1; 2], g).expect("the sizes fit");
         let sums = Blocked::new(geom, block, planar == 1).expect("groups suit blocks");
         let ways = [Some(sums), sums.winograd().ok()].into_iter().flatten();
         for (b, adds) in ways.flat_map(|b| [(b, false), (b, true)]) {

@@ -181,7 +181,7 @@ pub fn take_grad<T: Num>(
     Ok(())
 }
 
-/// Elements from which a row is worth asking for, and marking.
+/// Elements from which a row is worth prefetching, and marking.
 const LONG_ROW: usize = 32;
 
 /// Rows of a part of a scatter-add: their marks take 16 KiB of the stack.
@@ -190,7 +190,7 @@ const MARKED_ROWS: usize = 64 * MARK_WORDS;
 /// Words of the marks of a part's rows.
 const MARK_WORDS: usize = 2048;
 
-/// Rows that are asked for before they are copied or added to.
+/// Rows that are prefetched before they are copied or added to.
 const ROWS_AHEAD: usize = 4;
 
 /// Adds the rows of `dy` to those that `index` names of `y`, which holds rows from `first` on.
@@ -204,7 +204,7 @@ fn add_short_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usi
 }
 
 /// As [`add_short_rows`] to zeros, for at most [`MARKED_ROWS`] rows of `y`, whatever it holds: it marks the rows that have a
-/// term, so that the first term of a row is not added to zeros in memory, and asks for rows before their turn, since no
+/// term, so that the first term of a row is not added to zeros in memory, and prefetches rows before their turn, since no
 /// processor foresees where they are: `ahead` indices, of which this part has only some.
 fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usize, ahead: usize, y: &mut [T]) {
     let mut marks = [0u64; MARK_WORDS];

@@ -10,11 +10,11 @@
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use crate::cache::l2_bytes;
-use crate::float::{Disjoint, FloatElement, Real, ask_ahead, map2, moments3, moments4, sum};
+use crate::float::{Disjoint, FloatElement, Real, map2, moments3, moments4, prefetch_row_ahead, sum};
 use crate::pool::Pool;
 use crate::simd::{prefetch_beyond, wide};
 use remat_types::Element;
-use runs::{Ahead, Runs, ask_beyond, buffer, moments_asking};
+use runs::{Prefetch, Runs, buffer, moments_prefetching, prefetch_bytes_beyond};
 
 mod runs;
 #[cfg(test)]
@@ -56,21 +56,21 @@ fn channels_per_part(d: BatchDims) -> usize {
 /// Channels whose columns are walked side by side where a channel has one element per image.
 const COLUMNS: usize = 16;
 
-/// What the passes over a channel ask for: the last one but one for what the last one writes, and the last one for the next
+/// What the passes over a channel prefetch: the last one but one for what the last one writes, and the last one for the next
 /// channel. So each pass goes through a cache while the memory brings in what the next one needs. Gradients take two passes,
 /// the last two of these.
 #[derive(Clone, Copy)]
-struct Asks {
-    first: Ahead,
-    second: Ahead,
-    last: Ahead,
+struct PrefetchPasses {
+    first: Prefetch,
+    second: Prefetch,
+    last: Prefetch,
 }
 
-impl Asks {
+impl PrefetchPasses {
     /// For passes that read `x`, write `y`, and have so many channels of arrays in the cache, the next ones counted. Of channels
-    /// that are too large for that every pass asks for its next row, and so of few streams of short rows, which a processor
+    /// that are too large for that every pass prefetches its next row, and so of few streams of short rows, which a processor
     /// follows by itself from channel to channel.
-    fn new<T>(d: BatchDims, channels: usize, x: &[T], y: &Disjoint<'_, T>) -> Asks {
+    fn new<T>(d: BatchDims, channels: usize, x: &[T], y: &Disjoint<'_, T>) -> PrefetchPasses {
         /// Images whose rows a processor follows.
         const FOLLOWED: usize = 16;
         /// Bytes of a row that is short.
@@ -78,30 +78,30 @@ impl Asks {
         let bytes = d.count().saturating_mul(channels * size_of::<T>());
         let is_followed = d.n <= FOLLOWED && d.s * size_of::<T>() < SHORT;
         if is_followed || bytes > l2_bytes() / 4 * 3 {
-            return Asks { first: Ahead::Row, second: Ahead::Row, last: Ahead::Row };
+            return PrefetchPasses { first: Prefetch::Row, second: Prefetch::Row, last: Prefetch::Row };
         }
         let written = y.place(0).addr().wrapping_sub(x.as_ptr().addr()).cast_signed();
         let next = (d.s * size_of::<T>()).cast_signed();
-        Asks { first: Ahead::Nothing, second: Ahead::Beyond(written), last: Ahead::Beyond(next) }
+        PrefetchPasses { first: Prefetch::Nothing, second: Prefetch::Beyond(written), last: Prefetch::Beyond(next) }
     }
 }
 
 /// Mean and biased variance of channel `channel`.
 #[inline(always)]
-fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize, asks: Asks) -> (f64, f64) {
+fn channel_statistics<T: FloatElement>(x: &[T], d: BatchDims, channel: usize, prefetch: PrefetchPasses) -> (f64, f64) {
     let (count, runs) = (d.count() as f64, Runs::new(d, channel));
     let (mut total, mut room) = (0.0, buffer());
     for images in runs.images() {
-        total += sum(runs.of(x, images, &mut room, asks.first), T::up);
+        total += sum(runs.of(x, images, &mut room, prefetch.first), T::up);
     }
     let mean = total / count;
     let about = T::Real::from_f64(mean);
     let (mut first, mut second) = (0.0, 0.0);
     for images in runs.images() {
-        let row = runs.of(x, images, &mut room, asks.second);
-        let [a, b] = moments_asking(
+        let row = runs.of(x, images, &mut room, prefetch.second);
+        let [a, b] = moments_prefetching(
             [row; 3],
-            runs.beyond(asks.second),
+            runs.beyond(prefetch.second),
             #[inline(always)]
             |v, _, _| v.up() - about,
             #[inline(always)]
@@ -170,7 +170,7 @@ pub fn batch_norm<T: FloatElement>(
 ) {
     assert!(x.len() == d.n * d.c * d.s && y.len() == x.len() && mean.len() == d.c && var.len() == d.c);
     let (y, mean, var) = (Disjoint::new(y), Disjoint::new(mean), Disjoint::new(var));
-    let asks = Asks::new(d, 3, x, &y);
+    let prefetch = PrefetchPasses::new(d, 3, x, &y);
     over_channels(
         pool,
         d,
@@ -185,11 +185,11 @@ pub fn batch_norm<T: FloatElement>(
                     (mean[k], var[k]) = (T::Real::from_f64(found[k].0), T::Real::from_f64(found[k].1));
                 }
             } else {
-                let found = channel_statistics(x, d, first, asks);
+                let found = channel_statistics(x, d, first, prefetch);
                 (mean[0], var[0]) = (T::Real::from_f64(found.0), T::Real::from_f64(found.1));
             }
             // SAFETY: `affine` writes these channels only.
-            unsafe { affine(d, eps, x, scale, bias, &y, mean, var, first, asks.last) };
+            unsafe { affine(d, eps, x, scale, bias, &y, mean, var, first, prefetch.last) };
         },
     );
 }
@@ -222,7 +222,7 @@ pub fn batch_norm_infer<T: FloatElement>(
             // SAFETY: ranges of channels do not overlap, and `affine` writes these channels only.
             unsafe {
                 let (mean, var) = (&mean[channels.clone()], &var[channels.clone()]);
-                affine(d, eps, x, scale, bias, &y, mean, var, channels.start, Ahead::Row)
+                affine(d, eps, x, scale, bias, &y, mean, var, channels.start, Prefetch::Row)
             };
         },
     );
@@ -243,7 +243,7 @@ unsafe fn affine<T: FloatElement>(
     mean: &[T::Real],
     var: &[T::Real],
     first: usize,
-    ahead: Ahead,
+    ahead: Prefetch,
 ) {
     let len = mean.len();
     if d.s == 1 {
@@ -276,7 +276,7 @@ unsafe fn affine<T: FloatElement>(
                     ahead,
                     #[inline(always)]
                     |y| match runs.beyond(ahead) {
-                        Some(bytes) => map2(x, x, y, |x, _| ask_beyond(x, bytes), |x, _| of(x)),
+                        Some(bytes) => map2(x, x, y, |x, _| prefetch_bytes_beyond(x, bytes), |x, _| of(x)),
                         None => y.iter_mut().zip(x).for_each(|(y, x)| *y = of(*x)),
                     },
                 );
@@ -313,7 +313,7 @@ pub fn batch_norm_grad<T: FloatElement>(
     assert!(x.len() == d.n * d.c * d.s && dy.len() == x.len() && dx.len() == x.len());
     let (dx, dscale, dbias) = (Disjoint::new(dx), Disjoint::new(dscale), Disjoint::new(dbias));
     let count = d.count() as f64;
-    let asks = Asks::new(d, 5, x, &dx);
+    let prefetch = PrefetchPasses::new(d, 5, x, &dx);
     over_channels(
         pool,
         d,
@@ -352,11 +352,11 @@ pub fn batch_norm_grad<T: FloatElement>(
             let (runs, mut total) = (Runs::new(d, first), [0.0f64; 2]);
             let (mut x_room, mut dy_room, mut dx_room) = (buffer(), buffer(), buffer());
             for images in runs.images() {
-                let x = runs.of(x, images.clone(), &mut x_room, asks.second);
-                let dy = runs.of(dy, images, &mut dy_room, asks.first);
-                let [a, b] = moments_asking(
+                let x = runs.of(x, images.clone(), &mut x_room, prefetch.second);
+                let dy = runs.of(dy, images, &mut dy_room, prefetch.first);
+                let [a, b] = moments_prefetching(
                     [x, dy, dy],
-                    runs.beyond(asks.second),
+                    runs.beyond(prefetch.second),
                     #[inline(always)]
                     |_, g, _| g.up(),
                     #[inline(always)]
@@ -367,12 +367,12 @@ pub fn batch_norm_grad<T: FloatElement>(
             }
             let t = finish(total, scale[first], about, var[first], eps, count, &mut dscale[0], &mut dbias[0]);
             for images in runs.images() {
-                let x = runs.of(x, images.clone(), &mut x_room, asks.last);
-                let dy = runs.of(dy, images.clone(), &mut dy_room, asks.last);
+                let x = runs.of(x, images.clone(), &mut x_room, prefetch.last);
+                let dy = runs.of(dy, images.clone(), &mut dy_room, prefetch.last);
                 let of = |x: T, dy: T| T::down(t.dx(x.up(), dy.up()));
-                let ask = |x, dy, bytes| {
-                    ask_beyond(x, bytes);
-                    ask_beyond(dy, bytes);
+                let prefetch_both = |x, dy, bytes| {
+                    prefetch_bytes_beyond(x, bytes);
+                    prefetch_bytes_beyond(dy, bytes);
                 };
                 // SAFETY: as above.
                 unsafe {
@@ -380,10 +380,10 @@ pub fn batch_norm_grad<T: FloatElement>(
                         &dx,
                         images,
                         &mut dx_room,
-                        asks.last,
+                        prefetch.last,
                         #[inline(always)]
-                        |dx| match runs.beyond(asks.last) {
-                            Some(bytes) => map2(x, dy, dx, |x, dy| ask(x, dy, bytes), of),
+                        |dx| match runs.beyond(prefetch.last) {
+                            Some(bytes) => map2(x, dy, dx, |x, dy| prefetch_both(x, dy, bytes), of),
                             None => dx.iter_mut().zip(x).zip(dy).for_each(|((dx, x), dy)| *dx = of(*x, *dy)),
                         },
                     );
@@ -433,20 +433,20 @@ fn finish<T: FloatElement>(
     }
 }
 
-/// Bytes from where a row's statistics are to what is asked for of the row that is written after them.
+/// Bytes from where a row's statistics are to what is prefetched of the row that is written after them.
 const WRITTEN_AHEAD_BYTES: usize = 1 << 10;
 
-/// Mean of a row and `1 / sqrt(variance + eps)`. Asks for rows ahead, and for that of `y`, which is written next.
+/// Mean of a row and `1 / sqrt(variance + eps)`. Prefetches rows ahead, and that of `y`, which is written next.
 #[inline(always)]
 fn row_statistics<T: FloatElement>(row: &[T], y: &[T], eps: f64) -> (T::Real, T::Real) {
     let n = row.len() as f64;
     let mean = sum(row, T::up) / n;
     let about = T::Real::from_f64(mean);
-    let ask = |x, y| {
-        ask_ahead(x);
+    let prefetch_both = |x, y| {
+        prefetch_row_ahead(x);
         prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(y);
     };
-    let [first, second] = moments3(row, y, row, ask, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
+    let [first, second] = moments3(row, y, row, prefetch_both, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
     let var = (second - first * first / n) / n;
     (about, T::Real::from_f64(1.0 / (var + eps).sqrt()))
 }
@@ -555,13 +555,13 @@ fn layer_norm_grad_row<T: FloatElement>(
     let n = s as f64;
     let mean = T::Real::from_f64(sum(x, T::up) / n);
     let (start, to) = (x.as_ptr().addr(), dx.as_ptr());
-    let ask = |x: *const T, dy| {
-        ask_ahead(x);
-        ask_ahead(dy);
+    let prefetch_both = |x: *const T, dy| {
+        prefetch_row_ahead(x);
+        prefetch_row_ahead(dy);
         prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(to.wrapping_byte_add(x.addr() - start));
     };
     // statistics and both sums of the gradient in one walk
-    let [first, second, sum, moment] = moments4(x, dy, scale, mean, ask);
+    let [first, second, sum, moment] = moments4(x, dy, scale, mean, prefetch_both);
     let inv_sd = 1.0 / ((second - first * first / n) / n + eps).sqrt();
     let (sum, moment) = (T::Real::from_f64(sum / n), T::Real::from_f64(moment * inv_sd / n));
     let inv_sd = T::Real::from_f64(inv_sd);

@@ -60,7 +60,7 @@ pub fn each2<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) -> U) {
 const VECTOR: usize = 16;
 
 /// As [`each1`], of a function that computes as long as the memory fetches, or longer: such loops see too few lines ahead for
-/// both at once, so this one asks for them. Cheap functions lose by it.
+/// both at once, so this one prefetches them. Cheap functions lose by it.
 #[inline(always)]
 pub fn each1_ahead<T: Copy, U>(x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
     widest(
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_that_ask_ahead_give_what_the_others_give() {
+    fn loops_that_prefetch_give_what_the_others_give() {
         for n in [0, 1, VECTOR - 1, VECTOR, VECTOR + 1, 5 * VECTOR + 3, BLOCK] {
             let (a, b) = (ramp(n), ramp(n + 1));
             let mut y = vec![f32::NAN; n];

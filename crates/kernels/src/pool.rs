@@ -224,35 +224,35 @@ impl Pool {
         });
     }
 
-    /// Calls `f(task, lane)` for each task in `0..tasks`, in parallel, where `lane` is a piece of `workspace` of
-    /// `lane_len` items that no other running task holds. Its content is whatever the last task left there.
+    /// Calls `f(task, slot)` for each task in `0..tasks`, in parallel, where `slot` is a piece of `workspace` of
+    /// `slot_len` items that no other running task holds. Its content is whatever the last task left there.
     ///
-    /// As many tasks run at the same time as there are whole lanes in `workspace`, up to the thread count.
+    /// As many tasks run at the same time as there are whole slots in `workspace`, up to the thread count.
     ///
     /// # Panics
-    /// If `workspace` holds not even one lane and there is a task; and as [`run`](Pool::run).
-    pub fn lanes<T: Send>(
+    /// If `workspace` holds not even one slot and there is a task; and as [`run`](Pool::run).
+    pub fn with_slots<T: Send>(
         &self,
         tasks: usize,
         workspace: &mut [T],
-        lane_len: usize,
+        slot_len: usize,
         f: impl Fn(usize, &mut [T]) + Sync,
     ) {
         if tasks == 0 {
             return;
         }
-        if lane_len == 0 {
+        if slot_len == 0 {
             self.run(tasks, &|task| f(task, &mut []));
             return;
         }
         let most = if INSIDE.get() { 1 } else { self.threads() };
-        let lanes = (workspace.len() / lane_len).min(most).min(tasks);
-        assert!(lanes >= 1, "the workspace has {} items, a lane needs {lane_len}", workspace.len());
-        let claims = Claims::new(lanes);
+        let slots = (workspace.len() / slot_len).min(most).min(tasks);
+        assert!(slots >= 1, "the workspace has {} items, a slot needs {slot_len}", workspace.len());
+        let claims = Claims::new(slots);
         claims.deal(tasks);
-        self.chunks_mut(&mut workspace[..lanes * lane_len], lane_len, |i, lane| {
+        self.chunks_mut(&mut workspace[..slots * slot_len], slot_len, |i, slot| {
             while let Some(task) = claims.claim(i) {
-                f(task, lane);
+                f(task, slot);
             }
         });
     }

@@ -335,7 +335,7 @@ fn finish<T, U: Copy, R: Reducer<T, U>>(r: R, y: &mut [U], totals: &[R::Total], 
     }
 }
 
-/// Rows from the one that is folded to the one that is asked for.
+/// Rows from the one that is folded to the one that is prefetched.
 const ROWS_AHEAD: usize = 8;
 
 /// Adds `rows` of as many columns as `totals` has to it, block by block; `at(row)` is where a row starts. As many rows as

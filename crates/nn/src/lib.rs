@@ -30,7 +30,9 @@ pub use module::{Layer, Module};
 pub use optim::*;
 pub use parameter::{Parameter, Role};
 pub use remat_derive::Module;
-pub use remat_tensor::{Attend, Reduction, Taps, Windows};
+#[expect(deprecated, reason = "the name of before")]
+pub use remat_tensor::Taps;
+pub use remat_tensor::{Attend, ConvParams, Padding, Reduction, Windows};
 pub use rng::Rng;
 pub use schedule::Schedule;
 pub use state::LoadReport;

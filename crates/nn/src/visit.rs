@@ -84,7 +84,7 @@ macro_rules! stateless {
 stateless! {
     (), bool, char, f32, f64, i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, str, String, &'static str,
     remat_types::Shape, remat_types::DType, remat_types::Scalar, remat_types::HostTensor, remat_runtime::Device,
-    remat_ops::conv::Taps, remat_ops::pooling::Windows, remat_ops::loss::Reduction,
+    remat_ops::conv::ConvParams, remat_ops::pooling::Windows, remat_ops::loss::Reduction,
 }
 
 impl<T: ?Sized> Visit for PhantomData<T> {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use remat_types::{DType, Scalar, Shape, SmallVec};
+use remat_types::{DType, Padding, Scalar, Shape, SmallVec};
 pub use serde::de::{DeserializeOwned, Error as ReadError};
 pub use serde::ser::SerializeMap;
 pub use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -101,6 +101,8 @@ pub enum ParamType {
     List(Box<ParamType>),
     /// So many values.
     Array(Box<ParamType>, usize),
+    /// A value of any of these types.
+    AnyOf(Vec<ParamType>),
     /// A value, or nothing.
     Optional(Box<ParamType>),
     /// One of these.
@@ -121,6 +123,10 @@ impl fmt::Display for ParamType {
             ParamType::Graph => write!(f, "graph"),
             ParamType::List(of) => write!(f, "[{of}]"),
             ParamType::Array(of, len) => write!(f, "[{of}; {len}]"),
+            ParamType::AnyOf(types) => {
+                let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+                f.write_str(&types.join(" or "))
+            }
             ParamType::Optional(of) => write!(f, "{of} or none"),
             ParamType::OneOf(variants) => {
                 let names: Vec<&str> = variants.iter().map(|v| v.name).collect();
@@ -316,6 +322,13 @@ where
 {
     fn param_type() -> ParamType {
         ParamType::Array(Box::new(T::param_type()), N)
+    }
+}
+
+/// A number of both sides, or a pair, for each axis.
+impl<const D: usize> ParamValue for Padding<D> {
+    fn param_type() -> ParamType {
+        ParamType::Array(Box::new(ParamType::AnyOf(vec![ParamType::Size, <[usize; 2]>::param_type()])), D)
     }
 }
 

@@ -106,14 +106,17 @@ pub use remat_runtime::{
     AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, NanCheck, Observer, RangeCheck, SessionOptions,
     Stats, ValueDump, Workspace,
 };
+#[expect(deprecated, reason = "the name of before")]
+#[doc(inline)]
+pub use remat_tensor::Taps;
 #[doc(inline)]
 pub use remat_tensor::{
-    Attend, Collect, CompileOptions, Compiled, Dim, GradCheckReport, IntoOperand, Reduction, ScanOptions, Session,
-    Symbols, Taps, Tensor, Windows, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck,
-    no_grad, scan, switch, while_loop,
+    Attend, Collect, CompileOptions, Compiled, ConvParams, Dim, GradCheckReport, IntoOperand, Reduction, ScanOptions,
+    Session, Symbols, Tensor, Windows, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with,
+    gradcheck, no_grad, scan, switch, while_loop,
 };
 #[doc(inline)]
-pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Scope, Shape, bf16, f16};
+pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Padding, Scope, Shape, bf16, f16};
 
 #[cfg(doctest)]
 mod book;

@@ -19,8 +19,11 @@ pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::{Attend, IntoOperand, Span};
 pub use remat_graph::ir::symbolic::Dim;
+pub use remat_ops::conv::ConvParams;
+#[expect(deprecated, reason = "the name of before")]
 pub use remat_ops::conv::Taps;
 pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
+pub use remat_types::Padding;
 pub use tape::{NoGrad, TapeCx, is_recording, no_grad};
 pub use tensor::Tensor;

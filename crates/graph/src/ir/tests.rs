@@ -320,14 +320,14 @@ fn costs_and_state_bytes_add_up() {
 fn compositions_become_nodes_of_a_graph() {
     use remat_kernels::pool::Pool;
     use remat_ops::compose::{self, Arith};
-    use remat_ops::conv::Taps;
+    use remat_ops::conv::ConvParams;
     use remat_ops::testing::HostApply;
     use remat_ops::{Apply, loss::Reduction};
     use remat_types::Result;
 
     fn all<A: Apply>(cx: &A, x: [A::Value; 3]) -> Result<Vec<A::Value>> {
         let [x, weight, index] = x;
-        let taps = Taps { stride: [2, 1, 1], padding: [1, 0, 1], ..Taps::PLAIN };
+        let taps = ConvParams { stride: [2, 1, 1], padding: [1, 0, 1].into(), ..ConvParams::PLAIN };
         let y = compose::conv3d(cx, x.clone(), weight.clone(), taps)?;
         let back = compose::conv_transpose3d(cx, y.clone(), weight.clone(), taps, [1, 0, 0])?;
         let row = compose::select(cx, back.clone(), 0, 0)?;

@@ -337,7 +337,7 @@ fn affine(image: bool, bias: bool, dims: &[usize]) -> Graph {
     let x = m.input(DType::F32, dims);
     let k = 4;
     let y = if image {
-        let taps = remat_ops::conv::Taps { stride: [1, 1], padding: [1, 1], dilation: [1, 1], groups: 1 };
+        let taps = remat_ops::conv::ConvParams { stride: [1, 1], padding: [1, 1].into(), dilation: [1, 1], groups: 1 };
         m.op(remat_ops::conv::Conv2d { taps }, &[x, of(&wave(k * dims[1] * 9, 0.1), &[k, dims[1], 3, 3])])
     } else {
         m.op(MatMul {}, &[x, of(&wave(dims[1] * k, 0.3), &[dims[1], k])])

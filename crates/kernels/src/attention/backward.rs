@@ -1,7 +1,7 @@
 //! The backward pass: a task owns a head, and goes through its tiles in order.
 
-use super::ahead::RowsAhead;
 use super::forward::SUM_KEYS;
+use super::prefetch::PrefetchRows;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
 use super::{Attention, Gradients, HALF, Inputs, QUERIES, Strided, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real};
@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::simd::widest;
 use remat_types::Element;
 
-/// Items of compute type of a lane: `k`, `v` and some rows widened; packed `k`, `q` and `dy` (both with queries across and
+/// Items of compute type of a slot: `k`, `v` and some rows widened; packed `k`, `q` and `dy` (both with queries across and
 /// down), a tile's part of `dq`; the tiles of `p` and `ds`; the sums of `dk` and `dv`.
 pub(super) fn lens<T: FloatElement<Real: GemmElement>>(a: &Attention) -> [usize; 13] {
     let (keys, d, dv) = (a.seen(), padded::<T::Real>(a.d), padded::<T::Real>(a.dv));
@@ -47,10 +47,10 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
             [0, 1, 2].map(|i| RowsMut { data: &parts[i], offset: 0, strides: row(a.heads, sizes[i].0, sizes[i].1) })
         }
     };
-    pool.lanes(a.n * a.heads, workspace, lens.iter().sum(), |pair, lane| {
+    pool.with_slots(a.n * a.heads, workspace, lens.iter().sum(), |pair, slot| {
         let (at, lse) = (a.pair(pair), &lse[pair * a.tq..][..a.tq]);
         let head = Head { a, x, lse, dy, at, dq: &dq, dk: &dk, dv: &dv };
-        let mut ahead = RowsAhead::default();
+        let mut ahead = PrefetchRows::default();
         if pair + 1 < a.n * a.heads {
             let at = a.pair(pair + 1);
             ahead.read(&x.k, at, a.seen(), a.d);
@@ -61,7 +61,7 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
             ahead.write(&dk, at, a.tk, a.d);
             ahead.write(&dv, at, a.tk, a.dv);
         }
-        head.run(pieces(lane, lens), &mut ahead);
+        head.run(pieces(slot, lens), &mut ahead);
     });
 }
 
@@ -78,11 +78,11 @@ struct Head<'a, T: FloatElement> {
 }
 
 impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
-    fn run(&self, lane: [&mut [T::Real]; 13], ahead: &mut RowsAhead) {
+    fn run(&self, slot: [&mut [T::Real]; 13], ahead: &mut PrefetchRows) {
         let (a, x, keys) = (self.a, self.x, self.a.seen());
         let (scale, [d, dv]) = (T::Real::from_f64(a.scale), [a.d, a.dv].map(padded::<T::Real>));
         let [k_wide, v_wide, wide, k_packed, q_across, dy_across, q_down, dy_down, part, p, ds, dk_sums, dv_sums] =
-            lane;
+            slot;
         let (dk_sums, dv_sums) = (&mut dk_sums[..keys * d], &mut dv_sums[..keys * dv]);
         dk_sums.fill(T::Real::ZERO);
         dv_sums.fill(T::Real::ZERO);
@@ -133,7 +133,7 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
 }
 
 /// Scores become `exp(score - lse)`, all 0 for a query that saw nothing; columns without a query hold anything.
-fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R], ahead: &mut RowsAhead) {
+fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R], ahead: &mut PrefetchRows) {
     let mut all = [R::ZERO; QUERIES];
     for (to, lse) in all.iter_mut().zip(lse) {
         *to = if *lse == R::NEG_INFINITY { R::ZERO } else { *lse };
@@ -142,7 +142,7 @@ fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R], ahead: &mut RowsAhead)
         #[inline(always)]
         || {
             for row in tile {
-                ahead.ask();
+                ahead.prefetch();
                 for i in 0..QUERIES {
                     row[i] = (row[i] - all[i]).exp_below();
                 }

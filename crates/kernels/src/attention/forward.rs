@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::ahead::RowsAhead;
+use super::prefetch::PrefetchRows;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
 use super::{Attention, Inputs, KEYS, QUERIES, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real};
@@ -20,7 +20,7 @@ const TASK_MIN_TILES: usize = 2;
 /// Keys whose exponentials are added up before they join the sum: bounds the rounding error of long rows.
 pub(super) const SUM_KEYS: usize = 64;
 
-/// Items of compute type of a lane: `k` and some rows widened, packed `v` and `q`, the tile, its part of `y`.
+/// Items of compute type of a slot: `k` and some rows widened, packed `v` and `q`, the tile, its part of `y`.
 pub(super) fn lens<T: FloatElement<Real: GemmElement>>(a: &Attention) -> [usize; 6] {
     let (keys, dv) = (a.seen(), padded::<T::Real>(a.dv));
     [
@@ -55,10 +55,10 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
     let (y, lse) = (Disjoint::new(y), Disjoint::new(lse));
     let y = RowsMut { data: &y, offset: 0, strides: [a.tq * a.heads * a.dv, a.heads * a.dv, a.dv] };
     let tasks = if a.tq == 0 { 0 } else { tasks(a, pool.threads()) };
-    pool.lanes(tasks, workspace, lens.iter().sum(), |task, lane| {
+    pool.with_slots(tasks, workspace, lens.iter().sum(), |task, slot| {
         let (pair, run) = (task / runs, task % runs);
         let head = Head { a, x, y: &y, lse: &lse, at: a.pair(pair) };
-        let mut ahead = RowsAhead::default();
+        let mut ahead = PrefetchRows::default();
         if runs == 1 && pair + 1 < a.n * a.heads {
             let at = a.pair(pair + 1);
             ahead.read(&x.v, at, a.seen(), a.dv);
@@ -66,7 +66,7 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
             ahead.read(&x.k, at, a.seen(), a.d);
             ahead.write(&y, at, a.tq, a.dv);
         }
-        head.run(part_range(a.tiles(), runs, run), pieces(lane, lens), &mut ahead);
+        head.run(part_range(a.tiles(), runs, run), pieces(slot, lens), &mut ahead);
     });
 }
 
@@ -84,7 +84,7 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
         &self,
         tiles: Range<usize>,
         [k_wide, wide, v_packed, q_packed, tile, part]: [&mut [T::Real]; 6],
-        ahead: &mut RowsAhead,
+        ahead: &mut PrefetchRows,
     ) {
         let (a, x) = (self.a, self.x);
         let keys = a.seen_below((tiles.end * QUERIES).min(a.tq));
@@ -127,7 +127,7 @@ const LANES: usize = 32;
 
 /// Scores become `exp(score - maximum)`; the maximum and the sum of each query. A NaN is passed over by the maximum and
 /// met by the sum. Of a query that sees nothing the maximum counts as 0, so that its exponentials are 0, and not NaN.
-fn exponentials<R: Real>(tile: &mut [Row<R>], ahead: &mut RowsAhead) -> (Row<R>, Row<R>) {
+fn exponentials<R: Real>(tile: &mut [Row<R>], ahead: &mut PrefetchRows) -> (Row<R>, Row<R>) {
     let (mut max, mut sum) = ([R::NEG_INFINITY; QUERIES], [R::ZERO; QUERIES]);
     widest(
         #[inline(always)]
@@ -147,7 +147,7 @@ fn exponentials<R: Real>(tile: &mut [Row<R>], ahead: &mut RowsAhead) -> (Row<R>,
             for block in tile.chunks_mut(SUM_KEYS) {
                 let mut part = [R::ZERO; QUERIES];
                 for row in block {
-                    ahead.ask();
+                    ahead.prefetch();
                     for i in 0..QUERIES {
                         row[i] = (row[i] - max[i]).exp_below();
                         part[i] += row[i];

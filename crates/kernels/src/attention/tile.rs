@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::ops::Range;
 
-use super::ahead::RowsAhead;
+use super::prefetch::PrefetchRows;
 use super::{ALIGN_BYTES, Attention, HALF, KEYS, QUERIES, Strided};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::element::Engine;
@@ -131,7 +131,7 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
     c: &mut [R],
     c_row_stride: usize,
     accumulate: bool,
-    ahead: &mut RowsAhead,
+    ahead: &mut PrefetchRows,
 ) {
     let kernels = kernels::<R>();
     let (nr, lanes) = (kernels.nr(), kernels.lanes);
@@ -152,7 +152,7 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
             let first = (column_of_b / nr + column) * nr;
             let (width, skipped) = (nr.min(b.width - first), column_of_b.saturating_sub(first));
             let tile = kernels.tiles_in_place[rows - 1][(width - skipped) / lanes - 1];
-            ahead.ask_for_tile(k);
+            ahead.prefetch_for_tile(k);
             // SAFETY: rows below `m` of A and C, a panel of B or its last columns, of which a vector at least is left; C's
             // columns end within its rows, as asserted.
             unsafe {
@@ -199,7 +199,7 @@ impl<'a, R: Real + GemmElement> Stack<'a, R> {
     }
 
     /// `y[i] = sum over keys p of tile[p][i] * row p`, for `i` in `queries`, in rows as wide as [`padded`] says.
-    pub(super) fn sum(&self, tile: &[Row<R>], queries: Range<usize>, y: &mut [R], ahead: &mut RowsAhead) {
+    pub(super) fn sum(&self, tile: &[Row<R>], queries: Range<usize>, y: &mut [R], ahead: &mut PrefetchRows) {
         assert!(tile.len() <= self.rows && queries.end <= QUERIES);
         let width = padded::<R>(self.cols);
         let y = &mut y[queries.start * width..queries.end * width];
@@ -254,7 +254,7 @@ impl Cut {
         x: View<R>,
         b: Panels<'_, R>,
         tile: &mut [Row<R>],
-        ahead: &mut RowsAhead,
+        ahead: &mut PrefetchRows,
     ) {
         let (before, behind) = tile.split_at_mut(self.before);
         // SAFETY: rows below `keys`.
@@ -272,7 +272,7 @@ impl Cut {
         queries: usize,
         b: Panels<'_, R>,
         sums: &mut [R],
-        ahead: &mut RowsAhead,
+        ahead: &mut PrefetchRows,
     ) {
         let (before, behind) = tile.split_at(self.before);
         let view = |rows: &[Row<R>]| View { data: rows.as_ptr().cast(), row_stride: QUERIES as isize, col_stride: 1 };

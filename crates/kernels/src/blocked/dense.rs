@@ -9,17 +9,17 @@
 use super::kernel::{MAX_COLUMNS, Tile};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
-use crate::gemm::ahead::Ahead;
 use crate::gemm::aligned;
+use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::{Parts, Pool, part_range};
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
 const CHUNK_BYTES: usize = 16 << 10;
 /// Those of wide panels, from which a tile takes more at a time for fewer columns: of a cache of 48 KiB.
 const WIDE_CHUNK_BYTES: usize = 32 << 10;
-/// Alignment of a lane's workspace: a cache line.
+/// Alignment of a slot's workspace: a cache line.
 const ALIGN_BYTES: usize = 64;
-/// Places of an image from one that is read to the one that is asked for: some tiles, so that it is there in time.
+/// Places of an image from one that is read to the one that is prefetched: some tiles, so that it is there in time.
 const COLUMNS_AHEAD: usize = 48;
 /// What copying an element costs, in multiply-adds of one vector.
 const COPY_COST: usize = 1;
@@ -156,7 +156,7 @@ impl Plan {
         let (g, s) = (&b.conv, Sums::of(b));
         let reach = |kernel: usize, dilation: usize| (kernel - 1) * dilation + 1;
         let rows = |out: usize| (out - 1) * g.stride[0] + reach(g.r, g.dilation[0]);
-        let copies = b.planar || g.pad != [0, 0];
+        let copies = b.planar || !g.pad.is_none();
         let row = if copies { (g.ow - 1) * g.stride[1] + reach(g.s, g.dilation[1]) } else { g.w };
         let row_bytes = row * s.blocks * s.width * size_of::<f32>();
         // the rows that a task reads stay in the L2 cache, beside weights and sums that stream by
@@ -202,8 +202,8 @@ impl Plan {
         if self.copies { s.blocks * s.width * self.rows * self.row } else { 0 }
     }
 
-    /// Items of a lane: two offsets for each place and those of runs, then the copies; whole cache lines.
-    fn lane_len(&self, b: &Blocked, s: &Sums) -> usize {
+    /// Items of a slot: two offsets for each place and those of runs, then the copies; whole cache lines.
+    fn slot_len(&self, b: &Blocked, s: &Sums) -> usize {
         let offsets = 2 * self.places + self.run_len(b);
         (offsets + self.images * self.copy_len(s)).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
     }
@@ -211,7 +211,7 @@ impl Plan {
 
 pub(super) fn workspace_bytes(b: &Blocked, threads: usize) -> usize {
     let plan = Plan::new(b, threads);
-    plan.lane_len(b, &Sums::of(b)) * plan.tasks(b).min(threads) * size_of::<f32>() + ALIGN_BYTES
+    plan.slot_len(b, &Sums::of(b)) * plan.tasks(b).min(threads) * size_of::<f32>() + ALIGN_BYTES
 }
 
 /// # Safety
@@ -222,9 +222,9 @@ pub(super) unsafe fn run(b: &Blocked, pool: &Pool, operands: &Operands, workspac
         return;
     }
     let run = Run { b, operands, plan: &plan, sums };
-    pool.lanes(plan.tasks(b), aligned::<f32>(workspace), plan.lane_len(b, &sums), |task, lane| {
+    pool.with_slots(plan.tasks(b), aligned::<f32>(workspace), plan.slot_len(b, &sums), |task, slot| {
         // SAFETY: the caller's contract; each task comes once, and tasks write disjoint places of `y`.
-        unsafe { run.task(task, lane) }
+        unsafe { run.task(task, slot) }
     });
 }
 
@@ -254,7 +254,7 @@ struct Source {
 impl Run<'_> {
     /// # Safety
     /// No other thread runs the same task.
-    unsafe fn task(&self, task: usize, lane: &mut [f32]) {
+    unsafe fn task(&self, task: usize, slot: &mut [f32]) {
         let (g, plan, s) = (&self.b.conv, self.plan, &self.sums);
         // neighbouring tasks share weights
         let strips = g.n.div_ceil(plan.images) * plan.parts;
@@ -263,7 +263,7 @@ impl Run<'_> {
         let image = strip / plan.parts * plan.images;
         let rows = part_range(g.oh, plan.parts, strip % plan.parts);
         let part = Part { image, images: plan.images.min(g.n - image), row: rows.start, rows: rows.len() };
-        let (offsets, copy) = lane.split_at_mut(2 * plan.places + plan.run_len(self.b));
+        let (offsets, copy) = slot.split_at_mut(2 * plan.places + plan.run_len(self.b));
         let source = if plan.copies {
             // SAFETY: the copy holds the images of the largest part, and `x` is what `b` says.
             unsafe { self.copy(&part, group, copy) };
@@ -280,9 +280,10 @@ impl Run<'_> {
         let all = part_range(s.panels.count(), plan.panel_parts, panel_part);
         // places that are neighbours in the image are so in memory, and the first panel brings them all
         let is_far = self.b.x_len() * size_of::<f32>() > l2_bytes();
-        let asks = |i: usize| i == all.start && is_far && !plan.copies && [g.r, g.s] == [1, 1] && g.stride == [1, 1];
+        let prefetches =
+            |i: usize| i == all.start && is_far && !plan.copies && [g.r, g.s] == [1, 1] && g.stride == [1, 1];
         for i in all.clone() {
-            let x_ahead = if asks(i) { COLUMNS_AHEAD * s.width } else { 0 };
+            let x_ahead = if prefetches(i) { COLUMNS_AHEAD * s.width } else { 0 };
             // SAFETY: the offsets are those of the part's places in source and output.
             unsafe { self.panel(i, group, &part, &source, [&x_at[..count], &y_at[..count]], run_at, x_ahead) }
         }
@@ -376,7 +377,7 @@ impl Run<'_> {
                 bias: if begins { bias } else { std::ptr::null() },
                 add,
                 clamp: if ends { o.clamp } else { None },
-                ahead: Ahead::NONE,
+                ahead: PrefetchLines::NONE,
                 x_ahead,
             };
             let steps = blocks * g.r * g.s * lanes * vectors * s.lanes;
@@ -400,12 +401,12 @@ impl Run<'_> {
             let x = &x[(part.image + image) * b.x_image()..][..b.x_image()];
             for (at, copy) in copy.chunks_exact_mut(plan.row * s.width).enumerate() {
                 let (block, row) = (at / plan.rows, at % plan.rows);
-                let row = (part.row * g.stride[0] + row).wrapping_sub(g.pad[0]);
+                let row = (part.row * g.stride[0] + row).wrapping_sub(g.pad.begin[0]);
                 if row >= g.h {
                     copy.fill(0.0);
                     continue;
                 }
-                let left = g.pad[1].min(plan.row);
+                let left = g.pad.begin[1].min(plan.row);
                 let places = g.w.min(plan.row - left);
                 let (before, rest) = copy.split_at_mut(left * s.width);
                 let (inside, after) = rest.split_at_mut(places * s.width);
@@ -425,7 +426,7 @@ impl Run<'_> {
     }
 }
 
-/// The tile at each of `count` columns, as tall as the table's tallest and as even as can be; between them, tiles ask for the
+/// The tile at each of `count` columns, as tall as the table's tallest and as even as can be; between them, tiles prefetch the
 /// `next` elements behind their weights.
 ///
 /// # Safety
@@ -437,7 +438,7 @@ pub(super) unsafe fn columns(tiles: &[super::kernel::TileFn], tile: &mut Tile, c
     let steps = tile.runs * tile.run;
     for i in 0..parts {
         let range = ranges.get(i);
-        tile.ahead = Ahead::part(tile.w.wrapping_add(next), next, i, parts, steps);
+        tile.ahead = PrefetchLines::part(tile.w.wrapping_add(next), next, i, parts, steps);
         // SAFETY: the range lies within the columns; no range is longer than the tallest tile.
         unsafe {
             (tile.x_at, tile.y_at) = (x_at.add(range.start), y_at.add(range.start));

@@ -6,13 +6,13 @@
 use super::kernel::{DepthRow, WIDE_COLUMNS};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
-use crate::gemm::ahead::Ahead;
+use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::Pool;
 
 /// Multiply-adds of vectors that are worth a part of a pool run.
 const GRAIN_MULS: usize = 1 << 12;
 
-/// Bytes from the last row that is read to what is asked for meanwhile: longer on its way than a row takes.
+/// Bytes from the last row that is read to what is prefetched meanwhile: longer on its way than a row takes.
 const AHEAD_BYTES: usize = 8 << 10;
 
 /// Sizes of the second cache beyond which an input comes from memory: from the cache between, rows come in time unasked.
@@ -51,13 +51,13 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
     let plane = image * g.k.div_ceil(lanes) + block;
     // taps whose row lies in the image: from `first` to before `end`
     let top = row * g.stride[0];
-    let first = g.pad[0].saturating_sub(top).div_ceil(g.dilation[0]).min(g.r);
-    let end = (g.h + g.pad[0]).saturating_sub(top).div_ceil(g.dilation[0]).clamp(first, g.r);
-    let x_row = if end > first { top + first * g.dilation[0] - g.pad[0] } else { 0 };
+    let first = g.pad.begin[0].saturating_sub(top).div_ceil(g.dilation[0]).min(g.r);
+    let end = (g.h + g.pad.begin[0]).saturating_sub(top).div_ceil(g.dilation[0]).clamp(first, g.r);
+    let x_row = if end > first { top + first * g.dilation[0] - g.pad.begin[0] } else { 0 };
     // columns of which every tap lies in the row
     let reach = (g.s - 1) * g.dilation[1];
-    let low = g.pad[1].div_ceil(g.stride[1]).min(g.ow);
-    let high = match (g.w + g.pad[1]).checked_sub(reach + 1) {
+    let low = g.pad.begin[1].div_ceil(g.stride[1]).min(g.ow);
+    let high = match (g.w + g.pad.begin[1]).checked_sub(reach + 1) {
         Some(last) => (last / g.stride[1] + 1).clamp(low, g.ow),
         None => low,
     };
@@ -66,8 +66,8 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
     let next = o.x.wrapping_add((plane * g.h + top + g.r) * g.w * lanes + AHEAD_BYTES / size_of::<f32>());
     let is_far = b.x_len() * size_of::<f32>() > FAR * l2_bytes();
     let ahead = match (high - low) / WIDE_COLUMNS {
-        rounds if is_far && rounds > 0 => Ahead::share(next, g.stride[0] * g.w * lanes, 0, 1, rounds),
-        _ => Ahead::NONE,
+        rounds if is_far && rounds > 0 => PrefetchLines::share(next, g.stride[0] * g.w * lanes, 0, 1, rounds),
+        _ => PrefetchLines::NONE,
     };
     // SAFETY: all offsets lie in operands of the asserted lengths; rows from `x_row` on are those of taps in the image.
     unsafe {
@@ -80,7 +80,7 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
             taps: g.s,
             stride: g.stride[1],
             dilation: g.dilation[1],
-            pad: g.pad[1],
+            pad: g.pad.begin[1],
             columns: g.ow,
             inner: [low, high],
             bias: o.bias.add(block * lanes),

@@ -1,7 +1,7 @@
 //! Micro-kernels on packed weights, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::gemm::ahead::Ahead;
+use crate::gemm::prefetch::PrefetchLines;
 use crate::simd::{Isa, Simd, Wide, prefetch, prefetch_ahead};
 
 /// Columns of the tallest tile of any table.
@@ -30,8 +30,8 @@ pub(super) struct Tile {
     /// The range to which finished sums are moved.
     pub clamp: Option<[f32; 2]>,
     /// Weights that are needed next.
-    pub ahead: Ahead<f32>,
-    /// Elements from a place to the one that is asked for when it is read; 0 where they are in the second cache anyway.
+    pub ahead: PrefetchLines<f32>,
+    /// Elements from a place to the one that is prefetched when it is read; 0 where they are in the second cache anyway.
     pub x_ahead: usize,
 }
 
@@ -66,8 +66,8 @@ pub(super) struct DepthRow {
     pub add: *const f32,
     pub y: *mut f32,
     pub clamp: Option<[f32; 2]>,
-    /// What rows that follow read, to be asked for with each few columns.
-    pub ahead: Ahead<f32>,
+    /// What rows that follow read, to be prefetched with each few columns.
+    pub ahead: PrefetchLines<f32>,
 }
 
 /// # Safety
@@ -197,7 +197,7 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
             }
             let (mut q, end) = (from, from + t.run);
             while q + V::UNROLLED <= end {
-                ahead.ask();
+                ahead.prefetch();
                 for u in 0..V::UNROLLED {
                     step(&x, q + u, w.add(u * NV * V::LANES), &mut acc);
                 }
@@ -295,7 +295,7 @@ unsafe fn depth<V: Simd<Elem = f32>, const S: usize, const STRIDE: usize>(d: &De
         }
         let (mut o, mut ahead) = (low, d.ahead);
         while o + WIDE_COLUMNS <= high {
-            ahead.ask();
+            ahead.prefetch();
             columns::<V, WIDE_COLUMNS>(d, o, all, shape);
             o += WIDE_COLUMNS;
         }

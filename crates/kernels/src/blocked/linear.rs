@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use super::{Operands, Start, check_block};
 use crate::cache::l2_bytes;
-use crate::gemm::ahead::Ahead;
 use crate::gemm::blocked::{ALIGN_BYTES, grid};
 use crate::gemm::kernel::{Kernels, f32_kernels_of};
 use crate::gemm::pack::{pack_a, pack_b};
+use crate::gemm::prefetch::PrefetchLines;
 use crate::gemm::rows::{Rows, packed_tile};
 use crate::gemm::{View, aligned};
 use crate::pool::{Parts, Pool, part_range};
@@ -93,8 +93,8 @@ impl Linear {
         (most / kernels.mr() * kernels.mr()).min(self.m.div_ceil(self.grid(threads)[0]))
     }
 
-    /// Elements of a lane of workspace; a multiple of a cache line.
-    fn lane_len(&self, threads: usize) -> usize {
+    /// Elements of a slot of workspace; a multiple of a cache line.
+    fn slot_len(&self, threads: usize) -> usize {
         (self.block_rows(threads) * self.kernels().depth.min(self.k)).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
     }
 
@@ -103,7 +103,7 @@ impl Linear {
     pub fn workspace_bytes(&self, threads: usize) -> usize {
         let threads = threads.max(1);
         let tasks: usize = self.grid(threads).into_iter().product();
-        tasks.min(threads) * self.lane_len(threads) * size_of::<f32>() + ALIGN_BYTES
+        tasks.min(threads) * self.slot_len(threads) * size_of::<f32>() + ALIGN_BYTES
     }
 
     /// `y = clamp(start + x w + bias)`, overwriting `y`. Sums go in the order of `k`.
@@ -127,7 +127,7 @@ impl Linear {
         let operands = Operands::new(x, packed, bias, start, clamp, y);
         let threads = pool.threads();
         let (grid, block_rows, nr) = (self.grid(threads), self.block_rows(threads), self.kernels().nr());
-        pool.lanes(grid[0] * grid[1], aligned::<f32>(workspace), self.lane_len(threads), |task, lane| {
+        pool.with_slots(grid[0] * grid[1], aligned::<f32>(workspace), self.slot_len(threads), |task, slot| {
             let rows = part_range(m, grid[0], task % grid[0]);
             let panels = part_range(n.div_ceil(nr), grid[1], task / grid[0]);
             let parts = rows.len().div_ceil(block_rows.max(1));
@@ -136,7 +136,7 @@ impl Linear {
                 let ((steps, part), (next, _)) = (at(i), at((i + 1).min(self.blocks() * parts - 1)));
                 let part = rows.start + part.start..rows.start + part.end;
                 // SAFETY: the lengths were checked above, and tasks have rectangles of `y` of their own.
-                unsafe { self.rectangle(&operands, part, panels.clone(), [steps, next], lane) }
+                unsafe { self.rectangle(&operands, part, panels.clone(), [steps, next], slot) }
             }
         });
     }
@@ -151,13 +151,13 @@ impl Linear {
         rows: Range<usize>,
         panels: Range<usize>,
         [steps, next]: [Range<usize>; 2],
-        lane: &mut [f32],
+        slot: &mut [f32],
     ) {
         let (n, kernels) = (self.n, self.kernels());
         let (nr, len) = (kernels.nr(), steps.len());
         let x = View { data: o.x, row_stride: self.k as isize, col_stride: 1 };
         // SAFETY: `x` has these rows and steps.
-        unsafe { pack_a(x.shifted(rows.start, steps.start), rows.len(), len, kernels.mr(), lane) };
+        unsafe { pack_a(x.shifted(rows.start, steps.start), rows.len(), len, kernels.mr(), slot) };
         let tiles = rows.len().div_ceil(kernels.mr());
         let tile_rows = Parts::new(rows.len(), tiles);
         let panel_of = |steps: &Range<usize>, panel: usize| {
@@ -182,9 +182,9 @@ impl Linear {
                     if adds && !std::ptr::eq(o.add, o.y) {
                         rows().for_each(|at| o.y.add(at).copy_from_nonoverlapping(o.add.add(at), valid));
                     }
-                    let ahead = Ahead::part(ahead.as_ptr(), ahead.len(), tile, tiles, len);
+                    let ahead = PrefetchLines::part(ahead.as_ptr(), ahead.len(), tile, tiles, len);
                     let accumulates = adds || steps.start > 0;
-                    let a = Rows::Packed(lane, ahead).panel(&part, len);
+                    let a = Rows::Packed(slot, ahead).panel(&part, len);
                     packed_tile(kernels, [part.len(), valid], len, a, w, o.y.add(at), n, accumulates);
                     if steps.end == self.k {
                         let bias = std::slice::from_raw_parts(o.bias.add(first), valid);

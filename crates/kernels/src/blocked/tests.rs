@@ -5,6 +5,7 @@ use crate::gemm::tests::Random;
 use crate::pool::Pool;
 use crate::window::{Axis, AxisKind};
 use proptest::prelude::*;
+use remat_types::Padding;
 
 fn values(len: usize, seed: u64) -> Vec<f32> {
     let mut random = Random::new(seed);
@@ -133,15 +134,18 @@ fn check_planar(g: &Conv2d, block: usize) {
 
 fn any_conv() -> impl Strategy<Value = Option<Conv2d>> {
     let sizes = (1usize..4, 1usize..40, 1usize..16, 1usize..20, 1usize..40, 1usize..5, 1usize..6);
-    let steps = (1usize..4, 1usize..3, 0usize..4, 0usize..3, 1usize..3, 1usize..3);
-    (sizes, steps, 0usize..4).prop_map(|((n, c, h, w, k, r, s), (sh, sw, ph, pw, dh, dw), form)| {
+    let steps = (1usize..4, 1usize..3, 1usize..3, 1usize..3);
+    // both sides alike as often as not
+    let pad = ([0usize..4, 0usize..3], [0usize..4, 0usize..3], any::<bool>())
+        .prop_map(|(begin, end, alike)| Padding { begin, end: if alike { begin } else { end } });
+    (sizes, steps, pad, 0usize..4).prop_map(|((n, c, h, w, k, r, s), (sh, sw, dh, dw), pad, form)| {
         // one group mostly, then one a channel, then groups of whole blocks
         let (c, k, groups) = match form {
             0 => (c, c, c),
             1 => (32 * (c % 2 + 1), 16 * (k % 3 + 1) * 2, 2),
             _ => (c, k, 1),
         };
-        Conv2d::new([n, c, h, w], [k, c / groups, r, s], [sh, sw], [ph, pw], [dh, dw], groups).ok()
+        Conv2d::new([n, c, h, w], [k, c / groups, r, s], [sh, sw], pad, [dh, dw], groups).ok()
     })
 }
 
@@ -176,8 +180,12 @@ fn geometries_of_networks_agree_with_the_plain_convolution() {
     ];
     for [n, c, h, w, k, r, s, p, g] in cases {
         let geom = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], [p; 2], [1; 2], g).expect("the sizes fit");
-        check(&geom, 8, c == 3);
-        check(&geom, 16, c == 3);
+        let pad = [[p, p + 1], [p + 2, p]];
+        let uneven = Conv2d::new([n, c, h, w], [k, c / g, r, r], [s; 2], pad, [1; 2], g).expect("the sizes fit");
+        for geom in [geom, uneven] {
+            check(&geom, 8, c == 3);
+            check(&geom, 16, c == 3);
+        }
     }
 }
 
@@ -187,8 +195,9 @@ fn winograd_agrees_on_images_of_any_edge() {
     let cases =
         [[1, 9, 6, 6, 8, 0], [2, 17, 7, 10, 20, 1], [1, 8, 3, 5, 9, 2], [1, 70, 9, 4, 8, 1], [1, 8, 14, 13, 8, 1]];
     for [n, c, h, w, k, p] in cases {
-        let geom = Conv2d::new([n, c, h, w], [k, c, 3, 3], [1; 2], [p; 2], [1; 2], 1).expect("the sizes fit");
-        for block in [8, 16] {
+        let pads = [[p; 2].into(), Padding::from([[p + 1, p], [p, p + 2]])];
+        for (pad, block) in pads.into_iter().flat_map(|pad| [(pad, 8), (pad, 16)]) {
+            let geom = Conv2d::new([n, c, h, w], [k, c, 3, 3], [1; 2], pad, [1; 2], 1).expect("the sizes fit");
             check_planar(&geom, block);
             check_one(&Blocked::new(geom, block, false).and_then(Blocked::winograd).expect("3x3 taps"));
         }

@@ -24,8 +24,8 @@ use super::Operands;
 use super::dense::{Panels, columns};
 use super::kernel::{Kernels, Tile};
 use crate::float::Disjoint;
-use crate::gemm::ahead::Ahead;
 use crate::gemm::aligned;
+use crate::gemm::prefetch::PrefetchLines;
 use crate::geometry::Conv2d;
 use crate::pool::{Pool, part_range};
 use images::{ALONE, Images};
@@ -43,7 +43,7 @@ const STRIP_BYTES: usize = 512 << 10;
 const TILES: [usize; 2] = [12, 96];
 /// Elements between the planes of two points, so that they do not share the sets of a cache.
 const GAP: usize = 16;
-/// Alignment of a lane's workspace: a cache line.
+/// Alignment of a slot's workspace: a cache line.
 const ALIGN_BYTES: usize = 64;
 /// Channels whose weights are transformed at a time.
 const CHANNELS: usize = 64;
@@ -167,7 +167,7 @@ impl Winograd {
 
     pub(crate) fn workspace_bytes(&self, threads: usize) -> usize {
         let plan = Plan::new(self, threads);
-        plan.lane_len(self) * plan.tasks().min(threads) * size_of::<f32>() + ALIGN_BYTES
+        plan.slot_len(self) * plan.tasks().min(threads) * size_of::<f32>() + ALIGN_BYTES
     }
 
     /// `y = clamp(start + bias + x * weight)`, where a null bias is none.
@@ -182,9 +182,9 @@ impl Winograd {
         let images = Images { g: self, operands, transforms: Transforms::of(self.block) };
         let kernels = Kernels::of(self.block).expect("blocks of 8 or 16 have kernels");
         let run = Run { g: self, operands, plan: &plan, planes: Planes::of(self, plan.tiles), images, kernels };
-        pool.lanes(plan.tasks(), aligned::<f32>(workspace), plan.lane_len(self), |task, lane| {
+        pool.with_slots(plan.tasks(), aligned::<f32>(workspace), plan.slot_len(self), |task, slot| {
             // SAFETY: the caller's contract; each task comes once, and tasks write disjoint places of `y`.
-            unsafe { run.task(task, lane) }
+            unsafe { run.task(task, slot) }
         });
     }
 
@@ -235,8 +235,8 @@ impl Plan {
         (2 * self.tiles).next_multiple_of(ALIGN_BYTES / size_of::<f32>())
     }
 
-    /// Items of a lane: offsets, planes, and a tile by itself.
-    fn lane_len(&self, g: &Winograd) -> usize {
+    /// Items of a slot: offsets, planes, and a tile by itself.
+    fn slot_len(&self, g: &Winograd) -> usize {
         let p = Planes::of(g, self.tiles);
         self.offsets() + POINTS * (p.tiles + p.products) + ALONE * g.block + IN * p.weights
     }
@@ -273,15 +273,15 @@ struct Run<'a> {
 impl Run<'_> {
     /// # Safety
     /// No other thread runs the same task.
-    unsafe fn task(&self, task: usize, lane: &mut [f32]) {
+    unsafe fn task(&self, task: usize, slot: &mut [f32]) {
         let (g, plan, p) = (self.g, self.plan, self.planes);
         // neighbouring tasks share weights
         let (strip, part) = (task % plan.strips, task / plan.strips);
         let tiles = part_range(g.tiles(), plan.strips, strip);
-        let (offsets, lane) = lane.split_at_mut(plan.offsets());
-        let (v, lane) = lane.split_at_mut(POINTS * p.tiles);
-        let (m, lane) = lane.split_at_mut(POINTS * p.products);
-        let (u, alone) = lane.split_at_mut(IN * p.weights);
+        let (offsets, slot) = slot.split_at_mut(plan.offsets());
+        let (v, slot) = slot.split_at_mut(POINTS * p.tiles);
+        let (m, slot) = slot.split_at_mut(POINTS * p.products);
+        let (u, alone) = slot.split_at_mut(IN * p.weights);
         let alone = &mut alone[..ALONE * g.block];
         for (i, tile) in tiles.clone().enumerate() {
             // SAFETY: the strip's tiles fit their planes.
@@ -359,8 +359,8 @@ impl Run<'_> {
                 bias: if channels.start == 0 { ZEROS.as_ptr() } else { std::ptr::null() },
                 add: std::ptr::null(),
                 clamp: None,
-                // weights are asked for as they are transformed
-                ahead: Ahead::NONE,
+                // weights are prefetched as they are transformed
+                ahead: PrefetchLines::NONE,
                 x_ahead: 0,
             };
             // SAFETY: as the caller says; every tile's offsets are in the slices.

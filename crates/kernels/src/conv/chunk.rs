@@ -6,14 +6,14 @@
 use super::ConvElement;
 use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
-use crate::gemm::ahead::{Ahead, ColumnsAhead};
 use crate::gemm::kernel::MAX_TILE;
+use crate::gemm::prefetch::{PrefetchColumns, PrefetchLines};
 use crate::pool::part_range;
 use crate::simd::{LINE_BYTES, prefetch_run};
 
 /// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.
 const WEIGHT_BLOCK_BYTES: usize = 128 << 10;
-/// Channels ahead whose places are asked for.
+/// Channels ahead whose places are prefetched.
 const ROWS_AHEAD: usize = 4;
 /// Outputs of a run from which on they are written in vectors.
 const VECTOR_RUN: usize = 12;
@@ -59,9 +59,9 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
     ///
     /// # Safety
     /// `src` and `dst` are as large as the correlation says, and no other thread touches these outputs.
-    pub(super) unsafe fn run(&self, src: &[T], panels: std::ops::Range<usize>, dst: *mut T, lane: &mut [T]) {
+    pub(super) unsafe fn run(&self, src: &[T], panels: std::ops::Range<usize>, dst: *mut T, slot: &mut [T]) {
         let (corr, plan) = (self.corr, self.plan);
-        let (copy, rest) = lane.split_at_mut(plan.copy_len);
+        let (copy, rest) = slot.split_at_mut(plan.copy_len);
         let (block, sums) = rest.split_at_mut(plan.block_len);
         let src_channel = corr.rows.src * corr.cols.src;
         for first in self.pass.channels.clone().step_by(plan.channels) {
@@ -205,12 +205,12 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                             let at = (rows.start - first_row) * sums_row + start - self.columns.start;
                             let y = sums[at..][..(rows.len() - 1) * sums_row + width].as_mut_ptr();
                             let add = first > self.pass.channels.start;
-                            tile(depth, w.as_ptr(), x.as_ptr(), y, sums_row, add, Ahead::NONE);
+                            tile(depth, w.as_ptr(), x.as_ptr(), y, sums_row, add, PrefetchLines::NONE);
                         } else if !plan.apart && count == 1 && valid == width {
                             let y = dst.add(runs[0].from + (out + rows.start) * self.dst_channel());
-                            tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0, Ahead::NONE);
+                            tile(depth, w.as_ptr(), x.as_ptr(), y, self.dst_channel(), first > 0, PrefetchLines::NONE);
                         } else {
-                            tile(depth, w.as_ptr(), x.as_ptr(), buffer.as_mut_ptr(), width, false, Ahead::NONE);
+                            tile(depth, w.as_ptr(), x.as_ptr(), buffer.as_mut_ptr(), width, false, PrefetchLines::NONE);
                             for (i, row) in buffer.chunks_exact(width).take(rows.len()).enumerate() {
                                 let y = dst.add((out + rows.start + i) * self.dst_channel());
                                 for run in &runs[..count] {
@@ -226,7 +226,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
     }
 
     /// As packing `channels` channels from `first` on and [`Chunk::multiply`], but tiles read the columns where they are, and
-    /// ask for the next panel's meanwhile. Panels that do not lie within an image, or in whole cache lines, are packed one at a
+    /// prefetch the next panel's meanwhile. Panels that do not lie within an image, or in whole cache lines, are packed one at a
     /// time: each tile would read two lines for a vector.
     ///
     /// # Safety
@@ -264,7 +264,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
                 let rows = part_range(outs.len(), all, panel);
                 let w = &weights[rows.start * channels..rows.end * channels];
                 let tile = gemm.tiles_of_columns[rows.len() - 1];
-                let ahead = ColumnsAhead::part(next, places, nr, panel - panels.start, panels.len());
+                let ahead = PrefetchColumns::part(next, places, nr, panel - panels.start, panels.len());
                 // SAFETY: the columns of each channel lie `places` apart, the last ones within `x` by the assert; the outputs
                 // lie within an image.
                 unsafe {

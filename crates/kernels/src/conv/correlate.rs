@@ -8,7 +8,7 @@
 //! empty; only large images that are copied are cut one by one.
 //!
 //! Where few output channels leave little to do with a packed panel, the tiles of a 1x1 kernel read the source where it is,
-//! and ask for the columns of the next panel while they compute: packing and computing took turns, one waiting for memory and
+//! and prefetch the columns of the next panel while they compute: packing and computing took turns, one waiting for memory and
 //! the other not, and such layers take 0.65 to 0.95 of that time.
 //!
 //! A stride splits the copy into phases, so that neighbouring outputs still read neighbouring elements. The gradient of
@@ -280,7 +280,7 @@ impl Plan {
         }
     }
 
-    fn lane_len(&self) -> usize {
+    fn slot_len(&self) -> usize {
         self.copy_len + self.block_len + self.sums_len
     }
 }
@@ -300,12 +300,12 @@ fn chunk_rows(height: usize, width: usize, columns: usize) -> usize {
 /// Bytes of workspace that [`run`] needs.
 pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
     let plan = Plan::new(corr, &corr.kernels(kernels), threads);
-    let lanes = threads.min(plan.pass_groups * plan.chunks * plan.out_parts).max(1);
+    let slots = threads.min(plan.pass_groups * plan.chunks * plan.out_parts).max(1);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.channels * plan.taps);
     size.add::<usize>(plan.taps);
     size.add::<T>(plan.pass_groups * plan.pass_out * plan.pass_src * plan.taps);
-    size.add::<T>(lanes * plan.lane_len());
+    size.add::<T>(slots * plan.slot_len());
     size.bytes()
 }
 
@@ -334,7 +334,7 @@ pub(super) fn run<T: ConvElement>(
     let mut ws = Workspace::new(workspace);
     let [offsets, used] = [ws.take::<usize>(plan.channels * plan.taps), ws.take::<usize>(plan.taps)];
     let packed = ws.take::<T>(plan.pass_groups * plan.pass_out * plan.pass_src * plan.taps);
-    let lanes = ws.rest::<T>();
+    let slots = ws.rest::<T>();
     fill_offsets(corr, &plan, offsets, used);
     let (offsets, used, dst) = (&*offsets, &*used, Images(dst.as_mut_ptr()));
     for group in (0..corr.groups).step_by(plan.pass_groups) {
@@ -347,7 +347,7 @@ pub(super) fn run<T: ConvElement>(
                 pass.pack_weights(pool, corr, &plan, kernels, used, weight, packed);
                 let chunks = plan.chunks;
                 let packed = &*packed;
-                pool.lanes(groups.len() * chunks * plan.out_parts, lanes, plan.lane_len(), |task, lane| {
+                pool.with_slots(groups.len() * chunks * plan.out_parts, slots, plan.slot_len(), |task, slot| {
                     let (g, chunk) = (task / plan.out_parts / chunks, task / plan.out_parts % chunks);
                     let panels =
                         part_range(outs.len().div_ceil(kernels.gemm.mr()), plan.out_parts, task % plan.out_parts);
@@ -356,7 +356,7 @@ pub(super) fn run<T: ConvElement>(
                     let chunk = Chunk::new(corr, &plan, kernels, offsets, packed, &pass, g, chunk);
                     // SAFETY: `src` and `dst` have their sizes, by the asserts above; only this task has these channels of
                     // these columns.
-                    unsafe { chunk.run(src, panels, dst.0, lane) }
+                    unsafe { chunk.run(src, panels, dst.0, slot) }
                 });
             }
         }

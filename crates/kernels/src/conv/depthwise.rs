@@ -49,7 +49,7 @@ impl Plan {
         Plan { plane, taps: rows.taps().count() * cols.taps().count(), bands, copy_len, rows_len }
     }
 
-    fn lane_len(&self) -> usize {
+    fn slot_len(&self) -> usize {
         self.copy_len + self.taps + self.rows_len
     }
 
@@ -69,7 +69,7 @@ pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &Conv
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.taps);
     size.add::<usize>(plan.taps);
-    size.add::<T>(threads.min(corr.n * corr.groups).max(1) * plan.lane_len());
+    size.add::<T>(threads.min(corr.n * corr.groups).max(1) * plan.slot_len());
     size.bytes()
 }
 
@@ -95,8 +95,8 @@ pub(super) fn run<T: ConvElement>(
     }
     let (offsets, used, dst) = (&*offsets, &*used, Images(dst.as_mut_ptr()));
     let tasks = channels.div_ceil(plan.grain(corr));
-    pool.lanes(tasks, ws.rest::<T>(), plan.lane_len(), |task, lane| {
-        let (copy, rest) = lane.split_at_mut(plan.copy_len);
+    pool.with_slots(tasks, ws.rest::<T>(), plan.slot_len(), |task, slot| {
+        let (copy, rest) = slot.split_at_mut(plan.copy_len);
         let (weights, buffer) = rest.split_at_mut(plan.taps);
         let dst = &dst;
         for channel in part_range(channels, tasks, task) {
@@ -184,8 +184,8 @@ pub(super) fn has_weight_grad(geom: &Conv2d) -> bool {
     geom.groups == geom.c && geom.groups == geom.k && geom.groups > 1
 }
 
-/// Elements of a lane: the copy, and a vector of sums for each tap.
-fn weight_grad_lane<T>(geom: &Conv2d, kernels: &ConvKernels<T>, plan: &Plan) -> usize {
+/// Elements of a slot: the copy, and a vector of sums for each tap.
+fn weight_grad_slot<T>(geom: &Conv2d, kernels: &ConvKernels<T>, plan: &Plan) -> usize {
     plan.copy_len + geom.r * geom.s * kernels.lanes
 }
 
@@ -197,7 +197,7 @@ pub(super) fn weight_grad_workspace_bytes<T: ConvElement>(
     let plan = Plan::new(&geom.forward(), kernels);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.taps);
-    size.add::<T>(threads.min(geom.groups) * weight_grad_lane(geom, kernels, &plan));
+    size.add::<T>(threads.min(geom.groups) * weight_grad_slot(geom, kernels, &plan));
     size.bytes()
 }
 
@@ -220,8 +220,8 @@ pub(super) fn weight_grad<T: ConvElement>(
     }
     let (offsets, dw) = (&*offsets, Images(dw.as_mut_ptr()));
     let (x_len, y_len) = (geom.h * geom.w, geom.oh * geom.ow);
-    pool.lanes(geom.groups, ws.rest::<T>(), weight_grad_lane(geom, kernels, &plan), |channel, lane| {
-        let (copy, sums) = lane.split_at_mut(plan.copy_len);
+    pool.with_slots(geom.groups, ws.rest::<T>(), weight_grad_slot(geom, kernels, &plan), |channel, slot| {
+        let (copy, sums) = slot.split_at_mut(plan.copy_len);
         sums.fill(T::default());
         let (body, slack) = copy.split_at_mut(plan.plane.channel_len());
         slack.fill(T::default());

@@ -5,13 +5,13 @@ use crate::pool::Pool;
 
 /// Output places of tap `t` that read source place `i`, if it is one: the inverse of `o * stride + t * dilation - pad`.
 fn output_of(geom: &Conv2d, axis: usize, i: usize, t: usize, outputs: usize) -> Option<usize> {
-    let at = (i + geom.pad[axis]).checked_sub(t * geom.dilation[axis])?;
+    let at = (i + geom.pad.begin[axis]).checked_sub(t * geom.dilation[axis])?;
     (at % geom.stride[axis] == 0 && at / geom.stride[axis] < outputs).then(|| at / geom.stride[axis])
 }
 
 /// The source place that output `o` reads with tap `t`, if it is inside the image.
 fn input_of(geom: &Conv2d, axis: usize, o: usize, t: usize, size: usize) -> Option<usize> {
-    (o * geom.stride[axis] + t * geom.dilation[axis]).checked_sub(geom.pad[axis]).filter(|&i| i < size)
+    (o * geom.stride[axis] + t * geom.dilation[axis]).checked_sub(geom.pad.begin[axis]).filter(|&i| i < size)
 }
 
 pub(super) fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T], y: &mut [T]) {

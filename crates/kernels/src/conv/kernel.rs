@@ -117,7 +117,7 @@ impl<T> ConvKernels<T> {
     }
 }
 
-/// Steps from the one that is packed to the one that is asked for.
+/// Steps from the one that is packed to the one that is prefetched.
 const STEPS_AHEAD: usize = 8;
 
 #[inline(always)]

@@ -92,7 +92,7 @@ impl Plan {
     }
 
     /// The source as it is transposed, its padded block, the result, weights or sums.
-    fn lane_len(&self) -> usize {
+    fn slot_len(&self) -> usize {
         self.src_len() + self.block_len() + self.dst_len() + self.taps * self.lanes
     }
 
@@ -136,7 +136,7 @@ pub(super) fn workspace_bytes<T: ConvElement>(
     let plan = Plan::new::<T>(phases, kernels.lanes)?;
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.taps);
-    size.add::<T>(threads * plan.lane_len());
+    size.add::<T>(threads * plan.slot_len());
     Some(size.bytes())
 }
 
@@ -158,10 +158,10 @@ pub(super) fn run<T: ConvElement>(
     assert_eq!(dst.len(), plan.images * plan.channels * dst_image);
     let parts = (TASKS_PER_THREAD * pool.threads()).div_ceil(plan.blocks()).min(plan.images).max(1);
     let dst = Images(dst.as_mut_ptr());
-    pool.lanes(plan.blocks() * parts, ws.rest::<T>(), plan.lane_len(), |task, lane| {
+    pool.with_slots(plan.blocks() * parts, ws.rest::<T>(), plan.slot_len(), |task, slot| {
         let (first, images) = (task / parts * plan.lanes, part_range(plan.images, parts, task % parts));
         let valid = plan.lanes.min(plan.channels - first);
-        let (transposed, rest) = lane[..plan.lane_len()].split_at_mut(plan.src_len());
+        let (transposed, rest) = slot[..plan.slot_len()].split_at_mut(plan.src_len());
         let (block, rest) = rest.split_at_mut(plan.block_len());
         let (result, weights) = rest.split_at_mut(plan.dst_len());
         block.fill(T::default());
@@ -259,10 +259,10 @@ pub(super) fn weight_grad<T: ConvElement>(
     }
     let (offsets, dw) = (&*offsets, Images(dw.as_mut_ptr()));
     let [src_image, dst_image] = [plan.src, plan.dst].map(|[h, w]| h * w);
-    pool.lanes(plan.blocks(), ws.rest::<T>(), plan.lane_len(), |task, lane| {
+    pool.with_slots(plan.blocks(), ws.rest::<T>(), plan.slot_len(), |task, slot| {
         let first = task * plan.lanes;
         let valid = plan.lanes.min(plan.channels - first);
-        let (transposed, rest) = lane[..plan.lane_len()].split_at_mut(plan.src_len());
+        let (transposed, rest) = slot[..plan.slot_len()].split_at_mut(plan.src_len());
         let (block, rest) = rest.split_at_mut(plan.block_len());
         let (dy_lanes, sums) = rest.split_at_mut(plan.dst_len());
         block.fill(T::default());

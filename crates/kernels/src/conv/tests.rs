@@ -1,14 +1,14 @@
 use super::*;
 use crate::gemm::tests::Random;
 use proptest::prelude::*;
-use remat_types::{ErrorKind, Result};
+use remat_types::{ErrorKind, Padding, Result};
 
 /// `[n, groups, c per group, k per group, h, w, r, s]`, strides, pads, dilations.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     sizes: [usize; 8],
     stride: [usize; 2],
-    pad: [usize; 2],
+    pad: Padding,
     dilation: [usize; 2],
 }
 
@@ -20,7 +20,13 @@ impl Case {
 }
 
 fn plain(sizes: [usize; 8], stride: usize, pad: usize) -> Case {
-    Case { sizes, stride: [stride; 2], pad: [pad; 2], dilation: [1, 1] }
+    Case { sizes, stride: [stride; 2], pad: pad.into(), dilation: [1, 1] }
+}
+
+/// The same with other padding on each side: more below and to the left.
+fn uneven(case: Case) -> Case {
+    let [[rows, _], [columns, _]] = [case.pad.axis(0), case.pad.axis(1)];
+    Case { pad: [[rows, rows + 1], [columns + 1, columns]].into(), ..case }
 }
 
 fn values<T>(len: usize, seed: u64, make: impl Fn(f64) -> T) -> Vec<T> {
@@ -43,8 +49,8 @@ fn reference(geom: &Conv2d, x: &[f64], weight: &[f64], dy: &[f64]) -> Reference 
         let (image, m, i, j) = (y_at / (k * oh * ow), y_at / (oh * ow) % k, y_at / ow % oh, y_at % ow);
         for w_at in 0..gc * r * s {
             let (ch, t, u) = (w_at / (r * s), w_at / s % r, w_at % s);
-            let row = (i * stride[0] + t * dilation[0]).wrapping_sub(pad[0]);
-            let col = (j * stride[1] + u * dilation[1]).wrapping_sub(pad[1]);
+            let row = (i * stride[0] + t * dilation[0]).wrapping_sub(pad.begin[0]);
+            let col = (j * stride[1] + u * dilation[1]).wrapping_sub(pad.begin[1]);
             if row >= h || col >= w {
                 continue;
             }
@@ -117,8 +123,12 @@ fn all_three<T: ConvElement>(geom: &Conv2d, threads: usize, x: &[T], weight: &[T
 fn any_case() -> impl Strategy<Value = Case> {
     let sizes = (1usize..3, 1usize..4, 1usize..6, 1usize..10, 1usize..12, 1usize..20, 1usize..5, 1usize..5);
     let small = || [1usize..4, 1usize..4];
-    (sizes, small(), [0usize..4, 0usize..6], small()).prop_map(|((n, g, c, k, h, w, r, s), stride, pad, dilation)| {
-        Case { sizes: [n, g, c, k, h, w, r, s], stride, pad, dilation }
+    // both sides alike as often as not
+    let pad = ([0usize..4, 0usize..6], [0usize..5, 0usize..4], any::<bool>())
+        .prop_map(|(begin, end, alike)| Padding { begin, end: if alike { begin } else { end } });
+    (sizes, small(), pad, small()).prop_map(|((n, g, c, k, h, w, r, s), stride, pad, dilation)| {
+        let sizes = [n, g, c, k, h, w, r, s];
+        Case { sizes, stride, pad, dilation }
     })
 }
 
@@ -172,7 +182,7 @@ fn named_geometries_agree_with_the_definition() {
     }
 }
 
-/// Batches of small images, which go by places with vectors of up to sixteen lanes.
+/// Batches of small images, which go with the batch innermost, with vectors of up to sixteen lanes.
 fn small_images() -> [Case; 10] {
     [
         // images of two panels, or of one and a half; channels that fill no panel
@@ -199,7 +209,10 @@ fn batches_of_small_images_agree_with_the_definition() {
     for case in small_images() {
         let geom = case.geom().expect("the sizes fit");
         let passes = [Pass::Forward, Pass::InputGrad, Pass::WeightGrad];
-        assert!(passes.into_iter().any(|pass| places::Plan::new(&geom, pass, &kernels, 1).is_some()), "{geom:?}");
+        assert!(
+            passes.into_iter().any(|pass| batch_innermost_small::Plan::new(&geom, pass, &kernels, 1).is_some()),
+            "{geom:?}"
+        );
         let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
         assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, 2e-6), "{geom:?}");
         check::<f64>(&geom, 2, |x| x, |x| x, 1e-14);
@@ -218,7 +231,7 @@ fn strided_batches() -> [(Case, [bool; 2]); 7] {
         // phases without taps, and groups of panels of weights
         (plain([8, 1, 520, 1024, 7, 16, 1, 1], 2, 0), [false, true]),
         // taps that read beside the image alone, and a stride for each axis of the kernel
-        (Case { pad: [4, 0], ..plain([8, 1, 120, 150, 8, 18, 3, 2], 2, 0) }, [false, true]),
+        (Case { pad: [4, 0].into(), ..plain([8, 1, 120, 150, 8, 18, 3, 2], 2, 0) }, [false, true]),
         (Case { dilation: [3, 1], ..plain([8, 1, 180, 272, 10, 14, 2, 3], 2, 1) }, [true, true]),
     ]
 }
@@ -235,7 +248,7 @@ fn few_images_under_a_stride_agree_with_the_definition() {
         let dy = values(geom.y_len(), 3, |x| x as f32);
         for (pass, way, src, want) in [(Pass::Forward, ways[0], &x, &one[0]), (Pass::InputGrad, ways[1], &dy, &one[1])]
         {
-            let plan = strided::Plan::new(&geom, pass, &kernels, 2);
+            let plan = batch_innermost_strided::Plan::new(&geom, pass, &kernels, 2);
             assert_eq!(plan.is_some(), way, "{pass:?} of {geom:?}");
             let Some(plan) = plan else { continue };
             let (mut got, mut ws) = (vec![f32::NAN; want.len()], vec![0xff; plan.workspace_bytes(2)]);
@@ -245,6 +258,53 @@ fn few_images_under_a_stride_agree_with_the_definition() {
             compare("result", &geom, &got, &sums, f64::from, 2e-7);
         }
     }
+}
+
+#[test]
+fn padding_that_differs_from_side_to_side_agrees_with_the_definition() {
+    let kernels = f32::conv_kernels().expect("f32 has kernels");
+    let small = |geom: &Conv2d| {
+        let passes = [Pass::Forward, Pass::InputGrad, Pass::WeightGrad];
+        passes.map(|pass| batch_innermost_small::Plan::new(geom, pass, &kernels, 1).is_some()).contains(&true)
+    };
+    let strided = |geom: &Conv2d| {
+        let kernels = kernel::f32_kernels_as_wide_as_avx512();
+        [Pass::Forward, Pass::InputGrad]
+            .map(|pass| batch_innermost_strided::Plan::new(geom, pass, &kernels, 2).is_some())
+    };
+    let by_winograd = |geom: &Conv2d| [Some(*geom), geom.back()].map(|geom| winograd::<f32>(geom).is_some());
+    let cases = [
+        // a copy of the whole image and of a part, a stride, a dilation, groups, and a single tap
+        plain([2, 1, 5, 7, 15, 13, 3, 3], 1, 1),
+        plain([1, 1, 70, 8, 60, 60, 3, 3], 1, 1),
+        plain([3, 1, 16, 33, 15, 13, 3, 3], 2, 1),
+        Case { dilation: [2, 3], ..plain([1, 2, 3, 4, 15, 16, 3, 3], 2, 3) },
+        plain([2, 1, 20, 9, 14, 14, 1, 1], 1, 0),
+        plain([2, 1, 50, 150, 21, 17, 1, 1], 2, 0),
+        // single channels, along rows and in lanes
+        plain([3, 5, 1, 1, 61, 70, 3, 3], 1, 1),
+        plain([2, 40, 1, 1, 14, 14, 3, 3], 2, 1),
+        // by Winograd's algorithm, both ways
+        plain([2, 1, 64, 96, 28, 27, 3, 3], 1, 1),
+    ];
+    let all = cases.into_iter().chain(small_images()).chain(strided_batches().map(|(case, _)| case)).map(uneven);
+    let (mut by_small, mut by_strided, mut by_tiles) = (0, [0; 2], [0; 2]);
+    for case in all {
+        let geom = case.geom().expect("the sizes fit");
+        // the bound of Winograd's algorithm is that of its own test
+        let tol = if by_winograd(&geom).contains(&true) { 5e-6 } else { 2e-6 };
+        let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, tol);
+        assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, tol), "{geom:?}");
+        by_small += usize::from(small(&geom));
+        by_strided = [0, 1].map(|i| by_strided[i] + usize::from(strided(&geom)[i]));
+        by_tiles = [0, 1].map(|i| by_tiles[i] + usize::from(by_winograd(&geom)[i]));
+    }
+    assert!(
+        by_small > 0 && !by_strided.contains(&0) && !by_tiles.contains(&0),
+        "{by_small} {by_strided:?} {by_tiles:?}"
+    );
+    let geom = uneven(plain([2, 2, 3, 4, 9, 8, 3, 3], 2, 1)).geom().expect("the sizes fit");
+    check::<half::f16>(&geom, 2, half::f16::from_f64, half::f16::to_f64, 6e-4);
 }
 
 #[test]
@@ -374,7 +434,7 @@ fn no_image_gives_a_zero_weight_gradient() {
 
 #[test]
 fn impossible_sizes_are_refused_by_kind() {
-    let kind = |x, w, stride, pad, dilation, groups| {
+    let kind = |x, w, stride, pad: [usize; 2], dilation, groups| {
         Conv2d::new(x, w, stride, pad, dilation, groups).expect_err("the sizes do not fit").kind()
     };
     let (x, w, one) = ([1, 4, 5, 5], [2, 4, 3, 3], [1, 1]);
@@ -383,6 +443,8 @@ fn impossible_sizes_are_refused_by_kind() {
     assert_eq!(kind(x, w, one, one, one, 0), ErrorKind::Value);
     assert_eq!(kind(x, w, one, one, one, 2), ErrorKind::Shape);
     assert_eq!(kind(x, [2, 4, 6, 3], one, [0, 0], one, 1), ErrorKind::Shape);
+    let too_wide = Conv2d::new(x, w, one, [[0, 1 << 25], [0, 0]], one, 1).expect_err("the padding is too wide");
+    assert_eq!(too_wide.kind(), ErrorKind::Shape);
     assert_eq!(kind([1, 4, 0, 5], w, one, one, one, 1), ErrorKind::Shape);
     assert_eq!(kind([usize::MAX, 4, 5, 5], w, one, one, one, 1), ErrorKind::Shape);
 }

@@ -93,13 +93,13 @@ impl Plan {
         let [stride, step] = if taps == 1 { [geom.stride, [1, 1]] } else { [[1, 1], geom.stride] };
         let plane = Plane {
             size: [geom.h, geom.w],
-            pad: geom.pad.map(|pad| pad as isize),
+            pad: geom.pad.begin.map(|pad| pad as isize),
             stride,
             phases: [1, 1],
             rows: (band - 1) * step[0] + (geom.r - 1) * geom.dilation[0] + 1,
             pitch: (geom.ow - 1) * step[1] + (geom.s - 1) * geom.dilation[1] + 1,
         };
-        let dense = taps == 1 && geom.stride == [1, 1] && geom.pad == [0, 0];
+        let dense = taps == 1 && geom.stride == [1, 1] && geom.pad.is_none();
         let copied =
             |images: usize| if dense { usize::MAX } else { COPY_BYTES / (images * plane.channel_len() * size) };
         // Groups are nearly equal: the last one would read and write all sums for little.
@@ -144,7 +144,7 @@ impl Plan {
         self.rows * self.panel
     }
 
-    fn lane_len(&self) -> usize {
+    fn slot_len(&self) -> usize {
         self.copy_len + self.dy_len + self.gather_len()
     }
 
@@ -171,7 +171,7 @@ const MULS_PER_MOVE: usize = 32;
 fn turned(geom: &Conv2d, lanes: usize) -> Option<Conv2d> {
     let [c, k] = [geom.c / geom.groups, geom.k / geom.groups];
     let cost = |rows: usize, columns: usize| rows * columns.next_multiple_of(lanes) + MULS_PER_MOVE * columns;
-    let whole = [geom.r, geom.s] == [1; 2] && geom.pad == [0, 0];
+    let whole = [geom.r, geom.s] == [1; 2] && geom.pad.is_none();
     let weight = MULS_PER_MOVE * c * k / (geom.n * geom.oh * geom.ow).max(1);
     let turned = Conv2d { c: geom.k, k: geom.c, h: geom.oh, w: geom.ow, stride: [1, 1], ..*geom };
     (whole && cost(k, c) < cost(c, k) + weight).then_some(turned)
@@ -179,11 +179,11 @@ fn turned(geom: &Conv2d, lanes: usize) -> Option<Conv2d> {
 
 pub(super) fn workspace_bytes<T: ConvElement>(geom: &Conv2d, kernels: &ConvKernels<T>, threads: usize) -> usize {
     let plan = Plan::new(geom, kernels, threads);
-    let lanes = threads.min(plan.partials * plan.runs() * plan.blocks()).max(1);
+    let slots = threads.min(plan.partials * plan.runs() * plan.blocks()).max(1);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.rows);
     size.add::<T>(plan.partials * plan.pass * plan.unit_len());
-    size.add::<T>(lanes * plan.lane_len());
+    size.add::<T>(slots * plan.slot_len());
     size.bytes()
 }
 
@@ -211,7 +211,7 @@ pub(super) fn run<T: ConvElement>(
     let mut ws = Workspace::new(workspace);
     let offsets = ws.take::<usize>(plan.rows);
     let sums = ws.take::<T>(plan.partials * plan.pass * plan.unit_len());
-    let lanes = ws.rest::<T>();
+    let slots = ws.rest::<T>();
     for (row, offset) in offsets.iter_mut().enumerate() {
         let (c, tap) = (row / plan.taps, row % plan.taps);
         let at = [tap / geom.s * geom.dilation[0], tap % geom.s * geom.dilation[1]];
@@ -221,7 +221,7 @@ pub(super) fn run<T: ConvElement>(
     let units = geom.groups * plan.panels;
     for first in (0..units).step_by(plan.pass) {
         let pass = first..(first + plan.pass).min(units);
-        job.add_up(pool, pass.clone(), sums, lanes);
+        job.add_up(pool, pass.clone(), sums, slots);
         job.write(pool, pass, sums, dw);
     }
 }
@@ -238,14 +238,14 @@ struct Job<'a, T: 'static> {
 
 impl<T: ConvElement> Job<'_, T> {
     /// All partial sums of the units of a pass: `[partial][unit][row][panel]`.
-    fn add_up(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &mut [T], lanes: &mut [T]) {
+    fn add_up(&self, pool: &Pool, pass: std::ops::Range<usize>, sums: &mut [T], slots: &mut [T]) {
         let plan = self.plan;
         let sums = &mut sums[..plan.partials * pass.len() * plan.unit_len()];
         let first_group = pass.start / plan.panels;
         let groups = (pass.end - 1) / plan.panels + 1 - first_group;
         let blocks = plan.blocks();
         let sums = Sums(sums.as_mut_ptr());
-        pool.lanes(plan.partials * groups * blocks, lanes, plan.lane_len(), |task, lane| {
+        pool.with_slots(plan.partials * groups * blocks, slots, plan.slot_len(), |task, slot| {
             let (partial, group) = (task / blocks / groups, first_group + task / blocks % groups);
             let start = task % blocks * plan.block;
             let channels = start..(start + plan.block).min(plan.group_c);
@@ -253,7 +253,7 @@ impl<T: ConvElement> Job<'_, T> {
             let sums = &sums;
             let place = (partial * pass.len() + units.start - pass.start) * plan.unit_len();
             // SAFETY: the units' sums start at `place`; no other task has these channels of these units of this partial.
-            unsafe { self.task(partial, group, units, channels, sums.0.add(place), lane) }
+            unsafe { self.task(partial, group, units, channels, sums.0.add(place), slot) }
         });
     }
 
@@ -268,10 +268,10 @@ impl<T: ConvElement> Job<'_, T> {
         units: std::ops::Range<usize>,
         channels: std::ops::Range<usize>,
         sums: *mut T,
-        lane: &mut [T],
+        slot: &mut [T],
     ) {
         let (plan, geom) = (self.plan, self.geom);
-        let (copy, rest) = lane.split_at_mut(plan.copy_len);
+        let (copy, rest) = slot.split_at_mut(plan.copy_len);
         let (dy_band, gathered) = rest.split_at_mut(plan.dy_len);
         let image_len = geom.h * geom.w;
         let images = part_range(geom.n, plan.partials, partial);

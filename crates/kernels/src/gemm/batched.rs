@@ -27,9 +27,9 @@ const LARGE_MULS: usize = 1 << 20;
 pub fn batched_workspace_bytes<T: GemmElement>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
     let threads = threads.max(1);
     if over_batch(batch, m.saturating_mul(n).saturating_mul(k), threads) {
-        match lane_bytes::<T>(m, n, k) {
+        match slot_bytes::<T>(m, n, k) {
             0 => 0,
-            lane => lane * batch.min(threads) + blocked::ALIGN_BYTES,
+            bytes => bytes * batch.min(threads) + blocked::ALIGN_BYTES,
         }
     } else {
         gemm_workspace_bytes::<T>(m, n, k, threads)
@@ -37,7 +37,7 @@ pub fn batched_workspace_bytes<T: GemmElement>(batch: usize, m: usize, n: usize,
 }
 
 /// Bytes for one product on one thread, in whole cache lines.
-fn lane_bytes<T: GemmElement>(m: usize, n: usize, k: usize) -> usize {
+fn slot_bytes<T: GemmElement>(m: usize, n: usize, k: usize) -> usize {
     gemm_workspace_bytes::<T>(m, n, k, 1).next_multiple_of(blocked::ALIGN_BYTES)
 }
 
@@ -87,7 +87,7 @@ pub fn batched<T: GemmElement, O: GemmOutput<T>>(
         return;
     }
     if Path::of::<T>(m, n, k) == Path::Blocked {
-        pool.lanes(batch, workspace, lane_bytes::<T>(m, n, k), |t, lane| one(1, t, lane));
+        pool.with_slots(batch, workspace, slot_bytes::<T>(m, n, k), |t, slot| one(1, t, slot));
     } else {
         let grain = LARGE_MULS.div_ceil(8 * muls.max(1));
         pool.ranges(batch, grain, |range| range.for_each(|t| one(1, t, &mut [])));

@@ -8,13 +8,13 @@
 //! steps; the rectangle's place and size do not change the order of an element's additions. So the bits of C
 //! depend on the sizes and the instruction set only, while the rectangles may follow the thread count.
 //!
-//! Each lane (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
+//! Each worker slot (a running thread) has its own packed blocks. Packing A once per column of tasks and B once per row of tasks
 //! is repeated work, at most a few per cent; in return there is no barrier inside a product.
 
-use super::ahead::{Ahead, Next};
 use super::epilogue::{Epilogue, Then};
 use super::kernel::{FEW_ROWS, Kernels, MAX_MR};
 use super::pack::{pack_a, pack_b};
+use super::prefetch::{PrefetchBlock, PrefetchLines};
 use super::rows::{Rows, packed_tile};
 use super::{Corner, GemmElement, View};
 use crate::cache::l2_bytes;
@@ -24,7 +24,7 @@ use std::ops::Range;
 
 /// Bytes of a packed block of A: together with the streams of B and C it stays in a 512 KiB L2 cache.
 const A_BLOCK_BYTES: usize = 160 << 10;
-/// Bytes of a packed block of B: streamed from the last-level cache, and the bulk of a lane's workspace. An A that is packed
+/// Bytes of a packed block of B: streamed from the last-level cache, and the bulk of a slot's workspace. An A that is packed
 /// is so for each of them.
 const B_BLOCK_BYTES: usize = 3200 << 10;
 /// Multiply-adds below which a second thread costs more than it brings.
@@ -37,7 +37,7 @@ const TASK_MIN_SIDE: usize = 384;
 /// packing them would cost as much as it saves.
 const IN_PLACE_ELEMS: usize = 1 << 13;
 /// Bytes of a B that comes from a cache fast enough to be read where it is, where few rows of tiles need it. From memory it is
-/// packed, for that asks for what comes next.
+/// packed, for that prefetches what comes next.
 const B_IN_CACHE_BYTES: usize = 8 << 20;
 /// Rows of a tile that a first cache holds side by side although they begin at the same place of it.
 const FEW_ROWS_OF_A: usize = 6;
@@ -57,7 +57,7 @@ pub(super) struct Plan {
     /// Most rows and columns of a packed block.
     mc: usize,
     nc: usize,
-    /// Elements of the packed blocks of one lane, and of its scratch memory for an epilogue.
+    /// Elements of the packed blocks of one slot, and of its scratch memory for an epilogue.
     a_len: usize,
     b_len: usize,
     scratch_len: usize,
@@ -93,8 +93,8 @@ impl Plan {
         Plan { scratch_len, ..self }
     }
 
-    /// Elements of workspace of one lane; a multiple of a cache line.
-    pub(super) fn lane_len(&self) -> usize {
+    /// Elements of workspace of one slot; a multiple of a cache line.
+    pub(super) fn slot_len(&self) -> usize {
         self.a_len + self.b_len + self.scratch_len
     }
 
@@ -187,8 +187,8 @@ pub(super) unsafe fn in_place<T>(
     }
 }
 
-/// The product by blocks, and what is then done with its elements. `workspace` holds one or more lanes of
-/// `plan.lane_len()` elements.
+/// The product by blocks, and what is then done with its elements. `workspace` holds one or more slots of
+/// `plan.slot_len()` elements.
 ///
 /// # Safety
 /// `a` is readable for `m x k`, `b` for `k x n`; `c` is writable for `m` rows of `n` elements, `ldc` apart, which do not
@@ -206,7 +206,7 @@ pub(super) unsafe fn product<T: GemmElement>(
     workspace: &mut [T],
 ) {
     let corner = Corner(c);
-    pool.lanes(plan.tasks(), workspace, plan.lane_len(), |task, lane| {
+    pool.with_slots(plan.tasks(), workspace, plan.slot_len(), |task, slot| {
         let corner = &corner;
         let [rows, cols] = rectangle(task, plan.grid, plan.m, plan.n, kernels.nr());
         let then = epilogue.map(|e| Then::new(e, [rows.start, cols.start], plan.n));
@@ -219,7 +219,7 @@ pub(super) unsafe fn product<T: GemmElement>(
                 corner.0.add(rows.start * ldc + cols.start),
                 rows.len(),
                 cols.len(),
-                lane,
+                slot,
             );
         }
     });
@@ -236,10 +236,10 @@ struct Task<'a, 'e, T: 'static> {
 impl<T: GemmElement> Task<'_, '_, T> {
     /// # Safety
     /// As [`product`], for the `m x n` rectangle at `c`.
-    unsafe fn run(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, lane: &mut [T]) {
+    unsafe fn run(&self, a: View<T>, b: View<T>, c: *mut T, m: usize, n: usize, slot: &mut [T]) {
         let plan = self.plan;
-        let (a_block, lane) = lane.split_at_mut(plan.a_len);
-        let (b_block, scratch) = lane.split_at_mut(plan.b_len);
+        let (a_block, slot) = slot.split_at_mut(plan.a_len);
+        let (b_block, scratch) = slot.split_at_mut(plan.b_len);
         let b_bytes = n.saturating_mul(plan.k).saturating_mul(size_of::<T>());
         let is_row = m <= MAX_MR && b_bytes <= B_IN_CACHE_BYTES && (b.col_stride, b.row_stride > 0) == (1, true);
         // SAFETY: same contract; the rectangle is finished once.
@@ -277,8 +277,8 @@ impl<T: GemmElement> Task<'_, '_, T> {
         // Rows that drive each other out stay where they are if few at a time are enough: in tiles so wide that these keep a
         // processor busy, or where a single panel of B would not bring in again what packing costs.
         let few = mr.min(FEW_ROWS_OF_A);
-        let turned = Rows::is_turned(a, n.div_ceil(self.kernels.nr()));
-        let is_apart = turned || Rows::may_stay(a);
+        let is_column_major = Rows::is_column_major(a, n.div_ceil(self.kernels.nr()));
+        let is_apart = is_column_major || Rows::can_skip_packing(a);
         let stays = is_apart || a.col_stride == 1 && (few == mr || n <= self.kernels.nr());
         let mr = if stays && !is_apart { few } else { mr };
         if !stays && self.kernels.is_wide() && self.is_by_columns(m, n) {
@@ -299,20 +299,20 @@ impl<T: GemmElement> Task<'_, '_, T> {
                         if !stays {
                             pack_a(part, mc, kc, mr, a_block);
                         }
-                        let a = if stays { Rows::InPlace(part) } else { Rows::Packed(a_block, Ahead::NONE) };
+                        let a = if stays { Rows::InPlace(part) } else { Rows::Packed(a_block, PrefetchLines::NONE) };
                         let then = self.then.filter(|_| p + kc == plan.k);
                         let done = |rows: Range<usize>| {
                             if let Some(then) = then {
                                 then.finish(i + rows.start..i + rows.end, j..j + nc, c, scratch);
                             }
                         };
-                        // only wide tiles finish a panel of rows before the next: what is asked for is read soon
-                        let asks = then.filter(|_| self.kernels.is_wide());
+                        // only wide tiles finish a panel of rows before the next: what is prefetched is read soon
+                        let prefetches = then.filter(|_| self.kernels.is_wide());
                         let begin = |_, rows: &Range<usize>, columns: Range<usize>| {
-                            if let Some(then) = asks {
-                                then.ask(i + rows.start..i + rows.end, j + columns.start..j + columns.end);
+                            if let Some(then) = prefetches {
+                                then.prefetch(i + rows.start..i + rows.end, j + columns.start..j + columns.end);
                             }
-                            Ahead::NONE
+                            PrefetchLines::NONE
                         };
                         let corner = c.add(i * self.ldc + j);
                         self.block(a, b_block, corner, [mr, mc, nc, kc], self.accumulate || p > 0, begin, done);
@@ -322,7 +322,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
         }
     }
 
-    /// True if A, which is packed, is so by blocks and B by panels: the one that comes by panels is asked for before, and the
+    /// True if A, which is packed, is so by blocks and B by panels: the one that comes by panels is prefetched before, and the
     /// other is packed again for each block of it.
     fn is_by_columns(&self, m: usize, n: usize) -> bool {
         let (plan, mr) = (self.plan, self.kernels.mr());
@@ -332,7 +332,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
         fits && 2 * m + m.div_ceil(rows) * n <= 2 * n + n.div_ceil(plan.nc) * m
     }
 
-    /// The rectangle by blocks of A, each with the panels of B one after the other. While the tiles of a panel run they ask for
+    /// The rectangle by blocks of A, each with the panels of B one after the other. While the tiles of a panel run they prefetch
     /// what the next one will be packed from: to read that from memory first took a tenth of a weight gradient.
     ///
     /// # Safety
@@ -356,28 +356,28 @@ impl<T: GemmElement> Task<'_, '_, T> {
                 let kc = plan.kc.min(plan.k - p);
                 // SAFETY: the block is within the rectangle and `k`.
                 unsafe { pack_a(a.shifted(i, p), mc, kc, mr, a_block) };
-                // the next block is asked for in the last panels, by tiles that have nothing else to ask for
+                // the next block is prefetched in the last panels, by tiles that have nothing else to prefetch
                 let next_kc = plan.kc.min(plan.k - p - kc);
-                let next_block = Next::new(a.shifted(i, p + kc), [mc, next_kc], usize::MAX, kc);
+                let next_block = PrefetchBlock::new(a.shifted(i, p + kc), [mc, next_kc], usize::MAX, kc);
                 for (column, j) in (0..n).step_by(nr).enumerate() {
                     let nc = nr.min(n - j);
                     let (next_j, next_p) = if j + nc < n { (j + nc, p) } else { (0, p + kc) };
                     let next = [plan.kc.min(plan.k - next_p), nr.min(n - next_j)];
-                    let next = Next::new(b.shifted(next_p, next_j), next, tiles, kc);
-                    let asking = next.tiles();
-                    let idle = tiles.saturating_sub(asking);
+                    let next = PrefetchBlock::new(b.shifted(next_p, next_j), next, tiles, kc);
+                    let prefetching = next.tiles();
+                    let idle = tiles.saturating_sub(prefetching);
                     let idle_left = (columns - column) * idle;
-                    let ahead = |tile: usize, _: &Range<usize>, _: Range<usize>| match tile.checked_sub(asking) {
+                    let ahead = |tile: usize, _: &Range<usize>, _: Range<usize>| match tile.checked_sub(prefetching) {
                         None => next.part(tile),
                         Some(of_idle) => {
                             let part = (next_block.tiles() + of_idle).checked_sub(idle_left);
-                            part.map_or(Ahead::NONE, |part| next_block.part(part))
+                            part.map_or(PrefetchLines::NONE, |part| next_block.part(part))
                         }
                     };
                     // SAFETY: as above; the panel holds `kc x nr`.
                     unsafe {
                         pack_b(b.shifted(p, j), kc, nc, nr, self.kernels.lanes, b_panel);
-                        let a = Rows::Packed(a_block, Ahead::NONE);
+                        let a = Rows::Packed(a_block, PrefetchLines::NONE);
                         let corner = c.add(i * self.ldc + j);
                         self.block(a, b_panel, corner, [mr, mc, nc, kc], self.accumulate || p > 0, ahead, |_| {});
                         if let Some(then) = self.then.filter(|_| p + kc == plan.k) {
@@ -459,7 +459,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
                 if whole < n {
                     pack_b(b.shifted(p, whole), kc, n - whole, nr, lanes, b_block);
                     for (a, rows, c) in (0..panels).map(panel) {
-                        let a = Rows::Packed(a, Ahead::NONE);
+                        let a = Rows::Packed(a, PrefetchLines::NONE);
                         packed_tile(
                             self.kernels,
                             [rows, n - whole],
@@ -477,7 +477,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
     }
 
     /// All tiles, of at most `mr` rows, of an `mc x kc` block of A times a packed `kc x nc` block of B. `begin` gets each tile
-    /// before it is computed, its number, rows and columns, and says what it asks for; `done` the rows that are through, some at a
+    /// before it is computed, its number, rows and columns, and says what it prefetches; `done` the rows that are through, some at a
     /// time.
     ///
     /// # Safety
@@ -489,7 +489,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
         c: *mut T,
         [mr, mc, nc, kc]: [usize; 4],
         accumulate: bool,
-        begin: impl Fn(usize, &Range<usize>, Range<usize>) -> Ahead<T>,
+        begin: impl Fn(usize, &Range<usize>, Range<usize>) -> PrefetchLines<T>,
         mut done: impl FnMut(Range<usize>),
     ) {
         let (nr, lanes) = (self.kernels.nr(), self.kernels.lanes);
@@ -502,7 +502,7 @@ impl<T: GemmElement> Task<'_, '_, T> {
             // SAFETY: the panels have `kc` steps of the tile's rows and columns, and the tile lies within C.
             unsafe {
                 let c = c.add(rows.start * self.ldc + j);
-                let a_panel = a.panel(&rows, kc).asking(begin(panel * columns + column, &rows, j..j + valid));
+                let a_panel = a.panel(&rows, kc).with_prefetch(begin(panel * columns + column, &rows, j..j + valid));
                 packed_tile(self.kernels, [rows.len(), valid], kc, a_panel, b_panel, c, self.ldc, accumulate);
             }
         };

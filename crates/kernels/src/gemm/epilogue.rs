@@ -67,7 +67,7 @@ impl<'e, T> Epilogue<'e, T> {
         self
     }
 
-    /// Says that `finish` reads an operand of as many elements as C, at the same index: tiles ask for what will be read.
+    /// Says that `finish` reads an operand of as many elements as C, at the same index: tiles prefetch what will be read.
     #[must_use]
     pub fn reading(mut self, operand: &'e [u8], elem_bytes: usize) -> Self {
         self.reads.push((operand, elem_bytes));
@@ -110,8 +110,8 @@ impl<'a, 'e, T> Then<'a, 'e, T> {
         epilogue.scratch_bytes.next_multiple_of(blocked::ALIGN_BYTES) / size_of::<T>()
     }
 
-    /// Asks for what these rows and columns of the task are finished with. To ask for the outputs beside C, too, gained nothing.
-    pub(super) fn ask(&self, rows: Range<usize>, columns: Range<usize>) {
+    /// Prefetches what these rows and columns of the task are finished with. To prefetch the outputs beside C, too, gained nothing.
+    pub(super) fn prefetch(&self, rows: Range<usize>, columns: Range<usize>) {
         for (operand, size) in &self.epilogue.reads {
             for row in rows.clone() {
                 let at = (self.first[0] + row) * self.n + self.first[1] + columns.start;
@@ -198,8 +198,8 @@ pub fn finish_all<T: GemmElement>(pool: &Pool, c: &mut [T], epilogue: &mut Epilo
     let c = Disjoint::new(c);
     let scratch_bytes = epilogue.scratch_bytes;
     let epilogue = &*epilogue;
-    let lane = scratch_bytes.next_multiple_of(blocked::ALIGN_BYTES);
-    pool.lanes(parts, aligned::<u8>(workspace), lane, |i, scratch| {
+    let slot_len = scratch_bytes.next_multiple_of(blocked::ALIGN_BYTES);
+    pool.with_slots(parts, aligned::<u8>(workspace), slot_len, |i, scratch| {
         let (at, n) = (i * part, part.min(len - i * part));
         let scratch = scratch.get_mut(..scratch_bytes).unwrap_or_default();
         // SAFETY: parts do not overlap, and each comes once.
@@ -295,20 +295,21 @@ mod tests {
         for (i, p) in (0..m).flat_map(|i| (0..k).map(move |p| (i, p))) {
             want[i * n..][..n].iter_mut().zip(&of_b[p * n..]).for_each(|(y, b)| *y += a(i, p) * b);
         }
-        for (kernels, is_turned) in crate::gemm::kernel::f32_tables().into_iter().flat_map(|k| [(k, false), (k, true)])
+        for (kernels, is_column_major) in
+            crate::gemm::kernel::f32_tables().into_iter().flat_map(|k| [(k, false), (k, true)])
         {
             let finish = |runs: Runs<'_, f32>, _: &mut [u8]| runs.each(|_, c, _| c.iter_mut().for_each(|c| *c += 1.0));
             let epilogue = Epilogue::new(0, &finish);
             let plan = blocked::Plan::new(kernels, m, n, k, 2).with_scratch(Then::scratch_len(&epilogue));
-            let mut workspace = vec![0.0f32; 2 * plan.lane_len()];
+            let mut workspace = vec![0.0f32; 2 * plan.slot_len()];
             let mut c = vec![0.0f32; m * n];
-            let a = if is_turned { MatRef::row_major(&turned, m).t() } else { MatRef::row_major(&rows, k) };
+            let a = if is_column_major { MatRef::row_major(&turned, m).t() } else { MatRef::row_major(&rows, k) };
             let (a, b) = (a.checked(m, k, "A"), MatRef::row_major(&of_b, n).checked(k, n, "B"));
             // SAFETY: the views were checked, C has `m` rows of `n`, and tables are those that this processor can run.
             unsafe {
                 blocked::product(&pool, kernels, &plan, a, b, c.as_mut_ptr(), n, false, Some(&epilogue), &mut workspace)
             };
-            assert!(c == want, "{} columns, turned: {is_turned}", kernels.nr());
+            assert!(c == want, "{} columns, column-major: {is_column_major}", kernels.nr());
         }
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use super::ahead::{Ahead, Asks, ColumnsAhead};
+use super::prefetch::{Prefetch, PrefetchColumns, PrefetchLines};
 use crate::simd::{Isa, LoadAs, MulAdd, Wide, prefetch};
 
 /// Rows of the largest tile of any table.
@@ -13,13 +13,13 @@ pub(crate) const MAX_TILE: usize = MAX_MR * 32;
 /// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < kc of a[p * mr + i] * b[p * nr + j]` for one tile.
 ///
 /// The products are added in the order of `p` to a register that starts at zero, and `c` is added last: the result of an
-/// element depends neither on the tile's size nor on the element's place in it. What `ahead` names is asked for meanwhile.
+/// element depends neither on the tile's size nor on the element's place in it. What `ahead` names is prefetched meanwhile.
 ///
 /// # Safety
 /// The processor has the table's instruction set. Readable: `kc * mr` elements at `a`, `kc * nr` at `b`. Writable (and
 /// readable): `nr` elements at `c + i * ldc` for each row `i`.
 pub(crate) type Tile<T> =
-    unsafe fn(kc: usize, a: *const T, b: *const T, c: *mut T, ldc: usize, accumulate: bool, ahead: Ahead<T>);
+    unsafe fn(kc: usize, a: *const T, b: *const T, c: *mut T, ldc: usize, accumulate: bool, ahead: PrefetchLines<T>);
 
 /// As [`Tile`], with `a[i * a_step[0] + p * a_step[1]]` in place of `a[p * mr + i]`, and `b[p * ldb + j]`: operands that
 /// are not packed.
@@ -49,7 +49,7 @@ pub(crate) type TileOfColumns<T> = unsafe fn(
     c: *mut T,
     ldc: usize,
     accumulate: bool,
-    ahead: ColumnsAhead<T>,
+    ahead: PrefetchColumns<T>,
 );
 
 /// `y[i, j] = (accumulate ? y[i, j] : 0) + sum over p < k of x[i, p] * b[p * ldb + j]`, for `i < m`, `j < n` and at
@@ -155,27 +155,27 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     c: *mut V::Elem,
     ldc: usize,
     accumulate: bool,
-    mut ahead: impl Asks,
+    mut ahead: impl Prefetch,
 ) {
     // SAFETY: the caller keeps the contract of `TileInPlace`: all offsets below stay in the elements it lists.
     unsafe {
         let zero = V::splat(V::Elem::default());
         let mut acc = [[zero; NV]; MR];
         // C is needed at the end, and comes from far away: a miss there would cost as much as a fifth of the loop. A row is
-        // asked for in each round: all at once would hold up the operands' loads, as a core waits for so many lines only.
-        let ask_row = |i: usize| {
+        // prefetched in each round: all at once would hold up the operands' loads, as a core waits for so many lines only.
+        let prefetch_row_of_c = |i: usize| {
             for j in (0..NV).step_by(2) {
                 prefetch(c.wrapping_add(i * ldc + j * V::LANES));
                 prefetch(c.wrapping_add(i * ldc + (j + 2).min(NV) * V::LANES - 1));
             }
         };
         let rounds = kc / V::UNROLLED;
-        (rounds..MR).for_each(ask_row);
+        (rounds..MR).for_each(prefetch_row_of_c);
         for round in 0..rounds {
             if round < MR {
-                ask_row(round);
+                prefetch_row_of_c(round);
             }
-            ahead.ask(V::UNROLLED);
+            ahead.prefetch(V::UNROLLED);
             for u in 0..V::UNROLLED {
                 step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }
@@ -390,7 +390,7 @@ macro_rules! kernel {
             c: *mut V::Elem,
             ldc: usize,
             accumulate: bool,
-            ahead: super::Ahead<V::Elem>,
+            ahead: super::PrefetchLines<V::Elem>,
         ) {
             // SAFETY: same contract.
             unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, NV * V::LANES, c, ldc, accumulate, ahead) }
@@ -409,7 +409,7 @@ macro_rules! kernel {
             accumulate: bool,
         ) {
             // SAFETY: same contract.
-            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate, super::Ahead::<V::Elem>::NONE) }
+            unsafe { super::tile::<V, MR, NV>(kc, a, a_step, b, ldb, c, ldc, accumulate, super::PrefetchLines::<V::Elem>::NONE) }
         }
     };
     (tile_of_columns $(#[$attribute:meta])?) => {
@@ -422,7 +422,7 @@ macro_rules! kernel {
             c: *mut V::Elem,
             ldc: usize,
             accumulate: bool,
-            ahead: super::ColumnsAhead<V::Elem>,
+            ahead: super::PrefetchColumns<V::Elem>,
         ) {
             // SAFETY: same contract.
             unsafe { super::tile::<V, MR, NV>(kc, a, [1, MR as isize], b, ldb, c, ldc, accumulate, ahead) }

@@ -8,9 +8,9 @@
 //! A task's rows are cut so that the sums of a block of columns stay within [`SUMS_BYTES`]. The order of an element's
 //! additions depends on `k` and the instruction set alone.
 
-use super::ahead::Ahead;
 use super::blocked::{ALIGN_BYTES, grid, rectangle};
 use super::kernel::KC;
+use super::prefetch::PrefetchLines;
 use super::{Corner, GemmElement, GemmOutput, View};
 use crate::pool::{Pool, part_range};
 use crate::simd::widest;
@@ -50,7 +50,7 @@ pub(super) struct Plan {
     /// Elements of a strip of sums, and from one strip to the next.
     strip_len: usize,
     strip_step: usize,
-    /// Elements of the packed blocks and the sums of one lane.
+    /// Elements of the packed blocks and the sums of one slot.
     lens: [usize; 3],
 }
 
@@ -78,8 +78,8 @@ impl Plan {
         Plan { m, n, k, kc, grid, rows, mc, nc, strip_len, strip_step: if whole { 0 } else { strip_len }, lens }
     }
 
-    /// Elements of workspace of one lane; a multiple of a cache line.
-    pub(super) fn lane_len(&self) -> usize {
+    /// Elements of workspace of one slot; a multiple of a cache line.
+    pub(super) fn slot_len(&self) -> usize {
         self.lens.iter().sum()
     }
 
@@ -88,7 +88,7 @@ impl Plan {
     }
 }
 
-/// The product by blocks. `workspace` holds one or more lanes of `plan.lane_len()` elements.
+/// The product by blocks. `workspace` holds one or more slots of `plan.slot_len()` elements.
 ///
 /// # Safety
 /// As [`super::blocked::product`].
@@ -104,10 +104,10 @@ pub(super) unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
     workspace: &mut [T::Sum],
 ) {
     let corner = Corner(c);
-    pool.lanes(plan.tasks(), workspace, plan.lane_len(), |task, lane| {
+    pool.with_slots(plan.tasks(), workspace, plan.slot_len(), |task, slot| {
         let corner = &corner;
         let [rows, cols] = rectangle(task, plan.grid, plan.m, plan.n, kernels.nr());
-        let (a_block, rest) = lane.split_at_mut(plan.lens[0]);
+        let (a_block, rest) = slot.split_at_mut(plan.lens[0]);
         let (b_block, sums) = rest.split_at_mut(plan.lens[1]);
         let mut task = Task { kernels, plan, ldc, accumulate, a_block, b_block, sums };
         for i in rows.clone().step_by(plan.rows) {
@@ -180,7 +180,15 @@ impl<T: GemmElement> Task<'_, T> {
                 let sums = &mut sums[rows.start * nr..rows.end * nr];
                 // SAFETY: the panels have `depth * rows` and `depth * width` elements, and the sums rows of `nr >= width`.
                 unsafe {
-                    tile(depth, a_panel.as_ptr(), b_panel.as_ptr(), sums.as_mut_ptr(), nr, !step.first, Ahead::NONE)
+                    tile(
+                        depth,
+                        a_panel.as_ptr(),
+                        b_panel.as_ptr(),
+                        sums.as_mut_ptr(),
+                        nr,
+                        !step.first,
+                        PrefetchLines::NONE,
+                    )
                 };
             }
             if step.last {

@@ -82,7 +82,7 @@ pub(crate) unsafe fn pack_b<T: Copy + Default>(
 /// Panels of B that are copied at a time: a row is then read for some cache lines, and what is written to, one line of each
 /// panel, stays in a first cache of 8 ways although panels lie a power of two apart.
 const PANELS: usize = 4;
-/// Rows from the one that is read to the one that is asked for: a row of a large matrix lies in a page of its own, where no
+/// Rows from the one that is read to the one that is prefetched: a row of a large matrix lies in a page of its own, where no
 /// processor looks ahead.
 const ROWS_AHEAD: usize = 8;
 
@@ -103,7 +103,7 @@ unsafe fn copy_panels<T: Copy>(b: View<T>, kc: usize, panels: &[Range<usize>], o
     }
 }
 
-/// Copies `kc` rows of one panel, as [`copy_panels`]. They are too short for a processor to look ahead in: each line is asked for.
+/// Copies `kc` rows of one panel, as [`copy_panels`]. They are too short for a processor to look ahead in: each line is prefetched.
 ///
 /// # Safety
 /// As [`copy_panels`].

@@ -1,7 +1,7 @@
 //! Rows of A, packed or where they are, and one tile of them.
 
-use super::ahead::Ahead;
 use super::kernel::{Kernels, MAX_TILE};
+use super::prefetch::PrefetchLines;
 use super::{GemmElement, View};
 use crate::simd::LINE_BYTES;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use std::ops::Range;
 /// Rows of A, as tiles read them.
 #[derive(Clone, Copy)]
 pub(crate) enum Rows<'a, T> {
-    /// Packed by [`pack_a`], with what their tiles ask for meanwhile.
-    Packed(&'a [T], Ahead<T>),
-    /// Where they are. Their places take all registers, and leave none for asking.
+    /// Packed by [`pack_a`], with what their tiles prefetch meanwhile.
+    Packed(&'a [T], PrefetchLines<T>),
+    /// Where they are. Their places take all registers, and leave none for prefetching.
     InPlace(View<T>),
 }
 
@@ -21,13 +21,13 @@ const CACHE_WAY_BYTES: usize = 4096;
 impl<T: Copy> Rows<'_, T> {
     /// True if tiles read `a` where it is as fast as when packed: rows in order, which do not drive each other out of the first
     /// cache because they begin at the same place of it.
-    pub(super) fn may_stay(a: View<T>) -> bool {
+    pub(super) fn can_skip_packing(a: View<T>) -> bool {
         a.col_stride == 1 && Self::is_spread(a.row_stride)
     }
 
     /// True if tiles read `a`, whose columns are in order, where it is: for so few panels of B that packing would take longer than
     /// bringing in again what drives each other out.
-    pub(super) fn is_turned(a: View<T>, panels: usize) -> bool {
+    pub(super) fn is_column_major(a: View<T>, panels: usize) -> bool {
         a.row_stride == 1 && (panels <= 1 || panels == 2 && Self::is_spread(a.col_stride))
     }
 
@@ -47,9 +47,9 @@ impl<T: Copy> Rows<'_, T> {
         }
     }
 
-    /// The same rows, whose tile asks for that meanwhile, if it can.
+    /// The same rows, whose tile prefetches that meanwhile, if it can.
     #[inline(always)]
-    pub(super) fn asking(self, ahead: Ahead<T>) -> Self {
+    pub(super) fn with_prefetch(self, ahead: PrefetchLines<T>) -> Self {
         match self {
             Rows::Packed(a, _) => Rows::Packed(a, ahead),
             Rows::InPlace(_) => self,
@@ -113,16 +113,17 @@ mod tests {
 
     #[test]
     fn rows_stay_unless_they_share_sets_of_the_first_cache() {
-        let stays =
-            |row_stride, col_stride| Rows::may_stay(View::<f32> { data: std::ptr::null(), row_stride, col_stride });
+        let stays = |row_stride, col_stride| {
+            Rows::can_skip_packing(View::<f32> { data: std::ptr::null(), row_stride, col_stride })
+        };
         assert!([0, 1, 7, 64, 512, -512, 1000, 1040, 1536, 2032].into_iter().all(|s| stays(s, 1)));
         assert!([1009, 1023, 1024, -1024, 1025, 1039, 2048, 4096, isize::MAX].into_iter().all(|s| !stays(s, 1)));
         assert!(!stays(1, 512) && !stays(512, 2) && !stays(512, -1), "rows out of order are packed");
-        let turned = |row_stride, col_stride, panels| {
-            Rows::is_turned(View::<f32> { data: std::ptr::null(), row_stride, col_stride }, panels)
+        let is_column_major = |row_stride, col_stride, panels| {
+            Rows::is_column_major(View::<f32> { data: std::ptr::null(), row_stride, col_stride }, panels)
         };
-        assert!([(512, 1), (1024, 1), (512, 2)].into_iter().all(|(stride, panels)| turned(1, stride, panels)));
-        assert!([(1024, 2), (512, 3)].into_iter().all(|(stride, panels)| !turned(1, stride, panels)));
-        assert!(!turned(512, 1, 1) && !turned(2, 512, 1));
+        assert!([(512, 1), (1024, 1), (512, 2)].into_iter().all(|(stride, panels)| is_column_major(1, stride, panels)));
+        assert!([(1024, 2), (512, 3)].into_iter().all(|(stride, panels)| !is_column_major(1, stride, panels)));
+        assert!(!is_column_major(512, 1, 1) && !is_column_major(2, 512, 1));
     }
 }

@@ -15,9 +15,9 @@ const LONG_ROW: usize = RUN_ELEMS / 2;
 /// Room for a run.
 pub(super) type Buffer<T> = [T; RUN_ELEMS];
 
-/// What a pass over a channel asks for.
+/// What a pass over a channel prefetches.
 #[derive(Clone, Copy)]
-pub(super) enum Ahead {
+pub(super) enum Prefetch {
     Nothing,
     /// The next row of the channel, all of it at once: it lies in pages of its own, where no processor looks ahead.
     Row,
@@ -25,23 +25,23 @@ pub(super) enum Ahead {
     Beyond(isize),
 }
 
-/// Asks for what lies so many bytes beyond `p`.
+/// Prefetches what lies so many bytes beyond `p`.
 #[inline(always)]
-pub(super) fn ask_beyond<T>(p: *const T, bytes: isize) {
+pub(super) fn prefetch_bytes_beyond<T>(p: *const T, bytes: isize) {
     prefetch_ahead(p.wrapping_byte_offset(bytes));
 }
 
-/// [`moments3`], whose lines ask for what lies so many bytes beyond those of `x`. A loop that asks for nothing is another one, for
+/// [`moments3`], whose lines prefetch what lies so many bytes beyond those of `x`. A loop that prefetches nothing is another one, for
 /// in the cache a request takes as long as the sums of a line.
 #[inline(always)]
-pub(super) fn moments_asking<T: FloatElement>(
+pub(super) fn moments_prefetching<T: FloatElement>(
     [x, y, z]: [&[T]; 3],
     beyond: Option<isize>,
     a: impl Fn(T, T, T) -> T::Real,
     b: impl Fn(T, T, T) -> T::Real,
 ) -> [f64; 2] {
     match beyond {
-        Some(bytes) => moments3(x, y, z, |x, _| ask_beyond(x, bytes), a, b),
+        Some(bytes) => moments3(x, y, z, |x, _| prefetch_bytes_beyond(x, bytes), a, b),
         None => moments3(x, y, z, |_, _| {}, a, b),
     }
 }
@@ -70,34 +70,34 @@ impl Runs {
 
     /// How far beyond them lines ask, if they do: rows that are gathered ask where they are.
     #[inline(always)]
-    pub(super) fn beyond(self, ahead: Ahead) -> Option<isize> {
+    pub(super) fn beyond(self, ahead: Prefetch) -> Option<isize> {
         match ahead {
-            Ahead::Beyond(bytes) if self.rows == 1 => Some(bytes),
+            Prefetch::Beyond(bytes) if self.rows == 1 => Some(bytes),
             _ => None,
         }
     }
 
-    /// Asks for the row of an image, if there is one.
+    /// Prefetches the row of an image, if there is one.
     #[inline(always)]
-    fn ask<T>(self, x: &[T], image: usize) {
+    fn prefetch_row<T>(self, x: &[T], image: usize) {
         if image < self.d.n {
             let row = self.d.row(image, self.channel);
             prefetch_run(x.as_ptr().wrapping_add(row.start), row.len());
         }
     }
 
-    /// The elements of these images. Of a run that is a row by itself what lies beyond is asked for by who goes through its lines.
+    /// The elements of these images. Of a run that is a row by itself what lies beyond is prefetched by who goes through its lines.
     #[inline(always)]
     pub(super) fn of<'a, T: FloatElement>(
         self,
         x: &'a [T],
         images: Range<usize>,
         buffer: &'a mut Buffer<T>,
-        ahead: Ahead,
+        ahead: Prefetch,
     ) -> &'a [T] {
         if self.rows == 1 {
-            if matches!(ahead, Ahead::Row) {
-                self.ask(x, images.end);
+            if matches!(ahead, Prefetch::Row) {
+                self.prefetch_row(x, images.end);
             }
             return &x[self.d.row(images.start, self.channel)];
         }
@@ -106,9 +106,9 @@ impl Runs {
         for (i, to) in images.zip(run.chunks_exact_mut(s)) {
             let row = &x[self.d.row(i, self.channel)];
             match ahead {
-                Ahead::Nothing => {}
-                Ahead::Row => self.ask(x, i + self.rows),
-                Ahead::Beyond(bytes) => prefetch_run(row.as_ptr().wrapping_byte_offset(bytes), s),
+                Prefetch::Nothing => {}
+                Prefetch::Row => self.prefetch_row(x, i + self.rows),
+                Prefetch::Beyond(bytes) => prefetch_run(row.as_ptr().wrapping_byte_offset(bytes), s),
             }
             // SAFETY: both have `s` elements.
             unsafe { move_short(row.as_ptr(), to.as_mut_ptr(), s) };
@@ -116,7 +116,7 @@ impl Runs {
         run
     }
 
-    /// Gives `f` room for the elements of these images of `y`, all of which it writes. Asks for a row of `y` if told so.
+    /// Gives `f` room for the elements of these images of `y`, all of which it writes. Prefetches a row of `y` if told so.
     ///
     /// # Safety
     /// Nobody else touches this channel of `y` meanwhile.
@@ -126,7 +126,7 @@ impl Runs {
         y: &Disjoint<'_, T>,
         images: Range<usize>,
         buffer: &mut Buffer<T>,
-        ahead: Ahead,
+        ahead: Prefetch,
         f: impl FnOnce(&mut [T]),
     ) {
         let row = |i: usize| {
@@ -135,8 +135,8 @@ impl Runs {
             unsafe { y.part(row.start, row.len()) }
         };
         if self.rows == 1 {
-            if matches!(ahead, Ahead::Row) && images.end < self.d.n {
-                y.ask(self.d.row(images.end, self.channel));
+            if matches!(ahead, Prefetch::Row) && images.end < self.d.n {
+                y.prefetch(self.d.row(images.end, self.channel));
             }
             return f(row(images.start));
         }

@@ -104,10 +104,10 @@ fn lanes_are_never_shared() {
     let pool = Pool::new(3);
     let mut ws = vec![0u32; 2 * 8 + 3];
     let done = AtomicUsize::new(0);
-    pool.lanes(200, &mut ws, 8, |task, lane| {
-        lane.fill(task as u32);
+    pool.with_slots(200, &mut ws, 8, |task, slot| {
+        slot.fill(task as u32);
         std::thread::yield_now();
-        assert!(lane.iter().all(|&v| v == task as u32));
+        assert!(slot.iter().all(|&v| v == task as u32));
         done.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(done.load(Ordering::Relaxed), 200);

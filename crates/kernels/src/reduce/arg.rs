@@ -97,7 +97,7 @@ fn arg_by<T: Pod + PartialOrd + Sync>(
     });
 }
 
-/// [`arg_extreme`] along rows of `n`; `ask` is called with each [`LANES`] elements that are read, and may ask for others.
+/// [`arg_extreme`] along rows of `n`; `prefetch` is called with each [`LANES`] elements that are read, and may prefetch others.
 fn arg_rows<T: Pod + PartialOrd + Sync>(
     pool: &Pool,
     parallel: bool,
@@ -105,14 +105,14 @@ fn arg_rows<T: Pod + PartialOrd + Sync>(
     n: usize,
     y: &mut [i64],
     beats: impl Fn(T, T) -> bool + Copy + Sync,
-    ask: impl Fn(&[T; LANES]) + Copy + Sync,
+    prefetch: impl Fn(&[T; LANES]) + Copy + Sync,
 ) {
     let rows = (PART_ELEMS / n).max(1);
     chunks(pool, parallel, y, rows, |part, y| {
         for (x, y) in x[part * rows * n..].chunks_exact(n).zip(y) {
             *y = widest(
                 #[inline(always)]
-                || first_extreme(x, beats, ask),
+                || first_extreme(x, beats, prefetch),
             ) as i64;
         }
     });
@@ -130,11 +130,11 @@ const LANES: usize = 64;
 fn first_extreme<T: Copy + PartialEq>(
     x: &[T],
     beats: impl Fn(T, T) -> bool + Copy,
-    ask: impl Fn(&[T; LANES]) + Copy,
+    prefetch: impl Fn(&[T; LANES]) + Copy,
 ) -> usize {
     let (mut best, mut place) = (x[0], 0);
     for (i, block) in x.chunks(BLOCK).enumerate() {
-        let extreme = extreme_of(block, beats, ask);
+        let extreme = extreme_of(block, beats, prefetch);
         if extreme != extreme {
             return i * BLOCK + first_where(block, |v| v != v);
         }
@@ -176,11 +176,11 @@ fn better<T: Copy + PartialEq>(new: T, old: T, beats: impl Fn(T, T) -> bool) -> 
 
 /// An element that no other beats, or a NaN if there is one.
 #[inline(always)]
-fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy, ask: impl Fn(&[T; LANES])) -> T {
+fn extreme_of<T: Copy + PartialEq>(x: &[T], beats: impl Fn(T, T) -> bool + Copy, prefetch: impl Fn(&[T; LANES])) -> T {
     let [mut a, mut b, mut c, mut d] = [[x[0]; VECTOR]; LANES / VECTOR];
     let (whole, rest) = x.as_chunks::<LANES>();
     for x in whole {
-        ask(x);
+        prefetch(x);
         for i in 0..VECTOR {
             a[i] = better(x[i], a[i], beats);
         }

@@ -14,7 +14,7 @@ use super::{offset, params, part_len};
 use crate::pool::{Pool, part_range};
 use crate::simd::wide;
 
-/// Most elements that are asked for at once.
+/// Most elements that are prefetched at once.
 pub const TILE: usize = ROWS * COLUMNS;
 /// A piece of a run that is cut: whole blocks.
 const PIECE: usize = TILE / BLOCK * BLOCK;

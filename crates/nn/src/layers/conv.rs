@@ -1,6 +1,6 @@
-use remat_tensor::Taps;
+use remat_tensor::ConvParams;
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result, Shape};
+use remat_types::{Error, ErrorKind, Padding, Result, Shape};
 
 use super::Extents;
 use super::linear::{bias_init, plus};
@@ -11,8 +11,8 @@ use crate::{Init, InitCx, Label, Layer, Module, Parameter};
 pub struct ConvOptions<const D: usize> {
     /// Places from one tap's reach to the next, of the input (transposed: of the output). Default: 1.
     pub stride: Extents<D>,
-    /// Zeros on both sides of the input (transposed: places cut off both sides of the output). Default: 0.
-    pub padding: Extents<D>,
+    /// Zeros around the input (transposed: places cut off the sides of the output). Default: 0.
+    pub padding: Padding<D>,
     /// Places from one tap to the next. Default: 1.
     pub dilation: Extents<D>,
     /// Groups of channels that do not see each other. Default: 1.
@@ -34,7 +34,7 @@ impl<const D: usize> Default for ConvOptions<D> {
     fn default() -> Self {
         ConvOptions {
             stride: Extents([1; D]),
-            padding: Extents([0; D]),
+            padding: Padding::NONE,
             dilation: Extents([1; D]),
             groups: 1,
             bias: true,
@@ -57,7 +57,7 @@ pub struct Conv<const D: usize> {
     /// `[out]`.
     pub bias: Option<Parameter>,
     #[module(skip)]
-    taps: Taps<D>,
+    taps: ConvParams<D>,
 }
 
 /// [`Conv`] of `[n, in, l]`, by [`Tensor::conv1d`].
@@ -127,7 +127,7 @@ pub struct ConvTranspose<const D: usize> {
     /// `[out]`.
     pub bias: Option<Parameter>,
     #[module(skip)]
-    taps: Taps<D>,
+    taps: ConvParams<D>,
     #[module(skip)]
     output_padding: [usize; D],
 }
@@ -189,6 +189,13 @@ impl Layer for ConvTranspose<3> {
 }
 
 impl<const D: usize> ConvOptions<D> {
+    /// The same with as many outputs as inputs for a kernel of these extents, as PyTorch's `padding="same"`; see
+    /// [`Padding::same`]. Errors: Value for a stride other than 1.
+    pub fn with_same_padding(self, kernel: impl Into<Extents<D>>) -> Result<Self> {
+        let ConvParams { padding, .. } = self.taps().with_same_padding(kernel.into().0)?;
+        Ok(ConvOptions { padding, ..self })
+    }
+
     fn check_groups(&self, inputs: usize, outputs: usize, op: &str) -> Result<()> {
         let groups = self.groups;
         if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
@@ -214,8 +221,8 @@ impl<const D: usize> ConvOptions<D> {
         Ok((weight, bias))
     }
 
-    fn taps(&self) -> Taps<D> {
-        Taps { stride: self.stride.0, padding: self.padding.0, dilation: self.dilation.0, groups: self.groups }
+    fn taps(&self) -> ConvParams<D> {
+        ConvParams { stride: self.stride.0, padding: self.padding, dilation: self.dilation.0, groups: self.groups }
     }
 }
 

@@ -1,5 +1,5 @@
 use remat_tensor::Tensor;
-use remat_types::Result;
+use remat_types::{Padding, Result};
 
 use crate::{BatchNorm2d, Conv2d, Conv2dOptions, Extents, Fan, Gain, Init, InitCx, Layer, Module};
 
@@ -26,7 +26,7 @@ impl ConvNorm {
     /// The options that [`ConvNorm::new`] gives a convolution of stride 1.
     pub fn options(kernel: usize) -> Conv2dOptions {
         Conv2dOptions {
-            padding: Extents([kernel / 2; 2]),
+            padding: Padding::from(kernel / 2),
             weight_init: Init::KaimingNormal(Gain::Relu, Fan::Out),
             ..Conv2dOptions::default()
         }

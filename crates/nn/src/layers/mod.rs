@@ -13,7 +13,7 @@ mod reshape;
 mod sequential;
 
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{Error, ErrorKind, Padding, Result};
 
 pub use activation::{Gelu, Identity, LeakyRelu, LogSoftmax, Relu, Relu6, Sigmoid, Silu, Softmax, Tanh};
 pub use attention::{AttentionOptions, MultiHeadAttention};
@@ -50,5 +50,10 @@ impl<const D: usize> From<usize> for Extents<D> {
 impl<const D: usize> From<[usize; D]> for Extents<D> {
     fn from(n: [usize; D]) -> Self {
         Extents(n)
+    }
+}
+impl<const D: usize> From<Extents<D>> for Padding<D> {
+    fn from(Extents(both): Extents<D>) -> Self {
+        both.into()
     }
 }

@@ -1,6 +1,6 @@
 use remat_tensor::Tensor;
 use remat_tensor::Windows;
-use remat_types::{CallSite, Result, Scope};
+use remat_types::{CallSite, Padding, Result, Scope};
 
 use super::Extents;
 use crate::{Layer, Module};
@@ -23,8 +23,8 @@ impl MaxPool2d {
     }
 
     /// Any windows.
-    pub fn with(kernel: impl Into<Extents<2>>, stride: impl Into<Extents<2>>, padding: impl Into<Extents<2>>) -> Self {
-        MaxPool2d { windows: Windows::sliding(kernel.into().0, stride.into().0, padding.into().0) }
+    pub fn with(kernel: impl Into<Extents<2>>, stride: impl Into<Extents<2>>, padding: impl Into<Padding>) -> Self {
+        MaxPool2d { windows: Windows::sliding(kernel.into().0, stride.into().0, padding) }
     }
 }
 
@@ -57,10 +57,10 @@ impl AvgPool2d {
     pub fn with(
         kernel: impl Into<Extents<2>>,
         stride: impl Into<Extents<2>>,
-        padding: impl Into<Extents<2>>,
+        padding: impl Into<Padding>,
         count_include_pad: bool,
     ) -> Self {
-        let windows = Windows::sliding(kernel.into().0, stride.into().0, padding.into().0);
+        let windows = Windows::sliding(kernel.into().0, stride.into().0, padding);
         AvgPool2d { windows, count_include_pad }
     }
 }

@@ -68,7 +68,7 @@ fn conv2d() {
     check(&d, &Conv2d::new(&mut cx(&d), 2, 3, [2, 3]).expect("fits"), &[2, 2, 4, 4]);
     let o = Conv2dOptions {
         stride: Extents([2, 1]),
-        padding: Extents([1, 2]),
+        padding: [1, 2].into(),
         dilation: Extents([1, 2]),
         groups: 2,
         ..Conv2dOptions::default()
@@ -80,6 +80,8 @@ fn conv2d() {
 fn convolutions_of_lines_and_volumes() {
     let d = cpu();
     let o = Conv1dOptions { stride: 2.into(), padding: 1.into(), groups: 2, ..Conv1dOptions::default() };
+    check(&d, &Conv1d::with(&mut cx(&d), 2, 4, 3, o).expect("fits"), &[2, 2, 5]);
+    let o = Conv1dOptions { stride: 2.into(), padding: [[0, 2]].into(), ..Conv1dOptions::default() };
     check(&d, &Conv1d::with(&mut cx(&d), 2, 4, 3, o).expect("fits"), &[2, 2, 5]);
     let o = Conv3dOptions { padding: [1, 0, 1].into(), dilation: [2, 1, 1].into(), ..Conv3dOptions::default() };
     check(&d, &Conv3d::with(&mut cx(&d), 2, 2, [2, 1, 2], o).expect("fits"), &[1, 2, 3, 2, 2]);

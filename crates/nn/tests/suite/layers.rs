@@ -66,6 +66,14 @@ fn convolutions_name_and_shape_their_parameters() {
     assert_eq!((names(&line), forward(&line, &[2, 4, 9]).expect("fits")), (of(&[6, 2, 3], 6), vec![2, 6, 4]));
     let o = Conv3dOptions { padding: [1, 0, 1].into(), ..Conv3dOptions::default() };
     let volume = Conv3d::with(cx, 2, 3, [3, 2, 1], o).expect("fits");
+    // one more at the end than at the beginning
+    let same = Conv2dOptions { dilation: [1, 3].into(), ..Conv2dOptions::default() };
+    let same = same.with_same_padding([4, 2]).expect("no stride");
+    assert_eq!(same.padding, [[1, 2], [1, 2]].into());
+    let image = Conv2d::with(cx, 2, 3, [4, 2], same).expect("fits");
+    assert_eq!(forward(&image, &[1, 2, 7, 5]).expect("fits"), [1, 3, 7, 5]);
+    let strided = Conv2dOptions { stride: 2.into(), ..Conv2dOptions::default() };
+    assert_eq!(strided.with_same_padding(3).expect_err("a stride").kind(), ErrorKind::Value);
     assert_eq!(names(&volume), of(&[3, 2, 3, 2, 1], 3));
     assert_eq!(forward(&volume, &[1, 2, 4, 5, 6]).expect("fits"), [1, 3, 4, 4, 8]);
     assert_eq!(forward(&volume, &[1, 2, 5, 6]).expect_err("an image").kind(), ErrorKind::Axis);

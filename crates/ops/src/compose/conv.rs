@@ -1,10 +1,10 @@
 //! Convolution over one and three axes by the operator for two: a line is an image of one row, and the taps along a volume's
 //! depth are channels of its frames.
 
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 
 use super::{extents, permuted, shaped, stack};
-use crate::conv::{Conv2d, Taps};
+use crate::conv::{Conv2d, ConvParams};
 use crate::shape::{Pad, Slice};
 use crate::{Apply, Op};
 
@@ -16,25 +16,25 @@ pub(super) fn image_of(op: &impl Op, x: (&Fact, [usize; 4]), weight: (&Fact, [us
 }
 
 /// The extents `[n, k, od, oh, ow]` of a convolution of a volume. Errors: Axis, Shape, DType, Value.
-fn volume_of(x: &Fact, weight: &Fact, taps: Taps<3>) -> Result<[usize; 5]> {
+fn volume_of(x: &Fact, weight: &Fact, taps: ConvParams<3>) -> Result<[usize; 5]> {
     let [n, c, d, h, w] = extents(x, "x")?;
     let [k, group_c, t, r, s] = extents(weight, "the weight")?;
-    let down = Conv2d { taps: taps.down() };
+    let down = Conv2d { taps: taps.depth_only() };
     let [_, _, od, _] = image_of(&down, (x, [n, c, d, 1]), (weight, [k, group_c, t, 1]))?;
     // extents that saturate are refused as too large
     let frames = [n.saturating_mul(od), c.saturating_mul(t), h, w];
     let kernel = [k, group_c.saturating_mul(t), r, s];
-    let [_, _, oh, ow] = image_of(&Conv2d { taps: taps.plane() }, (x, frames), (weight, kernel))?;
+    let [_, _, oh, ow] = image_of(&Conv2d { taps: taps.spatial() }, (x, frames), (weight, kernel))?;
     Ok([n, k, od, oh, ow])
 }
 
 /// `x: [n, c, l]` and `weight: [k, c / groups, s]` to `[n, k, ol]`. Errors: Axis, Shape, DType, Value.
 #[track_caller]
-pub fn conv1d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: Taps<1>) -> Result<A::Value> {
+pub fn conv1d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: ConvParams<1>) -> Result<A::Value> {
     let (of_x, of_w) = (cx.fact(&x), cx.fact(&weight));
     let [n, c, l] = extents(&of_x, "x")?;
     let [k, group_c, s] = extents(&of_w, "the weight")?;
-    let (op, image, kernel) = (Conv2d { taps: taps.across() }, [n, c, 1, l], [k, group_c, 1, s]);
+    let (op, image, kernel) = (Conv2d { taps: taps.as_2d() }, [n, c, 1, l], [k, group_c, 1, s]);
     let [_, _, _, ol] = image_of(&op, (&of_x, image), (&of_w, kernel))?;
     let (x, weight) = (shaped(cx, x, image)?, shaped(cx, weight, kernel)?);
     let y = cx.apply1(op, [x, weight])?;
@@ -43,12 +43,12 @@ pub fn conv1d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: Taps<1>) ->
 
 /// `x: [n, c, d, h, w]` and `weight: [k, c / groups, t, r, s]` to `[n, k, od, oh, ow]`. Errors: Axis, Shape, DType, Value.
 #[track_caller]
-pub fn conv3d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: Taps<3>) -> Result<A::Value> {
+pub fn conv3d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: ConvParams<3>) -> Result<A::Value> {
     let (of_x, of_w) = (cx.fact(&x), cx.fact(&weight));
     let [n, k, od, oh, ow] = volume_of(&of_x, &of_w, taps)?;
     let ([_, c, d, h, w], [_, group_c, t, r, s]) = (extents(&of_x, "x")?, extents(&of_w, "the weight")?);
-    let (down, plane) = (Conv2d { taps: taps.down() }, Conv2d { taps: taps.plane() });
-    if ([r, s], plane.taps.stride, plane.taps.padding) == ([1, 1], [1, 1], [0, 0]) {
+    let (down, plane) = (Conv2d { taps: taps.depth_only() }, Conv2d { taps: taps.spatial() });
+    if ([r, s], plane.taps.stride, plane.taps.padding) == ([1, 1], [1, 1], Padding::NONE) {
         // frames as rows; one may be too long for an axis of the operator
         let (image, kernel) = ([n, c, d, h * w], [k, group_c, t, 1]);
         if image_of(&down, (&of_x, image), (&of_w, kernel)).is_ok() {
@@ -67,13 +67,13 @@ pub fn conv3d<A: Apply>(cx: &A, x: A::Value, weight: A::Value, taps: Taps<3>) ->
 
 /// Of `[n, c, d, h, w]`, the frames that each of `od` outputs reads with its `t` taps: `[n, od, c, t, h, w]`.
 #[track_caller]
-fn frames_of_outputs<A: Apply>(cx: &A, x: A::Value, down: Taps, t: usize, od: usize) -> Result<A::Value> {
-    let ([stride, _], [padding, _], [dilation, _]) = (down.stride, down.padding, down.dilation);
-    let x = match padding {
-        0 => x,
-        p => {
-            let amounts = || [0, 0, p, 0, 0].into_iter().collect();
-            cx.apply1(Pad { before: amounts(), after: amounts(), value: 0.into() }, [x])?
+fn frames_of_outputs<A: Apply>(cx: &A, x: A::Value, down: ConvParams, t: usize, od: usize) -> Result<A::Value> {
+    let ([stride, _], [dilation, _]) = (down.stride, down.dilation);
+    let x = match down.padding.axis(0) {
+        [0, 0] => x,
+        sides => {
+            let [before, after] = sides.map(|places| [0, 0, places, 0, 0].into_iter().collect());
+            cx.apply1(Pad { before, after, value: 0.into() }, [x])?
         }
     };
     let frames = |start, len, step: usize| {

@@ -1,7 +1,7 @@
 use remat_kernels::conv::{forward, forward_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
 
-use super::{Conv2dInputGrad, Conv2dWeightGrad, Taps, two_extents, wave};
+use super::{Conv2dInputGrad, Conv2dWeightGrad, ConvParams, two_extents, wave};
 use crate::args::not_taken;
 use crate::host::arity;
 use crate::sample::t;
@@ -20,7 +20,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, WeightChannels};
 pub struct Conv2d {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
 }
 
 impl Conv2d {
@@ -82,8 +82,12 @@ impl OpDef for Conv2d {
     const NAME: &'static str = "conv2d";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |stride, padding, dilation, groups| Conv2d { taps: Taps { stride, padding, dilation, groups } };
-        let plain = || Conv2d { taps: Taps::PLAIN };
+        let op = |stride, padding: [usize; 2], dilation, groups| Conv2d {
+            taps: ConvParams { stride, padding: padding.into(), dilation, groups },
+        };
+        let uneven =
+            |op: Conv2d, padding: [[usize; 2]; 2]| Conv2d { taps: ConvParams { padding: padding.into(), ..op.taps } };
+        let plain = || Conv2d { taps: ConvParams::PLAIN };
         let w = |shape: &[usize]| wave(shape, 0.0);
         let v = |shape: &[usize]| wave(shape, 0.5);
         let x = t(&[1.0f32, 2., 3., 4., 5., 6., 7., 8., 9.], [1, 1, 3, 3]);
@@ -95,6 +99,8 @@ impl OpDef for Conv2d {
                 .gives(vec![t(&[-1.0f32, 1., -7., 12.], [1, 1, 2, 2])]),
             Sample::new(op([1, 1], [0, 0], [2, 2], 1), vec![x.clone(), k.clone()])
                 .gives(vec![t(&[6.0f32], [1, 1, 1, 1])]),
+            Sample::new(uneven(plain(), [[0, 1], [1, 0]]), vec![x.clone(), k.clone()])
+                .gives(vec![t(&[-4.0f32, 4., 6., -7., 10., 12., 0., 7., 8.], [1, 1, 3, 3])]),
             // two groups: each channel by its own tap
             Sample::new(
                 op([1, 1], [0, 0], [1, 1], 2),
@@ -108,9 +114,15 @@ impl OpDef for Conv2d {
             .gives(vec![t(&half(&[13.5]), [1, 1, 1, 1])]),
             Sample::new(op([1, 1], [1, 1], [1, 1], 1), vec![w(&[2, 2, 4, 3]), v(&[3, 2, 3, 3])]),
             Sample::new(op([2, 1], [1, 2], [1, 2], 1), vec![w(&[1, 2, 5, 4]), v(&[2, 2, 3, 2])]),
+            Sample::new(
+                uneven(op([2, 1], [0, 0], [1, 2], 1), [[0, 2], [2, 1]]),
+                vec![w(&[1, 2, 5, 4]), v(&[2, 2, 3, 2])],
+            ),
             Sample::new(op([3, 2], [0, 1], [2, 1], 2), vec![w(&[2, 4, 6, 5]), v(&[2, 2, 2, 3])]),
             Sample::new(op([2, 2], [0, 0], [1, 1], 1), vec![w(&[1, 3, 4, 4]), v(&[2, 3, 1, 1])]),
             Sample::new(op([1, 1], [1, 1], [1, 1], 1), vec![w(&[3, 5, 17, 19]), v(&[18, 5, 3, 3])])
+                .no_grad("the smaller ones check it"),
+            Sample::new(uneven(plain(), [[2, 1], [0, 1]]), vec![w(&[3, 5, 17, 19]), v(&[18, 5, 3, 3])])
                 .no_grad("the smaller ones check it"),
             Sample::new(plain(), vec![t::<f32>(&[], [0, 1, 3, 3]), k.clone()]).gives(vec![t::<f32>(&[], [0, 1, 2, 2])]),
             Sample::new(plain(), vec![x.clone(), v(&[1, 1, 4, 1])]).fails(ErrorKind::Shape),

@@ -1,7 +1,7 @@
 use remat_kernels::conv::{input_grad, input_grad_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
 
-use super::{Conv2d, Conv2dWeightGrad, Taps, two_extents, wave};
+use super::{Conv2d, Conv2dWeightGrad, ConvParams, two_extents, wave};
 use crate::args::{not_taken, want_shape};
 use crate::host::arity;
 use crate::sample::t;
@@ -19,7 +19,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 pub struct Conv2dInputGrad {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
     /// Height and width of the input.
     pub size: [usize; 2],
 }
@@ -80,9 +80,13 @@ impl OpDef for Conv2dInputGrad {
     const NAME: &'static str = "conv2d_input_grad";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |stride, padding, dilation, groups, size| Conv2dInputGrad {
-            taps: Taps { stride, padding, dilation, groups },
+        let op = |stride, padding: [usize; 2], dilation, groups, size| Conv2dInputGrad {
+            taps: ConvParams { stride, padding: padding.into(), dilation, groups },
             size,
+        };
+        let uneven = |op: Conv2dInputGrad, padding: [[usize; 2]; 2]| Conv2dInputGrad {
+            taps: ConvParams { padding: padding.into(), ..op.taps },
+            ..op
         };
         let w = |shape: &[usize]| wave(shape, 0.0);
         let v = |shape: &[usize]| wave(shape, 0.5);
@@ -94,6 +98,13 @@ impl OpDef for Conv2dInputGrad {
                 .gives(vec![t(&[1.0f32, 2., 10., 20., 0.], [1, 1, 1, 5])]),
             Sample::new(op([1, 1], [0, 0], [1, 2], 1, [1, 4]), vec![dy.clone(), k.clone()])
                 .gives(vec![t(&[1.0f32, 10., 2., 20.], [1, 1, 1, 4])]),
+            // what lies in the padding is left out
+            Sample::new(uneven(plain([1, 1]), [[0, 0], [0, 2]]), vec![dy.clone(), k.clone()])
+                .gives(vec![t(&[1.0f32], [1, 1, 1, 1])]),
+            Sample::new(
+                uneven(op([2, 1], [0, 0], [1, 2], 1, [5, 4]), [[0, 2], [2, 1]]),
+                vec![w(&[1, 2, 3, 5]), v(&[2, 2, 3, 2])],
+            ),
             Sample::new(op([1, 1], [1, 1], [1, 1], 1, [4, 3]), vec![w(&[2, 3, 4, 3]), v(&[3, 2, 3, 3])]),
             Sample::new(op([2, 1], [1, 2], [1, 2], 1, [5, 4]), vec![w(&[1, 2, 3, 6]), v(&[2, 2, 3, 2])]),
             Sample::new(op([3, 2], [0, 1], [2, 1], 2, [6, 5]), vec![w(&[2, 2, 2, 3]), v(&[2, 2, 2, 3])]),

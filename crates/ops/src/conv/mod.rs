@@ -12,22 +12,27 @@ pub use input_grad::Conv2dInputGrad;
 pub use weight_grad::Conv2dWeightGrad;
 
 use remat_kernels::conv::Conv2d as Geometry;
-use remat_types::{Fact, Result};
+use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 
 use crate::args::{want_dtype, want_float, want_rank};
 use crate::schema::Params;
 
+/// The name of before.
+#[deprecated(note = "renamed to `ConvParams`")]
+pub type Taps<const D: usize = 2> = ConvParams<D>;
+
 /// How the taps of a convolution lie on its input of `D` axes: depth, height, width of three, height and width of two.
 ///
-/// `oh = (h + 2 padding - dilation (r - 1) - 1) / stride + 1`, and the others likewise. Zeros outside the input.
+/// `oh = (h + padding - dilation (r - 1) - 1) / stride + 1`, where `padding` is that of both sides, and the others likewise.
+/// Zeros outside the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Params)]
-pub struct Taps<const D: usize = 2> {
+pub struct ConvParams<const D: usize = 2> {
     /// Input places from one output to the next: of two axes, down and across.
     #[param(default = [1; D])]
     pub stride: [usize; D],
-    /// Zeros on both sides of the input: of two axes, above and below, left and right.
-    #[param(default = [0; D])]
-    pub padding: [usize; D],
+    /// Zeros around the input, a number of both sides of an axis or `[begin, end]`: of two axes, above and below, left and right.
+    #[param(default = Padding::NONE)]
+    pub padding: Padding<D>,
     /// Input places from one tap to the next: of two axes, down and across.
     #[param(default = [1; D])]
     pub dilation: [usize; D],
@@ -36,37 +41,54 @@ pub struct Taps<const D: usize = 2> {
     pub groups: usize,
 }
 
-impl<const D: usize> Taps<D> {
+impl<const D: usize> ConvParams<D> {
     /// Stride 1, no padding, no dilation, one group.
-    pub const PLAIN: Self = Taps { stride: [1; D], padding: [0; D], dilation: [1; D], groups: 1 };
+    pub const PLAIN: Self = ConvParams { stride: [1; D], padding: Padding::NONE, dilation: [1; D], groups: 1 };
+
+    /// The same with [`Padding::same`] for a kernel of these extents: as many outputs as inputs, the odd place of padding at
+    /// the end, as PyTorch's `padding="same"`. Errors: Value for a stride other than 1.
+    pub fn with_same_padding(self, kernel: [usize; D]) -> Result<Self> {
+        if self.stride != [1; D] {
+            let text = format!("no padding gives as many outputs as inputs under a stride of {:?}", self.stride);
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        Ok(ConvParams { padding: Padding::same(kernel, self.dilation), ..self })
+    }
 }
 
-impl Taps {
+impl ConvParams {
     /// The geometry for `x: [n, c, h, w]` and `weight: [k, c / groups, r, s]`. Errors: Value, Shape.
     pub(crate) fn geometry(&self, x: [usize; 4], weight: [usize; 4]) -> Result<Geometry> {
         Geometry::new(x, weight, self.stride, self.padding, self.dilation, self.groups)
     }
 }
 
-impl Taps<1> {
+impl ConvParams<1> {
     /// The same taps on an image of one row.
-    pub fn across(self) -> Taps {
-        let Taps { stride: [stride], padding: [padding], dilation: [dilation], groups } = self;
-        Taps { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups }
+    pub fn as_2d(self) -> ConvParams {
+        let ConvParams { stride: [stride], padding, dilation: [dilation], groups } = self;
+        let padding = [[0, 0], padding.axis(0)].into();
+        ConvParams { stride: [1, stride], padding, dilation: [1, dilation], groups }
     }
 }
 
-impl Taps<3> {
+impl ConvParams<3> {
     /// The taps along the depth, on an image of one column.
-    pub fn down(self) -> Taps {
-        let Taps { stride: [stride, ..], padding: [padding, ..], dilation: [dilation, ..], groups } = self;
-        Taps { stride: [stride, 1], padding: [padding, 0], dilation: [dilation, 1], groups }
+    pub fn depth_only(self) -> ConvParams {
+        let ConvParams { stride: [stride, ..], padding, dilation: [dilation, ..], groups } = self;
+        let padding = [padding.axis(0), [0, 0]].into();
+        ConvParams { stride: [stride, 1], padding, dilation: [dilation, 1], groups }
     }
 
     /// The taps within a frame.
-    pub fn plane(self) -> Taps {
+    pub fn spatial(self) -> ConvParams {
         let two = |[_, h, w]: [usize; 3]| [h, w];
-        Taps { stride: two(self.stride), padding: two(self.padding), dilation: two(self.dilation), groups: self.groups }
+        ConvParams {
+            stride: two(self.stride),
+            padding: [self.padding.axis(1), self.padding.axis(2)].into(),
+            dilation: two(self.dilation),
+            groups: self.groups,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 use remat_kernels::conv::{weight_grad, weight_grad_workspace_bytes};
 use remat_types::{ErrorKind, Fact, Facts, Result, for_float, smallvec};
 
-use super::{Conv2d, Conv2dInputGrad, Taps, two_extents, wave};
+use super::{Conv2d, Conv2dInputGrad, ConvParams, two_extents, wave};
 use crate::args::{not_taken, want_shape};
 use crate::host::arity;
 use crate::sample::t;
@@ -20,7 +20,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 pub struct Conv2dWeightGrad {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],
 }
@@ -81,9 +81,13 @@ impl OpDef for Conv2dWeightGrad {
     const NAME: &'static str = "conv2d_weight_grad";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |stride, padding, dilation, groups, kernel| Conv2dWeightGrad {
-            taps: Taps { stride, padding, dilation, groups },
+        let op = |stride, padding: [usize; 2], dilation, groups, kernel| Conv2dWeightGrad {
+            taps: ConvParams { stride, padding: padding.into(), dilation, groups },
             kernel,
+        };
+        let uneven = |op: Conv2dWeightGrad, padding: [[usize; 2]; 2]| Conv2dWeightGrad {
+            taps: ConvParams { padding: padding.into(), ..op.taps },
+            ..op
         };
         let w = |shape: &[usize]| wave(shape, 0.0);
         let v = |shape: &[usize]| wave(shape, 0.5);
@@ -93,6 +97,12 @@ impl OpDef for Conv2dWeightGrad {
                 .gives(vec![t(&[21.0f32, 32., 43., 54.], [1, 1, 1, 4])]),
             Sample::new(op([1, 2], [0, 1], [1, 2], 1, [1, 3]), vec![x.clone(), dy.clone()])
                 .gives(vec![t(&[20.0f32, 42., 4.], [1, 1, 1, 3])]),
+            Sample::new(uneven(op([1, 1], [0, 0], [1, 1], 1, [1, 6]), [[0, 0], [0, 2]]), vec![x.clone(), dy.clone()])
+                .gives(vec![t(&[21.0f32, 32., 43., 54., 5., 0.], [1, 1, 1, 6])]),
+            Sample::new(
+                uneven(op([2, 1], [0, 0], [1, 2], 1, [3, 2]), [[0, 2], [2, 1]]),
+                vec![w(&[1, 2, 5, 4]), v(&[1, 2, 3, 5])],
+            ),
             Sample::new(op([1, 1], [1, 1], [1, 1], 1, [3, 3]), vec![w(&[2, 2, 4, 3]), v(&[2, 3, 4, 3])]),
             Sample::new(op([2, 1], [1, 2], [1, 2], 1, [3, 2]), vec![w(&[1, 2, 5, 4]), v(&[1, 2, 3, 6])]),
             Sample::new(op([3, 2], [0, 1], [2, 1], 2, [2, 3]), vec![w(&[2, 4, 6, 5]), v(&[2, 2, 2, 3])]),

@@ -3,7 +3,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Scal
 
 use super::{INFERENCE_ONLY, blocked_extents, range, run_packed};
 use crate::args::{checked_fact, not_differentiable, want_dtype, want_rank, want_shape};
-use crate::conv::{Taps, wave};
+use crate::conv::{ConvParams, wave};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -24,7 +24,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 pub struct ConvBlocked {
     /// How the taps lie.
     #[param(flatten)]
-    pub taps: Taps,
+    pub taps: ConvParams,
     /// The shape `[k, c / groups, r, s]` of the weight before it was packed.
     pub weight: [usize; 4],
     /// Channels of a block.
@@ -129,13 +129,17 @@ impl OpDef for ConvBlocked {
     const NAME: &'static str = "conv_blocked";
 
     fn samples() -> Vec<Sample<Self>> {
-        let op = |weight: [usize; 4], stride, padding, groups, adds, clamp: Option<[f64; 2]>| ConvBlocked {
-            taps: Taps { stride, padding, dilation: [1, 1], groups },
+        let op = |weight: [usize; 4], stride, padding: [usize; 2], groups, adds, clamp: Option<[f64; 2]>| ConvBlocked {
+            taps: ConvParams { stride, padding: padding.into(), dilation: [1, 1], groups },
             weight,
             block: 8,
             adds,
             clamp: clamp.map(|c| c.map(Scalar::from)),
             winograd: false,
+        };
+        let uneven = |op: ConvBlocked, padding: [[usize; 2]; 2]| ConvBlocked {
+            taps: ConvParams { padding: padding.into(), ..op.taps },
+            ..op
         };
         let winograd = |op: ConvBlocked| ConvBlocked { winograd: true, ..op };
         // one channel to one: y = clamp(add + bias + 2 x), the other lanes clamp(add + bias + 0 x)
@@ -155,7 +159,7 @@ impl OpDef for ConvBlocked {
         let image = |shape: &[usize]| wave(shape, 0.0);
         let wide = ConvBlocked { block: 16, ..op([20, 17, 3, 3], [1, 1], [1, 1], 1, true, None) };
         let dilated = ConvBlocked {
-            taps: Taps { dilation: [1, 2], ..Taps::PLAIN },
+            taps: ConvParams { dilation: [1, 2], ..ConvParams::PLAIN },
             ..op([8, 8, 2, 3], [1, 1], [0, 0], 1, false, None)
         };
         let plain = || op([40, 3, 7, 7], [2, 2], [3, 3], 1, false, Some([0.0, f64::INFINITY]));
@@ -171,7 +175,15 @@ impl OpDef for ConvBlocked {
             three(op([19, 1, 3, 3], [2, 2], [1, 1], 19, true, Some([0.0, 6.0])), image(&[2, 3, 9, 11, 8])),
             three(op([8, 1, 5, 4], [1, 1], [2, 2], 8, false, None), image(&[1, 1, 6, 12, 8])),
             three(wide.clone(), image(&[1, 2, 6, 7, 16])),
+            three(uneven(wide.clone(), [[0, 1], [2, 0]]), image(&[1, 2, 6, 7, 16])),
+            three(winograd(uneven(wide.clone(), [[0, 1], [2, 0]])), image(&[1, 2, 6, 7, 16])),
             three(winograd(wide), image(&[1, 2, 6, 7, 16])),
+            // padding at the end alone, and of single channels
+            three(uneven(op([9, 8, 1, 1], [1, 1], [0, 0], 1, false, None), [[0, 1], [0, 2]]), image(&[1, 1, 4, 5, 8])),
+            three(
+                uneven(op([19, 1, 3, 3], [2, 2], [0, 0], 19, true, None), [[0, 1], [2, 1]]),
+                image(&[2, 3, 9, 11, 8]),
+            ),
             three(winograd(op([24, 20, 3, 3], [1, 1], [1, 1], 1, false, Some([0.0, 6.0]))), image(&[2, 3, 9, 10, 8])),
             three(dilated, image(&[1, 1, 4, 9, 8])),
             bad(op([40, 3, 7, 7], [2, 2], [3, 3], 1, false, Some([1.0, 0.0])), ErrorKind::Value),

@@ -3,7 +3,7 @@ use remat_types::{DType, ErrorKind, Fact, Facts, Result, smallvec};
 
 use super::INFERENCE_ONLY;
 use crate::args::{checked_fact, not_differentiable, want_dtype, want_rank};
-use crate::conv::Taps;
+use crate::conv::ConvParams;
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -36,7 +36,7 @@ impl PackConv {
         want_dtype(weight, DType::F32, "the weight")?;
         want_rank(weight, 4, "the weight")?;
         let w = [0, 1, 2, 3].map(|i| weight.shape[i]);
-        let taps = Taps { groups: self.groups, ..Taps::PLAIN };
+        let taps = ConvParams { groups: self.groups, ..ConvParams::PLAIN };
         // an image of the kernel's size: the packed order does not depend on it
         let g = taps.geometry([1, w[1].saturating_mul(self.groups), w[2], w[3]], w)?;
         let kernel = Blocked::new(g, self.block, self.planar)?;

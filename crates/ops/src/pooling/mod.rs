@@ -11,7 +11,7 @@ pub use max::{GatherByArgmax, MaxPool2d, MaxPool2dGrad};
 pub type MaxPool2dPick = GatherByArgmax;
 
 use remat_kernels::window::{Axis, AxisKind};
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::want_rank;
@@ -38,9 +38,10 @@ pub enum Windows {
 }
 
 impl Windows {
-    /// Sliding windows with equal padding on opposite sides.
-    pub fn sliding(kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Self {
-        Windows::Sliding { kernel, stride, padding: [padding[0], padding[1], padding[0], padding[1]] }
+    /// Sliding windows; a number for each axis is the padding of both its sides.
+    pub fn sliding(kernel: [usize; 2], stride: [usize; 2], padding: impl Into<Padding>) -> Self {
+        let Padding { begin: [top, left], end: [bottom, right] } = padding.into();
+        Windows::Sliding { kernel, stride, padding: [top, left, bottom, right] }
     }
 
     /// The windows on an input of `h` by `w`. Errors: Value for a kernel or stride of 0, or padding that is not less

@@ -1,7 +1,7 @@
 //! Convolution over one, two and three axes.
 
 use remat_ops::compose;
-use remat_ops::conv::{Conv2d, Taps};
+use remat_ops::conv::{Conv2d, ConvParams};
 use remat_types::Result;
 
 use crate::Tensor;
@@ -14,17 +14,21 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_tensor::Taps;
+    /// # use remat_tensor::ConvParams;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 4])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0], [1, 1, 2])?;
-    /// assert_eq!(x.conv1d(&weight, Taps::PLAIN)?.to_vec::<f64>()?, [21.0, 32.0, 43.0]);
-    /// let taps = Taps { stride: [2], padding: [1], ..Taps::PLAIN };
+    /// assert_eq!(x.conv1d(&weight, ConvParams::PLAIN)?.to_vec::<f64>()?, [21.0, 32.0, 43.0]);
+    /// let taps = ConvParams { stride: [2], padding: [1].into(), ..ConvParams::PLAIN };
     /// assert_eq!(x.conv1d(&weight, taps)?.to_vec::<f64>()?, [10.0, 32.0, 4.0]);
+    /// // a place at the end alone, which is what keeps the length here
+    /// let taps = ConvParams { padding: [[0, 1]].into(), ..ConvParams::PLAIN };
+    /// assert_eq!(taps, ConvParams::PLAIN.with_same_padding([2])?);
+    /// assert_eq!(x.conv1d(&weight, taps)?.to_vec::<f64>()?, [21.0, 32.0, 43.0, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn conv1d(&self, weight: &Tensor, taps: Taps<1>) -> Result<Tensor> {
+    pub fn conv1d(&self, weight: &Tensor, taps: ConvParams<1>) -> Result<Tensor> {
         compose::conv1d(&TapeCx::of(self), self.clone(), weight.clone(), taps).in_op("conv1d")
     }
 
@@ -33,17 +37,17 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_tensor::Taps;
+    /// # use remat_tensor::ConvParams;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0], [1, 1, 1, 2])?;
-    /// assert_eq!(x.conv2d(&weight, Taps::PLAIN)?.to_vec::<f64>()?, [21.0, 43.0]);
-    /// let taps = Taps { padding: [0, 1], ..Taps::PLAIN };
+    /// assert_eq!(x.conv2d(&weight, ConvParams::PLAIN)?.to_vec::<f64>()?, [21.0, 43.0]);
+    /// let taps = ConvParams { padding: [0, 1].into(), ..ConvParams::PLAIN };
     /// assert_eq!(x.conv2d(&weight, taps)?.to_vec::<f64>()?, [10.0, 21.0, 2.0, 30.0, 43.0, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn conv2d(&self, weight: &Tensor, taps: Taps) -> Result<Tensor> {
+    pub fn conv2d(&self, weight: &Tensor, taps: ConvParams) -> Result<Tensor> {
         Tensor::apply1(Conv2d { taps }, &[self, weight])
     }
 
@@ -57,18 +61,18 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_tensor::Taps;
+    /// # use remat_tensor::ConvParams;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 3, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 1, 2])?;
-    /// let y = x.conv3d(&weight, Taps::PLAIN)?;
+    /// let y = x.conv3d(&weight, ConvParams::PLAIN)?;
     /// assert_eq!((y.dims(), y.to_vec::<f64>()?), (&[1, 1, 2, 1, 1][..], vec![4321.0, 6543.0]));
-    /// let taps = Taps { stride: [2, 1, 1], padding: [1, 0, 0], ..Taps::PLAIN };
+    /// let taps = ConvParams { stride: [2, 1, 1], padding: [1, 0, 0].into(), ..ConvParams::PLAIN };
     /// assert_eq!(x.conv3d(&weight, taps)?.to_vec::<f64>()?, [2100.0, 6543.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn conv3d(&self, weight: &Tensor, taps: Taps<3>) -> Result<Tensor> {
+    pub fn conv3d(&self, weight: &Tensor, taps: ConvParams<3>) -> Result<Tensor> {
         compose::conv3d(&TapeCx::of(self), self.clone(), weight.clone(), taps).in_op("conv3d")
     }
 }

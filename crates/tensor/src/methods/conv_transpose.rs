@@ -1,7 +1,7 @@
 //! Transposed convolution over one, two and three axes.
 
 use remat_ops::compose;
-use remat_ops::conv::Taps;
+use remat_ops::conv::ConvParams;
 use remat_types::Result;
 
 use crate::Tensor;
@@ -14,40 +14,41 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_tensor::Taps;
+    /// # use remat_tensor::ConvParams;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0], [1, 1, 3])?;
-    /// let taps = Taps { stride: [2], ..Taps::PLAIN };
+    /// let taps = ConvParams { stride: [2], ..ConvParams::PLAIN };
     /// let y = x.conv_transpose1d(&weight, taps, [1])?;
     /// assert_eq!(y.to_vec::<f64>()?, [1.0, 10.0, 102.0, 20.0, 200.0, 0.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn conv_transpose1d(&self, weight: &Tensor, taps: Taps<1>, output_padding: [usize; 1]) -> Result<Tensor> {
+    pub fn conv_transpose1d(&self, weight: &Tensor, taps: ConvParams<1>, output_padding: [usize; 1]) -> Result<Tensor> {
         let (cx, x) = (TapeCx::of(self), self.clone());
         compose::conv_transpose1d(&cx, x, weight.clone(), taps, output_padding).in_op("conv_transpose1d")
     }
 
     /// Transposed convolution: each input place spreads over the outputs that its taps reach, the gradient of
     /// [`Tensor::conv2d`] with respect to its input. `self: [n, c, h, w]`, `weight: [c, k / groups, r, s]`, to
-    /// `[n, k, oh, ow]` with `oh = (h - 1) stride - 2 padding + dilation (r - 1) + 1 + output_padding`, and `ow` likewise.
+    /// `[n, k, oh, ow]` with `oh = (h - 1) stride - padding + dilation (r - 1) + 1 + output_padding`, where `padding` is that of
+    /// both sides, and `ow` likewise.
     ///
     /// A convolution under a stride has one output size for several input sizes; `output_padding`, less than the stride,
     /// says which of them is meant. Errors: Axis, Shape, DType, Value.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_tensor::Taps;
+    /// # use remat_tensor::ConvParams;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 2])?;
-    /// let y = x.conv_transpose2d(&weight, Taps::PLAIN, [0, 0])?;
+    /// let y = x.conv_transpose2d(&weight, ConvParams::PLAIN, [0, 0])?;
     /// assert_eq!((y.dims(), y.to_vec::<f64>()?), (&[1, 1, 2, 3][..], vec![1.0, 12.0, 20.0, 100.0, 1200.0, 2000.0]));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn conv_transpose2d(&self, weight: &Tensor, taps: Taps, output_padding: [usize; 2]) -> Result<Tensor> {
+    pub fn conv_transpose2d(&self, weight: &Tensor, taps: ConvParams, output_padding: [usize; 2]) -> Result<Tensor> {
         let (cx, x) = (TapeCx::of(self), self.clone());
         compose::conv_transpose2d(&cx, x, weight.clone(), taps, output_padding).in_op("conv_transpose2d")
     }
@@ -60,16 +61,16 @@ impl Tensor {
     ///
     /// ```
     /// # use remat_tensor::Tensor;
-    /// # use remat_tensor::Taps;
+    /// # use remat_tensor::ConvParams;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 2, 1, 1])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 1, 2])?;
-    /// let y = x.conv_transpose3d(&weight, Taps::PLAIN, [0, 0, 0])?;
+    /// let y = x.conv_transpose3d(&weight, ConvParams::PLAIN, [0, 0, 0])?;
     /// assert_eq!((y.dims(), y.to_vec::<f64>()?), (&[1, 1, 3, 1, 2][..], vec![1.0, 10.0, 102.0, 1020.0, 200.0, 2000.0]));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn conv_transpose3d(&self, weight: &Tensor, taps: Taps<3>, output_padding: [usize; 3]) -> Result<Tensor> {
+    pub fn conv_transpose3d(&self, weight: &Tensor, taps: ConvParams<3>, output_padding: [usize; 3]) -> Result<Tensor> {
         let (cx, x) = (TapeCx::of(self), self.clone());
         compose::conv_transpose3d(&cx, x, weight.clone(), taps, output_padding).in_op("conv_transpose3d")
     }

@@ -1,9 +1,9 @@
 //! Convolutions and transposed convolutions over one, two and three axes, against plain loops and central differences.
 
 use remat_runtime::DeviceOptions;
-use remat_tensor::Taps;
+use remat_tensor::ConvParams;
 use remat_tensor::{Tensor, compile, grad, gradcheck};
-use remat_types::{DType, ErrorKind, HostTensor, Result};
+use remat_types::{DType, ErrorKind, HostTensor, Padding, Result};
 
 use crate::support::{assert_close, cpu, plain, tensor, values, wave};
 
@@ -14,14 +14,15 @@ struct Case {
     x: [usize; 5],
     /// Channels of the output, kernel.
     k: [usize; 4],
-    taps: Taps<3>,
+    taps: ConvParams<3>,
     /// Of the transposed convolution.
     more: [usize; 3],
 }
 
 const fn case(x: [usize; 5], k: [usize; 4], taps: [[usize; 3]; 3], groups: usize, more: [usize; 3]) -> Case {
-    let [stride, padding, dilation] = taps;
-    Case { x, k, taps: Taps { stride, padding, dilation, groups }, more }
+    let [stride, both, dilation] = taps;
+    let padding = Padding { begin: both, end: both };
+    Case { x, k, taps: ConvParams { stride, padding, dilation, groups }, more }
 }
 
 const ONE: [usize; 3] = [1; 3];
@@ -80,13 +81,15 @@ impl Case {
 
     /// `[n, k, od, oh, ow]`.
     fn y(&self) -> [usize; 5] {
-        let out = |a: usize| (self.x[a + 2] + 2 * self.taps.padding[a] - self.reach(a)) / self.taps.stride[a] + 1;
+        let padded = |a: usize| self.x[a + 2] + self.taps.padding.axis(a).iter().sum::<usize>();
+        let out = |a: usize| (padded(a) - self.reach(a)) / self.taps.stride[a] + 1;
         [self.x[0], self.k[0], out(0), out(1), out(2)]
     }
 
     fn transposed_y(&self) -> [usize; 5] {
-        let Taps { stride, padding, .. } = self.taps;
-        let out = |a: usize| (self.x[a + 2] - 1) * stride[a] + self.reach(a) + self.more[a] - 2 * padding[a];
+        let ConvParams { stride, padding, .. } = self.taps;
+        let cut = |a: usize| padding.axis(a).iter().sum::<usize>();
+        let out = |a: usize| (self.x[a + 2] - 1) * stride[a] + self.reach(a) + self.more[a] - cut(a);
         [self.x[0], self.k[0], out(0), out(1), out(2)]
     }
 
@@ -99,12 +102,12 @@ impl Case {
         steps: [usize; 5],
         mut f: impl FnMut(usize, usize, usize),
     ) {
-        let Taps { stride, padding, dilation, groups } = self.taps;
+        let ConvParams { stride, padding, dilation, groups } = self.taps;
         let [k, group_c, taps @ ..] = weight;
         for n in 0..steps[0] {
             for (k, o, c, tap) in each([k, steps[2] * steps[3] * steps[4], group_c, taps.iter().product()]) {
                 let (o, tap) = (split(o, [steps[2], steps[3], steps[4]]), split(tap, taps));
-                let at = [0, 1, 2].map(|a| (o[a] * stride[a] + tap[a] * dilation[a]).checked_sub(padding[a]));
+                let at = [0, 1, 2].map(|a| (o[a] * stride[a] + tap[a] * dilation[a]).checked_sub(padding.begin[a]));
                 let [Some(z), Some(y), Some(x)] = at else { continue };
                 if z >= image[2] || y >= image[3] || x >= image[4] {
                     continue;
@@ -155,9 +158,14 @@ impl Case {
 }
 
 /// The taps of the last axes.
-fn last<const D: usize>(taps: Taps<3>) -> Taps<D> {
+fn last<const D: usize>(taps: ConvParams<3>) -> ConvParams<D> {
     let cut = |v: [usize; 3]| std::array::from_fn(|a| v[3 - D + a]);
-    Taps { stride: cut(taps.stride), padding: cut(taps.padding), dilation: cut(taps.dilation), groups: taps.groups }
+    ConvParams {
+        stride: cut(taps.stride),
+        padding: Padding { begin: cut(taps.padding.begin), end: cut(taps.padding.end) },
+        dilation: cut(taps.dilation),
+        groups: taps.groups,
+    }
 }
 
 fn index(at: [usize; 5], shape: [usize; 5]) -> usize {
@@ -228,6 +236,87 @@ fn gradients(x: &[Tensor], f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Re
     let grads = grad(&f(&x, &w)?.square()?.sum()?, &[&x, &w], true)?;
     let flat = grads.into_iter().map(|g| g.expect("used").flatten_from(0)).collect::<Result<Vec<_>>>()?;
     Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)
+}
+
+/// The same with one more place after the last one of each axis, or before the first where `at_begin`.
+fn uneven(case: Case, axes: usize, at_begin: bool) -> Case {
+    // lines and images have no such axes in front
+    let more: [usize; 3] = std::array::from_fn(|a| usize::from(a >= 3 - axes) * (a + 1));
+    let Padding { mut begin, mut end } = case.taps.padding;
+    let side = if at_begin { &mut begin } else { &mut end };
+    side.iter_mut().zip(more).for_each(|(side, more)| *side += more);
+    Case { taps: ConvParams { padding: Padding { begin, end }, ..case.taps }, ..case }
+}
+
+/// [`uneven`] ones with padding at the end, and those with padding at the beginning.
+fn uneven_cases() -> impl Iterator<Item = (usize, Case)> {
+    cases().flat_map(|(axes, case)| [false, true].map(|at_begin| (axes, uneven(case, axes, at_begin))))
+}
+
+#[test]
+fn padding_on_each_side_is_that_of_a_padded_input() {
+    let d = plain();
+    for (axes, case) in uneven_cases() {
+        let bare = Case { taps: ConvParams { padding: Padding::NONE, ..case.taps }, ..case };
+        let sides: Vec<_> = [[0, 0]; 2].into_iter().chain((3 - axes..3).map(|a| case.taps.padding.axis(a))).collect();
+        let around: Vec<(usize, usize)> = sides.iter().map(|&[begin, end]| (begin, end)).collect();
+        let leaf = |v: &[f64], shape: Vec<usize>| tensor(&d, v, shape).requires_grad().expect("a float");
+        let (x, w) = (wave(case.x.iter().product()), weights(case.weight().iter().product()));
+        // what a convolution makes, and its gradients
+        let run = |f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>| {
+            let (x, w) = (leaf(&x, Case::shape(case.x, axes)), leaf(&w, Case::shape(case.weight(), axes)));
+            let y = f(&x, &w).expect("fits");
+            let grads = gradients(&[x, w], f).expect("differentiable");
+            (y.dims().to_vec(), values(&y), values(&grads))
+        };
+        let got = run(&|x, w| case.conv(x, w));
+        let want = run(&|x, w| bare.conv(&x.pad(&around, 0)?, w));
+        assert_eq!(got.0, want.0, "{case:?}");
+        assert_close(&got.1, &want.1);
+        assert_close(&got.2, &want.2);
+        assert_close(&got.1, &case.reference(&x, &w));
+    }
+}
+
+#[test]
+fn a_transposed_convolution_leaves_out_what_lies_in_the_padding_of_each_side() {
+    let d = plain();
+    let mut tried = 0;
+    for (axes, case) in uneven_cases() {
+        let bare = Case { taps: ConvParams { padding: Padding::NONE, ..case.taps }, ..case };
+        let whole = Case::shape(bare.transposed_y(), axes);
+        let sides: Vec<[usize; 2]> = (3 - axes..3).map(|a| case.taps.padding.axis(a)).collect();
+        if whole[2..].iter().zip(&sides).any(|(&whole, sides)| whole <= sides.iter().sum()) {
+            continue;
+        }
+        let x = tensor(&d, &wave(case.x.iter().product()), Case::shape(case.x, axes));
+        let w = weights(case.transposed_weight().iter().product());
+        let w = tensor(&d, &w, Case::shape(case.transposed_weight(), axes));
+        let mut want = bare.transposed(&x, &w).expect("fits");
+        for (a, &[begin, end]) in sides.iter().enumerate() {
+            let len = whole[a + 2] - begin - end;
+            want = want.narrow(a as isize + 2, begin as isize, len).expect("within");
+        }
+        let got = case.transposed(&x, &w).expect("fits");
+        assert_eq!(got.dims(), want.dims(), "{case:?}");
+        assert_close(&values(&got), &values(&want));
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried}");
+}
+
+#[test]
+fn same_padding_keeps_the_extents() {
+    let d = plain();
+    let x = tensor(&d, &wave(2 * 3 * 5 * 6), [2, 3, 5, 6]);
+    for (kernel, dilation) in [([1, 2], [1, 1]), ([3, 4], [1, 2]), ([2, 6], [3, 1])] {
+        let taps = ConvParams { dilation, ..ConvParams::PLAIN }.with_same_padding(kernel).expect("no stride");
+        let w = weights(4 * 3 * kernel[0] * kernel[1]);
+        let y = x.conv2d(&tensor(&d, &w, [4, 3, kernel[0], kernel[1]]), taps).expect("fits");
+        assert_eq!(y.dims(), [2, 4, 5, 6]);
+    }
+    let strided = ConvParams { stride: [1, 2], ..ConvParams::PLAIN };
+    assert_eq!(strided.with_same_padding([3, 3]).expect_err("a stride").kind(), ErrorKind::Value);
 }
 
 #[test]
@@ -320,8 +409,13 @@ fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
     let (one, wide) = (Tensor::scalar(&d, 1.0f32).expect("fits"), Tensor::scalar(&d, 1.0f64).expect("fits"));
     let of = |shape: &[usize]| one.broadcast_to(shape).expect("a view");
     let (x, w) = (of(&[1, 4, 4, 4, 4]), of(&[2, 4, 2, 2, 2]));
-    let taps = |stride, padding, dilation, groups| Taps::<3> { stride, padding, dilation, groups };
-    let plain = Taps::<3>::PLAIN;
+    let taps = |stride, padding: [usize; 3], dilation, groups| ConvParams::<3> {
+        stride,
+        padding: padding.into(),
+        dilation,
+        groups,
+    };
+    let plain = ConvParams::<3>::PLAIN;
     d.channel().sync().expect("open");
     let before = d.channel().stats().expect("open");
     let fails = |y: Result<Tensor>, kind: ErrorKind, says: &str| {
@@ -346,10 +440,14 @@ fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
     fails(x.conv3d(&wide.broadcast_to([2, 4, 2, 2, 2]).expect("a view"), plain), ErrorKind::DType, "f64");
 
     let line = of(&[1, 4, 4]);
-    fails(x.conv1d(&w, Taps::PLAIN), ErrorKind::Axis, "rank 5, not 3");
-    fails(line.conv1d(&of(&[2, 3, 2]), Taps::PLAIN), ErrorKind::Shape, "1 groups");
-    fails(line.conv1d(&of(&[2, 4, 5]), Taps::PLAIN), ErrorKind::Shape, "over 5 places, the padded image has 4");
-    fails(line.conv1d(&of(&[2, 4, 2]), Taps { stride: [0], ..Taps::PLAIN }), ErrorKind::Value, "stride [1, 0]");
+    fails(x.conv1d(&w, ConvParams::PLAIN), ErrorKind::Axis, "rank 5, not 3");
+    fails(line.conv1d(&of(&[2, 3, 2]), ConvParams::PLAIN), ErrorKind::Shape, "1 groups");
+    fails(line.conv1d(&of(&[2, 4, 5]), ConvParams::PLAIN), ErrorKind::Shape, "over 5 places, the padded image has 4");
+    fails(
+        line.conv1d(&of(&[2, 4, 2]), ConvParams { stride: [0], ..ConvParams::PLAIN }),
+        ErrorKind::Value,
+        "stride [1, 0]",
+    );
 
     let w = of(&[4, 1, 2, 2, 2]);
     fails(line.conv_transpose3d(&w, plain, NONE), ErrorKind::Axis, "rank 3, not 5");
@@ -360,13 +458,17 @@ fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
     fails(x.conv_transpose3d(&w, taps(ONE, NONE, [1, 1, 0], 1), NONE), ErrorKind::Value, "dilation [1, 0]");
     fails(x.conv_transpose3d(&w, plain, [1, 0, 0]), ErrorKind::Value, "output padding of 1");
     fails(x.conv_transpose3d(&w, taps([1, 1, 2], NONE, ONE, 1), [0, 0, 2]), ErrorKind::Value, "stride of 2");
-    fails(x.conv_transpose3d(&w, taps(ONE, [0, 3, 0], ONE, 1), NONE), ErrorKind::Shape, "3 on both sides");
+    fails(
+        x.conv_transpose3d(&w, taps(ONE, [0, 3, 0], ONE, 1), NONE),
+        ErrorKind::Shape,
+        "a padding of 3 and 3 leaves nothing",
+    );
     fails(x.conv_transpose3d(&w, taps([usize::MAX, 1, 1], NONE, ONE, 1), NONE), ErrorKind::Shape, "exceeds");
     fails(x.conv_transpose3d(&w, taps(ONE, [usize::MAX; 3], ONE, 1), NONE), ErrorKind::Shape, "leaves nothing");
-    fails(line.conv_transpose1d(&of(&[4, 2, 3]), Taps::PLAIN, [1]), ErrorKind::Value, "output padding of 1");
-    fails(x.conv_transpose2d(&w, Taps::PLAIN, [0, 0]), ErrorKind::Axis, "rank 5, not 4");
+    fails(line.conv_transpose1d(&of(&[4, 2, 3]), ConvParams::PLAIN, [1]), ErrorKind::Value, "output padding of 1");
+    fails(x.conv_transpose2d(&w, ConvParams::PLAIN, [0, 0]), ErrorKind::Axis, "rank 5, not 4");
     let empty = of(&[1, 4, 0, 4]);
-    fails(empty.conv_transpose2d(&of(&[4, 1, 1, 1]), Taps::PLAIN, [0, 0]), ErrorKind::Shape, "dy");
+    fails(empty.conv_transpose2d(&of(&[4, 1, 1, 1]), ConvParams::PLAIN, [0, 0]), ErrorKind::Shape, "dy");
     d.channel().sync().expect("open");
     assert_eq!(d.channel().stats().expect("open").peak_bytes, before.peak_bytes);
 }

@@ -1,6 +1,6 @@
 //! A wrong call is an error that names its op and the caller's line, and changes nothing.
 
-use remat_tensor::Taps;
+use remat_tensor::ConvParams;
 use remat_tensor::Windows;
 use remat_tensor::{Attend, Tensor};
 use remat_types::ErrorKind::{Arity, Axis, DType as Dtype, Index, Shape as Shapes, Value};
@@ -67,12 +67,12 @@ fn wrong_arguments_name_op_and_line() {
         Axis "squeeze": x.squeeze(&[2]);
         Axis "unsqueeze": x.unsqueeze(4);
         Axis "flatten": x.flatten_from(3);
-        Shapes "conv2d": four.conv2d(&tensor(&d, &wave(2), [1, 2, 1, 1]), Taps::PLAIN);
-        Shapes "conv1d": x.unsqueeze(0).expect("fits").conv1d(&tensor(&d, &wave(4), [1, 1, 4]), Taps::PLAIN);
-        Axis "conv3d": four.conv3d(&four, Taps::PLAIN);
-        Axis "conv_transpose1d": four.conv_transpose1d(&four, Taps::PLAIN, [0]);
-        Value "conv_transpose2d": four.conv_transpose2d(&four, Taps::PLAIN, [0, 1]);
-        Axis "conv_transpose3d": four.conv_transpose3d(&four, Taps::PLAIN, [0, 0, 0]);
+        Shapes "conv2d": four.conv2d(&tensor(&d, &wave(2), [1, 2, 1, 1]), ConvParams::PLAIN);
+        Shapes "conv1d": x.unsqueeze(0).expect("fits").conv1d(&tensor(&d, &wave(4), [1, 1, 4]), ConvParams::PLAIN);
+        Axis "conv3d": four.conv3d(&four, ConvParams::PLAIN);
+        Axis "conv_transpose1d": four.conv_transpose1d(&four, ConvParams::PLAIN, [0]);
+        Value "conv_transpose2d": four.conv_transpose2d(&four, ConvParams::PLAIN, [0, 1]);
+        Axis "conv_transpose3d": four.conv_transpose3d(&four, ConvParams::PLAIN, [0, 0, 0]);
         Axis "max_pool2d": x.max_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]));
         Axis "avg_pool2d": x.avg_pool2d(Windows::sliding([1, 1], [1, 1], [0, 0]), true);
         Dtype "cross_entropy": x.cross_entropy(&x);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use remat_ops::Registry;
 use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
-use remat_tensor::Taps;
+use remat_tensor::ConvParams;
 use remat_tensor::Windows;
 use remat_tensor::{Attend, Tensor, gradcheck};
 use remat_types::{DType, HostTensor, Result, bf16};
@@ -167,8 +167,8 @@ fn call_everything(d: &Device) -> Result<()> {
     x.reshape(&[1, 2, 3, 1, 1])?.self_attention(Attend::default())?;
     let image = x.reshape(&[1, 1, 2, 3])?;
     let windows = Windows::sliding([1, 1], [1, 1], [0, 0]);
-    let _ = (image.conv2d(&image, Taps::PLAIN)?, image.max_pool2d(windows)?, image.avg_pool2d(windows, true)?);
-    image.conv_transpose2d(&image, Taps::PLAIN, [0, 0])?;
+    let _ = (image.conv2d(&image, ConvParams::PLAIN)?, image.max_pool2d(windows)?, image.avg_pool2d(windows, true)?);
+    image.conv_transpose2d(&image, ConvParams::PLAIN, [0, 0])?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The pass `pack_layouts`: what it joins, what it leaves alone, and that both compute the same.
 
 use super::*;
-use remat_ops::conv::{Conv2d, Taps};
+use remat_ops::conv::{Conv2d, ConvParams};
 use remat_ops::cpu::ConvBlocked;
 use remat_ops::pointwise::Clamp;
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
@@ -17,7 +17,7 @@ impl Make {
 
     /// From `c` to `k` channels, with a bias.
     fn conv(&self, x: ValueId, [c, k]: [usize; 2], kernel: usize, stride: usize, groups: usize) -> ValueId {
-        let taps = Taps { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1, 1], groups };
+        let taps = ConvParams { stride: [stride; 2], padding: [kernel / 2; 2].into(), dilation: [1, 1], groups };
         let y = self.op(Conv2d { taps }, &[x, self.weight(&[k, c / groups, kernel, kernel])]);
         self.bin(BinaryFn::Add, y, self.weight(&[k, 1, 1]))
     }
@@ -67,6 +67,24 @@ fn a_network_of_images_stays_in_blocks() {
 }
 
 #[test]
+fn padding_of_each_side_is_packed_along() {
+    let m = Make::new();
+    // below and to the left, where the image ends in the middle of a stride, too
+    let conv = |x: ValueId, [k, c, kernel]: [usize; 3], stride: usize, groups: usize| {
+        let padding = [[0, kernel / 2 + 1], [kernel / 2 + 2, 0]].into();
+        let taps = ConvParams { stride: [stride; 2], padding, dilation: [1, 1], groups };
+        m.op(Conv2d { taps }, &[x, m.weight(&[k, c / groups, kernel, kernel])])
+    };
+    let planar = conv(m.input(DType::F32, &[2, 3, 13, 14]), [20, 3, 7], 2, 1);
+    let single = conv(m.un(UnaryFn::Relu, planar), [40, 20, 1], 1, 1);
+    let deep = conv(m.un(UnaryFn::Relu, single), [40, 40, 3], 2, 40);
+    let winograd = conv(m.input(DType::F32, &[1, 32, 28, 25]), [40, 32, 3], 1, 1);
+    let winograd = conv(m.un(UnaryFn::Relu, winograd), [40, 40, 3], 1, 1);
+    let found = labels(&m.graph(&[deep, winograd]));
+    assert_eq!(found.iter().filter(|l| **l == "conv_blocked").count(), 5, "{found:?}");
+}
+
+#[test]
 fn a_normalised_image_that_two_layers_read_is_computed_once() {
     let m = Make::new();
     let norm = |x: ValueId| {
@@ -76,7 +94,7 @@ fn a_normalised_image_that_two_layers_read_is_computed_once() {
         m.op(remat_ops::norm::BatchNormInfer { eps }, &[x, m.weight(&k), m.weight(&k), m.weight(&k), variance])
     };
     let layer = |x: ValueId| {
-        let taps = Taps { stride: [1; 2], padding: [0; 2], dilation: [1; 2], groups: 1 };
+        let taps = ConvParams { stride: [1; 2], padding: [0; 2].into(), dilation: [1; 2], groups: 1 };
         norm(m.op(Conv2d { taps }, &[x, m.weight(&[32, 32, 1, 1])]))
     };
     let y = layer(m.input(DType::F32, &[1, 32, 9, 8]));
@@ -137,8 +155,8 @@ fn what_blocks_do_not_suit_stays() {
     let groups = m.conv(x, [6, 24], 3, 1, 2);
     let wide = m.input(DType::F64, &[1, 16, 4, 4]);
     let weight = m.op(Cast { dtype: DType::F64 }, &[m.weight(&[16, 16, 1, 1])]);
-    let wide = m.op(Conv2d { taps: Taps::PLAIN }, &[wide, weight]);
-    let free = m.op(Conv2d { taps: Taps::PLAIN }, &[x, m.input(DType::F32, &[16, 6, 1, 1])]);
+    let wide = m.op(Conv2d { taps: ConvParams::PLAIN }, &[wide, weight]);
+    let free = m.op(Conv2d { taps: ConvParams::PLAIN }, &[x, m.input(DType::F32, &[16, 6, 1, 1])]);
     let g = m.graph(&[few, groups, wide, free]);
     let options = PassOptions { level: 3, ..Default::default() };
     let g = optimize(g.clone(), &PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) })

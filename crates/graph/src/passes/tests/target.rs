@@ -1,4 +1,4 @@
-use remat_ops::conv::{Conv2d, Taps};
+use remat_ops::conv::{Conv2d, ConvParams};
 use remat_ops::linalg::MatMul;
 use remat_ops::reduce::{Reduce, ReduceFn};
 
@@ -27,7 +27,7 @@ fn work() -> Graph {
     let e = m.un(UnaryFn::Exp, m.un(UnaryFn::Neg, x));
     let sum = m.op(Reduce { f: ReduceFn::Sum, axes: SmallVec::from_slice(&[1]), keepdims: false }, &[e]);
     let image = m.input(DType::F32, &[1, 3, 9, 9]);
-    let conv = m.op(Conv2d { taps: Taps::PLAIN }, &[image, w(&[16, 3, 3, 3])]);
+    let conv = m.op(Conv2d { taps: ConvParams::PLAIN }, &[image, w(&[16, 3, 3, 3])]);
     m.graph(&[y, sum, conv])
 }
 

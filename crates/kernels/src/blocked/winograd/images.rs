@@ -47,10 +47,10 @@ impl Images<'_> {
         let x = unsafe { std::slice::from_raw_parts(self.operands.x, g.n * image) };
         let x = &x[p.image * image..][..image];
         let inside = |from: usize, pad: usize, size: usize| from >= pad && from - pad + IN <= size;
-        let whole = !self.g.planar && inside(p.row, g.pad[0], g.h) && inside(p.column, g.pad[1], g.w);
+        let whole = !self.g.planar && inside(p.row, g.pad.begin[0], g.h) && inside(p.column, g.pad.begin[1], g.w);
         for (block, x) in x.chunks(g.h * g.w * lanes).enumerate() {
             let (x, row) = if whole {
-                (x[((p.row - g.pad[0]) * g.w + p.column - g.pad[1]) * lanes..].as_ptr(), g.w * lanes)
+                (x[((p.row - g.pad.begin[0]) * g.w + p.column - g.pad.begin[1]) * lanes..].as_ptr(), g.w * lanes)
             } else {
                 self.with_margins(p, x, alone);
                 (alone.as_ptr(), IN * lanes)
@@ -65,12 +65,12 @@ impl Images<'_> {
     /// overwrites.
     fn with_margins(&self, p: Place, x: &[f32], to: &mut [f32]) {
         let (g, lanes) = (&self.g.conv, self.g.block);
-        let first = g.pad[1].saturating_sub(p.column).min(IN);
-        let from = (p.column + first).saturating_sub(g.pad[1]).min(g.w);
+        let first = g.pad.begin[1].saturating_sub(p.column).min(IN);
+        let from = (p.column + first).saturating_sub(g.pad.begin[1]).min(g.w);
         let places = (IN - first).min(g.w - from);
         for r in 0..IN {
             let to = &mut to[r * IN * lanes..];
-            let row = (p.row + r).wrapping_sub(g.pad[0]);
+            let row = (p.row + r).wrapping_sub(g.pad.begin[0]);
             if row >= g.h {
                 to[..IN * lanes].fill(0.0);
                 continue;

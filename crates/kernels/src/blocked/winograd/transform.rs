@@ -151,7 +151,7 @@ unsafe fn weights<V: Simd<Elem = f32>, const ROW: usize>(t: &Weights) {
     unsafe {
         let row = t.vectors * V::LANES;
         for i in 0..t.channels {
-            // what comes next is asked for while there is something to compute: a tap or two a row of points
+            // what comes next is prefetched while there is something to compute: a tap or two a row of points
             for tap in (ROW..9).step_by(IN) {
                 prefetch(t.w.wrapping_add((9 * (t.channels + i) + tap) * row));
             }

@@ -4,7 +4,7 @@ use crate::simd::{LINE_BYTES, Simd, opaque, prefetch};
 
 /// `c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0) + sum over p of x[offsets[i] + p . step] * d[at(p) * nv * lanes + j]`,
 /// where `p = (image, h, w) < size` goes in row-major order and `at` counts them, for a tile of `mr` rows and `nv * lanes`
-/// columns. If `ahead` is not zero, the places so far behind the ones that are read are asked for.
+/// columns. If `ahead` is not zero, the places so far behind the ones that are read are prefetched.
 ///
 /// # Safety
 /// The processor has the table's instruction set. Readable: `mr` offsets, the named places of `x`, `nv * lanes` elements at

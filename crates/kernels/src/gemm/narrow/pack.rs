@@ -59,7 +59,7 @@ pub(super) unsafe fn pack_b<T: GemmElement>(
     }
 }
 
-/// Panels of B that are converted at a time, and rows from the one that is read to the one that is asked for, as in
+/// Panels of B that are converted at a time, and rows from the one that is read to the one that is prefetched, as in
 /// [`crate::gemm::pack`].
 const PANELS: usize = 4;
 const ROWS_AHEAD: usize = 8;

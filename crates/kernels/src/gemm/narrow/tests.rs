@@ -194,7 +194,7 @@ fn operands_on_the_stack_give_the_bits_of_packed_ones() {
                 let ldc = n + gap;
                 let [mut got, mut want] = [(); 2].map(|()| waves(m * ldc));
                 let plan = Plan::new(&kernels, m, n, k, 1);
-                let mut ws = vec![f32::NAN; plan.lane_len()];
+                let mut ws = vec![f32::NAN; plan.slot_len()];
                 let tiles = kernels.in_place.expect("half floats are not packed as pairs");
                 // SAFETY: checked views and a C of `m` rows; this processor has `isa`.
                 unsafe {

@@ -311,7 +311,7 @@ fn empty_values_run_whatever_their_type_and_memory() {
     let b = Builder::new();
     let x = b.input(Fact::new(DType::F32, [0, 2, 5, 5]), None);
     let w = b.input(Fact::new(DType::F32, [4, 2, 3, 3]), None);
-    let conv = remat_ops::conv::Conv2d { taps: remat_ops::conv::Taps::PLAIN };
+    let conv = remat_ops::conv::Conv2d { taps: remat_ops::conv::ConvParams::PLAIN };
     let y = b.node(conv.into(), &[x, w], None).expect("fits")[0];
     b.output(y, "y");
     let exe = Executable::with(Arc::new(b.finish().expect("valid")), 2, &ExecutableOptions::default()).expect("builds");

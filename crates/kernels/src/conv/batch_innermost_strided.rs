@@ -12,12 +12,12 @@
 //!
 //! Sums go block of channels by block, tap by tap, channel by channel: an order that follows from the sizes.
 
+use super::batch_innermost_small::{Pass, pack_weights};
 use super::correlate::{Axis, Correlation, Images};
 use super::kernel::{ConvKernels, MAX_COLUMNS};
-use super::places::{Pass, pack_weights};
 use super::{Conv2d, ConvElement, Workspace};
-use crate::gemm::ahead::Ahead;
 use crate::gemm::kernel::Kernels;
+use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::{Pool, part_range};
 use crate::simd::{LINE_BYTES, prefetch_ahead};
 use crate::transpose::{Apart, move_short, transpose_apart, transpose_gathered};
@@ -109,8 +109,8 @@ pub(super) struct Plan<T: 'static> {
     tasks: usize,
 }
 
-/// Runs of weights that tiles ask for.
-struct Soon<T> {
+/// Runs of weights that tiles prefetch.
+struct PrefetchRuns<T> {
     at: *const T,
     apart: usize,
     len: usize,
@@ -119,9 +119,9 @@ struct Soon<T> {
     tile: usize,
 }
 
-impl<T> Soon<T> {
-    /// Asks for the share of the next tile.
-    fn ask(&mut self) {
+impl<T> PrefetchRuns<T> {
+    /// Prefetches the share of the next tile.
+    fn prefetch(&mut self) {
         for i in part_range(self.runs, self.tiles, self.tile) {
             let run = self.at.wrapping_add(i * self.apart);
             (0..self.len).step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch_ahead(run.wrapping_add(at)));
@@ -234,7 +234,7 @@ impl<T: ConvElement> Plan<T> {
         size.add::<[usize; 3]>(self.dst_places());
         size.add::<T>(self.depth * self.channel_len);
         size.add::<T>(self.sums_len());
-        size.add::<T>(threads.min(self.tasks) * self.lane_len());
+        size.add::<T>(threads.min(self.tasks) * self.slot_len());
         size.bytes()
     }
 
@@ -259,7 +259,7 @@ impl<T: ConvElement> Plan<T> {
     }
 
     /// Panels of weights, or the images of a channel and a place of zeros.
-    fn lane_len(&self) -> usize {
+    fn slot_len(&self) -> usize {
         (self.group * self.packed_len()).max((self.src_places() + 1) * self.n)
     }
 
@@ -279,7 +279,7 @@ impl<T: ConvElement> Plan<T> {
         let targets = ws.take::<[usize; 3]>(self.dst_places());
         let block = ws.take::<T>(self.depth * self.channel_len);
         let sums = ws.take::<T>(self.sums_len());
-        let lanes = ws.rest::<T>();
+        let slots = ws.rest::<T>();
         assert_eq!(src.len(), self.n * self.src_c * self.src_places());
         assert_eq!(dst.len(), self.n * self.out_c * self.dst_places());
         self.fill_sources(sources);
@@ -287,22 +287,22 @@ impl<T: ConvElement> Plan<T> {
         let (sums, dst) = (Images(sums.as_mut_ptr()), Images(dst.as_mut_ptr()));
         for first in (0..self.src_c).step_by(self.depth) {
             let channels = first..(first + self.depth).min(self.src_c);
-            self.gather(pool, channels.clone(), sources, src, block, lanes);
+            self.gather(pool, channels.clone(), sources, src, block, slots);
             let block = &*block;
-            pool.lanes(self.tasks, lanes, self.lane_len(), |task, packed| {
+            pool.with_slots(self.tasks, slots, self.slot_len(), |task, packed| {
                 let (sums, dst) = (&sums, &dst);
                 let panels = part_range(self.panels, self.tasks, task);
                 for first in panels.clone().step_by(self.group) {
                     let some = first..(first + self.group).min(panels.end);
                     let next = some.end..(some.end + self.group).min(panels.end);
                     self.pack(some.clone(), channels.clone(), weight, packed);
-                    let mut soon = self.soon(next, channels.clone(), weight, some.len());
+                    let mut runs = self.prefetch_runs(next, channels.clone(), weight, some.len());
                     for (panel, packed) in some.zip(packed.chunks_exact(self.packed_len())) {
                         let rows = part_range(self.out_c, self.panels, panel);
                         // SAFETY: the sums of these rows, and theirs in `dst`; no other task has these rows.
                         unsafe {
                             let sums = sums.0.add(rows.start * self.columns);
-                            self.multiply(rows.len(), channels.clone(), packed, block, sums, &mut soon);
+                            self.multiply(rows.len(), channels.clone(), packed, block, sums, &mut runs);
                             if channels.end == self.src_c {
                                 self.write(rows, sums, targets, dst.0);
                             }
@@ -327,19 +327,25 @@ impl<T: ConvElement> Plan<T> {
         }
     }
 
-    /// The weights of the panels that are packed next, to be asked for in the tiles of `panels` panels.
-    fn soon(&self, next: Range<usize>, channels: Range<usize>, weight: &[T], panels: usize) -> Soon<T> {
+    /// The weights of the panels that are packed next, to be prefetched in the tiles of `panels` panels.
+    fn prefetch_runs(
+        &self,
+        next: Range<usize>,
+        channels: Range<usize>,
+        weight: &[T],
+        panels: usize,
+    ) -> PrefetchRuns<T> {
         let rows = |panel| part_range(self.out_c, self.panels, panel);
         let tiles = panels * self.tiles;
         if next.is_empty() {
-            return Soon { at: weight.as_ptr(), apart: 0, len: 0, runs: 0, tiles, tile: 0 };
+            return PrefetchRuns { at: weight.as_ptr(), apart: 0, len: 0, runs: 0, tiles, tile: 0 };
         }
         let rows = rows(next.start).start..rows(next.end - 1).end;
         let [row, channel] = if self.pass == Pass::Forward { [self.src_c, 1] } else { [1, self.out_c] };
         let at = weight[(rows.start * row + channels.start * channel) * self.taps..].as_ptr();
         let [runs, len] =
             if self.pass == Pass::Forward { [rows.len(), channels.len()] } else { [channels.len(), rows.len()] };
-        Soon { at, apart: row.max(channel) * self.taps, len: len * self.taps, runs, tiles, tile: 0 }
+        PrefetchRuns { at, apart: row.max(channel) * self.taps, len: len * self.taps, runs, tiles, tile: 0 }
     }
 
     /// The source place of each place of a segment of a grid; one more than there are is a place of zeros.
@@ -384,12 +390,12 @@ impl<T: ConvElement> Plan<T> {
         sources: &[usize],
         src: &[T],
         block: &mut [T],
-        lanes: &mut [T],
+        slots: &mut [T],
     ) {
         let (n, places, depth) = (self.n, self.src_places(), channels.len());
         let parts = if self.tasks == 1 { 1 } else { self.tasks.min(depth) };
         let block = Images(block.as_mut_ptr());
-        pool.lanes(parts, lanes, self.lane_len(), |task, images| {
+        pool.with_slots(parts, slots, self.slot_len(), |task, images| {
             let images = &mut images[..(places + 1) * n];
             images[places * n..].fill(T::default());
             let block = &block;
@@ -444,7 +450,7 @@ impl<T: ConvElement> Plan<T> {
         packed: &[T],
         block: &[T],
         sums: *mut T,
-        soon: &mut Soon<T>,
+        runs: &mut PrefetchRuns<T>,
     ) {
         let depth = channels.len();
         for phase in &self.phases {
@@ -456,11 +462,11 @@ impl<T: ConvElement> Plan<T> {
                 for [tap, segment, count] in calls(&phase.taps) {
                     let w = &packed[tap * depth * height..][..count * depth * height];
                     let x = &block[(at + segment * width) * depth..][..count * depth * width];
-                    soon.ask();
+                    runs.prefetch();
                     // SAFETY: `count * depth` steps of weights and of gathered columns, and a tile of sums.
                     unsafe {
                         let sums = sums.add(first * height);
-                        tile(count * depth, w.as_ptr(), x.as_ptr(), sums, width, accumulate, Ahead::NONE);
+                        tile(count * depth, w.as_ptr(), x.as_ptr(), sums, width, accumulate, PrefetchLines::NONE);
                     }
                     accumulate = true;
                 }

@@ -14,8 +14,8 @@
 use super::correlate::Images;
 use super::kernel::ConvKernels;
 use super::{Conv2d, ConvElement, Workspace};
-use crate::gemm::ahead::Ahead;
 use crate::gemm::kernel::Kernels;
+use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::{Pool, part_range};
 use crate::simd::prefetch_run;
 use crate::transpose::{Apart, move_short, transpose_apart, transpose_into};
@@ -37,7 +37,7 @@ const MIN_STEPS: usize = 24;
 const MAX_STEPS: usize = 1 << 13;
 /// Bytes of a packed panel of weights of all taps: it stays in the L2 cache beside the images.
 const WEIGHT_BYTES: usize = 288 << 10;
-/// Channels ahead whose weights are asked for.
+/// Channels ahead whose weights are prefetched.
 const CHANNELS_AHEAD: usize = 8;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
 const TASKS_PER_THREAD: usize = 4;
@@ -111,7 +111,7 @@ impl<'a, T: ConvElement> Plan<'a, T> {
     pub(super) fn workspace_bytes(&self, threads: usize) -> usize {
         let mut size = Workspace::sizer();
         size.add::<T>(self.images_len());
-        size.add::<T>(threads.min(self.tasks) * self.lane_len());
+        size.add::<T>(threads.min(self.tasks) * self.slot_len());
         size.bytes()
     }
 
@@ -124,7 +124,7 @@ impl<'a, T: ConvElement> Plan<'a, T> {
         }
     }
 
-    fn lane_len(&self) -> usize {
+    fn slot_len(&self) -> usize {
         let [mr, nr] = [self.gemm.mr(), self.gemm.nr()];
         match self.pass {
             Pass::WeightGrad => (self.taps * nr + self.dst_places * self.geom.n) * mr,
@@ -137,7 +137,7 @@ impl<'a, T: ConvElement> Plan<'a, T> {
         let g = self.geom;
         let [r, s] = [tap / g.s * g.dilation[0], tap % g.s * g.dilation[1]];
         let read = |i: usize, axis: usize, tap: usize, size: usize| {
-            (i * g.stride[axis] + tap).checked_sub(g.pad[axis]).filter(|&at| at < size)
+            (i * g.stride[axis] + tap).checked_sub(g.pad.begin[axis]).filter(|&at| at < size)
         };
         (0..g.oh).filter_map(move |i| Some((i, read(i, 0, r, g.h)?))).flat_map(move |(i, row)| {
             (0..g.ow)
@@ -150,16 +150,16 @@ impl<'a, T: ConvElement> Plan<'a, T> {
     pub(super) fn run(&self, pool: &Pool, src: &[T], weight: &[T], dst: &mut [T], workspace: &mut [u8]) {
         let mut ws = Workspace::new(workspace);
         let images = ws.take::<T>(self.images_len());
-        let lanes = ws.rest::<T>();
+        let slots = ws.rest::<T>();
         assert_eq!(dst.len(), self.geom.n * self.out_c * self.dst_places);
         self.images_last(pool, src, images);
         let (images, dst) = (&*images, Images(dst.as_mut_ptr()));
-        pool.lanes(self.tasks, lanes, self.lane_len(), |task, lane| {
+        pool.with_slots(self.tasks, slots, self.slot_len(), |task, slot| {
             let dst = &dst;
             for panel in part_range(self.panels, self.tasks, task) {
                 let rows = part_range(self.out_c, self.panels, panel);
                 // SAFETY: `dst` is as long as the result, by the assert, and no other task has these channels.
-                unsafe { self.channels(rows, images, weight, dst.0, lane) };
+                unsafe { self.channels(rows, images, weight, dst.0, slot) };
             }
         });
     }
@@ -194,9 +194,9 @@ impl<'a, T: ConvElement> Plan<'a, T> {
     ///
     /// # Safety
     /// `dst` is writable for the result, and nobody else touches these channels of it.
-    unsafe fn channels(&self, rows: std::ops::Range<usize>, images: &[T], weight: &[T], dst: *mut T, lane: &mut [T]) {
+    unsafe fn channels(&self, rows: std::ops::Range<usize>, images: &[T], weight: &[T], dst: *mut T, slot: &mut [T]) {
         let (n, nr, image_len) = (self.geom.n, self.gemm.nr(), self.out_c * self.dst_places);
-        let (packed, sums) = lane.split_at_mut(self.taps * self.depth * self.gemm.mr());
+        let (packed, sums) = slot.split_at_mut(self.taps * self.depth * self.gemm.mr());
         for first in (0..n).step_by(nr) {
             let width = self.width(first);
             let sums = &mut sums[..rows.len() * self.dst_places * width];
@@ -244,7 +244,7 @@ impl<'a, T: ConvElement> Plan<'a, T> {
                 let x = &images[(src * self.src_c + channels.start) * width..][..depth * width];
                 let y = &mut sums[dst * width..][..(height - 1) * apart + width];
                 // SAFETY: `depth` steps of a panel of weights and of images, and the rows of a place.
-                unsafe { tile(depth, w.as_ptr(), x.as_ptr(), y.as_mut_ptr(), apart, true, Ahead::NONE) };
+                unsafe { tile(depth, w.as_ptr(), x.as_ptr(), y.as_mut_ptr(), apart, true, PrefetchLines::NONE) };
             }
         }
     }
@@ -253,14 +253,14 @@ impl<'a, T: ConvElement> Plan<'a, T> {
     pub(super) fn run_weight_grad(&self, pool: &Pool, x: &[T], dy: &[T], dw: &mut [T], workspace: &mut [u8]) {
         let mut ws = Workspace::new(workspace);
         let images = ws.take::<T>(self.images_len());
-        let lanes = ws.rest::<T>();
+        let slots = ws.rest::<T>();
         self.channels_last(pool, x, images);
         let (images, dw_len, dw) = (&*images, dw.len(), Images(dw.as_mut_ptr()));
         assert!(
             dw_len == self.out_c * self.src_c * self.taps && dy.len() == self.geom.n * self.out_c * self.dst_places
         );
-        pool.lanes(self.tasks, lanes, self.lane_len(), |task, lane| {
-            let (sums, dy_panel) = lane.split_at_mut(self.taps * self.gemm.mr() * self.gemm.nr());
+        pool.with_slots(self.tasks, slots, self.slot_len(), |task, slot| {
+            let (sums, dy_panel) = slot.split_at_mut(self.taps * self.gemm.mr() * self.gemm.nr());
             let dw = &dw;
             for panel in part_range(self.panels, self.tasks, task) {
                 let rows = part_range(self.out_c, self.panels, panel);
@@ -338,7 +338,9 @@ impl<'a, T: ConvElement> Plan<'a, T> {
                 let (w, x) =
                     (&dy[dst * n * height..][..count * n * height], &images[src * n * width..][..count * n * width]);
                 // SAFETY: `count * n` steps of a panel of each.
-                unsafe { tile(count * n, w.as_ptr(), x.as_ptr(), sums.as_mut_ptr(), width, !is_first, Ahead::NONE) };
+                unsafe {
+                    tile(count * n, w.as_ptr(), x.as_ptr(), sums.as_mut_ptr(), width, !is_first, PrefetchLines::NONE)
+                };
                 is_first = false;
             }
             if is_first {

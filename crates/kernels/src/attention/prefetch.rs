@@ -1,4 +1,4 @@
-//! What a task asks for while it computes: the rows of the next head.
+//! What a task prefetches while it computes: the rows of the next head.
 
 use super::Strided;
 use super::tile::RowsMut;
@@ -8,17 +8,17 @@ use crate::simd::{LINE_BYTES, prefetch_ahead};
 /// Most matrices of a head: what the backward pass reads and writes.
 const MATRICES: usize = 7;
 
-/// Steps of a tile for each line that it asks for. With 8 not all is there when the next head begins, and 2 hold up what a
+/// Steps of a tile for each line that it prefetches. With 8 not all is there when the next head begins, and 2 hold up what a
 /// tile loads itself: with either the passes gain half as much or less.
 const STEPS_PER_LINE: usize = 4;
 
-/// Most that is asked for: more would push out what the present head works with.
+/// Most that is prefetched: more would push out what the present head works with.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Cache lines of the rows of a head. Such a row is short and far from the next, so that no processor looks ahead: a head
-/// that was not asked for waits for memory at each of its rows, and takes 1.2 of the time.
+/// that was not prefetched waits for memory at each of its rows, and takes 1.2 of the time.
 #[derive(Default)]
-pub(super) struct RowsAhead {
+pub(super) struct PrefetchRows {
     matrices: [Matrix; MATRICES],
     len: usize,
     /// Bytes of all.
@@ -38,7 +38,7 @@ struct Matrix {
     bytes: usize,
 }
 
-impl RowsAhead {
+impl PrefetchRows {
     /// Adds rows `0..rows` of image `n` and head `h`, `cols` elements each. Elements that are not side by side are left out.
     pub(super) fn read<T>(&mut self, x: &Strided<'_, T>, [n, h]: [usize; 2], rows: usize, cols: usize) {
         let [sn, st, sh, sd] = x.strides;
@@ -63,15 +63,15 @@ impl RowsAhead {
         }
     }
 
-    /// Asks for the share of a tile of so many steps.
+    /// Prefetches the share of a tile of so many steps.
     #[inline(always)]
-    pub(super) fn ask_for_tile(&mut self, steps: usize) {
-        (0..steps / STEPS_PER_LINE).for_each(|_| self.ask());
+    pub(super) fn prefetch_for_tile(&mut self, steps: usize) {
+        (0..steps / STEPS_PER_LINE).for_each(|_| self.prefetch());
     }
 
-    /// Asks for the next line, if any is left.
+    /// Prefetches the next line, if any is left.
     #[inline(always)]
-    pub(super) fn ask(&mut self) {
+    pub(super) fn prefetch(&mut self) {
         if let Some(line) = self.next() {
             prefetch_ahead(std::ptr::without_provenance::<u8>(line));
         }
@@ -105,7 +105,7 @@ mod tests {
     fn each_line_of_each_row_is_asked_for_once() {
         let data = [0f32; 4096];
         let x = Strided { data: &data, offset: 7, strides: [1000, 300, -40, 1] };
-        let mut ahead = RowsAhead::default();
+        let mut ahead = PrefetchRows::default();
         ahead.read(&x, [2, 1], 3, 48);
         ahead.read(&x, [0, 0], 0, 48);
         ahead.read(&Strided { strides: [1000, 1, 40, 3], ..x }, [0, 1], 3, 48);
