@@ -18,6 +18,8 @@
 //!   partial sums over the images.
 //! * f16 and bf16 go through plain loops that sum in f32 (module `direct`).
 //!
+//! Which of them a convolution takes is said in one table (module `choose`).
+//!
 //! All memory comes from the caller (`*_workspace_bytes`); sums are cut by sizes only, so pools of any size give the same
 //! bits. Rejected: a full im2col matrix (nine times the image in memory).
 
@@ -26,13 +28,14 @@ use crate::gemm::GemmElement;
 pub use crate::geometry::Conv2d;
 use crate::pool::Pool;
 use crate::simd::Isa;
-use batch_innermost_small::Pass;
+use choose::{Kernel, Pass};
 use correlate::{Axis, Correlation};
 use kernel::ConvKernels;
 use remat_types::Padding;
 
 mod batch_innermost_small;
 mod batch_innermost_strided;
+mod choose;
 mod chunk;
 mod correlate;
 mod depthwise;
@@ -175,35 +178,7 @@ impl ConvElement for half::bf16 {}
 /// Bytes of workspace that [`forward`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn forward_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    if let Some(w) = winograd::<T>(Some(*geom)) {
-        return winograd_bytes(&w, threads);
-    }
-    T::conv_kernels().map_or(0, |kernels| phases_bytes(geom, Pass::Forward, &kernels, threads.max(1)))
-}
-
-/// Winograd's algorithm for a convolution, if it has the taps and pays.
-fn winograd<T: ConvElement>(geom: Option<Conv2d>) -> Option<Winograd> {
-    geom.filter(|_| T::WINOGRAD).and_then(|g| Winograd::new(g, crate::blocked::lanes(), true)).filter(Winograd::pays)
-}
-
-fn winograd_bytes(w: &Winograd, threads: usize) -> usize {
-    let mut sizer = Workspace::sizer();
-    sizer.add::<f32>(w.packed_len());
-    sizer.bytes() + w.workspace_bytes(threads.max(1))
-}
-
-fn run_winograd<T: ConvElement>(
-    pool: &Pool,
-    w: &Winograd,
-    taps: Taps,
-    [x, weight]: [&[T]; 2],
-    y: &mut [T],
-    workspace: &mut [u8],
-) {
-    let mut workspace = Workspace::new(workspace);
-    let packed = workspace.take::<f32>(w.packed_len());
-    w.pack(pool, taps, bytemuck::cast_slice(weight), packed);
-    w.correlate(pool, bytemuck::cast_slice(x), packed, bytemuck::cast_slice_mut(y), workspace.bytes);
+    workspace_bytes::<T>(geom, Pass::Forward, threads)
 }
 
 /// `y = x * weight`, overwriting `y`; see the module and [`Conv2d`] for shapes.
@@ -214,74 +189,16 @@ fn run_winograd<T: ConvElement>(
 /// If `geom` was not made by [`Conv2d::new`], a slice has another length than it says, or the workspace is too small.
 pub fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weight: &[T], y: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), weight.len(), y.len());
-    if let Some(w) = winograd::<T>(Some(*geom)) {
-        return run_winograd(pool, &w, Taps::Forward, [x, weight], y, workspace);
-    }
     match T::conv_kernels() {
-        Some(kernels) => run_phases(pool, &kernels, geom, Pass::Forward, x, weight, y, workspace),
+        Some(kernels) => run(pool, &kernels, geom, Pass::Forward, [x, weight], y, workspace),
         None => direct::forward(pool, geom, x, weight, y),
-    }
-}
-
-/// Bytes for the correlations that make up one result.
-fn phases_bytes<T: ConvElement>(geom: &Conv2d, pass: Pass, kernels: &ConvKernels<T>, threads: usize) -> usize {
-    if let Some(plan) = batch_innermost_small::Plan::new(geom, pass, kernels, threads) {
-        return plan.workspace_bytes(threads);
-    }
-    if let Some(plan) = batch_innermost_strided::Plan::new(geom, pass, kernels, threads) {
-        return plan.workspace_bytes(threads);
-    }
-    let phases = geom.phases(pass);
-    let bytes = |corr: Correlation| {
-        if depthwise::fits(&corr) {
-            return depthwise::workspace_bytes(&corr, kernels, threads);
-        }
-        correlate::workspace_bytes(&corr, kernels, threads)
-    };
-    let small = phases.clone().all(|corr| depthwise::fits(&corr));
-    let lanes = if small { lanes::workspace_bytes(phases.clone(), kernels, threads) } else { None };
-    lanes.unwrap_or_else(|| phases.filter(Correlation::has_taps).map(bytes).max().unwrap_or(0))
-}
-
-/// The correlations that make up one result.
-fn run_phases<T: ConvElement>(
-    pool: &Pool,
-    kernels: &ConvKernels<T>,
-    geom: &Conv2d,
-    pass: Pass,
-    src: &[T],
-    weight: &[T],
-    dst: &mut [T],
-    workspace: &mut [u8],
-) {
-    if let Some(plan) = batch_innermost_small::Plan::new(geom, pass, kernels, pool.threads()) {
-        return plan.run(pool, src, weight, dst, workspace);
-    }
-    if let Some(plan) = batch_innermost_strided::Plan::new(geom, pass, kernels, pool.threads()) {
-        return plan.run(pool, src, weight, dst, workspace);
-    }
-    let phases = geom.phases(pass);
-    let small = phases.clone().all(|corr| depthwise::fits(&corr));
-    if small && lanes::run(pool, kernels, phases.clone(), src, weight, dst, workspace) {
-        return;
-    }
-    if !phases.clone().all(|corr| corr.has_taps()) {
-        // Phases that no tap reaches are zero: one sweep over all costs less than strided writes.
-        pool.chunks_mut(dst, FILL_ELEMS, |_, part| part.fill(T::default()));
-    }
-    for corr in phases.filter(Correlation::has_taps) {
-        let run = if depthwise::fits(&corr) { depthwise::run } else { correlate::run };
-        run(pool, kernels, &corr, src, weight, dst, workspace);
     }
 }
 
 /// Bytes of workspace that [`input_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn input_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    if let Some(w) = winograd::<T>(geom.back()) {
-        return winograd_bytes(&w, threads);
-    }
-    T::conv_kernels().map_or(0, |kernels| phases_bytes(geom, Pass::InputGrad, &kernels, threads.max(1)))
+    workspace_bytes::<T>(geom, Pass::InputGrad, threads)
 }
 
 /// The gradient of the input, `dx: [n, c, h, w]` from `dy: [n, k, oh, ow]`, overwriting `dx`.
@@ -300,11 +217,8 @@ pub fn input_grad<T: ConvElement>(
     workspace: &mut [u8],
 ) {
     geom.assert_lengths(dx.len(), weight.len(), dy.len());
-    if let Some(w) = winograd::<T>(geom.back()) {
-        return run_winograd(pool, &w, Taps::Back, [dy, weight], dx, workspace);
-    }
     match T::conv_kernels() {
-        Some(kernels) => run_phases(pool, &kernels, geom, Pass::InputGrad, dy, weight, dx, workspace),
+        Some(kernels) => run(pool, &kernels, geom, Pass::InputGrad, [dy, weight], dx, workspace),
         None => direct::input_grad(pool, geom, dy, weight, dx),
     }
 }
@@ -312,16 +226,7 @@ pub fn input_grad<T: ConvElement>(
 /// Bytes of workspace that [`weight_grad`] needs: a pure function of its arguments on one machine.
 #[must_use]
 pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize) -> usize {
-    T::conv_kernels().map_or(0, |kernels| {
-        let threads = threads.max(1);
-        if depthwise::has_weight_grad(geom) {
-            let small = lanes::weight_grad_workspace_bytes(geom, &kernels, threads);
-            return small.unwrap_or_else(|| depthwise::weight_grad_workspace_bytes(geom, &kernels, threads));
-        }
-        let small = batch_innermost_small::Plan::new(geom, Pass::WeightGrad, &kernels, threads);
-        let sums = || weight_grad::workspace_bytes(geom, &kernels, threads);
-        small.map_or_else(sums, |plan| plan.workspace_bytes(threads))
-    })
+    workspace_bytes::<T>(geom, Pass::WeightGrad, threads)
 }
 
 /// The gradient of the weight, `dw: [k, c / groups, r, s]` from `x` and `dy: [n, k, oh, ow]`, overwriting `dw`.
@@ -334,26 +239,140 @@ pub fn weight_grad_workspace_bytes<T: ConvElement>(geom: &Conv2d, threads: usize
 pub fn weight_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], dy: &[T], dw: &mut [T], workspace: &mut [u8]) {
     geom.assert_lengths(x.len(), dw.len(), dy.len());
     match T::conv_kernels() {
-        Some(kernels) => run_weight_grad(pool, &kernels, geom, x, dy, dw, workspace),
+        Some(kernels) => run(pool, &kernels, geom, Pass::WeightGrad, [x, dy], dw, workspace),
         None => direct::weight_grad(pool, geom, x, dy, dw),
     }
 }
 
-fn run_weight_grad<T: ConvElement>(
+/// Winograd's algorithm for a pass, if it has the taps.
+fn winograd<T: ConvElement>(geom: &Conv2d, pass: Pass) -> Option<Winograd> {
+    let conv = match pass {
+        Pass::Forward => Some(*geom),
+        Pass::InputGrad => geom.back(),
+        Pass::WeightGrad => None,
+    };
+    conv.filter(|_| T::WINOGRAD).and_then(|conv| Winograd::new(conv, crate::blocked::lanes(), true))
+}
+
+fn winograd_bytes(w: &Winograd, threads: usize) -> usize {
+    let mut sizer = Workspace::sizer();
+    sizer.add::<f32>(w.packed_len());
+    sizer.bytes() + w.workspace_bytes(threads)
+}
+
+fn run_winograd<T: ConvElement>(
+    pool: &Pool,
+    w: &Winograd,
+    taps: Taps,
+    [x, weight]: [&[T]; 2],
+    y: &mut [T],
+    workspace: &mut [u8],
+) {
+    let mut workspace = Workspace::new(workspace);
+    let packed = workspace.take::<f32>(w.packed_len());
+    w.pack(pool, taps, bytemuck::cast_slice(weight), packed);
+    w.correlate(pool, bytemuck::cast_slice(x), packed, bytemuck::cast_slice_mut(y), workspace.bytes);
+}
+
+/// Bytes of workspace for a result, by the kernel that makes it.
+fn workspace_bytes<T: ConvElement>(geom: &Conv2d, pass: Pass, threads: usize) -> usize {
+    T::conv_kernels()
+        .map_or(0, |kernels| bytes_of(choose::kernel(geom, pass, &kernels), &kernels, geom, pass, threads.max(1)))
+}
+
+/// Bytes of workspace for a result by this kernel.
+fn bytes_of<T: ConvElement>(
+    kernel: Kernel,
+    kernels: &ConvKernels<T>,
+    geom: &Conv2d,
+    pass: Pass,
+    threads: usize,
+) -> usize {
+    let most = |bytes: fn(&Correlation, &ConvKernels<T>, usize) -> usize| {
+        let phases = geom.phases(pass).filter(Correlation::has_taps);
+        phases.map(|corr| bytes(&corr, kernels, threads)).max().unwrap_or(0)
+    };
+    match kernel {
+        Kernel::Winograd => winograd::<T>(geom, pass).map_or(0, |w| winograd_bytes(&w, threads)),
+        Kernel::BatchInnermostSmall => {
+            batch_innermost_small::Plan::new(geom, pass, kernels, threads).workspace_bytes(threads)
+        }
+        Kernel::BatchInnermostStrided => {
+            batch_innermost_strided::Plan::new(geom, pass, kernels, threads).workspace_bytes(threads)
+        }
+        Kernel::DepthwiseLanes => lanes::workspace_bytes(geom, pass, kernels, threads),
+        Kernel::Depthwise if pass == Pass::WeightGrad => depthwise::weight_grad_workspace_bytes(geom, kernels, threads),
+        Kernel::Depthwise => most(depthwise::workspace_bytes),
+        Kernel::OuterProducts => weight_grad::workspace_bytes(geom, kernels, threads),
+        Kernel::Correlate => most(correlate::workspace_bytes),
+    }
+}
+
+/// A result from its two operands, by the kernel that makes it.
+fn run<T: ConvElement>(
     pool: &Pool,
     kernels: &ConvKernels<T>,
     geom: &Conv2d,
-    x: &[T],
-    dy: &[T],
-    dw: &mut [T],
+    pass: Pass,
+    operands: [&[T]; 2],
+    out: &mut [T],
     workspace: &mut [u8],
 ) {
-    if let Some(plan) = batch_innermost_small::Plan::new(geom, Pass::WeightGrad, kernels, pool.threads()) {
-        plan.run_weight_grad(pool, x, dy, dw, workspace);
-    } else if !depthwise::has_weight_grad(geom) {
-        weight_grad::run(pool, kernels, geom, x, dy, dw, workspace);
-    } else if !lanes::weight_grad(pool, kernels, geom, x, dy, dw, workspace) {
-        depthwise::weight_grad(pool, kernels, geom, x, dy, dw, workspace);
+    run_by(choose::kernel(geom, pass, kernels), pool, kernels, geom, pass, operands, out, workspace);
+}
+
+/// A result by this kernel.
+fn run_by<T: ConvElement>(
+    kernel: Kernel,
+    pool: &Pool,
+    kernels: &ConvKernels<T>,
+    geom: &Conv2d,
+    pass: Pass,
+    [a, b]: [&[T]; 2],
+    out: &mut [T],
+    workspace: &mut [u8],
+) {
+    let is_weight_grad = pass == Pass::WeightGrad;
+    match kernel {
+        Kernel::Winograd => {
+            let w = winograd::<T>(geom, pass).expect("it was chosen for its taps");
+            let taps = if pass == Pass::Forward { Taps::Forward } else { Taps::Back };
+            run_winograd(pool, &w, taps, [a, b], out, workspace);
+        }
+        Kernel::BatchInnermostSmall => {
+            let plan = batch_innermost_small::Plan::new(geom, pass, kernels, pool.threads());
+            if is_weight_grad {
+                plan.run_weight_grad(pool, a, b, out, workspace);
+            } else {
+                plan.run(pool, a, b, out, workspace);
+            }
+        }
+        Kernel::BatchInnermostStrided => {
+            batch_innermost_strided::Plan::new(geom, pass, kernels, pool.threads()).run(pool, a, b, out, workspace);
+        }
+        Kernel::DepthwiseLanes if is_weight_grad => lanes::weight_grad(pool, kernels, geom, a, b, out, workspace),
+        Kernel::DepthwiseLanes => lanes::run(pool, kernels, geom, pass, a, b, out, workspace),
+        Kernel::Depthwise if is_weight_grad => depthwise::weight_grad(pool, kernels, geom, a, b, out, workspace),
+        Kernel::Depthwise => {
+            fill_without_taps(pool, geom, pass, out);
+            for corr in geom.phases(pass).filter(Correlation::has_taps) {
+                depthwise::run(pool, kernels, &corr, a, b, out, workspace);
+            }
+        }
+        Kernel::OuterProducts => weight_grad::run(pool, kernels, geom, a, b, out, workspace),
+        Kernel::Correlate => {
+            fill_without_taps(pool, geom, pass, out);
+            for corr in geom.phases(pass).filter(Correlation::has_taps) {
+                correlate::run(pool, kernels, &corr, a, b, out, workspace);
+            }
+        }
+    }
+}
+
+/// Phases that no tap reaches are zero: one sweep over all costs less than strided writes.
+fn fill_without_taps<T: ConvElement>(pool: &Pool, geom: &Conv2d, pass: Pass, out: &mut [T]) {
+    if !geom.phases(pass).all(|corr| corr.has_taps()) {
+        pool.chunks_mut(out, FILL_ELEMS, |_, part| part.fill(T::default()));
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! Sums go block of channels by block, then tap by tap, then place by place: an order that follows from the sizes.
 
+use super::choose::Pass;
 use super::correlate::Images;
 use super::kernel::ConvKernels;
 use super::{Conv2d, ConvElement, Workspace};
@@ -20,56 +21,14 @@ use crate::pool::{Pool, part_range};
 use crate::simd::prefetch_run;
 use crate::transpose::{Apart, move_short, transpose_apart, transpose_into};
 
-/// Most taps.
-const MAX_TAPS: usize = 25;
-/// Most places of an image or an output: of more, fewer taps read beside the image, and the other way takes as long.
-const MAX_PLACES: usize = 144;
-/// The same for the gradients: that of the input has a phase for each step of a stride the other way.
-const MAX_GRAD_PLACES: usize = 256;
-/// Bytes of the images or the outputs, which each thread reads for each panel of weights.
-const MAX_IMAGES_BYTES: usize = 4 << 20;
-/// Fewest channels on either side: those of fewer are not worth the transpositions.
-const MIN_CHANNELS: usize = 16;
-/// Fewest images and places that follow one another for the gradient of the weight: sums of fewer cost more to read and write
-/// than to add up.
-const MIN_STEPS: usize = 24;
-/// Most images and places in all: as many of `dy` a thread holds for each panel of output channels.
-const MAX_STEPS: usize = 1 << 13;
 /// Bytes of a packed panel of weights of all taps: it stays in the L2 cache beside the images.
 const WEIGHT_BYTES: usize = 288 << 10;
 /// Channels ahead whose weights are prefetched.
 const CHANNELS_AHEAD: usize = 8;
+/// Channels that are transposed in a task.
+const CHANNELS_A_TASK: usize = 16;
 /// Tasks per thread, so that a thread that is held up does not keep the others waiting for long.
 const TASKS_PER_THREAD: usize = 4;
-
-/// Which of the three results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
-    Forward,
-    InputGrad,
-    WeightGrad,
-}
-
-/// Whether a pass of these sizes takes less time this way.
-fn fits(geom: &Conv2d, pass: Pass, lanes: usize, size: usize) -> bool {
-    let (places, outputs, taps) = (geom.h * geom.w, geom.oh * geom.ow, geom.r * geom.s);
-    let [x, y] = [geom.c * places, geom.k * outputs].map(|len| geom.n.saturating_mul(len));
-    let most = if pass == Pass::Forward { MAX_PLACES } else { MAX_GRAD_PLACES };
-    let pays = if pass == Pass::WeightGrad {
-        let run = if [geom.stride[1], geom.dilation[1]] == [1, 1] { geom.ow } else { 1 };
-        taps > 1 && geom.n * run >= MIN_STEPS && geom.n * outputs <= MAX_STEPS
-    } else {
-        // lanes are full, and of a single tap, none of which is left out, weights outweigh the transpositions
-        let padded = geom.n.next_multiple_of(lanes);
-        padded * 2 <= geom.n * 3 && (taps > 1 || x + y <= geom.weight_len() / 2 * 3)
-    };
-    geom.groups == 1
-        && pays
-        && taps <= MAX_TAPS
-        && geom.c.min(geom.k) >= MIN_CHANNELS
-        && places.max(outputs) <= most
-        && x.max(y).saturating_mul(size) <= MAX_IMAGES_BYTES
-}
 
 /// Sizes of a pass: of forward pass and input gradient as products of weights `[out_c, src_c]` and images.
 #[derive(Clone, Copy)]
@@ -90,12 +49,8 @@ pub(super) struct Plan<'a, T: 'static> {
 }
 
 impl<'a, T: ConvElement> Plan<'a, T> {
-    /// `None` if the sizes are not for this way.
-    pub(super) fn new(geom: &'a Conv2d, pass: Pass, kernels: &ConvKernels<T>, threads: usize) -> Option<Plan<'a, T>> {
+    pub(super) fn new(geom: &'a Conv2d, pass: Pass, kernels: &ConvKernels<T>, threads: usize) -> Plan<'a, T> {
         let gemm = kernels.gemm.tall();
-        if !fits(geom, pass, gemm.lanes, size_of::<T>()) {
-            return None;
-        }
         let (places, outputs, taps) = (geom.h * geom.w, geom.oh * geom.ow, geom.r * geom.s);
         let (src_c, out_c, src_places, dst_places) = match pass {
             Pass::InputGrad => (geom.k, geom.c, outputs, places),
@@ -105,7 +60,7 @@ impl<'a, T: ConvElement> Plan<'a, T> {
         let depth = src_c.div_ceil(src_c.div_ceil(most));
         let panels = out_c.div_ceil(gemm.mr());
         let tasks = if threads == 1 { 1 } else { (threads * TASKS_PER_THREAD).min(panels) };
-        Some(Plan { geom, pass, gemm, src_c, out_c, src_places, dst_places, taps, depth, panels, tasks })
+        Plan { geom, pass, gemm, src_c, out_c, src_places, dst_places, taps, depth, panels, tasks }
     }
 
     pub(super) fn workspace_bytes(&self, threads: usize) -> usize {
@@ -167,7 +122,7 @@ impl<'a, T: ConvElement> Plan<'a, T> {
     /// The source as `[panel of images][place][channel][image]`.
     fn images_last(&self, pool: &Pool, src: &[T], images: &mut [T]) {
         let (n, nr) = (self.geom.n, self.gemm.nr());
-        let (parts, image_len) = (self.src_c.div_ceil(MIN_CHANNELS), self.src_c * self.src_places);
+        let (parts, image_len) = (self.src_c.div_ceil(CHANNELS_A_TASK), self.src_c * self.src_places);
         assert!(src.len() == n * image_len && images.len() == self.images_len());
         let out = Images(images.as_mut_ptr());
         pool.run(n.div_ceil(nr) * parts, &|task| {

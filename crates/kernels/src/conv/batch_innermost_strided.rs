@@ -12,7 +12,8 @@
 //!
 //! Sums go block of channels by block, tap by tap, channel by channel: an order that follows from the sizes.
 
-use super::batch_innermost_small::{Pass, pack_weights};
+use super::batch_innermost_small::pack_weights;
+use super::choose::Pass;
 use super::correlate::{Axis, Correlation, Images};
 use super::kernel::{ConvKernels, MAX_COLUMNS};
 use super::{Conv2d, ConvElement, Workspace};
@@ -24,23 +25,9 @@ use crate::transpose::{Apart, move_short, transpose_apart, transpose_gathered};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Most taps, and the longest stride.
-const MAX_TAPS: usize = 9;
-const MAX_STRIDE: usize = 2;
-/// A batch is so many images or a multiple: whole squares of a transposition. Half as many gained less often than they lost.
-const IMAGES: usize = 8;
-/// Fewest channels on either side: those of fewer are not worth the transpositions.
-const MIN_CHANNELS: usize = 64;
-/// Columns of a grid: of fewer, sums are as much work to move; more have rows that are long enough for the other way.
-const GRID_COLUMNS: std::ops::RangeInclusive<usize> = 256..=2048;
-/// Multiply-adds for each element of the images and of what is gathered, at least. Several phases save more moves than they cost.
-const MULS_PER_MOVE: usize = 128;
-/// The same for what is gathered, and for each time that a sum is read or written: threads share it, in caches that are slower
-/// than their own. A forward pass of several taps saves less than others do.
-const MULS_PER_SUM: usize = 64;
-const MULS_PER_SUM_OF_TAPS: usize = 128;
-/// Fewest rows of a tile for several taps: lower ones read what is gathered too often from the L2 cache.
-const MIN_TILE_ROWS: usize = 8;
+/// Most taps, and the longest stride: of so many there is room.
+pub(super) const MAX_TAPS: usize = 9;
+pub(super) const MAX_STRIDE: usize = 2;
 /// Bytes of a block of gathered channels. From 640 KiB to 1 MiB all is much the same; of more, sums and weights take its place.
 const BLOCK_BYTES: usize = 896 << 10;
 /// Where a channel has but a few weights for each panel of rows: panels that are packed together, so many channels at a time.
@@ -109,6 +96,17 @@ pub(super) struct Plan<T: 'static> {
     tasks: usize,
 }
 
+/// What a plan comes to.
+pub(super) struct Work {
+    /// Columns of all phases, in whole vectors.
+    pub columns: usize,
+    /// Multiply-adds.
+    pub muls: usize,
+    /// Elements that are gathered, and those of sums that are read and written.
+    pub gathered: usize,
+    pub summed: usize,
+}
+
 /// Runs of weights that tiles prefetch.
 struct PrefetchRuns<T> {
     at: *const T,
@@ -131,21 +129,10 @@ impl<T> PrefetchRuns<T> {
 }
 
 impl<T: ConvElement> Plan<T> {
-    /// `None` if the sizes are not for this way.
-    pub(super) fn new(geom: &Conv2d, pass: Pass, kernels: &ConvKernels<T>, threads: usize) -> Option<Plan<T>> {
+    /// For at most [`MAX_TAPS`] taps and strides of [`MAX_STRIDE`], and images that are no more than columns of a panel.
+    pub(super) fn new(geom: &Conv2d, pass: Pass, kernels: &ConvKernels<T>, threads: usize) -> Plan<T> {
         let gemm = kernels.gemm.tall();
         let (n, nr, taps) = (geom.n, gemm.nr(), geom.r * geom.s);
-        let fits = geom.groups == 1
-            && geom.stride.iter().all(|stride| (2..=MAX_STRIDE).contains(stride))
-            && n > 0
-            && n.is_multiple_of(IMAGES)
-            && n <= nr
-            && geom.c.min(geom.k) >= MIN_CHANNELS
-            && taps <= MAX_TAPS
-            && (taps == 1 || gemm.mr() >= MIN_TILE_ROWS);
-        if !fits {
-            return None;
-        }
         let back = pass == Pass::InputGrad;
         let [src_c, out_c] = if back { [geom.k, geom.c] } else { [geom.c, geom.k] };
         let [src, dst] =
@@ -179,27 +166,22 @@ impl<T: ConvElement> Plan<T> {
         }
         let most = (BLOCK_BYTES / (plan.channel_len * size_of::<T>()).max(1)).max(1);
         plan.depth = src_c.div_ceil(src_c.div_ceil(most));
-        plan.pays().then_some(plan)
+        plan
     }
 
-    /// Whether it takes less time this way.
-    fn pays(&self) -> bool {
-        let columns = |phase: &Phase| self.grids[phase.grid].places() * self.n;
-        if !self.phases.iter().all(|phase| GRID_COLUMNS.contains(&columns(phase))) {
-            return false;
+    /// Columns of each phase.
+    pub(super) fn columns_of_phases(&self) -> impl Iterator<Item = usize> {
+        self.phases.iter().map(|phase| self.grids[phase.grid].places() * self.n)
+    }
+
+    pub(super) fn work(&self) -> Work {
+        let muls = |(phase, columns): (&Phase, usize)| columns * phase.taps.len() * self.src_c * self.out_c;
+        Work {
+            columns: self.columns,
+            muls: self.phases.iter().zip(self.columns_of_phases()).map(muls).sum(),
+            gathered: self.src_c * self.channel_len,
+            summed: 2 * self.src_c.div_ceil(self.depth) * self.out_c * self.columns,
         }
-        let used: usize = self.phases.iter().map(columns).sum();
-        let muls: usize =
-            self.phases.iter().map(|phase| columns(phase) * phase.taps.len() * self.src_c * self.out_c).sum();
-        let gathered = self.src_c * self.channel_len;
-        let summed = 2 * self.src_c.div_ceil(self.depth) * self.out_c * self.columns;
-        let forward = self.pass == Pass::Forward;
-        let least = if forward && self.taps > 1 { MULS_PER_SUM_OF_TAPS } else { MULS_PER_SUM };
-        let images = self.n * (self.src_c * self.src_places() + self.out_c * self.dst_places());
-        // rows of whole vectors cost the other way no short moves
-        let short_rows = !forward || !self.dst[1].is_multiple_of(IMAGES);
-        let saves = self.phases.len() > 1 || (short_rows && muls >= MULS_PER_MOVE * (images + gathered));
-        used * 8 >= self.columns * 7 && muls >= least * (gathered + summed) && saves
     }
 
     /// Adds a phase, and what it reads.

@@ -59,11 +59,6 @@ impl Plan {
     }
 }
 
-/// Whether [`run`] takes it.
-pub(super) fn fits(corr: &Correlation) -> bool {
-    corr.src_c == 1 && corr.out_c == 1 && corr.groups > 1
-}
-
 pub(super) fn workspace_bytes<T: ConvElement>(corr: &Correlation, kernels: &ConvKernels<T>, threads: usize) -> usize {
     let plan = Plan::new(corr, kernels);
     let mut size = Workspace::sizer();
@@ -177,11 +172,6 @@ impl<T: ConvElement> Channel<'_, T> {
         // SAFETY: `dst_start + i * dst_step < dst` on both axes.
         unsafe { dst.add((rows.dst_start + i * rows.dst_step) * cols.dst + cols.dst_start) }
     }
-}
-
-/// Whether [`weight_grad`] takes it.
-pub(super) fn has_weight_grad(geom: &Conv2d) -> bool {
-    geom.groups == geom.c && geom.groups == geom.k && geom.groups > 1
 }
 
 /// Elements of a slot: the copy, and a vector of sums for each tap.

@@ -4,41 +4,47 @@
 //! in the lanes there is no tail and a stride costs nothing; what it costs is a transposition on the way in and out, which
 //! goes by squares of vectors. A block of channels stays in the L1 cache.
 
+use super::choose::Pass;
 use super::correlate::{Axis, Correlation, Images};
 use super::kernel::ConvKernels;
 use super::{Conv2d, ConvElement, Workspace};
 use crate::pool::{Pool, part_range};
 use crate::transpose::{move_short, transpose_into};
 
-/// Bytes of the padded block of the source up to which this way is taken: 28 x 28 places of 8 floats and a border.
-const MAX_BLOCK_BYTES: usize = 32 << 10;
-/// The same under a stride, where the other way splits rows into phases: a block then stays in the L2 cache.
-const MAX_STRIDED_BLOCK_BYTES: usize = 256 << 10;
 /// Most taps: their offsets are held on the stack.
-const MAX_TAPS: usize = 64;
+pub(super) const MAX_TAPS: usize = 64;
 /// Tasks per thread at which the images of a block of channels are no longer cut.
 const TASKS_PER_THREAD: usize = 4;
 
 /// The correlations that make up one result (one, or one per phase of the gradient of the input), and their block.
 #[derive(Clone, Copy)]
-struct Plan {
+pub(super) struct Plan {
     lanes: usize,
     channels: usize,
     images: usize,
     /// Height and width of the source and of the result.
     src: [usize; 2],
-    dst: [usize; 2],
+    pub dst: [usize; 2],
     /// Zeros before the source in its block, and height and width of the block.
     before: [usize; 2],
     block: [usize; 2],
     /// Most taps of one correlation.
-    taps: usize,
+    pub taps: usize,
     /// Some places of the result are reached by no tap.
     sparse: bool,
+    /// Longest step of an axis from one output, or one place of the result, to the next.
+    step: [usize; 2],
 }
 
 impl Plan {
-    fn new<T>(phases: impl Iterator<Item = Correlation>, lanes: usize) -> Option<Plan> {
+    pub(super) fn new(geom: &Conv2d, pass: Pass, lanes: usize) -> Plan {
+        match pass {
+            Pass::Forward | Pass::WeightGrad => Plan::of(std::iter::once(geom.forward()), lanes),
+            Pass::InputGrad => Plan::of(geom.input_grad(), lanes),
+        }
+    }
+
+    fn of(phases: impl Iterator<Item = Correlation>, lanes: usize) -> Plan {
         let mut plan: Option<Plan> = None;
         let mut step = [1; 2];
         for corr in phases {
@@ -54,6 +60,7 @@ impl Plan {
                 block: axes.map(|axis| axis.src),
                 taps: 0,
                 sparse: false,
+                step,
             });
             if !corr.has_taps() {
                 plan.sparse = true;
@@ -66,28 +73,26 @@ impl Plan {
                 plan.block[i] = plan.block[i].max(usize::try_from(end).unwrap_or(0));
             }
         }
-        let mut plan = plan?;
-        // Rows of whole vectors without a stride go faster the other way.
-        let strided = plan.sparse || step != [1; 2];
-        if !strided && plan.dst[1] >= lanes {
-            return None;
-        }
+        let mut plan = plan.expect("a result has a correlation");
+        plan.step = step;
         for i in 0..2 {
             plan.block[i] += plan.before[i];
         }
-        let bytes = plan.block_len().checked_mul(size_of::<T>())?;
-        let most = if strided { MAX_STRIDED_BLOCK_BYTES } else { MAX_BLOCK_BYTES };
-        let fits = bytes.max(plan.dst_len() * size_of::<T>()) <= most && (1..=MAX_TAPS).contains(&plan.taps);
-        fits.then_some(plan)
+        plan
     }
 
-    fn block_len(&self) -> usize {
+    /// Places of the source or of the result are passed over.
+    pub(super) fn is_strided(&self) -> bool {
+        self.sparse || self.step != [1; 2]
+    }
+
+    pub(super) fn block_len(&self) -> usize {
         self.block[0].saturating_mul(self.block[1]).saturating_mul(self.lanes)
     }
     fn src_len(&self) -> usize {
         self.src[0] * self.src[1] * self.lanes
     }
-    fn dst_len(&self) -> usize {
+    pub(super) fn dst_len(&self) -> usize {
         self.dst[0] * self.dst[1] * self.lanes
     }
 
@@ -127,32 +132,32 @@ fn to_lanes<T: Copy + Default>(x: &[T], valid: usize, places: usize, lanes: usiz
     unsafe { transpose_into(x.as_ptr(), places as isize, 1, valid, places, lanes, out) };
 }
 
-/// Bytes of workspace for a result of these correlations of single channels, or `None` if the images are too large.
+/// Bytes of workspace for any of the three results.
 pub(super) fn workspace_bytes<T: ConvElement>(
-    phases: impl Iterator<Item = Correlation>,
+    geom: &Conv2d,
+    pass: Pass,
     kernels: &ConvKernels<T>,
     threads: usize,
-) -> Option<usize> {
-    let plan = Plan::new::<T>(phases, kernels.lanes)?;
+) -> usize {
+    let plan = Plan::new(geom, pass, kernels.lanes);
     let mut size = Workspace::sizer();
     size.add::<usize>(plan.taps);
     size.add::<T>(threads * plan.slot_len());
-    Some(size.bytes())
+    size.bytes()
 }
 
-/// The result of these correlations of single channels; `false` if the images are too large, and nothing was done.
+/// Forward pass or input gradient of single channels.
 pub(super) fn run<T: ConvElement>(
     pool: &Pool,
     kernels: &ConvKernels<T>,
-    phases: impl Iterator<Item = Correlation> + Clone + Sync,
+    geom: &Conv2d,
+    pass: Pass,
     src: &[T],
     weight: &[T],
     dst: &mut [T],
     workspace: &mut [u8],
-) -> bool {
-    let Some(plan) = Plan::new::<T>(phases.clone(), kernels.lanes) else {
-        return false;
-    };
+) {
+    let (plan, phases) = (Plan::new(geom, pass, kernels.lanes), geom.phases(pass));
     let ws = Workspace::new(workspace);
     let [src_image, dst_image] = [plan.src, plan.dst].map(|[h, w]| h * w);
     assert_eq!(dst.len(), plan.images * plan.channels * dst_image);
@@ -183,7 +188,6 @@ pub(super) fn run<T: ConvElement>(
             }
         }
     });
-    true
 }
 
 /// One correlation of a block of channels, into its places of the result.
@@ -229,16 +233,7 @@ fn correlate<T: ConvElement>(
     }
 }
 
-/// Bytes of workspace of [`weight_grad`], or `None` if the images are too large.
-pub(super) fn weight_grad_workspace_bytes<T: ConvElement>(
-    geom: &Conv2d,
-    kernels: &ConvKernels<T>,
-    threads: usize,
-) -> Option<usize> {
-    workspace_bytes(std::iter::once(geom.forward()), kernels, threads)
-}
-
-/// The weight gradient of single channels; `false` if the images are too large, and nothing was done.
+/// The weight gradient of single channels.
 pub(super) fn weight_grad<T: ConvElement>(
     pool: &Pool,
     kernels: &ConvKernels<T>,
@@ -247,11 +242,8 @@ pub(super) fn weight_grad<T: ConvElement>(
     dy: &[T],
     dw: &mut [T],
     workspace: &mut [u8],
-) -> bool {
-    let corr = geom.forward();
-    let Some(plan) = Plan::new::<T>(std::iter::once(corr), kernels.lanes) else {
-        return false;
-    };
+) {
+    let (corr, plan) = (geom.forward(), Plan::new(geom, Pass::WeightGrad, kernels.lanes));
     let mut ws = Workspace::new(workspace);
     let offsets = ws.take::<usize>(plan.taps);
     for (slot, (_, at)) in offsets.iter_mut().zip(corr.taps()) {
@@ -296,5 +288,4 @@ pub(super) fn weight_grad<T: ConvElement>(
             }
         }
     });
-    true
 }

@@ -19,6 +19,8 @@ impl Case {
     }
 }
 
+const PASSES: [Pass; 3] = [Pass::Forward, Pass::InputGrad, Pass::WeightGrad];
+
 fn plain(sizes: [usize; 8], stride: usize, pad: usize) -> Case {
     Case { sizes, stride: [stride; 2], pad: pad.into(), dilation: [1, 1] }
 }
@@ -208,9 +210,8 @@ fn batches_of_small_images_agree_with_the_definition() {
     let kernels = f32::conv_kernels().expect("f32 has kernels");
     for case in small_images() {
         let geom = case.geom().expect("the sizes fit");
-        let passes = [Pass::Forward, Pass::InputGrad, Pass::WeightGrad];
         assert!(
-            passes.into_iter().any(|pass| batch_innermost_small::Plan::new(&geom, pass, &kernels, 1).is_some()),
+            PASSES.into_iter().any(|pass| choose::kernel_of_sums(&geom, pass, &kernels) == Kernel::BatchInnermostSmall),
             "{geom:?}"
         );
         let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, 2e-6);
@@ -248,9 +249,12 @@ fn few_images_under_a_stride_agree_with_the_definition() {
         let dy = values(geom.y_len(), 3, |x| x as f32);
         for (pass, way, src, want) in [(Pass::Forward, ways[0], &x, &one[0]), (Pass::InputGrad, ways[1], &dy, &one[1])]
         {
+            let kernel = choose::kernel(&geom, pass, &kernels);
+            assert_eq!(kernel == Kernel::BatchInnermostStrided, way, "{pass:?} of {geom:?}: {kernel:?}");
+            if !way {
+                continue;
+            }
             let plan = batch_innermost_strided::Plan::new(&geom, pass, &kernels, 2);
-            assert_eq!(plan.is_some(), way, "{pass:?} of {geom:?}");
-            let Some(plan) = plan else { continue };
             let (mut got, mut ws) = (vec![f32::NAN; want.len()], vec![0xff; plan.workspace_bytes(2)]);
             plan.run(&Pool::new(2), src, &weight, &mut got, &mut ws);
             // both are sums of at most 2700 products below 1
@@ -262,17 +266,6 @@ fn few_images_under_a_stride_agree_with_the_definition() {
 
 #[test]
 fn padding_that_differs_from_side_to_side_agrees_with_the_definition() {
-    let kernels = f32::conv_kernels().expect("f32 has kernels");
-    let small = |geom: &Conv2d| {
-        let passes = [Pass::Forward, Pass::InputGrad, Pass::WeightGrad];
-        passes.map(|pass| batch_innermost_small::Plan::new(geom, pass, &kernels, 1).is_some()).contains(&true)
-    };
-    let strided = |geom: &Conv2d| {
-        let kernels = kernel::f32_kernels_as_wide_as_avx512();
-        [Pass::Forward, Pass::InputGrad]
-            .map(|pass| batch_innermost_strided::Plan::new(geom, pass, &kernels, 2).is_some())
-    };
-    let by_winograd = |geom: &Conv2d| [Some(*geom), geom.back()].map(|geom| winograd::<f32>(geom).is_some());
     let cases = [
         // a copy of the whole image and of a part, a stride, a dilation, groups, and a single tap
         plain([2, 1, 5, 7, 15, 13, 3, 3], 1, 1),
@@ -288,21 +281,28 @@ fn padding_that_differs_from_side_to_side_agrees_with_the_definition() {
         plain([2, 1, 64, 96, 28, 27, 3, 3], 1, 1),
     ];
     let all = cases.into_iter().chain(small_images()).chain(strided_batches().map(|(case, _)| case)).map(uneven);
-    let (mut by_small, mut by_strided, mut by_tiles) = (0, [0; 2], [0; 2]);
+    let (kernels, wide) = (f32::conv_kernels().expect("f32 has kernels"), kernel::f32_kernels_as_wide_as_avx512());
+    let mut taken = Vec::new();
     for case in all {
         let geom = case.geom().expect("the sizes fit");
+        let is_winograd = PASSES.into_iter().any(|pass| choose::kernel(&geom, pass, &kernels) == Kernel::Winograd);
         // the bound of Winograd's algorithm is that of its own test
-        let tol = if by_winograd(&geom).contains(&true) { 5e-6 } else { 2e-6 };
+        let tol = if is_winograd { 5e-6 } else { 2e-6 };
         let one = check::<f32>(&geom, 1, |x| x as f32, f64::from, tol);
         assert_eq!(one, check::<f32>(&geom, 3, |x| x as f32, f64::from, tol), "{geom:?}");
-        by_small += usize::from(small(&geom));
-        by_strided = [0, 1].map(|i| by_strided[i] + usize::from(strided(&geom)[i]));
-        by_tiles = [0, 1].map(|i| by_tiles[i] + usize::from(by_winograd(&geom)[i]));
+        taken.extend(PASSES.map(|pass| (pass, choose::kernel(&geom, pass, &wide))));
     }
-    assert!(
-        by_small > 0 && !by_strided.contains(&0) && !by_tiles.contains(&0),
-        "{by_small} {by_strided:?} {by_tiles:?}"
-    );
+    for pass in PASSES {
+        let (any, not_of_weights) = (
+            [Kernel::BatchInnermostSmall, Kernel::DepthwiseLanes, Kernel::Depthwise],
+            [Kernel::Winograd, Kernel::BatchInnermostStrided, Kernel::Correlate],
+        );
+        let of_weights = [Kernel::OuterProducts];
+        let rest: &[Kernel] = if pass == Pass::WeightGrad { &of_weights } else { &not_of_weights };
+        for kernel in any.iter().chain(rest) {
+            assert!(taken.contains(&(pass, *kernel)), "no size goes by {kernel:?} in {pass:?}");
+        }
+    }
     let geom = uneven(plain([2, 2, 3, 4, 9, 8, 3, 3], 2, 1)).geom().expect("the sizes fit");
     check::<half::f16>(&geom, 2, half::f16::from_f64, half::f16::to_f64, 6e-4);
 }
@@ -378,9 +378,11 @@ fn every_instruction_set_agrees_with_the_definition() {
             let pool = Pool::new(2);
             let mut ws = vec![0xff; 8 << 20];
             let mut out = [geom.y_len(), geom.x_len(), geom.weight_len()].map(|len| vec![f32::NAN; len]);
-            run_phases(&pool, kernels, &geom, Pass::Forward, &x, &weight, &mut out[0], &mut ws);
-            run_phases(&pool, kernels, &geom, Pass::InputGrad, &dy, &weight, &mut out[1], &mut ws);
-            run_weight_grad(&pool, kernels, &geom, &x, &dy, &mut out[2], &mut ws);
+            let results = PASSES.into_iter().zip(&mut out);
+            for ((pass, out), operands) in results.zip([[&x, &weight], [&dy, &weight], [&x, &dy]]) {
+                let kernel = choose::kernel_of_sums(&geom, pass, kernels);
+                run_by(kernel, &pool, kernels, &geom, pass, operands.map(Vec::as_slice), out, &mut ws);
+            }
             for (got, want) in out.iter().zip(&want) {
                 compare("result", &geom, got, want, f64::from, 2e-6);
             }
@@ -406,15 +408,16 @@ fn columns_read_where_they_are_give_the_bits_of_packed_ones() {
         let ([x, weight, _], [want, ..]) = operands(&geom, |x| x as f32, f64::from);
         for (kernels, threads) in tables.iter().zip((1..4).cycle()) {
             let pool = Pool::new(threads);
+            let kernel = choose::kernel_of_sums(&geom, Pass::Forward, kernels);
             // in whole cache lines, and an element behind them
             let [in_place, packed] = [0, 1].map(|behind| {
                 let mut memory = vec![f32::NAN; x.len() + 32];
                 let at = memory.as_ptr().align_offset(64) + behind;
                 memory[at..at + x.len()].copy_from_slice(&x);
-                let mut ws = vec![0xff; phases_bytes(&geom, Pass::Forward, kernels, threads)];
+                let mut ws = vec![0xff; bytes_of(kernel, kernels, &geom, Pass::Forward, threads)];
                 let mut y = vec![f32::NAN; geom.y_len()];
                 let x = &memory[at..at + x.len()];
-                run_phases(&pool, kernels, &geom, Pass::Forward, x, &weight, &mut y, &mut ws);
+                run_by(kernel, &pool, kernels, &geom, Pass::Forward, [x, &weight], &mut y, &mut ws);
                 y
             });
             compare("y", &geom, &in_place, &want, f64::from, 2e-6);
@@ -501,8 +504,11 @@ fn wide_layers_of_three_by_three_taps_agree_by_winograd() {
     // wide enough for blocks of 8 and of 16 channels
     for (sizes, pad) in [([2, 1, 64, 96, 28, 27, 3, 3], 1), ([2, 1, 96, 64, 26, 29, 3, 3], 0)] {
         let geom = plain(sizes, 1, pad).geom().expect("the sizes fit");
-        let forward = winograd::<f32>(Some(geom)).is_some();
-        assert!(forward && winograd::<f32>(geom.back()).is_some() && winograd::<f64>(Some(geom)).is_none());
+        for pass in [Pass::Forward, Pass::InputGrad] {
+            let (single, double) = (f32::conv_kernels(), f64::conv_kernels());
+            assert_eq!(choose::kernel(&geom, pass, &single.expect("f32 has kernels")), Kernel::Winograd, "{pass:?}");
+            assert_ne!(choose::kernel(&geom, pass, &double.expect("f64 has kernels")), Kernel::Winograd, "{pass:?}");
+        }
         // a tile's error is that of its largest sums, so one of an element is not in proportion to its own: three times what was
         // seen, which is three times that of plain sums
         check::<f32>(&geom, 2, |v| v as f32, f64::from, 5e-6);
@@ -525,4 +531,42 @@ fn an_infinite_value_reaches_the_gradients_of_its_own_taps_only() {
     // The corner is read by the taps (1, 1), (1, 2), (0, 1), (0, 2).
     let infinite: Vec<usize> = (0..dw.len()).filter(|&i| !dw[i].is_finite()).collect();
     assert_eq!(infinite, [1, 2, 4, 5]);
+}
+
+/// Sizes, and the kernels of forward pass, input gradient and weight gradient, with the tiles of AVX-512.
+fn named_shapes() -> Vec<(&'static str, Case, [Kernel; 3])> {
+    use Kernel::{
+        BatchInnermostSmall as Small, BatchInnermostStrided as Strided, Correlate, Depthwise, DepthwiseLanes as Lanes,
+        OuterProducts as Outer, Winograd,
+    };
+    vec![
+        ("ResNet-50's first layer", plain([16, 1, 3, 64, 224, 224, 7, 7], 2, 3), [Correlate, Correlate, Outer]),
+        ("3x3 taps, 56x56", plain([16, 1, 64, 64, 56, 56, 3, 3], 1, 1), [Winograd, Winograd, Outer]),
+        ("3x3 taps of few channels", plain([16, 1, 3, 12, 56, 56, 3, 3], 1, 1), [Correlate, Correlate, Outer]),
+        ("1x1, 56x56", plain([16, 1, 64, 256, 56, 56, 1, 1], 1, 0), [Correlate, Correlate, Outer]),
+        ("3x3 taps, 4x4, a batch of 128", plain([128, 1, 128, 128, 4, 4, 3, 3], 1, 1), [Winograd, Winograd, Small]),
+        ("the same, 2x2 and a stride", plain([64, 1, 256, 512, 4, 4, 3, 3], 2, 1), [Small, Small, Small]),
+        (
+            "eight images under a stride, 1x1",
+            plain([8, 1, 512, 1024, 28, 28, 1, 1], 2, 0),
+            [Correlate, Correlate, Outer],
+        ),
+        ("eight images under a stride, 3x3", plain([8, 1, 512, 512, 14, 14, 3, 3], 2, 1), [Strided, Strided, Outer]),
+        ("the same of half the channels", plain([8, 1, 256, 256, 14, 14, 3, 3], 2, 1), [Correlate, Strided, Outer]),
+        ("two groups", plain([8, 2, 32, 32, 14, 14, 3, 3], 1, 1), [Correlate, Correlate, Outer]),
+        ("depthwise, 112x112", plain([8, 32, 1, 1, 112, 112, 3, 3], 1, 1), [Depthwise, Depthwise, Depthwise]),
+        ("depthwise, 7x7", plain([8, 960, 1, 1, 7, 7, 3, 3], 1, 1), [Lanes, Lanes, Lanes]),
+        ("depthwise, 14x14 under a stride", plain([8, 576, 1, 1, 14, 14, 3, 3], 2, 1), [Lanes, Lanes, Lanes]),
+        ("depthwise of two outputs", plain([8, 32, 1, 2, 14, 14, 3, 3], 1, 1), [Correlate, Correlate, Outer]),
+    ]
+}
+
+#[test]
+fn named_shapes_take_their_kernels() {
+    let kernels = kernel::f32_kernels_as_wide_as_avx512();
+    for (name, case, want) in named_shapes() {
+        let geom = case.geom().expect("the sizes fit");
+        let got = PASSES.map(|p| choose::kernel(&geom, p, &kernels));
+        assert_eq!(got, want, "{name}");
+    }
 }
