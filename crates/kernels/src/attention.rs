@@ -19,10 +19,10 @@
 use crate::float::{FloatElement, Real};
 use crate::gemm::{GemmElement, aligned, check_bounds};
 use crate::pool::Pool;
+use crate::prefetch::PrefetchRows;
 
 mod backward;
 mod forward;
-mod prefetch;
 mod tile;
 
 #[cfg(test)]
@@ -42,6 +42,9 @@ const KEYS: usize = 256;
 /// Alignment of what lies in the workspace.
 const ALIGN_BYTES: usize = 64;
 
+/// Most rows of the next head that are prefetched: more would push out what the present head works with.
+const PREFETCH_BYTES: usize = 1 << 20;
+
 /// Four axes of elements anywhere in `data`; strides may be zero or negative.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided<'a, T> {
@@ -59,6 +62,15 @@ impl<T> Strided<'_, T> {
     fn check(&self, extents: [usize; 4], name: &str) {
         let axes: [(usize, isize); 4] = std::array::from_fn(|i| (extents[i], self.strides[i]));
         check_bounds(self.data.len(), self.offset, &axes, name);
+    }
+
+    /// Adds rows `0..rows` of image `n` and head `h`, `cols` elements each, to what is prefetched; not elements that lie apart.
+    fn prefetch(&self, to: &mut PrefetchRows, [n, h]: [usize; 2], rows: usize, cols: usize) {
+        let [sn, st, sh, sd] = self.strides;
+        if sd == 1 {
+            let first = n as isize * sn + h as isize * sh;
+            to.push(self.data.as_ptr().wrapping_add(self.offset).wrapping_offset(first), st, rows, cols);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use remat_types::{Layout, SmallVec};
 
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
-use crate::simd::prefetch;
+use crate::prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
 use crate::transpose::squares::{SIDE as SQUARE, square};
 

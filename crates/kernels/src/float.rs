@@ -7,7 +7,7 @@
 use remat_types::{DType, Element, Storage, bf16, f16};
 
 pub use crate::maths::Real;
-use crate::simd::{prefetch_beyond, prefetch_run};
+use crate::prefetch::{prefetch_row_beyond, prefetch_run};
 
 /// Accumulators of a reduction along a row: two vectors of eight, enough to hide the latency of an addition.
 pub const LANES: usize = 16;
@@ -44,17 +44,6 @@ float_element! {
     f64, f64, F64, |x| x, |v| v;
     f16, f32, F32, |x| x.to_f32(), |v| f16::from_f32(v);
     bf16, f32, F32, |x| x.to_f32(), |v| bf16::from_f32(v);
-}
-
-/// Bytes from where a kernel computes along a row to what it prefetches: two rows of 768 f32. Such kernels walk a row several
-/// times, and only the first walk is bound by the memory, so they prefetch in a walk that computes: less far, softmax took 1.1 to
-/// 1.3 times as long.
-const ROW_AHEAD_BYTES: usize = 6 << 10;
-
-/// Prefetches what lies ahead of `p` in an array of rows.
-#[inline(always)]
-pub(crate) fn prefetch_row_ahead<T>(p: *const T) {
-    prefetch_beyond::<ROW_AHEAD_BYTES, T>(p);
 }
 
 /// The sum of `f(x[i], y[i])`: lanes of `R` within a block, f64 across blocks. `prefetch` is called with the places of each
@@ -97,8 +86,8 @@ pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T
         let mut lanes = [T::Real::ZERO; LANES];
         let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
         for (x, y) in x.iter().zip(y) {
-            prefetch_row_ahead(x.as_ptr());
-            prefetch_row_ahead(y.as_ptr());
+            prefetch_row_beyond(x.as_ptr());
+            prefetch_row_beyond(y.as_ptr());
             let mut v = [T::Real::ZERO; LANES];
             for lane in 0..LANES {
                 v[lane] = f(x[lane]);

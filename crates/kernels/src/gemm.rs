@@ -21,6 +21,7 @@
 //! of any size give the same bits. `k = 0` gives zeros (or leaves C, when accumulating).
 
 use crate::pool::Pool;
+use crate::prefetch::PrefetchBlock;
 
 mod batched;
 pub(crate) mod blocked;
@@ -30,7 +31,6 @@ pub(crate) mod kernel;
 mod narrow;
 pub(crate) mod pack;
 mod plain;
-pub(crate) mod prefetch;
 pub(crate) mod rows;
 mod vector;
 mod widen;
@@ -129,6 +129,11 @@ impl<T> View<T> {
     /// The view that starts at `(i, j)`.
     pub(crate) fn shifted(&self, i: usize, j: usize) -> View<T> {
         View { data: self.at(i, j), ..*self }
+    }
+
+    /// Its first `rows x cols` elements, to be prefetched by so many tiles of `kc` steps.
+    fn prefetched(&self, [rows, cols]: [usize; 2], tiles: usize, kc: usize) -> PrefetchBlock<T> {
+        PrefetchBlock::new(self.data, [self.row_stride, self.col_stride], [rows, cols], tiles, kc)
     }
 }
 

@@ -9,8 +9,9 @@
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::pool::Pool;
+use crate::prefetch::prefetch_run;
 use crate::reduce::{Arith, Num};
-use crate::simd::{prefetch_run, widest};
+use crate::simd::widest;
 
 /// Contiguous indices of any integer type.
 #[derive(Clone, Copy, Debug)]

@@ -24,6 +24,7 @@ pub mod optim;
 pub mod philox;
 pub mod pointwise;
 pub mod pool;
+mod prefetch;
 pub mod reduce;
 mod simd;
 pub mod softmax;

@@ -10,11 +10,12 @@
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
 use crate::cache::l2_bytes;
-use crate::float::{Disjoint, FloatElement, Real, map2, moments3, moments4, prefetch_row_ahead, sum};
+use crate::float::{Disjoint, FloatElement, Real, map2, moments3, moments4, sum};
 use crate::pool::Pool;
-use crate::simd::{prefetch_beyond, wide};
+use crate::prefetch::{prefetch_beyond, prefetch_l2_beyond, prefetch_row_beyond};
+use crate::simd::wide;
 use remat_types::Element;
-use runs::{Prefetch, Runs, buffer, moments_prefetching, prefetch_bytes_beyond};
+use runs::{Prefetch, Runs, buffer, moments_prefetching};
 
 mod runs;
 #[cfg(test)]
@@ -276,7 +277,7 @@ unsafe fn affine<T: FloatElement>(
                     ahead,
                     #[inline(always)]
                     |y| match runs.beyond(ahead) {
-                        Some(bytes) => map2(x, x, y, |x, _| prefetch_bytes_beyond(x, bytes), |x, _| of(x)),
+                        Some(bytes) => map2(x, x, y, |x, _| prefetch_l2_beyond(x, bytes), |x, _| of(x)),
                         None => y.iter_mut().zip(x).for_each(|(y, x)| *y = of(*x)),
                     },
                 );
@@ -371,8 +372,8 @@ pub fn batch_norm_grad<T: FloatElement>(
                 let dy = runs.of(dy, images.clone(), &mut dy_room, prefetch.last);
                 let of = |x: T, dy: T| T::down(t.dx(x.up(), dy.up()));
                 let prefetch_both = |x, dy, bytes| {
-                    prefetch_bytes_beyond(x, bytes);
-                    prefetch_bytes_beyond(dy, bytes);
+                    prefetch_l2_beyond(x, bytes);
+                    prefetch_l2_beyond(dy, bytes);
                 };
                 // SAFETY: as above.
                 unsafe {
@@ -443,7 +444,7 @@ fn row_statistics<T: FloatElement>(row: &[T], y: &[T], eps: f64) -> (T::Real, T:
     let mean = sum(row, T::up) / n;
     let about = T::Real::from_f64(mean);
     let prefetch_both = |x, y| {
-        prefetch_row_ahead(x);
+        prefetch_row_beyond(x);
         prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(y);
     };
     let [first, second] = moments3(row, y, row, prefetch_both, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
@@ -556,8 +557,8 @@ fn layer_norm_grad_row<T: FloatElement>(
     let mean = T::Real::from_f64(sum(x, T::up) / n);
     let (start, to) = (x.as_ptr().addr(), dx.as_ptr());
     let prefetch_both = |x: *const T, dy| {
-        prefetch_row_ahead(x);
-        prefetch_row_ahead(dy);
+        prefetch_row_beyond(x);
+        prefetch_row_beyond(dy);
         prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(to.wrapping_byte_add(x.addr() - start));
     };
     // statistics and both sums of the gradient in one walk

@@ -14,7 +14,8 @@ use remat_types::{Layout, bf16, f16};
 
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, Walk};
 use crate::pool::Pool;
-use crate::simd::{AHEAD_BYTES, prefetch_beyond, widest};
+use crate::prefetch::{AHEAD_BYTES, prefetch_beyond};
+use crate::simd::widest;
 
 /// Elements of a block: three f32 operands of 12 KiB lie in an L1 cache of 32 KiB.
 pub const BLOCK: usize = 1024;

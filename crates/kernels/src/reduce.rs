@@ -19,7 +19,8 @@ use remat_types::SmallVec;
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::pool::Pool;
-use crate::simd::{AHEAD_BYTES, prefetch_beyond, prefetch_run, wide, widest};
+use crate::prefetch::{AHEAD_BYTES, prefetch_beyond, prefetch_run};
+use crate::simd::{wide, widest};
 
 /// Elements of one block of a run.
 pub const BLOCK: usize = 256;

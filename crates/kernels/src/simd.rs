@@ -155,54 +155,8 @@ pub(crate) fn opaque(x: usize) -> usize {
     x
 }
 
-/// Prefetches the cache line of `p`, which may be any address.
-#[inline(always)]
-pub(crate) fn prefetch<T>(p: *const T) {
-    prefetch_hint::<3, T>(p);
-}
-
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
-
-/// Prefetches the cache lines of `len` elements at `p`, which may be any address.
-#[inline(always)]
-pub(crate) fn prefetch_run<T>(p: *const T, len: usize) {
-    (0..len).step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch(p.wrapping_add(at)));
-}
-
-/// Bytes from where a kernel that walks its arrays once works to what it prefetches. Within 1 and 4 KiB all is much the same.
-pub(crate) const AHEAD_BYTES: usize = 2 << 10;
-
-/// Prefetches the cache line that lies `BYTES` beyond `p`. A loop that does so for each line that it reads has the memory fetch
-/// while it computes, also past the end of a page, where no processor looks ahead. The results are the same with and without.
-#[inline(always)]
-pub(crate) fn prefetch_beyond<const BYTES: usize, T>(p: *const T) {
-    prefetch(p.wrapping_byte_add(BYTES));
-}
-
-/// Prefetches the cache line of `p`, which may be any address, in the cache behind the first one.
-#[inline(always)]
-pub(crate) fn prefetch_ahead<T>(p: *const T) {
-    prefetch_hint::<2, T>(p);
-}
-
-/// [`prefetch_ahead`] for the cache lines of `len` elements at `p`.
-#[inline(always)]
-pub(crate) fn prefetch_run_ahead<T>(p: *const T, len: usize) {
-    (0..len).step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch_ahead(p.wrapping_add(at)));
-}
-
-/// The hints are those of x86-64: 3 for all caches, 2 for those behind the first.
-#[inline(always)]
-fn prefetch_hint<const HINT: i32, T>(p: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, and every processor of this architecture has it.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<HINT>(p.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
-}
 
 /// A vector of floats.
 ///

@@ -4,8 +4,9 @@
 //! `inner = 1`; a column's sums run over `c` in order (rows in fixed lanes), so bits do not depend on threads.
 #![allow(clippy::needless_range_loop, reason = "one index into several arrays, which the compiler unrolls")]
 
-use crate::float::{Disjoint, FloatElement, Real, largest, prefetch_row_ahead, sum_into, sum2};
+use crate::float::{Disjoint, FloatElement, Real, largest, sum_into, sum2};
 use crate::pool::Pool;
+use crate::prefetch::prefetch_row_beyond;
 use crate::simd::widest;
 use remat_types::Element;
 
@@ -106,7 +107,7 @@ fn sums<T: FloatElement>(
     let mut sum = [T::Real::ZERO; TILE];
     if t.step == 1 {
         let m = max[0];
-        let of = |row: &[T]| sum2(row, row, |x, _| prefetch_row_ahead(x), |v, _| (v.up() - m).exp_below());
+        let of = |row: &[T]| sum2(row, row, |x, _| prefetch_row_beyond(x), |v, _| (v.up() - m).exp_below());
         let (before, behind) = around(&x[t.start..t.start + c], out(0));
         sum[0] = T::Real::from_f64(of(before) + of(behind));
         return sum;
@@ -258,7 +259,7 @@ fn softmax_grad_of<T: FloatElement, const LOG: bool>(pool: &Pool, d: AxisDims, y
             if t.step == 1 {
                 let row = t.start..t.start + d.c;
                 let (y, dy) = (&y[row.clone()], &dy[row]);
-                let prefetch = |y, dy| [y, dy].into_iter().for_each(prefetch_row_ahead);
+                let prefetch = |y, dy| [y, dy].into_iter().for_each(prefetch_row_beyond);
                 let sum = sum2(y, dy, prefetch, |y, dy| if LOG { dy.up() } else { dy.up() * y.up() });
                 let sum = T::Real::from_f64(sum);
                 // SAFETY: tiles do not overlap; this row is the tile.

@@ -233,7 +233,7 @@ unsafe fn rows_into<T: Copy + Default, const R: usize>(
 /// Squares of 8 x 8 four-byte elements through registers.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod squares {
-    use crate::simd::prefetch_run_ahead;
+    use crate::prefetch::prefetch_run_l2;
     use std::arch::x86_64::*;
 
     pub(crate) const SIDE: usize = 8;
@@ -270,7 +270,7 @@ pub(crate) mod squares {
             // the rows of the next panel, most often: they lie in other pages, where no processor looks ahead
             for i in valid..2 * valid {
                 let row = src.wrapping_offset(i as isize * outer + next as isize);
-                prefetch_run_ahead(row, steps);
+                prefetch_run_l2(row, steps);
             }
             for i in (0..width).step_by(SIDE) {
                 let at = if narrow { 0 } else { i.min(width - SIDE) };

@@ -1,12 +1,12 @@
 //! The backward pass: a task owns a head, and goes through its tiles in order.
 
 use super::forward::SUM_KEYS;
-use super::prefetch::PrefetchRows;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
-use super::{Attention, Gradients, HALF, Inputs, QUERIES, Strided, cut as pieces};
+use super::{Attention, Gradients, HALF, Inputs, PREFETCH_BYTES, QUERIES, Strided, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::GemmElement;
 use crate::pool::Pool;
+use crate::prefetch::PrefetchRows;
 use crate::simd::widest;
 use remat_types::Element;
 
@@ -50,16 +50,16 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
     pool.with_slots(a.n * a.heads, workspace, lens.iter().sum(), |pair, slot| {
         let (at, lse) = (a.pair(pair), &lse[pair * a.tq..][..a.tq]);
         let head = Head { a, x, lse, dy, at, dq: &dq, dk: &dk, dv: &dv };
-        let mut ahead = PrefetchRows::default();
+        let mut ahead = PrefetchRows::within(PREFETCH_BYTES);
         if pair + 1 < a.n * a.heads {
             let at = a.pair(pair + 1);
-            ahead.read(&x.k, at, a.seen(), a.d);
-            ahead.read(&x.q, at, a.tq, a.d);
-            ahead.read(dy, at, a.tq, a.dv);
-            ahead.read(&x.v, at, a.seen(), a.dv);
-            ahead.write(&dq, at, a.tq, a.d);
-            ahead.write(&dk, at, a.tk, a.d);
-            ahead.write(&dv, at, a.tk, a.dv);
+            x.k.prefetch(&mut ahead, at, a.seen(), a.d);
+            x.q.prefetch(&mut ahead, at, a.tq, a.d);
+            dy.prefetch(&mut ahead, at, a.tq, a.dv);
+            x.v.prefetch(&mut ahead, at, a.seen(), a.dv);
+            dq.prefetch(&mut ahead, at, a.tq, a.d);
+            dk.prefetch(&mut ahead, at, a.tk, a.d);
+            dv.prefetch(&mut ahead, at, a.tk, a.dv);
         }
         head.run(pieces(slot, lens), &mut ahead);
     });
@@ -142,7 +142,7 @@ fn probabilities<R: Real>(tile: &mut [Row<R>], lse: &[R], ahead: &mut PrefetchRo
         #[inline(always)]
         || {
             for row in tile {
-                ahead.prefetch();
+                ahead.next_line();
                 for i in 0..QUERIES {
                     row[i] = (row[i] - all[i]).exp_below();
                 }

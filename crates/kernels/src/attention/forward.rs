@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::prefetch::PrefetchRows;
 use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
-use super::{Attention, Inputs, KEYS, QUERIES, cut as pieces};
+use super::{Attention, Inputs, KEYS, PREFETCH_BYTES, QUERIES, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::GemmElement;
 use crate::pool::{Pool, part_range};
+use crate::prefetch::PrefetchRows;
 use crate::simd::widest;
 use remat_types::Element;
 
@@ -58,13 +58,13 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
     pool.with_slots(tasks, workspace, lens.iter().sum(), |task, slot| {
         let (pair, run) = (task / runs, task % runs);
         let head = Head { a, x, y: &y, lse: &lse, at: a.pair(pair) };
-        let mut ahead = PrefetchRows::default();
+        let mut ahead = PrefetchRows::within(PREFETCH_BYTES);
         if runs == 1 && pair + 1 < a.n * a.heads {
             let at = a.pair(pair + 1);
-            ahead.read(&x.v, at, a.seen(), a.dv);
-            ahead.read(&x.q, at, a.tq, a.d);
-            ahead.read(&x.k, at, a.seen(), a.d);
-            ahead.write(&y, at, a.tq, a.dv);
+            x.v.prefetch(&mut ahead, at, a.seen(), a.dv);
+            x.q.prefetch(&mut ahead, at, a.tq, a.d);
+            x.k.prefetch(&mut ahead, at, a.seen(), a.d);
+            y.prefetch(&mut ahead, at, a.tq, a.dv);
         }
         head.run(part_range(a.tiles(), runs, run), pieces(slot, lens), &mut ahead);
     });
@@ -147,7 +147,7 @@ fn exponentials<R: Real>(tile: &mut [Row<R>], ahead: &mut PrefetchRows) -> (Row<
             for block in tile.chunks_mut(SUM_KEYS) {
                 let mut part = [R::ZERO; QUERIES];
                 for row in block {
-                    ahead.prefetch();
+                    ahead.next_line();
                     for i in 0..QUERIES {
                         row[i] = (row[i] - max[i]).exp_below();
                         part[i] += row[i];

@@ -340,3 +340,14 @@ fn an_operand_out_of_bounds_is_refused() {
     x.data[1].pop();
     run(&case, &x, 1);
 }
+
+#[test]
+fn elements_of_a_head_that_lie_apart_are_not_prefetched() {
+    let data = [0f32; 4096];
+    let x = Strided { data: &data, offset: 7, strides: [1000, 300, -40, 1] };
+    for (strides, lines) in [(x.strides, true), ([1000, 1, 40, 3], false)] {
+        let mut rows = PrefetchRows::within(PREFETCH_BYTES);
+        Strided { strides, ..x }.prefetch(&mut rows, [2, 1], 3, 48);
+        assert_eq!(rows.most_lines() > 0, lines, "{strides:?}");
+    }
+}

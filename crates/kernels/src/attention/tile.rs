@@ -3,16 +3,20 @@
 use std::any::TypeId;
 use std::ops::Range;
 
-use super::prefetch::PrefetchRows;
 use super::{ALIGN_BYTES, Attention, HALF, KEYS, QUERIES, Strided};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::element::Engine;
 use crate::gemm::kernel::Kernels;
 use crate::gemm::pack::pack_b;
 use crate::gemm::{GemmElement, View};
+use crate::prefetch::PrefetchRows;
 
 /// Bytes of a packed operand that stays in the first cache beside the rows that meet it.
 const SMALL_BYTES: usize = 16 << 10;
+
+/// Steps of a tile for each line that is prefetched meanwhile. With 8 not all is there when the next head begins, and 2 hold up
+/// what a tile loads itself: with either the passes gain half as much or less.
+const STEPS_PER_LINE: usize = 4;
 
 /// The scores of some keys, or what is made of them: a row a key, a column a query.
 pub(super) type Row<R> = [R; QUERIES];
@@ -152,7 +156,7 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
             let first = (column_of_b / nr + column) * nr;
             let (width, skipped) = (nr.min(b.width - first), column_of_b.saturating_sub(first));
             let tile = kernels.tiles_in_place[rows - 1][(width - skipped) / lanes - 1];
-            ahead.prefetch_for_tile(k);
+            ahead.next_lines(k / STEPS_PER_LINE);
             // SAFETY: rows below `m` of A and C, a panel of B or its last columns, of which a vector at least is left; C's
             // columns end within its rows, as asserted.
             unsafe {
@@ -334,9 +338,15 @@ pub(super) struct RowsMut<'a, T> {
 
 impl<T: FloatElement> RowsMut<'_, T> {
     /// Where the first row of image `n` and head `h` lies, and the elements from row to row.
-    pub(super) fn place(&self, [n, h]: [usize; 2]) -> (*const T, isize) {
+    fn place(&self, [n, h]: [usize; 2]) -> (*const T, isize) {
         let [sn, st, sh] = self.strides;
         (self.data.place(self.offset + n * sn + h * sh), st as isize)
+    }
+
+    /// Adds the rows of a head to what is prefetched: a cache reads a line before it writes to it.
+    pub(super) fn prefetch(&self, to: &mut PrefetchRows, at: [usize; 2], rows: usize, cols: usize) {
+        let (first, step) = self.place(at);
+        to.push(first, step, rows, cols);
     }
 
     /// Writes the first `d` of each `width` numbers, times `factor(i)`, to rows from `first` on.

@@ -10,8 +10,8 @@ use super::kernel::{MAX_COLUMNS, Tile};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
 use crate::gemm::aligned;
-use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::{Parts, Pool, part_range};
+use crate::prefetch::PrefetchLines;
 
 /// Bytes of weights that stay in an L1 cache of 32 KiB beside what streams by.
 const CHUNK_BYTES: usize = 16 << 10;

@@ -6,8 +6,8 @@
 use super::kernel::{DepthRow, WIDE_COLUMNS};
 use super::{Blocked, Operands};
 use crate::cache::l2_bytes;
-use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::Pool;
+use crate::prefetch::PrefetchLines;
 
 /// Multiply-adds of vectors that are worth a part of a pool run.
 const GRAIN_MULS: usize = 1 << 12;

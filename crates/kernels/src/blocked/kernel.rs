@@ -1,8 +1,9 @@
 //! Micro-kernels on packed weights, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::gemm::prefetch::PrefetchLines;
-use crate::simd::{Isa, Simd, Wide, prefetch, prefetch_ahead};
+use crate::prefetch::PrefetchLines;
+use crate::prefetch::{prefetch, prefetch_l2};
+use crate::simd::{Isa, Simd, Wide};
 
 /// Columns of the tallest tile of any table.
 pub(super) const MAX_COLUMNS: usize = 12;
@@ -192,7 +193,7 @@ unsafe fn tile<V: Simd<Elem = f32>, const MR: usize, const NV: usize>(t: &Tile) 
             }
             if t.x_ahead > 0 {
                 for x in &x {
-                    prefetch_ahead(x.wrapping_add(from + t.x_ahead));
+                    prefetch_l2(x.wrapping_add(from + t.x_ahead));
                 }
             }
             let (mut q, end) = (from, from + t.run);

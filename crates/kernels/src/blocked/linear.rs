@@ -11,10 +11,10 @@ use crate::cache::l2_bytes;
 use crate::gemm::blocked::{ALIGN_BYTES, grid};
 use crate::gemm::kernel::{Kernels, f32_kernels_of};
 use crate::gemm::pack::{pack_a, pack_b};
-use crate::gemm::prefetch::PrefetchLines;
 use crate::gemm::rows::{Rows, packed_tile};
 use crate::gemm::{View, aligned};
 use crate::pool::{Parts, Pool, part_range};
+use crate::prefetch::PrefetchLines;
 use crate::simd::widest;
 
 /// A product `x: [m, k]` by a packed `w: [k, n]` to `y: [m, n]`.

@@ -25,9 +25,9 @@ use super::dense::{Panels, columns};
 use super::kernel::{Kernels, Tile};
 use crate::float::Disjoint;
 use crate::gemm::aligned;
-use crate::gemm::prefetch::PrefetchLines;
 use crate::geometry::Conv2d;
 use crate::pool::{Pool, part_range};
+use crate::prefetch::PrefetchLines;
 use images::{ALONE, Images};
 use transform::{Gather, IN, OUT, Scatter, Transforms, Weights};
 

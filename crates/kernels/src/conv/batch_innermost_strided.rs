@@ -18,9 +18,8 @@ use super::correlate::{Axis, Correlation, Images};
 use super::kernel::{ConvKernels, MAX_COLUMNS};
 use super::{Conv2d, ConvElement, Workspace};
 use crate::gemm::kernel::Kernels;
-use crate::gemm::prefetch::PrefetchLines;
 use crate::pool::{Pool, part_range};
-use crate::simd::{LINE_BYTES, prefetch_ahead};
+use crate::prefetch::{PrefetchLines, PrefetchRows};
 use crate::transpose::{Apart, move_short, transpose_apart, transpose_gathered};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -107,25 +106,10 @@ pub(super) struct Work {
     pub summed: usize,
 }
 
-/// Runs of weights that tiles prefetch.
-struct PrefetchRuns<T> {
-    at: *const T,
-    apart: usize,
-    len: usize,
-    runs: usize,
-    tiles: usize,
-    tile: usize,
-}
-
-impl<T> PrefetchRuns<T> {
-    /// Prefetches the share of the next tile.
-    fn prefetch(&mut self) {
-        for i in part_range(self.runs, self.tiles, self.tile) {
-            let run = self.at.wrapping_add(i * self.apart);
-            (0..self.len).step_by(LINE_BYTES / size_of::<T>()).for_each(|at| prefetch_ahead(run.wrapping_add(at)));
-        }
-        self.tile += 1;
-    }
+/// Weights that tiles prefetch, and the lines of them that each does.
+struct PrefetchShare {
+    rows: PrefetchRows,
+    lines: usize,
 }
 
 impl<T: ConvElement> Plan<T> {
@@ -278,13 +262,13 @@ impl<T: ConvElement> Plan<T> {
                     let some = first..(first + self.group).min(panels.end);
                     let next = some.end..(some.end + self.group).min(panels.end);
                     self.pack(some.clone(), channels.clone(), weight, packed);
-                    let mut runs = self.prefetch_runs(next, channels.clone(), weight, some.len());
+                    let mut ahead = self.next_weights(next, channels.clone(), weight, some.len());
                     for (panel, packed) in some.zip(packed.chunks_exact(self.packed_len())) {
                         let rows = part_range(self.out_c, self.panels, panel);
                         // SAFETY: the sums of these rows, and theirs in `dst`; no other task has these rows.
                         unsafe {
                             let sums = sums.0.add(rows.start * self.columns);
-                            self.multiply(rows.len(), channels.clone(), packed, block, sums, &mut runs);
+                            self.multiply(rows.len(), channels.clone(), packed, block, sums, &mut ahead);
                             if channels.end == self.src_c {
                                 self.write(rows, sums, targets, dst.0);
                             }
@@ -310,24 +294,20 @@ impl<T: ConvElement> Plan<T> {
     }
 
     /// The weights of the panels that are packed next, to be prefetched in the tiles of `panels` panels.
-    fn prefetch_runs(
-        &self,
-        next: Range<usize>,
-        channels: Range<usize>,
-        weight: &[T],
-        panels: usize,
-    ) -> PrefetchRuns<T> {
+    fn next_weights(&self, next: Range<usize>, channels: Range<usize>, weight: &[T], panels: usize) -> PrefetchShare {
         let rows = |panel| part_range(self.out_c, self.panels, panel);
-        let tiles = panels * self.tiles;
+        let mut share = PrefetchShare { rows: PrefetchRows::within(usize::MAX), lines: 0 };
         if next.is_empty() {
-            return PrefetchRuns { at: weight.as_ptr(), apart: 0, len: 0, runs: 0, tiles, tile: 0 };
+            return share;
         }
         let rows = rows(next.start).start..rows(next.end - 1).end;
         let [row, channel] = if self.pass == Pass::Forward { [self.src_c, 1] } else { [1, self.out_c] };
         let at = weight[(rows.start * row + channels.start * channel) * self.taps..].as_ptr();
         let [runs, len] =
             if self.pass == Pass::Forward { [rows.len(), channels.len()] } else { [channels.len(), rows.len()] };
-        PrefetchRuns { at, apart: row.max(channel) * self.taps, len: len * self.taps, runs, tiles, tile: 0 }
+        share.rows.push(at, (row.max(channel) * self.taps) as isize, runs, len * self.taps);
+        share.lines = share.rows.most_lines().div_ceil(panels * self.tiles);
+        share
     }
 
     /// The source place of each place of a segment of a grid; one more than there are is a place of zeros.
@@ -432,7 +412,7 @@ impl<T: ConvElement> Plan<T> {
         packed: &[T],
         block: &[T],
         sums: *mut T,
-        runs: &mut PrefetchRuns<T>,
+        ahead: &mut PrefetchShare,
     ) {
         let depth = channels.len();
         for phase in &self.phases {
@@ -444,7 +424,7 @@ impl<T: ConvElement> Plan<T> {
                 for [tap, segment, count] in calls(&phase.taps) {
                     let w = &packed[tap * depth * height..][..count * depth * height];
                     let x = &block[(at + segment * width) * depth..][..count * depth * width];
-                    runs.prefetch();
+                    ahead.rows.next_lines(ahead.lines);
                     // SAFETY: `count * depth` steps of weights and of gathered columns, and a tile of sums.
                     unsafe {
                         let sums = sums.add(first * height);

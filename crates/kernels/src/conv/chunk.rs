@@ -7,9 +7,10 @@ use super::ConvElement;
 use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
 use crate::gemm::kernel::MAX_TILE;
-use crate::gemm::prefetch::{PrefetchColumns, PrefetchLines};
 use crate::pool::part_range;
-use crate::simd::{LINE_BYTES, prefetch_run};
+use crate::prefetch::prefetch_run;
+use crate::prefetch::{PrefetchColumns, PrefetchLines};
+use crate::simd::LINE_BYTES;
 
 /// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.
 const WEIGHT_BLOCK_BYTES: usize = 128 << 10;

@@ -2,7 +2,8 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use crate::gemm::kernel as gemm;
-use crate::simd::{Isa, MulAdd, Simd, Wide, prefetch};
+use crate::prefetch::prefetch;
+use crate::simd::{Isa, MulAdd, Simd, Wide};
 pub(super) use outer::OuterTile;
 
 mod outer;

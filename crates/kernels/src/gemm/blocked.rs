@@ -14,11 +14,11 @@
 use super::epilogue::{Epilogue, Then};
 use super::kernel::{FEW_ROWS, Kernels, MAX_MR};
 use super::pack::{pack_a, pack_b};
-use super::prefetch::{PrefetchBlock, PrefetchLines};
 use super::rows::{Rows, packed_tile};
 use super::{Corner, GemmElement, View};
 use crate::cache::l2_bytes;
 use crate::pool::{Parts, Pool, part_range};
+use crate::prefetch::PrefetchLines;
 use crate::simd::ROUND;
 use std::ops::Range;
 
@@ -358,12 +358,12 @@ impl<T: GemmElement> Task<'_, '_, T> {
                 unsafe { pack_a(a.shifted(i, p), mc, kc, mr, a_block) };
                 // the next block is prefetched in the last panels, by tiles that have nothing else to prefetch
                 let next_kc = plan.kc.min(plan.k - p - kc);
-                let next_block = PrefetchBlock::new(a.shifted(i, p + kc), [mc, next_kc], usize::MAX, kc);
+                let next_block = a.shifted(i, p + kc).prefetched([mc, next_kc], usize::MAX, kc);
                 for (column, j) in (0..n).step_by(nr).enumerate() {
                     let nc = nr.min(n - j);
                     let (next_j, next_p) = if j + nc < n { (j + nc, p) } else { (0, p + kc) };
                     let next = [plan.kc.min(plan.k - next_p), nr.min(n - next_j)];
-                    let next = PrefetchBlock::new(b.shifted(next_p, next_j), next, tiles, kc);
+                    let next = b.shifted(next_p, next_j).prefetched(next, tiles, kc);
                     let prefetching = next.tiles();
                     let idle = tiles.saturating_sub(prefetching);
                     let idle_left = (columns - column) * idle;

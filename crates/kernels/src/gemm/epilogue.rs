@@ -10,7 +10,7 @@ use super::{Engine, GemmElement, MatRef, Path, aligned, blocked, check_bounds, g
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS};
 use crate::float::Disjoint;
 use crate::pool::Pool;
-use crate::simd::prefetch_run_ahead;
+use crate::prefetch::prefetch_run_l2;
 
 /// What is done with some runs of elements of C, given scratch memory with whatever was in it.
 pub type Finish<'e, T> = dyn Fn(Runs<'_, T>, &mut [u8]) + Sync + 'e;
@@ -115,7 +115,7 @@ impl<'a, 'e, T> Then<'a, 'e, T> {
         for (operand, size) in &self.epilogue.reads {
             for row in rows.clone() {
                 let at = (self.first[0] + row) * self.n + self.first[1] + columns.start;
-                prefetch_run_ahead(operand.as_ptr().wrapping_add(at * size), columns.len() * size);
+                prefetch_run_l2(operand.as_ptr().wrapping_add(at * size), columns.len() * size);
             }
         }
     }

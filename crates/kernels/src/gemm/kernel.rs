@@ -2,8 +2,9 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use super::prefetch::{Prefetch, PrefetchColumns, PrefetchLines};
-use crate::simd::{Isa, LoadAs, MulAdd, Wide, prefetch};
+use crate::prefetch::prefetch;
+use crate::prefetch::{PrefetchColumns, PrefetchLines, PrefetchRound};
+use crate::simd::{Isa, LoadAs, MulAdd, Wide};
 
 /// Rows of the largest tile of any table.
 pub(crate) const MAX_MR: usize = 14;
@@ -155,7 +156,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
     c: *mut V::Elem,
     ldc: usize,
     accumulate: bool,
-    mut ahead: impl Prefetch,
+    mut ahead: impl PrefetchRound,
 ) {
     // SAFETY: the caller keeps the contract of `TileInPlace`: all offsets below stay in the elements it lists.
     unsafe {
@@ -175,7 +176,7 @@ unsafe fn tile<V: MulAdd, const MR: usize, const NV: usize>(
             if round < MR {
                 prefetch_row_of_c(round);
             }
-            ahead.prefetch(V::UNROLLED);
+            ahead.round(V::UNROLLED);
             for u in 0..V::UNROLLED {
                 step(a.wrapping_offset(u as isize * a_step[1]), a_step[0], b.wrapping_add(u * ldb), &mut acc);
             }

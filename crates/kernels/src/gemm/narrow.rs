@@ -10,9 +10,9 @@
 
 use super::blocked::{ALIGN_BYTES, grid, rectangle};
 use super::kernel::KC;
-use super::prefetch::PrefetchLines;
 use super::{Corner, GemmElement, GemmOutput, View};
 use crate::pool::{Pool, part_range};
+use crate::prefetch::PrefetchLines;
 use crate::simd::widest;
 use pack::{pack_a, pack_b};
 

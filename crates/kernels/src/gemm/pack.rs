@@ -4,7 +4,8 @@
 
 use super::View;
 use crate::pool::part_range;
-use crate::simd::{prefetch, prefetch_run, wide};
+use crate::prefetch::{prefetch, prefetch_run};
+use crate::simd::wide;
 use crate::transpose::{copy_rows, move_short, transpose_into};
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Rows of A, packed or where they are, and one tile of them.
 
 use super::kernel::{Kernels, MAX_TILE};
-use super::prefetch::PrefetchLines;
 use super::{GemmElement, View};
+use crate::prefetch::PrefetchLines;
 use crate::simd::LINE_BYTES;
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::BatchDims;
 use crate::float::{Disjoint, FloatElement, moments3};
-use crate::simd::{prefetch_ahead, prefetch_run};
+use crate::prefetch::{prefetch_l2_beyond, prefetch_run};
 use crate::transpose::move_short;
 
 /// Elements of a run of short rows.
@@ -25,12 +25,6 @@ pub(super) enum Prefetch {
     Beyond(isize),
 }
 
-/// Prefetches what lies so many bytes beyond `p`.
-#[inline(always)]
-pub(super) fn prefetch_bytes_beyond<T>(p: *const T, bytes: isize) {
-    prefetch_ahead(p.wrapping_byte_offset(bytes));
-}
-
 /// [`moments3`], whose lines prefetch what lies so many bytes beyond those of `x`. A loop that prefetches nothing is another one, for
 /// in the cache a request takes as long as the sums of a line.
 #[inline(always)]
@@ -41,7 +35,7 @@ pub(super) fn moments_prefetching<T: FloatElement>(
     b: impl Fn(T, T, T) -> T::Real,
 ) -> [f64; 2] {
     match beyond {
-        Some(bytes) => moments3(x, y, z, |x, _| prefetch_bytes_beyond(x, bytes), a, b),
+        Some(bytes) => moments3(x, y, z, |x, _| prefetch_l2_beyond(x, bytes), a, b),
         None => moments3(x, y, z, |_, _| {}, a, b),
     }
 }

@@ -7,7 +7,8 @@ use super::COLUMNS;
 use crate::cache::l2_bytes;
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, chunks};
 use crate::pool::Pool;
-use crate::simd::{AHEAD_BYTES, prefetch_run, widest};
+use crate::prefetch::{AHEAD_BYTES, prefetch_run};
+use crate::simd::widest;
 
 /// Which element is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@
 //! outputs, where it costs nothing; so the numbers are sums of taps alone: `h0`, `(h0 + h2) ± h1`, `(h0 + 4 h2) ± 2 h1`, `h2`.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::simd::{Isa, Simd, Wide, prefetch};
+use crate::prefetch::prefetch;
+use crate::simd::{Isa, Simd, Wide};
 
 /// The points are 0, `A`, `-A`, `B`, `-B` and infinity.
 const A: f32 = 0.75;

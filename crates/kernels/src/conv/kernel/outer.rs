@@ -1,6 +1,7 @@
 //! Tiles of the gradient of a weight: outer products of what the taps read and of `dy`, summed over places.
 
-use crate::simd::{LINE_BYTES, Simd, opaque, prefetch};
+use crate::prefetch::prefetch;
+use crate::simd::{LINE_BYTES, Simd, opaque};
 
 /// `c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0) + sum over p of x[offsets[i] + p . step] * d[at(p) * nv * lanes + j]`,
 /// where `p = (image, h, w) < size` goes in row-major order and `at` counts them, for a tile of `mr` rows and `nv * lanes`

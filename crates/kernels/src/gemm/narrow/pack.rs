@@ -6,7 +6,8 @@
 use super::NarrowKernels;
 use crate::gemm::{GemmElement, View};
 use crate::pool::part_range;
-use crate::simd::{LINE_BYTES, prefetch};
+use crate::prefetch::prefetch;
+use crate::simd::LINE_BYTES;
 use crate::transpose::transpose_into;
 
 /// Packs `rows` x `kc` elements of A as row panels `[depth][mr_i]`, as [`crate::gemm::pack::pack_a`].
