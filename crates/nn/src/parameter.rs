@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_runtime::{Device, Kind, tracing};
-use remat_tensor::{StateCell, Tensor, see_cell};
+use remat_tensor::{StateCell, Tensor, capture_state};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
 /// What a parameter is for.
@@ -208,7 +208,7 @@ impl Parameter {
         let slot = self.0.slot.lock().unwrap_or_else(PoisonError::into_inner);
         if tracing::is_tracing() {
             let cell: Arc<dyn StateCell> = self.0.clone();
-            see_cell(&cell, &slot);
+            capture_state(&cell, &slot);
         }
         slot
     }

@@ -37,8 +37,8 @@ pub mod tracing {
 }
 
 pub use eager::{
-    Candidate, Channel, Charge, Choice, CommandStream, Device, GiveWay, Handle, NotUpdated, ScoredSegment, Simulation,
-    StreamCommand, TensorId, UnscannedBytes, choose, simulate, simulate_planned,
+    Candidate, Channel, Choice, CommandStream, Device, GiveWay, Handle, HostReservation, NotUpdated, ScoredSegment,
+    Simulation, StreamCommand, TensorId, UnscannedBytes, choose, simulate, simulate_planned,
 };
 pub use executable::control_flow;
 pub use executable::{
@@ -54,6 +54,9 @@ pub type Range = ScoredSegment;
 /// The name until 0.1.
 #[deprecated(note = "renamed to UnscannedBytes")]
 pub type Beyond = UnscannedBytes;
+/// The name until 0.1.
+#[deprecated(note = "renamed to HostReservation")]
+pub type Charge = HostReservation;
 /// The name until 0.1.
 #[deprecated(note = "renamed to OpTime")]
 pub type OpRecompute = OpTime;

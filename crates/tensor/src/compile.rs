@@ -27,22 +27,28 @@ pub trait StateCell: Send + Sync {
 }
 
 /// A cell that the running trace has seen, and the version it had.
-pub(crate) struct Seen {
+pub(crate) struct CapturedState {
     cell: Arc<dyn StateCell>,
     before: Tensor,
 }
 
 thread_local! {
-    static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+    static CAPTURED: RefCell<Vec<CapturedState>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The name of before.
+#[deprecated(note = "renamed to `capture_state`")]
+pub fn see_cell(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
+    capture_state(cell, slot);
 }
 
 /// Called by whoever reads or writes a cell, with the cell locked. While this thread traces, the version that the cell
 /// has now becomes a state of the graph, and comes back into the cell when the trace ends.
 ///
 /// The trace fails if the cell has an accumulated gradient then, which no run would see.
-pub fn see_cell(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
+pub fn capture_state(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
     let Some(before) = slot.as_ref().filter(|t| !t.handle.is_traced()) else { return };
-    SEEN.with_borrow_mut(|seen| {
+    CAPTURED.with_borrow_mut(|seen| {
         if seen.iter().any(|s| s.before.handle.id() == before.handle.id()) {
             return;
         }
@@ -51,7 +57,7 @@ pub fn see_cell(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
                 "a parameter has an accumulated gradient when the compiled function begins; step or drop it first";
             tracing::fail(Error::new(ErrorKind::Value, text));
         }
-        seen.push(Seen { cell: cell.clone(), before: before.clone() });
+        seen.push(CapturedState { cell: cell.clone(), before: before.clone() });
     });
 }
 
@@ -60,8 +66,8 @@ pub(crate) struct Restores;
 
 impl Restores {
     /// Puts back every cell: those of which a run makes a new version come with it.
-    pub(crate) fn restore(&self) -> (Vec<Seen>, Vec<(Handle, Handle)>, bool) {
-        let seen = SEEN.take();
+    pub(crate) fn restore(&self) -> (Vec<CapturedState>, Vec<(Handle, Handle)>, bool) {
+        let seen = CAPTURED.take();
         let mut updates = Vec::new();
         let mut left = false;
         for s in &seen {

@@ -14,7 +14,9 @@ mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
-pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, compile, compile_with, see_cell};
+#[expect(deprecated, reason = "the name of before")]
+pub use compile::see_cell;
+pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, capture_state, compile, compile_with};
 pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use methods::{Attend, IntoOperand, Span};

@@ -61,7 +61,7 @@ pub struct Effort {
     /// First executions keep the order of the problem: who follows the schedule cannot choose it.
     pub in_order: bool,
     /// What may be made once only is not spilled: who follows the schedule makes again what a copy loses.
-    pub keeps_sources: bool,
+    pub keeps_leaves: bool,
 }
 
 /// Time for problems of up to [`FEW_OPS`] operators, and for [`MANY_OPS`] and more; between them it grows in proportion.
@@ -81,7 +81,7 @@ impl Effort {
             rounds: None,
             seed: 1,
             in_order: false,
-            keeps_sources: false,
+            keeps_leaves: false,
         }
     }
 }
@@ -104,7 +104,7 @@ pub fn plan(p: &Problem, budget_bytes: u64, effort: Effort) -> Plan {
     let mut best = Planner::new(p, model.clone(), budget_bytes, first).plan();
     if !matches!(&best, Plan::Feasible(s) if s.time_ns == p.base_time_ns()) {
         let rest = Effort { time_limit: whole(effort.time_limit, 1.0 - PLAIN_SHARE), ..effort };
-        let model = model.with_fetches(effort.keeps_sources);
+        let model = model.with_fetches(effort.keeps_leaves);
         best = better(best, Planner::new(p, model, budget_bytes, rest).plan());
     }
     if let Plan::Feasible(s) = &mut best {
@@ -215,7 +215,7 @@ impl<'p> Planner<'p> {
 
     /// Where the problem keeps what is known of its memory. It knows of first executions in any order only.
     fn known_floor(&self) -> Option<&OnceLock<Floor>> {
-        (!self.effort.in_order && !self.effort.keeps_sources).then(|| self.p.floor(self.may_fetch()))
+        (!self.effort.in_order && !self.effort.keeps_leaves).then(|| self.p.floor(self.may_fetch()))
     }
 
     /// A fastest sequence of a small problem, in any order.

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use remat_runtime::{Channel, Charge};
+use remat_runtime::{Channel, HostReservation};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use super::Dataset;
@@ -35,7 +35,7 @@ pub(super) struct Job {
 
 /// A charge, and whether the device has ended it.
 struct Held {
-    charge: Charge,
+    charge: HostReservation,
     id: u64,
 }
 
@@ -243,7 +243,7 @@ impl Shared {
         Ok(Some(Held { charge: charge?, id }))
     }
 
-    fn charge(&self, bytes: usize, others: usize, id: u64) -> Result<Charge> {
+    fn charge(&self, bytes: usize, others: usize, id: u64) -> Result<HostReservation> {
         if let Some(budget) = self.job.channel.stats()?.budget_bytes
             && others.saturating_add(bytes) > budget / BUDGET_SHARE
         {

@@ -159,7 +159,7 @@ fn a_state_that_changes_between_two_pieces_is_an_error() {
     let mut f = compile(&d, move |x: &[Tensor]| {
         let scale = {
             let slot = own.slot().lock().expect("free");
-            remat_tensor::see_cell(&own, &slot);
+            remat_tensor::capture_state(&own, &slot);
             slot.clone().expect("a version")
         };
         let y = x[0].mul(&scale)?;

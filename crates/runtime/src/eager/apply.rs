@@ -75,7 +75,7 @@ impl Worker {
 
     /// Bytes beside leaves in which a command surely runs. Of one that fails for another reason, or is a view, 0.
     fn bytes_of_command(&self, a: &Apply) -> usize {
-        let Ok(x) = self.sources(a) else { return 0 };
+        let Ok(x) = self.inputs_of(a) else { return 0 };
         match &x[..] {
             [s] if a.op.view(&s.layout).is_some() => 0,
             x => self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes),
@@ -84,7 +84,7 @@ impl Worker {
 
     /// A budget error with the figures of the whole command.
     fn with_figures(&self, stop: OpFailure, a: &Apply) -> OpFailure {
-        let Some(x) = self.sources(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
+        let Some(x) = self.inputs_of(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
         let bytes = |j: usize| a.facts.get(j).map_or(0, |f| padded(f.bytes()));
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();
         let in_place = a.op.overwrite().iter().map(|p| p.1).collect::<std::collections::BTreeSet<usize>>();
@@ -111,7 +111,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn sources(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, OpFailure> {
+    pub(super) fn inputs_of(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, OpFailure> {
         let mut x = SmallVec::new();
         for (id, _) in &a.x {
             match self.table.tensor(id) {
@@ -124,7 +124,7 @@ impl Worker {
     }
 
     fn try_apply(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
-        let x = self.sources(a)?;
+        let x = self.inputs_of(a)?;
         if !a.fallback.is_empty()
             && let Some(f) = self.failure_of_step()
         {

@@ -8,7 +8,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Re
 use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command, Put, PutFrom, Until};
-use super::device::{Charge, Device, GiveWay, Shared};
+use super::device::{Device, GiveWay, HostReservation, Shared};
 use super::failure::Caller;
 use super::group;
 use super::handle::{Handle, HandleInner, TensorId};
@@ -442,19 +442,19 @@ impl Channel {
     }
 
     /// Charges host bytes against the budget while the result lives. Errors: Budget.
-    pub fn charge(&self, bytes: usize, what: &str) -> Result<Charge> {
+    pub fn charge(&self, bytes: usize, what: &str) -> Result<HostReservation> {
         self.charge_until(bytes, what, None)
     }
 
     /// As [`Channel::charge`], but the charge ends early where the device has no other room. Then `give_way` is called on
     /// the device's thread: it lets go of the bytes, and neither waits nor calls the device.
-    pub fn charge_giving_way(&self, bytes: usize, what: &str, give_way: GiveWay) -> Result<Charge> {
+    pub fn charge_giving_way(&self, bytes: usize, what: &str, give_way: GiveWay) -> Result<HostReservation> {
         self.charge_until(bytes, what, Some(give_way))
     }
 
-    fn charge_until(&self, bytes: usize, what: &str, give_way: Option<GiveWay>) -> Result<Charge> {
+    fn charge_until(&self, bytes: usize, what: &str, give_way: Option<GiveWay>) -> Result<HostReservation> {
         let charge = self.ask(|reply| Command::Charge { bytes, what: what.into(), give_way, reply })?;
-        Ok(Charge { queue: self.shared.queue.clone(), charge, bytes })
+        Ok(HostReservation { queue: self.shared.queue.clone(), charge, bytes })
     }
 
     /// The device's counters, after everything queued so far.

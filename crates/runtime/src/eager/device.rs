@@ -173,20 +173,20 @@ pub type GiveWay = Arc<dyn Fn() + Send + Sync>;
 /// Host bytes that count against a device's budget while this value lives: staging buffers of a data loader.
 ///
 /// The arena sets the bytes aside without touching them, so the process's resident set counts the host buffer once.
-pub struct Charge {
+pub struct HostReservation {
     pub(super) queue: Arc<Queue>,
     pub(super) charge: u32,
     pub(super) bytes: usize,
 }
 
-impl Charge {
+impl HostReservation {
     /// Bytes charged.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-impl Drop for Charge {
+impl Drop for HostReservation {
     fn drop(&mut self) {
         self.queue.push_delete(Command::Uncharge { charge: self.charge });
     }

@@ -53,7 +53,7 @@ impl Worker {
         if self.recording.is_none() {
             return;
         }
-        let Ok(x) = self.sources(a) else { return };
+        let Ok(x) = self.inputs_of(a) else { return };
         let of = |id: &TensorId| match self.table.tensor(id) {
             Some(Slot::Ready(s)) => Some(s.storage),
             _ => None,

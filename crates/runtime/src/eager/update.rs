@@ -80,7 +80,7 @@ impl Worker {
 
     /// True if an update in place must run in the canonical way.
     pub(super) fn must_cut(&self, a: &Apply) -> bool {
-        let Ok(x) = self.sources(a) else { return false };
+        let Ok(x) = self.inputs_of(a) else { return false };
         a.op.overwrite().iter().filter(|p| a.x.get(p.0).is_some_and(|x| x.1)).any(|&(i, _)| {
             let s = &self.table[x[i].storage];
             let is_updated = s.recipe.is_none() && s.handles == 1 && !s.readers.is_empty();

@@ -58,8 +58,8 @@ pub(super) fn within(
     let problem = Problem::new(spec)?;
     let stays = plan(&problem, limit as u64, effort);
     if let Some((p, calls, to)) = &spilled {
-        let room = limit.saturating_sub(beyond(p.align() as usize)) as u64;
-        let goes = plan(p, room, effort);
+        let free_bytes = limit.saturating_sub(beyond(p.align() as usize)) as u64;
+        let goes = plan(p, free_bytes, effort);
         let is_faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
         if let Plan::Feasible(s) = &goes
             && spilling::updates_after_copies(p, s)

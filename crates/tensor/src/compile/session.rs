@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use remat_graph::ir::ValueId;
 use remat_runtime::compile::{Form, State};
 use remat_runtime::tracing::{Guard, HostInput};
-use remat_runtime::{Channel, Charge, Executable, ExecutableOptions, SessionOptions, TensorId, ValueView};
+use remat_runtime::{Channel, Executable, ExecutableOptions, HostReservation, SessionOptions, TensorId, ValueView};
 use remat_types::{CallSite, Error, ErrorKind, HostTensor, Result, Storage};
 
 use super::closure::CellRef;
@@ -51,7 +51,7 @@ pub struct Session {
     /// The updated cells by address, as indices into the states.
     order: Vec<usize>,
     guards: Arc<Vec<Guard>>,
-    _charge: Charge,
+    _charge: HostReservation,
 }
 
 impl fmt::Debug for Session {

@@ -122,10 +122,10 @@ impl Model {
 
     /// The same with a unit for each storage that may be fetched, which takes no time; for those of units that run once
     /// only if they need not be kept.
-    pub(crate) fn with_fetches(mut self, keeps_sources: bool) -> Model {
+    pub(crate) fn with_fetches(mut self, keeps_leaves: bool) -> Model {
         for s in 0..self.storages.len() {
             let storage = &self.storages[s];
-            let is_kept = keeps_sources && !self.units[storage.producer as usize].is_repeatable;
+            let is_kept = keeps_leaves && !self.units[storage.producer as usize].is_repeatable;
             if storage.bytes == 0 || !storage.has_one_version || is_kept {
                 continue;
             }

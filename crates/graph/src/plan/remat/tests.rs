@@ -16,13 +16,7 @@ fn problem(name: &str) -> Problem {
 
 /// By rounds, so that tests do not depend on the machine.
 fn rounds(rounds: usize) -> Effort {
-    Effort {
-        time_limit: Duration::from_secs(600),
-        rounds: Some(rounds),
-        seed: 1,
-        in_order: false,
-        keeps_sources: false,
-    }
+    Effort { time_limit: Duration::from_secs(600), rounds: Some(rounds), seed: 1, in_order: false, keeps_leaves: false }
 }
 
 /// One operator: what it reads (counted backwards from the newest value), its bytes, time and workspace, and what else
@@ -454,13 +448,13 @@ fn copies_of_networks_hide_behind_their_computation() {
 }
 
 #[test]
-fn what_may_run_once_only_is_not_spilled_where_sources_are_kept() {
+fn what_may_run_once_only_is_not_spilled_where_leaves_are_kept() {
     let mut spec = generate("chain-24").expect("known");
     spec.spill = SpillRates { write_bytes_per_s: 40_000_000_000, read_bytes_per_s: 40_000_000_000 };
     spec.ops.iter_mut().step_by(3).for_each(|o| o.repeatable = false);
     let p = Problem::new(spec).expect("valid");
-    let spilled = |keeps_sources| {
-        let effort = Effort { keeps_sources, ..rounds(60) };
+    let spilled = |keeps_leaves| {
+        let effort = Effort { keeps_leaves, ..rounds(60) };
         let Plan::Feasible(s) = plan(&p, peak_bytes(&p) * 7 / 10, effort) else { panic!("feasible") };
         check(&p, &s).expect("valid");
         let of = |s: &Step| if let Step::Spill { storage } = s { p.storages()[*storage].producer } else { None };

@@ -146,11 +146,11 @@ impl Worker {
     }
 
     /// The named results that would have to be kept for a leaf to go, if they are smaller than it.
-    fn results_of(&self, source: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
+    fn results_of(&self, leaf: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
         let mut kept: SmallVec<[StorageId; 8]> = SmallVec::new();
         let mut kept_bytes = 0;
-        seen.push(source);
+        seen.push(leaf);
         let mut at = 0;
         while let Some(&id) = seen.get(at) {
             at += 1;

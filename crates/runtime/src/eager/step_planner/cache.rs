@@ -41,16 +41,16 @@ const INLINE_ROUNDS: usize = 48;
 
 /// A plan, or why there is none, and the time that took.
 struct PlanResult {
-    script: Option<StepPlan>,
+    plan: Option<StepPlan>,
     took: Duration,
     spill: SpillRates,
 }
 
 /// A step that was seen.
 pub(crate) struct CachedStep {
-    pub(crate) tape: StepTrace,
+    pub(crate) trace: StepTrace,
     hash: u64,
-    pub(crate) script: Option<Rc<StepPlan>>,
+    pub(crate) plan: Option<Rc<StepPlan>>,
     planner: Planner<PlanResult>,
     last_used: u64,
     /// The numbers of steps that came after it, and how often, the last times most.
@@ -77,10 +77,10 @@ pub(crate) struct StepCache {
 
 impl StepCache {
     /// Notes a step that took `ns`, as it was recorded. True if it is a known one.
-    pub(crate) fn learn(&mut self, tape: StepTrace, ns: u64) -> bool {
-        let hash = tape.hash();
-        if let Some(at) = self.known.iter().position(|k| k.hash == hash && k.tape.events == tape.events) {
-            self.known[at].tape = tape;
+    pub(crate) fn learn(&mut self, trace: StepTrace, ns: u64) -> bool {
+        let hash = trace.hash();
+        if let Some(at) = self.known.iter().position(|k| k.hash == hash && k.trace.events == trace.events) {
+            self.known[at].trace = trace;
             self.repeat(at, ns);
             return true;
         }
@@ -91,7 +91,7 @@ impl StepCache {
         }
         self.numbers += 1;
         let (number, planner) = (self.numbers, Planner::new(&STEPS));
-        let new = CachedStep { tape, hash, script: None, planner, last_used: 0, next: Vec::new(), number };
+        let new = CachedStep { trace, hash, plan: None, planner, last_used: 0, next: Vec::new(), number };
         self.known.push(new);
         self.repeat(self.known.len() - 1, ns);
         false
@@ -116,7 +116,7 @@ impl StepCache {
     pub(crate) fn candidates(&self) -> Vec<usize> {
         let last = self.known.iter().find(|k| Some(k.number) == self.last);
         let weight = |k: usize| last.map_or(0.0, |l| l.weight_of(self.known[k].number));
-        let mut with_plan: Vec<usize> = (0..self.known.len()).filter(|&k| self.known[k].script.is_some()).collect();
+        let mut with_plan: Vec<usize> = (0..self.known.len()).filter(|&k| self.known[k].plan.is_some()).collect();
         with_plan.sort_by(|&a, &b| {
             weight(b).total_cmp(&weight(a)).then(self.known[b].last_used.cmp(&self.known[a].last_used))
         });
@@ -135,7 +135,7 @@ impl StepCache {
             if let Progress::Made(made) = k.planner.poll() {
                 k.take(made, &mut figures);
             }
-            let is_good = k.script.as_ref().is_some_and(|s| {
+            let is_good = k.plan.as_ref().is_some_and(|s| {
                 s.time_ns as f64 <= s.bound_ns as f64 * (1.0 + GOOD_ENOUGH) || planning == Foresight::AtOnce
             });
             if k.planner.is_due() && !is_good && planning != Foresight::Off {
@@ -163,26 +163,25 @@ impl CachedStep {
     }
 
     fn begin(&mut self, planning: Foresight, budget: usize, spill: SpillRates, figures: &mut Planned) {
-        let tape = self.tape.clone();
+        let trace = self.trace.clone();
         if planning == Foresight::AtOnce {
             let whole = |e| Effort { rounds: Some(INLINE_ROUNDS), time_limit: Duration::from_secs(3600), ..e };
-            let made = self.planner.make_now(|| make(&tape, budget, spill, whole));
+            let made = self.planner.make_now(|| make(&trace, budget, spill, whole));
             return self.take(made, figures);
         }
         self.planner.begin(move |limit| {
             let within = |t: Duration| limit.map_or(t, |l| t.min(l));
-            make(&tape, budget, spill, |e| Effort { time_limit: within(e.time_limit), ..e })
+            make(&trace, budget, spill, |e| Effort { time_limit: within(e.time_limit), ..e })
         });
     }
 
     fn take(&mut self, made: PlanResult, figures: &mut Planned) {
         figures.took_ns += made.took.as_nanos() as u64;
-        let Some(script) = made.script else { return };
+        let Some(plan) = made.plan else { return };
         figures.plans += 1;
         let is_outdated = |old: &StepPlan| old.spill.is_some_and(|rates| is_slower(made.spill, rates));
-        if self.script.as_ref().is_none_or(|old| STEPS.replaces(old.overhead(), script.overhead()) || is_outdated(old))
-        {
-            self.script = Some(Rc::new(script));
+        if self.plan.as_ref().is_none_or(|old| STEPS.replaces(old.overhead(), plan.overhead()) || is_outdated(old)) {
+            self.plan = Some(Rc::new(plan));
         }
     }
 }
@@ -195,17 +194,17 @@ fn is_slower(new: SpillRates, old: SpillRates) -> bool {
 }
 
 /// Plans a trace; `limited` says how long.
-fn make(tape: &StepTrace, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> PlanResult {
+fn make(trace: &StepTrace, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> PlanResult {
     let begin = std::time::Instant::now();
-    let script = to_problem(tape, budget, spill).ok().and_then(|stated| {
-        let beside = stated.fixed_bytes + stated.fixed_bytes / SLACK;
-        let room = budget.checked_sub(beside.next_multiple_of(stated.problem.align() as usize))?;
-        let default = Effort::for_ops(stated.problem.ops().len());
-        let effort = Effort { in_order: true, keeps_sources: true, ..default };
-        match plan(&stated.problem, room as u64, limited(effort)) {
-            Plan::Feasible(schedule) => StepPlan::new(tape, &stated, &schedule),
+    let plan = to_problem(trace, budget, spill).ok().and_then(|step_problem| {
+        let beside = step_problem.fixed_bytes + step_problem.fixed_bytes / SLACK;
+        let free_bytes = budget.checked_sub(beside.next_multiple_of(step_problem.problem.align() as usize))?;
+        let default = Effort::for_ops(step_problem.problem.ops().len());
+        let effort = Effort { in_order: true, keeps_leaves: true, ..default };
+        match plan(&step_problem.problem, free_bytes as u64, limited(effort)) {
+            Plan::Feasible(schedule) => StepPlan::new(trace, &step_problem, &schedule),
             Plan::Infeasible(_) => None,
         }
     });
-    PlanResult { script, took: begin.elapsed(), spill }
+    PlanResult { plan, took: begin.elapsed(), spill }
 }

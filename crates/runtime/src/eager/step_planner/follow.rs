@@ -24,26 +24,26 @@ const SMALL_SHARE: usize = 64;
 impl Worker {
     /// Begins to follow the plan of a known step.
     pub(in crate::eager) fn follow(&mut self, known: usize, others: Vec<usize>) {
-        let Some(script) = self.step_planner.cache.known[known].script.clone() else { return };
-        let Some(limit) = self.limit_of(&script) else { return };
-        self.step_planner.mode = Mode::Following(Followed { known, script, others, limit });
+        let Some(plan) = self.step_planner.cache.known[known].plan.clone() else { return };
+        let Some(limit) = self.limit_of(&plan) else { return };
+        self.step_planner.mode = Mode::Following(Followed { known, plan, others, limit });
     }
 
     /// Where the planned part of the arena begins, if there is room for it.
-    fn limit_of(&self, script: &StepPlan) -> Option<usize> {
-        let limit = self.memory.arena().capacity().checked_sub(script.arena_bytes)?;
-        Some(if script.spill.is_some() { limit / BLOCK_BYTES * BLOCK_BYTES } else { limit })
+    fn limit_of(&self, plan: &StepPlan) -> Option<usize> {
+        let limit = self.memory.arena().capacity().checked_sub(plan.arena_bytes)?;
+        Some(if plan.spill.is_some() { limit / BLOCK_BYTES * BLOCK_BYTES } else { limit })
     }
 
     /// Goes on with another plan in the middle of a step: what it does not hold by now goes, and what it does stays. False
     /// if there is no room for it.
     pub(in crate::eager) fn adopt(&mut self, known: usize, others: Vec<usize>) -> bool {
-        let Some(script) = self.step_planner.cache.known[known].script.clone() else { return false };
-        let Some(limit) = self.limit_of(&script) else { return false };
+        let Some(plan) = self.step_planner.cache.known[known].plan.clone() else { return false };
+        let Some(limit) = self.limit_of(&plan) else { return false };
         let at = self.step_planner.at;
-        let gone = gone_before(at, &script, &self.step_planner.cache.known[known].tape);
-        self.step_planner.mode = Mode::Following(Followed { known, script: script.clone(), others, limit });
-        for action in script.before[..=at].iter().flatten() {
+        let gone = gone_before(at, &plan, &self.step_planner.cache.known[known].trace);
+        self.step_planner.mode = Mode::Following(Followed { known, plan: plan.clone(), others, limit });
+        for action in plan.before[..=at].iter().flatten() {
             // What is there though this plan holds it no longer has not been copied for it.
             if let Action::Spill(chain) = action
                 && chain.iter().any(|l| gone.contains(l))
@@ -91,11 +91,11 @@ impl Worker {
     /// Does what comes before the command at this place of the step, and says where its results go.
     pub(in crate::eager) fn do_before(&mut self, at: usize) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
-        let (script, limit) = (f.script.clone(), f.limit);
-        if script.spill.is_some() && self.spills.failure().is_some() {
+        let (plan, limit) = (f.plan.clone(), f.limit);
+        if plan.spill.is_some() && self.spills.failure().is_some() {
             return self.abandon();
         }
-        for action in script.before.get(at).into_iter().flatten() {
+        for action in plan.before.get(at).into_iter().flatten() {
             match action {
                 Action::Free(chain) => self.free(chain),
                 Action::Recompute(r) => self.recompute_planned(r),
@@ -108,7 +108,7 @@ impl Worker {
 
     fn set_places(&mut self, at: usize) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
-        self.step_planner.places.scratch_at = f.script.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
+        self.step_planner.places.scratch_at = f.plan.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
     }
 
     /// Frees what the plan keeps no longer; what can still be read is evicted.
@@ -128,12 +128,12 @@ impl Worker {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let (known, limit) = (f.known, f.limit);
         let of = |local: Local| self.step_planner.locals.get(local as usize).copied().flatten();
-        let last = r.events.last().and_then(|&e| self.step_planner.cache.known[known].tape.events[e].done.y.first());
+        let last = r.events.last().and_then(|&e| self.step_planner.cache.known[known].trace.events[e].done.y.first());
         if r.events.len() > 1 && last.and_then(|&l| of(l)).is_none_or(|id| self.table.is_resident(id)) {
             return;
         }
         for (k, &event) in r.events.iter().enumerate() {
-            let done = &self.step_planner.cache.known[known].tape.events[event].done;
+            let done = &self.step_planner.cache.known[known].trace.events[event].done;
             let in_place = done.donated_from.first().copied().flatten().map(usize::from);
             let y = done.y.clone();
             let Some(recipe) = y.iter().find_map(|y| self.recipe_of(*y)) else { return };
@@ -178,8 +178,8 @@ impl Worker {
     pub(in crate::eager) fn planned_at(&self, j: usize) -> Option<usize> {
         let Mode::Following(f) = &self.step_planner.mode else { return None };
         let at = self.step_planner.at;
-        let local = *self.step_planner.cache.known[f.known].tape.events.get(at)?.done.y.get(j)?;
-        let places = f.script.places.get(at)?;
+        let local = *self.step_planner.cache.known[f.known].trace.events.get(at)?.done.y.get(j)?;
+        let places = f.plan.places.get(at)?;
         places.at.iter().find(|p| p.0 == local).map(|p| f.limit + p.1)
     }
 
@@ -188,15 +188,15 @@ impl Worker {
     pub(in crate::eager) fn keep_apart(&mut self, donated_from: &mut [Option<usize>], x: &[Input], y: &[Fact]) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let limit = f.limit;
-        let Some(places) = f.script.places.get(self.step_planner.at).filter(|p| !p.in_place) else { return };
+        let Some(places) = f.plan.places.get(self.step_planner.at).filter(|p| !p.in_place) else { return };
         if let Some(i) = places.takes.filter(|i| self.may_give(x, *i, &y[0], 1)) {
             donated_from[0] = Some(i);
             self.eviction.note_evicted();
             return;
         }
-        let y_local = &self.step_planner.cache.known[f.known].tape.events[self.step_planner.at].done.y;
+        let y_local = &self.step_planner.cache.known[f.known].trace.events[self.step_planner.at].done.y;
         let is_planned: SmallVec<[bool; 2]> =
-            y_local.iter().map(|l| f.script.planned.get(*l as usize) == Some(&true)).collect();
+            y_local.iter().map(|l| f.plan.planned.get(*l as usize) == Some(&true)).collect();
         for (j, hold) in donated_from.iter_mut().enumerate() {
             let Some(s) = hold.map(|i| &self.table[x[i].storage]) else { continue };
             // What is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
@@ -264,15 +264,15 @@ impl Worker {
 }
 
 /// What a plan holds no longer when the command at a place runs.
-fn gone_before(at: usize, script: &StepPlan, tape: &StepTrace) -> SmallVec<[Local; 8]> {
+fn gone_before(at: usize, plan: &StepPlan, trace: &StepTrace) -> SmallVec<[Local; 8]> {
     let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
-    let taken = |event: usize, takes: Option<usize>| takes.map(|i| tape.events[event].done.x[i]);
+    let taken = |event: usize, takes: Option<usize>| takes.map(|i| trace.events[event].done.x[i]);
     for e in 0..=at {
-        for action in &script.before[e] {
+        for action in &plan.before[e] {
             match action {
                 Action::Free(chain) => gone.extend_from_slice(chain),
                 Action::Recompute(r) => {
-                    gone.retain(|l| !r.events.iter().any(|e| tape.events[*e].done.y.contains(l)));
+                    gone.retain(|l| !r.events.iter().any(|e| trace.events[*e].done.y.contains(l)));
                     gone.extend(taken(r.events[0], r.takes));
                 }
                 Action::Spill(_) => {}
@@ -280,7 +280,7 @@ fn gone_before(at: usize, script: &StepPlan, tape: &StepTrace) -> SmallVec<[Loca
             }
         }
         if e < at {
-            gone.extend(taken(e, script.places[e].takes));
+            gone.extend(taken(e, plan.places[e].takes));
         }
     }
     gone

@@ -60,7 +60,7 @@ enum Mode {
 struct Followed {
     /// Index of the known step.
     known: usize,
-    script: Rc<StepPlan>,
+    plan: Rc<StepPlan>,
     /// Other known steps with plans that began alike.
     others: Vec<usize>,
     /// Where the planned part of the arena begins.
@@ -237,7 +237,7 @@ impl Worker {
             Mode::Recording(events) => events.push(event),
             Mode::Following(f) => {
                 let (known, at) = (f.known, self.step_planner.at);
-                let expected = self.step_planner.cache.known[known].tape.events.get(at);
+                let expected = self.step_planner.cache.known[known].trace.events.get(at);
                 if expected.is_some_and(|e| *e == event && e.done.x == event.done.x) {
                     return self.do_before(at);
                 }
@@ -250,7 +250,7 @@ impl Worker {
     fn choose_plan(&mut self, event: &Event) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let at = self.step_planner.at;
-        let events = |k: usize| &self.step_planner.cache.known[k].tape.events;
+        let events = |k: usize| &self.step_planner.cache.known[k].trace.events;
         let before = &events(f.known)[..at];
         let alike = |k: &usize| events(*k).get(..at) == Some(before) && events(*k).get(at) == Some(event);
         if alike(&f.known) {
@@ -267,10 +267,10 @@ impl Worker {
     fn diverge(&mut self, event: Event) {
         let Mode::Following(f) = std::mem::take(&mut self.step_planner.mode) else { return };
         let at = self.step_planner.at;
-        let mut events: Vec<Event> = self.step_planner.cache.known[f.known].tape.events[..at].to_vec();
+        let mut events: Vec<Event> = self.step_planner.cache.known[f.known].trace.events[..at].to_vec();
         events.push(event);
         let cache = &self.step_planner.cache;
-        let alike = |k: &usize| cache.known[*k].tape.events.get(..=at).is_some_and(|e| *e == events[..]);
+        let alike = |k: &usize| cache.known[*k].trace.events.get(..=at).is_some_and(|e| *e == events[..]);
         let next = f.others.iter().copied().filter(alike).collect::<Vec<usize>>();
         self.step_planner.mode = Mode::Recording(events);
         let is_adopted = next.split_first().is_some_and(|(&known, others)| self.adopt(known, others.to_vec()));
@@ -307,7 +307,7 @@ impl Worker {
             Mode::Idle => {}
             Mode::Following(f) => {
                 // What it takes now; the rest is as it was.
-                if let Some(event) = cache.known[f.known].tape.events.get_mut(at) {
+                if let Some(event) = cache.known[f.known].trace.events.get_mut(at) {
                     event.done.cost_ns = cost_ns;
                 }
             }
@@ -378,18 +378,18 @@ impl Worker {
             Mode::Recording(events) => {
                 self.learn(events, ns);
             }
-            Mode::Following(f) if self.step_planner.at == self.step_planner.cache.known[f.known].tape.events.len() => {
+            Mode::Following(f) if self.step_planner.at == self.step_planner.cache.known[f.known].trace.events.len() => {
                 self.stats.steps_followed += 1;
-                self.stats.planned_step_ns = f.script.time_ns;
-                self.stats.planned_base_ns = f.script.base_ns;
-                self.stats.planned_bound_ns = f.script.bound_ns;
+                self.stats.planned_step_ns = f.plan.time_ns;
+                self.stats.planned_base_ns = f.plan.base_ns;
+                self.stats.planned_bound_ns = f.plan.bound_ns;
                 self.stats.followed_step_ns = self.op_ns().saturating_sub(self.step_planner.begin.op_ns);
                 self.step_planner.cache.repeat(f.known, ns);
                 self.step_planner.unknown = 0;
             }
             Mode::Following(f) => {
                 // It ends earlier than the one that it began like.
-                let events = self.step_planner.cache.known[f.known].tape.events[..self.step_planner.at].to_vec();
+                let events = self.step_planner.cache.known[f.known].trace.events[..self.step_planner.at].to_vec();
                 match self.learn(events, ns) {
                     true => self.stats.steps_switched += 1,
                     false => self.stats.steps_abandoned += 1,
@@ -417,8 +417,8 @@ impl Worker {
             about.outlives = id.is_some_and(|id| self.table[id].handles > 0);
         }
         let f = &mut self.step_planner;
-        let tape = StepTrace { events, locals, fixed_bytes: f.begin.fixed_bytes, staging_bytes: f.staging_most };
-        let is_known = f.cache.learn(tape, ns);
+        let trace = StepTrace { events, locals, fixed_bytes: f.begin.fixed_bytes, staging_bytes: f.staging_most };
+        let is_known = f.cache.learn(trace, ns);
         f.unknown = if is_known { 0 } else { f.unknown + 1 };
         if f.unknown >= PATIENCE {
             f.pause = f.unknown.min(LONGEST_PAUSE);

@@ -72,28 +72,28 @@ impl StepPlan {
 
     /// The plan of a schedule; `None` if that runs commands in another order than the trace's, which a planner that
     /// keeps the order does not do.
-    pub(super) fn new(tape: &StepTrace, stated: &StepProblem, schedule: &Schedule) -> Option<StepPlan> {
-        let n = tape.events.len();
+    pub(super) fn new(trace: &StepTrace, step_problem: &StepProblem, schedule: &Schedule) -> Option<StepPlan> {
+        let n = trace.events.len();
         let mut s = StepPlan {
             arena_bytes: schedule.arena_bytes as usize,
-            time_ns: schedule.time_ns + stated.other_ns,
-            base_ns: tape.cost_ns(),
-            bound_ns: schedule.lower_bound_ns + stated.other_ns,
+            time_ns: schedule.time_ns + step_problem.other_ns,
+            base_ns: trace.cost_ns(),
+            bound_ns: schedule.lower_bound_ns + step_problem.other_ns,
             before: vec![Vec::new(); n + 1],
             places: vec![Places::default(); n],
-            planned: stated.root.iter().map(Option::is_some).collect(),
+            planned: step_problem.root.iter().map(Option::is_some).collect(),
             spill: None,
         };
-        let locals = Locals::new(stated);
+        let locals = Locals::new(step_problem);
         let mut resident = Resident::default();
-        let (mut has_run, mut next, mut pending) = (vec![false; stated.parts.len()], 0, Vec::new());
+        let (mut has_run, mut next, mut pending) = (vec![false; step_problem.parts.len()], 0, Vec::new());
         for step in &schedule.steps {
             match step {
                 Step::Compute { op, at, workspace_at } => {
-                    let events = &stated.parts[*op].events;
-                    let taken = resident.compute(&stated.problem.ops()[*op], at);
+                    let events = &step_problem.parts[*op].events;
+                    let taken = resident.compute(&step_problem.problem.ops()[*op], at);
                     let (Some(&first), Some(&last)) = (events.first(), events.last()) else { continue };
-                    let takes = taken.and_then(|x| locals.input(x, &tape.events[first].done));
+                    let takes = taken.and_then(|x| locals.input(x, &trace.events[first].done));
                     let at = at.iter().filter_map(|&(s, at)| Some((*locals.root.get(&s)?, at as usize))).collect();
                     let scratch_at = workspace_at.map(|at| at as usize);
                     if std::mem::replace(&mut has_run[*op], true) {
@@ -113,7 +113,7 @@ impl StepPlan {
                     pending.extend(locals.chain.get(storage).map(|chain| Action::Free(chain.clone())));
                 }
                 Step::Spill { storage } => {
-                    s.spill = Some(stated.problem.spill());
+                    s.spill = Some(step_problem.problem.spill());
                     pending.extend(locals.chain.get(storage).map(|chain| Action::Spill(chain.clone())));
                 }
                 Step::Fetch { storage, at } => {
@@ -151,11 +151,11 @@ struct Locals {
 }
 
 impl Locals {
-    fn new(stated: &StepProblem) -> Self {
+    fn new(step_problem: &StepProblem) -> Self {
         let (mut root, mut chain) = (FxHashMap::default(), FxHashMap::<usize, SmallVec<[Local; 2]>>::default());
-        for (l, r) in stated.root.iter().enumerate() {
-            let Some(v) = r.and_then(|r| stated.problem.value_named(&name(r))) else { continue };
-            let storage = stated.problem.values()[v].storage;
+        for (l, r) in step_problem.root.iter().enumerate() {
+            let Some(v) = r.and_then(|r| step_problem.problem.value_named(&name(r))) else { continue };
+            let storage = step_problem.problem.values()[v].storage;
             chain.entry(storage).or_default().push(l as Local);
             root.extend(r.map(|r| (storage, r)));
         }

@@ -50,16 +50,16 @@ pub(super) fn name(local: Local) -> String {
 
 /// States the problem of a trace under a budget, with these rates of spilling. Errors: those of [`Problem::new`], which a
 /// trace cannot cause.
-pub(super) fn to_problem(tape: &StepTrace, budget: usize, spill: SpillRates) -> Result<StepProblem> {
-    let mut b = Builder::new(tape, (budget / SMALL_SHARE).max(SMALL_BYTES));
-    for i in 0..tape.events.len() {
+pub(super) fn to_problem(trace: &StepTrace, budget: usize, spill: SpillRates) -> Result<StepProblem> {
+    let mut b = Builder::new(trace, (budget / SMALL_SHARE).max(SMALL_BYTES));
+    for i in 0..trace.events.len() {
         b.event(i);
     }
     b.finish(spill)
 }
 
 struct Builder<'t> {
-    tape: &'t StepTrace,
+    trace: &'t StepTrace,
     small: usize,
     planned: Vec<bool>,
     /// How many inputs of commands each storage is.
@@ -70,7 +70,7 @@ struct Builder<'t> {
     /// The present version of carried storages that the step overwrites.
     version: FxHashMap<Local, String>,
     /// It has no recipe, or none to the end.
-    is_source: Vec<bool>,
+    is_leaf: Vec<bool>,
     /// Whether an operator reads it.
     is_read: Vec<bool>,
     values: Vec<(String, u64)>,
@@ -84,43 +84,43 @@ struct Builder<'t> {
 }
 
 impl<'t> Builder<'t> {
-    fn new(tape: &'t StepTrace, small: usize) -> Self {
-        let n = tape.locals.len();
+    fn new(trace: &'t StepTrace, small: usize) -> Self {
+        let n = trace.locals.len();
         let mut reads = vec![0; n];
-        for e in &tape.events {
+        for e in &trace.events {
             e.done.x.iter().for_each(|&l| reads[l as usize] += 1);
         }
-        let mut planned: Vec<bool> = tape.locals.iter().map(|l| !l.is_carried && l.bytes > small).collect();
-        for d in tape.events.iter().map(|e| &e.done) {
+        let mut planned: Vec<bool> = trace.locals.iter().map(|l| !l.is_carried && l.bytes > small).collect();
+        for d in trace.events.iter().map(|e| &e.done) {
             for (&y, hold) in d.y.iter().zip(&d.donated_from) {
                 planned[y as usize] &= hold.is_none_or(|h| planned[d.x[usize::from(h)] as usize]);
             }
         }
         let mut b = Builder {
-            tape,
+            trace,
             small,
             planned,
             reads,
             gone: FxHashMap::default(),
             root: vec![None; n],
             version: FxHashMap::default(),
-            is_source: vec![false; n],
+            is_leaf: vec![false; n],
             is_read: vec![false; n],
             values: Vec::new(),
             ops: Vec::new(),
             parts: Vec::new(),
             outputs: Vec::new(),
-            fixed_bytes: tape.fixed_bytes + tape.staging_bytes,
+            fixed_bytes: trace.fixed_bytes + trace.staging_bytes,
             other_scratch: 0,
             other_ns: 0,
         };
-        for x in tape.events.iter().flat_map(|e| e.done.overwritten()) {
-            if tape.locals[x as usize].is_carried && !b.version.contains_key(&x) {
+        for x in trace.events.iter().flat_map(|e| e.done.overwritten()) {
+            if trace.locals[x as usize].is_carried && !b.version.contains_key(&x) {
                 b.values.push((format!("v{x}"), 0));
                 b.version.insert(x, format!("v{x}"));
             }
         }
-        for (l, gone_at) in tape.locals.iter().enumerate().filter_map(|(l, s)| Some((l as Local, s.gone_at?))) {
+        for (l, gone_at) in trace.locals.iter().enumerate().filter_map(|(l, s)| Some((l as Local, s.gone_at?))) {
             b.gone.entry(gone_at).or_default().push(l);
         }
         b
@@ -131,10 +131,10 @@ impl<'t> Builder<'t> {
     }
 
     /// A leaf stays until it is gone: as if something read it then.
-    fn keep_sources(&mut self, i: usize) {
+    fn keep_leaves(&mut self, i: usize) {
         let gone = self.gone.remove(&(i as u32)).unwrap_or_default();
-        let is_source = |l: &Local| self.is_source[*l as usize];
-        let inputs: Vec<String> = gone.into_iter().filter(is_source).filter_map(|l| self.readable(l)).collect();
+        let is_leaf = |l: &Local| self.is_leaf[*l as usize];
+        let inputs: Vec<String> = gone.into_iter().filter(is_leaf).filter_map(|l| self.readable(l)).collect();
         if !inputs.is_empty() {
             let name = format!("until {i}");
             self.ops.push(OpSpec { name, time_ns: 0, inputs, outputs: vec![], workspace: 0, repeatable: false });
@@ -143,8 +143,8 @@ impl<'t> Builder<'t> {
     }
 
     fn event(&mut self, i: usize) {
-        self.keep_sources(i);
-        let e = &self.tape.events[i];
+        self.keep_leaves(i);
+        let e = &self.trace.events[i];
         let d = &e.done;
         // A view makes nothing, and a commit is known from what lost its recipe.
         let is_view = d.y.iter().all(|y| d.x.contains(y)) && !d.y.is_empty();
@@ -154,7 +154,7 @@ impl<'t> Builder<'t> {
         for (&y, hold) in d.y.iter().zip(d.donated_from.iter().chain(std::iter::repeat(&None))) {
             let takes_fixed = hold.is_some_and(|h| !self.is_planned(d.x[usize::from(h)]));
             if !self.is_planned(y) && !takes_fixed {
-                self.fixed_bytes += self.tape.locals[y as usize].bytes;
+                self.fixed_bytes += self.trace.locals[y as usize].bytes;
             }
         }
         let is_planned = |l: &Local| self.is_planned(*l);
@@ -178,7 +178,7 @@ impl<'t> Builder<'t> {
         let ([y], [Some(h)]) = (&d.y[..], &d.donated_from[..]) else { return false };
         let x = d.x[*h as usize];
         let is_alone = self.is_planned(x) && self.reads[x as usize] == 1;
-        let is_plain = d.has_recipe && d.scratch_bytes == 0 && !self.tape.locals[*y as usize].lost_recipe;
+        let is_plain = d.has_recipe && d.scratch_bytes == 0 && !self.trace.locals[*y as usize].lost_recipe;
         if !(is_alone && is_plain && self.is_planned(*y)) {
             return false;
         }
@@ -200,7 +200,7 @@ impl<'t> Builder<'t> {
         op.time_ns += d.cost_ns;
         part.events.push(i);
         self.root[*y as usize] = self.root[x as usize];
-        if self.tape.locals[*y as usize].outlives {
+        if self.trace.locals[*y as usize].outlives {
             self.outputs.push(root);
         }
         true
@@ -221,11 +221,11 @@ impl<'t> Builder<'t> {
                 continue;
             }
             // What cannot be made again anyway is overwritten where it lies.
-            let over = hold.map(|h| d.x[usize::from(h)]).filter(|x| self.is_planned(*x) && self.is_source[*x as usize]);
-            let about = &self.tape.locals[y as usize];
+            let over = hold.map(|h| d.x[usize::from(h)]).filter(|x| self.is_planned(*x) && self.is_leaf[*x as usize]);
+            let about = &self.trace.locals[y as usize];
             let bytes = match over.and_then(|x| Some((x, self.root[x as usize]?, self.readable(x)?))) {
                 Some((x, root, old)) => {
-                    self.is_source[x as usize] = false;
+                    self.is_leaf[x as usize] = false;
                     self.root[y as usize] = Some(root);
                     self.version.insert(y, name(y));
                     Bytes::Writes(old)
@@ -236,12 +236,12 @@ impl<'t> Builder<'t> {
                 }
             };
             outputs.push(OutputSpec { name: name(y), bytes });
-            self.is_source[y as usize] = !d.has_recipe || about.lost_recipe;
-            if about.outlives || self.is_source[y as usize] && about.gone_at.is_none() {
+            self.is_leaf[y as usize] = !d.has_recipe || about.lost_recipe;
+            if about.outlives || self.is_leaf[y as usize] && about.gone_at.is_none() {
                 self.outputs.push(name(y));
             }
         }
-        let mut repeatable = d.has_recipe && !d.y.iter().any(|y| self.is_source[*y as usize]);
+        let mut repeatable = d.has_recipe && !d.y.iter().any(|y| self.is_leaf[*y as usize]);
         for (old, new) in self.overwrite(i, d) {
             repeatable = false;
             if !inputs.contains(&old) {
@@ -263,9 +263,9 @@ impl<'t> Builder<'t> {
     /// Bytes of an output's own, or of an input that it may take over.
     fn own(&self, d: &Outcome, bytes: usize) -> Bytes {
         let x = d.may_take.iter().map(|i| d.x[usize::from(*i)]);
-        let fits = |x: &Local| self.is_planned(*x) && !self.is_source[*x as usize];
+        let fits = |x: &Local| self.is_planned(*x) && !self.is_leaf[*x as usize];
         let of: Vec<String> = x
-            .filter(|x| fits(x) && self.tape.locals[*x as usize].bytes == bytes)
+            .filter(|x| fits(x) && self.trace.locals[*x as usize].bytes == bytes)
             .filter_map(|x| self.readable(x))
             .collect();
         if of.is_empty() { Bytes::Own(bytes as u64) } else { Bytes::OwnOr(bytes as u64, of) }

@@ -17,7 +17,7 @@ fn op(f: UnaryFn) -> OpRef {
 }
 
 /// A trace of applications, each of one storage: (input storage, takes its bytes).
-fn tape(applies: &[(Local, bool)]) -> StepTrace {
+fn trace(applies: &[(Local, bool)]) -> StepTrace {
     let mut t = StepTrace::default();
     let event = |what, x: &[Name], done| Event {
         what,
@@ -44,12 +44,12 @@ fn tape(applies: &[(Local, bool)]) -> StepTrace {
 
 /// Forward and back: every result is read once more, in the opposite order.
 fn there_and_back(n: u32) -> StepTrace {
-    tape(&(0..n).chain((1..=n).rev()).map(|x| (x, false)).collect::<Vec<_>>())
+    trace(&(0..n).chain((1..=n).rev()).map(|x| (x, false)).collect::<Vec<_>>())
 }
 
 #[test]
 fn events_are_equal_by_what_they_ask_of_whom_and_not_by_what_they_came_to() {
-    let t = tape(&[(0, false), (1, false)]);
+    let t = trace(&[(0, false), (1, false)]);
     let mut same = t.clone();
     same.events[1].done.cost_ns = 5;
     assert!(same.events == t.events && same.hash() == t.hash());
@@ -69,13 +69,13 @@ fn events_are_equal_by_what_they_ask_of_whom_and_not_by_what_they_came_to() {
 #[test]
 fn an_op_in_place_is_one_operator_with_the_one_before_unless_something_else_reads_its_input() {
     let parts = |t: &StepTrace| {
-        let stated = to_problem(t, 1 << 20, NO_DISK).expect("valid");
-        stated.parts.iter().map(|p| p.events.to_vec()).collect::<Vec<_>>()
+        let step_problem = to_problem(t, 1 << 20, NO_DISK).expect("valid");
+        step_problem.parts.iter().map(|p| p.events.to_vec()).collect::<Vec<_>>()
     };
-    assert_eq!(parts(&tape(&[(0, false), (1, true), (2, true)])), [vec![0, 1, 2]]);
-    assert_eq!(parts(&tape(&[(0, false), (1, false), (1, true)])), [vec![0], vec![1], vec![2]]);
+    assert_eq!(parts(&trace(&[(0, false), (1, true), (2, true)])), [vec![0, 1, 2]]);
+    assert_eq!(parts(&trace(&[(0, false), (1, false), (1, true)])), [vec![0], vec![1], vec![2]]);
     // Between the two runs another op: what it makes is planned, so it has its place in the order.
-    assert_eq!(parts(&tape(&[(0, false), (0, false), (1, true)])), [vec![0], vec![1], vec![2]]);
+    assert_eq!(parts(&trace(&[(0, false), (0, false), (1, true)])), [vec![0], vec![1], vec![2]]);
 }
 
 #[test]
@@ -83,41 +83,41 @@ fn what_cannot_be_made_again_is_made_once_and_stays_until_it_was_gone() {
     let mut t = there_and_back(3);
     t.locals[1].lost_recipe = true;
     t.locals[1].gone_at = Some(4);
-    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
-    let ops = stated.problem.ops();
+    let step_problem = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
+    let ops = step_problem.problem.ops();
     assert!(!ops[0].repeatable && ops[1].repeatable);
-    let keeps = stated.parts.iter().position(|p| p.events.is_empty()).expect("something reads it at its end");
+    let keeps = step_problem.parts.iter().position(|p| p.events.is_empty()).expect("something reads it at its end");
     assert!(ops[keeps].inputs == ops[1].inputs, "{:?}", ops[keeps]);
     t.locals[1].gone_at = None;
-    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
-    assert_eq!(stated.problem.outputs().len(), 1, "it is there at the end");
+    let step_problem = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
+    assert_eq!(step_problem.problem.outputs().len(), 1, "it is there at the end");
 }
 
 #[test]
 fn a_state_that_the_step_overwrites_cannot_be_read_in_its_old_version_again() {
     // The carried storage is read by the first op and overwritten by the last.
-    let mut t = tape(&[(0, false), (1, false), (0, true)]);
+    let mut t = trace(&[(0, false), (1, false), (0, true)]);
     t.locals[3].outlives = true;
-    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
-    let ops = stated.problem.ops();
+    let step_problem = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
+    let ops = step_problem.problem.ops();
     let last = ops.last().expect("there are three");
     assert!(!last.repeatable && last.inputs.iter().all(|v| ops[0].inputs.contains(v)), "{last:?}");
     assert!(last.outputs.iter().any(|o| o.1 == OutputKind::Writes), "{last:?}");
-    assert_eq!(stated.fixed_bytes, 0, "it takes the bytes of the version before");
+    assert_eq!(step_problem.fixed_bytes, 0, "it takes the bytes of the version before");
 }
 
 #[test]
 fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
     // A counter is counted up in place, and then read by something large: AdamW's step.
-    let mut t = tape(&[(0, true), (1, false), (2, false)]);
+    let mut t = trace(&[(0, true), (1, false), (2, false)]);
     (t.locals[0].bytes, t.locals[1].bytes) = (64, 64);
-    let stated = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
-    assert_eq!(stated.problem.ops().len(), 2);
-    assert_eq!(stated.problem.ops()[0].inputs.len(), 1, "it reads the counter");
+    let step_problem = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
+    assert_eq!(step_problem.problem.ops().len(), 2);
+    assert_eq!(step_problem.problem.ops()[0].inputs.len(), 1, "it reads the counter");
 }
 
 /// Does what a plan says: what is read is there, and no more than the arena holds.
-fn replay_by_hand(t: &StepTrace, script: &StepPlan) {
+fn replay_by_hand(t: &StepTrace, plan: &StepPlan) {
     let mut resident = vec![false; t.locals.len()];
     resident[0] = true;
     let run = |resident: &mut Vec<bool>, e: usize, takes: Option<usize>| {
@@ -126,9 +126,9 @@ fn replay_by_hand(t: &StepTrace, script: &StepPlan) {
         takes.into_iter().for_each(|i| resident[d.x[i] as usize] = false);
         resident[d.y[0] as usize] = true;
         let bytes = resident[1..].iter().filter(|r| **r).count() * UNIT;
-        assert!(bytes <= script.arena_bytes, "{bytes} bytes at event {e}");
+        assert!(bytes <= plan.arena_bytes, "{bytes} bytes at event {e}");
     };
-    for (e, before) in script.before.iter().enumerate() {
+    for (e, before) in plan.before.iter().enumerate() {
         for a in before {
             match a {
                 Action::Free(chain) => chain.iter().for_each(|&l| resident[l as usize] = false),
@@ -137,7 +137,7 @@ fn replay_by_hand(t: &StepTrace, script: &StepPlan) {
             }
         }
         if e < t.events.len() {
-            run(&mut resident, e, script.places[e].takes);
+            run(&mut resident, e, plan.places[e].takes);
         }
     }
 }
@@ -151,13 +151,13 @@ fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place
     assert!(cache.candidates().is_empty());
     assert!(cache.learn(t.clone(), 1000));
     assert_eq!(cache.plan(Foresight::AtOnce, budget, NO_DISK).plans, 1);
-    let script = cache.known[cache.candidates()[0]].script.clone().expect("planned");
-    assert!(script.arena_bytes <= budget && script.time_ns > script.base_ns);
-    let made: Vec<usize> = (script.before.iter().flatten())
+    let plan = cache.known[cache.candidates()[0]].plan.clone().expect("planned");
+    assert!(plan.arena_bytes <= budget && plan.time_ns > plan.base_ns);
+    let made: Vec<usize> = (plan.before.iter().flatten())
         .filter_map(|a| if let Action::Recompute(r) = a { Some(r.events[0]) } else { None })
         .collect();
-    assert!(!made.is_empty() && script.time_ns == script.base_ns + 1000 * made.len() as u64);
-    replay_by_hand(&t, &script);
+    assert!(!made.is_empty() && plan.time_ns == plan.base_ns + 1000 * made.len() as u64);
+    replay_by_hand(&t, &plan);
 }
 
 #[test]
@@ -168,23 +168,23 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
     // What is carried is no plan's to give away.
     assert!(to_problem(&t, 1 << 20, NO_DISK).expect("valid").problem.ops()[0].takes.is_empty());
     let plain = there_and_back(12);
-    let script = |t: &StepTrace, budget: usize| {
+    let plan = |t: &StepTrace, budget: usize| {
         let mut cache = StepCache::default();
         for _ in 0..2 {
             cache.learn(t.clone(), 1000);
         }
         cache.plan(Foresight::AtOnce, budget, NO_DISK);
         let at = cache.candidates().first().copied()?;
-        cache.known[at].script.clone()
+        cache.known[at].plan.clone()
     };
     // Input and result at once are two units; one is enough where the result lies in it.
-    let (script, without) = (script(&t, 4 * UNIT).expect("planned"), script(&plain, 4 * UNIT).expect("planned"));
-    assert!(script.time_ns < without.time_ns, "{} ns, {} ns without", script.time_ns, without.time_ns);
-    let first = script.places.iter().filter(|p| p.takes == Some(0)).count();
+    let (plan, without) = (plan(&t, 4 * UNIT).expect("planned"), plan(&plain, 4 * UNIT).expect("planned"));
+    assert!(plan.time_ns < without.time_ns, "{} ns, {} ns without", plan.time_ns, without.time_ns);
+    let first = plan.places.iter().filter(|p| p.takes == Some(0)).count();
     let again =
-        script.before.iter().flatten().filter(|a| matches!(a, Action::Recompute(r) if r.takes == Some(0))).count();
+        plan.before.iter().flatten().filter(|a| matches!(a, Action::Recompute(r) if r.takes == Some(0))).count();
     assert!(first > 0 && again > 0, "{first} {again}");
-    replay_by_hand(&t, &script);
+    replay_by_hand(&t, &plan);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_step_is_taken_for_the_one_that_came_next_most_often_and_then_for_the_one_us
     for i in [0, 1, 0, 1, 0, 2, 0, 1, 0, 2, 3, 0] {
         cache.learn(steps[i].clone(), 1000);
     }
-    let at = |t: &StepTrace| cache.known.iter().position(|k| k.tape.events == t.events).expect("known");
+    let at = |t: &StepTrace| cache.known.iter().position(|k| k.trace.events == t.events).expect("known");
     // After the first came the second three times and the third twice, and that last. Itself came once, long ago.
     assert_eq!(cache.candidates(), [1, 2, 0, 3].map(|i| at(&steps[i])));
 }
@@ -215,7 +215,7 @@ fn the_book_keeps_eight_steps_and_expects_the_one_that_came_next_before() {
         }
     }
     cache.plan(Foresight::AtOnce, 1 << 20, NO_DISK);
-    let at = |cache: &StepCache, t: &StepTrace| cache.known.iter().position(|k| k.tape.events == t.events);
+    let at = |cache: &StepCache, t: &StepTrace| cache.known.iter().position(|k| k.trace.events == t.events);
     for t in [&steps[0], &steps[1], &steps[0]] {
         cache.learn(t.clone(), 1000);
     }

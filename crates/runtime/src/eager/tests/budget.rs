@@ -359,7 +359,7 @@ fn what_is_out_of_reach_when_memory_gets_short_stays() {
 }
 
 #[test]
-fn what_gets_out_of_reach_is_made_again_before_sources_grow() {
+fn what_gets_out_of_reach_is_made_again_before_leaves_grow() {
     let grow: [fn(&Channel, &Handle) -> Handle; 3] = [
         |c, _| put(c, &ramp(1)),
         |c, z| apply1(c, Probe(Mode::Once), [z.clone()]),
