@@ -33,6 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 struct Options {
     source: PathBuf,
     only: Option<String>,
+    from: Option<String>,
     list: bool,
     jobs: Option<usize>,
     timeout: Duration,
@@ -58,13 +59,7 @@ pub(crate) fn unfit(repo: &Repo) -> Result<Vec<Finding>, String> {
 /// Plants the faults; false if any was not caught.
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     let options = parse(args)?;
-    let mut faults = spec::load(repo, &options.source)?;
-    if let Some(only) = &options.only {
-        faults.retain(|f| &f.name == only);
-        if faults.is_empty() {
-            return Err(format!("there is no fault `{only}`; `cargo xtask plant-faults --list` names them"));
-        }
-    }
+    let faults = chosen(spec::load(repo, &options.source)?, &options)?;
     if faults.is_empty() {
         println!("no faults in {}; {FOLDER}/README.md says how to add one", options.source.display());
         return Ok(true);
@@ -78,13 +73,27 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     Ok(rows.iter().all(|r| r.verdict.is_caught()))
 }
 
+/// The fault of `--only`, or the faults from that of `--from` on.
+fn chosen(mut faults: Vec<Fault>, options: &Options) -> Result<Vec<Fault>, String> {
+    let Some(name) = options.only.as_ref().or(options.from.as_ref()) else { return Ok(faults) };
+    let unknown = || format!("there is no fault `{name}`; `cargo xtask plant-faults --list` names them");
+    let mut rest = faults.split_off(faults.iter().position(|f| &f.name == name).ok_or_else(unknown)?);
+    if options.only.is_some() {
+        rest.truncate(1);
+    }
+    Ok(rest)
+}
+
 fn plant_all(repo: &Repo, faults: &[Fault], options: &Options, folder: &Path) -> Result<Vec<Row>, String> {
     let tree = Tree::sync(repo, &folder.join("tree"))?;
     let mut runner = Runner::new(tree, folder, options.jobs, options.timeout);
     let mut rows = Vec::new();
     for (i, fault) in faults.iter().enumerate() {
         eprintln!("[{}/{}] {}", i + 1, faults.len(), fault.name);
-        rows.push(runner.plant(fault)?);
+        let row = runner.plant(fault)?;
+        // a whole run takes hours: what it found so far must not be lost with it
+        eprintln!("  {:.0} s, caught: {}", row.took.as_secs_f64(), row.verdict);
+        rows.push(row);
     }
     Ok(rows)
 }
@@ -96,13 +105,15 @@ fn build_folder(repo: &Repo) -> PathBuf {
 }
 
 fn parse(args: &[String]) -> Result<Options, String> {
-    let mut options = Options { source: PathBuf::from(FOLDER), only: None, list: false, jobs: None, timeout: TIMEOUT };
+    let mut options =
+        Options { source: PathBuf::from(FOLDER), only: None, from: None, list: false, jobs: None, timeout: TIMEOUT };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().cloned().ok_or_else(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--list" => options.list = true,
             "--only" => options.only = Some(value()?),
+            "--from" => options.from = Some(value()?),
             "--jobs" => options.jobs = Some(positive(arg, &value()?)?),
             "--timeout" => options.timeout = Duration::from_secs(positive(arg, &value()?)? as u64),
             flag if flag.starts_with('-') => {

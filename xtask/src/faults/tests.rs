@@ -116,6 +116,20 @@ fn an_empty_folder_passes_and_an_unknown_name_is_an_error() {
 }
 
 #[test]
+fn one_fault_is_planted_or_all_from_one_on() {
+    let all: Vec<Fault> = ["a", "b", "c"]
+        .map(|name| spec::parse(Path::new("a.toml"), &fault(name, "a", "b", "-p x")).unwrap().remove(0))
+        .into();
+    let names = |args: &[&str]| -> Vec<String> {
+        chosen(all.clone(), &options(args).unwrap()).unwrap().into_iter().map(|f| f.name).collect()
+    };
+    assert_eq!(names(&[]), ["a", "b", "c"]);
+    assert_eq!(names(&["--from", "b"]), ["b", "c"]);
+    assert_eq!(names(&["--only", "b"]), ["b"]);
+    assert!(chosen(all.clone(), &options(&["--from", "d"]).unwrap()).unwrap_err().contains("`d`"));
+}
+
+#[test]
 fn faults_that_do_not_fit_are_found_without_planting_them() {
     let faults = [
         fault("fits", "x + x", "x - x", "-p tiny"),
