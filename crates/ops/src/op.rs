@@ -72,7 +72,8 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// Dtype and shape of each output; the check of all arguments. Pure and quick.
     fn infer(&self, x: &[&Fact]) -> Result<Facts>;
 
-    /// Computes the outputs, which are allocated, contiguous and uninitialised.
+    /// Computes the outputs, which are allocated, contiguous and uninitialised. This is the CPU's kernel, and what those of
+    /// other devices are compared with.
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()>;
 
     /// The gradient of each input, written with ops; `None` for an input along which the op is not differentiable
