@@ -202,8 +202,23 @@ fn batches_ahead_take_no_more_than_a_share_and_every_batch_comes() {
 }
 
 #[test]
-fn prefetching_gives_way_where_the_device_needs_the_room() {
+fn prefetching_gives_way_where_the_device_needs_the_memory() {
+    for was_short in [false, true] {
+        prefetching_gives_way(was_short);
+    }
+}
+
+/// `was_short`: something had to be evicted before.
+fn prefetching_gives_way(was_short: bool) {
     let d = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(1 << 20) }).expect("a CPU");
+    if was_short {
+        let x = remat_tensor::Tensor::ones(&d, [27_000], remat_types::DType::F32).expect("fits");
+        let all: Vec<remat_tensor::Tensor> = (0..12).map(|_| x.neg()).collect::<Result<_>>().expect("queued");
+        all[0].to_host().expect("recomputed");
+        assert!(d.channel().stats().expect("open").evictions > 0);
+        drop((x, all));
+        d.channel().reset_peak().expect("open");
+    }
     let o = LoaderOptions { batch_size: 1, prefetch: 6, workers: 2, ..LoaderOptions::default() };
     let mut l = DataLoader::new(&d, rows_of_40_kb(30), o).expect("valid");
     l.next_batch().expect("fits");
@@ -212,7 +227,7 @@ fn prefetching_gives_way_where_the_device_needs_the_room() {
     while staged(&d) < 200_000 && began.elapsed() < wanted {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(staged(&d) >= 200_000, "it prefetches while there is room");
+    assert!(staged(&d) >= 200_000, "it prefetches while memory is free");
     // all but one batch of the budget
     let all: Vec<remat_tensor::Tensor> = (0..9)
         .map(|_| {

@@ -74,6 +74,11 @@ fn what_fails_as_it_runs_names_them_too_forward_backward_and_compiled() {
     let (line, y) = (line!(), table.forward(&index).expect("queued"));
     expect(&y.to_host().expect_err("row 9 of 4"), ErrorKind::Index, line, Some("table"));
 
+    // through a layer that calls others
+    let net = Sequential::new().then(table);
+    let (line, y) = (line!(), net.forward(&index).expect("queued"));
+    expect(&y.to_host().expect_err("row 9 of 4"), ErrorKind::Index, line, Some("table"));
+
     // The gradient fails with the loss, of one step; it is told by whoever asks first.
     let x = Tensor::from_host(&d, &HostTensor::zeros(DType::F32, [1, 3]).expect("fits")).expect("fits");
     let x = x.requires_grad().expect("a float");
@@ -87,7 +92,7 @@ fn what_fails_as_it_runs_names_them_too_forward_backward_and_compiled() {
     let mut line = 0;
     let mut f = compile(&d, |x: &[Tensor]| {
         line = line!() + 1;
-        Ok(vec![table.forward(&x[0])?])
+        Ok(vec![net.forward(&x[0])?])
     });
     let e = f.call(&[&index]).and_then(|y| y[0].to_host()).expect_err("row 9 of 4");
     drop(f);

@@ -61,11 +61,13 @@ fn threads_that_save_to_one_folder_leave_whole_checkpoints() {
                 assert_whole(dir.path());
             }
         });
-        for t in savers {
-            t.join().expect("no panic").expect("every save succeeds");
-        }
+        let ended: Vec<_> = savers.into_iter().map(|t| t.join()).collect();
+        // first of all, or a save that failed leaves the loader running
         is_over.store(true, Ordering::SeqCst);
         loader.join().expect("every load is whole");
+        for save in ended {
+            save.expect("no panic").expect("every save succeeds");
+        }
     });
     assert_eq!((saved.into_inner(), temporaries(dir.path())), (3, 0));
 }
