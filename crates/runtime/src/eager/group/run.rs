@@ -43,13 +43,22 @@ impl Worker {
     fn prepare(&mut self, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
         let used = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
         let used = used.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
+        let mut storages: SmallVec<[StorageId; 16]> = SmallVec::new();
         for id in used {
-            if let Some(Slot::Failed(f)) = self.table.tensor(&id) {
-                return Err(OpFailure::Inherited(f.clone()));
+            match self.table.tensor(&id) {
+                Some(Slot::Failed(f)) => return Err(OpFailure::Inherited(f.clone())),
+                Some(Slot::Ready(x)) if self.launcher.is_asynchronous() => storages.push(x.storage),
+                _ => {}
             }
         }
         if let Some(f) = self.failure_of_step() {
             return Err(OpFailure::Inherited(f));
+        }
+        // on an asynchronous device no slot says that what made a value has failed, once somebody was told of it
+        for storage in storages {
+            if let Err(e) = self.launcher.device().synchronize(self.table[storage].written) {
+                return Err(OpFailure::Inherited(self.record_failure(e)));
+            }
         }
         if self.does_canonical_decide() {
             self.surely(Worker::release_leaves)?;
