@@ -238,6 +238,8 @@ fn prefetching_gives_way(was_short: bool) {
     for t in &all {
         t.to_host().expect("what is prefetched gives way");
     }
+    let s = d.channel().stats().expect("open");
+    assert!(was_short || s.decisions == 0, "it gives way before memory counts as short: {s:?}");
     let mut batches = 1;
     while let Some(batch) = l.next_batch().expect("one at a time fits") {
         batch[0].to_host().expect("it is there");
