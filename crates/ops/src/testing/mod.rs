@@ -1,7 +1,7 @@
 //! The harness that tests every op from its samples.
 //!
-//! [`check_entry`] walks the samples of one op and derives from each the checks listed in docs/notes/compiled.md ("What one
-//! sample buys"); [`each_sample`] hands the same table to upper crates, which run it eagerly, compiled and under
+//! [`check_entry`] walks the samples of one op and derives from each the checks listed in docs/notes/compiled.md
+//! ("Testing operators"); [`each_sample`] hands the same table to upper crates, which run it eagerly, compiled and under
 //! budgets. A check never passes for lack of something to compare: a gradient must be alive, an op must have expected
 //! values, an error and a gradient sample, or every sample must say why not. The harness is judged by the faults that
 //! are planted in it (`xtask/faults`), not by a green run.
