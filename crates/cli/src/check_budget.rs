@@ -1,4 +1,4 @@
-//! `remat check-budget`: the table of the README.
+//! `remat check-budget`: the table of the page on budgets.
 //!
 //! Each budget runs in processes of their own, so that the resident set is that of the run, and in turns with runs without
 //! a budget, so that both see the same machine. What else uses it disturbs single runs; the median of the ratios counts.

@@ -26,7 +26,7 @@ const UNSETTLED_MAX: usize = 64;
 /// Keeps a storage used this instant comparable.
 const STALE_FLOOR_NS: f64 = 1e3;
 
-/// OpCosts are kept for one command for each so many segments. Between 64 and 1 the simulated steps of ResNet-50, ResNet-18
+/// Costs are kept for one command for each so many segments. Between 64 and 1 the simulated steps of ResNet-50, ResNet-18
 /// and the GPT (`examples/simulate.rs`) make the same choices, since changes nearby are noted; the time of a decision among
 /// 10,000 falls to a third from 64 to 4, and hardly below.
 const SEGMENTS_PER_COMMAND: usize = 4;

@@ -132,7 +132,7 @@ impl Future {
         at.saturating_sub(self.at) as f64 * self.mean_ns
     }
 
-    /// UnscannedBytes this time all uses count as equally far.
+    /// Beyond this time all uses count as equally far.
     pub(in crate::eager) fn horizon_ns(&self) -> f64 {
         HORIZON_COMMANDS * self.mean_ns
     }

@@ -179,7 +179,7 @@ impl Windows {
 struct Cheapest {
     kind: PolicyKind,
     need: usize,
-    /// UnscannedBytes the ranges, and in those that were seen.
+    /// Beyond the ranges, and in those that were seen.
     free: usize,
     taken: usize,
     heap: BinaryHeap<Scored>,
