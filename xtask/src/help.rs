@@ -19,7 +19,8 @@ const TAIL: &str = "
                            [--timeout SECONDS]
       Proves the tests: plants each fault of xtask/faults/*.toml (or of FILE) in a scratch copy of the tree, one at a
       time, and expects its test to fail. Exits with 1 if a fault survives, does not compile, or no longer fits the
-      code. --from goes on with a run that was cut off; --jobs goes to cargo's builds. The format is in xtask/faults/README.md.
+      code. --from goes on with a run that was cut off; --jobs goes to cargo's builds. The format is in
+      xtask/faults/README.md.
 
   cargo xtask rebuild-times [CRATE ...]
       Touches a file of each crate in turn, or of those named by their folder, builds the tests of the workspace again,

@@ -1,8 +1,7 @@
 //! Micro-kernels on packed weights, and the tables that name them per instruction set.
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
-use crate::prefetch::PrefetchLines;
-use crate::prefetch::{prefetch, prefetch_l2};
+use crate::prefetch::{PrefetchLines, prefetch, prefetch_l2};
 use crate::simd::{Isa, Simd, Wide};
 
 /// Columns of the tallest tile of any table.

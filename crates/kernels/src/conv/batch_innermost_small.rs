@@ -17,8 +17,7 @@ use super::kernel::ConvKernels;
 use super::{Conv2d, ConvElement, Workspace};
 use crate::gemm::kernel::Kernels;
 use crate::pool::{Pool, part_range};
-use crate::prefetch::PrefetchLines;
-use crate::prefetch::prefetch_run;
+use crate::prefetch::{PrefetchLines, prefetch_run};
 use crate::transpose::{Apart, move_short, transpose_apart, transpose_into};
 
 /// Bytes of a packed panel of weights of all taps: it stays in the L2 cache beside the images.

@@ -8,8 +8,7 @@ use super::correlate::{Correlation, Pass, Plan};
 use super::kernel::{ConvKernels, MAX_COLUMNS, Run};
 use crate::gemm::kernel::MAX_TILE;
 use crate::pool::part_range;
-use crate::prefetch::prefetch_run;
-use crate::prefetch::{PrefetchColumns, PrefetchLines};
+use crate::prefetch::{PrefetchColumns, PrefetchLines, prefetch_run};
 use crate::simd::LINE_BYTES;
 
 /// Bytes of a block of packed weights that all panels of a chunk are multiplied with: a quarter of a 512 KiB L2 cache.

@@ -2,8 +2,7 @@
 #![allow(clippy::needless_range_loop, reason = "iterator closures do not inherit target features")]
 
 use super::GemmElement;
-use crate::prefetch::prefetch;
-use crate::prefetch::{PrefetchColumns, PrefetchLines, PrefetchRound};
+use crate::prefetch::{PrefetchColumns, PrefetchLines, PrefetchRound, prefetch};
 use crate::simd::{Isa, LoadAs, MulAdd, Wide};
 
 /// Rows of the largest tile of any table.
