@@ -193,7 +193,7 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0], [3])?;
     /// let index = Tensor::new(&device, &[0, 2, 0], [3])?;
     /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0], [3])?;
-    /// assert_eq!(x.index_add(0, &index, &src)?.to_vec::<f64>()?, [14.0, 20.0, 32.0]);
+    /// assert_eq!(x.index_add(0, &index, &src)?.to_vec::<f32>()?, [14.0, 20.0, 32.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -213,7 +213,7 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0, 40.0], [2, 2])?;
     /// let index = Tensor::new(&device, &[1, 1, 0, 1], [2, 2])?;
     /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
-    /// assert_eq!(x.scatter_add(1, &index, &src)?.to_vec::<f64>()?, [10.0, 23.0, 33.0, 44.0]);
+    /// assert_eq!(x.scatter_add(1, &index, &src)?.to_vec::<f32>()?, [10.0, 23.0, 33.0, 44.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -248,7 +248,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, -2.0, 3.0], [3])?;
-    /// assert_eq!(x.gt(0.0)?.where_cond(&x, 0.5)?.to_vec::<f64>()?, [1.0, 0.5, 3.0]);
+    /// assert_eq!(x.gt(0.0)?.where_cond(&x, 0.5)?.to_vec::<f32>()?, [1.0, 0.5, 3.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[doc(alias = "where")]
@@ -267,8 +267,8 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
     /// let mask = Tensor::new(&device, &[true, false], [2])?;
-    /// let y = x.masked_fill(&mask, f64::NEG_INFINITY)?;
-    /// assert_eq!(y.to_vec::<f64>()?, [f64::NEG_INFINITY, 2.0, f64::NEG_INFINITY, 4.0]);
+    /// let y = x.masked_fill(&mask, f32::NEG_INFINITY)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
