@@ -16,6 +16,7 @@ mod nn;
 mod operators;
 mod pointwise;
 mod reduce;
+mod scatter;
 mod select;
 mod shape;
 mod span;
