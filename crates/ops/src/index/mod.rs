@@ -17,6 +17,7 @@ pub use index_put::IndexPut;
 pub use nonzero::NonZero;
 pub use one_hot::OneHot;
 pub use put_fn::PutFn;
+pub(crate) use put_fn::added_to_zeros;
 pub use scatter::Scatter;
 pub use take::{Take, TakeGrad};
 pub use take_along::TakeAlong;

@@ -51,7 +51,7 @@ impl PutFn {
 }
 
 /// Zeros of a dtype and shape plus what `op` adds to them of `dy`; 16-bit floats are added up in f32 and rounded once.
-pub(super) fn added_to_zeros(
+pub(crate) fn added_to_zeros(
     cx: &GradCx<'_>,
     op: impl Into<OpRef>,
     fact: &Fact,
