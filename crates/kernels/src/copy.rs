@@ -82,7 +82,7 @@ impl Walk {
     }
 
     /// Calls `f(first element, step, positions from start)` for the runs of `len` positions from `start` on.
-    fn runs(&self, start: usize, len: usize, mut f: impl FnMut(isize, isize, Range<usize>)) {
+    pub(crate) fn runs(&self, start: usize, len: usize, mut f: impl FnMut(isize, isize, Range<usize>)) {
         if len == 0 {
             return;
         }
@@ -117,7 +117,7 @@ impl Walk {
     }
 }
 
-fn read_run<T: Copy>(data: &[T], at: isize, step: isize, out: &mut [T]) {
+pub(crate) fn read_run<T: Copy>(data: &[T], at: isize, step: isize, out: &mut [T]) {
     match step {
         1 => out.copy_from_slice(&data[at as usize..at as usize + out.len()]),
         0 => out.fill(data[at as usize]),

@@ -1,106 +1,29 @@
-//! Gathering by index, and the scatter-add that is its gradient.
+//! Gathering by index, and putting where indices say.
 //!
 //! Indices are read through [`Indices`], whatever their type, so that there is one loop per element type. Each is checked
 //! before anything is written: a bad one is told by position and value.
 //!
+//! * Module `places` finds the elements that one or several index tensors name, and reads them.
+//! * Module `put` writes there, in the order of the indices.
+//! * The rest is for one vector of indices along one axis, whose rows are long.
+//!
 //! A scatter-add is cut by destination, never by source: each part walks all indices in order and adds what falls on its
 //! rows. So every destination gets its terms in the order of the sources, on any number of threads. Rows that have no term
 //! are set to zero last, and those that have one are written but once for it.
+
+mod indices;
+mod places;
+mod put;
+
+pub use indices::{BadIndex, Indices};
+pub use places::{Named, Places, Row, gather};
+pub use put::{Put, Source, put};
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::pool::Pool;
 use crate::prefetch::prefetch_run;
 use crate::reduce::{Arith, Num};
 use crate::simd::widest;
-
-/// Contiguous indices of any integer type.
-#[derive(Clone, Copy, Debug)]
-pub enum Indices<'a> {
-    /// i8.
-    I8(&'a [i8]),
-    /// i16.
-    I16(&'a [i16]),
-    /// i32.
-    I32(&'a [i32]),
-    /// i64.
-    I64(&'a [i64]),
-    /// u8.
-    U8(&'a [u8]),
-    /// u16.
-    U16(&'a [u16]),
-    /// u32.
-    U32(&'a [u32]),
-    /// u64.
-    U64(&'a [u64]),
-}
-
-/// An index that is negative or not below the extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadIndex {
-    /// Position in row-major order.
-    pub position: usize,
-    /// The index.
-    pub value: i128,
-}
-
-impl Indices<'_> {
-    /// The number of indices.
-    pub fn len(&self) -> usize {
-        match self {
-            Indices::I8(x) => x.len(),
-            Indices::I16(x) => x.len(),
-            Indices::I32(x) => x.len(),
-            Indices::I64(x) => x.len(),
-            Indices::U8(x) => x.len(),
-            Indices::U16(x) => x.len(),
-            Indices::U32(x) => x.len(),
-            Indices::U64(x) => x.len(),
-        }
-    }
-
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The `i`-th index.
-    pub fn value(&self, i: usize) -> i128 {
-        match self {
-            Indices::I8(x) => x[i].into(),
-            Indices::I16(x) => x[i].into(),
-            Indices::I32(x) => x[i].into(),
-            Indices::I64(x) => x[i].into(),
-            Indices::U8(x) => x[i].into(),
-            Indices::U16(x) => x[i].into(),
-            Indices::U32(x) => x[i].into(),
-            Indices::U64(x) => x[i].into(),
-        }
-    }
-
-    /// The `i`-th index, which [`Indices::check`] has found good.
-    #[inline]
-    fn at(&self, i: usize) -> usize {
-        match self {
-            Indices::I8(x) => x[i] as usize,
-            Indices::I16(x) => x[i] as usize,
-            Indices::I32(x) => x[i] as usize,
-            Indices::I64(x) => x[i] as usize,
-            Indices::U8(x) => x[i].into(),
-            Indices::U16(x) => x[i].into(),
-            Indices::U32(x) => x[i] as usize,
-            Indices::U64(x) => x[i] as usize,
-        }
-    }
-
-    /// Finds the first index that is not in `0..extent`.
-    pub fn check(&self, extent: usize) -> Result<(), BadIndex> {
-        let good = |v: &i128| usize::try_from(*v).is_ok_and(|v| v < extent);
-        match (0..self.len()).find(|&i| !good(&self.value(i))) {
-            None => Ok(()),
-            Some(position) => Err(BadIndex { position, value: self.value(position) }),
-        }
-    }
-}
 
 /// Rows of `inner` elements that one part of a parallel loop has.
 fn rows_per_part(inner: usize) -> usize {
@@ -242,67 +165,6 @@ fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usiz
 #[inline(always)]
 fn plus<T: Num>(a: T, b: T) -> T {
     T::narrow(T::widen(a.lane().plus(b.lane())))
-}
-
-/// `y[o, m, i] = x[o, index[o, m, i], i]` for `x: [outer, n, inner]` and `index`, `y`: `[outer, m, inner]`. Errors: the
-/// first bad index.
-///
-/// # Panics
-/// If `x` or `y` is too short.
-pub fn take_along<T: Copy + Send + Sync>(
-    pool: &Pool,
-    x: &[T],
-    n: usize,
-    m: usize,
-    inner: usize,
-    index: Indices<'_>,
-    y: &mut [T],
-) -> Result<(), BadIndex> {
-    index.check(n)?;
-    if y.is_empty() {
-        return Ok(());
-    }
-    let (rows, parallel) = (rows_per_part(inner), y.len() >= PARALLEL_MIN_ELEMS);
-    chunks(pool, parallel, y, rows * inner, |part, y| {
-        for (k, row) in y.chunks_mut(inner).enumerate() {
-            let r = part * rows + k;
-            let base = r / m * n * inner;
-            for (i, y) in row.iter_mut().enumerate() {
-                *y = x[base + index.at(r * inner + i) * inner + i];
-            }
-        }
-    });
-    Ok(())
-}
-
-/// `y[o, n, i] = sum of dy[o, m, i] over all m with index[o, m, i] = n`, added in the order of `m`. Errors: the first bad
-/// index.
-///
-/// # Panics
-/// If `dy` is too short.
-pub fn take_along_grad<T: Num>(
-    pool: &Pool,
-    dy: &[T],
-    n: usize,
-    m: usize,
-    inner: usize,
-    index: Indices<'_>,
-    y: &mut [T],
-) -> Result<(), BadIndex> {
-    index.check(n)?;
-    y.fill(T::default());
-    if y.is_empty() || index.is_empty() {
-        return Ok(());
-    }
-    let parallel = y.len() >= PARALLEL_MIN_ELEMS;
-    chunks(pool, parallel, y, n * inner, |o, y| {
-        let base = o * m * inner;
-        for (k, &d) in dy[base..base + m * inner].iter().enumerate() {
-            let to = index.at(base + k) * inner + k % inner;
-            y[to] = plus(y[to], d);
-        }
-    });
-    Ok(())
 }
 
 /// `y[m, k]` = `one` where `k = index[m]`, else the default; `y: [index.len(), depth]`. Errors: the first bad index.

@@ -27,6 +27,7 @@ pub mod linalg;
 pub mod loss;
 pub mod norm;
 pub mod optim;
+pub mod order;
 pub mod pointwise;
 pub mod pooling;
 pub mod random;

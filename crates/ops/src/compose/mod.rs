@@ -21,7 +21,10 @@ pub(crate) use attention::{attention, attention_gradients};
 pub use conv::{conv1d, conv3d};
 pub use conv_transpose::{conv_transpose1d, conv_transpose2d, conv_transpose3d};
 pub use create::{eye, linspace, tril, triu};
-pub use index::{flip, index_add, scatter_add, select};
+pub use index::{
+    ScatterReduce, flip, gather_nd, index, index_put, put_at, put_slices, scatter, scatter_nd, scatter_reduce, select,
+    take_flat,
+};
 pub use join::{repeat, repeat_interleave, roll, split, stack};
 pub use loss::{bce_with_logits, l1, mse, nll, reduced};
 pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};

@@ -163,7 +163,7 @@ impl Tensor {
     }
 
     /// One element along `axis` for each index: `y[.., i, ..] = x[.., index[.., i, ..], ..]`, of the shape of `index`,
-    /// whose other extents are those of `self` (NumPy's `take_along_axis`).
+    /// whose other extents are those of `self` or smaller (NumPy's `take_along_axis`).
     ///
     /// Errors: Axis; Shape; DType for indices that are no integers; at run time, Index for one outside the axis.
     ///
@@ -180,46 +180,6 @@ impl Tensor {
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("gather")?;
         Tensor::apply1(TakeAlong { axis }, &[self, index])
-    }
-
-    /// `self` with the slices of `src` added where a vector of indices names places along `axis`: the reverse of
-    /// [`Tensor::take`]. A place that is named twice gets both; the order of additions is fixed.
-    ///
-    /// Errors: Axis; Shape or DType for a `src` or `index` that do not fit; at run time, Index for one outside the axis.
-    ///
-    /// ```
-    /// # use remat_tensor::Tensor;
-    /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0], [3])?;
-    /// let index = Tensor::new(&device, &[0, 2, 0], [3])?;
-    /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0], [3])?;
-    /// assert_eq!(x.index_add(0, &index, &src)?.to_vec::<f32>()?, [14.0, 20.0, 32.0]);
-    /// # Ok::<(), remat_types::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).in_op("index_add")?;
-        compose::index_add(&TapeCx::of(self), self.clone(), axis, index.clone(), src.clone()).in_op("index_add")
-    }
-
-    /// `self` with each element of `src` added where its index says along `axis`: the reverse of [`Tensor::gather`].
-    /// A place that is named twice gets both; the order of additions is fixed.
-    ///
-    /// Errors: Axis; Shape or DType for a `src` or `index` that do not fit; at run time, Index for one outside the axis.
-    ///
-    /// ```
-    /// # use remat_tensor::Tensor;
-    /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0, 40.0], [2, 2])?;
-    /// let index = Tensor::new(&device, &[1, 1, 0, 1], [2, 2])?;
-    /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
-    /// assert_eq!(x.scatter_add(1, &index, &src)?.to_vec::<f32>()?, [10.0, 23.0, 33.0, 44.0]);
-    /// # Ok::<(), remat_types::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).in_op("scatter_add")?;
-        compose::scatter_add(&TapeCx::of(self), self.clone(), axis, index.clone(), src.clone()).in_op("scatter_add")
     }
 
     /// `y[.., k] = 1` where `k` is the index, else 0: a new last axis of extent `depth`, of the given dtype.
