@@ -107,6 +107,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
+
 #[doc(inline)]
 pub use remat_graph as graph;
 #[doc(inline)]
