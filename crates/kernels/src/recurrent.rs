@@ -70,6 +70,12 @@ impl Cell {
         if self == Cell::Gru { 4 } else { self.gates() }
     }
 
+    /// True if the backward pass reads the gates of the forward pass, and not only its outputs.
+    #[must_use]
+    pub fn keeps_gates(self) -> bool {
+        matches!(self, Cell::Lstm | Cell::Gru)
+    }
+
     /// The first of them that meets the state.
     fn first_of_state(self) -> usize {
         usize::from(self == Cell::Gru)

@@ -30,6 +30,7 @@ pub mod optim;
 pub mod pointwise;
 pub mod pooling;
 pub mod random;
+pub mod recurrent;
 pub mod reduce;
 pub mod shape;
 #[cfg(any(test, feature = "samples"))]

@@ -11,8 +11,6 @@ use crate::recurrent::unit;
 /// What the backward pass reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Backward<'a, R> {
-    /// The gates that the forward pass kept: `[steps, batch, columns]`, those of an LSTM or a GRU.
-    pub gates: &'a [R],
     /// The cells that it kept: `[steps, batch, hidden]`, those of an LSTM.
     pub cells: &'a [R],
     /// Its outputs: `[steps, batch, width]`, unless it was an LSTM.
@@ -38,7 +36,11 @@ pub struct Backward<'a, R> {
 fn lens<R: Unit>(s: &Sequence, projects: bool, threads: usize) -> [usize; 3] {
     let (rows, gates) = (s.part_rows(threads), s.gate_rows());
     let of_projection = if projects { packed_len::<R>(s.width, s.hidden) } else { 0 };
-    [packed_len::<R>(gates, s.width), of_projection, slot_lens::<R>(s, rows, projects).iter().sum::<usize>() * s.parts(threads)]
+    [
+        packed_len::<R>(gates, s.width),
+        of_projection,
+        slot_lens::<R>(s, rows, projects).iter().sum::<usize>() * s.parts(threads),
+    ]
 }
 
 /// Elements of a slot: a left operand, the gradients of outputs of the cell and of the state before, and a row of zeros.
@@ -57,8 +59,9 @@ pub fn backward_workspace_bytes<R: Unit>(s: &Sequence, projects: bool, threads: 
     ALIGN_BYTES + lens::<R>(s, projects, threads).iter().sum::<usize>() * size_of::<R>()
 }
 
-/// The gradients of the sums of gates, `dgates: [steps, batch, columns]`, and from those of the last state to those of the
-/// initial one: `dh: [batch, width]`, `dc: [batch, hidden]` (of an LSTM, else empty). With a projection `douts: [steps, batch,
+/// From the gates that the forward pass kept (of an LSTM or a GRU) to the gradients of their sums, `gates: [steps, batch,
+/// columns]`, and from the gradients of the last state to those of the initial one: `dh: [batch, width]`, `dc: [batch, hidden]`
+/// (of an LSTM, else empty). With a projection `douts: [steps, batch,
 /// width]` becomes the whole gradient of each output, that through later steps included; else it is empty.
 ///
 /// # Panics
@@ -67,7 +70,7 @@ pub fn backward<R: Unit>(
     pool: &Pool,
     s: &Sequence,
     x: &Backward<'_, R>,
-    dgates: &mut [R],
+    gates: &mut [R],
     [dh, dc]: [&mut [R]; 2],
     douts: &mut [R],
     workspace: &mut [u8],
@@ -93,9 +96,8 @@ pub fn backward<R: Unit>(
     };
     let parts = s.parts(threads);
     let slot_len = slots.len() / parts;
-    let [dgates, dh, dc, douts] = [dgates, dh, dc, douts].map(Disjoint::new);
-    let part =
-        Part { s, x, hh: &hh, hr: hr.as_ref(), dgates: &dgates, dh: &dh, dc: &dc, douts: &douts };
+    let [dgates, dh, dc, douts] = [gates, dh, dc, douts].map(Disjoint::new);
+    let part = Part { s, x, hh: &hh, hr: hr.as_ref(), dgates: &dgates, dh: &dh, dc: &dc, douts: &douts };
     pool.with_slots(parts, &mut *slots, slot_len, |i, mut slot| {
         let rows = part_range(s.batch, parts, i);
         let lens = slot_lens::<R>(s, rows.len(), projects);
@@ -137,7 +139,14 @@ impl<'a, R: Unit> Part<'a, R> {
     }
 
     /// Row `b` of `all` at the step before `t`, else of `first`.
-    fn row_before<'z>(&self, all: &'a [R], first: Option<&'a [R]>, n: usize, [b, t]: [usize; 2], zeros: &'z [R]) -> &'z [R]
+    fn row_before<'z>(
+        &self,
+        all: &'a [R],
+        first: Option<&'a [R]>,
+        n: usize,
+        [b, t]: [usize; 2],
+        zeros: &'z [R],
+    ) -> &'z [R]
     where
         'a: 'z,
     {
@@ -201,6 +210,9 @@ impl<'a, R: Unit> Part<'a, R> {
     /// As [`Part::step`].
     unsafe fn add_dy(&self, t: usize, b: usize) {
         let (n, [st, sb, sj]) = (self.s.width, self.x.dy_strides);
+        if n == 0 {
+            return;
+        }
         let first = self.x.dy_offset as isize + t as isize * st + b as isize * sb;
         // SAFETY: as the caller says.
         let dh = unsafe { self.dh.part(b * n, n) };
@@ -228,17 +240,15 @@ impl<'a, R: Unit> Part<'a, R> {
                 }
                 Cell::Gru => {
                     let before = self.row_before(x.y, x.h0, hidden, [b, t], zeros);
-                    let gates = &x.gates[at * columns..][..columns];
-                    unit::gru_gradient(gates, before, self.dh.part(b * hidden, hidden), dgates);
+                    unit::gru_gradient(dgates, before, self.dh.part(b * hidden, hidden));
                 }
                 Cell::Lstm => {
                     if self.hr.is_none() {
                         dm.copy_from_slice(self.dh.part(b * hidden, hidden));
                     }
                     let before = self.row_before(x.cells, x.c0, hidden, [b, t], zeros);
-                    let gates = &x.gates[at * columns..][..columns];
                     let c = &x.cells[at * hidden..][..hidden];
-                    unit::lstm_gradient(gates, [before, c], dm, self.dc.part(b * hidden, hidden), dgates);
+                    unit::lstm_gradient(dgates, [before, c], dm, self.dc.part(b * hidden, hidden));
                 }
             }
         }

@@ -31,7 +31,8 @@ fn lens<R: Unit>(s: &Sequence, keeps: bool, projects: bool, threads: usize) -> [
     let (rows, gates) = (s.part_rows(threads), s.gate_rows());
     let of_projection = if projects { packed_len::<R>(s.hidden, s.width) } else { 0 };
     let block = if keeps { 0 } else { line::<R>(s.block_steps() * s.batch * s.columns()) };
-    let left = rows_len::<R>(rows, s.width, gates).max(if projects { rows_len::<R>(rows, s.hidden, s.width) } else { 0 });
+    let left =
+        rows_len::<R>(rows, s.width, gates).max(if projects { rows_len::<R>(rows, s.hidden, s.width) } else { 0 });
     let slot = left + if projects { line::<R>(rows * s.hidden) } else { 0 };
     [packed_len::<R>(s.width, gates), of_projection, line::<R>(s.columns()), block, slot * s.parts(threads)]
 }

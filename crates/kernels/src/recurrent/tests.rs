@@ -131,7 +131,6 @@ impl Layer {
     fn back(&self, o: &Outputs, [dy, dh, dc]: [&[f64]; 3], threads: usize) -> [Vec<f64>; 4] {
         let s = &self.s;
         let x = Backward {
-            gates: &o.gates,
             cells: &o.cells,
             y: &o.y,
             h0: Some(&self.h0),
@@ -144,7 +143,7 @@ impl Layer {
             dy_strides: [(s.batch * s.width) as isize, s.width as isize, 1],
         };
         let rows = s.steps * s.batch;
-        let mut dgates = vec![f64::NAN; rows * s.columns()];
+        let mut dgates = if s.cell.keeps_gates() { o.gates.clone() } else { vec![f64::NAN; rows * s.columns()] };
         let (mut dh, mut dc) = (dh.to_vec(), dc.to_vec());
         let mut douts = vec![f64::NAN; if self.w_hr.is_some() { rows * s.width } else { 0 }];
         let mut workspace = vec![0xa5; backward_workspace_bytes::<f64>(s, self.w_hr.is_some(), threads)];

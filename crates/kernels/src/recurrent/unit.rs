@@ -1,7 +1,7 @@
 //! The passes over the gates of a row: what a cell computes of its sums, and the gradients of that.
 //!
 //! Each loop takes [`LANES`] elements through all its functions, so that everything between reading and writing stays in
-//! registers.
+//! registers. All of it is inlined into the loop, or it would not be compiled for the loop's vectors.
 
 use crate::float::{LANES, Real};
 use crate::gemm::GemmElement;
@@ -38,7 +38,7 @@ impl Unit for f64 {
     }
 }
 
-/// `N` slices of elements from `at` on, as arrays; defaults behind the end.
+/// The elements from `at` on; zeros behind the end.
 #[inline(always)]
 fn load<R: Real>(x: &[R], at: usize) -> [R; LANES] {
     match x[at..].first_chunk::<LANES>() {
@@ -89,6 +89,28 @@ fn map3<R: Real>(a: [R; LANES], b: [R; LANES], c: [R; LANES], f: impl Fn(R, R, R
     y
 }
 
+/// The sums of a gate with their bias.
+#[inline(always)]
+fn sum<R: Real>(gate: &[R], bias: &[R], at: usize) -> [R; LANES] {
+    map2(load(gate, at), load(bias, at), |a, b| a + b)
+}
+
+#[inline(always)]
+fn sigmoid<R: Unit>(x: [R; LANES]) -> [R; LANES] {
+    map(x, R::logistic)
+}
+
+#[inline(always)]
+fn tanh<R: Unit>(x: [R; LANES]) -> [R; LANES] {
+    map(x, R::hyperbolic_tangent)
+}
+
+/// `s (1 - s)`, the slope of the sigmoid where it is `s`.
+#[inline(always)]
+fn slope<R: Real>(s: [R; LANES]) -> [R; LANES] {
+    map(s, |s| s * (R::ONE - s))
+}
+
 /// Pieces of `x` of `n` elements each.
 #[inline(always)]
 fn pieces<const N: usize, R>(x: &[R], n: usize) -> [&[R]; N] {
@@ -112,9 +134,9 @@ pub(super) fn plain<R: Unit>(is_tanh: bool, gates: &[R], bias: &[R], h: &mut [R]
         #[inline(always)]
         || {
             for at in (0..n).step_by(LANES) {
-                let a = map2(load(gates, at), load(bias, at), |a, b| a + b);
+                let a = sum(gates, bias, at);
                 // a NaN stays
-                let y = if is_tanh { map(a, R::hyperbolic_tangent) } else { map(a, |a| if a < R::ZERO { R::ZERO } else { a }) };
+                let y = if is_tanh { tanh(a) } else { map(a, |a| if a < R::ZERO { R::ZERO } else { a }) };
                 store(y, h, at);
             }
         },
@@ -129,12 +151,11 @@ pub(super) fn lstm<R: Unit>(gates: &mut [R], bias: &[R], c: &mut [R], m: &mut [R
         #[inline(always)]
         || {
             for at in (0..n).step_by(LANES) {
-                let sum = |gate: &[R], k: usize| map2(load(gate, at), load(bias[k], at), |a, b| a + b);
-                let [si, sf, so] = [sum(i, 0), sum(f, 1), sum(o, 3)].map(|a| map(a, R::logistic));
-                let tg = map(sum(g, 2), R::hyperbolic_tangent);
+                let (si, sf) = (sigmoid(sum(i, bias[0], at)), sigmoid(sum(f, bias[1], at)));
+                let (tg, so) = (tanh(sum(g, bias[2], at)), sigmoid(sum(o, bias[3], at)));
                 let kept = map2(sf, load(c, at), |f, c| f * c);
                 let next = map3(si, tg, kept, |i, g, kept| i.mul_add(g, kept));
-                let out = map2(so, map(next, R::hyperbolic_tangent), |o, t| o * t);
+                let out = map2(so, tanh(next), |o, t| o * t);
                 if keeps {
                     store(si, i, at);
                     store(sf, f, at);
@@ -156,10 +177,9 @@ pub(super) fn gru<R: Unit>(gates: &mut [R], bias: &[R], h: &mut [R], keeps: bool
         #[inline(always)]
         || {
             for at in (0..size).step_by(LANES) {
-                let sum = |gate: &[R], k: usize| map2(load(gate, at), load(bias[k], at), |a, b| a + b);
-                let [sr, sz] = [sum(r, 1), sum(z, 2)].map(|a| map(a, R::logistic));
-                let ss = sum(s, 3);
-                let tn = map(map3(sr, ss, sum(n, 0), |r, s, n| r.mul_add(s, n)), R::hyperbolic_tangent);
+                let (sr, sz) = (sigmoid(sum(r, bias[1], at)), sigmoid(sum(z, bias[2], at)));
+                let ss = sum(s, bias[3], at);
+                let tn = tanh(map3(sr, ss, sum(n, bias[0], at), |r, s, n| r.mul_add(s, n)));
                 let next = map3(sz, tn, load(h, at), |z, n, h| z.mul_add(h - n, n));
                 if keeps {
                     store(tn, n, at);
@@ -191,56 +211,46 @@ pub(super) fn plain_gradient<R: Unit>(is_tanh: bool, y: &[R], dy: &[R], da: &mut
     );
 }
 
-/// The gradients of the sums of an LSTM's gates from that of `m`, and from `dc` to that of the cell before.
-pub(super) fn lstm_gradient<R: Unit>(
-    gates: &[R],
-    [before, c]: [&[R]; 2],
-    dm: &[R],
-    dc: &mut [R],
-    dgates: &mut [R],
-) {
+/// From an LSTM's gates to the gradients of their sums, given that of `m`, and from `dc` to that of the cell before.
+pub(super) fn lstm_gradient<R: Unit>(gates: &mut [R], [before, c]: [&[R]; 2], dm: &[R], dc: &mut [R]) {
     let size = dm.len();
-    let ([i, f, g, o], [di, df, dg, d_o]) = (pieces::<4, R>(gates, size), pieces_mut::<4, R>(dgates, size));
+    let [i, f, g, o] = pieces_mut::<4, R>(gates, size);
     widest(
         #[inline(always)]
         || {
             for at in (0..size).step_by(LANES) {
-                let [i, f, g, o] = [i, f, g, o].map(|gate| load(gate, at));
-                let t = map(load(c, at), R::hyperbolic_tangent);
+                let (vi, vf, vg, vo) = (load(i, at), load(f, at), load(g, at), load(o, at));
+                let t = tanh(load(c, at));
                 let dm = load(dm, at);
-                let through = map3(dm, o, t, |dm, o, t| dm * o * (R::ONE - t * t));
+                let through = map3(dm, vo, t, |dm, o, t| dm * o * (R::ONE - t * t));
                 let d = map2(load(dc, at), through, |dc, more| dc + more);
-                let slope = |s: [R; LANES]| map(s, |s| s * (R::ONE - s));
-                store(map3(dm, t, slope(o), |dm, t, s| dm * t * s), d_o, at);
-                store(map3(d, g, slope(i), |d, g, s| d * g * s), di, at);
-                store(map3(d, load(before, at), slope(f), |d, c, s| d * c * s), df, at);
-                store(map3(d, i, g, |d, i, g| d * i * (R::ONE - g * g)), dg, at);
-                store(map2(d, f, |d, f| d * f), dc, at);
+                store(map3(dm, t, slope(vo), |dm, t, s| dm * t * s), o, at);
+                store(map3(d, vg, slope(vi), |d, g, s| d * g * s), i, at);
+                store(map3(d, load(before, at), slope(vf), |d, c, s| d * c * s), f, at);
+                store(map3(d, vi, vg, |d, i, g| d * i * (R::ONE - g * g)), g, at);
+                store(map2(d, vf, |d, f| d * f), dc, at);
             }
         },
     );
 }
 
-/// The gradients of the sums of a GRU's gates from `dh`, which becomes what of it passes by the gates: `z dh`.
-pub(super) fn gru_gradient<R: Unit>(gates: &[R], before: &[R], dh: &mut [R], dgates: &mut [R]) {
+/// From a GRU's gates to the gradients of their sums, given `dh`, which becomes what of it passes by the gates: `z dh`.
+pub(super) fn gru_gradient<R: Unit>(gates: &mut [R], before: &[R], dh: &mut [R]) {
     let size = dh.len();
-    let ([n, r, z, s], [dn, dr, dz, ds]) = (pieces::<4, R>(gates, size), pieces_mut::<4, R>(dgates, size));
+    let [n, r, z, s] = pieces_mut::<4, R>(gates, size);
     widest(
         #[inline(always)]
         || {
             for at in (0..size).step_by(LANES) {
-                let [n, r, z, s] = [n, r, z, s].map(|gate| load(gate, at));
+                let (vn, vr, vz, vs) = (load(n, at), load(r, at), load(z, at), load(s, at));
                 let d = load(dh, at);
-                let slope = |s: [R; LANES]| map(s, |s| s * (R::ONE - s));
-                let (of_n, of_z) = (
-                    map3(d, z, n, |d, z, n| d * (R::ONE - z) * (R::ONE - n * n)),
-                    map3(d, load(before, at), n, |d, h, n| d * (h - n)),
-                );
-                store(of_n, dn, at);
-                store(map3(of_n, s, slope(r), |d, s, slope| d * s * slope), dr, at);
-                store(map2(of_z, slope(z), |d, slope| d * slope), dz, at);
-                store(map2(of_n, r, |d, r| d * r), ds, at);
-                store(map2(d, z, |d, z| d * z), dh, at);
+                let of_n = map3(d, vz, vn, |d, z, n| d * (R::ONE - z) * (R::ONE - n * n));
+                let of_z = map3(d, load(before, at), vn, |d, h, n| d * (h - n));
+                store(of_n, n, at);
+                store(map3(of_n, vs, slope(vr), |d, s, slope| d * s * slope), r, at);
+                store(map2(of_z, slope(vz), |d, slope| d * slope), z, at);
+                store(map2(of_n, vr, |d, r| d * r), s, at);
+                store(map2(d, vz, |d, z| d * z), dh, at);
             }
         },
     );

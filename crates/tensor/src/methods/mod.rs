@@ -15,6 +15,7 @@ mod linalg;
 mod nn;
 mod operators;
 mod pointwise;
+mod recurrent;
 mod reduce;
 mod select;
 mod shape;
@@ -23,4 +24,5 @@ mod tables;
 
 pub use attention::Attend;
 pub use pointwise::IntoOperand;
+pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
