@@ -30,8 +30,8 @@ pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use recurrent::{
-    CellOptions, Gru, GruCell, GruOptions, Lstm, LstmCell, LstmOptions, RecurrentDirection, RecurrentStack, Rnn,
-    RnnCell, RnnOptions,
+    CellWeights, Gru, GruCell, GruOptions, Lstm, LstmCell, LstmOptions, RecurrentDirection, RecurrentStack, Rnn,
+    RnnCell, RnnCellOptions, RnnOptions,
 };
 pub use reshape::Flatten;
 pub use sequential::Sequential;

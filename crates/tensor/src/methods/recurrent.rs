@@ -1,6 +1,5 @@
 //! Recurrent layers in one direction, and single steps of them.
 
-use remat_ops::Apply;
 use remat_ops::recurrent::{CellKind, Recurrent};
 use remat_types::{Error, ErrorKind, Result};
 

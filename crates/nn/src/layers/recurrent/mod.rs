@@ -6,6 +6,6 @@ mod cell;
 mod layer;
 mod stack;
 
-pub use cell::{CellOptions, GruCell, LstmCell, RnnCell};
+pub use cell::{CellWeights, GruCell, LstmCell, RnnCell, RnnCellOptions};
 pub use layer::{Gru, GruOptions, Lstm, LstmOptions, Rnn, RnnOptions};
 pub use stack::{RecurrentDirection, RecurrentStack};
