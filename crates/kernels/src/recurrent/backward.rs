@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::packed::{Packed, packed_len, rows_len};
+use super::packed::{Packed, is_packed, packed_len, rows_len};
 use super::{ALIGN_BYTES, Cell, Disjoint, Lengths, Pool, Sequence, Unit, aligned, check_bounds, cut, line};
 use crate::gemm::View;
 use crate::pool::part_range;
@@ -35,12 +35,9 @@ pub struct Backward<'a, R> {
 
 fn lens<R: Unit>(s: &Sequence, projects: bool, threads: usize) -> [usize; 3] {
     let (rows, gates) = (s.part_rows(threads), s.gate_rows());
-    let of_projection = if projects { packed_len::<R>(s.width, s.hidden) } else { 0 };
-    [
-        packed_len::<R>(gates, s.width),
-        of_projection,
-        slot_lens::<R>(s, rows, projects).iter().sum::<usize>() * s.parts(threads),
-    ]
+    let packed = |k: usize, n: usize| if is_packed(s) { packed_len::<R>(k, n) } else { 0 };
+    let of_projection = if projects { packed(s.width, s.hidden) } else { 0 };
+    [packed(gates, s.width), of_projection, slot_lens::<R>(s, rows, projects).iter().sum::<usize>() * s.parts(threads)]
 }
 
 /// Elements of a slot: a left operand, the gradients of outputs of the cell and of the state before, and a row of zeros.
@@ -88,12 +85,13 @@ pub fn backward<R: Unit>(
     let extents = [s.steps, s.batch, s.width];
     let axes: [(usize, isize); 3] = std::array::from_fn(|i| (extents[i], x.dy_strides[i]));
     check_bounds(x.dy.len(), x.dy_offset, &axes, "dy");
-    // SAFETY: both weights were checked to have these elements.
-    let (hh, hr) = unsafe {
-        let hh = Packed::pack(pool, view(x.w_hh, s.gate_rows(), s.width, "w_hh"), s.gate_rows(), s.width, hh);
-        let hr = x.w_hr.map(|w| Packed::pack(pool, view(w, s.width, s.hidden, "w_hr"), s.width, s.hidden, hr));
-        (hh, hr)
+    let pack = |w: View<R>, k: usize, n: usize, out| match is_packed(s) {
+        // SAFETY: both weights are checked to have these elements.
+        true => unsafe { Packed::pack(pool, w, k, n, out) },
+        false => Packed::in_place(w, k, n),
     };
+    let hh = pack(view(x.w_hh, s.gate_rows(), s.width, "w_hh"), s.gate_rows(), s.width, hh);
+    let hr = x.w_hr.map(|w| pack(view(w, s.width, s.hidden, "w_hr"), s.width, s.hidden, hr));
     let parts = s.parts(threads);
     let slot_len = slots.len() / parts;
     let [dgates, dh, dc, douts] = [gates, dh, dc, douts].map(Disjoint::new);

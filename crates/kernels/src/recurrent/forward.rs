@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::packed::{Packed, packed_len, rows_len};
+use super::packed::{Packed, is_packed, packed_len, rows_len};
 use super::{ALIGN_BYTES, Cell, Lengths, Sequence, Unit, aligned, check_bounds, cut, line};
 use super::{Disjoint, MatRef, Pool, gemm, gemm_workspace_bytes};
 use crate::gemm::View;
@@ -29,12 +29,13 @@ pub struct Forward<'a, R> {
 /// Elements of the workspace, in the order in which they lie there, but for the products of the inputs.
 fn lens<R: Unit>(s: &Sequence, keeps: bool, projects: bool, threads: usize) -> [usize; 5] {
     let (rows, gates) = (s.part_rows(threads), s.gate_rows());
-    let of_projection = if projects { packed_len::<R>(s.hidden, s.width) } else { 0 };
+    let packed = |k: usize, n: usize| if is_packed(s) { packed_len::<R>(k, n) } else { 0 };
+    let of_projection = if projects { packed(s.hidden, s.width) } else { 0 };
     let block = if keeps { 0 } else { line::<R>(s.block_steps() * s.batch * s.columns()) };
     let left =
         rows_len::<R>(rows, s.width, gates).max(if projects { rows_len::<R>(rows, s.hidden, s.width) } else { 0 });
     let slot = left + if projects { line::<R>(rows * s.hidden) } else { 0 };
-    [packed_len::<R>(s.width, gates), of_projection, line::<R>(s.columns()), block, slot * s.parts(threads)]
+    [packed(s.width, gates), of_projection, line::<R>(s.columns()), block, slot * s.parts(threads)]
 }
 
 /// The products of the inputs: rows of the weights, and the first column that they make.
@@ -92,15 +93,16 @@ pub fn forward<R: Unit>(
     add_biases(s, x.bias, bias);
     check(x.w_hh, [s.gate_rows(), s.width], "w_hh");
     let view = |w: &[R], cols: usize| View { data: w.as_ptr(), row_stride: 1, col_stride: cols as isize };
-    // SAFETY: both weights were checked to have these elements; they are read transposed.
-    let (hh, hr) = unsafe {
-        let hh = Packed::pack(pool, view(x.w_hh, s.width), s.width, s.gate_rows(), hh);
-        let hr = x.w_hr.map(|w| {
-            check(w, [s.width, s.hidden], "w_hr");
-            Packed::pack(pool, view(w, s.hidden), s.hidden, s.width, hr)
-        });
-        (hh, hr)
+    let pack = |w: View<R>, k: usize, n: usize, out| match is_packed(s) {
+        // SAFETY: both weights are checked to have these elements; they are read transposed.
+        true => unsafe { Packed::pack(pool, w, k, n, out) },
+        false => Packed::in_place(w, k, n),
     };
+    let hh = pack(view(x.w_hh, s.width), s.width, s.gate_rows(), hh);
+    let hr = x.w_hr.map(|w| {
+        check(w, [s.width, s.hidden], "w_hr");
+        pack(view(w, s.hidden), s.hidden, s.width, hr)
+    });
     let (row, parts) = (s.batch * s.columns(), s.parts(threads));
     let slot_len = slots.len() / parts;
     let (h, c, y) = (Disjoint::new(h), Disjoint::new(c), Disjoint::new(y));

@@ -1,6 +1,7 @@
-//! The right operand of the products of all steps, packed once.
+//! The right operand of the products of all steps: packed once, unless there are so few rows and steps that this would take
+//! longer than the products.
 
-use super::line;
+use super::{Sequence, line};
 use crate::float::Disjoint;
 use crate::gemm::element::Engine;
 use crate::gemm::kernel::Kernels;
@@ -13,13 +14,29 @@ use crate::prefetch::PrefetchLines;
 /// Panels that one part of a pool run packs.
 const PANELS: usize = 8;
 
-/// A matrix of `k` rows and `n` columns, in blocks of rows, each in panels as `pack_b` leaves them.
+/// Rows of all steps together up to which the matrix is read where it is.
+const FEW_ROWS_IN_ALL: usize = 4;
+
+/// A matrix of `k` rows and `n` columns.
 #[derive(Clone, Copy)]
 pub(super) struct Packed<'a, R: 'static> {
-    data: &'a [R],
+    data: Data<'a, R>,
     k: usize,
     n: usize,
     kernels: &'static Kernels<R>,
+}
+
+#[derive(Clone, Copy)]
+enum Data<'a, R> {
+    /// In blocks of rows, each in panels as `pack_b` leaves them.
+    Panels(&'a [R]),
+    /// Where it is, for as long as the slice that it came from is borrowed.
+    InPlace(View<R>),
+}
+
+/// Whether the weights of a layer are packed, which sizes alone decide.
+pub(super) fn is_packed(s: &Sequence) -> bool {
+    s.steps.saturating_mul(s.batch) > FEW_ROWS_IN_ALL
 }
 
 fn kernels<R: GemmElement>(n: usize) -> &'static Kernels<R> {
@@ -59,7 +76,12 @@ impl<'a, R: GemmElement> Packed<'a, R> {
                 pack_b(b.shifted(p, first), kc, cols, nr, lanes, to);
             }
         });
-        Packed { data: out, k, n, kernels }
+        Packed { data: Data::Panels(out), k, n, kernels }
+    }
+
+    /// `b` where it is: in order along its rows or along its columns.
+    pub(super) fn in_place(b: View<R>, k: usize, n: usize) -> Packed<'a, R> {
+        Packed { data: Data::InPlace(b), k, n, kernels: kernels::<R>(n) }
     }
 
     /// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p of a[i, p] b[p, j]` for `i < m`. `a_block` has [`rows_len`] elements.
@@ -84,6 +106,11 @@ impl<'a, R: GemmElement> Packed<'a, R> {
             return (0..if accumulate { 0 } else { m })
                 .for_each(|i| unsafe { std::slice::from_raw_parts_mut(c.add(i * ldc), n) }.fill(R::default()));
         }
+        let data = match data {
+            Data::Panels(data) => data,
+            // SAFETY: as the caller says; `b` was said to be readable.
+            Data::InPlace(b) => return unsafe { self.from_place(b, m, a, c, ldc, accumulate) },
+        };
         let (nr, width) = (kernels.nr(), n.next_multiple_of(kernels.lanes));
         let panels = m.div_ceil(kernels.mr());
         let all_rows = Parts::new(m, panels);
@@ -105,6 +132,37 @@ impl<'a, R: GemmElement> Packed<'a, R> {
                         packed_tile(kernels, size, kc, a.panel(&rows, kc), b, c, ldc, accumulate || p > 0);
                     }
                 }
+            }
+        }
+    }
+
+    /// [`Packed::multiply`] by a `b` that is not packed, a row after the other.
+    ///
+    /// # Safety
+    /// As there; `b` is readable.
+    unsafe fn from_place(&self, b: View<R>, m: usize, a: View<R>, c: *mut R, ldc: usize, accumulate: bool) {
+        let Packed { k, n, kernels, .. } = *self;
+        // SAFETY: rows below `m`, columns below `n`; rows of `a` are contiguous.
+        unsafe {
+            if b.row_stride != 1 {
+                for i in 0..m {
+                    let step = [a.row_stride, a.col_stride];
+                    (kernels.add_rows)(
+                        [1, n, k],
+                        a.at(i, 0),
+                        step,
+                        b.data,
+                        b.row_stride,
+                        c.add(i * ldc),
+                        ldc,
+                        accumulate,
+                    );
+                }
+                return;
+            }
+            for (i, j) in (0..n).flat_map(|j| (0..m).map(move |i| (i, j))) {
+                let (sum, y) = ((kernels.dot)(k, a.at(i, 0), b.at(0, j)), c.add(i * ldc + j));
+                *y = if accumulate { R::of(R::add((*y).widen(), sum.widen())) } else { sum };
             }
         }
     }

@@ -156,7 +156,7 @@ fn layers() -> Vec<Layer> {
     let mut all = Vec::new();
     for cell in [Cell::Tanh, Cell::Relu, Cell::Lstm, Cell::Gru] {
         for reverse in [false, true] {
-            for sizes in [[3, 2, 2, 3], [5, 9, 3, 17], [2, 13, 5, 40], [1, 1, 1, 1], [3, 700, 2, 3]] {
+            for sizes in [[3, 2, 2, 3], [5, 9, 3, 17], [1, 1, 4, 21], [2, 2, 3, 5], [2, 13, 5, 40], [1, 1, 1, 1], [3, 700, 2, 3]] {
                 let layer = Layer::new(cell, sizes, None, reverse);
                 let [steps, batch, ..] = sizes;
                 let lengths = (0..batch).map(|b| ((b * 7 + 2) % (steps + 1)) as i64).collect();
@@ -170,6 +170,7 @@ fn layers() -> Vec<Layer> {
         all.push(Layer { lengths: Some((0..9).map(|b| (b * 3 + 1) % 5).collect()), ..layer.clone() });
         all.push(layer);
     }
+    all.push(Layer::new(Cell::Lstm, [1, 2, 3, 7], Some(3), false));
     // more steps of `k` than a block has
     all.push(Layer::new(Cell::Gru, [2, 5, 3, 530], None, false));
     all
