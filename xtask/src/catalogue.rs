@@ -74,7 +74,8 @@ fn identifier(text: &str) -> &str {
 
 /// The first sentence or so: what stands before an empty line, without links.
 fn summary(docs: &[&str]) -> String {
-    let lines: Vec<&str> = docs.iter().map(|d| d.trim()).take_while(|d| !d.is_empty() && !d.starts_with("```")).collect();
+    let lines: Vec<&str> =
+        docs.iter().map(|d| d.trim()).take_while(|d| !d.is_empty() && !d.starts_with("```")).collect();
     let text = lines.join(" ");
     let mut plain = String::new();
     let mut rest = text.as_str();

@@ -26,6 +26,7 @@ pub mod philox;
 pub mod pointwise;
 pub mod pool;
 mod prefetch;
+pub mod recurrent;
 pub mod reduce;
 mod simd;
 pub mod softmax;

@@ -32,7 +32,7 @@ pub use parameter::{Parameter, Role};
 pub use remat_derive::{Module, calc};
 #[expect(deprecated, reason = "the name of before")]
 pub use remat_tensor::Taps;
-pub use remat_tensor::{Attend, ConvParams, Padding, Reduction, Windows};
+pub use remat_tensor::{Attend, ConvParams, Nonlinearity, Padding, Reduction, Windows};
 pub use rng::Rng;
 pub use schedule::Schedule;
 pub use state::LoadReport;

@@ -185,6 +185,7 @@ pub mod families {
         POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;
         RANDOM, random = "Random numbers: functions of a key.":
             Bernoulli, Dropout, FoldIn, Normal, RandomPermutation, Uniform;
+        RECURRENT, recurrent = "Recurrent layers and their gradients.": Recurrent, RecurrentGrad;
         REDUCE, reduce = "Over axes.": ArgReduce, LogSumExp, Reduce, Std, Var;
         SHAPE, shape = "Other shapes and parts of a tensor.":
             BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad;

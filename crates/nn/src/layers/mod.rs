@@ -9,6 +9,7 @@ mod embedding;
 mod linear;
 mod norm;
 mod pool;
+mod recurrent;
 mod reshape;
 mod sequential;
 
@@ -28,6 +29,10 @@ pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use recurrent::{
+    CellWeights, Gru, GruCell, GruOptions, Lstm, LstmCell, LstmOptions, RecurrentDirection, RecurrentStack, Rnn,
+    RnnCell, RnnCellOptions, RnnOptions,
+};
 pub use reshape::Flatten;
 pub use sequential::Sequential;
 

@@ -13,6 +13,7 @@ mod models;
 mod optim;
 mod parameters;
 mod places;
+mod recurrent;
 mod saving;
 mod sessions;
 mod sizes;
