@@ -23,7 +23,12 @@ pub use conv_transpose::{conv_transpose1d, conv_transpose2d, conv_transpose3d};
 pub use create::{eye, linspace, tril, triu};
 pub use index::{flip, index_add, scatter_add, select};
 pub use join::{repeat, repeat_interleave, roll, split, stack};
-pub use loss::{bce_with_logits, l1, mse, nll, reduced};
+pub use loss::{
+    bce, bce_with_logits, cosine_embedding, cosine_similarity, ctc_loss, dice, gaussian_nll, hinge_embedding, huber,
+    info_nce, kl_div, kl_div_batch_mean, l1, margin_ranking, mse, multi_margin, multilabel_margin,
+    multilabel_soft_margin, nll, nt_xent, pairwise_distance, poisson_nll, reduced, sigmoid_focal, smooth_l1,
+    soft_cross_entropy, soft_margin, triplet_margin, weighted_bce_with_logits, weighted_cross_entropy, weighted_nll,
+};
 pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};
 pub use reduce::norm;
 

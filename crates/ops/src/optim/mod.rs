@@ -1,9 +1,28 @@
 //! Optimiser updates: fused, in place where the runtime gives them the parameter's storage.
 
+mod adadelta;
+mod adafactor;
+mod adagrad;
+mod adamax;
 mod adamw;
+mod lamb;
+mod lion;
+mod nadam;
+mod radam;
+mod rmsprop;
+mod rule;
 mod sgd;
 
+pub use adadelta::AdadeltaUpdate;
+pub use adafactor::{AdafactorUpdate, adafactor_shapes};
+pub use adagrad::AdagradUpdate;
+pub use adamax::AdamaxUpdate;
 pub use adamw::AdamWUpdate;
+pub use lamb::LambUpdate;
+pub use lion::LionUpdate;
+pub use nadam::NAdamUpdate;
+pub use radam::RAdamUpdate;
+pub use rmsprop::RmsPropUpdate;
 pub use sgd::SgdUpdate;
 
 use remat_types::{DType, Fact, Result};
