@@ -35,7 +35,7 @@ B={
 'Expm1Grad':(lambda a,b:a*(b+1),0),'Log1pGrad':(lambda a,b:a/(1+b),1),'SqrtGrad':(lambda a,b:a/(2*b),1),'RsqrtGrad':(lambda a,b:-a*b**3/2,1),'SquareGrad':(lambda a,b:2*a*b,0),'RecipGrad':(lambda a,b:-a*b*b,0),'TanGrad':(lambda a,b:a*(1+b*b),0),
 'AsinGrad':(lambda a,b:a/sqrt(1-b*b),2),'AtanGrad':(lambda a,b:a/(1+b*b),0),'TanhGrad':(lambda a,b:a*(1-b*b),0),'AsinhGrad':(lambda a,b:a/sqrt(1+b*b),0),'AcoshGrad':(lambda a,b:a/sqrt(b*b-1),3),'AtanhGrad':(lambda a,b:a/(1-b*b),2),
 'SigmoidGrad':(lambda a,b:a*b*(1-b),0),'LogsigmoidGrad':(lambda a,b:a*sg(-b),0),'SoftplusGrad':(lambda a,b:a*sg(b),0),'SiluGrad':(lambda a,b:a*(sg(b)*(1+b*(1-sg(b)))),0),
-'MishGrad':(lambda a,b:a*diff(lambda x:x*tanh(log1p(exp(x))),b),0),'SoftsignGrad':(lambda a,b:a/(1+abs(b))**2,0),
+'MishGrad':(lambda a,b:a*diff(lambda x:x*tanh(log1p(exp(x))),b),1),'SoftsignGrad':(lambda a,b:a/(1+abs(b))**2,0),
 'GeluGrad':(lambda a,b:a*(Phi(b)+b*phi(b)),0),'GeluTanhGrad':(lambda a,b:a*diff(lambda x:x*(1+tanh(sqrt(2/pi)*(x+mpf('0.044715')*x**3)))/2,b),0),
 'ErfGrad':(lambda a,b:a*2/sqrt(pi)*exp(-b*b),0),'ErfinvGrad':(lambda a,b:a*sqrt(pi)/2*exp(b*b),0),
 }

@@ -5,6 +5,7 @@
 //! one dies where it is used last, as with an op. Errors of arguments name the function; those of ops name the op. Where in
 //! the user's program the call is, the seam knows: every function here tracks its caller for seams that ask.
 
+mod activation;
 mod arith;
 mod attention;
 mod conv;
@@ -16,6 +17,10 @@ mod loss;
 mod norm;
 mod reduce;
 
+pub use activation::{
+    alpha_dropout, celu, dropout_parts, elu, gumbel, hardshrink, rrelu, selu, softplus, softshrink, tanhshrink,
+    threshold,
+};
 pub use arith::Arith;
 pub(crate) use attention::{attention, attention_gradients};
 pub use conv::{conv1d, conv3d};

@@ -113,7 +113,7 @@ macro_rules! real {
             #[inline]
             fn bce(self, y: Self) -> Self {
                 let least = |log: $t| if log < -100.0 { -100.0 } else { log };
-                (y - 1.0) * least((-self).ln_1p()) - y * least(self.ln())
+                0.0 - ((1.0 - y) * least((-self).ln_1p()) + y * least(self.ln()))
             }
             #[inline(always)]
             fn bce_slope(self, y: Self) -> Self {
