@@ -1,7 +1,10 @@
 //! Adafactor (Shazeer and Stern, ICML 2018): the second moment of a matrix as a product of one number a row and one a column.
 
-use crate::float::{Disjoint, FloatElement};
+use super::{CHUNK, sums_of_squares};
+use crate::float::{Disjoint, FloatElement, Real};
 use crate::pool::Pool;
+use crate::simd::widest;
+use remat_types::Element;
 
 /// Hyperparameters of [`adafactor`]; see there.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +70,18 @@ pub fn adafactor<T: FloatElement>(
     }
     let fresh = o.step.powf(o.beta2_decay);
     let lerp = |old: T, new: f64| T::from_f64(old.to_f64() + fresh * (new - old.to_f64()));
-    pool.chunks_mut(row, 1, |i, row| {
-        let sum: f64 = sum_of(grad[i * columns..][..columns].iter().map(|g| g.to_f64()), |g| g * g);
+    pool.chunks_mut(row, 1, |line, row| {
+        let g = &grad[line * columns..][..columns];
+        let [sum, _] = widest(
+            #[inline(always)]
+            || {
+                sums_of_squares(
+                    [g, g, g],
+                    #[inline(always)]
+                    |[g, ..]| [g, T::Real::ZERO],
+                )
+            },
+        );
         row[0] = lerp(row[0], sum / columns as f64);
     });
     let blocks = columns.div_ceil(COLUMN_BLOCK);
@@ -79,10 +92,15 @@ pub fn adafactor<T: FloatElement>(
         // SAFETY: blocks of columns do not overlap.
         let col = unsafe { shared.part(matrix * columns + from, width) };
         let mut sums = [0.0f64; COLUMN_BLOCK];
-        for r in 0..rows {
-            let line = &grad[(matrix * rows + r) * columns + from..][..width];
-            sums.iter_mut().zip(line).for_each(|(s, g)| *s += g.to_f64() * g.to_f64());
-        }
+        widest(
+            #[inline(always)]
+            || {
+                for r in 0..rows {
+                    let line = &grad[(matrix * rows + r) * columns + from..][..width];
+                    sums.iter_mut().zip(line).for_each(|(s, g)| *s += g.to_f64() * g.to_f64());
+                }
+            },
+        );
         col.iter_mut().zip(sums).for_each(|(c, s)| *c = lerp(*c, s / rows as f64));
     });
     let (sums, means) = workspace.split_at_mut(2 * count * rows);
@@ -91,28 +109,56 @@ pub fn adafactor<T: FloatElement>(
         *mean = (own.iter().map(|r| r.to_f64()).sum::<f64>() / rows as f64).max(o.eps1);
     }
     let (row, col, means) = (&*row, &*col, &*means);
-    let least = o.eps1 * o.eps1;
-    let scale = |line: usize| row[line].to_f64() / means[line / rows];
-    let step_of = |g: f64, scale: f64, c: T| g / (scale * c.to_f64()).max(least).sqrt();
+    let real = T::Real::from_f64;
+    let least = real(o.eps1 * o.eps1);
+    let scale = |line: usize| real(row[line].to_f64() / means[line / rows]);
     let line_of = |line: usize| (line * columns, &col[line / rows * columns..][..columns]);
     let before = &*param;
     pool.chunks_mut(sums, 2, |line, sums| {
         let ((at, col), scale) = (line_of(line), scale(line));
-        let moves = grad[at..][..columns].iter().zip(col).map(|(g, c)| step_of(g.to_f64(), scale, *c));
-        sums[0] = sum_of(moves, |u| u * u);
-        sums[1] = sum_of(before[at..][..columns].iter().map(|p| p.to_f64()), |p| p * p);
+        let (g, p) = (&grad[at..][..columns], &before[at..][..columns]);
+        let [u, p] = widest(
+            #[inline(always)]
+            || {
+                sums_of_squares(
+                    [g, col, p],
+                    #[inline(always)]
+                    |[g, c, p]| [step_of(g, scale * c, least), p],
+                )
+            },
+        );
+        (sums[0], sums[1]) = (u, p);
     });
     let (of_u, of_p) = sums.chunks_exact(2).fold((0.0, 0.0), |(a, b), s| (a + s[0], b + s[1]));
-    let rms = |sum: f64| (sum / n as f64).sqrt();
-    let alpha = o.eps2.max(rms(of_p)) * o.lr.min(1.0 / o.step.sqrt());
-    let rate = alpha / (rms(of_u) / o.d).max(1.0);
-    let keep = 1.0 - o.lr * o.weight_decay;
+    let (rate, keep) = o.rate_and_keep(of_u, of_p, n);
+    let (rate, keep) = (real(rate), real(keep));
     pool.chunks_mut(param, columns, |line, param| {
         let ((at, col), scale) = (line_of(line), scale(line));
-        for ((p, g), c) in param.iter_mut().zip(&grad[at..][..columns]).zip(col) {
-            *p = T::from_f64(p.to_f64() * keep - rate * step_of(g.to_f64(), scale, *c));
-        }
+        let grad = &grad[at..][..param.len()];
+        widest(
+            #[inline(always)]
+            || {
+                for ((p, g), c) in param.iter_mut().zip(grad).zip(col) {
+                    *p = T::down(p.up() * keep - rate * step_of(g.up(), scale * c.up(), least));
+                }
+            },
+        );
     });
+}
+
+impl Adafactor {
+    /// What a step is multiplied by, and the parameter: of the sums of squares of `n` elements of both.
+    fn rate_and_keep(&self, of_steps: f64, of_param: f64, n: usize) -> (f64, f64) {
+        let rms = |sum: f64| (sum / n.max(1) as f64).sqrt();
+        let alpha = self.eps2.max(rms(of_param)) * self.lr.min(1.0 / self.step.sqrt());
+        (alpha / (rms(of_steps) / self.d).max(1.0), 1.0 - self.lr * self.weight_decay)
+    }
+}
+
+/// A gradient over the root of its second moment.
+#[inline(always)]
+fn step_of<R: Real>(g: R, v: R, least: R) -> R {
+    g / (if v > least { v } else { least }).sqrt()
 }
 
 /// [`adafactor`] of a vector, whose second moment `v` is kept whole.
@@ -122,32 +168,19 @@ pub fn adafactor<T: FloatElement>(
 pub fn adafactor_vector<T: FloatElement>(pool: &Pool, o: Adafactor, param: &mut [T], v: &mut [T], grad: &[T]) {
     let n = param.len();
     assert!(v.len() == n && grad.len() == n);
-    let fresh = o.step.powf(o.beta2_decay);
-    let least = o.eps1 * o.eps1;
-    let mut squares = 0.0;
+    let real = T::Real::from_f64;
+    let (fresh, least) = (o.step.powf(o.beta2_decay), real(o.eps1 * o.eps1));
     for (v, g) in v.iter_mut().zip(grad) {
-        let g = g.to_f64();
-        *v = T::from_f64(v.to_f64() + fresh * (g * g - v.to_f64()));
-        squares += g * g / v.to_f64().max(least);
+        *v = T::from_f64(v.to_f64() + fresh * (g.to_f64() * g.to_f64() - v.to_f64()));
     }
-    let rms = |sum: f64| (sum / n.max(1) as f64).sqrt();
-    let own = sum_of(param.iter().map(|p| p.to_f64()), |p| p * p);
-    let alpha = o.eps2.max(rms(own)) * o.lr.min(1.0 / o.step.sqrt());
-    let rate = alpha / (rms(squares) / o.d).max(1.0);
-    let keep = 1.0 - o.lr * o.weight_decay;
-    let v = &*v;
-    pool.chunks_mut(param, super::CHUNK, |chunk, param| {
-        let at = chunk * super::CHUNK;
+    let (v, before) = (&*v, &*param);
+    let [of_u, of_p] = sums_of_squares([grad, v, before], |[g, v, p]| [step_of(g, v, least), p]);
+    let (rate, keep) = o.rate_and_keep(of_u, of_p, n);
+    let (rate, keep) = (real(rate), real(keep));
+    pool.chunks_mut(param, CHUNK, |chunk, param| {
+        let at = chunk * CHUNK;
         for ((p, v), g) in param.iter_mut().zip(&v[at..]).zip(&grad[at..]) {
-            *p = T::from_f64(p.to_f64() * keep - rate * g.to_f64() / v.to_f64().max(least).sqrt());
+            *p = T::down(p.up() * keep - rate * step_of(g.up(), v.up(), least));
         }
     });
-}
-
-/// The sum of `f(x)` in eight lanes.
-#[inline(always)]
-fn sum_of(x: impl Iterator<Item = f64>, f: impl Fn(f64) -> f64) -> f64 {
-    let mut sums = [0.0f64; 8];
-    x.enumerate().for_each(|(i, x)| sums[i % 8] += f(x));
-    sums.iter().sum()
 }

@@ -1,6 +1,6 @@
 //! LAMB (You et al., ICLR 2020): Adam's step, as long as a share of the parameter's norm.
 
-use super::{CHUNK, each_element};
+use super::{CHUNK, each_element, sums_of_squares};
 use crate::float::{FloatElement, Real};
 use crate::pool::Pool;
 use crate::simd::widest;
@@ -63,10 +63,16 @@ pub fn lamb<T: FloatElement>(
         let at = chunk * CHUNK;
         let n = CHUNK.min(whole.len() - at);
         let (p, m, v) = (&whole[at..][..n], &m[at..][..n], &v[at..][..n]);
-        let (a, b) = squares(p.iter().zip(m).zip(v).map(
+        let [a, b] = widest(
             #[inline(always)]
-            |((p, m), v)| (p.up(), d.of(p.up(), m.up(), v.up())),
-        ));
+            || {
+                sums_of_squares(
+                    [p, m, v],
+                    #[inline(always)]
+                    |[p, m, v]| [p, d.of(p, m, v)],
+                )
+            },
+        );
         (sums[0], sums[1]) = (a, b);
     });
     let (of_p, of_r) = sums.chunks_exact(2).fold((0.0, 0.0), |(a, b), s| (a + s[0], b + s[1]));
@@ -100,15 +106,4 @@ impl<R: Real> Direction<R> {
     fn of(self, p: R, m: R, v: R) -> R {
         self.first * m / (v.sqrt() * self.root + self.eps) + self.decay * p
     }
-}
-
-/// The sums of squares of both of each pair, in f64, in eight lanes.
-fn squares<R: Real>(pairs: impl Iterator<Item = (R, R)>) -> (f64, f64) {
-    let mut sums = [[0.0f64; 8]; 2];
-    for (i, (a, b)) in pairs.enumerate() {
-        let (a, b) = (a.to_f64(), b.to_f64());
-        sums[0][i % 8] += a * a;
-        sums[1][i % 8] += b * b;
-    }
-    (sums[0].iter().sum(), sums[1].iter().sum())
 }

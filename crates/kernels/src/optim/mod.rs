@@ -5,7 +5,7 @@ mod elementwise;
 mod lamb;
 
 pub use adafactor::{Adafactor, Matrices, adafactor, adafactor_vector, adafactor_workspace_items};
-pub use elementwise::each_element;
+pub use elementwise::{ElementStates, each_element};
 pub use lamb::{Lamb, lamb, lamb_workspace_items};
 
 use crate::float::{FloatElement, Real};
@@ -158,4 +158,26 @@ pub fn amsgrad<T: FloatElement>(pool: &Pool, a: Adam, param: &mut [T], state: [&
             (p * shrink - rate * m / (most.sqrt() * root + eps), [m, v, most])
         },
     );
+}
+
+/// The sums of squares of both numbers that `f` makes of three, in eight lanes of f64 each; the slices are of one length.
+#[inline(always)]
+fn sums_of_squares<T: FloatElement>(x: [&[T]; 3], f: impl Fn([T::Real; 3]) -> [T::Real; 2]) -> [f64; 2] {
+    const LANES: usize = 8;
+    let mut sums = [[0.0f64; LANES]; 2];
+    let [a, b, c] = x.map(|x| x.chunks_exact(LANES));
+    let rest = [a.remainder(), b.remainder(), c.remainder()];
+    for ((a, b), c) in a.zip(b).zip(c) {
+        for l in 0..LANES {
+            let [s, t] = f([a[l].up(), b[l].up(), c[l].up()]);
+            sums[0][l] += s.to_f64() * s.to_f64();
+            sums[1][l] += t.to_f64() * t.to_f64();
+        }
+    }
+    for (l, ((a, b), c)) in rest[0].iter().zip(rest[1]).zip(rest[2]).enumerate() {
+        let [s, t] = f([a.up(), b.up(), c.up()]);
+        sums[0][l] += s.to_f64() * s.to_f64();
+        sums[1][l] += t.to_f64() * t.to_f64();
+    }
+    sums.map(|s| s.iter().sum())
 }

@@ -17,7 +17,7 @@ use super::called;
 /// # let device = remat_runtime::Device::cpu(Default::default())?;
 /// let x = Tensor::new(&device, &[3.0f32, 0.0, 0.0, 2.0], [2, 2])?;
 /// let y = loss::info_nce(&x, &x, 0.01, Reduction::Mean)?;
-/// assert_eq!(y.item::<f32>()?, 0.0);
+/// assert!(y.item::<f32>()? < 1e-6);
 /// # Ok::<(), remat_types::Error>(())
 /// ```
 #[doc(alias = "contrastive")]
@@ -38,7 +38,7 @@ pub fn info_nce(x: &Tensor, y: &Tensor, temperature: f64, reduction: Reduction) 
 /// let x = Tensor::new(&device, &[3.0f32, 0.0], [1, 2])?;
 /// // one example: there is nothing to be taken for it
 /// let y = loss::nt_xent(&x, &x, 0.5, Reduction::Mean)?;
-/// assert_eq!(y.item::<f32>()?, 0.0);
+/// assert!(y.item::<f32>()? < 1e-6);
 /// # Ok::<(), remat_types::Error>(())
 /// ```
 #[doc(alias = "simclr")]

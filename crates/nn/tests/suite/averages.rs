@@ -154,7 +154,7 @@ fn layers_of_two_inputs_are_their_formulas() {
         }
     }
     assert_close(&values(&b.forward(&x, &y).expect("fits")), &want, F32);
-    assert_eq!(b.forward(&y, &x).err().expect("swapped").kind(), ErrorKind::Shape);
+    assert_eq!(b.forward(&y, &x).expect_err("swapped").kind(), ErrorKind::Shape);
     let cos = CosineSimilarity::default().forward(&x, &x).expect("fits");
     assert_close(&values(&cos), &[1.0, 1.0], F32);
     let apart = PairwiseDistance { p: 1.0, eps: 0.0, keepdims: true }.forward(&x, &x.neg().expect("float"));
@@ -170,10 +170,7 @@ fn dropping_of_parts_keeps_or_drops_the_whole() {
     let (c, p) = (Dropout1d::new(0.5, &mut rng).expect("valid"), DropPath::new(0.5, &mut rng).expect("valid"));
     let (y, z) = (values(&c.forward(&x).expect("fits")), values(&p.forward(&x).expect("fits")));
     assert!(wholes(&y, 5) && !wholes(&y, 30) && wholes(&z, 30) && !wholes(&z, 240));
-    assert_eq!(
-        Dropout2d::new(0.5, &mut rng).expect("valid").forward(&x).err().expect("a line").kind(),
-        ErrorKind::Axis
-    );
+    assert_eq!(Dropout2d::new(0.5, &mut rng).expect("valid").forward(&x).expect_err("a line").kind(), ErrorKind::Axis);
     c.eval();
     assert_eq!(values(&c.forward(&x).expect("fits")), values(&x));
     let noise = Tensor::normal(&rng.next_key(&d).expect("open"), [20_000], DType::F64, 0.0, 1.0).expect("fits");
@@ -192,7 +189,7 @@ fn slopes_that_are_trained_or_drawn() {
     let p = Prelu::new(&mut InitCx::new(&d, 1), 2).expect("fits");
     set(&p.weight, &[0.5, 0.25]);
     assert_eq!(values(&p.forward(&x).expect("fits")), [-0.5, 2.0, -0.75, -1.0]);
-    assert_eq!(p.forward(&tensor(&d, &[1.0; 3], [1, 3])).err().expect("3").kind(), ErrorKind::Shape);
+    assert_eq!(p.forward(&tensor(&d, &[1.0; 3], [1, 3])).expect_err("3").kind(), ErrorKind::Shape);
     let one = Prelu::new(&mut InitCx::new(&d, 1), 1).expect("fits");
     assert_eq!(values(&one.forward(&x).expect("fits")), [-0.25, 2.0, -0.75, -1.0]);
     let r = RRelu::with(0.25, 0.5, &mut Rng::new(1)).expect("ascend");

@@ -54,7 +54,7 @@ impl ElementRule for AdadeltaUpdate {
             pool,
             param,
             grad,
-            state.all(),
+            state.all::<2>(),
             #[inline(always)]
             |p, g, [square, delta]| {
                 let g = g + l2 * p;

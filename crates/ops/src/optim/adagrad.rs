@@ -52,7 +52,7 @@ impl ElementRule for AdagradUpdate {
             pool,
             param,
             grad,
-            state.all(),
+            state.all::<1>(),
             #[inline(always)]
             |p, g, [s]| {
                 let g = g + l2 * p;

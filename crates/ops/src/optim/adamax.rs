@@ -59,7 +59,7 @@ impl ElementRule for AdamaxUpdate {
             pool,
             param,
             grad,
-            state.all(),
+            state.all::<2>(),
             #[inline(always)]
             |p, g, [m, u]| {
                 let g = g + l2 * p;

@@ -51,7 +51,7 @@ impl ElementRule for LionUpdate {
             pool,
             param,
             grad,
-            state.all(),
+            state.all::<1>(),
             #[inline(always)]
             |p, g, [m]| (p * shrink - signed(lr, b1 * m + c1 * g), [b2 * m + c2 * g]),
         );

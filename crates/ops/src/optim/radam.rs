@@ -79,7 +79,7 @@ impl ElementRule for RAdamUpdate {
                 pool,
                 param,
                 grad,
-                state.all(),
+                state.all::<2>(),
                 #[inline(always)]
                 |p, g, s| {
                     let [m, v] = moments(g + l2 * p, s, [b1, c1, b2, c2]);
@@ -90,7 +90,7 @@ impl ElementRule for RAdamUpdate {
                 pool,
                 param,
                 grad,
-                state.all(),
+                state.all::<2>(),
                 #[inline(always)]
                 |p, g, s| {
                     let [m, v] = moments(g + l2 * p, s, [b1, c1, b2, c2]);

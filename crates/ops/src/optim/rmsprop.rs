@@ -63,7 +63,7 @@ impl ElementRule for RmsPropUpdate {
                 pool,
                 param,
                 grad,
-                state.all(),
+                state.all::<1>(),
                 #[inline(always)]
                 |p, g, [s]| {
                     let g = g + l2 * p;
@@ -75,7 +75,7 @@ impl ElementRule for RmsPropUpdate {
                 pool,
                 param,
                 grad,
-                state.all(),
+                state.all::<2>(),
                 #[inline(always)]
                 |p, g, [s, m]| {
                     let g = g + l2 * p;
@@ -87,7 +87,7 @@ impl ElementRule for RmsPropUpdate {
                 pool,
                 param,
                 grad,
-                state.all(),
+                state.all::<2>(),
                 #[inline(always)]
                 |p, g, [s, b]| {
                     let g = g + l2 * p;
@@ -100,7 +100,7 @@ impl ElementRule for RmsPropUpdate {
                 pool,
                 param,
                 grad,
-                state.all(),
+                state.all::<3>(),
                 #[inline(always)]
                 |p, g, [s, m, b]| {
                     let g = g + l2 * p;
