@@ -11,6 +11,7 @@ pub mod blocked;
 mod cache;
 pub mod conv;
 pub mod copy;
+pub mod ctc;
 pub mod cumulate;
 pub mod float;
 pub mod gemm;

@@ -176,10 +176,12 @@ pub mod families {
             ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
         INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad;
         LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
-        LOSS, loss = "Losses, and what their gradients need.": CrossEntropy, CrossEntropyGrad, TargetWeight;
+        LOSS, loss = "Losses, and what their gradients need.":
+            CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight;
         NORM, norm = "Normalisation.": BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad;
-        OPTIM, optim = "Updates of parameters.": AdamWUpdate, SgdUpdate;
-        ORDER, order = "Along an axis, in order.": Cumulate, Recurrence;
+        OPTIM, optim = "Updates of parameters.":
+            AdadeltaUpdate, AdafactorUpdate, AdagradUpdate, AdamWUpdate, AdamaxUpdate, LambUpdate, LionUpdate,
+            NAdamUpdate, RAdamUpdate, RmsPropUpdate, SgdUpdate;
         POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.":
             Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where;
         POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;

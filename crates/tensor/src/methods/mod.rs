@@ -3,6 +3,7 @@
 //! Names are those of PyTorch, or of NumPy where they differ and say it better. Every method is a call of one op or a short
 //! composition, so gradients and recomputation follow by themselves.
 
+mod activation;
 mod attention;
 mod conv;
 mod conv_transpose;
