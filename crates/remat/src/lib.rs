@@ -38,7 +38,7 @@
 //! let plain = ((&x - x.mean()?)? / (x.std(0)? + eps)?)?;
 //! let short = calc!((x - x.mean()) / (x.std(0) + eps));
 //! assert_eq!(plain.to_host()?, short.to_host()?);
-//! let mask = calc!(x > 1.5 & !(x == 3.0));
+//! let mask = calc!((x > 1.5) & !(x == 3.0));
 //! assert_eq!(mask.to_string(), "[[false,  true],\n [false,  true]]  bool[2, 2]");
 //! # Ok(())
 //! # }

@@ -193,7 +193,7 @@ impl Tensor {
         let mut along = vec![1isize; self.rank()];
         along[at] = -1;
         let classes = Tensor::arange(&self.device(), 0, self.dims()[at] as i64, 1, DType::I64)?.reshape(&along)?;
-        let one = soft.detach().argmax(axis, true)?.eq(&classes)?.cast(self.dtype())?;
+        let one = soft.detach().argmax_over(axis, true)?.eq(&classes)?.cast(self.dtype())?;
         // the soft sample less itself is 0, and has its gradient
         soft.sub(soft.detach())?.add(one)
     }
