@@ -22,6 +22,7 @@ pub mod machine;
 pub mod maths;
 pub mod norm;
 pub mod optim;
+pub mod order;
 pub mod philox;
 pub mod pointwise;
 pub mod pool;

@@ -179,7 +179,8 @@ pub mod families {
         LOSS, loss = "Losses, and what their gradients need.": CrossEntropy, CrossEntropyGrad, TargetWeight;
         NORM, norm = "Normalisation.": BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad;
         OPTIM, optim = "Updates of parameters.": AdamWUpdate, SgdUpdate;
-        ORDER, order = "Along an axis, in order.": Cumulate, Recurrence;
+        ORDER, order = "Along an axis, in order.":
+            Cumulate, OrderStatistic, Recurrence, SearchSorted, Sort, TopK;
         POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.":
             Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where;
         POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;

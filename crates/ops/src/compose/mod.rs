@@ -14,6 +14,7 @@ mod index;
 mod join;
 mod loss;
 mod norm;
+mod order;
 mod reduce;
 
 pub use arith::Arith;
@@ -27,6 +28,7 @@ pub use index::{
 pub use join::{repeat, repeat_interleave, roll, split, stack};
 pub use loss::{bce_with_logits, l1, mse, nll, reduced};
 pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};
+pub use order::{Interpolation, bin_edges, histogram, isin, multinomial, quantile, quantiles, shuffle};
 pub use reduce::norm;
 
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};

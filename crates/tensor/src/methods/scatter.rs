@@ -249,6 +249,39 @@ impl Tensor {
         compose::scatter(&TapeCx::of(self), f, x, 0, index, src).in_op("put")?.shaped(self.shape().clone())
     }
 
+    /// `self` with the elements of `src`, in row-major order, in the places where `mask` is true, in the same order; `mask`
+    /// broadcasts. Errors: DType, Shape; at run time, Index where `src` has fewer elements than there are places.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2, 3, 4], [2, 2])?;
+    /// let mask = Tensor::new(&device, &[false, true, true, false], [2, 2])?;
+    /// let src = Tensor::new(&device, &[7, 8, 9], [3])?;
+    /// assert_eq!(x.masked_scatter(&mask, &src)?.to_vec::<i32>()?, [1, 7, 8, 4]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn masked_scatter(&self, mask: &Tensor, src: &Tensor) -> Result<Tensor> {
+        const NAME: &str = "masked_scatter";
+        if mask.dtype() != DType::Bool || src.dtype() != self.dtype() {
+            let text = format!("a mask of {} and a source of {} for {}", mask.dtype(), src.dtype(), self.dtype());
+            return Err(Error::new(ErrorKind::DType, text)).in_op(NAME);
+        }
+        if self.shape().broadcast(mask.shape()).ok().as_ref() != Some(self.shape()) {
+            let text = format!("a mask of shape {} does not broadcast to {}", mask.shape(), self.shape());
+            return Err(Error::new(ErrorKind::Shape, text)).in_op(NAME);
+        }
+        let mask = mask.broadcast_to(self.shape())?;
+        // element 0 is for the places that keep their own
+        let flat = mask.shaped([mask.elems()])?.cast(DType::I64)?;
+        let order = (flat.cumsum(0)? * &flat)?;
+        let nothing = Tensor::zeros(&self.device(), [1], src.dtype())?;
+        let src = Tensor::concat(&[&nothing, &src.shaped([src.elems()])?], 0)?;
+        let given = src.take(0, &order).in_op(NAME)?.shaped(self.shape().clone())?;
+        mask.where_cond(&given, self)
+    }
+
     /// `self` with `src` in place of element `index` of `axis`. Errors: Axis; Index; Shape or DType for another `src`.
     ///
     /// ```
