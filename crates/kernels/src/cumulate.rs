@@ -241,7 +241,8 @@ mod tests {
             let mut y = vec![f32::NAN; x.len()];
             sum(&Pool::new(2), along, &x, &mut y);
             // the same with the axis in the last place
-            let turned: Vec<f32> = (0..x.len()).map(|i| x[i / (n * inner) * n * inner + i % n * inner + i / n % inner]).collect();
+            let turned: Vec<f32> =
+                (0..x.len()).map(|i| x[i / (n * inner) * n * inner + i % n * inner + i / n % inner]).collect();
             let mut rows = vec![f32::NAN; x.len()];
             sum(&Pool::new(1), Along { inner: 1, ..along }, &turned, &mut rows);
             for (i, row) in rows.iter().enumerate() {

@@ -260,13 +260,7 @@ pub fn gather_nd<A: Apply>(cx: &A, x: A::Value, indices: A::Value, batch: usize)
 
 /// `x` with `updates` put where [`gather_nd`] would read them (ONNX ScatterND). Errors: those of it.
 #[track_caller]
-pub fn scatter_nd<A: Apply>(
-    cx: &A,
-    f: PutFn,
-    x: A::Value,
-    indices: A::Value,
-    updates: A::Value,
-) -> Result<A::Value> {
+pub fn scatter_nd<A: Apply>(cx: &A, f: PutFn, x: A::Value, indices: A::Value, updates: A::Value) -> Result<A::Value> {
     let shape = cx.fact(&x).shape;
     let (axes, parts) = nd(cx, &shape, indices, 0).map_err(|e| e.with_op("scatter_nd"))?;
     put_at(cx, f, x, &axes, parts, updates).map_err(|e| e.with_op("scatter_nd"))

@@ -23,7 +23,8 @@ pub use conv::{conv1d, conv3d};
 pub use conv_transpose::{conv_transpose1d, conv_transpose2d, conv_transpose3d};
 pub use create::{eye, linspace, tril, triu};
 pub use index::{
-    ScatterReduce, flip, gather_nd, index, index_put, put_at, put_slices, scatter, scatter_nd, scatter_reduce, select, take_flat,
+    ScatterReduce, flip, gather_nd, index, index_put, put_at, put_slices, scatter, scatter_nd, scatter_reduce, select,
+    take_flat,
 };
 pub use join::{repeat, repeat_interleave, roll, split, stack};
 pub use loss::{bce_with_logits, l1, mse, nll, reduced};

@@ -87,7 +87,7 @@ pub fn isin<A: Apply>(cx: &A, x: A::Value, test: A::Value, invert: bool) -> Resu
     let sorted = cx.apply1(Sort { axis: 0, descending: false }, [shaped(cx, test, [n])?])?;
     let at = cx.apply1(SearchSorted { right: false }, [sorted.clone(), x.clone()])?;
     let last = cx.scalar(DType::I64, Scalar::Int(n as i64 - 1))?;
-    let at = Arith(cx).bin(BinaryFn::Minimum, at, last)?;
+    let at = Arith(cx).bin(BinaryFn::Min, at, last)?;
     let found = cx.apply1(Take { axis: 0 }, [sorted, at])?;
     cx.apply1(Compare { f: if invert { CompareFn::Ne } else { CompareFn::Eq } }, [found, x])
 }
@@ -201,7 +201,7 @@ pub fn multinomial<A: Apply>(cx: &A, p: A::Value, key: A::Value, n: usize, repla
     let y = cx.apply1(SearchSorted { right: true }, [sums.clone(), u])?;
     // a product that is rounded up to the total belongs to the last that has a weight
     let last = cx.apply1(SearchSorted { right: false }, [sums, total])?;
-    c.bin(BinaryFn::Minimum, y, last)
+    c.bin(BinaryFn::Min, y, last)
 }
 
 /// The elements of `axis` in a random order.
@@ -214,13 +214,7 @@ pub fn shuffle<A: Apply>(cx: &A, x: A::Value, key: A::Value, axis: usize) -> Res
 
 /// Several quantiles along a new first axis.
 #[track_caller]
-pub fn quantiles<A: Apply>(
-    cx: &A,
-    x: A::Value,
-    q: &[f64],
-    axis: usize,
-    between: Interpolation,
-) -> Result<A::Value> {
+pub fn quantiles<A: Apply>(cx: &A, x: A::Value, q: &[f64], axis: usize, between: Interpolation) -> Result<A::Value> {
     let parts = quantile(cx, x, q, axis, between)?;
     stack(cx, parts, 0)
 }

@@ -87,7 +87,9 @@ impl OpDef for Index {
                 .gives(vec![t(&[12.0f32, 16., 20., 3., 7., 11.], [2, 3])]),
             Sample::new(op(&[0], false), vec![t(&[true, false], [2]), t(&[1i8, 0, 1], [3])])
                 .gives(vec![t(&[false, true, false], [3])]),
-            Sample::new(op(&[0], false), vec![x(), t::<i64>(&[], [0])]).gives(vec![t::<f32>(&[], [0, 3])]).no_grad("empty"),
+            Sample::new(op(&[0], false), vec![x(), t::<i64>(&[], [0])])
+                .gives(vec![t::<f32>(&[], [0, 3])])
+                .no_grad("empty"),
             Sample::new(op(&[0], false), vec![x(), t(&[2i64], [1])]).fails(ErrorKind::Index),
             Sample::new(op(&[0], false), vec![x(), t(&[-1i64], [1])]).fails(ErrorKind::Index),
             Sample::new(op(&[1], true), vec![x(), t(&[-4i64], [1])]).fails(ErrorKind::Index),

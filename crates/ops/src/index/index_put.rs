@@ -94,7 +94,8 @@ impl OpDef for IndexPut {
         let x = || t(&[1.0f32, 2., 3., 4., 5., 6.], [2, 3]);
         let pairs = |src: &[f32]| vec![x(), t(src, [3]), t(&[0i64, 1, 1], [3]), t(&[2i32, 0, 0], [3])];
         let cube = || t(&(0..12).map(|v| v as f32 + 0.5).collect::<Vec<_>>(), [2, 3, 2]);
-        let apart = || vec![cube(), t(&[1.5f32, -2., 3.25, 0.75, 7., -1.], [2, 3]), t(&[1i64, -2], [2]), t(&[-1i64, 0], [2])];
+        let apart =
+            || vec![cube(), t(&[1.5f32, -2., 3.25, 0.75, 7., -1.], [2, 3]), t(&[1i64, -2], [2]), t(&[-1i64, 0], [2])];
         vec![
             Sample::new(op(Set, &[0, 1], false), pairs(&[7., 8., 9.]))
                 .gives(vec![t(&[1.0f32, 2., 7., 9., 5., 6.], [2, 3])])
@@ -124,7 +125,8 @@ impl OpDef for IndexPut {
             Sample::new(op(Set, &[0], false), vec![x(), t(&[0.0f32; 3], [1, 3]), t(&[2i64], [1])])
                 .fails(ErrorKind::Index),
             Sample::new(op(Set, &[0], false), vec![x(), t(&[0.0f32; 3], [3]), t(&[1i64], [1])]).fails(ErrorKind::Shape),
-            Sample::new(op(Set, &[0], false), vec![x(), t(&[0i32; 3], [1, 3]), t(&[1i64], [1])]).fails(ErrorKind::DType),
+            Sample::new(op(Set, &[0], false), vec![x(), t(&[0i32; 3], [1, 3]), t(&[1i64], [1])])
+                .fails(ErrorKind::DType),
             Sample::new(op(Add, &[0], false), vec![t(&[true], [1]), t(&[true], [1]), t(&[0i64], [1])])
                 .fails(ErrorKind::DType),
             Sample::new(op(Set, &[0], false), vec![x(), t(&[0.0f32; 3], [1, 3])]).fails(ErrorKind::Arity),

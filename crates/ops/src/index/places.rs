@@ -93,13 +93,7 @@ impl Selection {
 }
 
 /// An index tensor that is read as `over`, for an axis of a tensor under the layout `of`. Errors: Index.
-pub(super) fn named<'a>(
-    index: &In<'a>,
-    over: &Layout,
-    of: &Layout,
-    axis: usize,
-    negative: bool,
-) -> Result<Named<'a>> {
+pub(super) fn named<'a>(index: &In<'a>, over: &Layout, of: &Layout, axis: usize, negative: bool) -> Result<Named<'a>> {
     let (extent, step) = (of.shape()[axis], of.strides()[axis]);
     Named::new(indices_in(index)?, index.layout(), over, extent, step, negative).map_err(|bad| {
         let e = bad_index(bad, extent);

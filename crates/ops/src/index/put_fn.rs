@@ -100,11 +100,7 @@ impl PutGrad<'_, '_> {
         }
     }
 
-    fn needed(
-        &self,
-        dx: impl FnOnce() -> Result<Var>,
-        dsrc: impl FnOnce() -> Result<Var>,
-    ) -> Result<[Option<Var>; 2]> {
+    fn needed(&self, dx: impl FnOnce() -> Result<Var>, dsrc: impl FnOnce() -> Result<Var>) -> Result<[Option<Var>; 2]> {
         let dx = if self.cx.needs(0) { Some(dx()?) } else { None };
         let dsrc = if self.cx.needs(1) { Some(dsrc()?) } else { None };
         Ok([dx, dsrc])

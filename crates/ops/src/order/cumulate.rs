@@ -185,7 +185,8 @@ impl OpDef for Cumulate {
             Sample::new(op(Sum, 1, false, false), vec![cube()]),
             Sample::new(op(Sum, 0, false, false), vec![t(&[200u8, 100], [2])]).gives(vec![t(&[200u8, 44], [2])]),
             Sample::new(op(Sum, 0, true, false), vec![t(&[true, false, true], [3])]).gives(vec![t(&[0i64, 1, 1], [3])]),
-            Sample::new(op(Prod, 1, false, false), vec![x()]).gives(vec![t(&[1.0f32, 2., 6., 4., -20., -130.], [2, 3])]),
+            Sample::new(op(Prod, 1, false, false), vec![x()])
+                .gives(vec![t(&[1.0f32, 2., 6., 4., -20., -130.], [2, 3])]),
             Sample::new(op(Prod, 1, true, true), vec![x()]).gives(vec![t(&[6.0f32, 3., 1., -32.5, 6.5, 1.], [2, 3])]),
             // zeros are factors like others, to all orders
             Sample::new(op(Prod, 0, false, false), vec![t(&[2.0f32, 0., 3., 0., 5.], [5])])

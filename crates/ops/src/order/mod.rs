@@ -51,6 +51,10 @@ fn neighbour(cx: &GradCx<'_>, v: Var, axis: usize, of_end: bool, value: f64) -> 
     let part = cx.apply(Slice { axis, start: usize::from(of_end), len, step: 1 }, &[v])?;
     let mut before: SmallVec<[usize; 4]> = smallvec![0; shape.rank()];
     let mut after = before.clone();
-    if of_end { after[axis] = 1 } else { before[axis] = 1 }
+    if of_end {
+        after[axis] = 1
+    } else {
+        before[axis] = 1
+    }
     cx.apply(Pad { before, after, value: Scalar::Float(value) }, &[part])
 }

@@ -127,8 +127,7 @@ impl OpDef for OrderStatistic {
             Sample::new(op(Kth, 1, 1, false), vec![x()]).gives(vec![t(&[2.0f32, 4.], [2]), t(&[2i64, 2], [2])]),
             Sample::new(op(Kth, 0, 0, true), vec![x()])
                 .gives(vec![t(&[-1.0f32, 1., 2., 6.], [1, 4]), t(&[1i64, 0, 0, 1], [1, 4])]),
-            Sample::new(op(Median, 0, 1, true), vec![x()])
-                .gives(vec![t(&[2.0f32, 4.], [2, 1]), t(&[2i64, 2], [2, 1])]),
+            Sample::new(op(Median, 0, 1, true), vec![x()]).gives(vec![t(&[2.0f32, 4.], [2, 1]), t(&[2i64, 2], [2, 1])]),
             Sample::new(op(Median, 0, 0, false), vec![t(&[1.0f32, nan, 0., nan], [4])])
                 .gives(vec![t(&[nan], []), t(&[1i64], [])])
                 .no_grad("NaN"),

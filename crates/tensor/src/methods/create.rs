@@ -242,7 +242,6 @@ impl Tensor {
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[doc(alias = "randperm")]
-    #[doc(alias = "randperm")]
     #[track_caller]
     pub fn permutation(key: &Tensor, n: usize) -> Result<Tensor> {
         Tensor::apply1(RandomPermutation { n }, &[key])

@@ -1,8 +1,8 @@
 //! Along an axis in order: running functions, sorting, selection, quantiles and search.
 
+use remat_ops::OpRef;
 use remat_ops::compose::{self, Interpolation};
 use remat_ops::order::{Cumulate, CumulateFn, OrderFn, OrderStatistic, SearchSorted, Sort, TopK};
-use remat_ops::OpRef;
 use remat_types::{DType, Error, ErrorKind, Result, axis_of};
 
 use super::pointwise::promoted;

@@ -48,7 +48,8 @@ impl Tensor {
         let places = Tensor::apply1(Take { axis: 0 }, &[&order, &starts])?;
         let group = (is_start.cumsum(0)? - 1)?;
         let cx = TapeCx::of(self);
-        let inverse = compose::scatter(&cx, PutFn::Set, order.zeros_like()?, 0, order, group)?.shaped(self.shape().clone())?;
+        let inverse =
+            compose::scatter(&cx, PutFn::Set, order.zeros_like()?, 0, order, group)?.shaped(self.shape().clone())?;
         let end = Tensor::full(&self.device(), [1], DType::I64, self.elems() as i64)?;
         let next = Tensor::concat(&[&starts, &end], 0)?.slice(0, 1..)?;
         let counts = if starts.elems() == 0 { starts.clone() } else { (&next - &starts)? };
