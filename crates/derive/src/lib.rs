@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod calc;
 mod expand;
 
 use proc_macro::TokenStream;
@@ -24,4 +25,17 @@ use proc_macro::TokenStream;
 pub fn derive_module(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
     expand::module(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// A formula of tensors as one writes it on paper: `calc!((x - x.mean()) / (x.std(0) + 1e-5))`.
+///
+/// Every operator and call in it may fail, and is followed by a `?`; names and fields are borrowed. So it stands in a function
+/// that returns a `Result`, and its value is a tensor, or a number if all of it is. `<`, `<=`, `>`, `>=`, `==` and `!=` with a
+/// tensor on the left compare element by element; `&`, `|`, `^` and `!` combine masks. Arguments of calls are plain Rust.
+///
+/// It expands to the operators and methods themselves, by paths of the crate `remat`.
+#[proc_macro]
+pub fn calc(input: TokenStream) -> TokenStream {
+    let e = syn::parse_macro_input!(input as syn::Expr);
+    calc::operand(&e).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -380,7 +380,9 @@ mod reducers;
 mod roots;
 mod tiled;
 pub use arg::{Extreme, arg_extreme};
-pub use reducers::{All, Any, Arith, Count, Deviation, Max, Mean, Min, Num, Prod, ShiftedExp, Sum, SumSqr};
+pub use reducers::{
+    All, Any, Arith, Count, Deviation, Max, Mean, Min, Num, Prod, ProdWide, ShiftedExp, Sum, SumSqr, SumWide,
+};
 pub use roots::{Norm, RootDeviation, Rooted, WideMean};
 pub use tiled::{TILE, Tiles, reduce_tiles};
 

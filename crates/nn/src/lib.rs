@@ -29,7 +29,7 @@ pub use layers::*;
 pub use module::{Layer, Module};
 pub use optim::*;
 pub use parameter::{Parameter, Role};
-pub use remat_derive::Module;
+pub use remat_derive::{Module, calc};
 #[expect(deprecated, reason = "the name of before")]
 pub use remat_tensor::Taps;
 pub use remat_tensor::{Attend, ConvParams, Padding, Reduction, Windows};

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
         net.forward(&x)?.cross_entropy(&labels)?.backward()?;
         sgd.step()?;
     }
-    let correct = net.forward(&x)?.argmax(1, false)?.eq(&labels)?;
+    let correct = net.forward(&x)?.argmax_over(1, false)?.eq(&labels)?;
     assert!(correct.all()?.item::<bool>()?);
     assert!(device.channel().stats()?.peak_bytes <= BUDGET);
     Ok(())

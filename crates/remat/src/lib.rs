@@ -24,17 +24,37 @@
 //! # }
 //! ```
 //!
+//! # Formulas
+//!
+//! Every operation may fail, so each gives a `Result`. [`calc!`] writes the question marks of a formula, and
+//! [`tensor!`](crate::tensor!) the shapes of literals, whose floats are f32.
+//!
+//! ```
+//! # use remat::prelude::*;
+//! # fn main() -> Result<()> {
+//! # let device = Device::cpu(DeviceOptions::default())?;
+//! let x = tensor![&device; [1.0, 2.0], [3.0, 6.0]]?;
+//! let eps = 1e-5;
+//! let plain = ((&x - x.mean()?)? / (x.std(0)? + eps)?)?;
+//! let short = calc!((x - x.mean()) / (x.std(0) + eps));
+//! assert_eq!(plain.to_host()?, short.to_host()?);
+//! let mask = calc!(x > 1.5 & !(x == 3.0));
+//! assert_eq!(mask.to_string(), "[[false,  true],\n [false,  true]]  bool[2, 2]");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Gradients
 //!
 //! ```
 //! # use remat::prelude::*;
 //! # fn main() -> Result<()> {
 //! # let device = Device::cpu(DeviceOptions::default())?;
-//! let x = Tensor::new(&device, &[1.0f64, 2.0, 3.0], [3])?.requires_grad()?;
+//! let x = Tensor::new(&device, &[1.0, 2.0, 3.0], [3])?.requires_grad()?;
 //! let y = x.square()?.sum()?;
 //! y.backward()?;
 //! let dx = x.grad().expect("y depends on x");
-//! assert_eq!(dx.to_vec::<f64>()?, [2.0, 4.0, 6.0]);
+//! assert_eq!(dx.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
 //! # Ok(())
 //! # }
 //! ```
@@ -102,6 +122,8 @@ pub use remat_types as types;
 
 // Inlined, so that this page has what it links also where the other crates are not documented beside it.
 #[doc(inline)]
+pub use remat_nn::calc;
+#[doc(inline)]
 pub use remat_runtime::{
     AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, NanCheck, Observer, RangeCheck, SessionOptions,
     Stats, ValueDump, Workspace,
@@ -110,9 +132,11 @@ pub use remat_runtime::{
 #[doc(inline)]
 pub use remat_tensor::Taps;
 #[doc(inline)]
+pub use remat_tensor::tensor;
+#[doc(inline)]
 pub use remat_tensor::{
     Attend, Collect, CompileOptions, Compiled, ConvParams, Dim, GradCheckReport, IntoOperand, Reduction, ScanOptions,
-    Session, Symbols, Tensor, Windows, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with,
+    Session, Settle, Symbols, Tensor, Windows, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with,
     gradcheck, no_grad, scan, switch, while_loop,
 };
 #[doc(inline)]
@@ -128,4 +152,5 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::nn::{self, Layer, Module, Optimizer};
     pub use crate::{DType, Device, DeviceOptions, Error, ErrorKind, HostTensor, Kind, Result, Shape, Tensor, no_grad};
+    pub use crate::{calc, tensor};
 }

@@ -42,7 +42,7 @@ pub fn gradcheck(
     check(y.dtype(), "the result")?;
     let weight = |i: usize| 0.5 + ((i as f64 + 1.0) * 0.754_877_666).fract();
     let weights: Vec<f64> = (0..y.elems()).map(weight).collect();
-    let dy = Tensor::new(device, &weights, y.shape())?;
+    let dy = Tensor::from_slice(device, &weights, y.shape())?;
     let refs: Vec<&Tensor> = leaves.iter().collect();
     let grads = grad_with(&y, Some(&dy), &refs, false)?;
     let project = |x: &[HostTensor]| -> Result<f64> {

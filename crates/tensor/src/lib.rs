@@ -8,6 +8,7 @@ mod autodiff;
 mod compile;
 mod control_flow;
 mod gradcheck;
+mod literal;
 mod methods;
 mod site;
 mod tape;
@@ -19,7 +20,8 @@ pub use compile::see_cell;
 pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, capture_state, compile, compile_with};
 pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use gradcheck::{GradCheckReport, gradcheck};
-pub use methods::{Attend, IntoOperand, Span};
+pub use literal::{Literal, NestedLiteral};
+pub use methods::{Attend, IntoOperand, Settle, Span};
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;
 #[expect(deprecated, reason = "the name of before")]

@@ -12,10 +12,17 @@ pub(crate) trait InOp: Sized {
 
     /// Names `op` and `site`.
     fn in_op_at(self, op: &str, site: CallSite) -> Self;
+
+    /// Names the method that the user called, whatever op failed for it.
+    fn called(self, method: &str) -> Self;
 }
 
 impl<T> InOp for Result<T> {
     fn in_op_at(self, op: &str, site: CallSite) -> Self {
         self.map_err(|e| e.with_op(op).with_call_site(site))
+    }
+
+    fn called(self, method: &str) -> Self {
+        self.map_err(|e| e.called(method))
     }
 }

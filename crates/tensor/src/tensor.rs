@@ -7,6 +7,7 @@ use remat_ops::OpRef;
 use remat_runtime::{Channel, Device, Handle, Kind};
 use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
 
+use crate::Literal;
 use crate::site::InOp;
 use crate::tape::{self, Edge, Leaf, Node, NodeKind, TensorSpec, lock};
 
@@ -19,10 +20,34 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of `data` in row-major order. Errors: Shape if the number of elements differs; Closed.
+    /// A tensor of `data` in row-major order, of any element type but f64: literals such as `&[1.0, 2.0]` are f32.
+    /// [`Tensor::of`] takes nested arrays, [`Tensor::from_slice`] f64 too. Errors: Shape if the number of elements differs;
+    /// Closed.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
+    /// assert_eq!(x.dtype(), remat_types::DType::F32);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
     #[track_caller]
-    pub fn new<T: Element>(device: &Device, data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
+    pub fn new<T: Literal>(device: &Device, data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
         Tensor::from_host(device, &HostTensor::from_slice(data, shape).in_op("new")?)
+    }
+
+    /// A tensor of `data` in row-major order, of any element type. Errors: as [`Tensor::new`].
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::from_slice(&device, &[1.0, 2.0], [2])?;
+    /// assert_eq!(x.dtype(), remat_types::DType::F64);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn from_slice<T: Element>(device: &Device, data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_host(device, &HostTensor::from_slice(data, shape).in_op("from_slice")?)
     }
 
     /// A copy of a host tensor. Errors: Closed.
@@ -31,9 +56,9 @@ impl Tensor {
         Ok(Tensor::from_handle(device.channel().put(data)?))
     }
 
-    /// A tensor of rank 0.
+    /// A tensor of rank 0: a literal with a point is f32. Errors: Closed.
     #[track_caller]
-    pub fn scalar<T: Element>(device: &Device, value: T) -> Result<Tensor> {
+    pub fn scalar<T: Literal>(device: &Device, value: T) -> Result<Tensor> {
         Tensor::from_host(device, &HostTensor::scalar(value))
     }
 
@@ -244,17 +269,21 @@ impl Tensor {
 }
 
 impl fmt::Debug for Tensor {
-    /// Dtype and shape; never waits for a value.
+    /// Dtype and shape, and the first elements of a small constant, which are known. Never waits for a value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({}{})", self.dtype(), self.shape())
+        match &self.handle.fact().value {
+            Some(v) => write!(f, "Tensor({v:?})"),
+            None => write!(f, "Tensor({}{})", self.dtype(), self.shape()),
+        }
     }
 }
 
 impl fmt::Display for Tensor {
-    /// The value; waits for it. An error is shown in its place.
+    /// The value as [`HostTensor`] shows it: nested rows, aligned, dtype and shape behind; precision and width count. Waits
+    /// for it. An error is shown in its place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_host() {
-            Ok(v) => fmt::Debug::fmt(&v, f),
+            Ok(v) => fmt::Display::fmt(&v, f),
             Err(e) => write!(f, "{self:?}: {e}"),
         }
     }

@@ -168,6 +168,15 @@ impl Error {
         self
     }
 
+    /// Names the method that the user called, in the place of the op that failed for it.
+    #[must_use]
+    pub fn called(mut self, method: &str) -> Self {
+        if self.0.op.as_deref() != Some(method) {
+            self.edit().op = Some(method.to_owned());
+        }
+        self
+    }
+
     /// Names the place in the user's program, unless one is named already, and the scope that the thread is in.
     #[must_use]
     pub fn with_call_site(mut self, site: CallSite) -> Self {

@@ -1,6 +1,5 @@
 //! Tensors in ordinary host memory: what goes into a device and what comes out.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut, checked};
@@ -198,15 +197,10 @@ impl HostTensor {
 
     /// Every element as f64.
     pub fn to_f64_vec(&self) -> Vec<f64> {
-        self.first_as_f64(usize::MAX)
-    }
-
-    /// The first elements, at most `n`, as f64.
-    fn first_as_f64(&self, n: usize) -> Vec<f64> {
-        fn conv<T: Element>(t: &HostTensor, n: usize) -> Vec<f64> {
-            t.as_slice::<T>().map(|s| s.iter().take(n).map(|v| v.to_f64()).collect()).unwrap_or_default()
+        fn conv<T: Element>(t: &HostTensor) -> Vec<f64> {
+            t.as_slice::<T>().map(|s| s.iter().map(|v| v.to_f64()).collect()).unwrap_or_default()
         }
-        crate::for_dtype!(self.dtype, T => conv::<T>(self, n))
+        crate::for_dtype!(self.dtype, T => conv::<T>(self))
     }
 
     /// Every element as i64, with [`Element::to_i64`]'s rules.
@@ -276,15 +270,6 @@ impl std::hash::Hash for HostTensor {
         self.dtype.hash(state);
         self.shape.hash(state);
         self.bytes().hash(state);
-    }
-}
-
-impl fmt::Debug for HostTensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 16;
-        write!(f, "{}{}", self.dtype, self.shape)?;
-        let shown = self.first_as_f64(SHOWN);
-        write!(f, " {shown:?}{}", if self.elems() > SHOWN { "..." } else { "" })
     }
 }
 

@@ -12,6 +12,7 @@ mod host;
 mod layout;
 mod npy;
 mod padding;
+mod print;
 mod promote;
 mod scope;
 mod shape;

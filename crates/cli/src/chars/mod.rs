@@ -180,7 +180,7 @@ impl Task for CharsTask {
         let [x, next] = <[Tensor; 2]>::try_from(batch)
             .map_err(|_| Error::new(ErrorKind::Internal, "a batch is characters and those that follow them"))?;
         let (logits, next) = predictions(net, &x, &next)?;
-        let right = logits.detach().argmax(1, false)?.eq(next.cast(DType::I64)?)?.cast(DType::F32)?.sum()?;
+        let right = logits.detach().argmax_over(1, false)?.eq(next.cast(DType::I64)?)?.cast(DType::F32)?.sum()?;
         Ok([logits.cross_entropy(&next)?, right])
     }
 

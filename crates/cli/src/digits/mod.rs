@@ -121,5 +121,5 @@ impl Task for DigitsTask {
 
 /// Rows whose largest logit is that of the label.
 fn count_right(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    logits.argmax(1, false)?.eq(labels)?.cast(DType::F32)?.sum()
+    logits.argmax_over(1, false)?.eq(labels)?.cast(DType::F32)?.sum()
 }

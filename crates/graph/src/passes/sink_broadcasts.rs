@@ -95,7 +95,7 @@ fn reduction(g: &Graph, cx: &PassCx<'_>, id: NodeId, r: &Reduce, patch: &mut Pat
     let extent = |a: usize| if a < lead { 1 } else { from[a - lead] };
     let repeated = |a: &usize| extent(*a) != whole[*a];
     let times: usize = r.axes.iter().filter(|a| repeated(a)).map(|a| whole[*a]).product();
-    if times != 1 && matches!(r.f, ReduceFn::Prod | ReduceFn::Norm) {
+    if times != 1 && matches!(r.f, ReduceFn::Prod | ReduceFn::Norm | ReduceFn::SumWide | ReduceFn::ProdWide) {
         return;
     }
     let own = r.axes.iter().filter(|a| **a >= lead).map(|a| a - lead).collect();

@@ -154,6 +154,64 @@ impl Reducer<u8, i64> for Count {
     }
 }
 
+/// `sum x` of integers that are widened before they are added up; 0 of nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct SumWide;
+
+/// `prod x` of integers that are widened before they are multiplied; 1 of nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ProdWide;
+
+macro_rules! widened {
+    ($($wide:ident: $($t:ident)*;)*) => { $($(
+        impl Reducer<$t, $wide> for SumWide {
+            added!($wide, $wide, $wide);
+            no_param!($wide);
+            #[inline(always)]
+            fn step(&self, lane: $wide, x: $t, (): ()) -> $wide {
+                lane.plus($wide::from(x))
+            }
+            fn finish(&self, total: $wide, (): ()) -> $wide {
+                total
+            }
+        }
+
+        impl Reducer<$t, $wide> for ProdWide {
+            type Lane = $wide;
+            type Total = $wide;
+            no_param!($wide);
+            #[inline(always)]
+            fn lane(&self) -> $wide {
+                $wide::ONE
+            }
+            #[inline(always)]
+            fn step(&self, lane: $wide, x: $t, (): ()) -> $wide {
+                lane.times($wide::from(x))
+            }
+            #[inline(always)]
+            fn join(&self, a: $wide, b: $wide) -> $wide {
+                a.times(b)
+            }
+            #[inline(always)]
+            fn total(&self) -> $wide {
+                $wide::ONE
+            }
+            #[inline(always)]
+            fn add(&self, total: $wide, lane: $wide) -> $wide {
+                total.times(lane)
+            }
+            #[inline(always)]
+            fn merge(&self, a: $wide, b: $wide) -> $wide {
+                a.times(b)
+            }
+            fn finish(&self, total: $wide, (): ()) -> $wide {
+                total
+            }
+        }
+    )*)* };
+}
+widened! { i64: i8 i16 i32; u64: u8 u16 u32; }
+
 /// `sum x / n`; NaN of nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Mean {

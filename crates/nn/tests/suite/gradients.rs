@@ -28,7 +28,7 @@ fn check(d: &Device, layer: &dyn Layer, x: &[usize]) {
     let x = Tensor::from_host(d, &x).expect("fits");
     let project = || -> Result<Tensor> {
         let y = layer.forward(&x)?;
-        let w = Tensor::new(d, &wave(y.elems(), 2.1), y.shape())?;
+        let w = Tensor::from_slice(d, &wave(y.elems(), 2.1), y.shape())?;
         y.mul(w)?.sum()
     };
     for (name, p) in layer.named_parameters() {
@@ -167,7 +167,7 @@ fn a_whole_network() {
 fn losses() {
     let d = cpu();
     let labels = Tensor::new(&d, &[2i64, 0, 1], [3]).expect("fits");
-    let target = Tensor::new(&d, &wave(12, 4.0), [3, 4]).expect("fits");
+    let target = Tensor::from_slice(&d, &wave(12, 4.0), [3, 4]).expect("fits");
     type Loss<'l> = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + 'l>;
     let all: [Loss<'_>; 6] = [
         Box::new(|x| loss::cross_entropy(&x[0], &labels)),

@@ -227,7 +227,7 @@ fn pools_take_windows() {
 fn activations_are_their_formulas() {
     let d = cpu();
     let v = [-2.0f64, -0.5, 0.0, 1.0, 3.0];
-    let x = Tensor::new(&d, &v, [5]).expect("fits");
+    let x = Tensor::from_slice(&d, &v, [5]).expect("fits");
     let of = |l: &dyn Layer| values(&l.forward(&x).expect("float"));
     let all = |f: fn(f64) -> f64| v.map(f);
     assert_close(&of(&Relu), &all(|x| x.max(0.0)), 0.0);
@@ -258,7 +258,7 @@ fn a_sequential_names_the_layer_that_fails() {
 #[test]
 fn losses_are_their_formulas() {
     let d = cpu();
-    let x = Tensor::new(&d, &[0.0f64, 2.0f64.ln(), 5.0f64.ln(), 2.0f64.ln(), 0.0, 0.0], [2, 3]).expect("fits");
+    let x = Tensor::from_slice(&d, &[0.0f64, 2.0f64.ln(), 5.0f64.ln(), 2.0f64.ln(), 0.0, 0.0], [2, 3]).expect("fits");
     let labels = Tensor::new(&d, &[2i64, 1], [2]).expect("fits");
     let (a, b) = (-(0.625f64.ln()), -(0.25f64.ln()));
     let close = |t: Tensor, want: &[f64]| assert_close(&values(&t), want, 1e-14);
@@ -268,8 +268,10 @@ fn losses_are_their_formulas() {
     close(loss::nll(&logs, &labels, Reduction::None).expect("fits"), &[a, b]);
     let with = loss::cross_entropy_with(&x, &labels, Reduction::Sum, 0.3, Some(1)).expect("fits");
     close(with, &[0.7 * a - 0.1 * (0.125f64.ln() + 0.25f64.ln() + 0.625f64.ln())]);
-    let (p, t) =
-        (Tensor::new(&d, &[1.0f64, -2.0], [2]).expect("fits"), Tensor::new(&d, &[0.0f64, 1.0], [2]).expect("fits"));
+    let (p, t) = (
+        Tensor::from_slice(&d, &[1.0f64, -2.0], [2]).expect("fits"),
+        Tensor::from_slice(&d, &[0.0f64, 1.0], [2]).expect("fits"),
+    );
     close(loss::mse(&p, &t, Reduction::Mean).expect("alike"), &[5.0]);
     close(loss::l1(&p, &t, Reduction::Sum).expect("alike"), &[4.0]);
     let s = |x: f64| 1.0 / (1.0 + (-x).exp());

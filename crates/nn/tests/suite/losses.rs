@@ -17,7 +17,7 @@ const ENDS: [(DType, &[f64], f64); 4] = [
 ];
 
 fn of(d: &Device, v: &[f64], shape: &[usize], dtype: DType) -> Result<Tensor> {
-    Tensor::new(d, v, shape)?.cast(dtype)
+    Tensor::from_slice(d, v, shape)?.cast(dtype)
 }
 
 #[track_caller]

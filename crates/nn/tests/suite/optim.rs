@@ -31,7 +31,7 @@ fn parameter(d: &Device, name: &str) -> (String, Parameter) {
 /// Lets `o` take [`STEPS`] steps with given gradients, and gives where that leads.
 fn run(d: &Device, p: &Parameter, o: &mut dyn Optimizer) -> Vec<f64> {
     for i in 0..STEPS {
-        p.set_grad(Some(Tensor::new(d, &gradient(i), [N]).expect("fits"))).expect("same shape");
+        p.set_grad(Some(Tensor::from_slice(d, &gradient(i), [N]).expect("fits"))).expect("same shape");
         o.step().expect("valid");
         assert!(p.grad().is_none(), "a step consumes the gradient");
     }
@@ -138,7 +138,7 @@ fn groups_have_options_of_their_own() {
     sgd.add_group(vec![b.clone()], fast).expect("valid");
     for i in 0..STEPS {
         for p in [&a.1, &b.1] {
-            p.set_grad(Some(Tensor::new(&d, &gradient(i), [N]).expect("fits"))).expect("same shape");
+            p.set_grad(Some(Tensor::from_slice(&d, &gradient(i), [N]).expect("fits"))).expect("same shape");
         }
         sgd.step().expect("valid");
     }
@@ -193,7 +193,7 @@ fn a_parameter_that_was_frozen_after_its_gradient_stays() {
     let o = SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() };
     let mut sgd = Sgd::new(vec![a.clone(), b.clone()], o).expect("valid");
     for p in [&a.1, &b.1] {
-        p.set_grad(Some(Tensor::new(&d, &gradient(0), [N]).expect("fits"))).expect("same shape");
+        p.set_grad(Some(Tensor::from_slice(&d, &gradient(0), [N]).expect("fits"))).expect("same shape");
     }
     a.1.set_frozen(true);
     sgd.step().expect("valid");
@@ -248,7 +248,7 @@ fn a_schedule_drives_the_rate() {
     let mut want = start();
     for i in 0..STEPS {
         sgd.set_lr(schedule.at(i as u64));
-        p.1.set_grad(Some(Tensor::new(&d, &gradient(i), [N]).expect("fits"))).expect("same shape");
+        p.1.set_grad(Some(Tensor::from_slice(&d, &gradient(i), [N]).expect("fits"))).expect("same shape");
         sgd.step().expect("valid");
         want.iter_mut().zip(gradient(i)).for_each(|(w, g)| *w -= f64::from(schedule.at(i as u64) as f32) * g);
     }

@@ -51,7 +51,7 @@ fn xor_converges(clip: bool) {
     let grid: Vec<f32> = at.iter().flat_map(|a| at.iter().flat_map(move |b| [*a, *b])).collect();
     let _quiet = no_grad();
     let y = net.forward(&Tensor::new(&d, &grid, [100, 2]).expect("fits")).expect("fits");
-    let got = y.argmax(1, false).expect("axis 1").to_vec::<i64>().expect("i64");
+    let got = y.argmax_over(1, false).expect("axis 1").to_vec::<i64>().expect("i64");
     let want: Vec<i64> = grid.chunks(2).map(|p| i64::from(p[0] * p[1] < 0.0)).collect();
     assert_eq!(got, want);
 }

@@ -34,6 +34,10 @@ pub enum ReduceFn {
     /// The Euclidean norm, of floats: the root of the sum of squares, which is never rounded to their dtype between the two;
     /// 0 of nothing. f16 and bf16 give f32: the norm of many is beyond them. The gradient where it is 0 is 0.
     Norm,
+    /// The sum of integers as I64, of unsigned ones as U64, as in NumPy: those wrap, narrower ones cannot. 0 of nothing.
+    SumWide,
+    /// The product of integers in the dtypes of `SumWide`; 1 of nothing.
+    ProdWide,
 }
 
 /// `y[k] = f { x[k, r] : all r }` over the elements `r` of `axes`.
@@ -63,6 +67,7 @@ impl ReduceFn {
             ReduceFn::Mean | ReduceFn::Norm => x.is_float(),
             ReduceFn::Prod | ReduceFn::SumSqr => x != DType::Bool,
             ReduceFn::Any | ReduceFn::All => x == DType::Bool,
+            ReduceFn::SumWide | ReduceFn::ProdWide => x.is_int(),
         };
         if !defined {
             return Err(Error::new(ErrorKind::DType, format!("is not defined for {x}")));
@@ -70,6 +75,8 @@ impl ReduceFn {
         Ok(match self {
             ReduceFn::Sum if x == DType::Bool => DType::I64,
             ReduceFn::Norm => real_dtype(x),
+            ReduceFn::SumWide | ReduceFn::ProdWide if x.is_signed_int() => DType::I64,
+            ReduceFn::SumWide | ReduceFn::ProdWide => DType::U64,
             _ => x,
         })
     }
@@ -112,7 +119,24 @@ impl ReduceFn {
                 _ => to.with::<T, T>(reduce::Sum),
             }
         }
+        /// `$f` of an integer that is narrower than its result; of a wide one it is the plain function.
+        macro_rules! widened {
+            ($reducer:expr, $plain:expr) => {
+                match x {
+                    DType::I8 => to.with::<i8, i64>($reducer),
+                    DType::I16 => to.with::<i16, i64>($reducer),
+                    DType::I32 => to.with::<i32, i64>($reducer),
+                    DType::U8 => to.with::<u8, u64>($reducer),
+                    DType::U16 => to.with::<u16, u64>($reducer),
+                    DType::U32 => to.with::<u32, u64>($reducer),
+                    DType::U64 => to.with::<u64, u64>($plain),
+                    _ => to.with::<i64, i64>($plain),
+                }
+            };
+        }
         match (self, x) {
+            (ReduceFn::SumWide, _) => widened!(reduce::SumWide, reduce::Sum),
+            (ReduceFn::ProdWide, _) => widened!(reduce::ProdWide, reduce::Prod),
             (ReduceFn::Sum, DType::Bool) => to.with::<u8, i64>(reduce::Count),
             (ReduceFn::Any | ReduceFn::Max, DType::Bool) => to.with::<u8, u8>(reduce::Any),
             (_, DType::Bool) => to.with::<u8, u8>(reduce::All),
@@ -187,7 +211,7 @@ impl Op for Reduce {
                 let share = c.un(UnaryFn::Recip, cx.apply(Cast { dtype: real_dtype(fact.dtype) }, &[ties])?)?;
                 c.keep_where(chosen, spread(c.mul(dy, share)?)?)?
             }
-            ReduceFn::Any | ReduceFn::All => return Ok(smallvec![None]),
+            ReduceFn::Any | ReduceFn::All | ReduceFn::SumWide | ReduceFn::ProdWide => return Ok(smallvec![None]),
         })])
     }
 }
@@ -197,9 +221,9 @@ impl OpDef for Reduce {
 
     fn label(&self) -> &'static str {
         match self.f {
-            ReduceFn::Sum => "sum",
+            ReduceFn::Sum | ReduceFn::SumWide => "sum",
             ReduceFn::Mean => "mean",
-            ReduceFn::Prod => "prod",
+            ReduceFn::Prod | ReduceFn::ProdWide => "prod",
             ReduceFn::Max => "max",
             ReduceFn::Min => "min",
             ReduceFn::Any => "any",
@@ -264,6 +288,16 @@ impl OpDef for Reduce {
             Sample::new(op(Norm, &[0, 1], false), vec![t::<f64>(&[], [2, 0])]).gives(vec![t(&[0.0f64], [])]),
         ];
         out.extend([
+            Sample::new(op(SumWide, &[0], false), vec![t(&[200u8, 100], [2])]).gives(vec![t(&[300u64], [])]),
+            Sample::new(op(SumWide, &[1], true), vec![t(&[i32::MAX, 1, -1, -5], [2, 2])])
+                .gives(vec![t(&[1i64 << 31, -6], [2, 1])]),
+            Sample::new(op(SumWide, &[0], false), vec![t(&[i64::MAX, 1], [2])]).gives(vec![t(&[i64::MIN], [])]),
+            Sample::new(op(SumWide, &[0], false), vec![t::<i8>(&[], [0])]).gives(vec![t(&[0i64], [])]),
+            Sample::new(op(ProdWide, &[0], false), vec![t(&[100i8, -100, 7], [3])]).gives(vec![t(&[-70_000i64], [])]),
+            Sample::new(op(ProdWide, &[0], false), vec![t(&[u32::MAX, 2], [2])])
+                .gives(vec![t(&[u64::from(u32::MAX) * 2], [])]),
+            Sample::new(op(ProdWide, &[0], false), vec![t::<u16>(&[], [0])]).gives(vec![t(&[1u64], [])]),
+            Sample::new(op(SumWide, &[0], false), vec![t(&[1.0f32], [1])]).fails(ErrorKind::DType),
             Sample::new(op(Sum, &[2], false), vec![x()]).fails(ErrorKind::Axis),
             Sample::new(op(Sum, &[1, 1], false), vec![x()]).fails(ErrorKind::Axis),
             Sample::new(op(Max, &[1], false), vec![t::<f32>(&[], [2, 0])]).fails(ErrorKind::Shape),

@@ -50,10 +50,10 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let (q, k) = (Tensor::new(&device, &[0.0, 0.0], [1, 2, 1, 1])?, Tensor::new(&device, &[1.0, 5.0], [1, 2, 1, 1])?);
     /// let v = Tensor::new(&device, &[4.0, 8.0], [1, 2, 1, 1])?;
-    /// assert_eq!(q.attention(&k, &v, Attend::default())?.to_vec::<f64>()?, [6.0, 6.0]);
-    /// assert_eq!(q.attention(&k, &v, Attend::CAUSAL)?.to_vec::<f64>()?, [4.0, 6.0]);
+    /// assert_eq!(q.attention(&k, &v, Attend::default())?.to_vec::<f32>()?, [6.0, 6.0]);
+    /// assert_eq!(q.attention(&k, &v, Attend::CAUSAL)?.to_vec::<f32>()?, [4.0, 6.0]);
     /// let second = Tensor::new(&device, &[false, true], [2])?;
-    /// assert_eq!(q.attention(&k, &v, Attend::masked(&second))?.to_vec::<f64>()?, [8.0, 8.0]);
+    /// assert_eq!(q.attention(&k, &v, Attend::masked(&second))?.to_vec::<f32>()?, [8.0, 8.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -69,7 +69,7 @@ impl Tensor {
     /// # use remat_tensor::{Attend, Tensor};
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let qkv = Tensor::new(&device, &[0.0, 1.0, 4.0, 0.0, 5.0, 8.0], [1, 2, 3, 1, 1])?;
-    /// assert_eq!(qkv.self_attention(Attend::CAUSAL)?.to_vec::<f64>()?, [4.0, 6.0]);
+    /// assert_eq!(qkv.self_attention(Attend::CAUSAL)?.to_vec::<f32>()?, [4.0, 6.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

@@ -18,13 +18,13 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 4])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0], [1, 1, 2])?;
-    /// assert_eq!(x.conv1d(&weight, ConvParams::PLAIN)?.to_vec::<f64>()?, [21.0, 32.0, 43.0]);
+    /// assert_eq!(x.conv1d(&weight, ConvParams::PLAIN)?.to_vec::<f32>()?, [21.0, 32.0, 43.0]);
     /// let taps = ConvParams { stride: [2], padding: [1].into(), ..ConvParams::PLAIN };
-    /// assert_eq!(x.conv1d(&weight, taps)?.to_vec::<f64>()?, [10.0, 32.0, 4.0]);
+    /// assert_eq!(x.conv1d(&weight, taps)?.to_vec::<f32>()?, [10.0, 32.0, 4.0]);
     /// // a place at the end alone, which is what keeps the length here
     /// let taps = ConvParams { padding: [[0, 1]].into(), ..ConvParams::PLAIN };
     /// assert_eq!(taps, ConvParams::PLAIN.with_same_padding([2])?);
-    /// assert_eq!(x.conv1d(&weight, taps)?.to_vec::<f64>()?, [21.0, 32.0, 43.0, 4.0]);
+    /// assert_eq!(x.conv1d(&weight, taps)?.to_vec::<f32>()?, [21.0, 32.0, 43.0, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -41,9 +41,9 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0], [1, 1, 1, 2])?;
-    /// assert_eq!(x.conv2d(&weight, ConvParams::PLAIN)?.to_vec::<f64>()?, [21.0, 43.0]);
+    /// assert_eq!(x.conv2d(&weight, ConvParams::PLAIN)?.to_vec::<f32>()?, [21.0, 43.0]);
     /// let taps = ConvParams { padding: [0, 1].into(), ..ConvParams::PLAIN };
-    /// assert_eq!(x.conv2d(&weight, taps)?.to_vec::<f64>()?, [10.0, 21.0, 2.0, 30.0, 43.0, 4.0]);
+    /// assert_eq!(x.conv2d(&weight, taps)?.to_vec::<f32>()?, [10.0, 21.0, 2.0, 30.0, 43.0, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -66,9 +66,9 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 3, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 1, 2])?;
     /// let y = x.conv3d(&weight, ConvParams::PLAIN)?;
-    /// assert_eq!((y.dims(), y.to_vec::<f64>()?), (&[1, 1, 2, 1, 1][..], vec![4321.0, 6543.0]));
+    /// assert_eq!((y.dims(), y.to_vec::<f32>()?), (&[1, 1, 2, 1, 1][..], vec![4321.0, 6543.0]));
     /// let taps = ConvParams { stride: [2, 1, 1], padding: [1, 0, 0].into(), ..ConvParams::PLAIN };
-    /// assert_eq!(x.conv3d(&weight, taps)?.to_vec::<f64>()?, [2100.0, 6543.0]);
+    /// assert_eq!(x.conv3d(&weight, taps)?.to_vec::<f32>()?, [2100.0, 6543.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

@@ -20,7 +20,7 @@ impl Tensor {
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0], [1, 1, 3])?;
     /// let taps = ConvParams { stride: [2], ..ConvParams::PLAIN };
     /// let y = x.conv_transpose1d(&weight, taps, [1])?;
-    /// assert_eq!(y.to_vec::<f64>()?, [1.0, 10.0, 102.0, 20.0, 200.0, 0.0]);
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 10.0, 102.0, 20.0, 200.0, 0.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -44,7 +44,7 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 1, 2])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 2])?;
     /// let y = x.conv_transpose2d(&weight, ConvParams::PLAIN, [0, 0])?;
-    /// assert_eq!((y.dims(), y.to_vec::<f64>()?), (&[1, 1, 2, 3][..], vec![1.0, 12.0, 20.0, 100.0, 1200.0, 2000.0]));
+    /// assert_eq!((y.dims(), y.to_vec::<f32>()?), (&[1, 1, 2, 3][..], vec![1.0, 12.0, 20.0, 100.0, 1200.0, 2000.0]));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -66,7 +66,7 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[1.0, 2.0], [1, 1, 2, 1, 1])?;
     /// let weight = Tensor::new(&device, &[1.0, 10.0, 100.0, 1000.0], [1, 1, 2, 1, 2])?;
     /// let y = x.conv_transpose3d(&weight, ConvParams::PLAIN, [0, 0, 0])?;
-    /// assert_eq!((y.dims(), y.to_vec::<f64>()?), (&[1, 1, 3, 1, 2][..], vec![1.0, 10.0, 102.0, 1020.0, 200.0, 2000.0]));
+    /// assert_eq!((y.dims(), y.to_vec::<f32>()?), (&[1, 1, 3, 1, 2][..], vec![1.0, 10.0, 102.0, 1020.0, 200.0, 2000.0]));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

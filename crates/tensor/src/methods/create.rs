@@ -66,7 +66,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [2])?;
-    /// assert_eq!(x.zeros_like()?.to_vec::<f64>()?, [0.0, 0.0]);
+    /// assert_eq!(x.zeros_like()?.to_vec::<f32>()?, [0.0, 0.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -80,7 +80,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [2])?;
-    /// assert_eq!(x.ones_like()?.to_vec::<f64>()?, [1.0, 1.0]);
+    /// assert_eq!(x.ones_like()?.to_vec::<f32>()?, [1.0, 1.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -94,7 +94,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0], [2])?;
-    /// assert_eq!(x.full_like(7)?.to_vec::<f64>()?, [7.0, 7.0]);
+    /// assert_eq!(x.full_like(7)?.to_vec::<f32>()?, [7.0, 7.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -137,8 +137,8 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # use remat_types::DType;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// assert_eq!(Tensor::linspace(&device, 0.0, 1.0, 5, DType::F64)?.to_vec::<f64>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
-    /// assert_eq!(Tensor::linspace(&device, 3.0, 9.0, 1, DType::F64)?.to_vec::<f64>()?, [3.0]);
+    /// assert_eq!(Tensor::linspace(&device, 0.0, 1.0, 5, DType::F32)?.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// assert_eq!(Tensor::linspace(&device, 3.0, 9.0, 1, DType::F32)?.to_vec::<f32>()?, [3.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

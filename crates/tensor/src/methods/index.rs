@@ -208,7 +208,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, -2.0, 3.0], [3])?;
-    /// assert_eq!(x.gt(0.0)?.where_cond(&x, 0.5)?.to_vec::<f64>()?, [1.0, 0.5, 3.0]);
+    /// assert_eq!(x.gt(0.0)?.where_cond(&x, 0.5)?.to_vec::<f32>()?, [1.0, 0.5, 3.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[doc(alias = "where")]
@@ -227,8 +227,8 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
     /// let mask = Tensor::new(&device, &[true, false], [2])?;
-    /// let y = x.masked_fill(&mask, f64::NEG_INFINITY)?;
-    /// assert_eq!(y.to_vec::<f64>()?, [f64::NEG_INFINITY, 2.0, f64::NEG_INFINITY, 4.0]);
+    /// let y = x.masked_fill(&mask, f32::NEG_INFINITY)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

@@ -18,10 +18,10 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let a = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
     /// let v = Tensor::new(&device, &[1.0, -1.0], [2])?;
-    /// assert_eq!(a.matmul(&a)?.to_vec::<f64>()?, [7.0, 10.0, 15.0, 22.0]);
-    /// assert_eq!(a.matmul(&v)?.to_vec::<f64>()?, [-1.0, -1.0]);
-    /// assert_eq!(v.matmul(&a)?.to_vec::<f64>()?, [-2.0, -2.0]);
-    /// assert_eq!(v.matmul(&v)?.item::<f64>()?, 2.0);
+    /// assert_eq!(a.matmul(&a)?.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0]);
+    /// assert_eq!(a.matmul(&v)?.to_vec::<f32>()?, [-1.0, -1.0]);
+    /// assert_eq!(v.matmul(&a)?.to_vec::<f32>()?, [-2.0, -2.0]);
+    /// assert_eq!(v.matmul(&v)?.item::<f32>()?, 2.0);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[doc(alias = "mm")]

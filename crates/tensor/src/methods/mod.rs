@@ -25,5 +25,6 @@ mod span;
 mod tables;
 
 pub use attention::Attend;
+pub use operators::Settle;
 pub use pointwise::IntoOperand;
 pub use span::Span;

@@ -19,7 +19,7 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
     /// let windows = Windows::sliding([2, 1], [1, 1], [0, 0]);
-    /// assert_eq!(x.max_pool2d(windows)?.to_vec::<f64>()?, [3.0, 4.0]);
+    /// assert_eq!(x.max_pool2d(windows)?.to_vec::<f32>()?, [3.0, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -35,7 +35,7 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2])?;
     /// let whole = Windows::Adaptive { size: [1, 1] };
-    /// assert_eq!(x.avg_pool2d(whole, true)?.to_vec::<f64>()?, [2.5]);
+    /// assert_eq!(x.avg_pool2d(whole, true)?.to_vec::<f32>()?, [2.5]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -52,8 +52,8 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[1.0, 3.0], [2, 1])?;
     /// let (scale, bias) = (Tensor::new(&device, &[2.0], [1])?, Tensor::new(&device, &[5.0], [1])?);
     /// let (y, mean, var) = x.batch_norm(&scale, &bias, 0.0)?;
-    /// assert_eq!(y.to_vec::<f64>()?, [3.0, 7.0]);
-    /// assert_eq!((mean.item::<f64>()?, var.item::<f64>()?), (2.0, 1.0));
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 7.0]);
+    /// assert_eq!((mean.item::<f32>()?, var.item::<f32>()?), (2.0, 1.0));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -73,7 +73,7 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[1.0, 3.0], [2, 1])?;
     /// let of = |v: f64| Tensor::new(&device, &[v], [1]);
     /// let y = x.batch_norm_with(&of(2.0)?, &of(5.0)?, &of(1.0)?, &of(4.0)?, 0.0)?;
-    /// assert_eq!(y.to_vec::<f64>()?, [5.0, 7.0]);
+    /// assert_eq!(y.to_vec::<f32>()?, [5.0, 7.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -95,7 +95,7 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 3.0, 10.0, 30.0], [2, 2])?;
     /// let (scale, bias) = (Tensor::new(&device, &[1.0, 2.0], [2])?, Tensor::new(&device, &[0.0, 5.0], [2])?);
-    /// assert_eq!(x.layer_norm(&scale, &bias, 1, 0.0)?.to_vec::<f64>()?, [-1.0, 7.0, -1.0, 7.0]);
+    /// assert_eq!(x.layer_norm(&scale, &bias, 1, 0.0)?.to_vec::<f32>()?, [-1.0, 7.0, -1.0, 7.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -108,8 +108,8 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[1.0, 1.0, 1000.0, f64::NEG_INFINITY], [2, 2])?;
-    /// assert_eq!(x.softmax(-1)?.to_vec::<f64>()?, [0.5, 0.5, 1.0, 0.0]);
+    /// let x = Tensor::new(&device, &[1.0, 1.0, 1000.0, f32::NEG_INFINITY], [2, 2])?;
+    /// assert_eq!(x.softmax(-1)?.to_vec::<f32>()?, [0.5, 0.5, 1.0, 0.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -122,8 +122,8 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[1000.0, f64::NEG_INFINITY], [2])?;
-    /// assert_eq!(x.log_softmax(0)?.to_vec::<f64>()?, [0.0, f64::NEG_INFINITY]);
+    /// let x = Tensor::new(&device, &[1000.0, f32::NEG_INFINITY], [2])?;
+    /// assert_eq!(x.log_softmax(0)?.to_vec::<f32>()?, [0.0, f32::NEG_INFINITY]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -139,7 +139,7 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let logits = Tensor::new(&device, &[0.0, 0.0, 1000.0, 0.0], [2, 2])?;
     /// let labels = Tensor::new(&device, &[1, 0], [2])?;
-    /// assert_eq!(logits.cross_entropy(&labels)?.item::<f64>()?, 2f64.ln() / 2.0);
+    /// assert_eq!(logits.cross_entropy(&labels)?.item::<f32>()?, 2f32.ln() / 2.0);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -156,7 +156,7 @@ impl Tensor {
     /// let logits = Tensor::new(&device, &[0.0, 0.0, 1000.0, 0.0], [2, 2])?;
     /// let labels = Tensor::new(&device, &[1, -1], [2])?;
     /// let each = logits.cross_entropy_with(&labels, Reduction::None, 0.0, Some(-1))?;
-    /// assert_eq!(each.to_vec::<f64>()?, [2f64.ln(), 0.0]);
+    /// assert_eq!(each.to_vec::<f32>()?, [2f32.ln(), 0.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -177,9 +177,9 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let key = Tensor::new(&device, &[7u64, 0], [2])?;
     /// let x = Tensor::new(&device, &[1.0; 100], [100])?;
-    /// let y = x.dropout(0.5, &key)?.to_vec::<f64>()?;
+    /// let y = x.dropout(0.5, &key)?.to_vec::<f32>()?;
     /// assert!(y.iter().all(|v| *v == 0.0 || *v == 2.0));
-    /// assert_eq!(y, x.dropout(0.5, &key)?.to_vec::<f64>()?);
+    /// assert_eq!(y, x.dropout(0.5, &key)?.to_vec::<f32>()?);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

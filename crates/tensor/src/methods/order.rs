@@ -1,8 +1,8 @@
 //! Along an axis in order: running functions, sorting, selection, quantiles and search.
 
-use remat_ops::OpRef;
 use remat_ops::compose::{self, Interpolation};
 use remat_ops::order::{Cumulate, CumulateFn, OrderFn, OrderStatistic, SearchSorted, Sort, TopK};
+use remat_ops::{OpDef, OpRef};
 use remat_types::{DType, Error, ErrorKind, Result, axis_of};
 
 use super::pointwise::promoted;
@@ -12,31 +12,35 @@ use crate::tape::TapeCx;
 
 impl Tensor {
     /// A running function along `axis`, of [`Cumulate`]: without the element itself if `exclusive`, from the end if `reverse`.
-    /// Errors: Axis, DType; Value for an exclusive extreme.
+    /// Sums and products of integers are I64, of unsigned ones U64. Errors: Axis, DType; Value for an exclusive extreme.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # use remat_ops::order::CumulateFn;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1, 2, 3], [3])?;
-    /// assert_eq!(x.cumulate(CumulateFn::Sum, 0, true, false)?.to_vec::<i32>()?, [0, 1, 3]);
-    /// assert_eq!(x.cumulate(CumulateFn::Prod, 0, false, true)?.to_vec::<i32>()?, [6, 6, 3]);
+    /// assert_eq!(x.cumulate(CumulateFn::Sum, 0, true, false)?.to_vec::<i64>()?, [0, 1, 3]);
+    /// assert_eq!(x.cumulate(CumulateFn::Prod, 0, false, true)?.to_vec::<i64>()?, [6, 6, 3]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
     pub fn cumulate(&self, f: CumulateFn, axis: isize, exclusive: bool, reverse: bool) -> Result<Tensor> {
         let mut op = Cumulate { f, axis: 0, exclusive, reverse };
-        op.axis = axis_of(axis, self.rank()).in_op(remat_ops::OpDef::label(&op))?;
+        op.axis = axis_of(axis, self.rank()).in_op(OpDef::label(&op))?;
+        let wide = if self.dtype().is_signed_int() { DType::I64 } else { DType::U64 };
+        if matches!(f, CumulateFn::Sum | CumulateFn::Prod) && self.dtype().is_int() && self.dtype() != wide {
+            return Tensor::apply1(op, &[&self.cast(wide)?]);
+        }
         Tensor::apply1(op, &[self])
     }
 
-    /// Running sums along `axis`; bools are counted. Errors: Axis.
+    /// Running sums along `axis`: of integers as I64, of unsigned ones as U64; bools are counted, as I64. Errors: Axis.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1, 2, 3, 4], [2, 2])?;
-    /// assert_eq!(x.cumsum(-1)?.to_vec::<i32>()?, [1, 3, 3, 7]);
+    /// assert_eq!(x.cumsum(-1)?.to_vec::<i64>()?, [1, 3, 3, 7]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -44,13 +48,13 @@ impl Tensor {
         self.cumulate(CumulateFn::Sum, axis, false, false)
     }
 
-    /// Running products along `axis`. Gradients of all orders are right where elements are zero. Errors: Axis; DType for bool.
+    /// Running products along `axis`: of integers as I64, of unsigned ones as U64. Gradients of all orders are right where elements are zero. Errors: Axis; DType for bool.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1, 2, 3, 4], [4])?;
-    /// assert_eq!(x.cumprod(0)?.to_vec::<i32>()?, [1, 2, 6, 24]);
+    /// assert_eq!(x.cumprod(0)?.to_vec::<i64>()?, [1, 2, 6, 24]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -63,7 +67,7 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[0.0f32, f32::NEG_INFINITY], [2])?;
+    /// let x = Tensor::new(&device, &[0.0, f32::NEG_INFINITY], [2])?;
     /// assert_eq!(x.logcumsumexp(0)?.to_vec::<f32>()?, [0.0, 0.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -192,26 +196,54 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[3, 1, 4, 2], [4])?;
-    /// assert_eq!(x.median(0, false)?.0.item::<i32>()?, 2);
+    /// assert_eq!(x.median_over(0, false)?.0.item::<i32>()?, 2);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn median(&self, axis: isize, keepdims: bool) -> Result<(Tensor, Tensor)> {
+    pub fn median_over(&self, axis: isize, keepdims: bool) -> Result<(Tensor, Tensor)> {
         self.statistic(OrderFn::Median, axis, keepdims, "median")
     }
 
-    /// [`Tensor::median`] of what is not NaN. Errors: as there.
+    /// The element in the middle of all, the lower one of two. NaN if there is one. Errors: Shape of nothing.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[3.0f32, f32::NAN, 4.0], [3])?;
-    /// assert_eq!(x.nanmedian(0, false)?.0.item::<f32>()?, 3.0);
+    /// let x = Tensor::new(&device, &[3.0, 1.0, 4.0, 1.0], [2, 2])?;
+    /// assert_eq!(x.median()?.item::<f32>()?, 1.0);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn nanmedian(&self, axis: isize, keepdims: bool) -> Result<(Tensor, Tensor)> {
+    pub fn median(&self) -> Result<Tensor> {
+        Ok(self.shaped([self.elems()])?.median_over(0, false).called("median")?.0)
+    }
+
+    /// [`Tensor::median_over`] of what is not NaN. Errors: as there.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[3.0, f32::NAN, 4.0], [3])?;
+    /// assert_eq!(x.nanmedian_over(0, false)?.0.item::<f32>()?, 3.0);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn nanmedian_over(&self, axis: isize, keepdims: bool) -> Result<(Tensor, Tensor)> {
         self.statistic(OrderFn::NanMedian, axis, keepdims, "nanmedian")
+    }
+
+    /// [`Tensor::median`] of what is not NaN. Errors: Shape of nothing.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[3.0, 1.0, 4.0, 1.0], [2, 2])?;
+    /// assert_eq!(x.nanmedian()?.item::<f32>()?, 1.0);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn nanmedian(&self) -> Result<Tensor> {
+        Ok(self.shaped([self.elems()])?.nanmedian_over(0, false).called("nanmedian")?.0)
     }
 
     /// The element that `axis` has most often, the smallest of several, and its last place as I64. Errors: Axis; Shape along an
@@ -221,13 +253,27 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[3, 1, 3, 2], [4])?;
-    /// let (value, place) = x.mode(0, false)?;
+    /// let (value, place) = x.mode_over(0, false)?;
     /// assert_eq!((value.item::<i32>()?, place.item::<i64>()?), (3, 2));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn mode(&self, axis: isize, keepdims: bool) -> Result<(Tensor, Tensor)> {
+    pub fn mode_over(&self, axis: isize, keepdims: bool) -> Result<(Tensor, Tensor)> {
         self.statistic(OrderFn::Mode, axis, keepdims, "mode")
+    }
+
+    /// The element that there is most often, the smallest of several. Errors: Shape of nothing.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[3.0, 1.0, 4.0, 1.0], [2, 2])?;
+    /// assert_eq!(x.mode()?.item::<f32>()?, 1.0);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn mode(&self) -> Result<Tensor> {
+        Ok(self.shaped([self.elems()])?.mode_over(0, false).called("mode")?.0)
     }
 
     /// The value below which a share `q` of `axis` lies. NaN where there is one. Errors: Axis; DType for other dtypes than
@@ -237,30 +283,45 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # use remat_ops::compose::Interpolation;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[3.0f32, 1.0, 4.0, 2.0], [4])?;
-    /// assert_eq!(x.quantile(0.5, 0, false, Interpolation::Linear)?.item::<f32>()?, 2.5);
-    /// assert_eq!(x.quantile(0.5, 0, false, Interpolation::Higher)?.item::<f32>()?, 3.0);
+    /// let x = Tensor::new(&device, &[3.0, 1.0, 4.0, 2.0], [4])?;
+    /// assert_eq!(x.quantile_over(0.5, 0, false, Interpolation::Linear)?.item::<f32>()?, 2.5);
+    /// assert_eq!(x.quantile_over(0.5, 0, false, Interpolation::Higher)?.item::<f32>()?, 3.0);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn quantile(&self, q: f64, axis: isize, keepdims: bool, between: Interpolation) -> Result<Tensor> {
-        let y = self.quantiles(&[q], axis, keepdims, between).in_op("quantile")?;
+    pub fn quantile_over(&self, q: f64, axis: isize, keepdims: bool, between: Interpolation) -> Result<Tensor> {
+        let y = self.quantiles_over(&[q], axis, keepdims, between).in_op("quantile")?;
         y.shaped(&y.dims()[1..])
     }
 
-    /// Several quantiles, along a new first axis: [`Tensor::quantile`]. Errors: as there.
+    /// The value below which a share `q` of all elements lies: [`Tensor::quantile_over`]. Errors: as there.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # use remat_ops::compose::Interpolation;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[3.0f32, 1.0, 4.0, 2.0], [4])?;
-    /// let y = x.quantiles(&[0.0, 1.0], 0, true, Interpolation::Linear)?;
+    /// let x = Tensor::new(&device, &[3.0, 1.0, 4.0, 2.0], [2, 2])?;
+    /// assert_eq!(x.quantile(0.5, Interpolation::Linear)?.item::<f32>()?, 2.5);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn quantile(&self, q: f64, between: Interpolation) -> Result<Tensor> {
+        self.shaped([self.elems()])?.quantile_over(q, 0, false, between).called("quantile")
+    }
+
+    /// Several quantiles, along a new first axis: [`Tensor::quantile_over`]. Errors: as there.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # use remat_ops::compose::Interpolation;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[3.0, 1.0, 4.0, 2.0], [4])?;
+    /// let y = x.quantiles_over(&[0.0, 1.0], 0, true, Interpolation::Linear)?;
     /// assert_eq!((y.dims(), y.to_vec::<f32>()?), (&[2, 1][..], vec![1.0, 4.0]));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn quantiles(&self, q: &[f64], axis: isize, keepdims: bool, between: Interpolation) -> Result<Tensor> {
+    pub fn quantiles_over(&self, q: &[f64], axis: isize, keepdims: bool, between: Interpolation) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("quantiles")?;
         let y = compose::quantiles(&TapeCx::of(self), self.clone(), q, axis, between).in_op("quantiles")?;
         if keepdims { Ok(y) } else { y.squeeze(&[axis as isize + 1]) }
@@ -290,8 +351,8 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[3.0f32, 0.5, 9.0], [3])?;
-    /// let boundaries = Tensor::new(&device, &[1.0f32, 3.0, 5.0], [3])?;
+    /// let x = Tensor::new(&device, &[3.0, 0.5, 9.0], [3])?;
+    /// let boundaries = Tensor::new(&device, &[1.0, 3.0, 5.0], [3])?;
     /// assert_eq!(x.bucketize(&boundaries, false)?.to_vec::<i64>()?, [1, 0, 3]);
     /// assert_eq!(x.bucketize(&boundaries, true)?.to_vec::<i64>()?, [2, 0, 3]);
     /// # Ok::<(), remat_types::Error>(())
@@ -306,20 +367,34 @@ impl Tensor {
         boundaries.searchsorted(self, right)
     }
 
-    /// How many elements over `axes` are not 0, as I64; all, if there are none. Errors: Axis.
+    /// How many elements over `axes` are not 0, as I64. Errors: Axis.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[0, 2, 3, 0, 0, 1], [2, 3])?;
-    /// assert_eq!(x.count_nonzero(&[1], false)?.to_vec::<i64>()?, [2, 1]);
+    /// assert_eq!(x.count_nonzero_over(&[1], false)?.to_vec::<i64>()?, [2, 1]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn count_nonzero(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
+    pub fn count_nonzero_over(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
         let x = self.detach();
         let is = if self.dtype() == DType::Bool { x } else { x.ne(0)? };
         is.sum_over(axes, keepdims).in_op("count_nonzero")
+    }
+
+    /// How many elements are not 0, as I64.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[0, 2, 3, 0], [2, 2])?;
+    /// assert_eq!(x.count_nonzero()?.item::<i64>()?, 2);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn count_nonzero(&self) -> Result<Tensor> {
+        self.count_nonzero_over(&[], false)
     }
 
     /// The share of rows whose `target`, a class, is among the `k` largest of the last axis, as F32: top-k accuracy.
@@ -329,7 +404,7 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let logits = Tensor::new(&device, &[0.1f32, 0.5, 0.4, 0.9, 0.2, 0.3], [2, 3])?;
+    /// let logits = Tensor::new(&device, &[0.1, 0.5, 0.4, 0.9, 0.2, 0.3], [2, 3])?;
     /// let target = Tensor::new(&device, &[2, 1], [2])?;
     /// assert_eq!(logits.topk_accuracy(&target, 1)?.item::<f32>()?, 0.0);
     /// assert_eq!(logits.topk_accuracy(&target, 2)?.item::<f32>()?, 0.5);

@@ -198,8 +198,8 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[-3.0, 0.5, 9.0], [3])?;
-    /// assert_eq!(x.clamp(-1.0, 2.0)?.to_vec::<f64>()?, [-1.0, 0.5, 2.0]);
-    /// assert_eq!(x.clamp(0.0, f64::INFINITY)?.to_vec::<f64>()?, [0.0, 0.5, 9.0]);
+    /// assert_eq!(x.clamp(-1.0, 2.0)?.to_vec::<f32>()?, [-1.0, 0.5, 2.0]);
+    /// assert_eq!(x.clamp(0.0, f32::INFINITY)?.to_vec::<f32>()?, [0.0, 0.5, 9.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[doc(alias = "clip")]
@@ -215,7 +215,7 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let a = Tensor::new(&device, &[0.0, 10.0], [2])?;
     /// let b = Tensor::new(&device, &[4.0, 20.0], [2])?;
-    /// assert_eq!(a.lerp(&b, 0.25)?.to_vec::<f64>()?, [1.0, 12.5]);
+    /// assert_eq!(a.lerp(&b, 0.25)?.to_vec::<f32>()?, [1.0, 12.5]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -229,7 +229,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[-2.0, 3.0], [2])?;
-    /// assert_eq!(x.leaky_relu(0.5)?.to_vec::<f64>()?, [-1.0, 3.0]);
+    /// assert_eq!(x.leaky_relu(0.5)?.to_vec::<f32>()?, [-1.0, 3.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -242,8 +242,8 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[f64::NEG_INFINITY, 0.0, 1000.0], [3])?;
-    /// assert_eq!(x.elu(2.0)?.to_vec::<f64>()?, [-2.0, 0.0, 1000.0]);
+    /// let x = Tensor::new(&device, &[f32::NEG_INFINITY, 0.0, 1000.0], [3])?;
+    /// assert_eq!(x.elu(2.0)?.to_vec::<f32>()?, [-2.0, 0.0, 1000.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -258,7 +258,7 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[1.0, f64::INFINITY], [2])?;
+    /// let x = Tensor::new(&device, &[1.0, f32::INFINITY], [2])?;
     /// assert!(x.allclose(&x.mul(1.0 + 1e-9)?, 1e-5, 1e-8)?.item::<bool>()?);
     /// assert!(!x.allclose(&x.add(0.1)?, 1e-5, 1e-8)?.item::<bool>()?);
     /// # Ok::<(), remat_types::Error>(())

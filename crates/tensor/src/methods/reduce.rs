@@ -2,7 +2,7 @@
 
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
 use remat_ops::{OpDef, compose};
-use remat_types::{Result, SmallVec, axes_of, axis_of};
+use remat_types::{DType, Result, SmallVec, axes_of, axis_of};
 
 use crate::Tensor;
 use crate::site::InOp;
@@ -45,22 +45,22 @@ macro_rules! reduce_methods {
 }
 
 reduce_methods! {
-    /// The sum.
-    sum, sum_over => Sum: [1.0, 2.0, 3.0, 4.0] => f64 10.0, [3.0, 7.0];
-    /// The mean.
-    mean, mean_over => Mean: [1.0, 2.0, 3.0, 4.0] => f64 2.5, [1.5, 3.5];
-    /// The product.
-    prod, prod_over => Prod: [1.0, 2.0, 3.0, 4.0] => f64 24.0, [2.0, 12.0];
+    /// The sum. Integers are added up as i64, unsigned ones as u64; bools are counted, as i64.
+    sum, sum_over => Sum: [1.0, 2.0, 3.0, 4.0] => f32 10.0, [3.0, 7.0];
+    /// The mean; that of integers and bools is f32.
+    mean, mean_over => Mean: [1.0, 2.0, 3.0, 4.0] => f32 2.5, [1.5, 3.5];
+    /// The product. Integers are multiplied as i64, unsigned ones as u64.
+    prod, prod_over => Prod: [1.0, 2.0, 3.0, 4.0] => f32 24.0, [2.0, 12.0];
     /// The largest; ties share the gradient.
-    max, max_over => Max: [1.0, 2.0, 3.0, 4.0] => f64 4.0, [2.0, 4.0];
+    max, max_over => Max: [1.0, 2.0, 3.0, 4.0] => f32 4.0, [2.0, 4.0];
     /// The smallest; ties share the gradient.
-    min, min_over => Min: [1.0, 2.0, 3.0, 4.0] => f64 1.0, [1.0, 3.0];
+    min, min_over => Min: [1.0, 2.0, 3.0, 4.0] => f32 1.0, [1.0, 3.0];
     /// Whether any is true.
     any, any_over => Any: [false, false, true, false] => bool true, [false, true];
     /// Whether all are true.
     all, all_over => All: [true, true, true, false] => bool false, [true, false];
     /// The sum of squares.
-    sum_sqr, sum_sqr_over => SumSqr: [1.0, 2.0, 3.0, 4.0] => f64 30.0, [5.0, 25.0];
+    sum_sqr, sum_sqr_over => SumSqr: [1.0, 2.0, 3.0, 4.0] => f32 30.0, [5.0, 25.0];
 }
 
 impl Tensor {
@@ -71,9 +71,24 @@ impl Tensor {
 
     #[track_caller]
     fn reduce(&self, f: ReduceFn, axes: &[isize], keepdims: bool) -> Result<Tensor> {
+        let widened = self.dtype().is_int();
+        let f = match f {
+            ReduceFn::Sum if widened => ReduceFn::SumWide,
+            ReduceFn::Prod if widened => ReduceFn::ProdWide,
+            f => f,
+        };
         let mut op = Reduce { f, axes: SmallVec::new(), keepdims };
         op.axes = self.axes(axes, OpDef::label(&op))?;
+        if f == ReduceFn::Mean && !self.dtype().is_float() {
+            return Tensor::apply1(op, &[&self.cast(DType::F32)?]);
+        }
         Tensor::apply1(op, &[self])
+    }
+
+    /// `ln sum e^x` over all elements. Errors: DType.
+    #[track_caller]
+    pub fn log_sum_exp(&self) -> Result<Tensor> {
+        self.log_sum_exp_over(&[], false)
     }
 
     /// `ln sum e^x` over `axes` without overflow. Errors: Axis, DType.
@@ -82,43 +97,62 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1000.0, 1000.0], [2])?;
-    /// assert_eq!(x.log_sum_exp(&[0], false)?.item::<f64>()?, 1000.0 + 2f64.ln());
+    /// assert_eq!(x.log_sum_exp_over(&[0], false)?.item::<f32>()?, 1000.0 + 2f32.ln());
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[doc(alias = "logsumexp")]
     #[track_caller]
-    pub fn log_sum_exp(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
+    pub fn log_sum_exp_over(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
         Tensor::apply1(LogSumExp { axes: self.axes(axes, "log_sum_exp")?, keepdims }, &[self])
     }
 
-    /// The variance over `axes`, with the sum of squares divided by the count less `correction`. Errors: Axis, DType.
+    /// The variance of all elements, with the sum of squares divided by the count less `correction`. Errors: DType.
+    #[track_caller]
+    pub fn var(&self, correction: usize) -> Result<Tensor> {
+        self.var_over(&[], false, correction)
+    }
+
+    /// The variance over `axes`, with the sum of squares divided by the count less `correction`: 1 is PyTorch's default,
+    /// 0 NumPy's. Errors: Axis, DType.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 3.0, 10.0, 30.0], [2, 2])?;
-    /// assert_eq!(x.var(&[1], false, 0)?.to_vec::<f64>()?, [1.0, 100.0]);
-    /// assert_eq!(x.var(&[1], false, 1)?.to_vec::<f64>()?, [2.0, 200.0]);
+    /// assert_eq!(x.var_over(&[1], false, 0)?.to_vec::<f32>()?, [1.0, 100.0]);
+    /// assert_eq!(x.var_over(&[1], false, 1)?.to_vec::<f32>()?, [2.0, 200.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn var(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
+    pub fn var_over(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
         Tensor::apply1(Var { axes: self.axes(axes, "var")?, keepdims, correction }, &[self])
     }
 
-    /// The standard deviation: the root of [`Tensor::var`], of squares that overflow in no dtype. Equal elements give 0, and
-    /// a gradient of 0. Errors: Axis, DType.
+    /// The standard deviation of all elements: the root of [`Tensor::var`]. Errors: DType.
+    #[track_caller]
+    pub fn std(&self, correction: usize) -> Result<Tensor> {
+        self.std_over(&[], false, correction)
+    }
+
+    /// The standard deviation over `axes`: the root of [`Tensor::var_over`], of squares that overflow in no dtype. Equal
+    /// elements give 0, and a gradient of 0. Errors: Axis, DType.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 3.0, 10.0, 30.0], [2, 2])?;
-    /// assert_eq!(x.std(&[1], false, 0)?.to_vec::<f64>()?, [1.0, 10.0]);
+    /// assert_eq!(x.std_over(&[1], false, 0)?.to_vec::<f32>()?, [1.0, 10.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn std(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
+    pub fn std_over(&self, axes: &[isize], keepdims: bool, correction: usize) -> Result<Tensor> {
         Tensor::apply1(Std { axes: self.axes(axes, "std")?, keepdims, correction }, &[self])
+    }
+
+    /// The Euclidean norm of all elements. Errors: DType.
+    #[track_caller]
+    pub fn norm(&self) -> Result<Tensor> {
+        self.norm_over(&[], false)
     }
 
     /// The Euclidean norm over `axes`: the root of the sum of squares, which overflow in no dtype. Where it is 0 its gradient
@@ -128,12 +162,18 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[3.0, 4.0, 0.0, -2.0], [2, 2])?;
-    /// assert_eq!(x.norm(&[1], false)?.to_vec::<f64>()?, [5.0, 2.0]);
+    /// assert_eq!(x.norm_over(&[1], false)?.to_vec::<f32>()?, [5.0, 2.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn norm(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
+    pub fn norm_over(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
         compose::norm(&TapeCx::of(self), self.clone(), &self.axes(axes, "norm")?, keepdims)
+    }
+
+    /// Index of the first largest of all elements in row-major order, as i64. Errors: Shape for an empty tensor.
+    #[track_caller]
+    pub fn argmax(&self) -> Result<Tensor> {
+        self.flatten_from(0)?.argmax_over(0, false).called("argmax")
     }
 
     /// Index of the first largest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
@@ -142,13 +182,20 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 5.0, 5.0, 7.0, 2.0, 0.0], [2, 3])?;
-    /// assert_eq!(x.argmax(1, false)?.to_vec::<i64>()?, [1, 0]);
+    /// assert_eq!(x.argmax_over(1, false)?.to_vec::<i64>()?, [1, 0]);
+    /// assert_eq!(x.argmax()?.item::<i64>()?, 3);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn argmax(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
+    pub fn argmax_over(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("argmax")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmax, axis, keepdims }, &[self])
+    }
+
+    /// Index of the first smallest of all elements in row-major order, as i64. Errors: Shape for an empty tensor.
+    #[track_caller]
+    pub fn argmin(&self) -> Result<Tensor> {
+        self.flatten_from(0)?.argmin_over(0, false).called("argmin")
     }
 
     /// Index of the first smallest along `axis`, as i64. Errors: Axis; Shape along an empty axis.
@@ -157,11 +204,11 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 5.0, 5.0, 7.0, 2.0, 0.0], [2, 3])?;
-    /// assert_eq!(x.argmin(0, true)?.to_vec::<i64>()?, [0, 1, 1]);
+    /// assert_eq!(x.argmin_over(0, true)?.to_vec::<i64>()?, [0, 1, 1]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn argmin(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
+    pub fn argmin_over(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("argmin")?;
         Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims }, &[self])
     }

@@ -61,9 +61,9 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[10.0f32, 20.0, 30.0, 40.0], [2, 2])?;
+    /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0, 40.0], [2, 2])?;
     /// let index = Tensor::new(&device, &[1, 1, 0, 1], [2, 2])?;
-    /// let src = Tensor::new(&device, &[1.0f32, 2.0, 3.0, 4.0], [2, 2])?;
+    /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
     /// assert_eq!(x.scatter_add(1, &index, &src)?.to_vec::<f32>()?, [10.0, 23.0, 33.0, 44.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -84,9 +84,9 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # use remat_ops::compose::ScatterReduce;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[4.0f32, 20.0, 30.0], [3])?;
+    /// let x = Tensor::new(&device, &[4.0, 20.0, 30.0], [3])?;
     /// let index = Tensor::new(&device, &[0, 0, 2], [3])?;
-    /// let src = Tensor::new(&device, &[1.0f32, 4.0, 3.0], [3])?;
+    /// let src = Tensor::new(&device, &[1.0, 4.0, 3.0], [3])?;
     /// let reduced = |f, own| x.scatter_reduce(0, &index, &src, f, own)?.to_vec::<f32>();
     /// assert_eq!(reduced(ScatterReduce::Mean, true)?, [3.0, 20.0, 16.5]);
     /// assert_eq!(reduced(ScatterReduce::Prod, false)?, [4.0, 20.0, 3.0]);
@@ -114,9 +114,9 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[10.0f32, 20.0, 30.0], [3])?;
+    /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0], [3])?;
     /// let index = Tensor::new(&device, &[0, 2, 0], [3])?;
-    /// let src = Tensor::new(&device, &[1.0f32, 2.0, 3.0], [3])?;
+    /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0], [3])?;
     /// assert_eq!(x.index_add(0, &index, &src)?.to_vec::<f32>()?, [14.0, 20.0, 32.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```

@@ -75,7 +75,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, -2.0, 3.0, -4.0], [2, 2])?;
-    /// assert_eq!(x.masked_select(&x.lt(0.0)?)?.to_vec::<f64>()?, [-2.0, -4.0]);
+    /// assert_eq!(x.masked_select(&x.lt(0.0)?)?.to_vec::<f32>()?, [-2.0, -4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
@@ -91,7 +91,7 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, -2.0, 3.0, -4.0], [2, 2])?;
     /// let (values, places) = x.cond_take(&x.lt(0.0)?)?;
-    /// assert_eq!((values.to_vec::<f64>()?, places.to_vec::<i64>()?), (vec![-2.0, -4.0], vec![1, 3]));
+    /// assert_eq!((values.to_vec::<f32>()?, places.to_vec::<i64>()?), (vec![-2.0, -4.0], vec![1, 3]));
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

@@ -85,7 +85,7 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[0, 2, 2], [3])?;
     /// assert_eq!(x.bincount(None, 4)?.to_vec::<i64>()?, [1, 0, 2, 0]);
-    /// let weights = Tensor::new(&device, &[0.5f32, 1.0, 2.0], [3])?;
+    /// let weights = Tensor::new(&device, &[0.5, 1.0, 2.0], [3])?;
     /// assert_eq!(x.bincount(Some(&weights), 0)?.to_vec::<f32>()?, [0.5, 0.0, 3.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -124,7 +124,7 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[0.0f32, 1.0, 1.5, 4.0], [4])?;
+    /// let x = Tensor::new(&device, &[0.0, 1.0, 1.5, 4.0], [4])?;
     /// let (counts, ends) = x.histogram(4, None, None, false)?;
     /// assert_eq!((counts.to_vec::<f32>()?, ends.to_vec::<f32>()?), (vec![1.0, 2.0, 0.0, 1.0], vec![0.0, 1.0, 2.0, 3.0, 4.0]));
     /// # Ok::<(), remat_types::Error>(())
@@ -154,7 +154,7 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[1.0f32, 2.0, 1.0], [3])?;
+    /// let x = Tensor::new(&device, &[1.0, 2.0, 1.0], [3])?;
     /// assert_eq!(x.histc(4, 0.0, 3.0)?.to_vec::<f32>()?, [0.0, 2.0, 1.0, 0.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -192,7 +192,7 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let p = Tensor::new(&device, &[0.0f32, 3.0, 0.0], [3])?;
+    /// let p = Tensor::new(&device, &[0.0, 3.0, 0.0], [3])?;
     /// let key = Tensor::new(&device, &[7u64, 0], [2])?;
     /// assert_eq!(p.multinomial(&key, 4, true)?.to_vec::<i64>()?, [1; 4]);
     /// # Ok::<(), remat_types::Error>(())

@@ -107,18 +107,21 @@ impl Tensor {
         Tensor::apply1(Permute { order }, &[self])
     }
 
-    /// Axis `k` of the result is axis `order[k]`. Errors: Axis if that is no permutation.
+    /// Axis `k` of the result is axis `order[k]`, which may count from the end. Errors: Axis if that is no permutation.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[0.0; 24], [2, 3, 4])?;
     /// assert_eq!(x.permute(&[2, 0, 1])?.dims(), [4, 2, 3]);
+    /// assert_eq!(x.permute(&[-1, 0, 1])?.dims(), [4, 2, 3]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]
-    pub fn permute(&self, order: &[usize]) -> Result<Tensor> {
-        Tensor::apply1(Permute { order: SmallVec::from_slice(order) }, &[self])
+    pub fn permute(&self, order: &[isize]) -> Result<Tensor> {
+        let order = order.iter().map(|&a| axis_of(a, self.rank()));
+        let order = order.collect::<Result<_>>().in_op("permute")?;
+        Tensor::apply1(Permute { order }, &[self])
     }
 
     /// Two axes exchanged. Errors: Axis.

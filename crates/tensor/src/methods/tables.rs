@@ -37,94 +37,94 @@ macro_rules! unary_methods {
 
 unary_methods! {
     /// `max(x, 0)`; the derivative at 0 is 0.
-    relu => Relu: [-1.0, 2.0] => f64 [0.0, 2.0];
+    relu => Relu: [-1.0, 2.0] => f32 [0.0, 2.0];
     /// `min(max(x, 0), 6)`.
-    relu6 => Relu6: [-1.0, 7.0] => f64 [0.0, 6.0];
+    relu6 => Relu6: [-1.0, 7.0] => f32 [0.0, 6.0];
     /// `|x|`.
-    abs => Abs: [-1.5, 2.0] => f64 [1.5, 2.0];
+    abs => Abs: [-1.5, 2.0] => f32 [1.5, 2.0];
     /// `-x`.
-    neg => Neg: [-1.5, 2.0] => f64 [1.5, -2.0];
+    neg => Neg: [-1.5, 2.0] => f32 [1.5, -2.0];
     /// `e^x`.
-    exp => Exp: [0.0, f64::NEG_INFINITY] => f64 [1.0, 0.0];
+    exp => Exp: [0.0, f32::NEG_INFINITY] => f32 [1.0, 0.0];
     /// `e^x - 1`, accurate near 0.
-    expm1 => Expm1: [0.0, 1e-20] => f64 [0.0, 1e-20];
+    expm1 => Expm1: [0.0, 1e-20] => f32 [0.0, 1e-20];
     /// `ln x`.
-    log => Log: [1.0, 0.0] => f64 [0.0, f64::NEG_INFINITY];
+    log => Log: [1.0, 0.0] => f32 [0.0, f32::NEG_INFINITY];
     /// `ln(1 + x)`, accurate near 0.
-    log1p => Log1p: [0.0, 1e-20] => f64 [0.0, 1e-20];
+    log1p => Log1p: [0.0, 1e-20] => f32 [0.0, 1e-20];
     /// `sqrt x`.
-    sqrt => Sqrt: [4.0, 2.25] => f64 [2.0, 1.5];
+    sqrt => Sqrt: [4.0, 2.25] => f32 [2.0, 1.5];
     /// `1 / sqrt x`.
-    rsqrt => Rsqrt: [4.0, 0.25] => f64 [0.5, 2.0];
+    rsqrt => Rsqrt: [4.0, 0.25] => f32 [0.5, 2.0];
     /// `x^2`.
-    square => Square: [-3.0, 0.5] => f64 [9.0, 0.25];
+    square => Square: [-3.0, 0.5] => f32 [9.0, 0.25];
     /// `1 / x`.
     #[doc(alias = "reciprocal")]
-    recip => Recip: [-4.0, 0.5] => f64 [-0.25, 2.0];
+    recip => Recip: [-4.0, 0.5] => f32 [-0.25, 2.0];
     /// `sin x`.
-    sin => Sin: [0.0, std::f64::consts::FRAC_PI_2] => f64 [0.0, 1.0];
+    sin => Sin: [0.0, std::f32::consts::FRAC_PI_2] => f32 [0.0, 1.0];
     /// `cos x`.
-    cos => Cos: [0.0, std::f64::consts::PI] => f64 [1.0, -1.0];
+    cos => Cos: [0.0, std::f32::consts::PI] => f32 [1.0, -1.0];
     /// `tan x`.
-    tan => Tan: [0.0, -0.0] => f64 [0.0, 0.0];
+    tan => Tan: [0.0, -0.0] => f32 [0.0, 0.0];
     /// `arcsin x`.
-    asin => Asin: [0.0, 1.0] => f64 [0.0, std::f64::consts::FRAC_PI_2];
+    asin => Asin: [0.0, 1.0] => f32 [0.0, std::f32::consts::FRAC_PI_2];
     /// `arccos x`.
-    acos => Acos: [1.0, -1.0] => f64 [0.0, std::f64::consts::PI];
+    acos => Acos: [1.0, -1.0] => f32 [0.0, std::f32::consts::PI];
     /// `arctan x`.
-    atan => Atan: [0.0, f64::INFINITY] => f64 [0.0, std::f64::consts::FRAC_PI_2];
+    atan => Atan: [0.0, f32::INFINITY] => f32 [0.0, std::f32::consts::FRAC_PI_2];
     /// `sinh x`.
-    sinh => Sinh: [0.0, f64::INFINITY] => f64 [0.0, f64::INFINITY];
+    sinh => Sinh: [0.0, f32::INFINITY] => f32 [0.0, f32::INFINITY];
     /// `cosh x`.
-    cosh => Cosh: [0.0, f64::INFINITY] => f64 [1.0, f64::INFINITY];
+    cosh => Cosh: [0.0, f32::INFINITY] => f32 [1.0, f32::INFINITY];
     /// `tanh x`.
-    tanh => Tanh: [0.0, 100.0] => f64 [0.0, 1.0];
+    tanh => Tanh: [0.0, 100.0] => f32 [0.0, 1.0];
     /// `arsinh x`.
-    asinh => Asinh: [0.0, f64::INFINITY] => f64 [0.0, f64::INFINITY];
+    asinh => Asinh: [0.0, f32::INFINITY] => f32 [0.0, f32::INFINITY];
     /// `arcosh x`.
-    acosh => Acosh: [1.0, f64::INFINITY] => f64 [0.0, f64::INFINITY];
+    acosh => Acosh: [1.0, f32::INFINITY] => f32 [0.0, f32::INFINITY];
     /// `artanh x`.
-    atanh => Atanh: [0.0, 1.0] => f64 [0.0, f64::INFINITY];
+    atanh => Atanh: [0.0, 1.0] => f32 [0.0, f32::INFINITY];
     /// `1 / (1 + e^-x)`.
-    sigmoid => Sigmoid: [0.0, 100.0] => f64 [0.5, 1.0];
+    sigmoid => Sigmoid: [0.0, 100.0] => f32 [0.5, 1.0];
     /// `ln sigmoid(x)`.
-    logsigmoid => Logsigmoid: [-1000.0, 1000.0] => f64 [-1000.0, 0.0];
+    logsigmoid => Logsigmoid: [-1000.0, 1000.0] => f32 [-1000.0, 0.0];
     /// `ln(1 + e^x)`.
-    softplus => Softplus: [-1000.0, 1000.0] => f64 [0.0, 1000.0];
+    softplus => Softplus: [-1000.0, 1000.0] => f32 [0.0, 1000.0];
     /// `x sigmoid(x)`.
-    silu => Silu: [0.0, 100.0] => f64 [0.0, 100.0];
+    silu => Silu: [0.0, 100.0] => f32 [0.0, 100.0];
     /// `x Phi(x)`, with the normal distribution function by erf.
-    gelu => Gelu: [0.0, 100.0] => f64 [0.0, 100.0];
+    gelu => Gelu: [0.0, 100.0] => f32 [0.0, 100.0];
     /// The tanh approximation of GELU.
-    gelu_tanh => GeluTanh: [0.0, 100.0] => f64 [0.0, 100.0];
+    gelu_tanh => GeluTanh: [0.0, 100.0] => f32 [0.0, 100.0];
     /// The error function.
-    erf => Erf: [0.0, 10.0] => f64 [0.0, 1.0];
+    erf => Erf: [0.0, 10.0] => f32 [0.0, 1.0];
     /// `1 - erf x`.
-    erfc => Erfc: [0.0, -10.0] => f64 [1.0, 2.0];
+    erfc => Erfc: [0.0, -10.0] => f32 [1.0, 2.0];
     /// The inverse of erf.
-    erfinv => Erfinv: [0.0, 1.0] => f64 [0.0, f64::INFINITY];
+    erfinv => Erfinv: [0.0, 1.0] => f32 [0.0, f32::INFINITY];
     /// The inverse of erfc.
-    erfcinv => Erfcinv: [1.0, 0.0] => f64 [0.0, f64::INFINITY];
+    erfcinv => Erfcinv: [1.0, 0.0] => f32 [0.0, f32::INFINITY];
     /// The largest whole number not above x.
-    floor => Floor: [-1.5, 2.5] => f64 [-2.0, 2.0];
+    floor => Floor: [-1.5, 2.5] => f32 [-2.0, 2.0];
     /// The smallest whole number not below x.
-    ceil => Ceil: [-1.5, 2.5] => f64 [-1.0, 3.0];
+    ceil => Ceil: [-1.5, 2.5] => f32 [-1.0, 3.0];
     /// The nearest whole number, halves away from zero.
-    round => Round: [-1.5, 2.5] => f64 [-2.0, 3.0];
+    round => Round: [-1.5, 2.5] => f32 [-2.0, 3.0];
     /// x without its fraction.
-    trunc => Trunc: [-1.5, 2.5] => f64 [-1.0, 2.0];
+    trunc => Trunc: [-1.5, 2.5] => f32 [-1.0, 2.0];
     /// -1, 0 or 1.
-    sign => Sign: [-1.5, 0.0] => f64 [-1.0, 0.0];
+    sign => Sign: [-1.5, 0.0] => f32 [-1.0, 0.0];
     /// `min(max(x + 3, 0), 6) / 6`.
-    hsigmoid => Hsigmoid: [0.0, 3.0] => f64 [0.5, 1.0];
+    hsigmoid => Hsigmoid: [0.0, 3.0] => f32 [0.5, 1.0];
     /// `x hsigmoid(x)`.
-    hswish => Hswish: [0.0, 3.0] => f64 [0.0, 3.0];
+    hswish => Hswish: [0.0, 3.0] => f32 [0.0, 3.0];
     /// Whether x is no number.
-    is_nan => IsNan: [1.0, f64::NAN] => bool [false, true];
+    is_nan => IsNan: [1.0, f32::NAN] => bool [false, true];
     /// Whether x is infinite.
-    is_inf => IsInf: [1.0, f64::NEG_INFINITY] => bool [false, true];
+    is_inf => IsInf: [1.0, f32::NEG_INFINITY] => bool [false, true];
     /// Whether x is neither.
-    is_finite => IsFinite: [1.0, f64::NAN] => bool [true, false];
+    is_finite => IsFinite: [1.0, f32::NAN] => bool [true, false];
     /// `!x` of bools.
     logical_not => LogicalNot: [true, false] => bool [false, true];
     /// Every bit flipped.
@@ -152,32 +152,32 @@ macro_rules! binary_methods {
 
 binary_methods! {
     /// `a + b`.
-    add => Add: [1.0, 2.0], [10.0, 20.0] => f64 [11.0, 22.0];
+    add => Add: [1.0, 2.0], [10.0, 20.0] => f32 [11.0, 22.0];
     /// `a - b`.
-    sub => Sub: [1.0, 2.0], [10.0, 20.0] => f64 [-9.0, -18.0];
+    sub => Sub: [1.0, 2.0], [10.0, 20.0] => f32 [-9.0, -18.0];
     /// `a b`.
-    mul => Mul: [1.0, 2.0], [10.0, 20.0] => f64 [10.0, 40.0];
+    mul => Mul: [1.0, 2.0], [10.0, 20.0] => f32 [10.0, 40.0];
     /// `a / b`; integers truncate, and division by zero is an error of kind Value at run time.
-    div => Div: [1.0, 2.0], [4.0, 0.0] => f64 [0.25, f64::INFINITY];
+    div => Div: [1.0, 2.0], [4.0, 0.0] => f32 [0.25, f32::INFINITY];
     /// `floor(a / b)`, the whole number that [`Tensor::rem`] fits; -1 or 0 for an infinite `b`.
     floor_div => FloorDiv: [-7, 7], [2, 2] => i32 [-4, 3];
     /// `a - b floor(a / b)`: the sign of b.
     #[doc(alias = "remainder")]
     rem => Rem: [-7, 7], [3, -3] => i32 [2, -2];
     /// `a^b`.
-    pow => Pow: [2.0, 9.0], [3.0, 0.5] => f64 [8.0, 3.0];
+    pow => Pow: [2.0, 9.0], [3.0, 0.5] => f32 [8.0, 3.0];
     /// The larger; NaN if either is. A tie shares the gradient.
-    maximum => Max: [1.0, 5.0], [3.0, 2.0] => f64 [3.0, 5.0];
+    maximum => Max: [1.0, 5.0], [3.0, 2.0] => f32 [3.0, 5.0];
     /// The smaller; NaN if either is. A tie shares the gradient.
-    minimum => Min: [1.0, 5.0], [3.0, 2.0] => f64 [1.0, 2.0];
+    minimum => Min: [1.0, 5.0], [3.0, 2.0] => f32 [1.0, 2.0];
     /// The angle of the point (b, a).
-    atan2 => Atan2: [0.0, 1.0], [1.0, 0.0] => f64 [0.0, std::f64::consts::FRAC_PI_2];
+    atan2 => Atan2: [0.0, 1.0], [1.0, 0.0] => f32 [0.0, std::f32::consts::FRAC_PI_2];
     /// `ln(e^a + e^b)`.
     #[doc(alias = "logaddexp")]
-    log_add_exp => LogAddExp: [-1000.0, 0.0], [-1000.0, f64::NEG_INFINITY] => f64 [-1000.0 + 2f64.ln(), 0.0];
+    log_add_exp => LogAddExp: [-1000.0, 0.0], [-1000.0, f32::NEG_INFINITY] => f32 [-1000.0 + 2f32.ln(), 0.0];
     /// `-b ln p - (1 - b) ln(1 - p)` with `p = sigmoid(a)`: the binary cross-entropy of logits with targets within 0 ..= 1,
     /// without cancellation at either end.
-    bce_with_logits => BceWithLogits: [0.0, 1000.0], [1.0, 0.0] => f64 [2f64.ln(), 1000.0];
+    bce_with_logits => BceWithLogits: [0.0, 1000.0], [1.0, 0.0] => f32 [2f32.ln(), 1000.0];
     /// `a & b`.
     bit_and => BitAnd: [12, 6], [10, 3] => i32 [8, 2];
     /// `a | b`.
@@ -195,7 +195,7 @@ binary_methods! {
     /// One of both, of bools.
     logical_xor => LogicalXor: [true, true], [true, false] => bool [false, true];
     /// `a > 0 ? a : a b`.
-    prelu => Prelu: [-2.0, 3.0], [0.5, 0.5] => f64 [-1.0, 3.0];
+    prelu => Prelu: [-2.0, 3.0], [0.5, 0.5] => f32 [-1.0, 3.0];
 }
 
 macro_rules! compare_methods {

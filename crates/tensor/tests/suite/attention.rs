@@ -29,13 +29,13 @@ fn thirds(qkv: &Tensor) -> Result<[Tensor; 3]> {
 
 fn random(d: &Device, shape: &[usize], from: usize) -> Result<Tensor> {
     let n: usize = shape.iter().product();
-    Tensor::new(d, &wave(from + n)[from..], shape)?.requires_grad()
+    Tensor::from_slice(d, &wave(from + n)[from..], shape)?.requires_grad()
 }
 
 /// Values and the gradients of `x`, for a loss that weighs each element differently, by numbers of eight bits that every float
 /// has.
 fn both(y: &Tensor, x: &[Tensor]) -> Result<Vec<Vec<f64>>> {
-    let weights = Tensor::new(&y.device(), &wave(y.elems() + 17)[17..], y.shape().clone())?;
+    let weights = Tensor::from_slice(&y.device(), &wave(y.elems() + 17)[17..], y.shape().clone())?;
     let weights = weights.cast(DType::BF16)?.cast(y.dtype())?;
     let loss = y.mul(&weights)?.sum()?;
     let mut all = vec![values(&y.cast(DType::F64)?)];

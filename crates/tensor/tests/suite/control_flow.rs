@@ -204,7 +204,7 @@ fn masked_parts_that_are_summed_are_choices_between_a_part_and_nothing() {
     let fallback = |key: i64| choose(&Tensor::scalar(&d, key)?.minimum(&Tensor::scalar(&d, 2i64)?)?);
     assert_eq!([0, 1, 7].map(|k| fallback(k).expect("runs")), [3.0, 30.0, 300.0]);
     let bounds = tensor(&d, &[-1.0, 1.0], [2]);
-    let piece = |v: f64| choose(&Tensor::scalar(&d, v)?.ge(&bounds)?.sum()?);
+    let piece = |v: f64| choose(&Tensor::from_slice(&d, &[v], [])?.ge(&bounds)?.sum()?);
     assert_eq!([-5.0, 0.0, 1.0].map(|v| piece(v).expect("runs")), [3.0, 30.0, 300.0]);
 }
 

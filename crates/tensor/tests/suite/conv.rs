@@ -406,7 +406,7 @@ fn compiled_convolutions_have_the_bits_of_eager_ones() {
 #[test]
 fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
     let d = plain();
-    let (one, wide) = (Tensor::scalar(&d, 1.0f32).expect("fits"), Tensor::scalar(&d, 1.0f64).expect("fits"));
+    let (one, wide) = (Tensor::scalar(&d, 1.0f32).expect("fits"), Tensor::from_slice(&d, &[1.0], []).expect("fits"));
     let of = |shape: &[usize]| one.broadcast_to(shape).expect("a view");
     let (x, w) = (of(&[1, 4, 4, 4, 4]), of(&[2, 4, 2, 2, 2]));
     let taps = |stride, padding: [usize; 3], dilation, groups| ConvParams::<3> {

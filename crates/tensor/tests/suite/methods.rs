@@ -143,13 +143,13 @@ fn call_everything(d: &Device) -> Result<()> {
         x.matmul_wide(&x.t()?)?,
         x.softmax(0)?,
         x.log_softmax(0)?,
-        x.log_sum_exp(&[], false)?,
-        x.var(&[], false, 0)?,
-        x.std(&[], false, 0)?,
-        x.norm(&[], false)?,
+        x.log_sum_exp_over(&[], false)?,
+        x.var_over(&[], false, 0)?,
+        x.std_over(&[], false, 0)?,
+        x.norm_over(&[], false)?,
         x.bce_with_logits(0.0)?,
     );
-    let _ = (x.argmax(0, false)?, x.argmin(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
+    let _ = (x.argmax_over(0, false)?, x.argmin_over(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
     let index = Tensor::new(d, &[0i64, 1], [2])?;
     let _ =
         (x.slice(0, 1..)?, x.pad(&[(1, 1), (0, 0)], 0)?, Tensor::concat(&[&x, &x], 0)?, index.one_hot(2, DType::F32)?);
@@ -250,8 +250,8 @@ fn the_gradients_of_methods_agree_with_differences() {
         ("lerp", &[&[3], &[3], &[3]], Box::new(|x| x[0].lerp(&x[1], &x[2]))),
         ("leaky_relu", &[&[5]], Box::new(|x| x[0].leaky_relu(0.1))),
         ("elu", &[&[5]], Box::new(|x| x[0].elu(0.7))),
-        ("std", &[&[2, 4]], Box::new(|x| x[0].std(&[1], true, 1))),
-        ("norm", &[&[2, 4]], Box::new(|x| x[0].norm(&[1], false))),
+        ("std", &[&[2, 4]], Box::new(|x| x[0].std_over(&[1], true, 1))),
+        ("norm", &[&[2, 4]], Box::new(|x| x[0].norm_over(&[1], false))),
         ("numbers on the left", &[&[4]], Box::new(|x| (2.0 / &x[0])? - (1.5 * (0.5 - &x[0])?)?)),
     ];
     for (name, shapes, f) in cases {

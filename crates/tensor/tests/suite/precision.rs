@@ -10,7 +10,7 @@ const HALVES: [DType; 2] = [DType::F16, DType::BF16];
 
 /// A leaf of `dtype`.
 fn leaf_of(d: &Device, v: &[f64], shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let x = Tensor::new(d, v, shape).and_then(|x| x.cast(dtype)).expect("fits");
+    let x = Tensor::from_slice(d, v, shape).and_then(|x| x.cast(dtype)).expect("fits");
     x.requires_grad().expect("a float")
 }
 
@@ -31,7 +31,7 @@ fn grad_of_sum(y: &Tensor, x: &Tensor) -> Vec<f64> {
 #[track_caller]
 fn assert_rounded(got: &[f64], want: &[f64], dtype: DType) {
     let d = plain();
-    let want = wide(&Tensor::new(&d, want, [want.len()]).and_then(|w| w.cast(dtype)).expect("fits"));
+    let want = wide(&Tensor::from_slice(&d, want, [want.len()]).and_then(|w| w.cast(dtype)).expect("fits"));
     assert_eq!(got, want);
 }
 
@@ -95,7 +95,7 @@ fn norms_and_deviations_leave_no_dtype_on_the_way() -> Result<()> {
                 let fits = got.iter().zip(want).all(|(g, w)| (g - w).abs() <= bound * w.abs());
                 assert!(fits && got.len() == want.len(), "{dtype}, {unit}: {got:?}, not {want:?}");
             };
-            let (norm, std) = (x.norm(&[], false)?, x.std(&[], false, 0)?);
+            let (norm, std) = (x.norm()?, x.std(0)?);
             assert_eq!([norm.dtype(), std.dtype()], [dtype; 2]);
             near(&wide(&norm), &[500.0 * unit]);
             near(&wide(&std), &[350.0 * unit]);
@@ -104,10 +104,10 @@ fn norms_and_deviations_leave_no_dtype_on_the_way() -> Result<()> {
         }
         // where they are 0 nothing is steepest, beside a row where something is
         let x = leaf_of(&d, &[0.0, 0.0, 3.0, 4.0], [2, 2], dtype);
-        assert_rounded(&grad_of_sum(&x.norm(&[1], true)?, &x), &[0.0, 0.0, 0.6, 0.8], dtype);
+        assert_rounded(&grad_of_sum(&x.norm_over(&[1], true)?, &x), &[0.0, 0.0, 0.6, 0.8], dtype);
         for c in [0.1, 1.0 / 3.0, 12.7, -3e-5] {
             let x = leaf_of(&d, &[c; 7], [7], dtype);
-            let std = x.std(&[], false, 1)?;
+            let std = x.std_over(&[], false, 1)?;
             assert_eq!(wide(&std), [0.0]);
             assert_eq!(grad_of_sum(&std, &x), [0.0; 7]);
         }
@@ -175,9 +175,9 @@ fn a_row_that_sees_nothing_leaves_every_gradient_clean() -> Result<()> {
 fn log_sum_exp_of_nothing_is_minus_infinity_and_moves_nothing() -> Result<()> {
     let d = plain();
     let none = leaf_of(&d, &[], [2, 0], DType::F32);
-    assert_eq!(wide(&none.log_sum_exp(&[1], false)?), [f64::NEG_INFINITY; 2]);
+    assert_eq!(wide(&none.log_sum_exp_over(&[1], false)?), [f64::NEG_INFINITY; 2]);
     let x = leaf_of(&d, &[f64::NEG_INFINITY, f64::NEG_INFINITY, 0.0, 0.0], [2, 2], DType::F64);
-    assert_eq!(grad_of_sum(&x.log_sum_exp(&[1], false)?, &x), [0.0, 0.0, 0.5, 0.5]);
+    assert_eq!(grad_of_sum(&x.log_sum_exp_over(&[1], false)?, &x), [0.0, 0.0, 0.5, 0.5]);
     Ok(())
 }
 
@@ -188,7 +188,7 @@ fn a_quotient_rounded_down_fits_its_remainder() -> Result<()> {
     let signs: Vec<f64> = all.iter().flat_map(|v| [*v, -*v]).collect();
     for a in signs.iter().filter(|a| a.is_finite()) {
         for b in signs.iter().filter(|b| **b != 0.0) {
-            let (x, y) = (Tensor::new(&d, &[*a], [1])?, Tensor::new(&d, &[*b], [1])?);
+            let (x, y) = (Tensor::from_slice(&d, &[*a], [1])?, Tensor::from_slice(&d, &[*b], [1])?);
             let (q, r) = (x.floor_div(&y)?.item::<f64>()?, x.rem(&y)?.item::<f64>()?);
             assert!(r == 0.0 || (r < 0.0) == (*b < 0.0), "{a} rem {b} is {r}");
             if b.is_infinite() {

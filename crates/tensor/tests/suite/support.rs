@@ -16,7 +16,7 @@ pub(crate) fn plain() -> Device {
 
 /// A tensor of f64.
 pub(crate) fn tensor(d: &Device, v: &[f64], shape: impl Into<Shape>) -> Tensor {
-    Tensor::new(d, v, shape).expect("fits")
+    Tensor::from_slice(d, v, shape).expect("fits")
 }
 
 /// A leaf of f64.
