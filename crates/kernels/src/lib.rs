@@ -23,6 +23,7 @@ pub mod machine;
 pub mod maths;
 pub mod norm;
 pub mod optim;
+pub mod order;
 pub mod philox;
 pub mod pointwise;
 pub mod pool;

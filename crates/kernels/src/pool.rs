@@ -224,6 +224,30 @@ impl Pool {
         });
     }
 
+    /// Calls `f(i, a_chunk, b_chunk, slot)` for the `i`-th chunks of `a` and `b`, each given with the length of one, in parallel;
+    /// `slot` is a piece of the workspace as in [`with_slots`](Pool::with_slots), which is given with its length.
+    ///
+    /// # Panics
+    /// As [`chunks2_mut`](Pool::chunks2_mut) and [`with_slots`](Pool::with_slots).
+    pub fn chunks2_with_slots<A: Send, B: Send, W: Send>(
+        &self,
+        (a, a_chunk_len): (&mut [A], usize),
+        (b, b_chunk_len): (&mut [B], usize),
+        (workspace, slot_len): (&mut [W], usize),
+        f: impl Fn(usize, &mut [A], &mut [B], &mut [W]) + Sync,
+    ) {
+        if a.is_empty() && b.is_empty() {
+            return;
+        }
+        let a = Chunks::new(a, a_chunk_len);
+        let b = Chunks::new(b, b_chunk_len);
+        assert_eq!(a.count(), b.count(), "both slices give the same number of chunks");
+        self.with_slots(a.count(), workspace, slot_len, |i, slot| {
+            // SAFETY: `with_slots` calls each task once, so no chunk of either slice is handed out twice.
+            f(i, unsafe { a.get(i) }, unsafe { b.get(i) }, slot);
+        });
+    }
+
     /// Calls `f(task, slot)` for each task in `0..tasks`, in parallel, where `slot` is a piece of `workspace` of
     /// `slot_len` items that no other running task holds. Its content is whatever the last task left there.
     ///

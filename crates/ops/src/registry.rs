@@ -182,6 +182,8 @@ pub mod families {
         OPTIM, optim = "Updates of parameters.":
             AdadeltaUpdate, AdafactorUpdate, AdagradUpdate, AdamWUpdate, AdamaxUpdate, LambUpdate, LionUpdate,
             NAdamUpdate, RAdamUpdate, RmsPropUpdate, SgdUpdate;
+        ORDER, order = "Along an axis, in order.":
+            Cumulate, OrderStatistic, Recurrence, SearchSorted, Sort, TopK;
         POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.":
             Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where;
         POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;

@@ -15,6 +15,7 @@ mod index;
 mod join;
 mod loss;
 mod norm;
+mod order;
 mod recurrent;
 mod reduce;
 
@@ -39,6 +40,7 @@ pub use loss::{
     soft_cross_entropy, soft_margin, triplet_margin, weighted_bce_with_logits, weighted_cross_entropy, weighted_nll,
 };
 pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};
+pub use order::{Interpolation, bin_edges, histogram, isin, multinomial, quantile, quantiles, shuffle};
 pub use recurrent::recurrent_layer;
 pub(crate) use recurrent::{recurrent, recurrent_gradients};
 pub use reduce::norm;

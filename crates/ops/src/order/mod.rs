@@ -1,12 +1,21 @@
 //! Along an axis, in order: running functions, recurrences, sorting, selection and search.
 
 mod cumulate;
+mod order_statistic;
 mod recurrence;
+mod search_sorted;
+mod sort;
+mod top_k;
 
 pub use cumulate::{Cumulate, CumulateFn};
+pub use order_statistic::{OrderFn, OrderStatistic};
 pub use recurrence::Recurrence;
+pub use search_sorted::SearchSorted;
+pub use sort::Sort;
+pub use top_k::TopK;
 
 use remat_kernels::cumulate::Along;
+use remat_kernels::order::Lanes;
 use remat_types::{Error, ErrorKind, Result, Scalar, Shape, SmallVec, smallvec};
 
 use crate::shape::{Pad, Slice};
@@ -23,6 +32,16 @@ fn axis_in(axis: usize, shape: &Shape) -> Result<()> {
 /// The walk along `axis` of a contiguous tensor.
 fn along(shape: &Shape, axis: usize, reverse: bool, exclusive: bool) -> Along {
     Along { n: shape[axis], inner: shape[axis + 1..].iter().product(), reverse, exclusive }
+}
+
+/// The lanes of a contiguous tensor along `axis`.
+fn lanes(shape: &Shape, axis: usize) -> Lanes {
+    Lanes { n: shape[axis], inner: shape[axis + 1..].iter().product() }
+}
+
+/// Operations of a sort of `n` elements, `count` times.
+fn sort_flops(count: usize, n: usize) -> u64 {
+    (count as u64).saturating_mul(8 * u64::from(n.max(2).ilog2()))
 }
 
 /// Each element's neighbour along `axis`, on the side of the end or of the start; `value` where there is none.

@@ -61,9 +61,9 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[10.0f32, 20.0, 30.0, 40.0], [2, 2])?;
+    /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0, 40.0], [2, 2])?;
     /// let index = Tensor::new(&device, &[1, 1, 0, 1], [2, 2])?;
-    /// let src = Tensor::new(&device, &[1.0f32, 2.0, 3.0, 4.0], [2, 2])?;
+    /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0], [2, 2])?;
     /// assert_eq!(x.scatter_add(1, &index, &src)?.to_vec::<f32>()?, [10.0, 23.0, 33.0, 44.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -84,9 +84,9 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # use remat_ops::compose::ScatterReduce;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[4.0f32, 20.0, 30.0], [3])?;
+    /// let x = Tensor::new(&device, &[4.0, 20.0, 30.0], [3])?;
     /// let index = Tensor::new(&device, &[0, 0, 2], [3])?;
-    /// let src = Tensor::new(&device, &[1.0f32, 4.0, 3.0], [3])?;
+    /// let src = Tensor::new(&device, &[1.0, 4.0, 3.0], [3])?;
     /// let reduced = |f, own| x.scatter_reduce(0, &index, &src, f, own)?.to_vec::<f32>();
     /// assert_eq!(reduced(ScatterReduce::Mean, true)?, [3.0, 20.0, 16.5]);
     /// assert_eq!(reduced(ScatterReduce::Prod, false)?, [4.0, 20.0, 3.0]);
@@ -114,9 +114,9 @@ impl Tensor {
     /// ```
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[10.0f32, 20.0, 30.0], [3])?;
+    /// let x = Tensor::new(&device, &[10.0, 20.0, 30.0], [3])?;
     /// let index = Tensor::new(&device, &[0, 2, 0], [3])?;
-    /// let src = Tensor::new(&device, &[1.0f32, 2.0, 3.0], [3])?;
+    /// let src = Tensor::new(&device, &[1.0, 2.0, 3.0], [3])?;
     /// assert_eq!(x.index_add(0, &index, &src)?.to_vec::<f32>()?, [14.0, 20.0, 32.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -247,6 +247,39 @@ impl Tensor {
         let flat = |t: &Tensor| t.shaped([t.elems()]);
         let (x, index, src) = (flat(self)?, flat(index)?, flat(src)?);
         compose::scatter(&TapeCx::of(self), f, x, 0, index, src).in_op("put")?.shaped(self.shape().clone())
+    }
+
+    /// `self` with the elements of `src`, in row-major order, in the places where `mask` is true, in the same order; `mask`
+    /// broadcasts. Errors: DType, Shape; at run time, Index where `src` has fewer elements than there are places.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::new(&device, &[1, 2, 3, 4], [2, 2])?;
+    /// let mask = Tensor::new(&device, &[false, true, true, false], [2, 2])?;
+    /// let src = Tensor::new(&device, &[7, 8, 9], [3])?;
+    /// assert_eq!(x.masked_scatter(&mask, &src)?.to_vec::<i32>()?, [1, 7, 8, 4]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn masked_scatter(&self, mask: &Tensor, src: &Tensor) -> Result<Tensor> {
+        const NAME: &str = "masked_scatter";
+        if mask.dtype() != DType::Bool || src.dtype() != self.dtype() {
+            let text = format!("a mask of {} and a source of {} for {}", mask.dtype(), src.dtype(), self.dtype());
+            return Err(Error::new(ErrorKind::DType, text)).in_op(NAME);
+        }
+        if self.shape().broadcast(mask.shape()).ok().as_ref() != Some(self.shape()) {
+            let text = format!("a mask of shape {} does not broadcast to {}", mask.shape(), self.shape());
+            return Err(Error::new(ErrorKind::Shape, text)).in_op(NAME);
+        }
+        let mask = mask.broadcast_to(self.shape())?;
+        // element 0 is for the places that keep their own
+        let flat = mask.shaped([mask.elems()])?.cast(DType::I64)?;
+        let order = (flat.cumsum(0)? * &flat)?;
+        let nothing = Tensor::zeros(&self.device(), [1], src.dtype())?;
+        let src = Tensor::concat(&[&nothing, &src.shaped([src.elems()])?], 0)?;
+        let given = src.take(0, &order).in_op(NAME)?.shaped(self.shape().clone())?;
+        mask.where_cond(&given, self)
     }
 
     /// `self` with `src` in place of element `index` of `axis`. Errors: Axis; Index; Shape or DType for another `src`.
