@@ -90,7 +90,7 @@ impl Average {
         let share = match self.options.decay {
             // 1 at first
             Some(decay) => {
-                let one = Tensor::scalar(count.device(), 1.0f64)?;
+                let one = Tensor::from_slice(count.device(), &[1.0], [])?;
                 seen.eq(0)?.where_cond(&one, 1.0 - decay)?
             }
             None => seen.cast(DType::F64)?.add(1.0)?.recip()?,

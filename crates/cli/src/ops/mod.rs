@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn the_book_lists_the_operators_that_there_are() {
         let now = chapter(&remat::runtime::control_flow::registry(), &Catalogue::new().expect("it reads"));
-        let book = include_str!("../../../docs/src/operator-list.md");
+        let book = include_str!("../../../../docs/src/operator-list.md");
         assert!(book == now, "`remat ops --book > docs/src/operator-list.md` makes it anew");
     }
 

@@ -55,7 +55,7 @@ fn matrix_of<L: Module>(layer: &L, name: &str) -> Result<Parameter> {
 /// The norm of each slice of axis 0, `[n, 1, ..]`.
 fn slice_norms(v: &Tensor) -> Result<Tensor> {
     let axes: Vec<isize> = (1..v.rank() as isize).collect();
-    v.norm(&axes, true)
+    v.norm_over(&axes, true)
 }
 
 /// A layer whose weight is a length times a direction, of each slice of axis 0 (Salimans and Kingma, NeurIPS 2016):
@@ -206,7 +206,7 @@ fn column_product(w: &Tensor, v: &Tensor) -> Result<Tensor> {
 
 /// `v` with a norm of 1.
 fn unit(v: &Tensor, eps: f64) -> Result<Tensor> {
-    v.div(v.norm(&[], false)?.maximum(eps)?)
+    v.div(v.norm()?.maximum(eps)?)
 }
 
 impl<L: Module> Visit for SpectralNorm<L> {
