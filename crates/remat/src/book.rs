@@ -15,6 +15,7 @@ pages! {
     Autodiff = "../../../docs/src/autodiff.md";
     Training = "../../../docs/src/training.md";
     Models = "../../../docs/src/models.md";
+    Programs = "../../../docs/src/programs.md";
     Compiled = "../../../docs/src/compiled.md";
     CommandLine = "../../../docs/src/command-line.md";
     Planning = "../../../docs/src/planning.md";

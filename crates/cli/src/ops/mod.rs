@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use remat::ops::schema::{Count, Input, Param, Schema};
 use remat::ops::{Entry, Family, Registry};
 use remat::types::{Error, ErrorKind, Result};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use catalogue::{Callable, Catalogue, listed, plural};
 
