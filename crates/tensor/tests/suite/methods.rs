@@ -57,6 +57,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "pow_slope_b",
     "prelu_slope",
     "recip_grad",
+    "recurrence",
     "relu6_grad",
     "relu_grad",
     "rsqrt_grad",
@@ -67,6 +68,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "softplus_grad",
     "sqrt_grad",
     "square_grad",
+    "take_grad",
     "tan_grad",
     "tanh_grad",
     "to_blocked",
@@ -156,6 +158,9 @@ fn call_everything(d: &Device) -> Result<()> {
     let _ = (x.take(0, &index)?, x.gather(1, &index.unsqueeze(1)?)?, x.cross_entropy(&index)?, x.nonzero()?);
     let _ = (x.slice(1, ..2)?.index_add(0, &index, &x.slice(1, ..2)?)?, x.gather(0, &i.zeros_like()?)?);
     x.scatter_add(0, &i.zeros_like()?, &x)?;
+    let _ = (x.gather_nd(&index.unsqueeze(1)?, 0)?, x.cumsum(0)?, x.cumprod(0)?, x.logcumsumexp(0)?);
+    let _ = (x.cummax(0)?, x.cummin(0)?, x.sort(0, false)?, x.topk(1, 0, true, true)?, x.kthvalue(1, 0, false)?);
+    let _ = (x.median()?, x.nanmedian()?, x.mode()?, x.select(0, 0)?.searchsorted(&x, false)?);
     let key = Tensor::new(d, &[1u64, 2], [2])?;
     let _ = (Tensor::uniform(&key, [2], DType::F32, 0.0, 1.0)?, Tensor::normal(&key, [2], DType::F32, 0.0, 1.0)?);
     key.fold_in(&Tensor::scalar(d, 3i64)?)?;
