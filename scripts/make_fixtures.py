@@ -24,7 +24,7 @@ calls it with the inputs as they are, for operations whose result depends on the
 taken for random cotangents unless `grad=False`; `grad=[0, 2]` takes those of these inputs only. `tol` replaces the tolerance
 and needs a `why`.
 
-The runner has the other half: in `crates/remat/tests/fixtures/FAMILY.rs` a row for each name says what to call.
+The runner has the other half: in `crates/remat/tests/fixtures/rows/FAMILY.rs` a row for each name says what to call.
 """
 
 import argparse

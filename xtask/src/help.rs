@@ -22,6 +22,10 @@ const TAIL: &str = "
       code. --from goes on with a run that was cut off; --jobs goes to cargo's builds. The format is in
       xtask/faults/README.md.
 
+  cargo xtask catalogue
+      Reads off the sources what a program can call (methods, layers, losses, optimisers, schedules), with signatures and
+      texts, and writes crates/remat/src/catalogue.json, which `remat ops` shows.
+
   cargo xtask rebuild-times [CRATE ...]
       Touches a file of each crate in turn, or of those named by their folder, builds the tests of the workspace again,
       and prints a table of seconds: what a change in each crate costs. For a machine that does nothing else.

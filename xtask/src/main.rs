@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cargo;
+mod catalogue;
 mod checks;
 mod faults;
 mod finding;
@@ -51,6 +52,7 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
         }
         "check" => checks::run(&Repo::here()?, rest),
         "test" => cargo::test(&Repo::here()?, rest),
+        "catalogue" => catalogue::write(&Repo::here()?),
         "rebuild-times" => rebuild::run(&Repo::here()?, rest),
         "plant-faults" => faults::run(&Repo::here()?, rest),
         other => Err(format!("unknown command `{other}`; `cargo xtask help` lists the commands")),

@@ -30,7 +30,8 @@ pub fn derive_module(input: TokenStream) -> TokenStream {
 /// A formula of tensors as one writes it on paper: `calc!((x - x.mean()) / (x.std(0) + 1e-5))`.
 ///
 /// Every operator and call in it may fail, and is followed by a `?`; names and fields are borrowed. So it stands in a function
-/// that returns a `Result`, and its value is a tensor, or a number if all of it is. `<`, `<=`, `>`, `>=`, `==` and `!=` with a
+/// that returns a `Result`, and its value is a tensor, or a number if all of it is. Precedence is Rust's: comparisons joined
+/// by `&` need parentheses. `<`, `<=`, `>`, `>=`, `==` and `!=` with a
 /// tensor on the left compare element by element; `&`, `|`, `^` and `!` combine masks. Arguments of calls are plain Rust.
 ///
 /// It expands to the operators and methods themselves, by paths of the crate `remat`.

@@ -72,7 +72,7 @@ fn train(c: &mut Criterion) {
         b.iter(|| softmax(&pool, axis, false, black_box(x), &mut y[..rows * s]));
     });
 
-    let step = Sgd { lr: 1e-6, momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 1e-4 };
+    let step = Sgd { lr: 1e-6, momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 1e-4, maximize: false };
     let gradient = values(n);
     group.throughput(Throughput::Bytes(20 * n as u64));
     group.bench_function("sgd 3.2M parameters", |b| {

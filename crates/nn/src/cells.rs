@@ -1,6 +1,6 @@
 //! Small state that is no tensor, with interior mutability: a forward pass borrows its module.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_runtime::{Device, tracing};
@@ -35,6 +35,34 @@ impl Mode {
 impl Default for Mode {
     fn default() -> Self {
         Mode(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+/// The weight of a batch in running statistics.
+#[derive(Debug)]
+pub struct Momentum(Arc<AtomicU64>);
+
+impl Momentum {
+    /// A weight of `momentum`.
+    pub fn new(momentum: f64) -> Self {
+        Momentum(Arc::new(AtomicU64::new(momentum.to_bits())))
+    }
+
+    /// The weight.
+    pub fn get(&self) -> f64 {
+        let bits = self.0.load(Ordering::Relaxed);
+        if tracing::is_tracing() {
+            let own = self.0.clone();
+            tracing::guard(move || own.load(Ordering::Relaxed) == bits);
+        }
+        f64::from_bits(bits)
+    }
+
+    /// Replaces it.
+    #[track_caller]
+    pub fn set(&self, momentum: f64) {
+        tracing::refuse("changing the momentum of running statistics");
+        self.0.store(momentum.to_bits(), Ordering::Relaxed);
     }
 }
 

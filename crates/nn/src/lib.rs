@@ -5,6 +5,7 @@
 //! budget; an update is an in-place op that happens as a whole or not at all.
 #![forbid(unsafe_code)]
 
+mod average;
 mod cells;
 mod checkpoint;
 mod data;
@@ -21,7 +22,8 @@ mod state;
 mod update;
 mod visit;
 
-pub use cells::{Label, Mode, RngCell};
+pub use average::{Average, AverageOptions, update_batch_norm};
+pub use cells::{Label, Mode, Momentum, RngCell};
 pub use checkpoint::{Checkpoint, FILE_NAME, OptimizerState, TrainState};
 pub use data::{DataLoader, Dataset, LoaderOptions, LoaderPosition, TensorDataset};
 pub use init::{Fan, Gain, Init, InitCx};
@@ -32,9 +34,9 @@ pub use parameter::{Parameter, Role};
 pub use remat_derive::{Module, calc};
 #[expect(deprecated, reason = "the name of before")]
 pub use remat_tensor::Taps;
-pub use remat_tensor::{Attend, ConvParams, Padding, Reduction, Windows};
+pub use remat_tensor::{Attend, ConvParams, Nonlinearity, Padding, Reduction, Windows};
 pub use rng::Rng;
-pub use schedule::Schedule;
+pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};
 pub use state::LoadReport;
 pub use update::{Arg, update};
 pub use visit::{Visit, Visitor, Walk};

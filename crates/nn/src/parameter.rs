@@ -43,6 +43,8 @@ struct Inner {
     frozen: AtomicBool,
     /// Empty only within an update, under the lock, and after a device was closed in the middle of one.
     slot: Mutex<Option<Tensor>>,
+    /// What a reader gets instead, while a parametrisation computes with it.
+    stand_in: Mutex<Option<Tensor>>,
 }
 
 impl StateCell for Inner {
@@ -83,7 +85,8 @@ impl Parameter {
         channel.commit(value.handle(), role.kind())?;
         channel.wait(value.handle())?;
         let (frozen, slot) = (AtomicBool::new(false), Mutex::new(Some(value)));
-        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot })))
+        let stand_in = Mutex::new(None);
+        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot, stand_in })))
     }
 
     /// A parameter with the value of a host tensor. Errors as [`Parameter::new`].
@@ -95,9 +98,20 @@ impl Parameter {
     ///
     /// Errors: Closed if the device was closed in the middle of an update.
     pub fn get(&self) -> Result<Tensor> {
+        if let Some(value) = self.0.stand_in.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            return Ok(value);
+        }
         let slot = self.lock();
         let value = slot.as_ref().ok_or_else(lost)?;
         Ok(if self.is_frozen() { value.detach() } else { value.clone() })
+    }
+
+    /// While what this returns lives, [`Parameter::get`] gives `value`, with its history, for the parameter's own: for
+    /// parametrisations. Errors: Shape for another dtype or shape, Device for a tensor of another device.
+    pub(crate) fn stand_in(&self, value: Tensor) -> Result<StandIn<'_>> {
+        self.check(&value)?;
+        let before = self.0.stand_in.lock().unwrap_or_else(PoisonError::into_inner).replace(value);
+        Ok(StandIn { of: self, before })
     }
 
     /// Replaces the value; the accumulated gradient and its hooks stay.
@@ -225,6 +239,18 @@ impl Parameter {
             return Err(Error::new(ErrorKind::Device, "the tensor is on another device than the parameter"));
         }
         Ok(())
+    }
+}
+
+/// Lets a parameter have another value for those who read it; see [`Parameter::stand_in`].
+pub(crate) struct StandIn<'p> {
+    of: &'p Parameter,
+    before: Option<Tensor>,
+}
+
+impl Drop for StandIn<'_> {
+    fn drop(&mut self) {
+        *self.of.0.stand_in.lock().unwrap_or_else(PoisonError::into_inner) = self.before.take();
     }
 }
 

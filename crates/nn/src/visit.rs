@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::{Label, Mode, Parameter, RngCell};
+use crate::{Label, Mode, Momentum, Parameter, RngCell};
 
 /// Receives what a traversal meets, each under its dotted name; `block.0.weight`. Every method does nothing by default.
 pub trait Visitor {
@@ -12,6 +12,8 @@ pub trait Visitor {
     fn parameter(&mut self, _name: &str, _p: &Parameter) {}
     /// A mode cell.
     fn mode(&mut self, _name: &str, _m: &Mode) {}
+    /// The momentum of running statistics.
+    fn momentum(&mut self, _name: &str, _m: &Momentum) {}
     /// A source of random keys.
     fn rng(&mut self, _name: &str, _r: &RngCell) {}
     /// The label of the module called `name`.
@@ -61,6 +63,11 @@ impl Visit for Parameter {
 impl Visit for Mode {
     fn visit(&self, at: &mut Walk<'_>) {
         at.visitor.mode(&at.path, self);
+    }
+}
+impl Visit for Momentum {
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visitor.momentum(&at.path, self);
     }
 }
 impl Visit for RngCell {

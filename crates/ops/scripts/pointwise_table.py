@@ -18,6 +18,7 @@ U={
 'GeluTanh':(lambda x:x*(1+tanh(sqrt(2/pi)*(x+mpf('0.044715')*x**3)))/2,[-1.5,0.25,2.0]),
 'Erf':(erf,[-1.5,0.25,2.0]),'Erfc':(erfc,[-1.5,0.25,2.0]),'Erfinv':(erfinv,[-0.75,0.25,0.9375]),'Erfcinv':(lambda x:erfinv(1-x),[0.0625,0.75,1.5]),
 'Relu6':(lambda x:min(max(x,0),6),[-1.5,0.25,7.5]),'Hsigmoid':(lambda x:min(max(x+3,0),6)/6,[-4.5,0.25,1.5,3.5]),'Hswish':(lambda x:x*min(max(x+3,0),6)/6,[-4.5,0.25,-2.0,3.5]),
+'Mish':(lambda x:x*tanh(log1p(exp(x))),[-1.5,0.25,2.0]),'Softsign':(lambda x:x/(1+abs(x)),[-1.5,0.25,2.0]),
 }
 def sg(x): return 1/(1+exp(-x))
 def phi(x): return exp(-x*x/2)/sqrt(2*pi)
@@ -27,14 +28,18 @@ B={
 'Rem':(lambda a,b:a-b*floor(a/b),0),'Pow':(lambda a,b:a**b,1),'Max':(max,0),'Min':(min,0),'Atan2':(atan2,0),'LogAddExp':(lambda a,b:log(exp(a)+exp(b)),0),
 'DivOrZero':(lambda a,b:a/b,0),'BceWithLogits':(lambda a,b:log1p(exp(a))-a*b,0),'BceSlope':(lambda a,b:sg(a)-b,0),
 'Prelu':(lambda a,b:a if a>0 else a*b,0),'PowSlopeA':(lambda a,b:b*a**(b-1),1),'PowSlopeB':(lambda a,b:a**b*log(a),1),'PreluSlope':(lambda a,b:1 if a>0 else b,0),
+'Bce':(lambda a,b:-b*log(a)-(1-b)*log(1-a),4),'BceProbSlope':(lambda a,b:(a-b)/(a*(1-a)),4),
+'Huber':(lambda a,b:a*a/2 if abs(a)<=b else b*(abs(a)-b/2),1),'HuberSlope':(lambda a,b:min(max(a,-b),b),1),
+'Elu':(lambda a,b:a if a>0 else b*expm1(a),0),'EluSlope':(lambda a,b:1 if a>0 else b*exp(a),0),
 'ReluGrad':(lambda a,b:a if b>0 else 0,0),'AbsGrad':(lambda a,b:a*sign(b),0),'Relu6Grad':(lambda a,b:a if 0<b<6 else 0,0),'HsigmoidGrad':(lambda a,b:a/6 if -3<b<3 else 0,0),'HswishGrad':(lambda a,b:a*(2*b+3)/6 if -3<b<3 else (a if b>=3 else 0),0),
 'Expm1Grad':(lambda a,b:a*(b+1),0),'Log1pGrad':(lambda a,b:a/(1+b),1),'SqrtGrad':(lambda a,b:a/(2*b),1),'RsqrtGrad':(lambda a,b:-a*b**3/2,1),'SquareGrad':(lambda a,b:2*a*b,0),'RecipGrad':(lambda a,b:-a*b*b,0),'TanGrad':(lambda a,b:a*(1+b*b),0),
 'AsinGrad':(lambda a,b:a/sqrt(1-b*b),2),'AtanGrad':(lambda a,b:a/(1+b*b),0),'TanhGrad':(lambda a,b:a*(1-b*b),0),'AsinhGrad':(lambda a,b:a/sqrt(1+b*b),0),'AcoshGrad':(lambda a,b:a/sqrt(b*b-1),3),'AtanhGrad':(lambda a,b:a/(1-b*b),2),
 'SigmoidGrad':(lambda a,b:a*b*(1-b),0),'LogsigmoidGrad':(lambda a,b:a*sg(-b),0),'SoftplusGrad':(lambda a,b:a*sg(b),0),'SiluGrad':(lambda a,b:a*(sg(b)*(1+b*(1-sg(b)))),0),
+'MishGrad':(lambda a,b:a*diff(lambda x:x*tanh(log1p(exp(x))),b),1),'SoftsignGrad':(lambda a,b:a/(1+abs(b))**2,0),
 'GeluGrad':(lambda a,b:a*(Phi(b)+b*phi(b)),0),'GeluTanhGrad':(lambda a,b:a*diff(lambda x:x*(1+tanh(sqrt(2/pi)*(x+mpf('0.044715')*x**3)))/2,b),0),
 'ErfGrad':(lambda a,b:a*2/sqrt(pi)*exp(-b*b),0),'ErfinvGrad':(lambda a,b:a*sqrt(pi)/2*exp(b*b),0),
 }
-AB=[([1.5,-0.75,2.5],[0.625,2.0,-1.125]),([1.5,0.75,2.5],[0.5,2.0,1.25]),([1.5,-0.75,2.5],[0.5,-0.25,-0.75]),([1.5,-0.75,2.5],[1.5,2.0,1.25])]
+AB=[([1.5,-0.75,2.5],[0.625,2.0,-1.125]),([1.5,0.75,2.5],[0.5,2.0,1.25]),([1.5,-0.75,2.5],[0.5,-0.25,-0.75]),([1.5,-0.75,2.5],[1.5,2.0,1.25]),([0.25,0.75,0.625],[0.125,0.25,0.875])]
 def lit(v):
     s=repr(float(v))
     if 'e' not in s and '.' not in s: s+='.0'
@@ -46,6 +51,6 @@ for k,(f,xs) in U.items():
 print("];\n\n/// Function, which operands of [`OPERANDS`], values.\npub(super) const BINARY: &[(BinaryFn, usize, [f64; 3])] = &[")
 for k,(f,i) in B.items():
     print(f"    (BinaryFn::{k}, {i}, [{', '.join(lit(f(mpf(a),mpf(b))) for a,b in zip(*AB[i]))}]),")
-print("];\n\n/// Operands within the domains: any, positive second and first, second within -1 .. 1, second above 1.\npub(super) const OPERANDS: [([f64; 3], [f64; 3]); 4] = [")
+print("];\n\n/// Operands within the domains: any, positive second and first, second within -1 .. 1, second above 1, both within 0 .. 1.\npub(super) const OPERANDS: [([f64; 3], [f64; 3]); 5] = [")
 for a,b in AB: print(f"    ([{', '.join(map(lit,a))}], [{', '.join(map(lit,b))}]),")
 print("];")

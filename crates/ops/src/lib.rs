@@ -31,6 +31,7 @@ pub mod order;
 pub mod pointwise;
 pub mod pooling;
 pub mod random;
+pub mod recurrent;
 pub mod reduce;
 pub mod shape;
 #[cfg(any(test, feature = "samples"))]

@@ -176,9 +176,12 @@ pub mod families {
             ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
         INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad;
         LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
-        LOSS, loss = "Losses, and what their gradients need.": CrossEntropy, CrossEntropyGrad, TargetWeight;
+        LOSS, loss = "Losses, and what their gradients need.":
+            CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight;
         NORM, norm = "Normalisation.": BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad;
-        OPTIM, optim = "Updates of parameters.": AdamWUpdate, SgdUpdate;
+        OPTIM, optim = "Updates of parameters.":
+            AdadeltaUpdate, AdafactorUpdate, AdagradUpdate, AdamWUpdate, AdamaxUpdate, LambUpdate, LionUpdate,
+            NAdamUpdate, RAdamUpdate, RmsPropUpdate, SgdUpdate;
         ORDER, order = "Along an axis, in order.":
             Cumulate, OrderStatistic, Recurrence, SearchSorted, Sort, TopK;
         POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.":
@@ -186,6 +189,7 @@ pub mod families {
         POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;
         RANDOM, random = "Random numbers: functions of a key.":
             Bernoulli, Dropout, FoldIn, Normal, RandomPermutation, Uniform;
+        RECURRENT, recurrent = "Recurrent layers and their gradients.": Recurrent, RecurrentGrad;
         REDUCE, reduce = "Over axes.": ArgReduce, LogSumExp, Reduce, Std, Var;
         SHAPE, shape = "Other shapes and parts of a tensor.":
             BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad;

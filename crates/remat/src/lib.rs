@@ -38,7 +38,7 @@
 //! let plain = ((&x - x.mean()?)? / (x.std(0)? + eps)?)?;
 //! let short = calc!((x - x.mean()) / (x.std(0) + eps));
 //! assert_eq!(plain.to_host()?, short.to_host()?);
-//! let mask = calc!(x > 1.5 & !(x == 3.0));
+//! let mask = calc!((x > 1.5) & !(x == 3.0));
 //! assert_eq!(mask.to_string(), "[[false,  true],\n [false,  true]]  bool[2, 2]");
 //! # Ok(())
 //! # }
@@ -107,6 +107,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
+
 #[doc(inline)]
 pub use remat_graph as graph;
 #[doc(inline)]
@@ -135,9 +137,9 @@ pub use remat_tensor::Taps;
 pub use remat_tensor::tensor;
 #[doc(inline)]
 pub use remat_tensor::{
-    Attend, Collect, CompileOptions, Compiled, ConvParams, Dim, GradCheckReport, IntoOperand, Reduction, ScanOptions,
-    Session, Settle, Symbols, Tensor, Windows, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with,
-    gradcheck, no_grad, scan, switch, while_loop,
+    Attend, Collect, CompileOptions, Compiled, ConvParams, Dim, Ellipsis, GradCheckReport, IntoOperand, NewAxis,
+    Reduction, ScanOptions, Session, Settle, Symbols, Tensor, Windows, by, call, compile, compile_with, cond, custom,
+    fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch, while_loop,
 };
 #[doc(inline)]
 pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Padding, Scope, Shape, bf16, f16};

@@ -21,7 +21,10 @@ pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, capture
 pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
-pub use methods::{Attend, IntoOperand, Settle, Span};
+pub use methods::{
+    Attend, Ellipsis, IndexPart, IntoIndex, IntoOperand, NewAxis, Nonlinearity, Places, RecurrentSteps,
+    RecurrentWeights, Settle, Span, by,
+};
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;
 #[expect(deprecated, reason = "the name of before")]

@@ -62,6 +62,11 @@ pub(crate) const CHECKS: &[Check] = &[
         teaches: "crates/remat/examples are the blocks that README and book show under their names",
         run: examples::check,
     },
+    Check {
+        name: "catalogue",
+        teaches: "crates/remat/src/catalogue.json is what `cargo xtask catalogue` reads off the sources",
+        run: crate::catalogue::check,
+    },
     Check { name: "faults", teaches: "every fault of xtask/faults still fits the code", run: crate::faults::unfit },
     Check { name: "fmt", teaches: "cargo fmt --all -- --check", run: cargo::check_format },
     Check {

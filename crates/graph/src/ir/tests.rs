@@ -334,7 +334,7 @@ fn compositions_become_nodes_of_a_graph() {
         let row = compose::roll(cx, compose::flip(cx, row, &[1])?, 1, 2)?;
         let both = compose::stack(cx, [row.clone(), row], 1)?;
         let wide = compose::repeat(cx, compose::repeat_interleave(cx, both.clone(), 2, 0)?, &[1, 1, 2, 1, 1])?;
-        let more = compose::index_add(cx, x.clone(), 2, index, x.clone())?;
+        let more = compose::index_put(cx, x.clone(), &[2], vec![index], x.clone(), true)?;
         let loss = compose::mse(cx, more.clone(), x, Reduction::Mean)?;
         let parts = compose::split(cx, &wide, 2, &[5, 7])?;
         let norm = compose::norm(cx, Arith(cx).scale(more, 0.5)?, &[1, 2], false)?;

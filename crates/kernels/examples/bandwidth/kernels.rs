@@ -266,7 +266,8 @@ fn updates() -> Vec<Kernel> {
     const STREAM: Stream = Stream { key: 1, stream: 2 };
     vec![
         Kernel::new("SGD with momentum", [1.0, 2.0, 0.0], |n| {
-            let step = Sgd { lr: 1e-6, momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 1e-4 };
+            let step =
+                Sgd { lr: 1e-6, momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 1e-4, maximize: false };
             let (grad, mut param, mut buffer) = (values(n), values(n), zeros(n));
             Box::new(move |pool| sgd(pool, step, &mut param, &mut buffer, &grad))
         }),

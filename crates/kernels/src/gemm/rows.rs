@@ -21,7 +21,7 @@ const CACHE_WAY_BYTES: usize = 4096;
 impl<T: Copy> Rows<'_, T> {
     /// True if tiles read `a` where it is as fast as when packed: rows in order, which do not drive each other out of the first
     /// cache because they begin at the same place of it.
-    pub(super) fn can_skip_packing(a: View<T>) -> bool {
+    pub(crate) fn can_skip_packing(a: View<T>) -> bool {
         a.col_stride == 1 && Self::is_spread(a.row_stride)
     }
 

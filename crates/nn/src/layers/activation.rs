@@ -32,6 +32,20 @@ activations! {
     Tanh => tanh;
     /// `1 / (1 + e^-x)`.
     Sigmoid => sigmoid;
+    /// `ln sigmoid(x)`.
+    LogSigmoid => logsigmoid;
+    /// `1.0507 x` where it is positive, else `1.7581 (e^x - 1)` (Klambauer et al., NeurIPS 2017).
+    Selu => selu;
+    /// `x tanh(ln(1 + e^x))` (Misra, 2019, arXiv:1908.08681).
+    Mish => mish;
+    /// `x / (1 + |x|)`.
+    Softsign => softsign;
+    /// `x - tanh x`.
+    Tanhshrink => tanhshrink;
+    /// `min(max(x + 3, 0), 6) / 6`.
+    Hardsigmoid => hsigmoid;
+    /// `x min(max(x + 3, 0), 6) / 6` (Howard et al., ICCV 2019).
+    Hardswish => hswish;
 }
 
 /// `min(max(x, 0), 6)`. Errors: DType for an `x` of bools.

@@ -8,28 +8,42 @@ mod dropout;
 mod embedding;
 mod linear;
 mod norm;
+mod pair;
+mod parametrize;
 mod pool;
+mod recurrent;
 mod reshape;
 mod sequential;
+mod shaped_activation;
 
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Padding, Result};
 
-pub use activation::{Gelu, Identity, LeakyRelu, LogSoftmax, Relu, Relu6, Sigmoid, Silu, Softmax, Tanh};
+pub use activation::{
+    Gelu, Hardsigmoid, Hardswish, Identity, LeakyRelu, LogSigmoid, LogSoftmax, Mish, Relu, Relu6, Selu, Sigmoid, Silu,
+    Softmax, Softsign, Tanh, Tanhshrink,
+};
 pub use attention::{AttentionOptions, MultiHeadAttention};
 pub use conv::{
     Conv, Conv1d, Conv1dOptions, Conv2d, Conv2dOptions, Conv3d, Conv3dOptions, ConvOptions, ConvTranspose,
     ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 };
 pub use conv_norm::ConvNorm;
-pub use dropout::Dropout;
+pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use embedding::Embedding;
 pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm};
+pub use pair::{Bilinear, CosineSimilarity, PairwiseDistance};
+pub use parametrize::{SpectralNorm, WeightNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
-pub use reshape::Flatten;
+pub use recurrent::{
+    CellWeights, Gru, GruCell, GruOptions, Lstm, LstmCell, LstmOptions, RecurrentDirection, RecurrentStack, Rnn,
+    RnnCell, RnnCellOptions, RnnOptions,
+};
+pub use reshape::{Flatten, Unflatten};
 pub use sequential::Sequential;
+pub use shaped_activation::{Celu, Elu, Hardshrink, Hardtanh, Prelu, RRelu, Softmin, Softplus, Softshrink, Threshold};
 
 /// The extents of an `x` of rank `N`. Errors (Axis) for another rank, with the name of who asks.
 pub(crate) fn extents<const N: usize>(x: &Tensor, op: &str) -> Result<[usize; N]> {

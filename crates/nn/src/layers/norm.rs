@@ -2,7 +2,7 @@ use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
-use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Parameter, update};
+use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Momentum, Parameter, update};
 
 /// How a [`BatchNorm`] is made. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,8 +42,8 @@ pub struct BatchNorm<const D: usize> {
     /// `[c]`, begins as ones.
     pub running_var: Parameter,
     mode: Mode,
-    #[module(skip)]
-    options: BatchNormOptions,
+    momentum: Momentum,
+    eps: f64,
 }
 
 /// [`BatchNorm`] of `[n, c]` and `[n, c, l]`.
@@ -73,13 +73,14 @@ impl<const D: usize> BatchNorm<D> {
             running_mean: cx.buffer([channels], real, Init::Zeros)?,
             running_var: cx.buffer([channels], real, Init::Ones)?,
             mode: Mode::default(),
-            options,
+            momentum: Momentum::new(options.momentum),
+            eps: options.eps,
         })
     }
 
     /// `running += momentum (batch - running)`: one in-place op, so that a failure cannot leave it half done.
     fn track(&self, running: &Parameter, batch: Tensor) -> Result<()> {
-        let change = batch.sub(running.get()?)?.mul(self.options.momentum)?;
+        let change = batch.sub(running.get()?)?.mul(self.momentum.get())?;
         update(Binary { f: BinaryFn::Add }, vec![Arg::State(running), Arg::Value(change)])
     }
 }
@@ -92,7 +93,7 @@ impl<const D: usize> Layer for BatchNorm<D> {
             let text = format!("x has shape {}: its rank must be {}", x.shape(), 2 + D);
             return Err(Error::new(ErrorKind::Axis, text).with_op("batch_norm"));
         }
-        let (weight, bias, eps) = (self.weight.get()?, self.bias.get()?, self.options.eps);
+        let (weight, bias, eps) = (self.weight.get()?, self.bias.get()?, self.eps);
         if !self.mode.is_training() {
             return x.batch_norm_with(&weight, &bias, &self.running_mean.get()?, &self.running_var.get()?, eps);
         }

@@ -25,3 +25,21 @@ impl Layer for Flatten {
         x.flatten_from(self.first)
     }
 }
+
+/// One axis as several: `[n, c h w]` to `[n, c, h, w]`. One of the extents may be -1: what is left. Errors: Axis, Shape.
+#[derive(Clone, Debug, Module)]
+#[module(crate = crate)]
+pub struct Unflatten {
+    /// The axis; counts from the end if negative.
+    pub axis: isize,
+    /// What it becomes.
+    pub extents: Vec<isize>,
+}
+
+impl Layer for Unflatten {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::called("unflatten", CallSite::here());
+        x.unflatten(self.axis, &self.extents)
+    }
+}

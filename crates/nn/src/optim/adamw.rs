@@ -1,12 +1,12 @@
 use remat_ops::Op;
 use remat_ops::optim::AdamWUpdate;
-use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_tensor::Tensor;
 use remat_types::{DType, Fact, Result, Shape};
 use serde::{Deserialize, Serialize};
 
-use super::groups::{Grouped, Rule, Slot, check_rate, zeros_like};
-use crate::{Arg, Parameter, Role, update};
+use super::Grouped;
+use super::rule::{Rule, Slot, StateSpec, check_rate};
+use crate::{Arg, update};
 
 /// Options of [`AdamW`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,11 +24,23 @@ pub struct AdamWOptions {
     pub weight_decay: f64,
     /// Decay acts on the parameter (AdamW), not on the gradient (Adam). Default: true.
     pub decoupled: bool,
+    /// The step is divided by the root of the largest second moment so far (AMSGrad; Reddi et al., ICLR 2018). Default:
+    /// false.
+    #[serde(default)]
+    pub amsgrad: bool,
 }
 
 impl Default for AdamWOptions {
     fn default() -> Self {
-        AdamWOptions { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, decoupled: true }
+        AdamWOptions {
+            lr: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.01,
+            decoupled: true,
+            amsgrad: false,
+        }
     }
 }
 
@@ -45,6 +57,7 @@ impl AdamWOptions {
             eps: self.eps.into(),
             weight_decay: self.weight_decay.into(),
             decoupled: self.decoupled,
+            amsgrad: self.amsgrad,
         }
     }
 }
@@ -58,7 +71,6 @@ pub type AdamW = Grouped<AdamWOptions>;
 
 impl Rule for AdamWOptions {
     const NAME: &'static str = "adamw";
-    const STATE: &'static [&'static str] = &["exp_avg", "exp_avg_sq", "step"];
 
     fn lr(&self) -> f64 {
         self.lr
@@ -73,19 +85,22 @@ impl Rule for AdamWOptions {
         check_rate(self.lr)?;
         let (x, lr) = (Fact::new(DType::F32, [1]), Fact::new(DType::F32, Shape::scalar()));
         let step = Fact::new(DType::I64, Shape::scalar());
-        self.op().infer(&[&x, &x, &x, &x, &lr, &step]).map_err(|e| e.with_op("adamw")).map(drop)
+        let all = [&x, &x, &x, &x, &lr, &step, &x];
+        self.op().infer(&all[..if self.amsgrad { 7 } else { 6 }]).map_err(|e| e.with_op("adamw")).map(drop)
     }
 
-    fn state(&self, p: &Parameter) -> Result<Vec<Parameter>> {
-        let step = Tensor::zeros(p.device(), Shape::scalar(), DType::I64)?;
-        Ok(vec![zeros_like(p)?, zeros_like(p)?, Parameter::with_role(step, Role::Optimizer)?])
+    fn state(&self, p: &Fact) -> Vec<StateSpec> {
+        let mut all = vec![StateSpec::zeros("exp_avg", p), StateSpec::zeros("exp_avg_sq", p), StateSpec::step()];
+        all.extend(self.amsgrad.then(|| StateSpec::zeros("max_exp_avg_sq", p)));
+        all
     }
 
     fn step(&self, slot: &Slot, grad: Tensor, lr: Tensor) -> Result<()> {
-        let [m, v, step] = &slot.state[..] else { return Ok(()) };
-        let one = Tensor::scalar(slot.parameter.device(), 1i64)?;
-        update(Binary { f: BinaryFn::Add }, vec![Arg::State(step), Arg::Value(one)])?;
+        let (Some(m), Some(v)) = (slot.state("exp_avg"), slot.state("exp_avg_sq")) else { return Ok(()) };
+        let Some(step) = slot.count_step()? else { return Ok(()) };
         let (p, m, v) = (Arg::State(&slot.parameter), Arg::State(m), Arg::State(v));
-        update(self.op(), vec![p, Arg::Value(grad), m, v, Arg::Value(lr), Arg::Value(step.get()?)])
+        let mut x = vec![p, Arg::Value(grad), m, v, Arg::Value(lr), Arg::Value(step)];
+        x.extend(slot.state("max_exp_avg_sq").filter(|_| self.amsgrad).map(Arg::State));
+        update(self.op(), x)
     }
 }

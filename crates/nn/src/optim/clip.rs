@@ -17,8 +17,17 @@ const NORM_EPS: f64 = 1e-6;
 /// Norms and factor are never of 16 bits: a large gradient of f16 is scaled to what it should be, not to 0. Nothing waits for the device. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: the norm says
 /// so. Errors: Value for a `max_norm` that is negative or NaN, or without any gradient.
 pub fn clip_grad_norm(parameters: &[Parameter], max_norm: f64) -> Result<Tensor> {
+    clip_grad_norm_with(parameters, max_norm, 2.0)
+}
+
+/// As [`clip_grad_norm`] with the `p`-norm, of which infinity is the largest element. Errors: as there, and Value for a `p`
+/// that is not above 0.
+pub fn clip_grad_norm_with(parameters: &[Parameter], max_norm: f64, p: f64) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
         return Err(Error::new(ErrorKind::Value, format!("max_norm is {max_norm}, must not be negative")));
+    }
+    if p.is_nan() || p <= 0.0 {
+        return Err(Error::new(ErrorKind::Value, format!("p is {p}, must be above 0")));
     }
     let _quiet = no_grad();
     let parameters = each_once(parameters);
@@ -27,9 +36,9 @@ pub fn clip_grad_norm(parameters: &[Parameter], max_norm: f64) -> Result<Tensor>
         return Err(Error::new(ErrorKind::Value, "no parameter has a gradient to clip"));
     }
     let wide = if grads.iter().any(|g| g.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
-    let norms: Vec<Tensor> = grads.iter().map(|g| whole_norm(g)?.cast(wide)).collect::<Result<_>>()?;
+    let norms: Vec<Tensor> = grads.iter().map(|g| whole_norm(g, p)?.cast(wide)).collect::<Result<_>>()?;
     drop(grads);
-    let norm = whole_norm(&Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?)?;
+    let norm = whole_norm(&Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?, p)?;
     let scale = (max_norm / norm.add(NORM_EPS)?)?.minimum(1.0)?;
     replace(&parameters, |g| {
         // a factor of f32 enters unrounded beside 16-bit floats
@@ -39,10 +48,26 @@ pub fn clip_grad_norm(parameters: &[Parameter], max_norm: f64) -> Result<Tensor>
     Ok(norm)
 }
 
-/// The norm of all elements, rank 0, of f32 for 16-bit floats.
-fn whole_norm(x: &Tensor) -> Result<Tensor> {
-    let axes = (0..x.rank()).collect();
-    Tensor::apply1(Reduce { f: ReduceFn::Norm, axes, keepdims: false }, &[x])
+/// The `p`-norm of all elements, rank 0, of f32 for 16-bit floats.
+fn whole_norm(x: &Tensor, p: f64) -> Result<Tensor> {
+    let reduced = |x: &Tensor, f| {
+        let axes = (0..x.rank()).collect();
+        Tensor::apply1(Reduce { f, axes, keepdims: false }, &[x])
+    };
+    if p == 2.0 {
+        return reduced(x, ReduceFn::Norm);
+    }
+    // powers and their sums are beyond 16 bits
+    let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let size = x.cast(wide)?.abs()?;
+    if p == f64::INFINITY {
+        // the largest of nothing is 0
+        return if x.elems() == 0 { reduced(&size, ReduceFn::Sum) } else { reduced(&size, ReduceFn::Max) };
+    }
+    if p == 1.0 {
+        return reduced(&size, ReduceFn::Sum);
+    }
+    reduced(&size.pow(p)?, ReduceFn::Sum)?.pow(1.0 / p)
 }
 
 /// The parameters without those that are there already.

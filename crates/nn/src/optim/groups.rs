@@ -5,43 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use remat_runtime::{Device, Kind, tracing};
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
-use serde::{Serialize, de::DeserializeOwned};
 
+use super::rule::{Rule, Slot, check_rate};
 use super::{LearningRate, Optimizer};
 use crate::{Parameter, Role};
-
-/// How one kind of optimiser moves a parameter; the type holds its options.
-pub trait Rule: Copy + PartialEq + Send + Sync + Serialize + DeserializeOwned + 'static {
-    /// The name in checkpoints.
-    const NAME: &'static str;
-    /// Names of the state of a parameter, in the order of [`Slot::state`].
-    const STATE: &'static [&'static str];
-
-    /// The learning rate.
-    fn lr(&self) -> f64;
-
-    /// These options with another learning rate.
-    #[must_use]
-    fn with_lr(self, lr: f64) -> Self;
-
-    /// Errors: Value for an option outside its domain.
-    fn check(&self) -> Result<()>;
-
-    /// The state of a parameter that has none yet; empty if these options need none.
-    fn state(&self, parameter: &Parameter) -> Result<Vec<Parameter>>;
-
-    /// Moves the parameter of a slot. `lr` is the learning rate as an f32 of rank 0.
-    fn step(&self, slot: &Slot, grad: Tensor, lr: Tensor) -> Result<()>;
-}
-
-/// A parameter and what the optimiser remembers of it.
-pub struct Slot {
-    name: String,
-    /// The parameter.
-    pub parameter: Parameter,
-    /// Its state; empty if the options need none.
-    pub state: Vec<Parameter>,
-}
 
 struct Group<R> {
     /// Shared with compiled functions, which read the learning rate before every run.
@@ -115,7 +82,7 @@ impl<R: Rule> Grouped<R> {
             slots.push(Slot { name, parameter, state: Vec::new() });
         }
         for s in &mut slots {
-            s.state = options.state(&s.parameter)?;
+            s.state = missing(&options, s)?;
         }
         let mut rates = lock(&self.rates);
         let own = rates.unscaled(options.lr());
@@ -141,9 +108,8 @@ impl<R: Rule> Grouped<R> {
         let groups = self.groups.len();
         let none = || Error::new(ErrorKind::Value, format!("group {group} of {groups}"));
         let g = self.groups.get_mut(group).ok_or_else(none)?;
-        for s in g.slots.iter_mut().filter(|s| s.state.is_empty()) {
-            s.state = options.state(&s.parameter)?;
-        }
+        let more: Vec<_> = g.slots.iter().map(|s| missing(&options, s)).collect::<Result<_>>()?;
+        g.slots.iter_mut().zip(more).for_each(|(s, more)| s.state.extend(more));
         let mut rates = lock(&self.rates);
         rates.own[group] = rates.unscaled(options.lr());
         *lock(&g.rule) = options;
@@ -244,7 +210,7 @@ impl<R: Rule> Optimizer for Grouped<R> {
 
     fn named_state(&self) -> Vec<(String, Parameter)> {
         let of = |s: &Slot| -> Vec<(String, Parameter)> {
-            s.state.iter().zip(R::STATE).map(|(p, n)| (format!("{}.{n}", s.name), p.clone())).collect()
+            s.state.iter().map(|(n, p)| (format!("{}.{n}", s.name), p.clone())).collect()
         };
         self.slots().flat_map(of).collect()
     }
@@ -288,15 +254,9 @@ impl<R: Rule> Optimizer for Grouped<R> {
     }
 }
 
-/// A state tensor of zeros like `p`.
-pub(super) fn zeros_like(p: &Parameter) -> Result<Parameter> {
-    Parameter::with_role(Tensor::zeros(p.device(), p.shape(), p.dtype())?, Role::Optimizer)
-}
-
-/// Errors (Value) for a learning rate that is negative or not finite.
-pub(super) fn check_rate(lr: f64) -> Result<()> {
-    if lr >= 0.0 && (lr as f32).is_finite() {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Value, format!("the learning rate is {lr}, must be finite and not negative")))
+/// The states that these options call for and a slot has not yet. Errors: Budget.
+fn missing<R: Rule>(options: &R, slot: &Slot) -> Result<Vec<(&'static str, Parameter)>> {
+    let specs = options.state(slot.parameter.fact());
+    let new = specs.iter().filter(|spec| slot.state(spec.name).is_none());
+    new.map(|spec| Ok((spec.name, spec.make(&slot.parameter)?))).collect()
 }

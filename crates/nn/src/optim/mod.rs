@@ -6,14 +6,40 @@
 //! budget, every parameter and all state keep their old version; also the step counts of Adam, which live on the device for
 //! that reason.
 
+mod accumulate;
+mod adadelta;
+mod adafactor;
+mod adagrad;
+mod adamax;
 mod adamw;
 mod clip;
 mod groups;
+mod lamb;
+mod lbfgs;
+mod lion;
+mod nadam;
+mod pattern;
+mod radam;
+mod rmsprop;
+mod rule;
 mod sgd;
 
+pub use accumulate::Accumulate;
+pub use adadelta::{Adadelta, AdadeltaOptions};
+pub use adafactor::{Adafactor, AdafactorOptions};
+pub use adagrad::{Adagrad, AdagradOptions};
+pub use adamax::{Adamax, AdamaxOptions};
 pub use adamw::{AdamW, AdamWOptions};
-pub use clip::{clip_grad_norm, clip_grad_value};
-pub use groups::{Grouped, Rule, Slot};
+pub use clip::{clip_grad_norm, clip_grad_norm_with, clip_grad_value};
+pub use groups::Grouped;
+pub use lamb::{Lamb, LambOptions};
+pub use lbfgs::{Lbfgs, LbfgsOptions};
+pub use lion::{Lion, LionOptions};
+pub use nadam::{NAdam, NAdamOptions};
+pub use pattern::{group_by_name, split_decay};
+pub use radam::{RAdam, RAdamOptions};
+pub use rmsprop::{RmsProp, RmsPropOptions};
+pub use rule::{Rule, Slot, StateSpec};
 pub use sgd::{Sgd, SgdOptions};
 
 use std::collections::BTreeMap;

@@ -4,8 +4,9 @@ use remat_tensor::Tensor;
 use remat_types::{DType, Fact, Result, Shape};
 use serde::{Deserialize, Serialize};
 
-use super::groups::{Grouped, Rule, Slot, check_rate, zeros_like};
-use crate::{Arg, Parameter, update};
+use super::Grouped;
+use super::rule::{Rule, Slot, StateSpec, check_rate};
+use crate::{Arg, update};
 
 /// Options of [`Sgd`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,11 +22,14 @@ pub struct SgdOptions {
     pub weight_decay: f64,
     /// Looks one step ahead; needs momentum and no dampening. Default: false.
     pub nesterov: bool,
+    /// Goes up the gradient: `-grad` stands for `grad`. Default: false.
+    #[serde(default)]
+    pub maximize: bool,
 }
 
 impl Default for SgdOptions {
     fn default() -> Self {
-        SgdOptions { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false }
+        SgdOptions { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false, maximize: false }
     }
 }
 
@@ -36,6 +40,7 @@ impl SgdOptions {
             dampening: self.dampening.into(),
             nesterov: self.nesterov,
             weight_decay: self.weight_decay.into(),
+            maximize: self.maximize,
         }
     }
 }
@@ -49,7 +54,6 @@ pub type Sgd = Grouped<SgdOptions>;
 
 impl Rule for SgdOptions {
     const NAME: &'static str = "sgd";
-    const STATE: &'static [&'static str] = &["momentum_buffer"];
 
     fn lr(&self) -> f64 {
         self.lr
@@ -68,14 +72,14 @@ impl Rule for SgdOptions {
         self.op().infer(x).map_err(|e| e.with_op("sgd")).map(drop)
     }
 
-    fn state(&self, p: &Parameter) -> Result<Vec<Parameter>> {
-        if self.momentum == 0.0 { Ok(Vec::new()) } else { Ok(vec![zeros_like(p)?]) }
+    fn state(&self, p: &Fact) -> Vec<StateSpec> {
+        if self.momentum == 0.0 { Vec::new() } else { vec![StateSpec::zeros("momentum_buffer", p)] }
     }
 
     fn step(&self, slot: &Slot, grad: Tensor, lr: Tensor) -> Result<()> {
         let mut x = vec![Arg::State(&slot.parameter), Arg::Value(grad)];
         if self.momentum != 0.0 {
-            x.extend(slot.state.first().map(Arg::State));
+            x.extend(slot.state("momentum_buffer").map(Arg::State));
         }
         x.push(Arg::Value(lr));
         update(self.op(), x)

@@ -1,5 +1,6 @@
 //! The crate as its users see it; one binary, so that it links once.
 
+mod averages;
 mod checkpoint;
 mod compiled;
 mod derive;
@@ -13,6 +14,8 @@ mod models;
 mod optim;
 mod parameters;
 mod places;
+mod recurrent;
+mod rules;
 mod saving;
 mod sessions;
 mod sizes;

@@ -5,6 +5,7 @@
 //! one dies where it is used last, as with an op. Errors of arguments name the function; those of ops name the op. Where in
 //! the user's program the call is, the seam knows: every function here tracks its caller for seams that ask.
 
+mod activation;
 mod arith;
 mod attention;
 mod conv;
@@ -15,8 +16,13 @@ mod join;
 mod loss;
 mod norm;
 mod order;
+mod recurrent;
 mod reduce;
 
+pub use activation::{
+    alpha_dropout, celu, dropout_parts, elu, gumbel, hardshrink, rrelu, selu, softplus, softshrink, tanhshrink,
+    threshold,
+};
 pub use arith::Arith;
 pub(crate) use attention::{attention, attention_gradients};
 pub use conv::{conv1d, conv3d};
@@ -27,9 +33,16 @@ pub use index::{
     take_flat,
 };
 pub use join::{repeat, repeat_interleave, roll, split, stack};
-pub use loss::{bce_with_logits, l1, mse, nll, reduced};
+pub use loss::{
+    bce, bce_with_logits, cosine_embedding, cosine_similarity, ctc_loss, dice, gaussian_nll, hinge_embedding, huber,
+    info_nce, kl_div, kl_div_batch_mean, l1, margin_ranking, mse, multi_margin, multilabel_margin,
+    multilabel_soft_margin, nll, nt_xent, pairwise_distance, poisson_nll, reduced, sigmoid_focal, smooth_l1,
+    soft_cross_entropy, soft_margin, triplet_margin, weighted_bce_with_logits, weighted_cross_entropy, weighted_nll,
+};
 pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};
 pub use order::{Interpolation, bin_edges, histogram, isin, multinomial, quantile, quantiles, shuffle};
+pub use recurrent::recurrent_layer;
+pub(crate) use recurrent::{recurrent, recurrent_gradients};
 pub use reduce::norm;
 
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};

@@ -1,8 +1,10 @@
 //! Losses that are one op.
 
 mod cross_entropy;
+mod ctc;
 
 pub use cross_entropy::{CrossEntropy, CrossEntropyGrad, Reduction, TargetWeight};
+pub use ctc::{CtcLoss, CtcLossGrad};
 
 /// The name of before.
 #[deprecated(note = "renamed to `TargetWeight`")]

@@ -10,7 +10,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// One step of stochastic gradient descent, as `torch.optim.SGD` computes it.
 ///
-/// `(param, grad, buffer, lr) -> (param, buffer)`: `g = grad + weight_decay param`;
+/// `(param, grad, buffer, lr) -> (param, buffer)`: `g = grad + weight_decay param`, of `-grad` if it is to `maximize`;
 /// `buffer = momentum buffer + (1 - dampening) g`; `param -= lr (nesterov ? g + momentum buffer : buffer)`.
 /// Without momentum there is no buffer: `(param, grad, lr) -> param`. The buffer begins as zeros, which with no dampening
 /// is PyTorch's first step. All tensors have the parameter's float dtype and shape; `lr` is a rank-0 f32, so that a
@@ -33,6 +33,9 @@ pub struct SgdUpdate {
     /// L2 penalty.
     #[param(default = 0.0.into())]
     pub weight_decay: Scalar,
+    /// Goes up the gradient.
+    #[param(default = false, since = 2)]
+    pub maximize: bool,
 }
 
 impl SgdUpdate {
@@ -45,7 +48,7 @@ impl SgdUpdate {
             number(self.momentum, "momentum", "above 0 for Nesterov", |m| m > 0.0)?;
             number(self.dampening, "dampening", "0 for Nesterov", |d| d == 0.0)?;
         }
-        Ok(Sgd { lr: 0.0, momentum, dampening, nesterov: self.nesterov, weight_decay })
+        Ok(Sgd { lr: 0.0, momentum, dampening, nesterov: self.nesterov, weight_decay, maximize: self.maximize })
     }
 
     fn has_buffer(&self) -> bool {
@@ -75,7 +78,7 @@ impl Op for SgdUpdate {
         for_float!(dtype, T => {
             let grad = x[1].slice::<T>()?;
             if !self.has_buffer() {
-                sgd_plain(pool, rate(&x[2])?, numbers.weight_decay, cx.output_from::<T>(0, 0)?, grad);
+                sgd_plain(pool, Sgd { lr: rate(&x[2])?, ..numbers }, cx.output_from::<T>(0, 0)?, grad);
                 return Ok(());
             }
             let numbers = Sgd { lr: rate(&x[3])?, ..numbers };
@@ -102,6 +105,7 @@ impl Op for SgdUpdate {
 
 impl OpDef for SgdUpdate {
     const NAME: &'static str = "sgd_update";
+    const VERSION: u32 = 2;
 
     fn samples() -> Vec<Sample<Self>> {
         let op = |momentum: f64, dampening: f64, nesterov, weight_decay: f64| SgdUpdate {
@@ -109,7 +113,9 @@ impl OpDef for SgdUpdate {
             dampening: dampening.into(),
             nesterov,
             weight_decay: weight_decay.into(),
+            maximize: false,
         };
+        let up = |op: SgdUpdate| SgdUpdate { maximize: true, ..op };
         let v = |v: &[f32]| t(v, [v.len()]);
         let lr = |lr: f32| t(&[lr], []);
         let (p, g, b) = (v(&[1.0, -2.0]), v(&[0.5, 1.0]), v(&[2.0, 0.0]));
@@ -121,6 +127,13 @@ impl OpDef for SgdUpdate {
                 .no_grad(why),
             Sample::new(op(0.0, 0.0, false, 0.5), vec![p.clone(), g.clone(), lr(0.1)])
                 .gives(vec![v(&[0.9, -2.0])])
+                .no_grad(why),
+            // up the gradient, and still towards 0
+            Sample::new(up(op(0.0, 0.0, false, 0.5)), vec![p.clone(), g.clone(), lr(0.1)])
+                .gives(vec![v(&[1.0, -1.8])])
+                .no_grad(why),
+            Sample::new(up(op(0.5, 0.0, false, 0.0)), vec![p.clone(), g.clone(), b.clone(), lr(1.0)])
+                .gives(vec![v(&[0.5, -1.0]), v(&[0.5, -1.0])])
                 .no_grad(why),
             Sample::new(op(0.5, 0.0, false, 0.0), vec![p.clone(), g.clone(), b.clone(), lr(0.1)])
                 .gives(vec![v(&[0.85, -2.1]), v(&[1.5, 1.0])])

@@ -75,6 +75,16 @@ const GELU_TANH_CUBE: f64 = 0.044715;
 /// `1/sqrt(2 pi)`, the height of the normal density.
 const INV_SQRT_TAU: f64 = 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 
+/// The least logarithm that [`BinaryFn::Bce`] counts, as in PyTorch.
+const BCE_LEAST_LOG: f64 = -100.0;
+
+/// `e^a` where `a <= 0`, else 0: what the slope of `elu` is above a constant.
+fn exp_below_zero(c: GradBuilder<'_, '_>, a: Var) -> Result<Var> {
+    let above = c.bin(PreluSlope, a, c.constant(0.0, &a)?)?;
+    let e = c.un(UnaryFn::Exp, c.bin(Min, a, c.constant(0.0, &a)?)?)?;
+    c.sub(e, c.mul(e, above)?)
+}
+
 /// `h'` of a linear row whose `h` is piecewise constant.
 const FLAT: Grad2 = Grad2::Linear(None);
 
@@ -157,6 +167,47 @@ rows! {
         Grad2::Chain {
             a: Some(|c, [a, _, _, dy]| c.bin(SigmoidGrad, dy, c.un(UnaryFn::Sigmoid, a)?)),
             b: Some(|c, [.., dy]| c.neg(dy)),
+        };
+    /// `-b ln a - (1 - b) ln(1 - a)`, the binary cross-entropy of a probability `a` with a target `b`, of logarithms that are
+    /// at least -100. The derivative by `a` is `(a - b) / max(a (1 - a), 1e-12)`.
+    Bce = "bce", (float |a, b| Real::bce(a, b)), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(BceProbSlope, a, b)?)),
+            b: Some(|c, [a, _, _, dy]| {
+                let least = c.constant(BCE_LEAST_LOG, &a)?;
+                let (wrong, right) = (c.un(UnaryFn::Log1p, c.neg(a)?)?, c.un(UnaryFn::Log, a)?);
+                c.mul(dy, c.sub(c.bin(Max, wrong, least)?, c.bin(Max, right, least)?)?)
+            }),
+        };
+    /// The derivative of `bce` by `a`.
+    BceProbSlope = "bce_prob_slope", (float |a, b| (a - b) / (a * (1.0 - a)).max(a.like(1e-12))), Nothing,
+        Grad2::Through(|c, a, b| {
+            let spread = c.mul(a, c.offset(c.neg(a)?, 1.0)?)?;
+            c.div(c.sub(a, b)?, c.bin(Max, spread, c.constant(1e-12, &a)?)?)
+        });
+    /// `a^2 / 2` where `|a| <= b`, else `b (|a| - b / 2)` (Huber, 1964, Annals of Mathematical Statistics 35).
+    Huber = "huber", (float |a, b| { let m = a.abs(); if m <= b { 0.5 * a * a } else { b * (m - 0.5 * b) } }), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(HuberSlope, a, b)?)),
+            b: Some(|c, [a, b, _, dy]| {
+                let beyond = c.sub(c.un(UnaryFn::Abs, a)?, b)?;
+                c.mul(dy, c.un(UnaryFn::Relu, beyond)?)
+            }),
+        };
+    /// The derivative of `huber` by `a`: `a` within `-b ..= b`.
+    HuberSlope = "huber_slope", (float |a, b| if a < -b { -b } else if a > b { b } else { a }), Nothing,
+        Grad2::Through(|c, a, b| c.bin(Min, c.bin(Max, a, c.neg(b)?)?, b));
+    /// `a` where `a > 0`, else `b (e^a - 1)` (Clevert et al., ICLR 2016). The derivative at 0 is `b`.
+    Elu = "elu", (float |a, b| if a > 0.0 { a } else { b * a.exp_m1() }), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(EluSlope, a, b)?)),
+            b: Some(|c, [a, _, _, dy]| c.mul(dy, c.un(UnaryFn::Expm1, c.bin(Min, a, c.constant(0.0, &a)?)?)?)),
+        };
+    /// The derivative of `elu` by `a`: 1 where `a > 0`, else `b e^a`.
+    EluSlope = "elu_slope", (costly |a, b| if a > 0.0 { 1.0 } else { b * a.fast_exp() }), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.mul(b, exp_below_zero(c, a)?)?)),
+            b: Some(|c, [a, _, _, dy]| c.mul(dy, exp_below_zero(c, a)?)),
         };
     /// Bitwise and.
     BitAnd = "bit_and", (int |a, b| a & b), Nothing, Grad2::None;
@@ -265,6 +316,23 @@ rows! {
             let inner = c.offset(c.sub(x, c.mul(x, s)?)?, 1.0)?;
             c.mul(dy, c.mul(s, inner)?)
         });
+    /// `dy (t + x (1 - t^2) sigmoid(x))` with `t = tanh(ln(1 + e^x))`.
+    MishGrad = "mish_grad", (costly |dy, x| {
+            let e = x.fast_exp();
+            let d = e * (e + 2.0) + 2.0;
+            if x > 20.0 { dy } else { dy * ((d - 2.0) / d + x * (4.0 * e * (e + 1.0) / (d * d))) }
+        }), Nothing,
+        Grad2::Through(|c, dy, x| {
+            let t = c.un(UnaryFn::Tanh, c.un(UnaryFn::Softplus, x)?)?;
+            let bell = c.mul(c.offset(c.neg(c.square(t)?)?, 1.0)?, c.un(UnaryFn::Sigmoid, x)?)?;
+            c.mul(dy, c.add(t, c.mul(x, bell)?)?)
+        });
+    /// `dy / (1 + |x|)^2`.
+    SoftsignGrad = "softsign_grad", (float |dy, x| { let r = 1.0 / (1.0 + x.abs()); dy * (r * r) }), Nothing,
+        Grad2::Linear(Some(|c, x| {
+            let r = c.un(UnaryFn::Recip, c.offset(c.un(UnaryFn::Abs, x)?, 1.0)?)?;
+            c.scale(c.mul(c.un(UnaryFn::Sign, x)?, c.mul(c.square(r)?, r)?)?, -2.0)
+        }));
     /// `dy (cdf(x) + x pdf(x))` with the normal distribution's functions.
     GeluGrad = "gelu_grad", (costly |dy, x| dy * Real::gelu_slope(x)), Nothing,
         // h'(x) = pdf(x) (2 - x^2)

@@ -42,7 +42,9 @@ pub(crate) trait Real: Copy {
     fn floor_div(self, b: Self) -> Self;
     /// The binary cross-entropy of the logit `self` with the target `y`, without cancellation.
     fn bce_with_logits(self, y: Self) -> Self;
-    /// The derivative of that: `sigmoid(self) - y`.
+    /// The binary cross-entropy of the probability `self` with the target `y`, of logarithms that are at least -100.
+    fn bce(self, y: Self) -> Self;
+    /// The derivative of that of a logit: `sigmoid(self) - y`.
     fn bce_slope(self, y: Self) -> Self;
     /// `a - b * floor(a / b)`, exactly: the remainder with the sign of `b`; NaN for `b = 0`.
     fn floor_rem(self, b: Self) -> Self;
@@ -107,6 +109,11 @@ macro_rules! real {
                 let off = if self > 0.0 { 1.0 - y } else { y };
                 let far = if off == 0.0 { 0.0 } else { self.abs() * off };
                 far + (-self.abs()).fast_exp().ln_1p()
+            }
+            #[inline]
+            fn bce(self, y: Self) -> Self {
+                let least = |log: $t| if log < -100.0 { -100.0 } else { log };
+                0.0 - ((1.0 - y) * least((-self).ln_1p()) + y * least(self.ln()))
             }
             #[inline(always)]
             fn bce_slope(self, y: Self) -> Self {

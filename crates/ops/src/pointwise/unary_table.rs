@@ -154,6 +154,14 @@ rows! {
     /// `x hsigmoid(x)` (Howard et al., 2019, arXiv:1905.02244). The derivative at -3 is 0, at 3 it is 1.
     Hswish = "hswish", same!(float |x| if x <= -3.0 { 0.0 } else if x >= 3.0 { x } else { x * (x + 3.0) / 6.0 }),
         Grad1::FromX(BinaryFn::HswishGrad);
+    /// `x tanh(ln(1 + e^x))` (Misra, 2019, arXiv:1908.08681). NaN at -inf, the limit there being 0.
+    Mish = "mish", same!(costly |x| {
+            let e = x.fast_exp();
+            let n = e * (e + 2.0);
+            if x > 20.0 { x } else { x * (n / (n + 2.0)) }
+        }), Grad1::FromX(BinaryFn::MishGrad);
+    /// `x / (1 + |x|)`.
+    Softsign = "softsign", same!(float |x| x / (1.0 + x.abs())), Grad1::FromX(BinaryFn::SoftsignGrad);
     /// True for NaN.
     IsNan = "is_nan", test!(float |x| u8::from(x.is_nan())), Grad1::None;
     /// True for either infinity.

@@ -3,6 +3,7 @@
 //! Names are those of PyTorch, or of NumPy where they differ and say it better. Every method is a call of one op or a short
 //! composition, so gradients and recomputation follow by themselves.
 
+mod activation;
 mod attention;
 mod conv;
 mod conv_transpose;
@@ -10,12 +11,14 @@ mod create;
 mod device;
 mod grad;
 mod index;
+mod indexing;
 mod join;
 mod linalg;
 mod nn;
 mod operators;
 mod order;
 mod pointwise;
+mod recurrent;
 mod reduce;
 mod scatter;
 mod select;
@@ -25,6 +28,8 @@ mod span;
 mod tables;
 
 pub use attention::Attend;
+pub use indexing::{Ellipsis, IndexPart, IntoIndex, NewAxis, Places, by};
 pub use operators::Settle;
 pub use pointwise::IntoOperand;
+pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;

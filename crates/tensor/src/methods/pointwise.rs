@@ -237,21 +237,6 @@ impl Tensor {
         self.prelu(slope)
     }
 
-    /// `x` where it is positive, else `alpha (e^x - 1)`. Errors: DType for other than floats.
-    ///
-    /// ```
-    /// # use remat_tensor::Tensor;
-    /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[f32::NEG_INFINITY, 0.0, 1000.0], [3])?;
-    /// assert_eq!(x.elu(2.0)?.to_vec::<f32>()?, [-2.0, 0.0, 1000.0]);
-    /// # Ok::<(), remat_types::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
-        // above 0 the exponential's argument is 0, so that no gradient of infinity times zero comes from there
-        self.relu()?.add(self.clamp(f64::NEG_INFINITY, 0.0)?.expm1()?.mul(alpha)?)
-    }
-
     /// Whether `|a - b| <= atol + rtol |b|` everywhere, as NumPy's `allclose`: a NaN is close to nothing. Rank 0, of
     /// bools. Errors: Shape, DType for other than floats.
     ///

@@ -116,9 +116,15 @@ unary_methods! {
     /// -1, 0 or 1.
     sign => Sign: [-1.5, 0.0] => f32 [-1.0, 0.0];
     /// `min(max(x + 3, 0), 6) / 6`.
+    #[doc(alias = "hardsigmoid")]
     hsigmoid => Hsigmoid: [0.0, 3.0] => f32 [0.5, 1.0];
     /// `x hsigmoid(x)`.
+    #[doc(alias = "hardswish")]
     hswish => Hswish: [0.0, 3.0] => f32 [0.0, 3.0];
+    /// `x tanh(ln(1 + e^x))`.
+    mish => Mish: [0.0f32, 100.0] => f32 [0.0, 100.0];
+    /// `x / (1 + |x|)`.
+    softsign => Softsign: [-1.0f32, 3.0] => f32 [-0.5, 0.75];
     /// Whether x is no number.
     is_nan => IsNan: [1.0, f32::NAN] => bool [false, true];
     /// Whether x is infinite.

@@ -176,7 +176,7 @@ fn wrong_arguments_name_op_and_line() {
         Axis "unflatten": x.unflatten(2, &[1]);
         Axis "movedim": x.movedim(0, 2);
         Axis "outer": x.outer(&x);
-        Dtype "expm1": i.elu(1.0);
+        Dtype "elu": i.elu(1.0);
         Dtype "mul": i.allclose(&i, 0.0, 0.0);
         Dtype "requires_grad": i.requires_grad();
         Shapes "dims_n": x.dims_n::<3>();

@@ -86,8 +86,13 @@ fn delayed_training(d: &Device) -> Result<Vec<HostTensor>> {
     for _ in 0..6 {
         let loss = (0..6).try_fold(x.clone(), |h, _| h.matmul(&w)?.sin())?.mean()?;
         if let Some(g) = w.take_grad() {
-            let sgd =
-                SgdUpdate { momentum: 0.9.into(), dampening: 0.0.into(), weight_decay: 0.0.into(), nesterov: false };
+            let sgd = SgdUpdate {
+                momentum: 0.9.into(),
+                dampening: 0.0.into(),
+                weight_decay: 0.0.into(),
+                nesterov: false,
+                maximize: false,
+            };
             let mut velocity = Some(v);
             let mut next = None;
             w = w.update_leaf(|old| {

@@ -1,0 +1,67 @@
+use std::f64::consts::PI;
+
+use serde::{Deserialize, Serialize};
+
+/// One cycle of a learning rate, as `torch.optim.lr_scheduler.OneCycleLR`: from `max / div` to `max` and on to
+/// `max / div / final_div`, over `steps` steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneCycle {
+    /// The largest rate.
+    pub max: f64,
+    /// Steps of the cycle; the last rate stays from then on.
+    pub steps: u64,
+    /// The share of the steps on the way up. Default: 0.3.
+    pub rise: f64,
+    /// The largest rate over the first. Default: 25.
+    pub div: f64,
+    /// The first rate over the last. Default: 1e4.
+    pub final_div: f64,
+    /// In straight lines, not as half waves of a cosine. Default: false.
+    pub linear: bool,
+    /// Back to the first rate in as many steps as up, and then to the last. Default: false.
+    pub three_phase: bool,
+}
+
+impl OneCycle {
+    /// A cycle of `steps` steps up to `max`, with the defaults.
+    pub fn new(max: f64, steps: u64) -> Self {
+        OneCycle { max, steps, rise: 0.3, div: 25.0, final_div: 1e4, linear: false, three_phase: false }
+    }
+
+    /// The learning rate of `step`.
+    pub fn at(&self, step: u64) -> f64 {
+        let (first, up) = (self.max / self.div, self.rise * self.steps as f64);
+        let (last, end) = (first / self.final_div, self.steps as f64 - 1.0);
+        let three = [(up - 1.0, first, self.max), (2.0 * up - 2.0, self.max, first), (end, first, last)];
+        let two = [(up - 1.0, first, self.max), (end, self.max, last)];
+        let phases: &[(f64, f64, f64)] = if self.three_phase { &three } else { &two };
+        let (step, mut begin) = (step as f64, 0.0);
+        for (i, &(until, from, to)) in phases.iter().enumerate() {
+            if step <= until || i + 1 == phases.len() {
+                let share = if until > begin { ((step - begin) / (until - begin)).min(1.0) } else { 1.0 };
+                return if self.linear {
+                    (to - from) * share + from
+                } else {
+                    to + (from - to) / 2.0 * ((PI * share).cos() + 1.0)
+                };
+            }
+            begin = until;
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_climbs_and_falls() {
+        let c = OneCycle { linear: true, div: 2.0, final_div: 5.0, rise: 0.5, ..OneCycle::new(1.0, 10) };
+        assert_eq!([0, 2, 4, 9, 50].map(|i| c.at(i)), [0.5, 0.75, 1.0, 0.1, 0.1]);
+        let c = OneCycle { three_phase: true, rise: 0.4, ..c };
+        assert_eq!([0, 3, 6, 9].map(|i| c.at(i)), [0.5, 1.0, 0.5, 0.1]);
+        assert!(OneCycle::new(1.0, 0).at(0).is_finite() && OneCycle::new(1.0, 1).at(3).is_finite());
+    }
+}
