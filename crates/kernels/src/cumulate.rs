@@ -1,7 +1,7 @@
 //! Running sums, products and extremes along an axis, and linear recurrences.
 //!
 //! Every function is a fold whose state each element sees: one loop along rows where the axis is the last, else over up to
-//! [`COLUMNS`] neighbouring columns at once, row by row. States of floats are f64, and rounded for each element. The order of the
+//! `COLUMNS` neighbouring columns at once, row by row. States of floats are f64, and rounded for each element. The order of the
 //! fold is that of the axis, on any number of threads.
 
 use remat_types::{Element, Storage};
