@@ -1,7 +1,7 @@
 //! Running sums, products and extremes along an axis, and linear recurrences.
 //!
 //! Every function is a fold whose state each element sees: one loop along rows where the axis is the last, else over up to
-//! [`COLUMNS`] neighbouring columns at once, row by row. States of floats are f64, and rounded for each element. The order of the
+//! `COLUMNS` neighbouring columns at once, row by row. States of floats are f64, and rounded for each element. The order of the
 //! fold is that of the axis, on any number of threads.
 
 use remat_types::{Element, Storage};
@@ -177,6 +177,19 @@ fn extreme_by<T: Storage>(
         let x = &x[i * outer * block..][..y.len()];
         let blocks = x.chunks_exact(block).zip(y.chunks_exact_mut(block)).zip(at.chunks_exact_mut(block));
         for ((x, y), at) in blocks {
+            if along.inner == 1 {
+                // the same, with what is best so far in registers
+                let (mut best, mut place) = (x[along.at(0)], along.at(0) as i64);
+                for k in 0..along.n {
+                    let i = along.at(k);
+                    let new = x[i];
+                    if is_nan(new) | (!is_nan(best) & reaches(new, best)) {
+                        (best, place) = (new, i as i64);
+                    }
+                    (y[i], at[i]) = (best, place);
+                }
+                continue;
+            }
             let first = along.at(0) * along.inner;
             y[first..first + along.inner].copy_from_slice(&x[first..first + along.inner]);
             at[first..first + along.inner].fill(along.at(0) as i64);

@@ -1,7 +1,7 @@
 //! Remat: a deep-learning framework in which a memory budget is a contract.
 //!
 //! This crate is the only one a program names. [`prelude`] brings in what most programs use; the layers below are here
-//! under their own names: [`types`], [`ops`], [`runtime`], [`tensor`], [`nn`]. The book in the repository's `docs`
+//! under their own names: [`types`], [`ops`], [`runtime`], [`mod@tensor`], [`nn`]. The book in the repository's `docs`
 //! folder explains them one after the other; this page is the short tour.
 //!
 //! # Devices and tensors

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::copy::Walk;
+use crate::simd::widest;
 
 /// Indices of any integer type.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +82,8 @@ pub(super) fn is_within<I: Index>(v: I, extent: u64, negative: bool) -> bool {
 #[inline(always)]
 pub(super) fn element<I: Index>(v: I, extent: u64) -> usize {
     let v = v.extended();
-    (if I::SIGNED { v.wrapping_add((v >> 63) * extent) } else { v }) as usize
+    // the sign in all bits chooses the extent, or nothing
+    (if I::SIGNED { v.wrapping_add((v as i64 >> 63) as u64 & extent) } else { v }) as usize
 }
 
 impl<'a> Indices<'a> {
@@ -153,7 +155,11 @@ impl<'a> Indices<'a> {
 fn check_run<I: Index>(x: &[I], first: usize, extent: usize, negative: bool) -> Result<(), BadIndex> {
     let n = extent as u64;
     // all at once, which the compiler makes vectors of; where one is bad it is looked for
-    if x.iter().fold(true, |good, &v| good & is_within(v, n, negative)) {
+    let good = widest(
+        #[inline(always)]
+        || x.iter().fold(true, |good, &v| good & is_within(v, n, negative)),
+    );
+    if good {
         return Ok(());
     }
     match x.iter().position(|&v| !is_within(v, n, negative)) {

@@ -6,9 +6,10 @@
 
 use remat_types::Layout;
 
-use super::indices::{BadIndex, Indices, element, for_indices};
+use super::indices::{BadIndex, Index, Indices, element, for_indices};
 use crate::copy::{PARALLEL_MIN_ELEMS, PART_ELEMS, Walk, chunks, read_run};
 use crate::pool::Pool;
+use crate::simd::widest;
 
 /// Places that are found at once.
 pub(super) const BLOCK: usize = 256;
@@ -46,7 +47,7 @@ impl<'a> Named<'a> {
         for_indices!(self.index, x => self.walk.runs(start, at.len(), |from, step, range| {
             let at = &mut at[range];
             match step {
-                1 => at.iter_mut().zip(&x[from as usize..]).for_each(|(at, &v)| *at = at.wrapping_add(element(v, n).wrapping_mul(by))),
+                1 => add_run(&x[from as usize..], n, by, at),
                 0 => {
                     let more = element(x[from as usize], n).wrapping_mul(by);
                     at.iter_mut().for_each(|at| *at = at.wrapping_add(more));
@@ -62,6 +63,21 @@ impl<'a> Named<'a> {
     }
 }
 
+/// Adds the elements that indices name, `by` apart, to places.
+fn add_run<I: Index>(x: &[I], n: u64, by: usize, at: &mut [usize]) {
+    widest(
+        #[inline(always)]
+        || {
+            let both = at.iter_mut().zip(x);
+            if by == 1 {
+                both.for_each(|(at, &v)| *at = at.wrapping_add(element(v, n)));
+            } else {
+                both.for_each(|(at, &v)| *at = at.wrapping_add(element(v, n).wrapping_mul(by)));
+            }
+        },
+    );
+}
+
 /// Where rows begin, by position.
 #[derive(Clone, Debug)]
 pub struct Places<'a> {
@@ -75,6 +91,9 @@ impl Places<'_> {
     /// The places from position `start` on.
     pub(super) fn find(&self, start: usize, at: &mut [usize]) {
         self.base.runs(start, at.len(), |from, step, range| {
+            if step == 0 {
+                return at[range].fill(from as usize);
+            }
             for (k, at) in at[range].iter_mut().enumerate() {
                 *at = (from + k as isize * step) as usize;
             }

@@ -1,5 +1,7 @@
 //! Putting elements where index tensors say.
 
+use std::ops::Range;
+
 use super::places::{BLOCK, Places, Row};
 use crate::copy::{PARALLEL_MIN_ELEMS, Walk, chunks};
 use crate::pool::Pool;
@@ -34,7 +36,7 @@ pub struct Source<'a, T> {
 /// Puts the elements of `src`, position after position, at their places in `y`: the last one that is set wins.
 ///
 /// `y` is cut into `cuts` equal parts, of which the first ones have so many equal runs of positions, each within its part:
-/// (runs, parts).
+/// (runs, parts). Where that is one, and rows lie side by side, it is cut by destination.
 ///
 /// # Panics
 /// If a place is outside of its part of `y`, or `src` is too short.
@@ -75,28 +77,52 @@ fn put_by<T: Num>(
     if y.is_empty() || src.positions == 0 || row.len == 0 {
         return;
     }
-    let (len, count) = (y.len() / parts, src.positions / runs);
-    let parallel = parts > 1 && src.positions * row.len >= PARALLEL_MIN_ELEMS;
-    chunks(pool, parallel, y, len, |part, y| {
-        if part >= runs {
-            return;
-        }
-        let (mut at, mut held) = ([0; BLOCK], [T::default(); BLOCK]);
-        let (first, end) = (part * count, (part + 1) * count);
-        for start in (first..end).step_by(BLOCK) {
-            let at = &mut at[..BLOCK.min(end - start)];
-            places.find(start, at);
-            at.iter_mut().for_each(|at| *at -= part * len);
-            if row.len == 1 {
-                let x = src.read(start, &mut held[..at.len()]);
-                at.iter().zip(x).for_each(|(at, x)| y[*at] = f(y[*at], *x));
-                continue;
+    let large = src.positions * row.len >= PARALLEL_MIN_ELEMS;
+    if parts > 1 || !large || pool.threads() == 1 || row.walk.run_at(0, row.len) != Some(0) {
+        let (len, count) = (y.len() / parts, src.positions / runs);
+        chunks(pool, parts > 1 && large, y, len, |part, y| {
+            if part < runs {
+                put_run(src, places, row, part * count..(part + 1) * count, part * len, y, f);
             }
-            for (k, at) in at.iter().enumerate() {
-                put_row(src, (start + k) * row.len, row, &mut y[*at..], &mut held, f);
-            }
-        }
+        });
+        return;
+    }
+    // each part walks all positions, and puts what falls on its rows
+    let rows = (y.len() / row.len).div_ceil(pool.threads());
+    chunks(pool, true, y, rows * row.len, |part, y| {
+        put_run(src, places, row, 0..src.positions, part * rows * row.len, y, f);
     });
+}
+
+/// Puts the rows of a run of positions whose places are in `y`, which begins at place `start`.
+fn put_run<T: Num>(
+    src: &Source<'_, T>,
+    places: &Places<'_>,
+    row: &Row,
+    run: Range<usize>,
+    start: usize,
+    y: &mut [T],
+    f: impl Fn(T, T) -> T + Copy,
+) {
+    let (mut at, mut held) = ([0; BLOCK], [T::default(); BLOCK]);
+    for from in run.clone().step_by(BLOCK) {
+        let at = &mut at[..BLOCK.min(run.end - from)];
+        places.find(from, at);
+        if row.len == 1 {
+            let x = src.read(from, &mut held[..at.len()]);
+            for (at, x) in at.iter().zip(x) {
+                if let Some(y) = y.get_mut(at.wrapping_sub(start)) {
+                    *y = f(*y, *x);
+                }
+            }
+            continue;
+        }
+        for (k, at) in at.iter().enumerate() {
+            if let Some(y) = y.get_mut(at.wrapping_sub(start)..).filter(|y| !y.is_empty()) {
+                put_row(src, (from + k) * row.len, row, y, &mut held, f);
+            }
+        }
+    }
 }
 
 /// Puts a row, whose elements begin at position `from` of the source, at the beginning of `y`.
@@ -135,5 +161,38 @@ impl<T: Copy> Source<'_, T> {
         }
         self.walk.read(self.data, start, held);
         held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_types::Layout;
+
+    use super::*;
+    use crate::index::{Indices, Named};
+
+    #[test]
+    fn what_is_put_has_the_same_bits_on_any_number_of_threads() {
+        for (n, inner, m) in [(700, 1, 200_000), (90, 40, 5000), (1, 3, 40_000)] {
+            let index: Vec<i64> = (0..m).map(|i| (i * i * 7919 % n) as i64).collect();
+            let src: Vec<f32> = (0..m * inner).map(|i| 1.0 / (1 + i % 1013) as f32).collect();
+            let own = Layout::contiguous([m]);
+            let named = [Named::new(Indices::I64(&index), &own, &own, n, inner as isize, false).expect("in range")];
+            let nothing = Layout::new([m], &[0], 0).expect("one stride");
+            let places = Places { base: Walk::new(&nothing), named: &named };
+            let row = Row { walk: Walk::new(&Layout::contiguous([inner])), len: inner };
+            let src = Source { data: &src, walk: Walk::new(&Layout::contiguous([m, inner])), positions: m };
+            for f in [Put::Set, Put::Add] {
+                let run = |threads| {
+                    let mut y = vec![0.5f32; n * inner];
+                    put(&Pool::new(threads), f, &src, &places, &row, (1, 1), &mut y);
+                    y
+                };
+                let one = run(1);
+                assert!([2, 3].into_iter().all(|threads| run(threads) == one), "{f:?} into {n} x {inner}");
+                let last = index.iter().rposition(|&i| i == 0).expect("it is named");
+                assert!(f == Put::Add || one[0] == src.data[last * inner], "the last one stays");
+            }
+        }
     }
 }

@@ -26,7 +26,7 @@ pub fn search_sorted<T: Storage>(
 ) {
     #[allow(clippy::eq_op, reason = "the test for NaN of any type")]
     let is_nan = |v: T| v != v;
-    let less = |a: T, b: T| a < b || (is_nan(b) && !is_nan(a));
+    let less = |a: T, b: T| (a < b) | (is_nan(b) & !is_nan(a));
     if right {
         search_by(pool, sorted, n, values, m, y, |element, v| !less(v, element));
     } else {

@@ -85,6 +85,15 @@ impl OpDef for Index {
             // apart: the axes of the indices come first
             Sample::new(op(&[0, 2], true), vec![cube(), t(&[1i64, -2], [2]), t(&[-4i64, 3], [2])])
                 .gives(vec![t(&[12.0f32, 16., 20., 3., 7., 11.], [2, 3])]),
+            Sample::new(
+                op(&[1, 3], false),
+                vec![
+                    t(&(0..12).map(|v| v as f32).collect::<Vec<_>>(), [2, 3, 1, 2]),
+                    t(&[2i64, 0], [2]),
+                    t(&[1i64, 0], [2]),
+                ],
+            )
+            .gives(vec![t(&[5.0f32, 11., 0., 6.], [2, 2, 1])]),
             Sample::new(op(&[0], false), vec![t(&[true, false], [2]), t(&[1i8, 0, 1], [3])])
                 .gives(vec![t(&[false, true, false], [3])]),
             Sample::new(op(&[0], false), vec![x(), t::<i64>(&[], [0])])

@@ -205,7 +205,7 @@ impl Tensor {
     /// let key = Tensor::new(&device, &[7u64, 0], [2])?;
     /// let x = Tensor::normal(&key, [10_000], DType::F32, 5.0, 2.0)?;
     /// assert!((x.mean()?.item::<f32>()? - 5.0).abs() < 0.1);
-    /// assert!((x.std(&[], false, 0)?.item::<f32>()? - 2.0).abs() < 0.1);
+    /// assert!((x.std(0)?.item::<f32>()? - 2.0).abs() < 0.1);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[doc(alias = "randn")]

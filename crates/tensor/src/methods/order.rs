@@ -161,7 +161,7 @@ impl Tensor {
     #[track_caller]
     pub fn topk(&self, k: usize, axis: isize, largest: bool, sorted: bool) -> Result<(Tensor, Tensor)> {
         let axis = axis_of(axis, self.rank()).in_op("topk")?;
-        self.pair(TopK { k, axis, largest, sorted })
+        self.pair(TopK { k, axis, largest, sorted }).called("topk")
     }
 
     /// The `k`-th smallest element along `axis`, counted from 1, and its place as I64. Errors: Axis; Value for a `k` of 0 or
@@ -290,7 +290,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn quantile_over(&self, q: f64, axis: isize, keepdims: bool, between: Interpolation) -> Result<Tensor> {
-        let y = self.quantiles_over(&[q], axis, keepdims, between).in_op("quantile")?;
+        let y = self.quantiles_over(&[q], axis, keepdims, between).called("quantile_over")?;
         y.shaped(&y.dims()[1..])
     }
 
@@ -322,8 +322,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn quantiles_over(&self, q: &[f64], axis: isize, keepdims: bool, between: Interpolation) -> Result<Tensor> {
-        let axis = axis_of(axis, self.rank()).in_op("quantiles")?;
-        let y = compose::quantiles(&TapeCx::of(self), self.clone(), q, axis, between).in_op("quantiles")?;
+        let axis = axis_of(axis, self.rank()).in_op("quantiles_over")?;
+        let y = compose::quantiles(&TapeCx::of(self), self.clone(), q, axis, between).in_op("quantiles_over")?;
         if keepdims { Ok(y) } else { y.squeeze(&[axis as isize + 1]) }
     }
 
@@ -342,7 +342,7 @@ impl Tensor {
     #[track_caller]
     pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
         let both = promoted(self.detach(), values.detach()).in_op("searchsorted")?;
-        Tensor::apply_owned(SearchSorted { right }, both)
+        Tensor::apply_owned(SearchSorted { right }, both).called("searchsorted")
     }
 
     /// The bucket of each element between ascending `boundaries: [n]`: bucket `i` ends with boundary `i`, or before it if
@@ -364,7 +364,7 @@ impl Tensor {
             let text = format!("boundaries of shape {}: rank {}, not 1", boundaries.shape(), boundaries.rank());
             return Err(Error::new(ErrorKind::Axis, text)).in_op("bucketize");
         }
-        boundaries.searchsorted(self, right)
+        boundaries.searchsorted(self, right).called("bucketize")
     }
 
     /// How many elements over `axes` are not 0, as I64. Errors: Axis.
@@ -380,7 +380,7 @@ impl Tensor {
     pub fn count_nonzero_over(&self, axes: &[isize], keepdims: bool) -> Result<Tensor> {
         let x = self.detach();
         let is = if self.dtype() == DType::Bool { x } else { x.ne(0)? };
-        is.sum_over(axes, keepdims).in_op("count_nonzero")
+        is.sum_over(axes, keepdims).called("count_nonzero")
     }
 
     /// How many elements are not 0, as I64.
@@ -420,7 +420,7 @@ impl Tensor {
             let text = format!("targets of shape {} for {}", target.shape(), self.shape());
             return Err(Error::new(ErrorKind::Shape, text)).in_op(NAME);
         }
-        let (_, best) = self.detach().topk(k, -1, true, true)?;
+        let (_, best) = self.detach().topk(k, -1, true, true).called(NAME)?;
         best.eq(&target.cast(DType::I64)?.unsqueeze(-1)?)?.any_over(&[-1], false)?.cast(DType::F32)?.mean()
     }
 }

@@ -12,6 +12,7 @@ mod gradients;
 mod hooks;
 mod loops;
 mod methods;
+mod order;
 mod passes;
 mod precision;
 mod samples;

@@ -8,7 +8,7 @@ use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::ConvParams;
 use remat_tensor::Windows;
-use remat_tensor::{Attend, Tensor, gradcheck};
+use remat_tensor::{Attend, RecurrentSteps, RecurrentWeights, Tensor, gradcheck};
 use remat_types::{DType, HostTensor, Result, bf16};
 
 use crate::support::{cpu, plain, tensor, values, wave};
@@ -73,6 +73,8 @@ const WITHOUT_METHOD: &[&str] = &[
     "prelu_slope",
     "radam_update",
     "recip_grad",
+    "recurrence",
+    "recurrent_grad",
     "relu6_grad",
     "relu_grad",
     "rmsprop_update",
@@ -85,6 +87,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "softsign_grad",
     "sqrt_grad",
     "square_grad",
+    "take_grad",
     "tan_grad",
     "tanh_grad",
     "to_blocked",
@@ -176,6 +179,11 @@ fn call_everything(d: &Device) -> Result<()> {
     let _ = (x.take(0, &index)?, x.gather(1, &index.unsqueeze(1)?)?, x.cross_entropy(&index)?, x.nonzero()?);
     let _ = (x.slice(1, ..2)?.index_add(0, &index, &x.slice(1, ..2)?)?, x.gather(0, &i.zeros_like()?)?);
     x.scatter_add(0, &i.zeros_like()?, &x)?;
+    let w = tensor(d, &wave(27), [9, 3]);
+    x.reshape(&[1, 2, 3])?.gru(None, RecurrentWeights::new(&w, &w), RecurrentSteps::default())?;
+    let _ = (x.gather_nd(&index.unsqueeze(1)?, 0)?, x.cumsum(0)?, x.cumprod(0)?, x.logcumsumexp(0)?);
+    let _ = (x.cummax(0)?, x.cummin(0)?, x.sort(0, false)?, x.topk(1, 0, true, true)?, x.kthvalue(1, 0, false)?);
+    let _ = (x.median()?, x.nanmedian()?, x.mode()?, x.select(0, 0)?.searchsorted(&x, false)?);
     let key = Tensor::new(d, &[1u64, 2], [2])?;
     let _ = (Tensor::uniform(&key, [2], DType::F32, 0.0, 1.0)?, Tensor::normal(&key, [2], DType::F32, 0.0, 1.0)?);
     key.fold_in(&Tensor::scalar(d, 3i64)?)?;
