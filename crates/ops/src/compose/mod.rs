@@ -19,10 +19,8 @@ mod order;
 mod recurrent;
 mod reduce;
 
-pub use activation::{
-    alpha_dropout, celu, dropout_parts, elu, gumbel, hardshrink, rrelu, selu, softplus, softshrink, tanhshrink,
-    threshold,
-};
+pub(crate) use activation::{SELU_LIMIT, demand};
+pub use activation::{celu, elu, hardshrink, selu, softplus, softshrink, tanhshrink, threshold};
 pub use arith::Arith;
 pub(crate) use attention::{attention, attention_gradients};
 pub use conv::{conv1d, conv3d};

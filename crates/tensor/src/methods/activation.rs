@@ -1,6 +1,6 @@
 //! Activations with parameters, noise that networks are trained with, and distances of vectors.
 
-use remat_ops::compose;
+use remat_ops::{compose, random};
 use remat_types::{DType, Error, ErrorKind, Result, axis_of};
 
 use crate::Tensor;
@@ -151,7 +151,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn rrelu(&self, lower: f64, upper: f64, key: &Tensor) -> Result<Tensor> {
-        compose::rrelu(&TapeCx::of(self), self.clone(), key.clone(), lower, upper)
+        random::rrelu(&TapeCx::of(self), self.clone(), key.clone(), lower, upper)
     }
 
     /// `e^-x / sum e^-x` along `axis`. Errors: Axis; DType for other than floats.
@@ -185,7 +185,7 @@ impl Tensor {
     #[track_caller]
     pub fn gumbel_softmax(&self, tau: f64, hard: bool, axis: isize, key: &Tensor) -> Result<Tensor> {
         let at = axis_of(axis, self.rank()).in_op("gumbel_softmax")?;
-        let noisy = compose::gumbel(&TapeCx::of(self), self.clone(), key.clone(), tau).in_op("gumbel_softmax")?;
+        let noisy = random::gumbel(&TapeCx::of(self), self.clone(), key.clone(), tau).in_op("gumbel_softmax")?;
         let soft = noisy.softmax(axis)?;
         if !hard {
             return Ok(soft);
@@ -242,7 +242,7 @@ impl Tensor {
             return Err(Error::new(ErrorKind::Axis, text)).in_op(op);
         }
         let mask = self.dims().iter().enumerate().map(|(a, d)| if a < axes { *d } else { 1 }).collect();
-        compose::dropout_parts(&TapeCx::of(self), self.clone(), key.clone(), p, mask)
+        random::dropout_parts(&TapeCx::of(self), self.clone(), key.clone(), p, mask)
     }
 
     /// Each element at the limit of [`Tensor::selu`] with probability `p`, then scaled and moved so that means of 0 and variances
@@ -259,7 +259,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn alpha_dropout(&self, p: f64, key: &Tensor) -> Result<Tensor> {
-        compose::alpha_dropout(&TapeCx::of(self), self.clone(), key.clone(), p).in_op("alpha_dropout")
+        random::alpha_dropout(&TapeCx::of(self), self.clone(), key.clone(), p).in_op("alpha_dropout")
     }
 
     /// The cosine of the angle between vectors along `axis`: `x y / (max(|x|, eps) max(|y|, eps))`, of shapes that broadcast.
