@@ -109,7 +109,7 @@ impl<'a, R: GemmElement> Packed<'a, R> {
         let data = match data {
             Data::Panels(data) => data,
             // SAFETY: as the caller says; `b` was said to be readable.
-            Data::InPlace(b) => return unsafe { self.from_place(b, m, a, c, ldc, accumulate) },
+            Data::InPlace(b) => return unsafe { self.multiply_in_place(b, m, a, c, ldc, accumulate) },
         };
         let (nr, width) = (kernels.nr(), n.next_multiple_of(kernels.lanes));
         let panels = m.div_ceil(kernels.mr());
@@ -140,7 +140,7 @@ impl<'a, R: GemmElement> Packed<'a, R> {
     ///
     /// # Safety
     /// As there; `b` is readable.
-    unsafe fn from_place(&self, b: View<R>, m: usize, a: View<R>, c: *mut R, ldc: usize, accumulate: bool) {
+    unsafe fn multiply_in_place(&self, b: View<R>, m: usize, a: View<R>, c: *mut R, ldc: usize, accumulate: bool) {
         let Packed { k, n, kernels, .. } = *self;
         // SAFETY: rows below `m`, columns below `n`; rows of `a` are contiguous.
         unsafe {
