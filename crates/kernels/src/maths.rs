@@ -171,6 +171,30 @@ pub fn tanh(x: f32) -> f32 {
     if x.abs() < NEAR { near } else { far }
 }
 
+/// [`tanh`] within 3 units in the last place, in half as many operations: `-m / (m + 2)` with `m = e^(-2|x|) - 1`, and the sign.
+#[inline(always)]
+pub(crate) fn tanh_by_exp_m1(x: f32) -> f32 {
+    /// From here on 1 is left.
+    const FLAT: f32 = -20.0;
+    const BIASED: f32 = ROUND_F32 + 127.0;
+    let a = -2.0 * x.abs();
+    // NaN passes
+    let a = if a < FLAT { FLAT } else { a };
+    let shifted = a.mul_add(std::f32::consts::LOG2_E, BIASED);
+    let n = shifted - BIASED;
+    let r = n.mul_add(-LN_2_PARTS[1], (-LN_2_PARTS[0]).mul_add(n, a));
+    let power = f32::from_bits(shifted.to_bits() << 23);
+    let m = power.mul_add(exp_m1_near(r), power - 1.0);
+    (-m / (m + 2.0)).copysign(x)
+}
+
+/// [`sigmoid`] within 3 units in the last place, without a number of f64.
+#[inline(always)]
+pub(crate) fn sigmoid_f32(x: f32) -> f32 {
+    let e = exp_below(-x.abs());
+    (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
+}
+
 /// `1 / (1 + e^-x)` in f64, 0 where f32 has nothing that small.
 #[inline(always)]
 fn sigmoid64(x: f64) -> f64 {

@@ -42,8 +42,8 @@ fn lens<R: Unit>(s: &Sequence, projects: bool, threads: usize) -> [usize; 3] {
 
 /// Elements of a slot: a left operand, the gradients of outputs of the cell and of the state before, and a row of zeros.
 fn slot_lens<R: Unit>(s: &Sequence, rows: usize, projects: bool) -> [usize; 4] {
-    let left = rows_len::<R>(rows, s.gate_rows(), s.width);
-    let left = if projects { left.max(rows_len::<R>(rows, s.width, s.hidden)) } else { left };
+    let left = rows_len::<R>(rows, s.gate_rows());
+    let left = if projects { left.max(rows_len::<R>(rows, s.width)) } else { left };
     [left, line::<R>(rows * s.hidden), line::<R>(rows * s.width), line::<R>(s.hidden.max(s.width))]
 }
 

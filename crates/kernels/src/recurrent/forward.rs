@@ -32,8 +32,7 @@ fn lens<R: Unit>(s: &Sequence, keeps: bool, projects: bool, threads: usize) -> [
     let packed = |k: usize, n: usize| if is_packed(s) { packed_len::<R>(k, n) } else { 0 };
     let of_projection = if projects { packed(s.hidden, s.width) } else { 0 };
     let block = if keeps { 0 } else { line::<R>(s.block_steps() * s.batch * s.columns()) };
-    let left =
-        rows_len::<R>(rows, s.width, gates).max(if projects { rows_len::<R>(rows, s.hidden, s.width) } else { 0 });
+    let left = rows_len::<R>(rows, s.width).max(if projects { rows_len::<R>(rows, s.hidden) } else { 0 });
     let slot = left + if projects { line::<R>(rows * s.hidden) } else { 0 };
     [packed(s.width, gates), of_projection, line::<R>(s.columns()), block, slot * s.parts(threads)]
 }

@@ -39,21 +39,23 @@ pub(super) fn is_packed(s: &Sequence) -> bool {
     s.steps.saturating_mul(s.batch) > FEW_ROWS_IN_ALL
 }
 
-fn kernels<R: GemmElement>(n: usize) -> &'static Kernels<R> {
+/// Tall tiles: a step has a few rows of them, and their panels of two vectors stay in the first cache from one to the next, as
+/// wider ones do not. The backward pass through 64 steps of 32 rows and 256 states took 4 to 7 % longer with those.
+fn kernels<R: GemmElement>() -> &'static Kernels<R> {
     match R::engine() {
-        Engine::Same(kernels) => kernels.for_columns(n),
+        Engine::Same(kernels) => kernels.tall(),
         Engine::Plain | Engine::Narrow(_) => unreachable!("floats of 32 and 64 bits have tiles of their own"),
     }
 }
 
 /// Elements of a packed matrix.
 pub(super) fn packed_len<R: GemmElement>(k: usize, n: usize) -> usize {
-    line::<R>(k * n.next_multiple_of(kernels::<R>(n).lanes))
+    line::<R>(k * n.next_multiple_of(kernels::<R>().lanes))
 }
 
 /// Elements of `m` rows of a left operand that is packed for a block.
-pub(super) fn rows_len<R: GemmElement>(m: usize, k: usize, n: usize) -> usize {
-    line::<R>(m * k.min(kernels::<R>(n).depth))
+pub(super) fn rows_len<R: GemmElement>(m: usize, k: usize) -> usize {
+    line::<R>(m * k.min(kernels::<R>().depth))
 }
 
 impl<'a, R: GemmElement> Packed<'a, R> {
@@ -62,7 +64,7 @@ impl<'a, R: GemmElement> Packed<'a, R> {
     /// # Safety
     /// `b` is readable for `k` rows of `n`.
     pub(super) unsafe fn pack(pool: &Pool, b: View<R>, k: usize, n: usize, out: &'a mut [R]) -> Packed<'a, R> {
-        let kernels = kernels::<R>(n);
+        let kernels = kernels::<R>();
         let (nr, lanes) = (kernels.nr(), kernels.lanes);
         let width = n.next_multiple_of(lanes);
         let (columns, blocks) = (n.div_ceil(PANELS * nr), k.div_ceil(kernels.depth));
@@ -81,7 +83,7 @@ impl<'a, R: GemmElement> Packed<'a, R> {
 
     /// `b` where it is: in order along its rows or along its columns.
     pub(super) fn in_place(b: View<R>, k: usize, n: usize) -> Packed<'a, R> {
-        Packed { data: Data::InPlace(b), k, n, kernels: kernels::<R>(n) }
+        Packed { data: Data::InPlace(b), k, n, kernels: kernels::<R>() }
     }
 
     /// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p of a[i, p] b[p, j]` for `i < m`. `a_block` has [`rows_len`] elements.
@@ -109,7 +111,7 @@ impl<'a, R: GemmElement> Packed<'a, R> {
         let data = match data {
             Data::Panels(data) => data,
             // SAFETY: as the caller says; `b` was said to be readable.
-            Data::InPlace(b) => return unsafe { self.from_place(b, m, a, c, ldc, accumulate) },
+            Data::InPlace(b) => return unsafe { self.multiply_in_place(b, m, a, c, ldc, accumulate) },
         };
         let (nr, width) = (kernels.nr(), n.next_multiple_of(kernels.lanes));
         let panels = m.div_ceil(kernels.mr());
@@ -140,7 +142,7 @@ impl<'a, R: GemmElement> Packed<'a, R> {
     ///
     /// # Safety
     /// As there; `b` is readable.
-    unsafe fn from_place(&self, b: View<R>, m: usize, a: View<R>, c: *mut R, ldc: usize, accumulate: bool) {
+    unsafe fn multiply_in_place(&self, b: View<R>, m: usize, a: View<R>, c: *mut R, ldc: usize, accumulate: bool) {
         let Packed { k, n, kernels, .. } = *self;
         // SAFETY: rows below `m`, columns below `n`; rows of `a` are contiguous.
         unsafe {

@@ -19,11 +19,11 @@ pub trait Unit: Real + GemmElement {
 impl Unit for f32 {
     #[inline(always)]
     fn logistic(self) -> f32 {
-        1.0 / (1.0 + maths::exp(-self))
+        maths::sigmoid_f32(self)
     }
     #[inline(always)]
     fn hyperbolic_tangent(self) -> f32 {
-        maths::tanh(self)
+        maths::tanh_by_exp_m1(self)
     }
 }
 

@@ -16,7 +16,6 @@ mod join;
 mod loss;
 mod norm;
 mod order;
-mod recurrent;
 mod reduce;
 
 pub(crate) use activation::{SELU_LIMIT, demand};
@@ -39,8 +38,6 @@ pub use loss::{
 };
 pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};
 pub use order::{Interpolation, bin_edges, histogram, isin, multinomial, quantile, quantiles, shuffle};
-pub use recurrent::recurrent_layer;
-pub(crate) use recurrent::{recurrent, recurrent_gradients};
 pub use reduce::norm;
 
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
@@ -71,12 +68,12 @@ pub(crate) fn narrowed<A: Apply>(cx: &A, v: A::Value, like: &A::Value) -> Result
 }
 
 #[track_caller]
-fn shaped<A: Apply>(cx: &A, v: A::Value, shape: impl Into<Shape>) -> Result<A::Value> {
+pub(crate) fn shaped<A: Apply>(cx: &A, v: A::Value, shape: impl Into<Shape>) -> Result<A::Value> {
     cx.apply1(Reshape { shape: shape.into() }, [v])
 }
 
 #[track_caller]
-fn permuted<A: Apply>(cx: &A, v: A::Value, order: &[usize]) -> Result<A::Value> {
+pub(crate) fn permuted<A: Apply>(cx: &A, v: A::Value, order: &[usize]) -> Result<A::Value> {
     cx.apply1(Permute { order: order.iter().copied().collect() }, [v])
 }
 

@@ -1,10 +1,10 @@
 use remat_kernels::recurrent::{Backward, Lengths, Sequence, Unit, backward, backward_workspace_bytes};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, smallvec};
 
+use super::compose::recurrent_gradients;
 use super::forward::{facts_of, for_real, lengths_of};
 use super::{CellKind, Recurrent};
 use crate::args::{checked_fact, not_taken, want_dtype, want_rank, want_shape};
-use crate::compose::recurrent_gradients;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op};
 

@@ -8,10 +8,12 @@
 //!
 //! The gradients of weights, biases and inputs are products and sums of other ops, over all steps at once.
 
+mod compose;
 mod forward;
 mod grad;
 mod rule;
 mod samples;
 
+pub use compose::recurrent_layer;
 pub use forward::{CellKind, Recurrent};
 pub use grad::RecurrentGrad;

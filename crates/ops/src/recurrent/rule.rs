@@ -2,8 +2,8 @@
 
 use remat_types::{DType, Result, Shape, SmallVec};
 
+use super::compose::recurrent;
 use super::{CellKind, Recurrent, RecurrentGrad};
-use crate::compose;
 use crate::index::TakeAlong;
 use crate::linalg::MatMul;
 use crate::pointwise::{BinaryFn, Fill, UnaryFn};
@@ -24,7 +24,7 @@ pub(super) fn gradients(of: &Recurrent, cx: &mut GradCx<'_>) -> Result<Grads> {
     let mut grads: Grads = SmallVec::from_elem(None, cx.x_count());
     let outputs = of.kept_at() + if of.keep { of.cell.kept() } else { 0 };
     if (of.kept_at()..outputs).any(|j| cx.dy(j).is_some()) {
-        return cx.grad_via_composite(|cx, x| compose::recurrent(cx, of, x));
+        return cx.grad_via_composite(|cx, x| recurrent(cx, of, x));
     }
     if (0..of.kept_at()).all(|j| cx.dy(j).is_none()) {
         return Ok(grads);

@@ -1,6 +1,6 @@
 //! Recurrent layers in one direction, and single steps of them.
 
-use remat_ops::recurrent::{CellKind, Recurrent};
+use remat_ops::recurrent::{CellKind, Recurrent, recurrent_layer};
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::site::InOp;
@@ -86,7 +86,7 @@ fn run(
     let keep = is_recording() && all.iter().any(Tensor::is_tracked);
     let (initial, bias, project) = (!state.is_empty(), w.bias.is_some(), w.w_hr.is_some());
     let op = Recurrent { cell, reverse: steps.reverse, initial, bias, project, lengths: steps.lengths.is_some(), keep };
-    let y = remat_ops::compose::recurrent_layer(&cx, op, all, steps.lengths.cloned())?;
+    let y = recurrent_layer(&cx, op, all, steps.lengths.cloned())?;
     Ok(y.into_vec())
 }
 

@@ -8,7 +8,7 @@ use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::ConvParams;
 use remat_tensor::Windows;
-use remat_tensor::{Attend, RecurrentSteps, RecurrentWeights, Tensor, gradcheck};
+use remat_tensor::{Attend, Nonlinearity, RecurrentSteps, RecurrentWeights, Tensor, gradcheck};
 use remat_types::{DType, HostTensor, Result, bf16};
 
 use crate::support::{cpu, plain, tensor, values, wave};
@@ -193,6 +193,8 @@ fn call_everything(d: &Device) -> Result<()> {
     let (_, mean, var) = x.batch_norm(&scale, &bias, 1e-5)?;
     let _ = (x.batch_norm_with(&scale, &bias, &mean, &var, 1e-5)?, x.layer_norm(&scale, &bias, 1, 1e-5)?);
     x.reshape(&[1, 2, 3, 1, 1])?.self_attention(Attend::default())?;
+    let square = Tensor::zeros(d, [3, 3], x.dtype())?;
+    x.rnn_cell(Nonlinearity::Tanh, None, RecurrentWeights::new(&square, &square))?;
     let image = x.reshape(&[1, 1, 2, 3])?;
     let windows = Windows::sliding([1, 1], [1, 1], [0, 0]);
     let _ = (image.conv2d(&image, ConvParams::PLAIN)?, image.max_pool2d(windows)?, image.avg_pool2d(windows, true)?);

@@ -1,13 +1,14 @@
-//! Recurrent layers and their gradients written with other ops, step by step: the rule of second derivatives.
+//! Recurrent layers and their gradients written with other ops, step by step: the rule of second derivatives. It is here and not
+//! among the compositions, which then need to know nothing of these ops.
 
 use remat_types::{DType, Result, Scalar, Shape, SmallVec, smallvec};
 
-use super::{Arith, cast, permuted, shaped, widened};
+use super::{CellKind, Recurrent, RecurrentGrad};
 use crate::Apply;
 use crate::args::want_int;
+use crate::compose::{Arith, cast, permuted, shaped, widened};
 use crate::linalg::MatMul;
 use crate::pointwise::{Compare, CompareFn, Fill, UnaryFn, Where};
-use crate::recurrent::{CellKind, Recurrent, RecurrentGrad};
 use crate::shape::{Concat, Slice};
 
 /// A seam and the sizes of a layer.
@@ -128,7 +129,7 @@ pub fn recurrent_layer<A: Apply>(
 }
 
 /// All outputs of `of` from its inputs.
-pub(crate) fn recurrent<A: Apply>(cx: &A, of: &Recurrent, x: &[A::Value]) -> Result<SmallVec<[A::Value; 2]>> {
+pub(super) fn recurrent<A: Apply>(cx: &A, of: &Recurrent, x: &[A::Value]) -> Result<SmallVec<[A::Value; 2]>> {
     let (c, shape, width) = (Arith(cx), cx.fact(&x[0]).shape, cx.fact(&x[2]).shape[1]);
     let hidden = cx.fact(&x[2]).shape[0] / of.cell.gates();
     let lengths = of.lengths_at().map(|at| x[at].clone());
@@ -195,7 +196,7 @@ pub(crate) fn recurrent<A: Apply>(cx: &A, of: &Recurrent, x: &[A::Value]) -> Res
 }
 
 /// All outputs of `op` from its inputs.
-pub(crate) fn recurrent_gradients<A: Apply>(
+pub(super) fn recurrent_gradients<A: Apply>(
     cx: &A,
     op: &RecurrentGrad,
     x: &[A::Value],
