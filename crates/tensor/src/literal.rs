@@ -1,15 +1,11 @@
 //! Numbers written into a program.
 
-use remat_runtime::Device;
 use remat_types::{Element, HostTensor, Result, Shape, bf16, f16};
-
-use crate::Tensor;
-use crate::site::InOp;
 
 /// The element of a tensor that is written into a program.
 ///
 /// Every element type but f64, so that floating-point literals without a suffix are f32: beside an f64 the rest of a model
-/// would be computed in f64, too. f64 comes from [`Tensor::from_slice`].
+/// would be computed in f64, too. f64 comes from [`Tensor::from_slice`](crate::Tensor::from_slice).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the element of a literal tensor",
     note = "floating-point literals are f32; for f64 use `Tensor::from_slice(&device, data, shape)`"
@@ -62,44 +58,10 @@ impl<N: NestedLiteral, const LEN: usize> NestedLiteral for [N; LEN] {
     }
 }
 
-impl Tensor {
-    /// A tensor of nested arrays: the shape is theirs. [`tensor!`](crate::tensor!) writes the same with fewer brackets.
-    /// Errors: Closed.
-    ///
-    /// ```
-    /// # use remat_tensor::Tensor;
-    /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::of(&device, [[1.0, 2.0], [3.0, 4.0]])?;
-    /// assert_eq!(x.to_string(), "[[1.0, 2.0],\n [3.0, 4.0]]  f32[2, 2]");
-    /// # Ok::<(), remat_types::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn of(device: &Device, nested: impl NestedLiteral) -> Result<Tensor> {
-        fn host<N: NestedLiteral>(nested: N) -> Result<HostTensor> {
-            let (mut shape, mut data) = (Shape::scalar(), Vec::new());
-            N::extents(&mut shape);
-            nested.push_to(&mut data);
-            HostTensor::from_slice(&data, shape)
-        }
-        Tensor::from_host(device, &host(nested).in_op("of")?)
-    }
-}
-
-/// A tensor on a device, written out: `tensor![&device; 1.0, 2.0]` is a vector, `tensor![&device; [1, 2], [3, 4]]` a matrix.
-/// Floats are f32. Gives a [`Result`](remat_types::Result); rows of unequal length do not compile.
-///
-/// ```
-/// use remat_tensor::tensor;
-/// # let device = remat_runtime::Device::cpu(Default::default())?;
-/// let w = tensor![&device; [1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]?;
-/// assert_eq!((w.dims(), w.dtype().name()), (&[2, 3][..], "f32"));
-/// let labels = tensor![&device; 3, 1, 2]?;
-/// assert_eq!(labels.to_vec::<i32>()?, [3, 1, 2]);
-/// # Ok::<(), remat_types::Error>(())
-/// ```
-#[macro_export]
-macro_rules! tensor {
-    ($device:expr; $($row:expr),* $(,)?) => {
-        $crate::Tensor::of($device, [$($row),*])
-    };
+/// The nested arrays as a tensor of the host. Errors: Io.
+pub(crate) fn host<N: NestedLiteral>(nested: N) -> Result<HostTensor> {
+    let (mut shape, mut data) = (Shape::scalar(), Vec::new());
+    N::extents(&mut shape);
+    nested.push_to(&mut data);
+    HostTensor::from_slice(&data, shape)
 }

@@ -7,7 +7,7 @@ use remat_ops::OpRef;
 use remat_runtime::{Channel, Device, Handle, Kind};
 use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
 
-use crate::Literal;
+use crate::literal::{self, Literal, NestedLiteral};
 use crate::site::InOp;
 use crate::tape::{self, Edge, Leaf, Node, NodeKind, TensorSpec, lock};
 
@@ -34,6 +34,21 @@ impl Tensor {
     #[track_caller]
     pub fn new<T: Literal>(device: &Device, data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
         Tensor::from_host(device, &HostTensor::from_slice(data, shape).in_op("new")?)
+    }
+
+    /// A tensor of nested arrays: the shape is theirs. [`tensor!`](crate::tensor!) writes the same with fewer brackets.
+    /// Errors: Closed.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let x = Tensor::of(&device, [[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(x.to_string(), "[[1.0, 2.0],\n [3.0, 4.0]]  f32[2, 2]");
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn of(device: &Device, nested: impl NestedLiteral) -> Result<Tensor> {
+        Tensor::from_host(device, &literal::host(nested).in_op("of")?)
     }
 
     /// A tensor of `data` in row-major order, of any element type. Errors: as [`Tensor::new`].
@@ -287,4 +302,23 @@ impl fmt::Display for Tensor {
             Err(e) => write!(f, "{self:?}: {e}"),
         }
     }
+}
+
+/// A tensor on a device, written out: `tensor![&device; 1.0, 2.0]` is a vector, `tensor![&device; [1, 2], [3, 4]]` a matrix.
+/// Floats are f32. Gives a [`Result`](remat_types::Result); rows of unequal length do not compile.
+///
+/// ```
+/// use remat_tensor::tensor;
+/// # let device = remat_runtime::Device::cpu(Default::default())?;
+/// let w = tensor![&device; [1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]?;
+/// assert_eq!((w.dims(), w.dtype().name()), (&[2, 3][..], "f32"));
+/// let labels = tensor![&device; 3, 1, 2]?;
+/// assert_eq!(labels.to_vec::<i32>()?, [3, 1, 2]);
+/// # Ok::<(), remat_types::Error>(())
+/// ```
+#[macro_export]
+macro_rules! tensor {
+    ($device:expr; $($row:expr),* $(,)?) => {
+        $crate::Tensor::of($device, [$($row),*])
+    };
 }
