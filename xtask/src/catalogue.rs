@@ -303,8 +303,7 @@ impl Tensor {
         let names: Vec<_> = found.iter().map(|e| (e.name.as_str(), e.signature.as_str(), e.examples)).collect();
         assert_eq!(
             names,
-            [("relu", "relu(&self) -> Result<Tensor>", 0), ("sort", "sort(&self, axis: isize,) -> Result<Tensor>", 1)]
-                .map(|(n, s, e)| (n, s, e))
+            [("relu", "relu(&self) -> Result<Tensor>", 0), ("sort", "sort(&self, axis: isize) -> Result<Tensor>", 1)]
         );
         assert_eq!(found[0].text, "`max(x, 0)`, see `Tensor::x`.");
     }

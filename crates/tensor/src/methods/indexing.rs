@@ -214,8 +214,8 @@ impl Plan {
 
     /// The shape to which the index tensors broadcast. Errors: Shape.
     fn places(&self) -> Result<Shape> {
-        let tensors = self.axes.iter().filter_map(|a| if let Axis::Places(t) = a { Some(t) } else { None });
-        tensors.fold(Ok(Shape::scalar()), |s, t| s?.broadcast(t.shape()))
+        let mut tensors = self.axes.iter().filter_map(|a| if let Axis::Places(t) = a { Some(t) } else { None });
+        tensors.try_fold(Shape::scalar(), |s, t| s.broadcast(t.shape()))
     }
 
     /// Where the axes of the index tensors stand among the others that stay, ranges and new axes: NumPy's rule, by which a number
@@ -339,6 +339,8 @@ pub struct Places {
 
 macro_rules! assignments {
     ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
+        // by names of JAX's `at`: they say what is done at the places, and are no arithmetic
+        #[expect(clippy::should_implement_trait, reason = "the index stands between")]
         impl Places { $(
             $(#[$doc])*
             /// The value is a number, or a tensor that broadcasts to what [`Tensor::i`] gives. Gradients go to tensor and value.
@@ -404,7 +406,7 @@ impl Places {
         let mut read: Vec<usize> = ranges.iter().map(|r| r.0).collect();
         read.splice(at..at, places.iter().copied());
         // the value as it is read, without the new axes, the axes of the index tensors first
-        let mut value = value.broadcast_to(&Shape::from(read.as_slice())).called(name)?;
+        let mut value = value.broadcast_to(read.as_slice()).called(name)?;
         let new = ranges.iter().enumerate().filter(|(_, r)| r.1.is_none());
         let new: Vec<isize> = new.map(|(i, _)| (if i < at { i } else { i + n }) as isize).collect();
         let before = ranges[..at].iter().filter(|r| r.1.is_some()).count();

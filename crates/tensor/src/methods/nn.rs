@@ -71,7 +71,7 @@ impl Tensor {
     /// # use remat_tensor::Tensor;
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let x = Tensor::new(&device, &[1.0, 3.0], [2, 1])?;
-    /// let of = |v: f64| Tensor::new(&device, &[v], [1]);
+    /// let of = |v: f32| Tensor::new(&device, &[v], [1]);
     /// let y = x.batch_norm_with(&of(2.0)?, &of(5.0)?, &of(1.0)?, &of(4.0)?, 0.0)?;
     /// assert_eq!(y.to_vec::<f32>()?, [5.0, 7.0]);
     /// # Ok::<(), remat_types::Error>(())

@@ -73,11 +73,12 @@ fn samples_have_the_ops_bits_on_every_device() {
 #[test]
 fn what_lacks_a_kernel_runs_on_the_host_and_the_report_says_so() {
     let (c, log) = lacking(half(), DeviceOptions { host_fallback: true, ..options() });
-    let ops = check_samples(&c);
+    check_samples(&c);
     let report = c.report().expect("open");
     let on_host: BTreeSet<&str> = report.on_host.iter().map(|o| o.op.as_str()).collect();
-    assert!(on_host.len() > 30 && on_host.len() < ops.len(), "{on_host:?}");
+    assert!(on_host.len() > 30, "{on_host:?}");
     let launches: u64 = report.on_host.iter().map(|o| o.count).sum();
+    assert!(launches < report.stats.executed_ops, "the others ran on the device: {launches}");
     assert_eq!(launches, report.stats.host_fallback_ops);
     assert!(report.stats.host_fallback_ns > 0 && report.stats.host_fallback_bytes > 0);
     assert!(report.to_string().contains("without a kernel ran on the host"), "{report}");
