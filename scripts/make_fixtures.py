@@ -53,7 +53,8 @@ NAMES = {v: k for k, v in DTYPES.items()}
 
 def packed(t):
     """A tensor as [dtype, shape, bytes in base 64]."""
-    t = t.detach().contiguous()
+    # a copy, since one element may have any stride and count as contiguous
+    t = torch.empty(t.shape, dtype=t.dtype).copy_(t.detach())
     data = t.reshape(-1).view(torch.uint8) if t.numel() else torch.zeros(0, dtype=torch.uint8)
     return [NAMES[t.dtype], list(t.shape), base64.b64encode(data.numpy().tobytes()).decode()]
 

@@ -25,13 +25,14 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
     Layer { may_be_unsafe: true, ..library(role, uses) }
 }
 
-/// `types <- kernels <- ops <- graph <- runtime <- tensor <- nn <- remat; graph <- onnx; {onnx, runtime} <- lite;
+/// `{types <- kernels, linalg} <- ops <- graph <- runtime <- tensor <- nn <- remat; graph <- onnx; {onnx, runtime} <- lite;
 /// {remat, lite} <- {cli, python}`, and `derive` inside `nn`.
 pub(crate) const LAYERS: &[Layer] = &[
     library("types", &[]),
     unsafe_library("kernels", &["types"]),
     Layer { private_to: Some("ops"), is_library: false, ..library("op-derive", &[]) },
-    library("ops", &["kernels"]),
+    unsafe_library("linalg", &[]),
+    library("ops", &["kernels", "linalg"]),
     library("graph", &["ops"]),
     unsafe_library("runtime", &["graph"]),
     library("tensor", &["runtime"]),

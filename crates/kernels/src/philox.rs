@@ -15,6 +15,10 @@ use crate::pool::Pool;
 use crate::simd::widest;
 use remat_types::Element;
 
+mod shaped;
+
+pub use shaped::{gamma, poisson};
+
 const ROUNDS: usize = 10;
 /// Multipliers and Weyl increments of the paper, section 4.
 const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

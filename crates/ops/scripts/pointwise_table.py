@@ -19,6 +19,11 @@ U={
 'Erf':(erf,[-1.5,0.25,2.0]),'Erfc':(erfc,[-1.5,0.25,2.0]),'Erfinv':(erfinv,[-0.75,0.25,0.9375]),'Erfcinv':(lambda x:erfinv(1-x),[0.0625,0.75,1.5]),
 'Relu6':(lambda x:min(max(x,0),6),[-1.5,0.25,7.5]),'Hsigmoid':(lambda x:min(max(x+3,0),6)/6,[-4.5,0.25,1.5,3.5]),'Hswish':(lambda x:x*min(max(x+3,0),6)/6,[-4.5,0.25,-2.0,3.5]),
 'Mish':(lambda x:x*tanh(log1p(exp(x))),[-1.5,0.25,2.0]),'Softsign':(lambda x:x/(1+abs(x)),[-1.5,0.25,2.0]),
+'Log2':(lambda x:log(x)/log(2),[0.25,1.5,8.0]),'Log10':(log10,[0.25,1.5,8.0]),'Exp2':(lambda x:2**x,[-1.5,0.25,2.0]),
+'Lgamma':(lambda x:log(abs(gamma(x))),[-1.5,0.25,4.5]),'Digamma':(digamma,[-1.5,0.25,12.5]),
+'I0':(lambda x:besseli(0,x),[-1.5,0.25,9.0]),'I0e':(lambda x:exp(-abs(x))*besseli(0,x),[-1.5,0.25,9.0]),
+'I1':(lambda x:besseli(1,x),[-1.5,0.25,9.0]),'I1e':(lambda x:exp(-abs(x))*besseli(1,x),[-1.5,0.25,9.0]),
+'J0':(lambda x:besselj(0,x),[-1.5,0.25,9.0]),'J1':(lambda x:besselj(1,x),[-1.5,0.25,9.0]),
 }
 def sg(x): return 1/(1+exp(-x))
 def phi(x): return exp(-x*x/2)/sqrt(2*pi)
@@ -26,6 +31,9 @@ def Phi(x): return (1+erf(x/sqrt(2)))/2
 B={
 'Add':(lambda a,b:a+b,0),'Sub':(lambda a,b:a-b,0),'Mul':(lambda a,b:a*b,0),'Div':(lambda a,b:a/b,0),
 'Rem':(lambda a,b:a-b*floor(a/b),0),'Pow':(lambda a,b:a**b,1),'Max':(max,0),'Min':(min,0),'Atan2':(atan2,0),'LogAddExp':(lambda a,b:log(exp(a)+exp(b)),0),
+'Hypot':(hypot,0),'Fmod':(lambda a,b:a-b*(floor(a/b) if a/b>0 else ceil(a/b)),0),'Copysign':(lambda a,b:abs(a)*sign(b),0),
+'Zeta':(lambda a,b:zeta(a,b),5),'GammaInc':(lambda a,b:gammainc(a,0,b,regularized=True),5),'GammaIncc':(lambda a,b:gammainc(a,b,regularized=True),5),
+'GammaSlope':(lambda a,b:-diff(lambda v:gammainc(v,0,b,regularized=True),a)/diff(lambda v:gammainc(a,0,v,regularized=True),b),5),
 'DivOrZero':(lambda a,b:a/b,0),'BceWithLogits':(lambda a,b:log1p(exp(a))-a*b,0),'BceSlope':(lambda a,b:sg(a)-b,0),
 'Prelu':(lambda a,b:a if a>0 else a*b,0),'PowSlopeA':(lambda a,b:b*a**(b-1),1),'PowSlopeB':(lambda a,b:a**b*log(a),1),'PreluSlope':(lambda a,b:1 if a>0 else b,0),
 'Bce':(lambda a,b:-b*log(a)-(1-b)*log(1-a),4),'BceProbSlope':(lambda a,b:(a-b)/(a*(1-a)),4),
@@ -39,7 +47,7 @@ B={
 'GeluGrad':(lambda a,b:a*(Phi(b)+b*phi(b)),0),'GeluTanhGrad':(lambda a,b:a*diff(lambda x:x*(1+tanh(sqrt(2/pi)*(x+mpf('0.044715')*x**3)))/2,b),0),
 'ErfGrad':(lambda a,b:a*2/sqrt(pi)*exp(-b*b),0),'ErfinvGrad':(lambda a,b:a*sqrt(pi)/2*exp(b*b),0),
 }
-AB=[([1.5,-0.75,2.5],[0.625,2.0,-1.125]),([1.5,0.75,2.5],[0.5,2.0,1.25]),([1.5,-0.75,2.5],[0.5,-0.25,-0.75]),([1.5,-0.75,2.5],[1.5,2.0,1.25]),([0.25,0.75,0.625],[0.125,0.25,0.875])]
+AB=[([1.5,-0.75,2.5],[0.625,2.0,-1.125]),([1.5,0.75,2.5],[0.5,2.0,1.25]),([1.5,-0.75,2.5],[0.5,-0.25,-0.75]),([1.5,-0.75,2.5],[1.5,2.0,1.25]),([0.25,0.75,0.625],[0.125,0.25,0.875]),([1.5,2.25,3.5],[0.625,2.0,9.5])]
 def lit(v):
     s=repr(float(v))
     if 'e' not in s and '.' not in s: s+='.0'
@@ -51,6 +59,6 @@ for k,(f,xs) in U.items():
 print("];\n\n/// Function, which operands of [`OPERANDS`], values.\npub(super) const BINARY: &[(BinaryFn, usize, [f64; 3])] = &[")
 for k,(f,i) in B.items():
     print(f"    (BinaryFn::{k}, {i}, [{', '.join(lit(f(mpf(a),mpf(b))) for a,b in zip(*AB[i]))}]),")
-print("];\n\n/// Operands within the domains: any, positive second and first, second within -1 .. 1, second above 1, both within 0 .. 1.\npub(super) const OPERANDS: [([f64; 3], [f64; 3]); 5] = [")
+print("];\n\n/// Operands within the domains: any, positive second and first, second within -1 .. 1, second above 1, both within 0 .. 1, first above 1 and second positive.\npub(super) const OPERANDS: [([f64; 3], [f64; 3]); 6] = [")
 for a,b in AB: print(f"    ([{', '.join(map(lit,a))}], [{', '.join(map(lit,b))}]),")
 print("];")

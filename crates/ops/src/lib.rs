@@ -22,6 +22,7 @@ pub mod attention;
 pub mod compose;
 pub mod conv;
 pub mod cpu;
+pub mod factor;
 pub mod index;
 pub mod linalg;
 pub mod loss;
@@ -34,6 +35,7 @@ pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod shape;
+pub mod spectral;
 #[cfg(any(test, feature = "samples"))]
 pub mod testing;
 

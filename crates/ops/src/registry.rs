@@ -174,6 +174,8 @@ pub mod families {
         CONV, conv = "Convolution and its gradients.": Conv2d, Conv2dInputGrad, Conv2dWeightGrad;
         CPU, cpu = "What passes make for the CPU: weights packed for a kernel, images in blocks of channels.":
             ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
+        FACTOR, factor = "Factorisations of matrices, and solutions by them.":
+            Cholesky, Eigh, Pinv, Qr, SlogDet, Solve, SolveTriangular, Svd;
         INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad;
         LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
         LOSS, loss = "Losses, and what their gradients need.":
@@ -188,11 +190,12 @@ pub mod families {
             Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where;
         POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;
         RANDOM, random = "Random numbers: functions of a key.":
-            Bernoulli, Dropout, FoldIn, Normal, RandomPermutation, Uniform;
+            Bernoulli, Dropout, FoldIn, GammaSample, Normal, PoissonSample, RandomPermutation, Uniform;
         RECURRENT, recurrent = "Recurrent layers and their gradients.": Recurrent, RecurrentGrad;
-        REDUCE, reduce = "Over axes.": ArgReduce, LogSumExp, Reduce, Std, Var;
+        REDUCE, reduce = "Over axes.": AllFinite, ArgReduce, LogSumExp, Reduce, Std, Var;
         SHAPE, shape = "Other shapes and parts of a tensor.":
             BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad;
+        SPECTRAL, spectral = "Fourier transforms.": Fft, Irfft, Rfft;
     }
 }
 

@@ -10,7 +10,7 @@ use remat_types::Result;
 use serde::{Deserialize, Serialize};
 
 use super::loops::{Loops2, loops};
-use super::math::{Int, Real};
+use super::math::{Int, Real, special};
 use super::{BinaryFn::*, UnaryFn};
 use crate::Var;
 use crate::backward::GradBuilder;
@@ -85,6 +85,12 @@ fn exp_below_zero(c: GradBuilder<'_, '_>, a: Var) -> Result<Var> {
     c.sub(e, c.mul(e, above)?)
 }
 
+/// The density at `b` of the gamma distribution of shape `a`: `exp((a - 1) ln b - b - ln gamma(a))`.
+fn gamma_density(c: GradBuilder<'_, '_>, a: Var, b: Var) -> Result<Var> {
+    let power = c.mul(c.offset(a, -1.0)?, c.un(UnaryFn::Log, b)?)?;
+    c.un(UnaryFn::Exp, c.sub(c.sub(power, b)?, c.un(UnaryFn::Lgamma, a)?)?)
+}
+
 /// `h'` of a linear row whose `h` is piecewise constant.
 const FLAT: Grad2 = Grad2::Linear(None);
 
@@ -148,6 +154,40 @@ rows! {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(a, b)?)?)),
             b: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(b, a)?)?)),
         };
+    /// `sqrt(a^2 + b^2)` without overflow. The derivative at the origin is 0.
+    Hypot = "hypot", (float |a, b| a.hypot(b)), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, _, y, dy]| c.mul(dy, c.bin(DivOrZero, a, y)?)),
+            b: Some(|c, [_, b, y, dy]| c.mul(dy, c.bin(DivOrZero, b, y)?)),
+        };
+    /// The remainder of the division towards zero: `a - b trunc(a / b)` with the sign of `a`, as C's `fmod`. A zero divisor is
+    /// NaN for floats and an error for integers.
+    Fmod = "fmod", (float |a, b| a % b, int |a, b| a.wrapping_rem(b)), Zero,
+        Grad2::Chain {
+            a: Some(|_, [.., dy]| Ok(dy)),
+            b: Some(|c, [a, b, _, dy]| c.neg(c.mul(dy, c.un(UnaryFn::Trunc, c.div(a, b)?)?)?)),
+        };
+    /// `|a|` with the sign of `b`, of zeros too. No gradient for `b`.
+    Copysign = "copysign", (float |a, b| a.copysign(b)), Nothing,
+        Grad2::Chain {
+            a: Some(|c, [a, b, _, dy]| c.mul(dy, c.mul(c.un(UnaryFn::Sign, a)?, c.bin(Copysign, c.constant(1.0, &a)?, b)?)?)),
+            b: None,
+        };
+    /// Hurwitz' zeta function `sum of 1 / (b + n)^a : n = 0, 1, ..`, for `a > 1`. No gradient for `a`.
+    Zeta = "zeta", (float |a, b| a.with(b, special::zeta)), Nothing,
+        Grad2::Chain { a: None, b: Some(|c, [a, b, _, dy]| {
+            let slope = c.bin(Zeta, c.offset(a, 1.0)?, b)?;
+            c.neg(c.mul(dy, c.mul(a, slope)?)?)
+        }) };
+    /// The regularised lower incomplete gamma function `P(a, b)`: the distribution function at `b` of the gamma distribution of
+    /// shape `a`. No gradient for `a`.
+    GammaInc = "gammainc", (float |a, b| a.with(b, special::gammainc)), Nothing,
+        Grad2::Chain { a: None, b: Some(|c, [a, b, _, dy]| c.mul(dy, gamma_density(c, a, b)?)) };
+    /// `1 - P(a, b)` without cancellation. No gradient for `a`.
+    GammaIncc = "gammaincc", (float |a, b| a.with(b, special::gammaincc)), Nothing,
+        Grad2::Chain { a: None, b: Some(|c, [a, b, _, dy]| c.neg(c.mul(dy, gamma_density(c, a, b)?)?)) };
+    /// The derivative for `a` of a gamma number `b` of shape `a`, at an unchanged value of its distribution function. No gradient.
+    GammaSlope = "gamma_slope", (float |a, b| a.with(b, special::gamma_slope)), Nothing, Grad2::None;
     /// `a / b`, 0 where `b` is 0: the derivative of a norm, say, which is `x / norm`.
     DivOrZero = "div_or_zero", (float |a, b| if b == 0.0 { 0.0 } else { a / b }), Nothing,
         Grad2::Chain {

@@ -8,6 +8,10 @@ use remat_kernels::maths;
 pub(crate) trait Real: Copy {
     /// `v` as a number of this type.
     fn like(self, v: f64) -> Self;
+    /// A function of f64, rounded.
+    fn by(self, f: fn(f64) -> f64) -> Self;
+    /// A function of two of f64, rounded.
+    fn with(self, b: Self, f: fn(f64, f64) -> f64) -> Self;
     /// `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`.
     fn erf(self) -> Self;
     /// `1 - erf(x)` without cancellation.
@@ -57,6 +61,10 @@ macro_rules! real {
         impl Real for $t {
             #[inline(always)]
             fn like(self, v: f64) -> Self { v as $t }
+            #[inline(always)]
+            fn by(self, f: fn(f64) -> f64) -> Self { f(f64::from(self)) as $t }
+            #[inline(always)]
+            fn with(self, b: Self, f: fn(f64, f64) -> f64) -> Self { f(f64::from(self), f64::from(b)) as $t }
             #[inline(always)]
             fn erf(self) -> Self { $from::erf(self) }
             #[inline(always)]
@@ -339,5 +347,91 @@ mod tests {
         assert_eq!((-inf).log_add_exp(3.0), 3.0);
         assert!(f64::NAN.log_add_exp(1.0).is_nan() && 1.0.log_add_exp(f64::NAN).is_nan());
         assert!((1000f64.log_add_exp(1000.0) - (1000.0 + LN_2)).abs() < 1e-12);
+    }
+}
+
+/// Special functions of Cephes (Moshier), with the limits that it leaves out.
+pub(super) mod special {
+    use spec_math::cephes64 as c;
+
+    /// `ln |gamma(x)|`.
+    pub(crate) fn lgamma(x: f64) -> f64 {
+        libm::lgamma(x)
+    }
+
+    /// The logarithmic derivative of gamma.
+    pub(crate) fn digamma(x: f64) -> f64 {
+        if x == 0.0 {
+            return f64::INFINITY.copysign(-x);
+        }
+        if x < 0.0 && x == x.floor() || x == f64::NEG_INFINITY {
+            return f64::NAN;
+        }
+        if x.is_finite() { c::psi(x) } else { x }
+    }
+
+    pub(crate) fn i0(x: f64) -> f64 {
+        if x.is_infinite() { f64::INFINITY } else { c::i0(x) }
+    }
+
+    pub(crate) fn i0e(x: f64) -> f64 {
+        if x.is_infinite() { 0.0 } else { c::i0e(x) }
+    }
+
+    pub(crate) fn i1(x: f64) -> f64 {
+        if x.is_infinite() { x } else { c::i1(x) }
+    }
+
+    pub(crate) fn i1e(x: f64) -> f64 {
+        if x.is_infinite() { 0.0f64.copysign(x) } else { c::i1e(x) }
+    }
+
+    /// Hurwitz' zeta function.
+    pub(crate) fn zeta(x: f64, q: f64) -> f64 {
+        if x.is_nan() || q.is_nan() || x < 1.0 {
+            return f64::NAN;
+        }
+        if x == 1.0 || q <= 0.0 && q == q.floor() {
+            return f64::INFINITY;
+        }
+        if q < 0.0 && x != x.floor() {
+            return f64::NAN;
+        }
+        if q == f64::INFINITY || x == f64::INFINITY {
+            return if q < 1.0 { f64::INFINITY } else { f64::from(u8::from(q == 1.0)) };
+        }
+        c::zeta(x, q)
+    }
+
+    /// Where `P` and `Q` have a value that needs no series: the value of `P`.
+    fn edge(a: f64, x: f64) -> Option<f64> {
+        if a.is_nan() || x.is_nan() || a < 0.0 || x < 0.0 || a.is_infinite() && x.is_infinite() {
+            return Some(f64::NAN);
+        }
+        match () {
+            () if a == 0.0 => Some(if x == 0.0 { f64::NAN } else { 1.0 }),
+            () if x == 0.0 || a.is_infinite() => Some(0.0),
+            () if x.is_infinite() => Some(1.0),
+            () => None,
+        }
+    }
+
+    pub(crate) fn gammainc(a: f64, x: f64) -> f64 {
+        edge(a, x).unwrap_or_else(|| c::igam(a, x))
+    }
+
+    pub(crate) fn gammaincc(a: f64, x: f64) -> f64 {
+        edge(a, x).map_or_else(|| c::igamc(a, x), |p| 1.0 - p)
+    }
+
+    /// `-(dP/da) / (dP/dx)` at `P(a, x)`. The numerator by a difference of the tail that is smaller, which keeps its digits.
+    pub(crate) fn gamma_slope(a: f64, x: f64) -> f64 {
+        if !(a > 0.0 && a.is_finite() && x > 0.0 && x.is_finite()) {
+            return if x == 0.0 && a > 0.0 { 0.0 } else { f64::NAN };
+        }
+        let h = 1e-5 * a;
+        let (tail, sign): (fn(f64, f64) -> f64, f64) = if x < a { (gammainc, -1.0) } else { (gammaincc, 1.0) };
+        let change = sign * (tail(a + h, x) - tail(a - h, x)) / (2.0 * h);
+        change / ((a - 1.0) * x.ln() - x - lgamma(a)).exp()
     }
 }

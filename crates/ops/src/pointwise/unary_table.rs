@@ -1,10 +1,12 @@
 //! The table of unary functions: one row each with name, scalar form per class of types, and gradient rule.
 
+use std::f64::consts::{LN_2, LOG2_E, LOG10_E};
+
 use remat_types::Result;
 use serde::{Deserialize, Serialize};
 
 use super::loops::{Loops1, Tests1, loops};
-use super::math::Real;
+use super::math::{Real, special};
 use super::{BinaryFn, UnaryFn::*};
 use crate::Var;
 use crate::backward::GradBuilder;
@@ -65,6 +67,11 @@ pub(crate) fn row(f: UnaryFn) -> &'static Row1 {
     &ROWS[f as usize]
 }
 
+/// `y / x` of a function `y` of the first order, whose limit at 0 is a half.
+fn over_argument(c: GradBuilder<'_, '_>, y: Var, x: Var) -> Result<Var> {
+    c.add(c.bin(BinaryFn::DivOrZero, y, x)?, c.scale(c.un(ZeroTest, x)?, 0.5)?)
+}
+
 rows! {
     /// `max(x, 0)`; NaN stays, -0 gives 0. The derivative at 0 is 0.
     Relu = "relu", same!(float |x| if x <= 0.0 { 0.0 } else { x }, signed |x| x.max(0), unsigned |x| x),
@@ -81,6 +88,37 @@ rows! {
     Log = "log", same!(costly |x| x.fast_ln()), Grad1::FromX(BinaryFn::Div);
     /// `ln(1 + x)`, accurate near 0.
     Log1p = "log1p", same!(float |x| x.ln_1p()), Grad1::FromX(BinaryFn::Log1pGrad);
+    /// `log_2 x`: -inf at 0, NaN below.
+    Log2 = "log2", same!(float |x| x.log2()), Grad1::ChainX(|c, dy, x| c.scale(c.div(dy, x)?, LOG2_E));
+    /// `log_10 x`: -inf at 0, NaN below.
+    Log10 = "log10", same!(float |x| x.log10()), Grad1::ChainX(|c, dy, x| c.scale(c.div(dy, x)?, LOG10_E));
+    /// `2^x`.
+    Exp2 = "exp2", same!(float |x| x.exp2()), Grad1::ChainY(|c, dy, y| c.scale(c.mul(dy, y)?, LN_2));
+    /// `ln |gamma(x)|` with the gamma function: infinite at 0, -1, -2 and so on.
+    Lgamma = "lgamma", same!(float |x| x.by(special::lgamma)), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Digamma, x)?));
+    /// The derivative of `lgamma`: NaN at -1, -2 and so on, of the sign of `-x` and infinite at 0.
+    Digamma = "digamma", same!(float |x| x.by(special::digamma)),
+        Grad1::ChainX(|c, dy, x| c.mul(dy, c.bin(BinaryFn::Zeta, c.constant(2.0, &x)?, x)?));
+    /// The modified Bessel function of the first kind of order 0.
+    I0 = "i0", same!(float |x| x.by(special::i0)), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(I1, x)?));
+    /// `e^-|x| i0(x)`.
+    I0e = "i0e", same!(float |x| x.by(special::i0e)),
+        Grad1::ChainX(|c, dy, x| c.mul(dy, c.sub(c.un(I1e, x)?, c.mul(c.un(Sign, x)?, c.un(I0e, x)?)?)?));
+    /// The modified Bessel function of the first kind of order 1.
+    I1 = "i1", same!(float |x| x.by(special::i1)),
+        Grad1::ChainX(|c, dy, x| c.mul(dy, c.sub(c.un(I0, x)?, over_argument(c, c.un(I1, x)?, x)?)?));
+    /// `e^-|x| i1(x)`.
+    I1e = "i1e", same!(float |x| x.by(special::i1e)),
+        Grad1::ChainX(|c, dy, x| {
+            let y = c.un(I1e, x)?;
+            let slope = c.sub(c.un(I0e, x)?, c.mul(c.un(Sign, x)?, y)?)?;
+            c.mul(dy, c.sub(slope, over_argument(c, y, x)?)?)
+        });
+    /// The Bessel function of the first kind of order 0.
+    J0 = "j0", same!(float |x| x.by(libm::j0)), Grad1::ChainX(|c, dy, x| c.neg(c.mul(dy, c.un(J1, x)?)?));
+    /// The Bessel function of the first kind of order 1.
+    J1 = "j1", same!(float |x| x.by(libm::j1)),
+        Grad1::ChainX(|c, dy, x| c.mul(dy, c.sub(c.un(J0, x)?, over_argument(c, c.un(J1, x)?, x)?)?));
     /// `sqrt x`: NaN below 0. The derivative at 0 is infinite.
     Sqrt = "sqrt", same!(float |x| x.sqrt()), Grad1::FromY(BinaryFn::SqrtGrad);
     /// `1 / sqrt x`.
@@ -141,10 +179,14 @@ rows! {
     Ceil = "ceil", same!(float |x| x.ceil(), int |x| x), Grad1::None;
     /// The nearest integer; halves go away from zero.
     Round = "round", same!(float |x| x.round(), int |x| x), Grad1::None;
+    /// The nearest integer; halves go to the even one.
+    RoundEven = "round_even", same!(float |x| x.round_ties_even(), int |x| x), Grad1::None;
     /// The integer part, towards zero.
     Trunc = "trunc", same!(float |x| x.trunc(), int |x| x), Grad1::None;
     /// -1, 0 or 1; NaN stays, a zero keeps its sign.
     Sign = "sign", same!(float |x| Real::sign(x), signed |x| x.signum(), unsigned |x| x.min(1)), Grad1::None;
+    /// 1 where x is 0, else 0.
+    ZeroTest = "zero_test", same!(float |x| if x == 0.0 { 1.0 } else { 0.0 }), Grad1::None;
     /// `min(max(x, 0), 6)`; NaN stays. The derivative at 0 and at 6 is 0.
     Relu6 = "relu6", same!(float |x| x.clamp(0.0, 6.0)),
         Grad1::FromX(BinaryFn::Relu6Grad);

@@ -7,11 +7,13 @@ mod draw;
 mod dropout;
 mod fold_in;
 mod noise;
+mod shaped;
 
 pub use draw::{Bernoulli, Normal, RandomPermutation, Uniform};
 pub use dropout::Dropout;
 pub use fold_in::FoldIn;
 pub use noise::{alpha_dropout, dropout_parts, gumbel, rrelu};
+pub use shaped::{GammaSample, PoissonSample};
 
 use remat_kernels::philox::Stream;
 use remat_types::{DType, Fact, Result};

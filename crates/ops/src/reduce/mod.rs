@@ -1,10 +1,12 @@
 //! Reductions over any set of axes, and the position of an extreme along one.
 
+mod all_finite;
 mod arg_reduce;
 mod log_sum_exp;
 mod reduce_op;
 mod var;
 
+pub use all_finite::AllFinite;
 pub use arg_reduce::{ArgReduce, ArgReduceFn};
 pub use log_sum_exp::LogSumExp;
 pub(crate) use reduce_op::WithReducer;

@@ -4,16 +4,22 @@
 //! composition, so gradients and recomputation follow by themselves.
 
 mod activation;
+mod algebra;
 mod attention;
 mod conv;
 mod conv_transpose;
 mod create;
 mod device;
+mod draws;
+mod einsum;
+mod factor;
 mod grad;
 mod index;
 mod indexing;
 mod join;
+mod limits;
 mod linalg;
+mod maths;
 mod nn;
 mod operators;
 mod order;
@@ -25,11 +31,15 @@ mod select;
 mod sets;
 mod shape;
 mod span;
+mod spectral;
 mod tables;
 
+pub use algebra::MatrixNorm;
 pub use attention::Attend;
+pub use factor::TriangleOptions;
 pub use indexing::{Ellipsis, IndexPart, IntoIndex, NewAxis, Places, by};
 pub use operators::Settle;
 pub use pointwise::IntoOperand;
 pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
+pub use spectral::{Complex, FftNorm, MelOptions, MelScale, StftOptions, Window};

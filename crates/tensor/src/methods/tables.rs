@@ -109,8 +109,10 @@ unary_methods! {
     floor => Floor: [-1.5, 2.5] => f32 [-2.0, 2.0];
     /// The smallest whole number not below x.
     ceil => Ceil: [-1.5, 2.5] => f32 [-1.0, 3.0];
+    /// The nearest whole number, halves to the even one, as in NumPy.
+    round => RoundEven: [-1.5, 2.5] => f32 [-2.0, 2.0];
     /// The nearest whole number, halves away from zero.
-    round => Round: [-1.5, 2.5] => f32 [-2.0, 3.0];
+    round_away => Round: [-1.5, 2.5] => f32 [-2.0, 3.0];
     /// x without its fraction.
     trunc => Trunc: [-1.5, 2.5] => f32 [-1.0, 2.0];
     /// -1, 0 or 1.
@@ -125,6 +127,28 @@ unary_methods! {
     mish => Mish: [0.0f32, 100.0] => f32 [0.0, 100.0];
     /// `x / (1 + |x|)`.
     softsign => Softsign: [-1.0f32, 3.0] => f32 [-0.5, 0.75];
+    /// `log_2 x`: -inf at 0, NaN below.
+    log2 => Log2: [8.0, 1.0] => f32 [3.0, 0.0];
+    /// `log_10 x`: -inf at 0, NaN below.
+    log10 => Log10: [1000.0, 1.0] => f32 [3.0, 0.0];
+    /// `2^x`.
+    exp2 => Exp2: [3.0, -1.0] => f32 [8.0, 0.5];
+    /// `ln |gamma(x)|` of the gamma function.
+    lgamma => Lgamma: [1.0, 3.0] => f32 [0.0, 2f32.ln()];
+    /// The derivative of [`Tensor::lgamma`].
+    digamma => Digamma: [1.0, 2.0] => f32 [-0.577_215_7, 0.422_784_33];
+    /// The modified Bessel function of the first kind of order 0.
+    i0 => I0: [0.0, 1.0] => f32 [1.0, 1.266_065_8];
+    /// `e^-|x|` times [`Tensor::i0`].
+    i0e => I0e: [0.0, f32::INFINITY] => f32 [1.0, 0.0];
+    /// The modified Bessel function of the first kind of order 1.
+    i1 => I1: [0.0, 1.0] => f32 [0.0, 0.565_159_1];
+    /// `e^-|x|` times [`Tensor::i1`].
+    i1e => I1e: [0.0, f32::INFINITY] => f32 [0.0, 0.0];
+    /// The Bessel function of the first kind of order 0.
+    bessel_j0 => J0: [0.0, 1.0] => f32 [1.0, 0.765_197_7];
+    /// The Bessel function of the first kind of order 1.
+    bessel_j1 => J1: [0.0, 1.0] => f32 [0.0, 0.440_050_6];
     /// Whether x is no number.
     is_nan => IsNan: [1.0, f32::NAN] => bool [false, true];
     /// Whether x is infinite.
@@ -184,6 +208,18 @@ binary_methods! {
     /// `-b ln p - (1 - b) ln(1 - p)` with `p = sigmoid(a)`: the binary cross-entropy of logits with targets within 0 ..= 1,
     /// without cancellation at either end.
     bce_with_logits => BceWithLogits: [0.0, 1000.0], [1.0, 0.0] => f32 [2f32.ln(), 1000.0];
+    /// `sqrt(a^2 + b^2)` without overflow; the derivative at the origin is 0.
+    hypot => Hypot: [3.0, 3e30], [4.0, 4e30] => f32 [5.0, 5e30];
+    /// The remainder of the division towards zero, of the sign of `a`; [`Tensor::rem`] and `%` have the sign of `b`.
+    fmod => Fmod: [-7.5, 7.5], [2.0, -2.0] => f32 [-1.5, 1.5];
+    /// `|a|` with the sign of `b`. No gradient for `b`.
+    copysign => Copysign: [1.0, -2.0], [-0.0, 1.0] => f32 [-1.0, 2.0];
+    /// Hurwitz' zeta function `sum of 1 / (b + n)^a : n = 0, 1, ..`, for `a > 1`. No gradient for `a`.
+    zeta => Zeta: [2.0, 1.0], [1.0, 1.0] => f32 [1.644_934_1, f32::INFINITY];
+    /// The regularised lower incomplete gamma function `P(a, b)`. No gradient for `a`.
+    gammainc => GammaInc: [1.0, 2.0], [2.0, 0.0] => f32 [0.864_664_7, 0.0];
+    /// `1 - P(a, b)` without cancellation. No gradient for `a`.
+    gammaincc => GammaIncc: [1.0, 2.0], [2.0, 0.0] => f32 [0.135_335_28, 1.0];
     /// `a & b`.
     bit_and => BitAnd: [12, 6], [10, 3] => i32 [8, 2];
     /// `a | b`.

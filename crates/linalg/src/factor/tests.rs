@@ -1,0 +1,129 @@
+use super::*;
+
+fn wave(n: usize) -> Vec<f64> {
+    (0..n).map(|i| (i as f64 * 1.7).sin() + 0.1 * (i % 3) as f64).collect()
+}
+
+/// `a: m x k` times `b: k x n`.
+fn product(a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) -> Vec<f64> {
+    let at = |i: usize, j: usize| (0..k).map(|l| a[i * k + l] * b[l * n + j]).sum();
+    (0..m * n).map(|ij| at(ij / n, ij % n)).collect()
+}
+
+fn transposed(a: &[f64], m: usize, n: usize) -> Vec<f64> {
+    (0..m * n).map(|ij| a[(ij % m) * n + ij / m]).collect()
+}
+
+fn near(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9)
+}
+
+fn identity(n: usize) -> Vec<f64> {
+    (0..n * n).map(|ij| f64::from(u8::from(ij / n == ij % n))).collect()
+}
+
+#[test]
+fn factors_multiply_to_the_matrix() {
+    for n in [1, 2, 3, 7, 20, 65] {
+        let a = wave(n * n);
+        let mut spd = product(&a, &transposed(&a, n, n), [n, n, n]);
+        (0..n).for_each(|i| spd[i * n + i] += 1.0);
+        let mut l = vec![9.0; n * n];
+        f64::cholesky(n, &spd, &mut l, &mut vec![0; f64::cholesky_bytes(n)]).expect("positive definite");
+        assert!(near(&product(&l, &transposed(&l, n, n), [n, n, n]), &spd));
+        assert!((0..n * n).all(|ij| ij / n >= ij % n || l[ij] == 0.0));
+
+        let (mut w, mut v) = (vec![0.0; n], vec![0.0; n * n]);
+        f64::eigh(n, &spd, &mut w, Some(&mut v), &mut vec![0; f64::eigh_bytes(n, true)]).expect("finite");
+        assert!(w.is_sorted());
+        let scaled: Vec<f64> = (0..n * n).map(|ij| v[ij] * w[ij % n]).collect();
+        assert!(near(&product(&scaled, &transposed(&v, n, n), [n, n, n]), &spd));
+        let mut alone = vec![0.0; n];
+        f64::eigh(n, &spd, &mut alone, None, &mut vec![0; f64::eigh_bytes(n, false)]).expect("finite");
+        assert!(near(&alone, &w));
+    }
+    for (m, n) in [(1, 1), (3, 2), (2, 3), (40, 17), (17, 40), (5, 1), (1, 5)] {
+        let (a, k) = (wave(m * n), m.min(n));
+        for wide in [k, m] {
+            let (mut q, mut r) = (vec![9.0; m * wide], vec![9.0; wide * n]);
+            f64::qr([m, n, wide], &a, &mut q, &mut r, &mut vec![0; f64::qr_bytes(m, n, wide)]);
+            assert!(near(&product(&q, &r, [m, wide, n]), &a), "{m} {n} {wide}");
+            assert!(near(&product(&transposed(&q, m, wide), &q, [wide, m, wide]), &identity(wide)));
+            assert!((0..wide * n).all(|ij| ij / n <= ij % n || r[ij] == 0.0));
+        }
+        let (mut u, mut s, mut vt) = (vec![0.0; m * k], vec![0.0; k], vec![0.0; k * n]);
+        let mut work = vec![0; f64::svd_bytes(m, n, true)];
+        f64::svd(m, n, &a, &mut s, Some([&mut u, &mut vt]), &mut work).expect("finite");
+        assert!(s.windows(2).all(|s| s[0] >= s[1]) && s[k - 1] >= 0.0);
+        let scaled: Vec<f64> = (0..m * k).map(|ij| u[ij] * s[ij % k]).collect();
+        assert!(near(&product(&scaled, &vt, [m, k, n]), &a), "{m} {n}");
+        let mut p = vec![0.0; n * m];
+        f64::pinv(m, n, &a, 1e-12, &mut p, &mut vec![0; f64::pinv_bytes(m, n)]).expect("finite");
+        let (ap, pa) = (product(&a, &p, [m, n, m]), product(&p, &a, [n, m, n]));
+        assert!(near(&product(&ap, &a, [m, m, n]), &a) && near(&product(&pa, &p, [n, n, m]), &p));
+        assert!(near(&transposed(&ap, m, m), &ap) && near(&transposed(&pa, n, n), &pa));
+        let mut alone = vec![0.0; k];
+        f64::svd(m, n, &a, &mut alone, None, &mut vec![0; f64::svd_bytes(m, n, false)]).expect("finite");
+        assert!(near(&alone, &s));
+    }
+}
+
+#[test]
+fn solutions_solve() {
+    for n in [1, 2, 5, 33] {
+        for k in [1, 3, 16] {
+            let mut a = wave(n * n);
+            (0..n).for_each(|i| a[i * n + i] += 3.0);
+            let b = wave(n * k);
+            for transpose in [false, true] {
+                let mut x = b.clone();
+                f64::solve(n, k, &a, &mut x, transpose, &mut vec![0; f64::solve_bytes(n, k)]).expect("regular");
+                let a = if transpose { transposed(&a, n, n) } else { a.clone() };
+                assert!(near(&product(&a, &x, [n, n, k]), &b));
+            }
+            for upper in [false, true] {
+                for unit in [false, true] {
+                    for transpose in [false, true] {
+                        let mut x = b.clone();
+                        f64::triangular(n, k, &a, &mut x, Triangle { upper, unit, transpose });
+                        let mut t = a.clone();
+                        for ij in 0..n * n {
+                            let (i, j) = (ij / n, ij % n);
+                            if i == j && unit {
+                                t[ij] = 1.0;
+                            } else if i != j && (i < j) != upper {
+                                t[ij] = 0.0;
+                            }
+                        }
+                        let t = if transpose { transposed(&t, n, n) } else { t };
+                        let back = product(&t, &x, [n, n, k]);
+                        assert!(
+                            back.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-6),
+                            "{n} {k} {upper} {unit} {transpose}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_no_result_says_why() {
+    let mut work = vec![0; 1 << 16];
+    let mut l = [0.0; 4];
+    assert_eq!(f64::cholesky(2, &[1.0, 2.0, 2.0, 1.0], &mut l, &mut work), Err(Failure::NotPositiveDefinite { at: 1 }));
+    assert_eq!(f64::cholesky(2, &[f64::NAN; 4], &mut l, &mut work), Err(Failure::NotPositiveDefinite { at: 0 }));
+    assert_eq!(
+        f64::solve(2, 1, &[1.0, 2.0, 2.0, 4.0], &mut [1.0, 1.0], false, &mut work),
+        Err(Failure::Singular { at: 1 })
+    );
+    assert_eq!(f64::slogdet(2, &[1.0, 2.0, 2.0, 4.0], &mut work), (0.0, f64::NEG_INFINITY));
+    assert_eq!(f64::slogdet(2, &[0.0, 1.0, 1.0, 0.0], &mut work), (-1.0, 0.0));
+    let mut s = [0.0; 2];
+    for bad in [f64::NAN, f64::INFINITY] {
+        assert_eq!(f64::svd(2, 2, &[1.0, bad, 0.0, 1.0], &mut s, None, &mut work), Err(Failure::NotFinite));
+        assert_eq!(f64::pinv(2, 2, &[1.0, bad, 0.0, 1.0], 1e-15, &mut l, &mut work), Err(Failure::NotFinite));
+        assert_eq!(f64::eigh(2, &[1.0, 0.0, bad, 1.0], &mut s, None, &mut work), Err(Failure::NotFinite));
+    }
+}
