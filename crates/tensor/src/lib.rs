@@ -22,8 +22,8 @@ pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
 pub use methods::{
-    Attend, Ellipsis, IndexPart, IntoIndex, IntoOperand, NewAxis, Nonlinearity, Places, RecurrentSteps,
-    RecurrentWeights, Settle, Span, by,
+    Attend, BatchStatistics, Ellipsis, IndexPart, IntoIndex, IntoOperand, NewAxis, Nonlinearity, PadMode, Patches,
+    Places, RecurrentSteps, RecurrentWeights, Settle, Span, by,
 };
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;

@@ -26,6 +26,7 @@ mod sets;
 mod shape;
 mod span;
 mod tables;
+mod vision;
 
 pub use attention::Attend;
 pub use indexing::{Ellipsis, IndexPart, IntoIndex, NewAxis, Places, by};
@@ -33,3 +34,4 @@ pub use operators::Settle;
 pub use pointwise::IntoOperand;
 pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
+pub use vision::{BatchStatistics, PadMode, Patches};
