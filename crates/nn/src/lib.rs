@@ -34,7 +34,9 @@ pub use parameter::{Parameter, Role};
 pub use remat_derive::{Module, calc};
 #[expect(deprecated, reason = "the name of before")]
 pub use remat_tensor::Taps;
-pub use remat_tensor::{Attend, ConvParams, Nonlinearity, Padding, Reduction, Windows};
+pub use remat_tensor::{
+    Attend, BatchStatistics, ConvParams, Nonlinearity, PadMode, Padding, Patches, Reduction, Windows,
+};
 pub use rng::Rng;
 pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};
 pub use state::LoadReport;

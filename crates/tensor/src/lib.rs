@@ -22,8 +22,9 @@ pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
 pub use methods::{
-    Attend, Complex, Ellipsis, FftNorm, IndexPart, IntoIndex, IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis,
-    Nonlinearity, Places, RecurrentSteps, RecurrentWeights, Settle, Span, StftOptions, TriangleOptions, Window, by,
+    Attend, BatchStatistics, Complex, Ellipsis, FftNorm, IndexPart, IntoIndex, IntoOperand, MatrixNorm, MelOptions,
+    MelScale, NewAxis, Nonlinearity, PadMode, Patches, Places, RecurrentSteps, RecurrentWeights, Settle, Span,
+    StftOptions, TriangleOptions, Window, by,
 };
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;

@@ -1,9 +1,9 @@
-use remat_tensor::ConvParams;
-use remat_tensor::Tensor;
+use remat_tensor::{ConvParams, PadMode, Tensor};
 use remat_types::{Error, ErrorKind, Padding, Result, Shape};
 
 use super::Extents;
 use super::linear::{bias_init, plus};
+use super::pad::padded;
 use crate::{Init, InitCx, Label, Layer, Module, Parameter};
 
 /// How a [`Conv`] or [`ConvTranspose`] is made. The defaults are PyTorch's.
@@ -13,6 +13,8 @@ pub struct ConvOptions<const D: usize> {
     pub stride: Extents<D>,
     /// Zeros around the input (transposed: places cut off the sides of the output). Default: 0.
     pub padding: Padding<D>,
+    /// What the padding is. Default: zeros; a transposed convolution takes no other.
+    pub padding_mode: PadMode,
     /// Places from one tap to the next. Default: 1.
     pub dilation: Extents<D>,
     /// Groups of channels that do not see each other. Default: 1.
@@ -35,6 +37,7 @@ impl<const D: usize> Default for ConvOptions<D> {
         ConvOptions {
             stride: Extents([1; D]),
             padding: Padding::NONE,
+            padding_mode: PadMode::Zeros,
             dilation: Extents([1; D]),
             groups: 1,
             bias: true,
@@ -58,6 +61,9 @@ pub struct Conv<const D: usize> {
     pub bias: Option<Parameter>,
     #[module(skip)]
     taps: ConvParams<D>,
+    /// What is put around the input before the operator sees it, unless that is zeros.
+    #[module(skip)]
+    around: Option<(Padding<D>, PadMode)>,
 }
 
 /// [`Conv`] of `[n, in, l]`, by [`Tensor::conv1d`].
@@ -85,7 +91,22 @@ impl<const D: usize> Conv<D> {
         let label = format!("conv{D}d");
         options.check_groups(inputs, outputs, &label)?;
         let (weight, bias) = options.parameters(cx, [outputs, inputs], outputs, kernel.into())?;
-        Ok(Conv { label: Label::new(&label), weight, bias, taps: options.taps() })
+        let (taps, mode) = (options.taps(), options.padding_mode);
+        if mode == PadMode::Zeros || options.padding.is_none() {
+            return Ok(Conv { label: Label::new(&label), weight, bias, taps, around: None });
+        }
+        let (taps, around) = (ConvParams { padding: Padding::NONE, ..taps }, Some((options.padding, mode)));
+        Ok(Conv { label: Label::new(&label), weight, bias, taps, around })
+    }
+
+    /// The input with what lies around it.
+    #[track_caller]
+    fn within(&self, x: &Tensor) -> Result<Tensor> {
+        match self.around {
+            // a wrong rank is the operator's to tell
+            Some((padding, mode)) if x.rank() == 2 + D => padded(x, padding, mode),
+            _ => Ok(x.clone()),
+        }
     }
 }
 
@@ -93,21 +114,21 @@ impl Layer for Conv<1> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(x.conv1d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+        biased(self.within(x)?.conv1d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
     }
 }
 impl Layer for Conv<2> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(x.conv2d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+        biased(self.within(x)?.conv2d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
     }
 }
 impl Layer for Conv<3> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(x.conv3d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+        biased(self.within(x)?.conv3d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
     }
 }
 
@@ -155,6 +176,11 @@ impl<const D: usize> ConvTranspose<D> {
     ) -> Result<Self> {
         let label = format!("conv_transpose{D}d");
         options.check_groups(inputs, outputs, &label)?;
+        if options.padding_mode != PadMode::Zeros {
+            let text =
+                format!("the padding mode {:?}: a transposed convolution cuts, and pads nothing", options.padding_mode);
+            return Err(Error::new(ErrorKind::Value, text).with_op(&label));
+        }
         let (weight, bias) = options.parameters(cx, [inputs, outputs], outputs, kernel.into())?;
         Ok(ConvTranspose { label: Label::new(&label), weight, bias, taps: options.taps(), output_padding: [0; D] })
     }

@@ -8,8 +8,10 @@ mod dropout;
 mod embedding;
 mod linear;
 mod norm;
+mod pad;
 mod pair;
 mod parametrize;
+mod part_norm;
 mod pool;
 mod recurrent;
 mod reshape;
@@ -34,8 +36,10 @@ pub use embedding::Embedding;
 pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm};
+pub use pad::{ChannelShuffle, Fold, Pad, Pad1d, Pad2d, Pad3d, PixelShuffle, PixelUnshuffle, Unfold};
 pub use pair::{Bilinear, CosineSimilarity, PairwiseDistance};
 pub use parametrize::{SpectralNorm, WeightNorm};
+pub use part_norm::{GeneralNorm, GroupNorm, InstanceNorm, LocalResponseNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use recurrent::{
     CellWeights, Gru, GruCell, GruOptions, Lstm, LstmCell, LstmOptions, RecurrentDirection, RecurrentStack, Rnn,

@@ -2,7 +2,7 @@ use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
-use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Momentum, Parameter, update};
+use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Momentum, Parameter, Visit, Walk, update};
 
 /// How a [`BatchNorm`] is made. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,11 +11,28 @@ pub struct BatchNormOptions {
     pub eps: f64,
     /// Weight of a batch in the running statistics. Default: 0.1.
     pub momentum: f64,
+    /// All batches have the same weight in the running statistics, whatever the momentum: PyTorch's `momentum=None`.
+    /// Default: false.
+    pub cumulative: bool,
+    /// Weight and bias are trained; else they stay ones and zeros, and are no part of the module's state. Default: true.
+    pub affine: bool,
+    /// There are running statistics; else the batch's own normalise it in evaluation, too. Default: true.
+    pub track_running_stats: bool,
+    /// The running statistics normalise in training, too, and stay as they are; weight and bias get gradients unless
+    /// [`Parameter::set_frozen`] says otherwise. Default: false.
+    pub frozen: bool,
 }
 
 impl Default for BatchNormOptions {
     fn default() -> Self {
-        BatchNormOptions { eps: 1e-5, momentum: 0.1 }
+        BatchNormOptions {
+            eps: 1e-5,
+            momentum: 0.1,
+            cumulative: false,
+            affine: true,
+            track_running_stats: true,
+            frozen: false,
+        }
     }
 }
 
@@ -25,13 +42,11 @@ impl Default for BatchNormOptions {
 /// latter two in f32 (f64 for f64). While training, `mean` and `var` (biased) are the batch's, and
 /// `running = (1 - momentum) running + momentum batch`, with the unbiased variance; else they are the running ones. A
 /// batch of one element a channel leaves the running variance as it is. A step that fails after this layer has still
-/// moved the running statistics.
+/// moved the running statistics. [`BatchNormOptions`] has other ways; [`BatchStatistics`](remat_tensor::BatchStatistics) merges those of
+/// several devices.
 ///
 /// Errors: Axis for another rank, Shape for another number of channels, or an empty batch while training.
-#[derive(Module)]
-#[module(crate = crate)]
 pub struct BatchNorm<const D: usize> {
-    #[module(flatten)]
     label: Label,
     /// `[c]`, begins as ones.
     pub weight: Parameter,
@@ -41,10 +56,30 @@ pub struct BatchNorm<const D: usize> {
     pub running_mean: Parameter,
     /// `[c]`, begins as ones.
     pub running_var: Parameter,
+    /// Batches so far, an i64 of rank 0, where all of them have the same weight.
+    pub num_batches_tracked: Option<Parameter>,
     mode: Mode,
     momentum: Momentum,
-    eps: f64,
+    options: BatchNormOptions,
 }
+
+impl<const D: usize> Visit for BatchNorm<D> {
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.label.visit(at);
+        if self.options.affine {
+            at.field("weight", &self.weight);
+            at.field("bias", &self.bias);
+        }
+        if self.options.track_running_stats {
+            at.field("running_mean", &self.running_mean);
+            at.field("running_var", &self.running_var);
+        }
+        at.field("num_batches_tracked", &self.num_batches_tracked);
+        at.field("mode", &self.mode);
+        at.field("momentum", &self.momentum);
+    }
+}
+impl<const D: usize> Module for BatchNorm<D> {}
 
 /// [`BatchNorm`] of `[n, c]` and `[n, c, l]`.
 pub type BatchNorm1d = BatchNorm<1>;
@@ -65,22 +100,45 @@ impl<const D: usize> BatchNorm<D> {
             let text = format!("the momentum is {}, must be 0 to 1", options.momentum);
             return Err(Error::new(ErrorKind::Value, text).with_op("batch_norm"));
         }
+        if options.frozen && !options.track_running_stats {
+            let text = "frozen without running statistics, which it would normalise by";
+            return Err(Error::new(ErrorKind::Value, text).with_op("batch_norm"));
+        }
         let real = if cx.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let (weight, bias) = (cx.parameter([channels], Init::Ones)?, cx.parameter([channels], Init::Zeros)?);
+        if !options.affine {
+            weight.set_frozen(true);
+            bias.set_frozen(true);
+        }
+        let counts = options.cumulative && options.track_running_stats;
         Ok(BatchNorm {
             label: Label::new("batch_norm"),
-            weight: cx.parameter([channels], Init::Ones)?,
-            bias: cx.parameter([channels], Init::Zeros)?,
+            weight,
+            bias,
             running_mean: cx.buffer([channels], real, Init::Zeros)?,
             running_var: cx.buffer([channels], real, Init::Ones)?,
+            num_batches_tracked: if counts { Some(cx.buffer([], DType::I64, Init::Zeros)?) } else { None },
             mode: Mode::default(),
             momentum: Momentum::new(options.momentum),
-            eps: options.eps,
+            options,
         })
     }
 
-    /// `running += momentum (batch - running)`: one in-place op, so that a failure cannot leave it half done.
-    fn track(&self, running: &Parameter, batch: Tensor) -> Result<()> {
-        let change = batch.sub(running.get()?)?.mul(self.momentum.get())?;
+    /// The weight of this batch, in `dtype`: of a cumulative average, one by the number of batches, which this one is one of.
+    fn share(&self, dtype: DType) -> Result<Option<Tensor>> {
+        let Some(seen) = &self.num_batches_tracked else { return Ok(None) };
+        let one = Tensor::ones(seen.device(), [], DType::I64)?;
+        update(Binary { f: BinaryFn::Add }, vec![Arg::State(seen), Arg::Value(one)])?;
+        Ok(Some(seen.get()?.cast(dtype)?.recip()?))
+    }
+
+    /// `running += share (batch - running)`: one in-place op, so that a failure cannot leave it half done.
+    fn track(&self, running: &Parameter, batch: Tensor, share: Option<&Tensor>) -> Result<()> {
+        let change = batch.sub(running.get()?)?;
+        let change = match share {
+            Some(share) => change.mul(share)?,
+            None => change.mul(self.momentum.get())?,
+        };
         update(Binary { f: BinaryFn::Add }, vec![Arg::State(running), Arg::Value(change)])
     }
 }
@@ -93,17 +151,23 @@ impl<const D: usize> Layer for BatchNorm<D> {
             let text = format!("x has shape {}: its rank must be {}", x.shape(), 2 + D);
             return Err(Error::new(ErrorKind::Axis, text).with_op("batch_norm"));
         }
-        let (weight, bias, eps) = (self.weight.get()?, self.bias.get()?, self.eps);
-        if !self.mode.is_training() {
+        let BatchNormOptions { eps, frozen, track_running_stats, .. } = self.options;
+        let (weight, bias) = (self.weight.get()?, self.bias.get()?);
+        if frozen || (track_running_stats && !self.mode.is_training()) {
             return x.batch_norm_with(&weight, &bias, &self.running_mean.get()?, &self.running_var.get()?, eps);
         }
         let (y, mean, var) = x.batch_norm(&weight, &bias, eps)?;
+        if !track_running_stats {
+            return Ok(y);
+        }
         let _quiet = no_grad();
-        self.track(&self.running_mean, mean.detach())?;
+        let share = self.share(mean.dtype())?;
+        self.track(&self.running_mean, mean.detach(), share.as_ref())?;
         let count = x.elems() / x.dims()[1].max(1);
         if count > 1 {
             // two numbers that each follow from the batch, for graphs over symbols
-            self.track(&self.running_var, var.detach().mul(count as f64)?.div((count - 1) as f64)?)?;
+            let var = var.detach().mul(count as f64)?.div((count - 1) as f64)?;
+            self.track(&self.running_var, var, share.as_ref())?;
         }
         Ok(y)
     }

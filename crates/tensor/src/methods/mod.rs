@@ -33,6 +33,7 @@ mod shape;
 mod span;
 mod spectral;
 mod tables;
+mod vision;
 
 pub use algebra::MatrixNorm;
 pub use attention::Attend;
@@ -43,3 +44,4 @@ pub use pointwise::IntoOperand;
 pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
 pub use spectral::{Complex, FftNorm, MelOptions, MelScale, StftOptions, Window};
+pub use vision::{BatchStatistics, PadMode, Patches};
