@@ -196,11 +196,24 @@ def published():
         yield {"name": name, "parameters": meta["num_params"], "gflops": first["_ops"]}
 
 
+def with_statistics(net):
+    """Running statistics of a batch, without which untrained networks give almost nothing; a head that begins as zeros gets weights."""
+    for part in net.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.momentum = 1.0
+        if isinstance(part, nn.Linear) and not part.weight.any():
+            nn.init.normal_(part.weight, std=0.02)
+    with torch.no_grad():
+        net.train()(torch.randn(4, 3, 224, 224))
+    net.eval()
+
+
 def whole_files(folder):
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     for name in WHOLE:
-        net = getattr(tv, name)(weights=None).eval()
+        net = getattr(tv, name)(weights=None)
+        with_statistics(net)
         x = torch.randn(1, 3, 224, 224)
         safetensors.torch.save_file(net.state_dict(), folder / f"{name}.safetensors")
         with torch.no_grad():

@@ -10,6 +10,7 @@ mod init;
 mod layers;
 mod loader;
 mod losses;
+mod model_bits;
 mod model_table;
 mod models;
 mod optim;

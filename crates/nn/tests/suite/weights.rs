@@ -79,7 +79,7 @@ fn assert_near(name: &str, got: &[f64], want: &[f64]) {
 }
 
 /// The network of a case, of the script's sizes.
-fn network(name: &str, cx: &mut InitCx) -> Result<Box<dyn Layer>> {
+pub(crate) fn network(name: &str, cx: &mut InitCx) -> Result<Box<dyn Layer>> {
     let resnet = |config: ResNetConfig| ResNetConfig { classes: CLASSES, ..config };
     let shuffle = |config: ShuffleNetV2Config| ShuffleNetV2Config { classes: CLASSES, ..config };
     let v3 = |config: MobileNetV3Config| MobileNetV3Config { classes: CLASSES, ..config };
@@ -135,7 +135,7 @@ fn llama() -> LlamaConfig {
     LlamaConfig { hidden: 48, vocabulary: 50, ..small }
 }
 
-fn token_ids(name: &str, [n, t]: [usize; 2], most: f32) -> HostTensor {
+pub(crate) fn token_ids(name: &str, [n, t]: [usize; 2], most: f32) -> HostTensor {
     let v: Vec<i64> = uniform(name, n * t).map(|u| ((u + 0.5) * most) as i64).collect();
     HostTensor::from_slice(&v, [n, t]).expect("fits")
 }
@@ -362,7 +362,7 @@ fn networks_that_make_images_have_the_published_sizes() {
     assert_eq!(vae.parameter_count(), 652_824);
     let x = Tensor::zeros(&d, [1, 784], DType::F32).expect("dry");
     let (_, gmacs, _) = figures(&vae, |x| vae.encode(&x[0])?[0].mul(1.0), &x);
-    assert_eq!(gmacs, (784 * 400 + 400 * 20) as f64 / 1e9, "what the mean needs");
+    assert_eq!(gmacs, (784 * 400 + 2 * 400 * 20) as f64 / 1e9, "means and variances");
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn whole_files_give_their_outputs() {
         let worst = got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max);
         let most = want.iter().fold(0.0f64, |m, w| m.max(w.abs()));
         println!("{name}: {worst:.1e} off, of {most:.2e}");
-        assert!(worst <= TOLERANCE * most.max(1.0), "{name}");
+        assert!(worst <= TOLERANCE * most && most > 0.01, "{name}");
         compared += 1;
     }
     assert!(compared > 0, "the folder has no files");
