@@ -251,26 +251,6 @@ impl Tensor {
         self.mul(180.0 / std::f64::consts::PI)
     }
 
-    /// Turned by a right angle `times` times in the plane of two axes, from the first towards the second. Errors: Axis.
-    ///
-    /// ```
-    /// # use remat_tensor::Tensor;
-    /// # let device = remat_runtime::Device::cpu(Default::default())?;
-    /// let x = Tensor::new(&device, &[1, 2, 3, 4], [2, 2])?;
-    /// assert_eq!(x.rot90(1, 0, 1)?.to_vec::<i32>()?, [2, 4, 1, 3]);
-    /// # Ok::<(), remat_types::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn rot90(&self, times: isize, from: isize, to: isize) -> Result<Tensor> {
-        remat_types::axes_of(&[from, to], self.rank()).in_op("rot90")?;
-        match times.rem_euclid(4) {
-            0 => Ok(self.clone()),
-            1 => self.flip(&[to])?.transpose(from, to),
-            2 => self.flip(&[from, to]),
-            _ => self.transpose(from, to)?.flip(&[to]),
-        }
-    }
-
     /// The parts along `axis`, without it. Errors: Axis.
     ///
     /// ```

@@ -8,7 +8,9 @@ use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::ConvParams;
 use remat_tensor::Windows;
-use remat_tensor::{Attend, Nonlinearity, RecurrentSteps, RecurrentWeights, Tensor, gradcheck};
+use remat_tensor::{
+    Attend, FftNorm, Nonlinearity, RecurrentSteps, RecurrentWeights, Tensor, TriangleOptions, gradcheck,
+};
 use remat_types::{DType, HostTensor, Result, bf16};
 
 use crate::support::{cpu, plain, tensor, values, wave};
@@ -46,6 +48,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "fused",
     "fused_matmul",
     "fused_reduce",
+    "gamma_slope",
     "gelu_grad",
     "gelu_tanh_grad",
     "hsigmoid_grad",
@@ -77,6 +80,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "recurrent_grad",
     "relu6_grad",
     "relu_grad",
+    "rms_norm_grad",
     "rmsprop_update",
     "rsqrt_grad",
     "sgd_update",
@@ -92,9 +96,25 @@ const WITHOUT_METHOD: &[&str] = &[
     "tanh_grad",
     "to_blocked",
     "unslice",
+    "zero_test",
 ];
 
 /// Calls a method for each op that should have one.
+/// Special functions, factorisations, transforms.
+fn call_maths(x: &Tensor) -> Result<()> {
+    let _ = (x.log2()?, x.log10()?, x.exp2()?, x.lgamma()?, x.digamma()?, x.round()?, x.round_away()?);
+    let _ = (x.i0()?, x.i0e()?, x.i1()?, x.i1e()?, x.bessel_j0()?, x.bessel_j1()?);
+    let _ = (x.hypot(1.0)?, x.fmod(1.0)?, x.copysign(1.0)?, x.zeta(1.0)?, x.gammainc(1.0)?, x.gammaincc(1.0)?);
+    let key = Tensor::new(&x.device(), &[1u64, 2], [2])?;
+    let _ = (x.gamma_sample(&key)?, x.poisson_sample(&key)?, Tensor::all_finite(&[x])?);
+    let a = Tensor::eye(&x.device(), 3, x.dtype())?;
+    let _ = (a.cholesky()?, a.solve(&a)?, a.solve_triangular(&a, TriangleOptions::default())?, a.slogdet()?, a.pinv()?);
+    let _ = (a.qr()?, a.svd()?, a.eigh()?);
+    let norm = FftNorm::Backward;
+    x.rfft(None, -1, norm)?.fft(None, -1, norm)?.irfft(Some(3), -1, norm)?;
+    Ok(())
+}
+
 fn call_everything(d: &Device) -> Result<()> {
     let x = tensor(d, &wave(6), [2, 3]);
     type Unary = fn(&Tensor) -> Result<Tensor>;
@@ -172,6 +192,8 @@ fn call_everything(d: &Device) -> Result<()> {
         x.norm_over(&[], false)?,
         x.bce_with_logits(0.0)?,
     );
+    call_maths(&x)?;
+    x.rms_norm(&x.select(0, 0)?, 1, 1e-5)?;
     let _ = (x.argmax_over(0, false)?, x.argmin_over(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
     let index = Tensor::new(d, &[0i64, 1], [2])?;
     let _ =
