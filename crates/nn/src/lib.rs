@@ -23,6 +23,7 @@ mod schedule;
 mod state;
 mod update;
 mod visit;
+mod weights;
 
 pub use average::{Average, AverageOptions, update_batch_norm};
 pub use cells::{Label, Mode, Momentum, RngCell};
@@ -45,3 +46,4 @@ pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};
 pub use state::LoadReport;
 pub use update::{Arg, update};
 pub use visit::{Visit, Visitor, Walk};
+pub use weights::{NameMap, load_state, load_weights, load_weights_partly};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use remat::nn::{InitCx, loss};
 use remat::prelude::*;
-use remat::types::{HostTensor, read_safetensors, write_safetensors};
+use remat::types::{HostTensor, write_safetensors};
 
 /// Features of an image in a vector, and a head for some classes.
 #[derive(Module)]
@@ -31,14 +31,11 @@ impl Layer for Net {
     }
 }
 
-/// The other framework's names, as data: what a name begins with there, and here.
-const NAMES: &[(&str, &str)] = &[("backbone.fc1.", "body.0."), ("backbone.fc2.", "body.2.")];
-
-/// The state under this network's names. What has no name here, such as the old head, is left out.
-fn renamed(state: BTreeMap<String, HostTensor>) -> BTreeMap<String, HostTensor> {
-    let name = |n: &str| NAMES.iter().find_map(|(theirs, ours)| Some(format!("{ours}{}", n.strip_prefix(theirs)?)));
-    state.into_iter().filter_map(|(n, t)| Some((name(&n)?, t))).collect()
-}
+/// The other framework's names, as data. Its head is for other classes, and is not taken.
+const NAMES: &str = "
+    backbone.fc1.{p} -> body.0.{p}
+    backbone.fc2.{p} -> body.2.{p}
+    classifier.{p} -> -";
 
 fn main() -> Result<()> {
     let device = Device::cpu(DeviceOptions::default())?;
@@ -46,7 +43,7 @@ fn main() -> Result<()> {
     write_pretrained(&device, &path)?;
 
     let net = Net::new(&mut InitCx::new(&device, 2), 3)?;
-    let report = net.load_state_dict(&renamed(read_safetensors(&std::fs::read(&path)?)?.0), false)?;
+    let report = nn::load_weights_partly(&net, &path, &nn::NameMap::parse(NAMES)?)?;
     println!("{report}"); // the head is missing in the file: it begins anew
     assert_eq!((report.matched.len(), report.missing.len()), (4, 2));
     net.body.set_frozen(true);
@@ -74,9 +71,9 @@ fn main() -> Result<()> {
 /// Stands for the file that another framework wrote.
 fn write_pretrained(device: &Device, path: &std::path::Path) -> Result<()> {
     let trained = Net::new(&mut InitCx::new(device, 1), 10)?;
-    let theirs = |n: &str| {
-        let body = NAMES.iter().find_map(|(theirs, ours)| Some(format!("{theirs}{}", n.strip_prefix(ours)?)));
-        body.unwrap_or_else(|| format!("classifier.{n}"))
+    let theirs = |n: &str| match n.split_once('.') {
+        Some(("body", n)) => format!("backbone.{}", n.replacen("0.", "fc1.", 1).replacen("2.", "fc2.", 1)),
+        _ => n.replacen("head", "classifier", 1),
     };
     let state: BTreeMap<String, HostTensor> = trained.state_dict()?.into_iter().map(|(n, t)| (theirs(&n), t)).collect();
     Ok(std::fs::write(path, write_safetensors(&state, &BTreeMap::new())?)?)

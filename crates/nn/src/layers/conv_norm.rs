@@ -1,7 +1,7 @@
 use remat_tensor::Tensor;
 use remat_types::{Padding, Result};
 
-use crate::{BatchNorm2d, Conv2d, Conv2dOptions, Extents, Fan, Gain, Init, InitCx, Layer, Module};
+use crate::{BatchNorm2d, BatchNormOptions, Conv2d, Conv2dOptions, Extents, Fan, Gain, Init, InitCx, Layer, Module};
 
 /// `norm(conv(x))`: a convolution without bias, and batch norm behind it; `x: [n, in, h, w]` to `[n, out, oh, ow]`.
 ///
@@ -41,8 +41,20 @@ impl ConvNorm {
         kernel: impl Into<Extents<2>>,
         options: Conv2dOptions,
     ) -> Result<Self> {
+        ConvNorm::normed(cx, inputs, outputs, kernel, options, BatchNormOptions::default())
+    }
+
+    /// As [`ConvNorm::with`], with options for the normalisation too. Errors: also those of [`BatchNorm2d::with`](crate::BatchNorm::with).
+    pub fn normed(
+        cx: &mut InitCx,
+        inputs: usize,
+        outputs: usize,
+        kernel: impl Into<Extents<2>>,
+        options: Conv2dOptions,
+        norm: BatchNormOptions,
+    ) -> Result<Self> {
         let conv = Conv2d::with(cx, inputs, outputs, kernel, Conv2dOptions { bias: false, ..options })?;
-        Ok(ConvNorm { conv, norm: BatchNorm2d::new(cx, outputs)? })
+        Ok(ConvNorm { conv, norm: BatchNorm2d::with(cx, outputs, norm)? })
     }
 }
 

@@ -2,7 +2,7 @@ use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
 
 use crate::layers::plus;
-use crate::{AdaptiveAvgPool2d, ConvNorm, InitCx, Layer, Linear, MaxPool2d, Module};
+use crate::{AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Extents, InitCx, Layer, Linear, MaxPool2d, Module};
 
 /// `relu(norm(conv3x3(relu(norm(conv3x3(x))))) + skip(x))` (He et al., CVPR 2016): `x: [n, in, h, w]` to
 /// `[n, out, h / stride, w / stride]`, rounded up. The skip is `x` itself, or a 1x1 convolution with norm where extents
@@ -51,11 +51,25 @@ impl Bottleneck {
 
     /// From `inputs` to `4 width` channels. Errors: Budget if it does not fit.
     pub fn new(cx: &mut InitCx, inputs: usize, width: usize, stride: usize) -> Result<Self> {
+        Bottleneck::grouped(cx, inputs, width, stride, width, 1)
+    }
+
+    /// The same with `inner` channels between the convolutions, of which the second has `groups` groups (ResNeXt; Xie et al.,
+    /// CVPR 2017). Errors: also Value if the groups do not divide them.
+    pub fn grouped(
+        cx: &mut InitCx,
+        inputs: usize,
+        width: usize,
+        stride: usize,
+        inner: usize,
+        groups: usize,
+    ) -> Result<Self> {
         let outputs = Bottleneck::EXPANSION * width;
+        let middle = Conv2dOptions { stride: Extents([stride; 2]), groups, ..ConvNorm::options(3) };
         Ok(Bottleneck {
-            a: ConvNorm::new(cx, inputs, width, 1, 1)?,
-            b: ConvNorm::new(cx, width, width, 3, stride)?,
-            c: ConvNorm::new(cx, width, outputs, 1, 1)?,
+            a: ConvNorm::new(cx, inputs, inner, 1, 1)?,
+            b: ConvNorm::with(cx, inner, inner, 3, middle)?,
+            c: ConvNorm::new(cx, inner, outputs, 1, 1)?,
             skip: skip(cx, inputs, outputs, stride)?,
         })
     }
@@ -91,6 +105,11 @@ pub struct ResNetConfig {
     pub blocks: Vec<usize>,
     /// [`Bottleneck`] blocks, not [`BasicBlock`]s.
     pub bottleneck: bool,
+    /// Groups of the 3x3 convolutions of bottlenecks: more than one make a ResNeXt (Xie et al., CVPR 2017).
+    pub groups: usize,
+    /// Channels of a group between the convolutions of a bottleneck of the first stage; 64, and 128 in a wide network
+    /// (Zagoruyko and Komodakis, BMVC 2016).
+    pub width_per_group: usize,
     /// Channels of the input.
     pub channels: usize,
     /// Classes of the output.
@@ -101,14 +120,59 @@ impl ResNetConfig {
     /// Channels of the stem, and the width of the first stage.
     pub const WIDTH: usize = 64;
 
+    fn of(blocks: [usize; 4], bottleneck: bool) -> Self {
+        let (groups, width_per_group) = (1, ResNetConfig::WIDTH);
+        ResNetConfig { blocks: blocks.to_vec(), bottleneck, groups, width_per_group, channels: 3, classes: 1000 }
+    }
+
     /// ResNet-18 for ImageNet: 11,689,512 parameters, 1.8 G multiply-adds at 224 x 224.
     pub fn resnet18() -> Self {
-        ResNetConfig { blocks: vec![2, 2, 2, 2], bottleneck: false, channels: 3, classes: 1000 }
+        ResNetConfig::of([2, 2, 2, 2], false)
+    }
+
+    /// ResNet-34 for ImageNet: 21,797,672 parameters, 3.7 G multiply-adds at 224 x 224.
+    pub fn resnet34() -> Self {
+        ResNetConfig::of([3, 4, 6, 3], false)
     }
 
     /// ResNet-50 for ImageNet: 25,557,032 parameters, 4.1 G multiply-adds at 224 x 224.
     pub fn resnet50() -> Self {
-        ResNetConfig { blocks: vec![3, 4, 6, 3], bottleneck: true, channels: 3, classes: 1000 }
+        ResNetConfig::of([3, 4, 6, 3], true)
+    }
+
+    /// ResNet-101 for ImageNet: 44,549,160 parameters, 7.8 G multiply-adds at 224 x 224.
+    pub fn resnet101() -> Self {
+        ResNetConfig::of([3, 4, 23, 3], true)
+    }
+
+    /// ResNet-152 for ImageNet: 60,192,808 parameters, 11.5 G multiply-adds at 224 x 224.
+    pub fn resnet152() -> Self {
+        ResNetConfig::of([3, 8, 36, 3], true)
+    }
+
+    /// ResNeXt-50 (32 x 4d) for ImageNet: 25,028,904 parameters, 4.2 G multiply-adds at 224 x 224.
+    pub fn resnext50_32x4d() -> Self {
+        ResNetConfig { groups: 32, width_per_group: 4, ..ResNetConfig::resnet50() }
+    }
+
+    /// ResNeXt-101 (32 x 8d) for ImageNet: 88,791,336 parameters, 16.4 G multiply-adds at 224 x 224.
+    pub fn resnext101_32x8d() -> Self {
+        ResNetConfig { groups: 32, width_per_group: 8, ..ResNetConfig::resnet101() }
+    }
+
+    /// Wide ResNet-50-2 for ImageNet: 68,883,240 parameters, 11.4 G multiply-adds at 224 x 224.
+    pub fn wide_resnet50_2() -> Self {
+        ResNetConfig { width_per_group: 128, ..ResNetConfig::resnet50() }
+    }
+
+    /// Wide ResNet-101-2 for ImageNet: 126,886,696 parameters, 22.8 G multiply-adds at 224 x 224.
+    pub fn wide_resnet101_2() -> Self {
+        ResNetConfig { width_per_group: 128, ..ResNetConfig::resnet101() }
+    }
+
+    /// Channels between the convolutions of a bottleneck of `width`.
+    fn inner(&self, width: usize) -> usize {
+        width * self.width_per_group / ResNetConfig::WIDTH * self.groups
     }
 }
 
@@ -145,7 +209,8 @@ impl ResNet {
             for i in 0..count {
                 let stride = if stage > 0 && i == 0 { 2 } else { 1 };
                 if config.bottleneck {
-                    blocks.push(Box::new(Bottleneck::new(cx, inputs, width, stride)?));
+                    let inner = config.inner(width);
+                    blocks.push(Box::new(Bottleneck::grouped(cx, inputs, width, stride, inner, config.groups)?));
                     inputs = Bottleneck::EXPANSION * width;
                 } else {
                     blocks.push(Box::new(BasicBlock::new(cx, inputs, width, stride)?));

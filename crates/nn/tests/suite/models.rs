@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use remat_nn::models::*;
 use remat_nn::*;
 use remat_runtime::{Device, DeviceOptions};
-use remat_tensor::{CompileOptions, Tensor, compile, compile_with, no_grad};
+use remat_tensor::{Tensor, compile, no_grad};
 use remat_types::{DType, ErrorKind, HostTensor, Result, Shape, read_safetensors};
 
 use crate::support::{assert_close, cpu, set, tensor, values, wave, wave32};
@@ -87,21 +87,12 @@ fn figures<L: Layer>(
     net.eval();
     let count = net.parameter_count();
     let x = Tensor::zeros(&d, shape, dtype).expect("small");
-    // layers as they were traced: nothing is part of a product that is none
-    let mut options = CompileOptions::default();
-    options.passes.level = 0;
-    let mut f = compile_with(&d, options, move |x: &[Tensor]| {
+    let shape = {
         let _quiet = no_grad();
-        Ok(vec![net.forward(&x[0])?])
-    });
-    let graph = f.graph(&[&x]).expect("it traces");
-    let muls: u64 = graph
-        .nodes()
-        .iter()
-        .filter(|n| ["attention", "conv2d", "matmul"].contains(&n.op.label()))
-        .map(|n| graph.node_cost(n).flops / 2)
-        .sum();
-    (count, muls as f64 / 1e9, graph.fact(graph.outputs()[0].value).shape.clone())
+        net.forward(&x).expect("dry").shape().clone()
+    };
+    let products = multiply_adds(&d, &[&x], |x| net.forward(&x[0])).expect("it traces");
+    (count, products as f64 / 1e9, shape)
 }
 
 /// Counts that PyTorch gave for the script's definitions, which are the published ones.

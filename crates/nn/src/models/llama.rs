@@ -1,0 +1,261 @@
+use remat_tensor::{Attend, Tensor};
+use remat_types::{CallSite, DType, Error, ErrorKind, Result, Scope};
+
+use super::transformer::STD;
+use crate::layers::{extents, plus};
+use crate::{Embedding, Init, InitCx, Layer, Linear, LinearOptions, Module, Parameter};
+
+/// Which [`Llama`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LlamaConfig {
+    /// Blocks.
+    pub layers: usize,
+    /// Numbers at each place.
+    pub width: usize,
+    /// Heads of queries; they divide the width.
+    pub heads: usize,
+    /// Heads of keys and values, each seen by the same number of heads of queries.
+    pub kv_heads: usize,
+    /// Numbers of a block's hidden layer.
+    pub hidden: usize,
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// Base of the wavelengths of positions.
+    pub theta: f64,
+    /// Added to the mean square of a normalisation.
+    pub eps: f64,
+    /// The last layer's weight is the table of tokens.
+    pub tied: bool,
+}
+
+impl LlamaConfig {
+    /// Llama 2 7B: 6,738,415,616 parameters.
+    pub fn llama2_7b() -> Self {
+        LlamaConfig {
+            layers: 32,
+            width: 4096,
+            heads: 32,
+            kv_heads: 32,
+            hidden: 11008,
+            vocabulary: 32000,
+            theta: 1e4,
+            eps: 1e-5,
+            tied: false,
+        }
+    }
+
+    /// Llama 3 8B, whose heads are grouped by four: 8,030,261,248 parameters.
+    pub fn llama3_8b() -> Self {
+        LlamaConfig { kv_heads: 8, hidden: 14336, vocabulary: 128_256, theta: 5e5, ..LlamaConfig::llama2_7b() }
+    }
+
+    /// TinyLlama 1.1B (Zhang et al., 2024), whose heads are grouped by eight: 1,100,048,384 parameters.
+    pub fn tiny_1b() -> Self {
+        LlamaConfig { layers: 22, width: 2048, kv_heads: 4, hidden: 5632, ..LlamaConfig::llama2_7b() }
+    }
+
+    /// Errors (Value) unless heads, groups and pairs of numbers come out even.
+    fn check(&self) -> Result<()> {
+        let fault = match *self {
+            LlamaConfig { heads: 0, .. } | LlamaConfig { kv_heads: 0, .. } => "no heads".to_owned(),
+            c if !c.width.is_multiple_of(2 * c.heads) => {
+                format!("{} heads do not divide a width of {} into pairs", c.heads, c.width)
+            }
+            c if !c.heads.is_multiple_of(c.kv_heads) => {
+                format!("{} heads of keys do not divide {} heads of queries", c.kv_heads, c.heads)
+            }
+            c if !(c.theta.is_finite() && c.theta > 0.0) => format!("theta is {}, must be above 0", c.theta),
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Value, fault).with_op("llama"))
+    }
+}
+
+/// `x / sqrt(mean(x^2) + eps) weight` over the last axis (Zhang and Sennrich, NeurIPS 2019).
+#[derive(Module)]
+#[module(crate = crate)]
+struct MeanSquareNorm {
+    weight: Parameter,
+    eps: f64,
+}
+
+impl MeanSquareNorm {
+    fn new(cx: &mut InitCx, c: &LlamaConfig) -> Result<Self> {
+        Ok(MeanSquareNorm { weight: cx.parameter([c.width], Init::Ones)?, eps: c.eps })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let scale = x.square()?.mean_over(&[-1], true)?.add(self.eps)?.rsqrt()?;
+        x.mul(scale)?.mul(self.weight.get()?)
+    }
+}
+
+/// Cosines and sines of each place's angles: `[t, 1, d / 2]`.
+struct Angles {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl Angles {
+    /// Of places `0 .. t`: pair `i` of `d / 2` turns by `theta^(-2 i / d)` a place (Su et al., 2021, equation 15).
+    fn new(like: &Tensor, t: usize, d: usize, theta: f64) -> Result<Self> {
+        let device = like.device();
+        let place = Tensor::arange(&device, 0, t as i64, 1, DType::I64)?.cast(DType::F64)?.reshape(&[-1, 1, 1])?;
+        let pair = Tensor::arange(&device, 0, (d / 2) as i64, 1, DType::I64)?.cast(DType::F64)?;
+        let angle = place.mul(pair.mul(-2.0 * theta.ln() / d as f64)?.exp()?)?;
+        Ok(Angles { cos: angle.cos()?.cast(like.dtype())?, sin: angle.sin()?.cast(like.dtype())? })
+    }
+
+    /// `x: [n, t, heads, d]` with the pair `(x_i, x_{i + d / 2})` of each place turned.
+    fn turn(&self, x: &Tensor) -> Result<Tensor> {
+        let half = x.dims()[3] / 2;
+        let (a, b) = (x.narrow(3, 0, half)?, x.narrow(3, half as isize, half)?);
+        let first = a.mul(&self.cos)?.sub(b.mul(&self.sin)?)?;
+        let second = b.mul(&self.cos)?.add(a.mul(&self.sin)?)?;
+        Tensor::concat(&[&first, &second], -1)
+    }
+}
+
+/// Causal attention whose heads of keys and values serve several of queries (Ainslie et al., EMNLP 2023).
+#[derive(Module)]
+#[module(crate = crate)]
+struct GroupedAttention {
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    o: Linear,
+    heads: usize,
+    kv_heads: usize,
+}
+
+impl GroupedAttention {
+    fn new(cx: &mut InitCx, c: &LlamaConfig) -> Result<Self> {
+        let kv = c.width / c.heads * c.kv_heads;
+        Ok(GroupedAttention {
+            q: linear(cx, c.width, c.width)?,
+            k: linear(cx, c.width, kv)?,
+            v: linear(cx, c.width, kv)?,
+            o: linear(cx, c.width, c.width)?,
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, angles: &Angles) -> Result<Tensor> {
+        let [n, t, d] = extents(x, "llama")?;
+        let heads = |y: Tensor, heads: usize| y.reshape(&[n, t, heads, d / self.heads].map(|e| e as isize));
+        let q = angles.turn(&heads(self.q.forward(x)?, self.heads)?)?;
+        let k = angles.turn(&heads(self.k.forward(x)?, self.kv_heads)?)?;
+        let v = heads(self.v.forward(x)?, self.kv_heads)?;
+        let group = self.heads / self.kv_heads;
+        let all = |y: Tensor| if group == 1 { Ok(y) } else { y.repeat_interleave(group, 2) };
+        let y = q.attention(&all(k)?, &all(v)?, Attend::CAUSAL)?;
+        self.o.forward(&y.reshape(&[n, t, d].map(|e| e as isize))?)
+    }
+}
+
+fn linear(cx: &mut InitCx, inputs: usize, outputs: usize) -> Result<Linear> {
+    let weight_init = Init::Normal { mean: 0.0, std: STD };
+    Linear::with(cx, inputs, outputs, LinearOptions { bias: false, weight_init, ..LinearOptions::default() })
+}
+
+/// `x + attention(norm(x))`, then `x + down(silu(gate(norm(x))) up(norm(x)))`: a SwiGLU layer (Shazeer, 2020).
+#[derive(Module)]
+#[module(crate = crate)]
+struct LlamaBlock {
+    norm1: MeanSquareNorm,
+    attention: GroupedAttention,
+    norm2: MeanSquareNorm,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+impl LlamaBlock {
+    fn new(cx: &mut InitCx, c: &LlamaConfig) -> Result<Self> {
+        Ok(LlamaBlock {
+            norm1: MeanSquareNorm::new(cx, c)?,
+            attention: GroupedAttention::new(cx, c)?,
+            norm2: MeanSquareNorm::new(cx, c)?,
+            gate: linear(cx, c.width, c.hidden)?,
+            up: linear(cx, c.width, c.hidden)?,
+            down: linear(cx, c.hidden, c.width)?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, angles: &Angles) -> Result<Tensor> {
+        let x = plus(self.attention.forward(&self.norm1.forward(x)?, angles)?, x.clone())?;
+        let y = self.norm2.forward(&x)?;
+        plus(self.down.forward(&self.gate.forward(&y)?.silu()?.mul(self.up.forward(&y)?)?)?, x)
+    }
+}
+
+/// A decoder-only transformer of Llama's kind (Touvron et al., 2023): tokens `[n, t]` of any integer dtype to logits
+/// `[n, t, vocabulary]` of the token that comes next. Positions are rotations of queries and keys, norms are by the mean square and
+/// stand first, hidden layers are gated, and no layer has a bias.
+///
+/// Errors: Axis for another rank, DType for tokens that are no integers; at run time, Index for one that is not in the
+/// vocabulary.
+///
+/// ```
+/// use remat_nn::models::{Llama, LlamaConfig};
+/// use remat_nn::{InitCx, Layer};
+/// # use remat_runtime::{Device, DeviceOptions};
+/// # use remat_tensor::Tensor;
+/// # fn main() -> remat_types::Result<()> {
+/// # let device = Device::cpu(DeviceOptions::default())?;
+/// let small = LlamaConfig { layers: 2, width: 16, heads: 4, kv_heads: 2, hidden: 24, ..LlamaConfig::llama2_7b() };
+/// let llama = Llama::new(&mut InitCx::new(&device, 1), &LlamaConfig { vocabulary: 256, ..small })?;
+/// let tokens = Tensor::new(&device, b"to be", [1, 5])?;
+/// assert_eq!(llama.forward(&tokens)?.dims(), [1, 5, 256]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct Llama {
+    tokens: Embedding,
+    blocks: Vec<LlamaBlock>,
+    norm: MeanSquareNorm,
+    head: Option<Linear>,
+    theta: f64,
+}
+
+impl Llama {
+    /// A network with scopes named `llama`. Errors: Value for heads that do not divide the width into pairs, heads of keys that do not
+    /// divide those of queries, or a `theta` that is not positive; Budget if it does not fit.
+    pub fn new(cx: &mut InitCx, config: &LlamaConfig) -> Result<Self> {
+        let c = config;
+        c.check()?;
+        let net = Llama {
+            tokens: Embedding::with(cx, c.vocabulary, c.width, Init::Normal { mean: 0.0, std: STD })?,
+            blocks: (0..c.layers).map(|_| LlamaBlock::new(cx, c)).collect::<Result<_>>()?,
+            norm: MeanSquareNorm::new(cx, c)?,
+            head: if c.tied { None } else { Some(linear(cx, c.width, c.vocabulary)?) },
+            theta: c.theta,
+        };
+        net.name_scopes("llama");
+        Ok(net)
+    }
+}
+
+impl Layer for Llama {
+    #[track_caller]
+    fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
+        let [_, t] = extents(tokens, "llama")?;
+        let mut x = self.tokens.forward(tokens)?;
+        if let Some(block) = self.blocks.first() {
+            let d = x.dims()[2] / block.attention.heads;
+            let angles = Angles::new(&x, t, d, self.theta)?;
+            for block in &self.blocks {
+                x = block.forward(&x, &angles)?;
+            }
+        }
+        let y = self.norm.forward(&x)?;
+        match &self.head {
+            Some(head) => head.forward(&y),
+            None => y.matmul(&self.tokens.weight.get()?.t()?),
+        }
+    }
+}
