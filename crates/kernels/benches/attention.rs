@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use remat_kernels::attention::{
-    Attention, Gradients, Inputs, Strided, backward, backward_workspace_bytes, forward, forward_workspace_bytes,
+    Attention, Gradients, Inputs, Span, Strided, backward, backward_workspace_bytes, forward, forward_workspace_bytes,
 };
 use remat_kernels::pool::Pool;
 
@@ -19,12 +19,14 @@ fn attention(c: &mut Criterion) {
     // a small GPT, a small BERT, and a long sequence
     for (n, t, causal) in [(8, 256, true), (1, 128, false), (1, 2048, true)] {
         let (heads, d) = (6, 64);
-        let a = Attention { n, heads, tq: t, tk: t, d, dv: d, causal, scale: 0.125 };
+        let span = if causal { Span::CAUSAL } else { Span::ALL };
+        let a =
+            Attention { n, heads, heads_kv: heads, tq: t, tk: t, d, dv: d, span, scale: 0.125, cap: 0.0, drops: None };
         let row = heads * d;
         let (qkv, dy) = (values(3 * n * t * row), values(n * t * row));
         let strides = |row: usize| [t * row, row, d, 1].map(|s| s as isize);
         let of = |i: usize| Strided { data: &qkv[..], offset: i * row, strides: strides(3 * row) };
-        let x = Inputs { q: of(0), k: of(1), v: of(2), mask: None };
+        let x = Inputs { q: of(0), k: of(1), v: of(2), mask: None, bias: None };
         let dy = Strided { data: &dy[..], offset: 0, strides: strides(row) };
         let (mut y, mut dx, mut lse) = (vec![0.0; n * t * row], vec![0.0; 3 * n * t * row], vec![0.0; n * heads * t]);
         let name = format!("{n}x{t}x{heads}x{d}{}", if causal { " causal" } else { "" });

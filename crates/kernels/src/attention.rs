@@ -9,7 +9,11 @@
 //!   Rejected: a running maximum over blocks of keys (Milakov and Gimelshein, 2018; Dao et al., 2022), which bounds the
 //!   tile for rows of any length and costs a correction for each block: here a tile is `QUERIES / d` of the keys' own
 //!   bytes.
-//! * With `causal`, query `i` sees keys `j <= i`, and what no query of a tile sees is not read.
+//! * A [`Span`] says which keys around its own place a query sees; what no query of a tile sees is not read.
+//! * Heads of queries may share a head of keys and values (Ainslie et al., 2023), which is read where it is. In the backward pass
+//!   a task owns a head of keys, and goes through the heads of queries in order.
+//! * Few queries over many keys, as a model that continues a text has them, take rows of keys as they pass by: a tile would be
+//!   mostly empty.
 //! * Of the forward pass only the logarithm of each row's sum is kept; the backward pass makes the probabilities again.
 //! * The forward pass is cut into runs of tiles, the backward pass into heads: sums over queries go in one order. So bits
 //!   depend neither on threads nor on how tiles are shared out.
@@ -18,10 +22,12 @@
 
 use crate::float::{FloatElement, Real};
 use crate::gemm::{GemmElement, aligned, check_bounds};
+use crate::philox::Stream;
 use crate::pool::Pool;
 use crate::prefetch::PrefetchRows;
 
 mod backward;
+mod few;
 mod forward;
 mod tile;
 
@@ -74,13 +80,52 @@ impl<T> Strided<'_, T> {
     }
 }
 
-/// Sizes and options: `q: [n, tq, heads, d]`, `k: [n, tk, heads, d]`, `v: [n, tk, heads, dv]`.
+/// Which keys a query sees: query `i` those from `i + offset - left` to `i + offset + right`, where `None` is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// The key at the place of the first query.
+    pub offset: isize,
+    /// Keys before its own that a query sees.
+    pub left: Option<usize>,
+    /// Keys behind its own that a query sees.
+    pub right: Option<usize>,
+}
+
+impl Span {
+    /// Every key.
+    pub const ALL: Span = Span { offset: 0, left: None, right: None };
+    /// Keys `j <= i`.
+    pub const CAUSAL: Span = Span { offset: 0, left: None, right: Some(0) };
+
+    /// How far the first key that query 0 sees lies behind key 0, if there is a bound.
+    fn low(self) -> Option<isize> {
+        Some(self.offset.saturating_sub_unsigned(self.left?))
+    }
+
+    /// As [`Span::low`] of the first key that it sees no more.
+    fn high(self) -> Option<isize> {
+        Some(self.offset.saturating_add_unsigned(self.right?).saturating_add(1))
+    }
+}
+
+/// Probabilities that are dropped in training: each with probability `p`, and the others over `1 - p`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drops {
+    /// The share.
+    pub p: f64,
+    /// The pair of head `h` of all images, query `i` and key `j` has word `((h tk + j) 64 ceil(tq / 64)) + i` of it.
+    pub stream: Stream,
+}
+
+/// Sizes and options: `q: [n, tq, heads, d]`, `k: [n, tk, heads_kv, d]`, `v: [n, tk, heads_kv, dv]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// Images.
     pub n: usize,
-    /// Heads of each.
+    /// Heads of the queries of each.
     pub heads: usize,
+    /// Heads of keys and values, each for `heads / heads_kv` heads of queries in their order.
+    pub heads_kv: usize,
     /// Queries of a head.
     pub tq: usize,
     /// Keys and values of a head.
@@ -89,13 +134,18 @@ pub struct Attention {
     pub d: usize,
     /// Numbers of a value.
     pub dv: usize,
-    /// Query `i` sees keys `j <= i` only.
-    pub causal: bool,
+    /// Which keys a query sees.
+    pub span: Span,
     /// Factor of the scores.
     pub scale: f64,
+    /// Scores become `cap tanh(score / cap)`, if not 0.
+    pub cap: f64,
+    /// Probabilities that are dropped.
+    pub drops: Option<Drops>,
 }
 
-/// What is attended to. `mask: [n, heads, tq, tk]` hides a key from a query where it is 0.
+/// What is attended to. `mask: [n, heads, tq, tk]` hides a key from a query where it is 0; `bias`, of the same extents, is added to
+/// the scores.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a, T> {
     /// Queries.
@@ -106,6 +156,8 @@ pub struct Inputs<'a, T> {
     pub v: Strided<'a, T>,
     /// What is seen, if not everything.
     pub mask: Option<Strided<'a, u8>>,
+    /// What is added to the scores.
+    pub bias: Option<Strided<'a, T>>,
 }
 
 /// Where the gradients of `q`, `k` and `v` go.
@@ -118,27 +170,71 @@ pub enum Gradients<'a, T> {
 }
 
 impl Attention {
-    /// Keys that some query sees.
-    fn seen(&self) -> usize {
-        if self.causal { self.tk.min(self.tq) } else { self.tk }
+    /// The first key that query `i` may see.
+    fn begin(&self, i: usize) -> usize {
+        self.span.low().map_or(0, |low| self.place(i, low))
     }
 
-    /// Keys that some query below `end` sees.
+    /// Behind the last key that query `i` may see.
+    fn end(&self, i: usize) -> usize {
+        self.span.high().map_or(self.tk, |high| self.place(i, high))
+    }
+
+    fn place(&self, i: usize, by: isize) -> usize {
+        (i as isize).saturating_add(by).clamp(0, self.tk as isize) as usize
+    }
+
+    /// Behind the last key that some query sees.
+    fn seen(&self) -> usize {
+        self.seen_below(self.tq)
+    }
+
+    /// Behind the last key that some query below `end` sees.
     fn seen_below(&self, end: usize) -> usize {
-        if self.causal { self.tk.min(end) } else { self.tk }
+        if end == 0 { 0 } else { self.end(end - 1) }
+    }
+
+    /// Keys of a tile with the most: those that one of its queries sees, from a whole block of keys on.
+    fn tile_keys(&self) -> usize {
+        let seen = self.seen();
+        match (self.span.left, self.span.right) {
+            (Some(left), Some(right)) => seen.min(left.saturating_add(right).saturating_add(QUERIES + KEYS)),
+            _ => seen,
+        }
+    }
+
+    /// Heads of queries that share a head of keys.
+    fn group(&self) -> usize {
+        self.heads / self.heads_kv.max(1)
     }
 
     /// Pairs of a query and a key that it may see, in all heads.
     #[must_use]
     pub fn pairs(&self) -> usize {
-        let m = self.seen();
-        let one = if self.causal { m * (m + 1) / 2 + (self.tq - m) * m } else { self.tq * m };
-        self.n * self.heads * one
+        // the sum over queries of a place that grows by one and is held between 0 and tk
+        let sum = |by: isize| {
+            let (tq, tk, by) = (self.tq as i128, self.tk as i128, by as i128);
+            let (low, high) = ((-by).clamp(0, tq), (tk - by).clamp(0, tq));
+            (high - low) * (low + high - 1 + 2 * by) / 2 + (tq - high) * tk
+        };
+        let ends = self.span.high().map_or(self.tq as i128 * self.tk as i128, sum);
+        let one = ends - self.span.low().map_or(0, sum);
+        usize::try_from(one).unwrap_or(usize::MAX).saturating_mul(self.n * self.heads)
     }
 
-    /// Image and head of a pair, counted from 0 over both.
+    /// Image and head of queries of a pair, counted from 0 over both.
     fn pair(&self, index: usize) -> [usize; 2] {
         [index / self.heads, index % self.heads]
+    }
+
+    /// Image and head of keys of a pair, counted from 0 over both.
+    fn pair_kv(&self, index: usize) -> [usize; 2] {
+        [index / self.heads_kv, index % self.heads_kv]
+    }
+
+    /// The head of keys for image and head of queries.
+    fn kv_of(&self, [n, h]: [usize; 2]) -> [usize; 2] {
+        [n, h / self.group().max(1)]
     }
 
     fn tiles(&self) -> usize {
@@ -146,14 +242,18 @@ impl Attention {
     }
 
     /// # Panics
-    /// If an element lies outside its slice.
+    /// If an element lies outside its slice, or the heads of keys do not divide those of queries.
     fn check<T>(&self, x: &Inputs<'_, T>) {
-        let Attention { n, heads, tq, tk, d, dv, .. } = *self;
+        let Attention { n, heads, heads_kv, tq, tk, d, dv, .. } = *self;
+        assert!(heads == self.group() * heads_kv, "{heads_kv} heads of keys for {heads} of queries");
         x.q.check([n, tq, heads, d], "q");
-        x.k.check([n, tk, heads, d], "k");
-        x.v.check([n, tk, heads, dv], "v");
+        x.k.check([n, tk, heads_kv, d], "k");
+        x.v.check([n, tk, heads_kv, dv], "v");
         if let Some(mask) = &x.mask {
             mask.check([n, heads, tq, tk], "the mask");
+        }
+        if let Some(bias) = &x.bias {
+            bias.check([n, heads, tq, tk], "the bias");
         }
     }
 }
@@ -161,6 +261,9 @@ impl Attention {
 /// Bytes of workspace for [`forward`]: per thread about as many as `v` of one head has, and 32 numbers a key.
 #[must_use]
 pub fn forward_workspace_bytes<T: FloatElement<Real: GemmElement>>(a: &Attention, threads: usize) -> usize {
+    if few::suits(a) {
+        return bytes::<T::Real>(few::lens(a).iter().sum(), (a.n * a.heads_kv).min(threads.max(1)));
+    }
     let slot_len: usize = forward::lens::<T>(a).iter().sum();
     bytes::<T::Real>(slot_len, forward::tasks(a, threads).min(threads.max(1)))
 }
@@ -169,7 +272,7 @@ pub fn forward_workspace_bytes<T: FloatElement<Real: GemmElement>>(a: &Attention
 #[must_use]
 pub fn backward_workspace_bytes<T: FloatElement<Real: GemmElement>>(a: &Attention, threads: usize) -> usize {
     let slot_len: usize = backward::lens::<T>(a).iter().sum();
-    bytes::<T::Real>(slot_len, (a.n * a.heads).min(threads.max(1)))
+    bytes::<T::Real>(slot_len, (a.n * a.heads_kv).min(threads.max(1)))
 }
 
 fn bytes<R>(slot_len: usize, slots: usize) -> usize {
@@ -195,6 +298,8 @@ pub fn forward<T: FloatElement<Real: GemmElement>>(
     if a.tk == 0 {
         y.fill(T::default());
         lse.fill(T::Real::NEG_INFINITY);
+    } else if few::suits(a) {
+        few::run(pool, a, x, y, lse, aligned(workspace));
     } else {
         forward::run(pool, a, x, y, lse, aligned(workspace));
     }

@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use crate::attention::{self, Attention, Gradients, Inputs, Strided};
+use crate::attention::{self, Attention, Gradients, Inputs, Span, Strided};
 use crate::blocked::{self, Blocked, Start};
 use crate::conv::{self, Conv2d};
 use crate::gemm::{GemmElement, GemmOutput, MatRef, gemm, gemm_workspace_bytes};
@@ -250,12 +250,13 @@ fn attention_stays_within_its_operands() {
     for [n, h, tq, tk, d, dv] in [[1, 1, 1, 1, 1, 1], [2, 3, 5, 7, 3, 5], [1, 2, 37, 70, 9, 17], [1, 1, 64, 300, 16, 8]]
     {
         for causal in [false, true] {
-            let a = Attention { n, heads: h, tq, tk, d, dv, causal, scale: 0.5 };
+            let span = if causal { Span::CAUSAL } else { Span::ALL };
+            let a = Attention { n, heads: h, heads_kv: h, tq, tk, d, dv, span, scale: 0.5, cap: 0.0, drops: None };
             let lens = [n * h * tq * d, n * h * tk * (d + dv), n * h * tq * dv];
             let apart = |[q, kv, y]: [&mut [f32]; 3], ws: &mut [u8]| {
                 let (k, v) = kv.split_at(n * h * tk * d);
                 let of = |data, t, d| Strided { data, offset: 0, strides: strides(h * d, t, d) };
-                let x = Inputs { q: of(q, tq, d), k: of(k, tk, d), v: of(v, tk, dv), mask: None };
+                let x = Inputs { q: of(q, tq, d), k: of(k, tk, d), v: of(v, tk, dv), mask: None, bias: None };
                 let mut lse = vec![f32::NAN; n * h * tq];
                 y.fill(f32::NAN);
                 attention::forward(&pool, &a, &x, y, &mut lse, ws);
@@ -266,7 +267,7 @@ fn attention_stays_within_its_operands() {
             let len = n * tq * h * d;
             let joined = |[x, dy, gradients]: [&mut [f32]; 3], ws: &mut [u8]| {
                 let of = |i: usize| Strided { data: &x[..], offset: i * h * d, strides: strides(3 * h * d, tq, d) };
-                let x = Inputs { q: of(0), k: of(1), v: of(2), mask: None };
+                let x = Inputs { q: of(0), k: of(1), v: of(2), mask: None, bias: None };
                 let dy = Strided { data: &dy[..], offset: 0, strides: strides(h * d, tq, d) };
                 gradients.fill(f32::NAN);
                 let lse = vec![1.0; n * h * tq];

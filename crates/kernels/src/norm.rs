@@ -15,8 +15,10 @@ use crate::pool::Pool;
 use crate::prefetch::{prefetch_beyond, prefetch_l2_beyond, prefetch_row_beyond};
 use crate::simd::wide;
 use remat_types::Element;
+pub use rms::{rms_norm, rms_norm_grad, rms_norm_grad_workspace_elems};
 use runs::{Prefetch, Runs, buffer, moments_prefetching};
 
+mod rms;
 mod runs;
 #[cfg(test)]
 mod tests;

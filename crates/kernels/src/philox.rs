@@ -115,6 +115,16 @@ impl Stream {
         }
     }
 
+    /// The words of blocks `b .. b + 16`, in order.
+    pub(crate) fn words(self, b: u64) -> [u32; WORDS] {
+        let mut out = [0; WORDS];
+        widest(
+            #[inline(always)]
+            || out = self.group(&self.keys(), b),
+        );
+        out
+    }
+
     /// Word `i` of the stream.
     #[inline]
     pub fn word(self, i: u64) -> u32 {

@@ -376,7 +376,7 @@ macro_rules! factor {
     ($($t:ident)*) => { $(
         impl Factor for $t {
             fn cholesky_bytes(n: usize) -> usize {
-                work::bytes(cholesky_request::<$t>(n))
+                if n == 0 { 0 } else { work::bytes(cholesky_request::<$t>(n)) }
             }
             fn cholesky(n: usize, a: &[$t], l: &mut [$t], w: &mut [u8]) -> Result<(), Failure> {
                 cholesky(n, a, l, work::stack(w))
@@ -385,13 +385,13 @@ macro_rules! factor {
                 triangular(n, k, a, x, how);
             }
             fn solve_bytes(n: usize, k: usize) -> usize {
-                work::bytes(solve_request::<$t>(n, k))
+                if n * k == 0 { 0 } else { work::bytes(solve_request::<$t>(n, k)) }
             }
             fn solve(n: usize, k: usize, a: &[$t], x: &mut [$t], t: bool, w: &mut [u8]) -> Result<(), Failure> {
                 solve(n, k, a, x, t, work::stack(w))
             }
             fn slogdet_bytes(n: usize) -> usize {
-                work::bytes(lu_request::<$t>(n))
+                if n == 0 { 0 } else { work::bytes(lu_request::<$t>(n)) }
             }
             fn slogdet(n: usize, a: &[$t], w: &mut [u8]) -> ($t, $t) {
                 let (mut sign, mut log) = (1.0, 0.0);

@@ -15,6 +15,9 @@ const KEPT: usize = 16;
 /// The greatest length whose plan is kept.
 const LONGEST_KEPT: usize = 1 << 14;
 
+/// The greatest length whose scratch is at most twice as long, whatever its factors.
+const SHORT: usize = 64;
+
 /// The numbers that transforms take: f32 and f64.
 pub trait Transform: FftNum + Pod {
     /// `y_k = sum x_j e^(-2 pi i j k / n)`, or with `+`, in place of the `2 n` numbers of each row of `x`.
@@ -26,13 +29,14 @@ pub trait Transform: FftNum + Pod {
     fn irfft(n: usize, x: &[Self], y: &mut [Self], workspace: &mut [u8]);
 }
 
-/// A bound of the workspace of all transforms of `n` numbers: for scratch, copies of a row and, where the plan is not kept, its
+/// A bound of the workspace of all transforms of `n` numbers: for scratch, a copy of a row and, where the plan is not kept, its
 /// tables.
 pub fn workspace_bytes<T>(n: usize) -> usize {
     // the transform of an awkward length goes by way of one of a power of two of at least twice its length
     let padded = n.saturating_mul(2).checked_next_power_of_two().unwrap_or(usize::MAX);
-    let numbers = padded.saturating_mul(3).saturating_add(n.saturating_mul(4)).saturating_add(64);
-    numbers.saturating_mul(2 * size_of::<T>())
+    let scratch = if n <= SHORT { 2 * n } else { padded.saturating_mul(5) / 2 };
+    let tables = if n > LONGEST_KEPT { padded.saturating_mul(2) } else { 0 };
+    scratch.saturating_add(tables).saturating_add(n + 1).saturating_mul(2 * size_of::<T>())
 }
 
 /// The plans of one kind that were used last, the last one at the end.
@@ -83,7 +87,7 @@ macro_rules! transform {
         impl Transform for $t {
             fn fft(n: usize, x: &mut [$t], inverse: bool, workspace: &mut [u8]) {
                 static PLANS: [Plans<dyn Fft<$t>>; 2] = [const { Plans::new() }; 2];
-                if n == 0 {
+                if n == 0 || x.is_empty() {
                     return;
                 }
                 let way = if inverse { FftDirection::Inverse } else { FftDirection::Forward };
@@ -95,7 +99,7 @@ macro_rules! transform {
 
             fn rfft(n: usize, x: &[$t], y: &mut [$t], workspace: &mut [u8]) {
                 static PLANS: Plans<dyn RealToComplex<$t>> = Plans::new();
-                if n == 0 {
+                if n == 0 || x.is_empty() {
                     return;
                 }
                 let plan = PLANS.get(n, || RealFftPlanner::new().plan_fft_forward(n));
@@ -110,7 +114,7 @@ macro_rules! transform {
 
             fn irfft(n: usize, x: &[$t], y: &mut [$t], workspace: &mut [u8]) {
                 static PLANS: Plans<dyn ComplexToReal<$t>> = Plans::new();
-                if n == 0 {
+                if n == 0 || x.is_empty() {
                     return;
                 }
                 let plan = PLANS.get(n, || RealFftPlanner::new().plan_fft_inverse(n));

@@ -9,6 +9,7 @@ mod average;
 mod cells;
 mod checkpoint;
 mod data;
+pub mod distribution;
 mod init;
 mod layers;
 pub mod loss;
@@ -17,6 +18,7 @@ mod module;
 mod optim;
 mod parameter;
 mod rng;
+mod sample;
 mod schedule;
 mod state;
 mod update;
@@ -36,9 +38,10 @@ pub use remat_derive::{Module, calc};
 #[expect(deprecated, reason = "the name of before")]
 pub use remat_tensor::Taps;
 pub use remat_tensor::{
-    Attend, BatchStatistics, ConvParams, Nonlinearity, PadMode, Padding, Patches, Reduction, Windows,
+    Attend, BatchStatistics, ConvParams, Nonlinearity, PadMode, Padding, Patches, QueryPlace, Reduction, Windows,
 };
 pub use rng::Rng;
+pub use sample::Sampler;
 pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};
 pub use state::LoadReport;
 pub use update::{Arg, update};

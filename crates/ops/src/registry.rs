@@ -180,7 +180,8 @@ pub mod families {
         LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
         LOSS, loss = "Losses, and what their gradients need.":
             CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight;
-        NORM, norm = "Normalisation.": BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad;
+        NORM, norm = "Normalisation.": BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad,
+            RmsNorm, RmsNormGrad;
         OPTIM, optim = "Updates of parameters.":
             AdadeltaUpdate, AdafactorUpdate, AdagradUpdate, AdamWUpdate, AdamaxUpdate, LambUpdate, LionUpdate,
             NAdamUpdate, RAdamUpdate, RmsPropUpdate, SgdUpdate;

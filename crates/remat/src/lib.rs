@@ -138,9 +138,10 @@ pub use remat_tensor::tensor;
 #[doc(inline)]
 pub use remat_tensor::{
     Attend, BatchStatistics, Collect, CompileOptions, Compiled, Complex, ConvParams, Dim, Ellipsis, FftNorm,
-    GradCheckReport, IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis, PadMode, Patches, Reduction, ScanOptions,
-    Session, Settle, StftOptions, Symbols, Tensor, TriangleOptions, Window, Windows, by, call, compile, compile_with,
-    cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch, while_loop,
+    GradCheckReport, IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis, PadMode, Patches, QueryPlace, Reduction,
+    Rope, RopePairs, ScanOptions, Session, Settle, StftOptions, Symbols, Tensor, TriangleOptions, Window, Windows, by,
+    call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch,
+    while_loop,
 };
 #[doc(inline)]
 pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Padding, Scope, Shape, bf16, f16};

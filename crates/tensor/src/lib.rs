@@ -23,8 +23,8 @@ pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
 pub use methods::{
     Attend, BatchStatistics, Complex, Ellipsis, FftNorm, IndexPart, IntoIndex, IntoOperand, MatrixNorm, MelOptions,
-    MelScale, NewAxis, Nonlinearity, PadMode, Patches, Places, RecurrentSteps, RecurrentWeights, Settle, Span,
-    StftOptions, TriangleOptions, Window, by,
+    MelScale, NewAxis, Nonlinearity, PadMode, Patches, Places, QueryPlace, RecurrentSteps, RecurrentWeights, Rope,
+    RopePairs, Settle, Span, StftOptions, TriangleOptions, Window, by,
 };
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tile::{Cut, Panels, Row, RowsMut, Stack, hide, line, padded, rows_of, wide_len};
+use super::tile::{Cut, Panels, Row, RowsMut, Stack, adjust, dropped, hide, line, padded, rows_of, wide_len};
 use super::{Attention, Inputs, KEYS, PREFETCH_BYTES, QUERIES, cut as pieces};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::GemmElement;
@@ -28,7 +28,7 @@ pub(super) fn lens<T: FloatElement<Real: GemmElement>>(a: &Attention) -> [usize;
         wide_len::<T>((KEYS.min(keys) * a.dv).max(QUERIES * a.d)),
         line::<T::Real>(keys * dv),
         line::<T::Real>(QUERIES * a.d),
-        line::<T::Real>(QUERIES * keys),
+        line::<T::Real>(QUERIES * a.tile_keys()),
         line::<T::Real>(QUERIES * dv),
     ]
 }
@@ -61,9 +61,9 @@ pub(super) fn run<T: FloatElement<Real: GemmElement>>(
         let mut ahead = PrefetchRows::within(PREFETCH_BYTES);
         if runs == 1 && pair + 1 < a.n * a.heads {
             let at = a.pair(pair + 1);
-            x.v.prefetch(&mut ahead, at, a.seen(), a.dv);
+            x.v.prefetch(&mut ahead, a.kv_of(at), a.seen(), a.dv);
             x.q.prefetch(&mut ahead, at, a.tq, a.d);
-            x.k.prefetch(&mut ahead, at, a.seen(), a.d);
+            x.k.prefetch(&mut ahead, a.kv_of(at), a.seen(), a.d);
             y.prefetch(&mut ahead, at, a.tq, a.dv);
         }
         head.run(part_range(a.tiles(), runs, run), pieces(slot, lens), &mut ahead);
@@ -90,23 +90,31 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
         let keys = a.seen_below((tiles.end * QUERIES).min(a.tq));
         // SAFETY: keys of this head, which were checked; as all rows below.
         let (k, v) = unsafe {
-            let k = rows_of(&x.k, self.at, 0..keys, a.d, k_wide);
-            (k, Stack::pack(keys, a.dv, |block| rows_of(&x.v, self.at, block, a.dv, wide), v_packed))
+            let at = a.kv_of(self.at);
+            let k = rows_of(&x.k, at, 0..keys, a.d, k_wide);
+            (k, Stack::pack(keys, a.dv, |block| rows_of(&x.v, at, block, a.dv, wide), v_packed))
         };
         for i in tiles {
             let queries = i * QUERIES..((i + 1) * QUERIES).min(a.tq);
             let cut = Cut::of(a, &queries);
-            let (tile, _) = tile[..cut.keys * QUERIES].as_chunks_mut::<QUERIES>();
+            let (tile, _) = tile[..cut.rows * QUERIES].as_chunks_mut::<QUERIES>();
             // SAFETY: as above; a row of the tile is a key.
             unsafe {
                 let q = rows_of(&x.q, self.at, queries.clone(), a.d, wide).t();
                 let q = Panels::scaled(q, a.d, queries.len(), T::Real::from_f64(a.scale), q_packed);
                 cut.scores(a.d, k, q, tile, ahead);
-                hide(a, x.mask.as_ref(), self.at, queries.clone(), tile, T::Real::NEG_INFINITY);
+                adjust(a, x.bias.as_ref(), self.at, queries.clone(), cut.start, tile, None);
+                hide(a, x.mask.as_ref(), self.at, queries.clone(), cut.start, tile, T::Real::NEG_INFINITY);
             }
             let (max, sum) = exponentials(tile, ahead);
-            for (range, keys) in cut.queries(queries.len()) {
-                v.sum(&tile[..keys], range, part, ahead);
+            if let Some(drops) = &a.drops {
+                let keep = |row: usize, factors: &Row<T::Real>| {
+                    tile[row].iter_mut().zip(factors).for_each(|(p, f)| *p *= *f);
+                };
+                dropped(a, drops, self.at, i, cut.start, keep, cut.rows);
+            }
+            for (range, rows) in cut.queries(queries.len()) {
+                v.sum(cut.start, &tile[..rows], range, part, ahead);
             }
             let width = padded::<T::Real>(a.dv);
             // SAFETY: these queries are this task's.

@@ -21,6 +21,8 @@ struct Case {
     store: Store,
     /// Strides of a mask of `[n, heads, tq, tk]`, in which an axis is spread out or repeated; `None` for no mask.
     mask: Option<[bool; 4]>,
+    /// As of the mask, of a bias.
+    bias: Option<[bool; 4]>,
 }
 
 /// What sums of some hundred numbers, and exponentials of them, err by: four times the largest error seen.
@@ -30,7 +32,19 @@ const SUMS_F32: f64 = 1.5e-5;
 const ROUNDED_F16: f64 = 4.883e-4 + SUMS_F32;
 const ROUNDED_BF16: f64 = 3.907e-3 + SUMS_F32;
 
-const PLAIN: Attention = Attention { n: 1, heads: 1, tq: 1, tk: 1, d: 1, dv: 1, causal: false, scale: 1.0 };
+const PLAIN: Attention = Attention {
+    n: 1,
+    heads: 1,
+    heads_kv: 1,
+    tq: 1,
+    tk: 1,
+    d: 1,
+    dv: 1,
+    span: Span::ALL,
+    scale: 1.0,
+    cap: 0.0,
+    drops: None,
+};
 
 /// Elements and layout of `[n, t, heads, d]`.
 fn stored(store: Store, [n, t, h, d]: [usize; 4], part: usize) -> (usize, [isize; 4], usize) {
@@ -53,39 +67,49 @@ struct Operands<T> {
     data: [Vec<T>; 3],
     layouts: [(usize, [isize; 4]); 3],
     mask: Option<(Vec<u8>, [isize; 4])>,
+    bias: Option<(Vec<T>, [isize; 4])>,
     dy: Vec<T>,
 }
 
 impl<T: FloatElement> Operands<T> {
     fn new(case: &Case) -> Operands<T> {
-        let Attention { n, heads, tq, tk, d, dv, .. } = case.a;
+        let Attention { n, heads, heads_kv, tq, tk, d, dv, .. } = case.a;
         let mut random = Random::new((tq * 7919 + tk * 31 + d) as u64);
-        let shapes = [[n, tq, heads, d], [n, tk, heads, d], [n, tk, heads, dv]];
+        let shapes = [[n, tq, heads, d], [n, tk, heads_kv, d], [n, tk, heads_kv, dv]];
         let mut layouts = [(0, [0; 4]); 3];
         let data = std::array::from_fn(|i| {
             let (offset, strides, len) = stored(case.store, shapes[i], i);
             layouts[i] = (offset, strides);
             (0..len).map(|_| T::from_f64(random.float())).collect()
         });
-        let mask = case.mask.map(|spread| {
+        let spread_out = |spread: [bool; 4]| {
             let mut step = 1;
             let mut strides = [0; 4];
             for (axis, extent) in [n, heads, tq, tk].into_iter().enumerate().rev() {
                 strides[axis] = if spread[axis] { step as isize } else { 0 };
                 step *= if spread[axis] { extent } else { 1 };
             }
+            (step, strides)
+        };
+        let bias = case.bias.map(|spread| {
+            let (step, strides) = spread_out(spread);
+            ((0..step).map(|_| T::from_f64(random.float())).collect(), strides)
+        });
+        let mask = case.mask.map(|spread| {
+            let (step, strides) = spread_out(spread);
             // one key in two is seen, and the first by all
             let row = if spread[3] { tk.max(1) } else { 1 };
             ((0..step).map(|i| u8::from(i % row == 0 || random.next().is_multiple_of(2))).collect(), strides)
         });
         let dy = (0..n * tq * heads * dv).map(|_| T::from_f64(random.float())).collect();
-        Operands { data, layouts, mask, dy }
+        Operands { data, layouts, mask, bias, dy }
     }
 
     fn inputs(&self) -> Inputs<'_, T> {
         let of = |i: usize| Strided { data: &self.data[i][..], offset: self.layouts[i].0, strides: self.layouts[i].1 };
         let mask = self.mask.as_ref().map(|(data, strides)| Strided { data: &data[..], offset: 0, strides: *strides });
-        Inputs { q: of(0), k: of(1), v: of(2), mask }
+        let bias = self.bias.as_ref().map(|(data, strides)| Strided { data: &data[..], offset: 0, strides: *strides });
+        Inputs { q: of(0), k: of(1), v: of(2), mask, bias }
     }
 }
 
@@ -113,12 +137,12 @@ impl<T: FloatElement> Found<T> {
 /// Both passes, over memory full of NaN.
 fn run<T: FloatElement<Real: GemmElement>>(case: &Case, x: &Operands<T>, threads: usize) -> Found<T> {
     let (a, pool) = (&case.a, Pool::new(threads));
-    let Attention { n, heads, tq, tk, d, dv, .. } = *a;
+    let Attention { n, heads, heads_kv, tq, tk, d, dv, .. } = *a;
     let nan = |len| vec![T::from_f64(f64::NAN); len];
     let mut found = Found {
         y: nan(n * tq * heads * dv),
         lse: vec![T::Real::from_f64(f64::NAN); n * heads * tq],
-        gradients: [nan(n * tq * heads * d), nan(n * tk * heads * d), nan(n * tk * heads * dv)],
+        gradients: [nan(n * tq * heads * d), nan(n * tk * heads_kv * d), nan(n * tk * heads_kv * dv)],
     };
     let mut workspace = vec![0xff; forward_workspace_bytes::<T>(a, threads)];
     forward(&pool, a, &x.inputs(), &mut found.y, &mut found.lse, &mut workspace);
@@ -140,38 +164,61 @@ fn run<T: FloatElement<Real: GemmElement>>(case: &Case, x: &Operands<T>, threads
 
 /// `y`, `lse` and gradients by the formulas, in f64.
 fn reference<T: FloatElement>(a: &Attention, x: &Operands<T>) -> [Vec<f64>; 5] {
-    let Attention { n, heads, tq, tk, d, dv, .. } = *a;
-    let (inputs, index) = (x.inputs(), |i: usize, t: usize, h: usize, len: usize| ((i * len) + t) * heads + h);
-    let mut out = [n * tq * heads * dv, n * heads * tq, n * tq * heads * d, n * tk * heads * d, n * tk * heads * dv]
-        .map(|len| vec![0.0; len]);
+    let Attention { n, heads, heads_kv, tq, tk, d, dv, .. } = *a;
+    let (inputs, group) = (x.inputs(), heads / heads_kv);
+    let index = |i: usize, t: usize, h: usize, len: usize, heads: usize| ((i * len) + t) * heads + h;
+    let sizes =
+        [n * tq * heads * dv, n * heads * tq, n * tq * heads * d, n * tk * heads_kv * d, n * tk * heads_kv * dv];
+    let mut out = sizes.map(|len| vec![0.0; len]);
     let [y, lse, dq, dk, dv_] = &mut out;
     for (i, h, q) in (0..n).flat_map(|i| (0..heads).flat_map(move |h| (0..tq).map(move |q| (i, h, q)))) {
+        let hk = h / group;
         let sees = |key: usize| {
             let masked = inputs.mask.map(|m| {
                 let step: isize = [i, h, q, key].iter().zip(m.strides).map(|(i, s)| *i as isize * s).sum();
                 m.data[step as usize] == 0
             });
-            (!a.causal || key <= q) && masked != Some(true)
+            let (own, key) = (q as isize + a.span.offset, key as isize);
+            let within = a.span.left.is_none_or(|l| key >= own - l as isize)
+                && a.span.right.is_none_or(|r| key <= own + r as isize);
+            within && masked != Some(true)
         };
-        let row = index(i, q, h, tq);
-        let dot = |key: usize| (0..d).map(|c| at(&inputs.q, [i, q, h, c]) * at(&inputs.k, [i, key, h, c])).sum::<f64>();
-        let scores: Vec<f64> =
-            (0..tk).map(|key| if sees(key) { a.scale * dot(key) } else { f64::NEG_INFINITY }).collect();
+        let row = index(i, q, h, tq, heads);
+        let dot =
+            |key: usize| (0..d).map(|c| at(&inputs.q, [i, q, h, c]) * at(&inputs.k, [i, key, hk, c])).sum::<f64>();
+        let capped = |s: f64| if a.cap == 0.0 { s } else { a.cap * (s / a.cap).tanh() };
+        let bias = |key: usize| inputs.bias.map_or(0.0, |b| at(&b, [i, h, q, key]));
+        let score = |key: usize| if sees(key) { capped(a.scale * dot(key)) + bias(key) } else { f64::NEG_INFINITY };
+        let scores: Vec<f64> = (0..tk).map(score).collect();
         let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if max == f64::NEG_INFINITY {
+            lse[(i * heads + h) * tq + q] = max;
+            continue;
+        }
         let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
         lse[(i * heads + h) * tq + q] = max + sum.ln();
         let p: Vec<f64> = scores.iter().map(|s| (s - max).exp() / sum).collect();
+        let keep = |key: usize| match &a.drops {
+            None => 1.0,
+            Some(drops) => {
+                let word = (((i * heads + h) * tk + key) * tq.div_ceil(64) * 64 + q) as u64;
+                f64::from(u8::from(f64::from(drops.stream.word(word)) >= (drops.p * 4_294_967_296.0).floor()))
+                    / (1.0 - drops.p)
+            }
+        };
         let dy = |c: usize| x.dy[row * dv + c].to_f64();
-        let dp: Vec<f64> = (0..tk).map(|k| (0..dv).map(|c| dy(c) * at(&inputs.v, [i, k, h, c])).sum()).collect();
+        let dp: Vec<f64> =
+            (0..tk).map(|k| keep(k) * (0..dv).map(|c| dy(c) * at(&inputs.v, [i, k, hk, c])).sum::<f64>()).collect();
         let mean: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
         for key in 0..tk {
-            let (ds, to) = (p[key] * (dp[key] - mean) * a.scale, index(i, key, h, tk));
+            let slope = if a.cap == 0.0 { 1.0 } else { 1.0 - (a.scale * dot(key) / a.cap).tanh().powi(2) };
+            let (ds, to) = (p[key] * (dp[key] - mean) * slope * a.scale, index(i, key, hk, tk, heads_kv));
             for c in 0..dv {
-                y[row * dv + c] += p[key] * at(&inputs.v, [i, key, h, c]);
-                dv_[to * dv + c] += p[key] * dy(c);
+                y[row * dv + c] += keep(key) * p[key] * at(&inputs.v, [i, key, hk, c]);
+                dv_[to * dv + c] += keep(key) * p[key] * dy(c);
             }
             for c in 0..d {
-                dq[row * d + c] += ds * at(&inputs.k, [i, key, h, c]);
+                dq[row * d + c] += ds * at(&inputs.k, [i, key, hk, c]);
                 dk[to * d + c] += ds * at(&inputs.q, [i, q, h, c]);
             }
         }
@@ -201,20 +248,36 @@ fn check<T: FloatElement<Real: GemmElement>>(case: Case, tolerance: f64) {
     }
 }
 
+fn any_span() -> impl Strategy<Value = Span> {
+    let reach = || proptest::option::of(0..40usize);
+    prop_oneof![
+        Just(Span::ALL),
+        Just(Span::CAUSAL),
+        (-30..50isize, reach(), reach()).prop_map(|(offset, left, right)| Span { offset, left, right }),
+    ]
+}
+
 fn any_case(max: usize, numbers: usize) -> impl Strategy<Value = Case> {
-    let sizes = (1..3usize, 1..4usize, 0..max, 0..max, 0..numbers, 0..numbers);
-    let mask = proptest::option::of(proptest::array::uniform4(any::<bool>()));
-    (sizes, any::<bool>(), 0..3usize, mask, -2.0..2.0).prop_map(
-        |((n, heads, tq, tk, d, dv), causal, i, mask, scale)| {
+    let sizes = (1..3usize, 1..3usize, 1..4usize, 0..max, 0..max, 0..numbers, 0..numbers);
+    let spread = || proptest::option::of(proptest::array::uniform4(any::<bool>()));
+    let cap = prop_oneof![Just(0.0), 0.5..3.0];
+    let drops = prop_oneof![
+        2 => Just(None),
+        1 => (0.0..0.9, any::<u64>()).prop_map(|(p, key)| Some(Drops { p, stream: Stream { key, stream: 3 } })),
+    ];
+    (sizes, any_span(), 0..3usize, spread(), spread(), -2.0..2.0, cap, drops).prop_map(
+        |((n, heads_kv, group, tq, tk, d, dv), span, i, mask, bias, scale, cap, drops)| {
             let store = [Store::Rows, Store::Odd, Store::Joined][i];
-            let (tk, dv) = if store == Store::Joined { (tq, d) } else { (tk, dv) };
-            Case { a: Attention { n, heads, tq, tk, d, dv, causal, scale }, store, mask }
+            let joined = store == Store::Joined;
+            let (tk, dv, group) = if joined { (tq, d, 1) } else { (tk, dv, group) };
+            let heads = heads_kv * group;
+            Case { a: Attention { n, heads, heads_kv, tq, tk, d, dv, span, scale, cap, drops }, store, mask, bias }
         },
     )
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn f64_agrees_with_the_formulas(case in any_case(80, 20)) {
         check::<f64>(case, SUMS_F64);
@@ -233,18 +296,40 @@ proptest! {
 #[test]
 fn rows_of_several_blocks_of_keys() {
     for (tq, tk, causal) in [(3, 600, false), (600, 600, true), (40, 513, true)] {
-        let a = Attention { heads: 2, tq, tk, d: 8, dv: 24, causal, scale: 0.5, ..PLAIN };
-        check::<f32>(Case { a, store: Store::Odd, mask: None }, SUMS_F32);
-        check::<f16>(Case { a, store: Store::Rows, mask: None }, ROUNDED_F16);
+        let span = if causal { Span::CAUSAL } else { Span::ALL };
+        let a = Attention { heads: 2, heads_kv: 2, tq, tk, d: 8, dv: 24, span, scale: 0.5, ..PLAIN };
+        check::<f32>(Case { a, store: Store::Odd, mask: None, bias: None }, SUMS_F32);
+        check::<f16>(Case { a, store: Store::Rows, mask: None, bias: None }, ROUNDED_F16);
     }
 }
 
 #[test]
+fn windows_start_in_any_block_of_keys() {
+    for (offset, left, right) in [(0, 5, 0), (0, 300, 7), (-100, 40, 40), (250, 10, 300)] {
+        let span = Span { offset, left: Some(left), right: Some(right) };
+        let a = Attention { heads: 4, heads_kv: 2, tq: 700, tk: 620, d: 8, dv: 8, span, scale: 0.5, cap: 2.0, ..PLAIN };
+        check::<f32>(Case { a, store: Store::Rows, mask: None, bias: None }, SUMS_F32);
+    }
+}
+
+#[test]
+fn a_window_keeps_its_workspace() {
+    let of = |t: usize| {
+        let span = Span { offset: 0, left: Some(100), right: Some(0) };
+        let a = Attention { heads: 8, heads_kv: 8, tq: t, tk: t, d: 1, dv: 1, span, scale: 1.0, ..PLAIN };
+        forward_workspace_bytes::<f32>(&a, 1)
+    };
+    // what grows is the packed values, 16 numbers a key, and no tile
+    assert!(of(8192) - of(4096) <= 4096 * 16 * 4, "{} {}", of(4096), of(8192));
+}
+
+#[test]
 fn bits_depend_neither_on_threads_nor_on_what_was_in_memory() {
-    let sizes = [(1, 1, 200, 300, false), (1, 2, 333, 333, true), (3, 3, 70, 70, true)];
+    let sizes = [(1, 1, 200, 300, false), (1, 2, 333, 333, true), (3, 3, 70, 70, true), (5, 4, 2, 300, false)];
     for (n, heads, tq, tk, causal) in sizes {
-        let a = Attention { n, heads, tq, tk, d: 20, dv: 20, causal, scale: 0.3 };
-        let case = Case { a, store: Store::Rows, mask: None };
+        let span = if causal { Span::CAUSAL } else { Span::ALL };
+        let a = Attention { n, heads, heads_kv: 1, tq, tk, d: 20, dv: 20, span, scale: 0.3, ..PLAIN };
+        let case = Case { a, store: Store::Rows, mask: None, bias: None };
         let x = Operands::<f32>::new(&case);
         let one = run(&case, &x, 1);
         for threads in [2, 3, 7] {
@@ -255,8 +340,8 @@ fn bits_depend_neither_on_threads_nor_on_what_was_in_memory() {
 
 #[test]
 fn what_causal_hides_from_a_tile_is_not_read() {
-    let a = Attention { tq: 70, tk: 90, d: 4, dv: 4, causal: true, scale: 0.5, ..PLAIN };
-    let case = Case { a, store: Store::Rows, mask: None };
+    let a = Attention { tq: 70, tk: 90, d: 4, dv: 4, span: Span::CAUSAL, scale: 0.5, ..PLAIN };
+    let case = Case { a, store: Store::Rows, mask: None, bias: None };
     let mut x = Operands::<f32>::new(&case);
     let want = run(&case, &x, 1);
     for data in &mut x.data[1..] {
@@ -275,7 +360,7 @@ fn what_causal_hides_from_a_tile_is_not_read() {
 #[test]
 fn a_query_that_sees_nothing_gives_zero_and_moves_nothing() {
     let a = Attention { tq: 3, tk: 5, d: 2, dv: 3, scale: 0.5, ..PLAIN };
-    let case = Case { a, store: Store::Rows, mask: Some([false, false, true, true]) };
+    let case = Case { a, store: Store::Rows, mask: Some([false, false, true, true]), bias: None };
     let mut x = Operands::<f64>::new(&case);
     let (mask, _) = x.mask.as_mut().expect("there is one");
     mask.fill(1);
@@ -296,7 +381,7 @@ fn a_query_that_sees_nothing_gives_zero_and_moves_nothing() {
 #[test]
 fn infinite_and_missing_scores_are_those_of_a_softmax() {
     let a = Attention { tk: 2, ..PLAIN };
-    let case = Case { a, store: Store::Rows, mask: None };
+    let case = Case { a, store: Store::Rows, mask: None, bias: None };
     for (scores, want) in [
         ([1e4f32, -1e4], 3.0f32),
         ([f32::NEG_INFINITY, 0.0], 5.0),
@@ -314,7 +399,8 @@ fn infinite_and_missing_scores_are_those_of_a_softmax() {
 #[test]
 fn a_workspace_is_a_small_part_of_the_scores() {
     for (t, threads) in [(256, 1), (1024, 2), (4096, 2)] {
-        let a = Attention { n: 8, heads: 6, tq: t, tk: t, d: 64, dv: 64, causal: true, scale: 0.125 };
+        let sizes = Attention { n: 8, heads: 6, heads_kv: 6, tq: t, tk: t, d: 64, dv: 64, ..PLAIN };
+        let a = Attention { span: Span::CAUSAL, scale: 0.125, ..sizes };
         let scores = 8 * 6 * t * t * 4;
         assert!(forward_workspace_bytes::<f32>(&a, threads) <= threads * (t * 512 + (33 << 10)), "{t}");
         assert!(backward_workspace_bytes::<f32>(&a, threads) <= threads * (t * 1280 + (81 << 10)), "{t}");
@@ -324,18 +410,28 @@ fn a_workspace_is_a_small_part_of_the_scores() {
 
 #[test]
 fn pairs_are_those_that_are_seen() {
-    for (tq, tk, causal, want) in
-        [(3, 5, false, 15), (4, 4, true, 10), (4, 2, true, 1 + 2 + 2 + 2), (2, 5, true, 3), (0, 3, true, 0)]
-    {
-        let a = Attention { n: 2, heads: 3, tq, tk, causal, ..PLAIN };
-        assert_eq!(a.pairs(), 6 * want, "{tq} {tk}");
+    let window = |offset, left, right| Span { offset, left: Some(left), right: Some(right) };
+    for (tq, tk, span, want) in [
+        (3, 5, Span::ALL, 15),
+        (4, 4, Span::CAUSAL, 10),
+        (4, 2, Span::CAUSAL, 1 + 2 + 2 + 2),
+        (2, 5, Span::CAUSAL, 3),
+        (0, 3, Span::CAUSAL, 0),
+        (4, 4, window(0, 1, 0), 1 + 2 + 2 + 2),
+        (4, 4, window(2, 1, 1), 3 + 2 + 1),
+        (1, 9, Span { offset: 8, ..Span::CAUSAL }, 9),
+        (3, 3, window(-5, 0, 0), 0),
+    ] {
+        let a = Attention { n: 2, heads: 3, heads_kv: 3, tq, tk, span, ..PLAIN };
+        let slow: usize = (0..tq).map(|i| a.end(i).saturating_sub(a.begin(i))).sum();
+        assert_eq!((a.pairs(), slow), (6 * want, want), "{tq} {tk} {span:?}");
     }
 }
 
 #[test]
 #[should_panic(expected = "k reaches")]
 fn an_operand_out_of_bounds_is_refused() {
-    let case = Case { a: Attention { tk: 3, ..PLAIN }, store: Store::Rows, mask: None };
+    let case = Case { a: Attention { tk: 3, ..PLAIN }, store: Store::Rows, mask: None, bias: None };
     let mut x = Operands::<f32>::new(&case);
     x.data[1].pop();
     run(&case, &x, 1);

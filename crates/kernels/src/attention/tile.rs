@@ -3,13 +3,14 @@
 use std::any::TypeId;
 use std::ops::Range;
 
-use super::{ALIGN_BYTES, Attention, HALF, KEYS, QUERIES, Strided};
+use super::{ALIGN_BYTES, Attention, Drops, HALF, KEYS, QUERIES, Strided};
 use crate::float::{Disjoint, FloatElement, Real};
 use crate::gemm::element::Engine;
 use crate::gemm::kernel::Kernels;
 use crate::gemm::pack::pack_b;
 use crate::gemm::{GemmElement, View};
 use crate::prefetch::PrefetchRows;
+use remat_types::Element;
 
 /// Bytes of a packed operand that stays in the first cache beside the rows that meet it.
 const SMALL_BYTES: usize = 16 << 10;
@@ -202,17 +203,26 @@ impl<'a, R: Real + GemmElement> Stack<'a, R> {
         Stack { data: out, rows, cols }
     }
 
-    /// `y[i] = sum over keys p of tile[p][i] * row p`, for `i` in `queries`, in rows as wide as [`padded`] says.
-    pub(super) fn sum(&self, tile: &[Row<R>], queries: Range<usize>, y: &mut [R], ahead: &mut PrefetchRows) {
-        assert!(tile.len() <= self.rows && queries.end <= QUERIES);
+    /// `y[i] = sum over keys p of tile[p][i] * row start + p`, for `i` in `queries`, in rows as wide as [`padded`] says; `start` is that
+    /// of a block.
+    pub(super) fn sum(
+        &self,
+        start: usize,
+        tile: &[Row<R>],
+        queries: Range<usize>,
+        y: &mut [R],
+        ahead: &mut PrefetchRows,
+    ) {
+        assert!(start + tile.len() <= self.rows.max(start) && queries.end <= QUERIES && start.is_multiple_of(KEYS));
         let width = padded::<R>(self.cols);
         let y = &mut y[queries.start * width..queries.end * width];
         if tile.is_empty() {
             y.fill(R::ZERO);
         }
         for block in blocks(tile.len()) {
-            let depth = KEYS.min(self.rows - block.start);
-            let b = Panels { data: &self.data[block.start * width..][..depth * width], depth, width, from: [0; 2] };
+            let first = start + block.start;
+            let depth = KEYS.min(self.rows - first);
+            let b = Panels { data: &self.data[first * width..][..depth * width], depth, width, from: [0; 2] };
             let p: View<R> =
                 View { data: tile[block.clone()].as_ptr().cast(), row_stride: 1, col_stride: QUERIES as isize };
             // SAFETY: the tile has a row for each key of the block and a column for each query.
@@ -224,34 +234,37 @@ impl<'a, R: Real + GemmElement> Stack<'a, R> {
 }
 
 /// A tile's keys, cut at the one from which on none of its first [`HALF`] queries sees any: what is left of such keys is
-/// not computed.
+/// not computed. Rows of the tile are keys from `start` on.
 pub(super) struct Cut {
-    /// Keys before the cut.
+    /// The first key: that of a block of [`KEYS`].
+    pub(super) start: usize,
+    /// Rows before the cut.
     pub(super) before: usize,
-    /// All keys.
-    pub(super) keys: usize,
+    /// All rows.
+    pub(super) rows: usize,
 }
 
 impl Cut {
     /// Of the keys that some of these queries see.
     pub(super) fn of(a: &Attention, queries: &Range<usize>) -> Cut {
-        let keys = a.seen_below(queries.end);
-        Cut { before: a.seen_below((queries.start + HALF).min(queries.end)), keys }
+        let start = a.begin(queries.start) / KEYS * KEYS;
+        let rows = |end: usize| a.seen_below(end).saturating_sub(start);
+        Cut { start, before: rows((queries.start + HALF).min(queries.end)), rows: rows(queries.end) }
     }
 
-    /// Ranges of queries of the tile, of `queries`, and the number of keys that each sees some of.
+    /// Ranges of queries of the tile, of `queries`, and the number of rows that each sees some of.
     pub(super) fn queries(&self, queries: usize) -> [(Range<usize>, usize); 2] {
         let half = HALF.min(queries);
-        if self.before == self.keys {
-            return [(0..queries, self.keys), (queries..queries, 0)];
+        if self.before == self.rows {
+            return [(0..queries, self.rows), (queries..queries, 0)];
         }
-        [(0..half, self.before), (half..queries, self.keys)]
+        [(0..half, self.before), (half..queries, self.rows)]
     }
 
-    /// `tile[p, i] = sum over j < d of x[p, j] b[j, i]` where query `i` may see key `p`.
+    /// `tile[p, i] = sum over j < d of x[start + p, j] b[j, i]` where query `i` may see key `start + p`.
     ///
     /// # Safety
-    /// `x` is readable for `keys x d`.
+    /// `x` is readable for `start + rows` rows of `d`.
     pub(super) unsafe fn scores<R: Real + GemmElement>(
         &self,
         d: usize,
@@ -261,15 +274,16 @@ impl Cut {
         ahead: &mut PrefetchRows,
     ) {
         let (before, behind) = tile.split_at_mut(self.before);
-        // SAFETY: rows below `keys`.
+        // SAFETY: rows below `start + rows`.
         unsafe {
+            let x = x.shifted(self.start, 0);
             multiply([before.len(), d], x, b, before.as_flattened_mut(), QUERIES, false, ahead);
             let (x, b) = (x.shifted(self.before, 0), b.right_of(HALF));
             multiply([behind.len(), d], x, b, behind.as_flattened_mut(), QUERIES, false, ahead);
         }
     }
 
-    /// `sums[p] += sum over queries i of tile[p, i] * row i of b`.
+    /// `sums[start + p] += sum over queries i of tile[p, i] * row i of b`.
     pub(super) fn add_up<R: Real + GemmElement>(
         &self,
         tile: &[Row<R>],
@@ -280,7 +294,7 @@ impl Cut {
     ) {
         let (before, behind) = tile.split_at(self.before);
         let view = |rows: &[Row<R>]| View { data: rows.as_ptr().cast(), row_stride: QUERIES as isize, col_stride: 1 };
-        let (sums_before, sums_behind) = sums.split_at_mut(self.before * b.width);
+        let (sums_before, sums_behind) = sums[self.start * b.width..].split_at_mut(self.before * b.width);
         // SAFETY: a row of the tile has all queries.
         unsafe {
             multiply([before.len(), queries], view(before), b, sums_before, b.width, true, ahead);
@@ -297,34 +311,132 @@ fn blocks(keys: usize) -> impl Iterator<Item = Range<usize>> {
     (0..keys).step_by(KEYS).map(move |start| start..(start + KEYS).min(keys))
 }
 
-/// Puts `value` where a query does not see a key; rows of the tile are keys from 0 on.
+/// Puts `value` where a query does not see a key; rows of the tile are keys from `start` on.
 ///
 /// # Safety
-/// The mask was checked for the sizes of `a`; `queries` are some of a head's.
+/// The mask was checked for the sizes of `a`; `queries` are some of a head's, and the rows some of its keys.
 pub(super) unsafe fn hide<R: Real>(
     a: &Attention,
     mask: Option<&Strided<'_, u8>>,
     [n, h]: [usize; 2],
     queries: Range<usize>,
+    start: usize,
     tile: &mut [Row<R>],
     value: R,
 ) {
-    if a.causal {
-        for (key, row) in tile.iter_mut().enumerate().skip(queries.start + 1) {
-            row[..(key - queries.start).min(QUERIES)].fill(value);
+    // of the tile, the column of the query whose bound a key is
+    let column = |key: usize, by: isize| {
+        (key as isize).saturating_sub(by).saturating_sub_unsigned(queries.start).clamp(0, QUERIES as isize) as usize
+    };
+    if let Some(high) = a.span.high() {
+        // query i sees keys below i + high
+        for (row, to) in tile.iter_mut().enumerate() {
+            to[..column(start + row + 1, high)].fill(value);
+        }
+    }
+    if let Some(low) = a.span.low() {
+        // and from i + low on
+        for (row, to) in tile.iter_mut().enumerate() {
+            to[column(start + row + 1, low)..].fill(value);
         }
     }
     let Some(mask) = mask else { return };
-    let [sn, sh, sq, sk] = mask.strides;
-    let first = n as isize * sn + h as isize * sh + queries.start as isize * sq;
-    let from = mask.data.as_ptr().wrapping_add(mask.offset).wrapping_offset(first);
+    // SAFETY: as the caller says.
+    unsafe {
+        each_pair(mask, [n, h], queries, start, tile, |seen, s| {
+            if seen == 0 {
+                *s = value;
+            }
+        });
+    }
+}
+
+/// `f(element, score)` for each query and key of a tile.
+///
+/// # Safety
+/// `x: [n, heads, tq, tk]` was checked; `queries` are some of a head's, and the rows some of its keys from `start` on.
+unsafe fn each_pair<T: Copy, R>(
+    x: &Strided<'_, T>,
+    [n, h]: [usize; 2],
+    queries: Range<usize>,
+    start: usize,
+    tile: &mut [Row<R>],
+    mut f: impl FnMut(T, &mut R),
+) {
+    let [sn, sh, sq, sk] = x.strides;
+    let first = n as isize * sn + h as isize * sh + queries.start as isize * sq + start as isize * sk;
+    let from = x.data.as_ptr().wrapping_add(x.offset).wrapping_offset(first);
     for (key, row) in tile.iter_mut().enumerate() {
         for (i, s) in row[..queries.len()].iter_mut().enumerate() {
             // SAFETY: query and key are of this head, as the caller says.
-            if unsafe { *from.offset(key as isize * sk + i as isize * sq) } == 0 {
-                *s = value;
-            }
+            f(unsafe { *from.offset(key as isize * sk + i as isize * sq) }, s);
         }
+    }
+}
+
+/// `tanh x`.
+pub(super) fn tanh<R: Real>(x: R) -> R {
+    if TypeId::of::<R>() == TypeId::of::<f32>() {
+        return R::from_f64(f64::from(crate::maths::tanh(x.to_f64() as f32)));
+    }
+    R::from_f64(x.to_f64().tanh())
+}
+
+/// Caps the scores and adds the bias. `slopes`, if wanted, are the derivatives of the caps.
+///
+/// # Safety
+/// As [`hide`], of the bias.
+pub(super) unsafe fn adjust<T: FloatElement>(
+    a: &Attention,
+    bias: Option<&Strided<'_, T>>,
+    at: [usize; 2],
+    queries: Range<usize>,
+    start: usize,
+    tile: &mut [Row<T::Real>],
+    slopes: Option<&mut [Row<T::Real>]>,
+) {
+    if a.cap != 0.0 {
+        let (cap, inverse) = (T::Real::from_f64(a.cap), T::Real::from_f64(1.0 / a.cap));
+        crate::simd::widest(
+            #[inline(always)]
+            || match slopes {
+                Some(slopes) => {
+                    for (row, slopes) in tile.iter_mut().zip(slopes) {
+                        for i in 0..QUERIES {
+                            let t = tanh(row[i] * inverse);
+                            row[i] = cap * t;
+                            slopes[i] = T::Real::ONE - t * t;
+                        }
+                    }
+                }
+                None => tile.as_flattened_mut().iter_mut().for_each(|s| *s = cap * tanh(*s * inverse)),
+            },
+        );
+    }
+    if let Some(bias) = bias {
+        // SAFETY: as the caller says.
+        unsafe { each_pair(bias, at, queries, start, tile, |b, s| *s += b.up()) };
+    }
+}
+
+/// Calls `each(row, factors)` with what each query's probability of a row's key is multiplied by: 0 where it is dropped. Rows are keys
+/// from `start` on, queries those of a tile.
+pub(super) fn dropped<R: Real>(
+    a: &Attention,
+    drops: &Drops,
+    [n, h]: [usize; 2],
+    tile: usize,
+    start: usize,
+    mut each: impl FnMut(usize, &Row<R>),
+    rows: usize,
+) {
+    let below = (drops.p * 4_294_967_296.0) as u64;
+    let kept = R::from_f64(if drops.p < 1.0 { 1.0 / (1.0 - drops.p) } else { 0.0 });
+    for row in 0..rows {
+        let key = (n * a.heads + h) * a.tk + start + row;
+        let words = drops.stream.words((key * a.tiles() + tile) as u64 * (QUERIES as u64 / 4));
+        let factors = words.map(|w| if u64::from(w) < below { R::ZERO } else { kept });
+        each(row, &factors);
     }
 }
 

@@ -1,6 +1,7 @@
-use remat_tensor::{Attend, Tensor};
+use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
+use super::KvCache;
 use super::extents;
 use super::linear::{Linear, LinearOptions};
 use crate::{InitCx, Label, Layer, Module};
@@ -60,6 +61,29 @@ impl MultiHeadAttention {
         let [n, t, d] = extents(x, "attention")?;
         let y = self.heads_of(self.qkv.forward(x)?, [n, t, d], attend)?;
         self.out.forward(&y)
+    }
+
+    /// The output for places `x: [n, t, d]` behind those of a cache, to which their keys and values are added; a place sees itself
+    /// and what comes before. Errors: also Shape where the cache has no room.
+    #[track_caller]
+    pub fn forward_cached(&self, x: &Tensor, cache: &KvCache) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
+        let [n, t, d] = extents(x, "attention")?;
+        let qkv = self.qkv.forward(x)?.reshape(&[n, t, 3, self.heads, d / self.heads].map(|e| e as isize))?;
+        let part = |i: isize| qkv.select(2, i);
+        let y = {
+            let _scope = self.label.enter();
+            let (k, v) = cache.append(&part(1)?, &part(2)?)?;
+            let attend = Attend { place: QueryPlace::End, ..Attend::CAUSAL };
+            part(0)?.attention(&k, &v, attend)?.reshape(&[n, t, d].map(|e| e as isize))?
+        };
+        self.out.forward(&y)
+    }
+
+    /// A cache for `n` texts of at most `places` tokens. Errors: Budget if it does not fit.
+    pub fn cache(&self, cx: &mut InitCx, n: usize, places: usize) -> Result<KvCache> {
+        let d = self.out.weight.shape()[1];
+        KvCache::new(cx, n, places, self.heads, d / self.heads)
     }
 
     /// What the heads give, side by side, from `q, k, v` side by side.

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod cache;
 mod conv;
 mod conv_norm;
 mod dropout;
@@ -26,6 +27,7 @@ pub use activation::{
     Softmax, Softsign, Tanh, Tanhshrink,
 };
 pub use attention::{AttentionOptions, MultiHeadAttention};
+pub use cache::KvCache;
 pub use conv::{
     Conv, Conv1d, Conv1dOptions, Conv2d, Conv2dOptions, Conv3d, Conv3dOptions, ConvOptions, ConvTranspose,
     ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
@@ -35,7 +37,7 @@ pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dr
 pub use embedding::Embedding;
 pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
-pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm};
+pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm, RmsNorm};
 pub use pad::{ChannelShuffle, Fold, Pad, Pad1d, Pad2d, Pad3d, PixelShuffle, PixelUnshuffle, Unfold};
 pub use pair::{Bilinear, CosineSimilarity, PairwiseDistance};
 pub use parametrize::{SpectralNorm, WeightNorm};

@@ -209,3 +209,36 @@ impl Layer for LayerNorm {
         x.layer_norm(&self.weight.get()?, &self.bias.get()?, self.weight.shape().rank(), self.eps)
     }
 }
+
+/// `y = x / sqrt(mean x^2 + eps) weight` over the last axes of `x`, whose extents are given (Zhang and Sennrich, 2019).
+///
+/// `x, y: [.., s..]`, `weight: [s..]`. Errors: Axis if `x` has fewer axes, Shape for other extents.
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct RmsNorm {
+    #[module(flatten)]
+    label: Label,
+    /// `[s..]`, begins as ones.
+    pub weight: Parameter,
+    eps: f64,
+}
+
+impl RmsNorm {
+    /// Over the last axes, of extents `shape`, with an eps of 1e-6. Errors: Budget if it does not fit.
+    pub fn new(cx: &mut InitCx, shape: impl Into<Shape>) -> Result<Self> {
+        RmsNorm::with(cx, shape, 1e-6)
+    }
+
+    /// As [`RmsNorm::new`] with another `eps`.
+    pub fn with(cx: &mut InitCx, shape: impl Into<Shape>, eps: f64) -> Result<Self> {
+        Ok(RmsNorm { label: Label::new("rms_norm"), weight: cx.parameter(shape.into(), Init::Ones)?, eps })
+    }
+}
+
+impl Layer for RmsNorm {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        x.rms_norm(&self.weight.get()?, self.weight.shape().rank(), self.eps)
+    }
+}

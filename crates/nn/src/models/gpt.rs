@@ -3,7 +3,7 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use super::transformer::{STD, Transformer, TransformerConfig, drop_some, dropout};
 use crate::layers::{extents, plus};
-use crate::{Dropout, Embedding, Init, InitCx, Layer, Linear, LinearOptions, Module, Parameter};
+use crate::{Dropout, Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, Parameter};
 
 /// Which [`Gpt`]. The default reads and writes bytes: 6 layers of 384 numbers and 6 heads over 256 places.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,6 +94,61 @@ impl Gpt {
     }
 }
 
+impl Gpt {
+    /// Room for the keys and values of `n` texts, one cache a block. Errors: Budget if it does not fit.
+    pub fn caches(&self, n: usize) -> Result<Vec<KvCache>> {
+        let mut cx = InitCx::new(self.positions.device(), 0);
+        cx.dtype = self.positions.fact().dtype;
+        self.body.caches(&mut cx, n, self.positions.shape()[0])
+    }
+
+    /// The logits `[n, t, vocabulary]` of the tokens `[n, t]` that follow those of the caches, to which they are added. Nothing is
+    /// dropped. Errors: as for all tokens at once; Arity for another number of caches than blocks.
+    ///
+    /// ```
+    /// # use remat_nn::models::{Gpt, GptConfig};
+    /// # use remat_nn::{InitCx, Layer};
+    /// # use remat_runtime::Device;
+    /// # use remat_tensor::Tensor;
+    /// # fn main() -> remat_types::Result<()> {
+    /// # let device = Device::cpu(Default::default())?;
+    /// # let config = GptConfig { layers: 2, width: 16, heads: 2, sequence: 8, ..GptConfig::default() };
+    /// let gpt = Gpt::new(&mut InitCx::new(&device, 1), &config)?;
+    /// let caches = gpt.caches(1)?;
+    /// let at_once = gpt.forward(&Tensor::new(&device, b"to be", [1, 5])?)?;
+    /// gpt.forward_cached(&Tensor::new(&device, b"to b", [1, 4])?, &caches)?;
+    /// let last = gpt.forward_cached(&Tensor::new(&device, b"e", [1, 1])?, &caches)?;
+    /// assert!(last.allclose(&at_once.narrow(1, 4, 1)?, 1e-4, 1e-5)?.item::<bool>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn forward_cached(&self, tokens: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
+        let [_, t] = extents(tokens, "gpt")?;
+        if caches.len() != self.body.depth() {
+            let text = format!("{} caches for {} blocks", caches.len(), self.body.depth());
+            return Err(Error::new(ErrorKind::Arity, text).with_op("gpt"));
+        }
+        let (places, seen) = (self.positions.shape()[0], caches.first().map_or(0, KvCache::len));
+        if seen + t > places {
+            let text = format!("{t} tokens behind {seen}; the network has positions for {places}");
+            return Err(Error::new(ErrorKind::Shape, text).with_op("gpt"));
+        }
+        let positions = self.positions.get()?.narrow(0, seen as isize, t)?;
+        let y = self.body.forward_cached(&plus(self.tokens.forward(tokens)?, positions)?, caches)?;
+        self.logits(&y)
+    }
+
+    #[track_caller]
+    fn logits(&self, y: &Tensor) -> Result<Tensor> {
+        match &self.head {
+            Some(head) => head.forward(y),
+            None => y.matmul(&self.tokens.weight.get()?.t()?),
+        }
+    }
+}
+
 impl Layer for Gpt {
     #[track_caller]
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
@@ -106,10 +161,6 @@ impl Layer for Gpt {
         }
         let positions = self.positions.get()?.narrow(0, 0, t)?;
         let x = drop_some(plus(self.tokens.forward(tokens)?, positions)?, self.dropout.as_ref())?;
-        let y = self.body.forward(&x)?;
-        match &self.head {
-            Some(head) => head.forward(&y),
-            None => y.matmul(&self.tokens.weight.get()?.t()?),
-        }
+        self.logits(&self.body.forward(&x)?)
     }
 }

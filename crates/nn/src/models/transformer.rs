@@ -3,7 +3,7 @@ use remat_types::{CallSite, Result, Scope};
 
 use crate::layers::{extents, plus};
 use crate::{
-    Attend, AttentionOptions, Dropout, Init, InitCx, Layer, LayerNorm, Linear, LinearOptions, Module,
+    Attend, AttentionOptions, Dropout, Init, InitCx, KvCache, Layer, LayerNorm, Linear, LinearOptions, Module,
     MultiHeadAttention,
 };
 
@@ -78,6 +78,17 @@ impl TransformerBlock {
     }
 }
 
+impl TransformerBlock {
+    /// As [`TransformerBlock::forward_with`] for places behind those of a cache, to which theirs are added.
+    #[track_caller]
+    pub(super) fn forward_cached(&self, x: &Tensor, cache: &KvCache) -> Result<Tensor> {
+        let y = self.attention.forward_cached(&self.norm1.forward(x)?, cache)?;
+        let x = plus(y, x.clone())?;
+        let y = self.down.forward(&self.up.forward(&self.norm2.forward(&x)?)?.gelu()?)?;
+        plus(y, x)
+    }
+}
+
 impl Layer for TransformerBlock {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -115,6 +126,27 @@ impl Transformer {
         let net = Transformer { blocks, norm: LayerNorm::new(cx, [config.width])?, causal: config.causal };
         net.name_scopes("transformer");
         Ok(net)
+    }
+}
+
+impl Transformer {
+    /// The output for places behind those of the caches, one a block, to which theirs are added.
+    #[track_caller]
+    pub(super) fn forward_cached(&self, x: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
+        let mut y = x.clone();
+        for (block, cache) in self.blocks.iter().zip(caches) {
+            y = block.forward_cached(&y, cache)?;
+        }
+        self.norm.forward(&y)
+    }
+
+    /// Room for the keys and values of `n` texts of at most `places` tokens, one cache a block.
+    pub(super) fn caches(&self, cx: &mut InitCx, n: usize, places: usize) -> Result<Vec<KvCache>> {
+        self.blocks.iter().map(|b| b.attention.cache(cx, n, places)).collect()
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.blocks.len()
     }
 }
 

@@ -7,7 +7,56 @@ use crate::sample::t;
 use crate::{OpDef, Sample};
 
 fn op(scale: f64, causal: bool, packed_qkv: bool) -> Attention {
-    Attention { scale: scale.into(), causal, packed_qkv }
+    Attention { causal, packed_qkv, ..Attention::plain(scale) }
+}
+
+/// With everything that is not said otherwise as in [`Attention::plain`].
+fn spanned(offset: isize, left: Option<usize>, right: Option<usize>) -> Attention {
+    Attention { offset, left, right, ..Attention::plain(0.7) }
+}
+
+fn capped(cap: f64) -> Attention {
+    Attention { cap: cap.into(), ..Attention::plain(0.7) }
+}
+
+fn dropping(p: f64) -> Attention {
+    Attention { dropout: p.into(), ..Attention::plain(0.7) }
+}
+
+/// `q, k, v` of `[n, t, heads, d]`, where `group` heads of `q` share one of `k` and `v`.
+fn shared([n, h, group]: [usize; 3], [tq, tk]: [usize; 2], [d, dv]: [usize; 2]) -> Vec<HostTensor> {
+    vec![wave(&[n, tq, h * group, d], 0), wave(&[n, tk, h, d], 5), wave(&[n, tk, h, dv], 11)]
+}
+
+fn with(mut x: Vec<HostTensor>, more: Vec<HostTensor>) -> Vec<HostTensor> {
+    x.extend(more);
+    x
+}
+
+fn key() -> HostTensor {
+    t(&[7u64, 3], [2])
+}
+
+/// Samples of all that is not in the paper: operator, and its inputs.
+fn forms() -> Vec<(Attention, Vec<HostTensor>)> {
+    let mask = || t(&[true, false, true, true], [4]);
+    vec![
+        (Attention::plain(0.7), shared([2, 1, 3], [3, 4], [2, 3])),
+        (Attention::plain(0.7), shared([1, 2, 2], [10, 4], [2, 3])),
+        (spanned(0, Some(1), Some(0)), heads([1, 2], [4, 4], [3, 2])),
+        (spanned(1, Some(2), Some(1)), heads([1, 1], [10, 5], [3, 2])),
+        (spanned(2, None, Some(0)), heads([1, 1], [2, 4], [3, 2])),
+        (spanned(-1, Some(0), None), heads([1, 1], [3, 3], [2, 2])),
+        (capped(1.5), heads([1, 2], [3, 4], [2, 3])),
+        (capped(0.5), with(heads([1, 1], [9, 4], [2, 3]), vec![mask(), wave(&[9, 1], 2)])),
+        (Attention::plain(0.7), with(heads([2, 2], [3, 4], [2, 3]), vec![wave(&[2, 1, 4], 1)])),
+        (
+            Attention { causal: true, ..capped(2.0) },
+            with(shared([1, 1, 2], [4, 4], [2, 2]), vec![mask(), wave(&[2, 4, 4], 1)]),
+        ),
+        (dropping(0.4), with(heads([2, 2], [3, 4], [2, 3]), vec![key()])),
+        (dropping(0.4), with(shared([1, 1, 2], [4, 4], [2, 2]), vec![mask(), wave(&[4, 4], 1), key()])),
+    ]
 }
 
 fn wave(shape: &[usize], from: usize) -> HostTensor {
@@ -44,6 +93,7 @@ fn halves() -> Vec<HostTensor> {
 
 impl OpDef for Attention {
     const NAME: &'static str = "attention";
+    const VERSION: u32 = 2;
 
     fn samples() -> Vec<Sample<Self>> {
         let (ln, none) = (f32::ln, f32::NEG_INFINITY);
@@ -96,23 +146,56 @@ impl OpDef for Attention {
             .fails(ErrorKind::Shape),
             Sample::new(op(1.0, false, false), masked(zeros(), &[true; 3], &[3])).fails(ErrorKind::Shape),
             Sample::new(op(1.0, false, false), masked(zeros(), &[true; 2], &[1, 1, 1, 1, 2])).fails(ErrorKind::Shape),
-            Sample::new(op(1.0, false, false), [zeros(), vec![wave(&[2], 0)]].concat()).fails(ErrorKind::DType),
+            Sample::new(op(1.0, false, false), with(zeros(), vec![t(&[1i32, 2], [2])])).fails(ErrorKind::DType),
             Sample::new(op(1.0, false, true), vec![t(&[1i32; 3], [1, 1, 3, 1, 1])]).fails(ErrorKind::DType),
+            // a bias of ln 3, of which the second key gets three quarters
+            Sample::new(
+                op(1.0, false, false),
+                with(zeros()[..2].to_vec(), vec![quarters().remove(2), t(&[0.0, ln(3.0)], [2])]),
+            )
+            .gives(y(&[7.0, 7.0], &[ln(4.0), ln(4.0)]))
+            .grad_of(&[2, 3]),
+            // a window that sees nothing
+            Sample::new(spanned(9, Some(0), Some(0)), zeros()).gives(y(&[0.0, 0.0], &[none, none])).no_grad("infinite"),
+            // all are dropped, and the sums stay
+            Sample::new(Attention { dropout: 1.0.into(), ..op(1.0, false, false) }, with(zeros(), vec![key()]))
+                .gives(y(&[0.0, 0.0], &[ln(2.0), ln(2.0)]))
+                .no_grad("nothing moves"),
+            Sample::new(spanned(0, Some(3), Some(70)), shared([1, 2, 2], [150, 140], [5, 3]))
+                .no_grad("the smaller ones check it"),
+            Sample::new(dropping(0.3), with(shared([1, 2, 2], [70, 80], [5, 3]), vec![key()]))
+                .no_grad("the smaller ones check it"),
+            Sample::new(dropping(0.3), zeros()).fails(ErrorKind::Arity),
+            Sample::new(op(1.0, false, false), with(zeros(), vec![key()])).fails(ErrorKind::Arity),
+            Sample::new(dropping(1.5), with(zeros(), vec![key()])).fails(ErrorKind::Value),
+            Sample::new(capped(-1.0), zeros()).fails(ErrorKind::Value),
+            Sample::new(op(1.0, false, false), with(zeros(), vec![wave(&[3], 0)])).fails(ErrorKind::Shape),
+            Sample::new(dropping(0.3), with(zeros(), vec![t(&[1u64], [1])])).fails(ErrorKind::Shape),
+            Sample::new(
+                op(1.0, false, false),
+                shared([1, 2, 1], [3, 3], [2, 2])[..2].iter().cloned().chain([wave(&[1, 3, 3, 2], 0)]).collect(),
+            )
+            .fails(ErrorKind::Shape),
         ]
+        .into_iter()
+        .chain(forms().into_iter().map(|(op, x)| Sample::new(op, x)))
+        .collect()
     }
 }
 
 impl OpDef for AttentionGrad {
     const NAME: &'static str = "attention_grad";
+    const VERSION: u32 = 2;
 
     fn samples() -> Vec<Sample<Self>> {
         let grad = |scale, causal, packed_qkv| AttentionGrad { of: op(scale, causal, packed_qkv) };
         // any `lse` has gradients; those of the forward op are about logarithms of the number of keys
-        let with = |x: Vec<HostTensor>| {
-            let (q, v) = (x[0].shape().clone(), x[x.len().min(3) - 1].shape().clone());
+        let given = |x: Vec<HostTensor>| {
+            let (q, v) = (x[0].shape().clone(), x[if x[0].shape().rank() == 5 { 0 } else { 2 }].shape().clone());
             let (h, dv) = (q[q.rank() - 2], v[v.rank() - 1]);
             let mut lse = wave(&[q[0], h, q[1]], 2).to_f64_vec();
-            lse.iter_mut().for_each(|l| *l += 0.5 + (x[x.len().min(2) - 1].shape()[1] as f64).ln_1p());
+            lse.iter_mut()
+                .for_each(|l| *l += 0.5 + (x[if x[0].shape().rank() == 5 { 0 } else { 1 }].shape()[1] as f64).ln_1p());
             let lse = HostTensor::from_f64_slice(&lse, remat_types::DType::F32, [q[0], h, q[1]]).expect("fits");
             [vec![lse, wave(&[q[0], q[1], h, dv], 9)], x].concat()
         };
@@ -144,24 +227,24 @@ impl OpDef for AttentionGrad {
             Sample::new(grad(1.0, false, false), exact(2.0f32.ln(), half(&[1.0]), halves()))
                 .gives(vec![half(&[0.0]), half(&[0.0, 0.0]), half(&[0.5, 0.5])])
                 .no_grad("f16"),
-            Sample::new(grad(0.6, false, true), with(vec![wave(&[2, 3, 3, 2, 2], 0)])),
-            Sample::new(grad(0.6, true, true), with(vec![wave(&[1, 4, 3, 1, 3], 4)])),
+            Sample::new(grad(0.6, false, true), given(vec![wave(&[2, 3, 3, 2, 2], 0)])),
+            Sample::new(grad(0.6, true, true), given(vec![wave(&[1, 4, 3, 1, 3], 4)])),
             Sample::new(
                 grad(0.6, false, true),
-                with(vec![wave(&[2, 2, 3, 2, 2], 3)])
+                given(vec![wave(&[2, 2, 3, 2, 2], 3)])
                     .into_iter()
                     .chain([t(&[true, true, false, true], [2, 1, 1, 2])])
                     .collect(),
             ),
-            Sample::new(grad(0.7, false, false), with(heads([1, 2], [3, 4], [2, 3]))),
-            Sample::new(grad(0.7, true, false), with(heads([1, 1], [4, 3], [3, 2]))),
-            Sample::new(grad(0.7, true, false), with(heads([1, 1], [2, 4], [3, 2]))),
-            Sample::new(grad(0.3, true, false), with(heads([1, 2], [70, 75], [9, 17])))
+            Sample::new(grad(0.7, false, false), given(heads([1, 2], [3, 4], [2, 3]))),
+            Sample::new(grad(0.7, true, false), given(heads([1, 1], [4, 3], [3, 2]))),
+            Sample::new(grad(0.7, true, false), given(heads([1, 1], [2, 4], [3, 2]))),
+            Sample::new(grad(0.3, true, false), given(heads([1, 2], [70, 75], [9, 17])))
                 .no_grad("the smaller ones check it"),
-            Sample::new(grad(0.3, false, true), with(vec![wave(&[2, 37, 3, 1, 5], 0)]))
+            Sample::new(grad(0.3, false, true), given(vec![wave(&[2, 37, 3, 1, 5], 0)]))
                 .no_grad("the smaller ones check it"),
-            Sample::new(grad(1.0, false, false), with(heads([1, 1], [2, 0], [1, 1]))).no_grad("empty"),
-            Sample::new(grad(1.0, false, false), with(heads([1, 1], [0, 2], [1, 1])))
+            Sample::new(grad(1.0, false, false), given(heads([1, 1], [2, 0], [1, 1]))).no_grad("empty"),
+            Sample::new(grad(1.0, false, false), given(heads([1, 1], [0, 2], [1, 1])))
                 .gives(vec![t::<f32>(&[], [1, 0, 1, 1]), of(&[0.0; 2]), of(&[0.0; 2])])
                 .no_grad("empty"),
             Sample::new(grad(1.0, false, false), quarters()[..1].to_vec()).fails(ErrorKind::Arity),
@@ -171,5 +254,8 @@ impl OpDef for AttentionGrad {
             Sample::new(grad(1.0, false, false), [vec![of(&[1.0]), of(&[1.0])], quarters()].concat())
                 .fails(ErrorKind::Shape),
         ]
+        .into_iter()
+        .chain(forms().into_iter().map(|(of, x)| Sample::new(AttentionGrad { of }, given(x))))
+        .collect()
     }
 }

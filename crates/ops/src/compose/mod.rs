@@ -21,7 +21,7 @@ mod reduce;
 pub(crate) use activation::{SELU_LIMIT, demand};
 pub use activation::{celu, elu, hardshrink, selu, softplus, softshrink, tanhshrink, threshold};
 pub use arith::Arith;
-pub(crate) use attention::{attention, attention_gradients};
+pub(crate) use attention::{attention, attention_bias_gradient, attention_gradients};
 pub use conv::{conv1d, conv3d};
 pub use conv_transpose::{conv_transpose1d, conv_transpose2d, conv_transpose3d};
 pub use create::{eye, linspace, tril, triu};
@@ -36,7 +36,9 @@ pub use loss::{
     multilabel_soft_margin, nll, nt_xent, pairwise_distance, poisson_nll, reduced, sigmoid_focal, smooth_l1,
     soft_cross_entropy, soft_margin, triplet_margin, weighted_bce_with_logits, weighted_cross_entropy, weighted_nll,
 };
-pub(crate) use norm::{batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, softmax_gradient};
+pub(crate) use norm::{
+    batch_norm, batch_norm_gradients, batch_norm_infer, layer_norm_gradients, rms_norm_gradients, softmax_gradient,
+};
 pub use order::{Interpolation, bin_edges, histogram, isin, multinomial, quantile, quantiles, shuffle};
 pub use reduce::norm;
 

@@ -103,6 +103,26 @@ pub(crate) fn layer_norm_gradients<A: Apply>(
     Ok(smallvec![narrowed(cx, dx, &x[0])?, flat(c.mul(dy.clone(), n.hat)?)?, flat(dy)?])
 }
 
+/// `(dx, dscale)` of `(x, scale, dy)`, over the root of the mean square of the last `axes` axes.
+pub(crate) fn rms_norm_gradients<A: Apply>(
+    cx: &A,
+    x: &[A::Value],
+    axes: usize,
+    eps: f64,
+) -> Result<SmallVec<[A::Value; 2]>> {
+    let c = Arith(cx);
+    let (wide, scale, dy) = (widened(cx, x[0].clone())?, widened(cx, x[1].clone())?, widened(cx, x[2].clone())?);
+    let (shape, rank) = (cx.fact(&wide).shape, cx.fact(&wide).rank());
+    let axes: SmallVec<[usize; 4]> = (rank - axes..rank).collect();
+    let mean = |v| c.scale(c.sum_over(v, &axes)?, 1.0 / count(&shape, &axes) as f64);
+    let inverse = c.un(UnaryFn::Rsqrt, c.offset(mean(c.square(wide.clone())?)?, eps)?)?;
+    let hat = c.mul(wide, inverse.clone())?;
+    let g = c.mul(dy.clone(), scale)?;
+    let dx = c.mul(c.sub(g.clone(), c.mul(hat.clone(), mean(c.mul(g, hat.clone())?)?)?)?, inverse)?;
+    let dscale = c.sum_to(c.mul(dy, hat)?, &cx.fact(&x[1]).shape)?;
+    Ok(smallvec![narrowed(cx, dx, &x[0])?, narrowed(cx, dscale, &x[1])?])
+}
+
 /// The gradient of softmax along `axis`, or of its logarithm, from its result `y` and `dy`.
 pub(crate) fn softmax_gradient<A: Apply>(
     cx: &A,

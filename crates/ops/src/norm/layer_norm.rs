@@ -26,7 +26,7 @@ pub struct LayerNorm {
 }
 
 /// The normalised extents of `x`. Errors as [`LayerNorm`].
-fn inner(axes: usize, eps: Scalar, x: &Fact) -> Result<&[usize]> {
+pub(super) fn inner(axes: usize, eps: Scalar, x: &Fact) -> Result<&[usize]> {
     epsilon(eps)?;
     want_float(x, "x")?;
     if axes == 0 || axes > x.rank() {
@@ -39,7 +39,7 @@ fn inner(axes: usize, eps: Scalar, x: &Fact) -> Result<&[usize]> {
     Ok(inner)
 }
 
-fn row_elems(axes: usize, shape: &Shape) -> usize {
+pub(super) fn row_elems(axes: usize, shape: &Shape) -> usize {
     shape[shape.rank() - axes..].iter().product()
 }
 

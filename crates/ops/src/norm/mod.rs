@@ -2,6 +2,8 @@
 
 mod batch_norm;
 mod layer_norm;
+mod rms_norm;
 
 pub use batch_norm::{BatchNorm, BatchNormGrad, BatchNormInfer};
 pub use layer_norm::{LayerNorm, LayerNormGrad};
+pub use rms_norm::{RmsNorm, RmsNormGrad};

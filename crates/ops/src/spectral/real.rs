@@ -81,6 +81,9 @@ impl Op for Rfft {
 
     fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {
         let n = x[0].shape.dims().last().copied().unwrap_or(0);
+        if x[0].shape.contains(&0) {
+            return 0;
+        }
         if x[0].dtype == DType::F32 { workspace_bytes::<f32>(n) } else { workspace_bytes::<f64>(n) }
     }
 
@@ -120,6 +123,9 @@ impl Op for Irfft {
     }
 
     fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {
+        if x[0].shape.contains(&0) {
+            return 0;
+        }
         if x[0].dtype == DType::F32 { workspace_bytes::<f32>(self.n) } else { workspace_bytes::<f64>(self.n) }
     }
 

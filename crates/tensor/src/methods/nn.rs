@@ -2,7 +2,7 @@
 
 use remat_ops::activation::Softmax;
 use remat_ops::loss::{CrossEntropy, Reduction};
-use remat_ops::norm::{BatchNorm, BatchNormInfer, LayerNorm};
+use remat_ops::norm::{BatchNorm, BatchNormInfer, LayerNorm, RmsNorm};
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
 use remat_ops::random::Dropout;
 use remat_types::{Error, ErrorKind, Result, axis_of};
@@ -101,6 +101,21 @@ impl Tensor {
     #[track_caller]
     pub fn layer_norm(&self, scale: &Tensor, bias: &Tensor, axes: usize, eps: f64) -> Result<Tensor> {
         Tensor::apply1(LayerNorm { axes, eps: eps.into() }, &[self, scale, bias])
+    }
+
+    /// Over the root of the mean square of the last `axes` axes, whose extents `scale` has (Zhang and Sennrich, 2019). Errors: DType,
+    /// Axis, Shape, Value.
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let (x, scale) = (Tensor::new(&device, &[7.0, 1.0], [1, 2])?, Tensor::new(&device, &[1.0, 2.0], [2])?);
+    /// assert_eq!(x.rms_norm(&scale, 1, 0.0)?.to_vec::<f32>()?, [1.4, 0.4]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn rms_norm(&self, scale: &Tensor, axes: usize, eps: f64) -> Result<Tensor> {
+        Tensor::apply1(RmsNorm { axes, eps: eps.into() }, &[self, scale])
     }
 
     /// `e^x / sum e^x` along `axis`. Errors: Axis.

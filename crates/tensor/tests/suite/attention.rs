@@ -76,7 +76,7 @@ fn it_is_what_its_parts_give() -> Result<()> {
         ];
         for causal in [false, true] {
             for mask in [None].into_iter().chain(masks.iter().map(Some)) {
-                let attend = Attend { causal, mask, scale: mask.map(|_| 0.3) };
+                let attend = Attend { causal, mask, scale: mask.map(|_| 0.3), ..Attend::ALL };
                 let (got, want) = (x[0].attention(&x[1], &x[2], attend)?, composed(&x[0], &x[1], &x[2], attend)?);
                 close(&both(&got, &x)?, &both(&want, &x)?, SAME);
             }
@@ -127,7 +127,7 @@ fn gradients_agree_with_differences() -> Result<()> {
     let d = plain();
     let host = |shape: &[usize]| HostTensor::from_slice(&wave(shape.iter().product()), shape);
     let mask = Tensor::new(&d, &[true, false, true], [3])?;
-    let attend = Attend { causal: true, mask: Some(&mask), scale: Some(0.8) };
+    let attend = Attend { causal: true, mask: Some(&mask), scale: Some(0.8), ..Attend::ALL };
     let x = [host(&[1, 4, 2, 2])?, host(&[1, 3, 2, 2])?, host(&[1, 3, 2, 3])?];
     let r = gradcheck(&d, &x, |x| x[0].attention(&x[1], &x[2], attend))?;
     // the differences' own error: ten times what was seen

@@ -80,6 +80,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "recurrent_grad",
     "relu6_grad",
     "relu_grad",
+    "rms_norm_grad",
     "rmsprop_update",
     "rsqrt_grad",
     "sgd_update",
@@ -192,6 +193,7 @@ fn call_everything(d: &Device) -> Result<()> {
         x.bce_with_logits(0.0)?,
     );
     call_maths(&x)?;
+    x.rms_norm(&x.select(0, 0)?, 1, 1e-5)?;
     let _ = (x.argmax_over(0, false)?, x.argmin_over(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
     let index = Tensor::new(d, &[0i64, 1], [2])?;
     let _ =
