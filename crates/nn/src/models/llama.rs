@@ -1,9 +1,9 @@
-use remat_tensor::{Attend, Tensor};
-use remat_types::{CallSite, DType, Error, ErrorKind, Result, Scope};
+use remat_tensor::{Attend, QueryPlace, Rope, Tensor};
+use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use super::transformer::STD;
 use crate::layers::{extents, plus};
-use crate::{Embedding, Init, InitCx, Layer, Linear, LinearOptions, Module, Parameter};
+use crate::{Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, RmsNorm};
 
 /// Which [`Llama`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,51 +71,6 @@ impl LlamaConfig {
     }
 }
 
-/// `x / sqrt(mean(x^2) + eps) weight` over the last axis (Zhang and Sennrich, NeurIPS 2019).
-#[derive(Module)]
-#[module(crate = crate)]
-struct MeanSquareNorm {
-    weight: Parameter,
-    eps: f64,
-}
-
-impl MeanSquareNorm {
-    fn new(cx: &mut InitCx, c: &LlamaConfig) -> Result<Self> {
-        Ok(MeanSquareNorm { weight: cx.parameter([c.width], Init::Ones)?, eps: c.eps })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let scale = x.square()?.mean_over(&[-1], true)?.add(self.eps)?.rsqrt()?;
-        x.mul(scale)?.mul(self.weight.get()?)
-    }
-}
-
-/// Cosines and sines of each place's angles: `[t, 1, d / 2]`.
-struct Angles {
-    cos: Tensor,
-    sin: Tensor,
-}
-
-impl Angles {
-    /// Of places `0 .. t`: pair `i` of `d / 2` turns by `theta^(-2 i / d)` a place (Su et al., 2021, equation 15).
-    fn new(like: &Tensor, t: usize, d: usize, theta: f64) -> Result<Self> {
-        let device = like.device();
-        let place = Tensor::arange(&device, 0, t as i64, 1, DType::I64)?.cast(DType::F64)?.reshape(&[-1, 1, 1])?;
-        let pair = Tensor::arange(&device, 0, (d / 2) as i64, 1, DType::I64)?.cast(DType::F64)?;
-        let angle = place.mul(pair.mul(-2.0 * theta.ln() / d as f64)?.exp()?)?;
-        Ok(Angles { cos: angle.cos()?.cast(like.dtype())?, sin: angle.sin()?.cast(like.dtype())? })
-    }
-
-    /// `x: [n, t, heads, d]` with the pair `(x_i, x_{i + d / 2})` of each place turned.
-    fn turn(&self, x: &Tensor) -> Result<Tensor> {
-        let half = x.dims()[3] / 2;
-        let (a, b) = (x.narrow(3, 0, half)?, x.narrow(3, half as isize, half)?);
-        let first = a.mul(&self.cos)?.sub(b.mul(&self.sin)?)?;
-        let second = b.mul(&self.cos)?.add(a.mul(&self.sin)?)?;
-        Tensor::concat(&[&first, &second], -1)
-    }
-}
-
 /// Causal attention whose heads of keys and values serve several of queries (Ainslie et al., EMNLP 2023).
 #[derive(Module)]
 #[module(crate = crate)]
@@ -126,6 +81,7 @@ struct GroupedAttention {
     o: Linear,
     heads: usize,
     kv_heads: usize,
+    theta: f64,
 }
 
 impl GroupedAttention {
@@ -138,18 +94,25 @@ impl GroupedAttention {
             o: linear(cx, c.width, c.width)?,
             heads: c.heads,
             kv_heads: c.kv_heads,
+            theta: c.theta,
         })
     }
 
-    fn forward(&self, x: &Tensor, angles: &Angles) -> Result<Tensor> {
+    /// For places behind those of the cache, if there is one, to which theirs are added.
+    fn forward(&self, x: &Tensor, cache: Option<&KvCache>) -> Result<Tensor> {
         let [n, t, d] = extents(x, "llama")?;
         let heads = |y: Tensor, heads: usize| y.reshape(&[n, t, heads, d / self.heads].map(|e| e as isize));
-        let q = angles.turn(&heads(self.q.forward(x)?, self.heads)?)?;
-        let k = angles.turn(&heads(self.k.forward(x)?, self.kv_heads)?)?;
+        let rope = Rope { base: self.theta, offset: cache.map_or(0, KvCache::len), ..Rope::default() };
+        let q = heads(self.q.forward(x)?, self.heads)?.rope(rope)?;
+        let k = heads(self.k.forward(x)?, self.kv_heads)?.rope(rope)?;
         let v = heads(self.v.forward(x)?, self.kv_heads)?;
-        let group = self.heads / self.kv_heads;
-        let all = |y: Tensor| if group == 1 { Ok(y) } else { y.repeat_interleave(group, 2) };
-        let y = q.attention(&all(k)?, &all(v)?, Attend::CAUSAL)?;
+        let y = match cache {
+            Some(cache) => {
+                let (k, v) = cache.append(&k, &v)?;
+                q.attention(&k, &v, Attend { place: QueryPlace::End, ..Attend::CAUSAL })?
+            }
+            None => q.attention(&k, &v, Attend::CAUSAL)?,
+        };
         self.o.forward(&y.reshape(&[n, t, d].map(|e| e as isize))?)
     }
 }
@@ -163,9 +126,9 @@ fn linear(cx: &mut InitCx, inputs: usize, outputs: usize) -> Result<Linear> {
 #[derive(Module)]
 #[module(crate = crate)]
 struct LlamaBlock {
-    norm1: MeanSquareNorm,
+    norm1: RmsNorm,
     attention: GroupedAttention,
-    norm2: MeanSquareNorm,
+    norm2: RmsNorm,
     gate: Linear,
     up: Linear,
     down: Linear,
@@ -174,17 +137,17 @@ struct LlamaBlock {
 impl LlamaBlock {
     fn new(cx: &mut InitCx, c: &LlamaConfig) -> Result<Self> {
         Ok(LlamaBlock {
-            norm1: MeanSquareNorm::new(cx, c)?,
+            norm1: RmsNorm::with(cx, [c.width], c.eps)?,
             attention: GroupedAttention::new(cx, c)?,
-            norm2: MeanSquareNorm::new(cx, c)?,
+            norm2: RmsNorm::with(cx, [c.width], c.eps)?,
             gate: linear(cx, c.width, c.hidden)?,
             up: linear(cx, c.width, c.hidden)?,
             down: linear(cx, c.hidden, c.width)?,
         })
     }
 
-    fn forward(&self, x: &Tensor, angles: &Angles) -> Result<Tensor> {
-        let x = plus(self.attention.forward(&self.norm1.forward(x)?, angles)?, x.clone())?;
+    fn forward(&self, x: &Tensor, cache: Option<&KvCache>) -> Result<Tensor> {
+        let x = plus(self.attention.forward(&self.norm1.forward(x)?, cache)?, x.clone())?;
         let y = self.norm2.forward(&x)?;
         plus(self.down.forward(&self.gate.forward(&y)?.silu()?.mul(self.up.forward(&y)?)?)?, x)
     }
@@ -216,9 +179,8 @@ impl LlamaBlock {
 pub struct Llama {
     tokens: Embedding,
     blocks: Vec<LlamaBlock>,
-    norm: MeanSquareNorm,
+    norm: RmsNorm,
     head: Option<Linear>,
-    theta: f64,
 }
 
 impl Llama {
@@ -230,12 +192,65 @@ impl Llama {
         let net = Llama {
             tokens: Embedding::with(cx, c.vocabulary, c.width, Init::Normal { mean: 0.0, std: STD })?,
             blocks: (0..c.layers).map(|_| LlamaBlock::new(cx, c)).collect::<Result<_>>()?,
-            norm: MeanSquareNorm::new(cx, c)?,
+            norm: RmsNorm::with(cx, [c.width], c.eps)?,
             head: if c.tied { None } else { Some(linear(cx, c.width, c.vocabulary)?) },
-            theta: c.theta,
         };
         net.name_scopes("llama");
         Ok(net)
+    }
+
+    /// Room for the keys and values of `n` texts of at most `places` tokens, one cache a block. Errors: Budget if it does not fit.
+    pub fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>> {
+        let table = &self.tokens.weight;
+        let mut cx = InitCx::new(table.device(), 0).with_dtype(table.dtype());
+        let of = |b: &LlamaBlock| {
+            let (heads, kv_heads) = (b.attention.heads, b.attention.kv_heads);
+            KvCache::new(&mut cx, n, places, kv_heads, table.shape()[1] / heads)
+        };
+        self.blocks.iter().map(of).collect()
+    }
+
+    /// The logits `[n, t, vocabulary]` of the tokens `[n, t]` that follow those of the caches, to which they are added. Errors: as
+    /// for all tokens at once; Arity for another number of caches than blocks; Shape for more tokens than there is room for.
+    ///
+    /// ```
+    /// # use remat_nn::models::{Llama, LlamaConfig};
+    /// # use remat_nn::{InitCx, Layer};
+    /// # use remat_runtime::Device;
+    /// # use remat_tensor::Tensor;
+    /// # fn main() -> remat_types::Result<()> {
+    /// # let device = Device::cpu(Default::default())?;
+    /// # let small = LlamaConfig { layers: 2, width: 16, heads: 4, kv_heads: 2, hidden: 24, ..LlamaConfig::llama2_7b() };
+    /// let llama = Llama::new(&mut InitCx::new(&device, 1), &LlamaConfig { vocabulary: 256, ..small })?;
+    /// let caches = llama.caches(1, 8)?;
+    /// let at_once = llama.forward(&Tensor::new(&device, b"to be", [1, 5])?)?;
+    /// llama.forward_cached(&Tensor::new(&device, b"to b", [1, 4])?, &caches)?;
+    /// let last = llama.forward_cached(&Tensor::new(&device, b"e", [1, 1])?, &caches)?;
+    /// assert!(last.allclose(&at_once.narrow(1, 4, 1)?, 1e-4, 1e-5)?.item::<bool>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn forward_cached(&self, tokens: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
+        let _site = Scope::at(CallSite::here());
+        if caches.len() != self.blocks.len() {
+            let text = format!("{} caches for {} blocks", caches.len(), self.blocks.len());
+            return Err(Error::new(ErrorKind::Arity, text).with_op("llama"));
+        }
+        self.logits(tokens, |i| caches.get(i))
+    }
+
+    fn logits<'c>(&self, tokens: &Tensor, cache: impl Fn(usize) -> Option<&'c KvCache>) -> Result<Tensor> {
+        extents::<2>(tokens, "llama")?;
+        let mut x = self.tokens.forward(tokens)?;
+        for (i, block) in self.blocks.iter().enumerate() {
+            x = block.forward(&x, cache(i))?;
+        }
+        let y = self.norm.forward(&x)?;
+        match &self.head {
+            Some(head) => head.forward(&y),
+            None => y.matmul(&self.tokens.weight.get()?.t()?),
+        }
     }
 }
 
@@ -243,19 +258,6 @@ impl Layer for Llama {
     #[track_caller]
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        let [_, t] = extents(tokens, "llama")?;
-        let mut x = self.tokens.forward(tokens)?;
-        if let Some(block) = self.blocks.first() {
-            let d = x.dims()[2] / block.attention.heads;
-            let angles = Angles::new(&x, t, d, self.theta)?;
-            for block in &self.blocks {
-                x = block.forward(&x, &angles)?;
-            }
-        }
-        let y = self.norm.forward(&x)?;
-        match &self.head {
-            Some(head) => head.forward(&y),
-            None => y.matmul(&self.tokens.weight.get()?.t()?),
-        }
+        self.logits(tokens, |_| None)
     }
 }
