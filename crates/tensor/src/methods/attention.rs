@@ -1,7 +1,7 @@
 //! Attention of separate queries, keys and values, and of one tensor that holds them.
 
 use remat_ops::attention::Attention;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{DType, Error, ErrorKind, Result};
 
 use crate::Tensor;
 
@@ -62,6 +62,11 @@ impl<'a> Attend<'a> {
     /// The first output of the op on `x`, whose numbers of a query are `d`.
     #[track_caller]
     fn of(self, x: &[&Tensor], d: usize, [tq, tk]: [usize; 2]) -> Result<Tensor> {
+        // the operator tells a mask from a bias by its dtype
+        if let Some(mask) = self.mask.filter(|m| m.dtype() != DType::Bool) {
+            let text = format!("the mask is {}, must be bool; what is added to scores is `Attend::bias`", mask.dtype());
+            return Err(Error::new(ErrorKind::DType, text).with_op("attention"));
+        }
         let scale = self.scale.unwrap_or_else(|| (d.max(1) as f64).sqrt().recip());
         let offset = match self.place {
             QueryPlace::Start => 0,
