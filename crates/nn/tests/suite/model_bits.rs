@@ -15,7 +15,7 @@ use crate::weights::{network, token_ids};
 enum Net {
     Layer(Box<dyn Layer>),
     Vae(Vae),
-    Diffusion(DiffusionUNet),
+    Diffusion(Box<DiffusionUNet>),
 }
 
 impl Net {
@@ -24,7 +24,7 @@ impl Net {
             "vae" => Net::Vae(Vae::new(cx, &VaeConfig { inputs: 3 * 32 * 32, hidden: 16, code: 4 })?),
             "diffusion" => {
                 let config = DiffusionConfig { channels: 3, dropout: 0.1, ..DiffusionConfig::small() };
-                Net::Diffusion(DiffusionUNet::new(cx, &config)?)
+                Net::Diffusion(Box::new(DiffusionUNet::new(cx, &config)?))
             }
             "unet" => {
                 let config = UNetConfig { widths: vec![4, 8, 12], ..UNetConfig::default() };
@@ -46,7 +46,7 @@ impl Net {
         match self {
             Net::Layer(net) => net,
             Net::Vae(net) => net,
-            Net::Diffusion(net) => net,
+            Net::Diffusion(net) => &**net,
         }
     }
 
