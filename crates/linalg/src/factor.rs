@@ -330,7 +330,7 @@ fn pinv_of<T: RealField + Copy + std::ops::Mul<Output = T>>(
         for j in 0..k {
             let factor = inverse(&values[j], &values[0]);
             for i in 0..n {
-                v[(i, j)] = v[(i, j)] * factor;
+                v[(i, j)] *= factor;
             }
         }
         let p = MatMut::from_row_major_slice_mut(p, n, m);

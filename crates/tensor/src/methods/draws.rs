@@ -207,7 +207,7 @@ impl Tensor {
     #[track_caller]
     pub fn bernoulli_sample(&self, key: &Tensor) -> Result<Tensor> {
         let share = self.uniform_like(key, 0.0, 1.0).called("bernoulli_sample")?;
-        share.lt(&self.detach())?.cast(self.dtype())
+        share.lt(self.detach())?.cast(self.dtype())
     }
 
     /// Laplace's numbers around 0 of scale 1, in this tensor's shape and dtype. Errors: DType for other than floats.

@@ -205,7 +205,7 @@ impl Tensor {
         }
         let factorial: f64 = (1..=n).map(f64::from).product();
         let order = Tensor::scalar(&self.device(), 0.0)?.cast(self.dtype())?.add(f64::from(n) + 1.0)?;
-        order.zeta(self)?.mul(if n % 2 == 0 { -factorial } else { factorial })
+        order.zeta(self)?.mul(if n.is_multiple_of(2) { -factorial } else { factorial })
     }
 
     /// 0 below 0, 1 above, `at_zero` at 0; NaN stays. No gradient. Errors: DType for other than floats.
