@@ -36,6 +36,7 @@ pub mod reduce;
 pub mod shape;
 #[cfg(any(test, feature = "samples"))]
 pub mod testing;
+pub mod vision;
 
 /// Now [`cpu`].
 #[deprecated(note = "it is `remat_ops::cpu`")]

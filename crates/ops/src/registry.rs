@@ -193,6 +193,8 @@ pub mod families {
         REDUCE, reduce = "Over axes.": ArgReduce, LogSumExp, Reduce, Std, Var;
         SHAPE, shape = "Other shapes and parts of a tensor.":
             BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad;
+        VISION, vision = "Images between their pixels, windows and regions, boxes.":
+            Nms, PoolIndices, Resample, RoiPoolIndices, SamplePoints, SamplePointsGrad, SamplePointsSlope;
     }
 }
 
