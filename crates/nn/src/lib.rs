@@ -35,7 +35,8 @@ pub use remat_derive::{Module, calc};
 #[expect(deprecated, reason = "the name of before")]
 pub use remat_tensor::Taps;
 pub use remat_tensor::{
-    Attend, BatchStatistics, ConvParams, Nonlinearity, PadMode, Padding, Patches, Reduction, Windows,
+    Attend, BatchStatistics, Between, Beyond, ConvParams, Divisor, Interpolate, InterpolateOptions, Nonlinearity,
+    PadMode, Padding, Patches, Pooling, Reduction, Sizes, Windows,
 };
 pub use rng::Rng;
 pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};

@@ -22,8 +22,9 @@ pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
 pub use methods::{
-    Attend, BatchStatistics, Ellipsis, IndexPart, IntoIndex, IntoOperand, NewAxis, Nonlinearity, PadMode, Patches,
-    Places, RecurrentSteps, RecurrentWeights, Settle, Span, by,
+    Attend, BatchStatistics, Divisor, Ellipsis, IndexPart, Interpolate, InterpolateOptions, IntoIndex, IntoOperand,
+    NewAxis, Nonlinearity, PadMode, Patches, Places, Pooling, RecurrentSteps, RecurrentWeights, Settle, Sizes, Span,
+    Warp, by,
 };
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;
@@ -31,6 +32,7 @@ pub use remat_ops::conv::ConvParams;
 pub use remat_ops::conv::Taps;
 pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
+pub use remat_ops::vision::{Between, Beyond};
 pub use remat_types::Padding;
 pub use tape::{NoGrad, TapeCx, is_recording, no_grad};
 pub use tensor::Tensor;

@@ -34,4 +34,4 @@ pub use operators::Settle;
 pub use pointwise::IntoOperand;
 pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
-pub use vision::{BatchStatistics, PadMode, Patches};
+pub use vision::{BatchStatistics, Divisor, Interpolate, InterpolateOptions, PadMode, Patches, Pooling, Sizes, Warp};
