@@ -137,10 +137,11 @@ pub use remat_tensor::Taps;
 pub use remat_tensor::tensor;
 #[doc(inline)]
 pub use remat_tensor::{
-    Attend, BatchStatistics, Between, Beyond, Collect, CompileOptions, Compiled, ConvParams, Dim, Divisor, Ellipsis,
-    GradCheckReport, Interpolate, InterpolateOptions, IntoOperand, NewAxis, PadMode, Patches, Pooling, Reduction,
-    ScanOptions, Session, Settle, Sizes, Symbols, Tensor, Warp, Windows, by, call, compile, compile_with, cond, custom,
-    fori_loop, grad, grad_with, gradcheck, no_grad, scan, switch, while_loop,
+    Attend, BatchStatistics, Between, Beyond, BoxForm, Collect, Colour, CompileOptions, Compiled, ConvParams,
+    Correlation, Dim, Divisor, Ellipsis, GradCheckReport, Interpolate, InterpolateOptions, IntoOperand, NewAxis,
+    PadMode, Patches, Pooling, Reduction, RoiAlign, ScanOptions, Session, Settle, Sizes, Symbols, Tensor, Warp,
+    Windows, by, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan,
+    switch, while_loop,
 };
 #[doc(inline)]
 pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Padding, Scope, Shape, bf16, f16};

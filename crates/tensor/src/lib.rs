@@ -22,9 +22,9 @@ pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
 pub use methods::{
-    Attend, BatchStatistics, Divisor, Ellipsis, IndexPart, Interpolate, InterpolateOptions, IntoIndex, IntoOperand,
-    NewAxis, Nonlinearity, PadMode, Patches, Places, Pooling, RecurrentSteps, RecurrentWeights, Settle, Sizes, Span,
-    Warp, by,
+    Attend, BatchStatistics, BoxForm, Colour, Correlation, Divisor, Ellipsis, IndexPart, Interpolate,
+    InterpolateOptions, IntoIndex, IntoOperand, NewAxis, Nonlinearity, PadMode, Patches, Places, Pooling,
+    RecurrentSteps, RecurrentWeights, RoiAlign, Settle, Sizes, Span, Warp, by,
 };
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;

@@ -21,3 +21,4 @@ mod sessions;
 mod sizes;
 mod support;
 mod training;
+mod vision;

@@ -34,4 +34,7 @@ pub use operators::Settle;
 pub use pointwise::IntoOperand;
 pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
-pub use vision::{BatchStatistics, Divisor, Interpolate, InterpolateOptions, PadMode, Patches, Pooling, Sizes, Warp};
+pub use vision::{
+    BatchStatistics, BoxForm, Colour, Correlation, Divisor, Interpolate, InterpolateOptions, PadMode, Patches, Pooling,
+    RoiAlign, Sizes, Warp,
+};

@@ -6,16 +6,20 @@
 mod norm;
 mod pad;
 mod pool;
+mod regions;
 mod resize;
 mod sample;
 mod shuffle;
+mod windows;
 
 pub use norm::BatchStatistics;
 pub use pad::PadMode;
 pub use pool::{Divisor, Pooling};
+pub use regions::{BoxForm, RoiAlign};
 pub use resize::{Interpolate, InterpolateOptions, Sizes};
 pub use sample::Warp;
 pub use shuffle::Patches;
+pub use windows::{Colour, Correlation};
 
 use remat_types::{Error, ErrorKind, Result};
 
