@@ -22,4 +22,5 @@ mod sessions;
 mod sizes;
 mod support;
 mod training;
+mod vision;
 mod weights;
