@@ -46,6 +46,11 @@ enum Command {
     /// Train a network that ships with its data.
     #[command(subcommand, arg_required_else_help = true)]
     Train(TrainCommand),
+    /// Continue a text with a network that `remat train chars --save` kept, character by character.
+    #[command(
+        after_help = "The keys and values of the characters so far are kept, so a character costs one place of the network."
+    )]
+    Generate(Box<chars::generate::Options>),
     /// Measure the promise: train digits under several budgets and compare with the run without one.
     #[command(alias = "promise")]
     CheckBudget(check_budget::Options),
@@ -88,6 +93,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Train(TrainCommand::Digits(options)) => train::run(&*options),
         Command::Train(TrainCommand::Chars(options)) => train::run(&*options),
+        Command::Generate(options) => chars::generate::run(&options),
         Command::CheckBudget(options) => check_budget::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Plan(options) => plan::run(&options),

@@ -34,6 +34,11 @@ pub(crate) fn print(text: &str) {
     print_bytes(text.as_bytes());
 }
 
+/// Shows what was printed so far: a line that is not whole yet.
+pub(crate) fn flush() {
+    attempt(Write::flush);
+}
+
 /// As `say!`.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     print(&format!("{text}\n"));

@@ -33,4 +33,5 @@ pub mod reduce;
 mod simd;
 pub mod softmax;
 mod transpose;
+pub mod vision;
 pub mod window;

@@ -38,6 +38,7 @@ pub mod shape;
 pub mod spectral;
 #[cfg(any(test, feature = "samples"))]
 pub mod testing;
+pub mod vision;
 
 /// Now [`cpu`].
 #[deprecated(note = "it is `remat_ops::cpu`")]

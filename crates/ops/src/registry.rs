@@ -197,6 +197,8 @@ pub mod families {
         SHAPE, shape = "Other shapes and parts of a tensor.":
             BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad;
         SPECTRAL, spectral = "Fourier transforms.": Fft, Irfft, Rfft;
+        VISION, vision = "Images between their pixels, windows and regions, boxes.":
+            Nms, PoolIndices, Resample, RoiPoolIndices, SamplePoints, SamplePointsGrad, SamplePointsSlope;
     }
 }
 

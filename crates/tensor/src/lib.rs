@@ -22,9 +22,10 @@ pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
 pub use methods::{
-    Attend, BatchStatistics, Complex, Ellipsis, FftNorm, IndexPart, IntoIndex, IntoOperand, MatrixNorm, MelOptions,
-    MelScale, NewAxis, Nonlinearity, PadMode, Patches, Places, QueryPlace, RecurrentSteps, RecurrentWeights, Rope,
-    RopePairs, Settle, Span, StftOptions, TriangleOptions, Window, by,
+    Attend, BatchStatistics, BoxForm, Colour, Complex, Correlation, Divisor, Ellipsis, FftNorm, IndexPart, Interpolate,
+    InterpolateOptions, IntoIndex, IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis, Nonlinearity, PadMode,
+    Patches, Places, Pooling, QueryPlace, RecurrentSteps, RecurrentWeights, RoiAlign, Rope, RopePairs, Settle, Sizes,
+    Span, StftOptions, TriangleOptions, Warp, Window, by,
 };
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;
@@ -32,6 +33,7 @@ pub use remat_ops::conv::ConvParams;
 pub use remat_ops::conv::Taps;
 pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
+pub use remat_ops::vision::{Between, Beyond};
 pub use remat_types::Padding;
 pub use tape::{NoGrad, TapeCx, is_recording, no_grad};
 pub use tensor::Tensor;

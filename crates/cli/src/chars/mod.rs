@@ -1,6 +1,7 @@
 //! `remat train chars`.
 
 mod data;
+pub(crate) mod generate;
 mod sample;
 
 use std::ops::{Range, RangeInclusive};

@@ -81,3 +81,41 @@ fn impossible_options_are_errors_with_figures() {
     assert_code(&o, 1);
     assert!(err(&o).contains("4 heads do not divide a width of 10"), "{}", err(&o));
 }
+
+#[test]
+fn a_kept_network_continues_a_text_with_and_without_a_cache() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    run(dir.path(), "30", &["--learning-rate", "0.05", "--save", "kept"]);
+    let write = |more: &[&str]| {
+        let given = ["generate", "kept", "--prompt", "It is a", "--tokens", "70", "--json", "text.json"];
+        assert_code(&remat(dir.path(), &[&given[..], more].concat()), OK);
+        json(&dir.path().join("text.json"))
+    };
+    // longer than the context of 32, so that the window moves
+    let cached = write(&[]);
+    assert_eq!((cached["tokens"].as_u64(), cached["cached"].as_bool()), (Some(70), Some(true)), "{cached}");
+    assert_eq!(cached["text"].as_str().map(|t| t.chars().count()), Some(70), "{cached}");
+    assert_eq!(write(&[])["text"], cached["text"], "the same seed");
+    assert_ne!(write(&["--seed", "2"])["text"], cached["text"], "another seed");
+    assert_eq!(write(&["--no-cache"])["text"], cached["text"], "the cache changes nothing");
+    let peak = cached["peak_bytes"].as_u64().expect("a number");
+    let budget = format!("{}B", peak);
+    let within = write(&["--memory-budget", &budget]);
+    assert_eq!(within["text"], cached["text"]);
+    assert!(within["peak_bytes"].as_u64() <= Some(peak), "{within}");
+    let o = remat(dir.path(), &["generate", "kept", "--prompt", "It is a", "--tokens", "5"]);
+    assert_code(&o, OK);
+    assert!(out(&o).starts_with("It is a") && out(&o).len() == 7 + 5 + 1, "{}", out(&o));
+    for (wrong, code, what) in [
+        (&["generate", "nowhere"][..], 1, "nowhere"),
+        (&["generate", "kept", "--prompt", "\u{e9}"], 1, "does not know"),
+        (&["generate", "kept", "--top-p", "0"], 1, "top_p"),
+        (&["generate", "kept", "--memory-budget", "1000B"], BUDGET, "budget"),
+        (&["generate", "kept", "--memory-budget", "50%"], 1, "8MiB"),
+        (&["generate", "kept", "--tokens", "0"], 64, "--tokens"),
+    ] {
+        let o = remat(dir.path(), wrong);
+        assert_code(&o, code);
+        assert!(err(&o).contains(what), "{wrong:?}: {}", err(&o));
+    }
+}

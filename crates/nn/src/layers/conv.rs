@@ -222,7 +222,7 @@ impl<const D: usize> ConvOptions<D> {
         Ok(ConvOptions { padding, ..self })
     }
 
-    fn check_groups(&self, inputs: usize, outputs: usize, op: &str) -> Result<()> {
+    pub(super) fn check_groups(&self, inputs: usize, outputs: usize, op: &str) -> Result<()> {
         let groups = self.groups;
         if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
             let text = format!("{groups} groups do not divide {inputs} input and {outputs} output channels");
@@ -232,7 +232,7 @@ impl<const D: usize> ConvOptions<D> {
     }
 
     /// A weight `[rows, columns / groups, kernel..]`, and a bias for `outputs` channels if there is one.
-    fn parameters(
+    pub(super) fn parameters(
         &self,
         cx: &mut InitCx,
         [rows, columns]: [usize; 2],
@@ -253,7 +253,7 @@ impl<const D: usize> ConvOptions<D> {
 }
 
 /// `y: [n, c, ..]` plus `bias: [c]`.
-fn biased(y: Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+pub(super) fn biased(y: Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
     let Some(bias) = bias else { return Ok(y) };
     let mut wide = vec![1; y.rank() - 1];
     wide[0] = -1;

@@ -5,6 +5,7 @@ mod attention;
 mod cache;
 mod conv;
 mod conv_norm;
+mod deform;
 mod dropout;
 mod embedding;
 mod linear;
@@ -14,6 +15,7 @@ mod pair;
 mod parametrize;
 mod part_norm;
 mod pool;
+mod pools;
 mod recurrent;
 mod reshape;
 mod sequential;
@@ -33,6 +35,7 @@ pub use conv::{
     ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 };
 pub use conv_norm::ConvNorm;
+pub use deform::DeformConv2d;
 pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use embedding::Embedding;
 pub(crate) use linear::plus;
@@ -43,6 +46,11 @@ pub use pair::{Bilinear, CosineSimilarity, PairwiseDistance};
 pub use parametrize::{SpectralNorm, WeightNorm};
 pub use part_norm::{GeneralNorm, GroupNorm, InstanceNorm, LocalResponseNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use pools::{
+    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d, AvgPool, AvgPool1d, AvgPool3d, GlobalAvgPool, GlobalMaxPool, LpPool, MaxPool, MaxPool1d,
+    MaxPool3d, MaxUnpool, Upsample,
+};
 pub use recurrent::{
     CellWeights, Gru, GruCell, GruOptions, Lstm, LstmCell, LstmOptions, RecurrentDirection, RecurrentStack, Rnn,
     RnnCell, RnnCellOptions, RnnOptions,

@@ -23,4 +23,5 @@ mod sessions;
 mod sizes;
 mod support;
 mod training;
+mod vision;
 mod weights;

@@ -116,7 +116,7 @@ impl Attention {
             all.key = Some(at);
             at += 1;
         }
-        if let Some(other) = dtypes.get(at).filter(|d| **d != DType::U64) {
+        if let Some(other) = dtypes.get(at).filter(|d| !(d.is_float() || matches!(d, DType::U64 | DType::Bool))) {
             let text = format!("input {at} is of {other}, neither a mask of bools nor a bias of floats");
             return Err(Error::new(ErrorKind::DType, text));
         }

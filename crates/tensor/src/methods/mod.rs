@@ -46,4 +46,8 @@ pub use pointwise::IntoOperand;
 pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
 pub use spectral::{Complex, FftNorm, MelOptions, MelScale, StftOptions, Window};
+pub use vision::{
+    BatchStatistics, BoxForm, Colour, Correlation, Divisor, Interpolate, InterpolateOptions, PadMode, Patches, Pooling,
+    RoiAlign, Sizes, Warp,
+};
 pub use vision::{BatchStatistics, PadMode, Patches};

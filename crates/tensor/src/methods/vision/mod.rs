@@ -1,15 +1,25 @@
-//! What networks of images are made of: normalisation of parts, padding, rearrangements of pixels.
+//! What networks of images are made of: normalisation of parts, padding, rearrangements of pixels, pools, other sizes, warps.
 //!
 //! All are short compositions, so gradients and recomputation follow by themselves. Images are `[n, c, h, w]`; lines and volumes
 //! have one spatial axis less or more.
 
 mod norm;
 mod pad;
+mod pool;
+mod regions;
+mod resize;
+mod sample;
 mod shuffle;
+mod windows;
 
 pub use norm::BatchStatistics;
 pub use pad::PadMode;
+pub use pool::{Divisor, Pooling};
+pub use regions::{BoxForm, RoiAlign};
+pub use resize::{Interpolate, InterpolateOptions, Sizes};
+pub use sample::Warp;
 pub use shuffle::Patches;
+pub use windows::{Colour, Correlation};
 
 use remat_types::{Error, ErrorKind, Result};
 

@@ -27,7 +27,7 @@ impl Patches {
     }
 
     /// Extents of the padded image, and how many windows there are down and across. Errors: Value, Shape.
-    fn on(&self, size: [usize; 2]) -> Result<([usize; 2], [usize; 2])> {
+    pub(super) fn on(&self, size: [usize; 2]) -> Result<([usize; 2], [usize; 2])> {
         let (mut padded, mut out) = ([0; 2], [0; 2]);
         for a in 0..2 {
             let (kernel, stride, dilation) = (self.kernel[a], self.stride[a], self.dilation[a]);
@@ -255,7 +255,7 @@ impl Tensor {
 
     /// `[n, c, kh kw, oh ow]`, and `[oh, ow]`.
     #[track_caller]
-    fn columns(&self, patches: Patches, op: &str) -> Result<(Tensor, [usize; 2])> {
+    pub(super) fn columns(&self, patches: Patches, op: &str) -> Result<(Tensor, [usize; 2])> {
         rank_is(self, 4).in_op(op)?;
         let [n, c, h, w] = self.dims_n()?;
         let (padded, out) = patches.on([h, w]).in_op(op)?;

@@ -1,0 +1,90 @@
+//! Layers of images: their state, shapes, and what they refuse.
+
+use remat_nn::{
+    AdaptiveMaxPool2d, AvgPool3d, BatchNorm2d, BatchNormOptions, ChannelShuffle, Conv2d, Conv2dOptions, DeformConv2d,
+    Fold, GeneralNorm, GlobalAvgPool, GroupNorm, InitCx, InstanceNorm, Layer, LocalResponseNorm, MaxPool1d, Module,
+    Pad2d, PadMode, Patches, PixelShuffle, PixelUnshuffle, Unfold, Upsample,
+};
+use remat_runtime::Device;
+use remat_tensor::Tensor;
+use remat_types::{DType, ErrorKind};
+
+fn device() -> Device {
+    Device::cpu(Default::default()).expect("opens")
+}
+
+fn ones(d: &Device, shape: &[usize]) -> Tensor {
+    Tensor::ones(d, shape, DType::F32).expect("fits")
+}
+
+fn shape_of(layer: &dyn Layer, x: &Tensor) -> Vec<usize> {
+    layer.forward(x).expect("has an output").dims().to_vec()
+}
+
+#[test]
+fn layers_of_images_give_the_shapes_that_they_say() {
+    let d = device();
+    let image = ones(&d, &[2, 4, 6, 6]);
+    let windows = Patches { stride: [2, 2], ..Patches::new([2, 2]) };
+    let all: Vec<(Box<dyn Layer>, &[usize])> = vec![
+        (Box::new(Pad2d::reflect([[1, 2], [0, 3]])), &[2, 4, 9, 9]),
+        (Box::new(Pad2d::circular(2)), &[2, 4, 10, 10]),
+        (Box::new(PixelShuffle(2)), &[2, 1, 12, 12]),
+        (Box::new(PixelUnshuffle(3)), &[2, 36, 2, 2]),
+        (Box::new(ChannelShuffle(2)), &[2, 4, 6, 6]),
+        (Box::new(Unfold { patches: windows }), &[2, 16, 9]),
+        (Box::new(AdaptiveMaxPool2d::new([3, 1])), &[2, 4, 3, 1]),
+        (Box::new(GlobalAvgPool), &[2, 4, 1, 1]),
+        (Box::new(Upsample::new(1.5)), &[2, 4, 9, 9]),
+        (Box::new(LocalResponseNorm::new(3)), &[2, 4, 6, 6]),
+    ];
+    for (layer, want) in all {
+        assert_eq!(shape_of(&*layer, &image), want);
+    }
+    assert_eq!(shape_of(&Fold { size: [6, 6], patches: windows }, &ones(&d, &[2, 16, 9])), [2, 4, 6, 6]);
+    assert_eq!(shape_of(&MaxPool1d::new([2]), &ones(&d, &[1, 2, 5])), [1, 2, 2]);
+    assert_eq!(shape_of(&AvgPool3d::new([2; 3]), &ones(&d, &[1, 2, 4, 4, 5])), [1, 2, 2, 2, 2]);
+}
+
+#[test]
+fn norms_have_weights_where_they_are_asked_for() {
+    let d = device();
+    let cx = &mut InitCx::new(&d, 1);
+    let names = |m: &dyn Layer| m.named_state().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(&GroupNorm::new(cx, 2, 4).expect("fits")), ["weight", "bias"]);
+    assert!(names(&InstanceNorm::new(cx, 4).expect("fits")).is_empty());
+    assert_eq!(names(&GeneralNorm::new(cx, &[1], [4]).expect("fits")), ["weight", "bias"]);
+    let with = |o| BatchNorm2d::with(&mut InitCx::new(&d, 1), 4, o).expect("fits");
+    let plain = BatchNormOptions::default();
+    assert_eq!(names(&with(BatchNormOptions { affine: false, ..plain })), ["running_mean", "running_var"]);
+    assert_eq!(names(&with(BatchNormOptions { track_running_stats: false, ..plain })), ["weight", "bias"]);
+    let counting = with(BatchNormOptions { cumulative: true, ..plain });
+    assert_eq!(names(&counting), ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]);
+    let frozen = with(BatchNormOptions { frozen: true, ..plain });
+    frozen.forward(&ones(&d, &[2, 4, 3, 3])).expect("has an output");
+    assert_eq!(frozen.running_mean.to_host().expect("a value").to_f64_vec(), [0.0; 4], "nothing moves");
+    let e = BatchNorm2d::with(cx, 4, BatchNormOptions { frozen: true, track_running_stats: false, ..plain });
+    assert_eq!(e.err().expect("normalises by nothing").kind(), ErrorKind::Value);
+    assert_eq!(GroupNorm::new(cx, 3, 4).err().expect("3 of 4").kind(), ErrorKind::Value);
+    let e = GroupNorm::new(cx, 2, 4).expect("fits").forward(&ones(&d, &[1, 6, 2])).expect_err("other channels");
+    assert_eq!(e.kind(), ErrorKind::Shape);
+}
+
+#[test]
+fn a_deformed_convolution_without_offsets_is_the_plain_one() {
+    let d = device();
+    let cx = &mut InitCx::new(&d, 7);
+    let options = Conv2dOptions { padding: 1.into(), groups: 2, ..Conv2dOptions::default() };
+    let layer = DeformConv2d::with(cx, 4, 6, 3, options).expect("fits");
+    let plain = Conv2d::with(cx, 4, 6, 3, options).expect("fits");
+    plain.weight.set(&layer.weight.get().expect("is there")).expect("fits");
+    let bias = layer.bias.as_ref().expect("has one").get().expect("is there");
+    plain.bias.as_ref().expect("has one").set(&bias).expect("fits");
+    let x = Tensor::normal(&Tensor::new(&d, &[7u64, 0], [2]).expect("fits"), [2, 4, 5, 5], DType::F32, 0.0, 1.0);
+    let x = x.expect("fits");
+    let offset = Tensor::zeros(&d, [2, 18, 5, 5], DType::F32).expect("fits");
+    let (a, b) = (layer.forward(&x, &offset, None).expect("fits"), plain.forward(&x).expect("fits"));
+    assert!(a.allclose(&b, 1e-5, 1e-5).expect("alike").item::<bool>().expect("a value"));
+    let e = DeformConv2d::with(cx, 4, 6, 3, Conv2dOptions { padding_mode: PadMode::Reflect, ..options });
+    assert_eq!(e.err().expect("zeros only").kind(), ErrorKind::Value);
+}

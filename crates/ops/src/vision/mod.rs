@@ -1,0 +1,11 @@
+//! Images read between their pixels: along an axis, at points, in windows and regions; and boxes that overlap.
+
+mod nms;
+mod peaks;
+mod resample;
+mod sample_points;
+
+pub use nms::Nms;
+pub use peaks::{PoolIndices, RoiPoolIndices};
+pub use resample::{Resample, ResampleRule};
+pub use sample_points::{Between, Beyond, SamplePoints, SamplePointsGrad, SamplePointsSlope};
