@@ -5,16 +5,17 @@
     VENV/bin/python scripts/make_model_fixtures.py                    # crates/nn/tests/data/weights.json
     VENV/bin/python scripts/make_model_fixtures.py --full FOLDER      # whole files of published sizes, as their makers begin them
 
-Only this script needs them. A case of weights.json has a module's names and shapes, an input's shape, and the outputs; the weights
-themselves are numbers of a generator that the test has, too (`value`), so that networks of full width need few bytes. The test,
-crates/nn/tests/suite/weights.rs, makes the safetensors file of them, loads it by name, and compares outputs within 1e-4.
+Only this script needs them. A case of weights.json has a module's names and shapes, an input's shape, and the outputs;
+the weights themselves are numbers of a generator that the test has, too (`value`), so that networks of full width
+need few bytes. The test, crates/nn/tests/suite/weights.rs, makes the safetensors file of them, loads it by name, and compares outputs within 1e-4.
 
 With --full, each network gets FOLDER/NAME.safetensors, with the weights that its own constructor draws, and
 FOLDER/NAME.io.safetensors with an input x and an output y; then
 
     REMAT_MODEL_FILES=FOLDER cargo test --release -p remat-nn --test suite -- --ignored whole_files
 
-loads and compares them. Published figures of torchvision's metadata are in weights.json, too: parameters and GFLOPS (multiply-adds).
+loads and compares them. Published figures of torchvision's metadata are in weights.json, too: parameters and
+GFLOPS (multiply-adds).
 """
 
 import argparse
@@ -197,7 +198,7 @@ def published():
 
 
 def with_statistics(net):
-    """Running statistics of a batch, without which untrained networks give almost nothing; a head that begins as zeros gets weights."""
+    """Statistics of a batch, without which untrained networks give almost nothing; weights for a head of zeros."""
     for part in net.modules():
         if isinstance(part, nn.BatchNorm2d):
             part.momentum = 1.0

@@ -154,7 +154,8 @@ impl LlamaBlock {
 }
 
 /// A decoder-only transformer of Llama's kind (Touvron et al., 2023): tokens `[n, t]` of any integer dtype to logits
-/// `[n, t, vocabulary]` of the token that comes next. Positions are rotations of queries and keys, norms are by the mean square and
+/// `[n, t, vocabulary]` of the token that comes next. Positions are rotations of queries and keys, norms are by the mean
+/// square and
 /// stand first, hidden layers are gated, and no layer has a bias.
 ///
 /// Errors: Axis for another rank, DType for tokens that are no integers; at run time, Index for one that is not in the
@@ -184,7 +185,8 @@ pub struct Llama {
 }
 
 impl Llama {
-    /// A network with scopes named `llama`. Errors: Value for heads that do not divide the width into pairs, heads of keys that do not
+    /// A network with scopes named `llama`. Errors: Value for heads that do not divide the width into pairs, heads of keys
+    /// that do not
     /// divide those of queries, or a `theta` that is not positive; Budget if it does not fit.
     pub fn new(cx: &mut InitCx, config: &LlamaConfig) -> Result<Self> {
         let c = config;
@@ -199,7 +201,8 @@ impl Llama {
         Ok(net)
     }
 
-    /// Room for the keys and values of `n` texts of at most `places` tokens, one cache a block. Errors: Budget if it does not fit.
+    /// Room for the keys and values of `n` texts of at most `places` tokens, one cache a block. Errors: Budget if it does
+    /// not fit.
     pub fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>> {
         let table = &self.tokens.weight;
         let mut cx = InitCx::new(table.device(), 0).with_dtype(table.dtype());
@@ -210,7 +213,8 @@ impl Llama {
         self.blocks.iter().map(of).collect()
     }
 
-    /// The logits `[n, t, vocabulary]` of the tokens `[n, t]` that follow those of the caches, to which they are added. Errors: as
+    /// The logits `[n, t, vocabulary]` of the tokens `[n, t]` that follow those of the caches, to which they are added.
+    /// Errors: as
     /// for all tokens at once; Arity for another number of caches than blocks; Shape for more tokens than there is room for.
     ///
     /// ```

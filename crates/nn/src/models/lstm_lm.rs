@@ -41,7 +41,8 @@ impl Default for LstmLmConfig {
     }
 }
 
-/// A language model of LSTM layers (Zaremba et al., 2014): tokens `[n, t]` of any integer dtype to logits `[n, t, vocabulary]` of the
+/// A language model of LSTM layers (Zaremba et al., 2014): tokens `[n, t]` of any integer dtype to logits `[n, t,
+/// vocabulary]` of the
 /// token that comes next.
 ///
 /// Errors: Axis for another rank, DType for tokens that are no integers; at run time, Index for one that is not in the

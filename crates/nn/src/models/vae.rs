@@ -82,7 +82,8 @@ impl Vae {
         self.head.forward(&self.decoder.forward(code)?.relu()?)
     }
 
-    /// The negative evidence bound of `x`, in nats an example (equation 10 of the paper, with one drawn code): cross entropy of the
+    /// The negative evidence bound of `x`, in nats an example (equation 10 of the paper, with one drawn code): cross entropy
+    /// of the
     /// logits, and the divergence of the codes' distribution from the standard normal one.
     ///
     /// Errors: Axis unless `x` is `[n, inputs]`, Shape for another number of inputs or no examples.

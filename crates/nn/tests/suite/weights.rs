@@ -276,7 +276,8 @@ fn dry() -> Device {
     Device::dry(DeviceOptions { threads: 1, ..DeviceOptions::default() }).expect("no memory")
 }
 
-/// Parameters and GFLOPS as torchvision's metadata of the first published weights states them (`meta["num_params"]`, `meta["_ops"]`);
+/// Parameters and GFLOPS as torchvision's metadata of the first published weights states them (`meta["num_params"]`,
+/// `meta["_ops"]`);
 /// the latter are rounded to three places.
 #[test]
 fn networks_have_the_sizes_that_torchvision_publishes() {
