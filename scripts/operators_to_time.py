@@ -128,6 +128,36 @@ def rows():
     vectors = lambda s: [spec(s), spec(s)]
     f = lambda a, b: F.cosine_similarity(a, b, -1)
     yield row("cosine_similarity", f, vectors((32, 16)), vectors((1024, 512)), axis=-1, eps=1e-8)
+    # images
+    image = lambda n, c, h, w: [spec((n, c, h, w))]
+    small, large = image(1, 8, 16, 16), image(8, 64, 56, 56)
+    f = lambda x: F.group_norm(x, 4, eps=1e-3)
+    yield row("group_norm", f, small, large, groups=4, eps=1e-3)
+    yield row("instance_norm", lambda x: F.instance_norm(x, eps=1e-3), small, large, eps=1e-3)
+    f = lambda x: F.local_response_norm(x, 5)
+    yield row("local_response_norm", f, small, large, size=5, alpha=1e-4, beta=0.75, k=1.0)
+    f = lambda x: F.pad(x, (2, 2, 2, 2), "reflect")
+    yield row("pad_with", f, small, large, amounts=[0, 0, 0, 0, 2, 2, 2, 2], mode="reflect")
+    yield row("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), small, large, r=2)
+    windows = dict(kernel=[3, 3], stride=[1, 1], padding=[1, 1], dilation=[1, 1])
+    yield row("unfold", lambda x: F.unfold(x, 3, padding=1), small, image(8, 16, 56, 56), **windows)
+    double = lambda h: [2 * h, 2 * h]
+    for name, mode, own in (("nearest", "nearest", "nearest"), ("linear", "bilinear", "linear"), ("cubic", "bicubic", "cubic")):
+        for h, x in ((16, small), (56, image(8, 16, 56, 56))):
+            which = "small" if h == 16 else "large"
+            f = lambda x, h=h, mode=mode: F.interpolate(x, double(h), mode=mode)
+            args = dict(to=double(h), mode=own, align=False, smooth=False)
+            yield row(f"interpolate {name}, {which}", f, x, x, op="interpolate", **args)
+    pool = dict(kernel=[3, 3], stride=[2, 2], padding=[1, 1], ceil=True)
+    f = lambda x: F.max_pool2d(x, 3, 2, 1, 1, True, return_indices=True)[0]
+    yield row("max_pool_with_indices", f, small, large, dilation=[1, 1], **pool)
+    f = lambda x: F.avg_pool2d(x, 3, 2, 1, True)
+    yield row("avg_pool", f, small, large, with_padding=True, divisor=0, **pool)
+    f = lambda x: F.adaptive_max_pool2d(x, 7)
+    yield row("adaptive_max_pool", f, small, large, to=[7, 7])
+    grid = lambda n, h: [spec((n, 16, h, h)), uniform((n, h, h, 2), -1.1, 1.1)]
+    f = lambda x, p: F.grid_sample(x, p, "bilinear", "zeros", False)
+    yield row("grid_sample", f, grid(1, 16), grid(8, 64), mode="bilinear", padding="zeros", align=False)
     # recurrent layers: T, B, inputs and hidden
     for name, gates in (("rnn", 1), ("gru", 3), ("lstm", 4)):
 

@@ -39,8 +39,8 @@ pub struct Peaks(pub [WindowAxis; 3]);
 /// Elements of windows that are worth a part of a pool run.
 const GRAIN: usize = 8192;
 
-/// `y[plane, o..]` = the place in its plane of the first largest element of the window; NaN is the largest. 0 for an empty window.
-/// `x: [planes, size..]`, `y: [planes, out..]`.
+/// `y[plane, o..]` = the place in its plane of the first largest element of the window; NaN is the largest. 0 for an empty
+/// window. `x: [planes, size..]`, `y: [planes, out..]`.
 ///
 /// # Panics
 /// If a slice has another length than these say.
@@ -80,9 +80,9 @@ pub fn window_peaks<T: Maximum>(pool: &Pool, Peaks([d, h, w]): Peaks, x: &[T], y
     });
 }
 
-/// As [`window_peaks`] for `out` parts of each of the regions `[image, left, top, right, bottom]`, whose corners are multiplied by
-/// `scale` and rounded (Girshick, ICCV 2015): the place in `x`, or -1 for a part that is empty. `x: [n, c, h, w]`,
-/// `y: [regions, c, out..]`. A region whose image is none has empty parts.
+/// As [`window_peaks`] for `out` parts of each of the regions `[image, left, top, right, bottom]`, whose corners are
+/// multiplied by `scale` and rounded (Girshick, ICCV 2015): the place in `x`, or -1 for a part that is empty. `x: [n, c, h,
+/// w]`, `y: [regions, c, out..]`. A region whose image is none has empty parts.
 ///
 /// # Panics
 /// If a slice has another length than these say.

@@ -92,8 +92,8 @@ impl Resampling {
         most.min(self.size)
     }
 
-    /// The first place that output `o` reads; the weights of it and of those behind it are put into `weights`, whose first so many
-    /// count.
+    /// The first place that output `o` reads; the weights of it and of those behind it are put into `weights`, whose first so
+    /// many count.
     fn taps(&self, o: usize, weights: &mut [f64]) -> (usize, usize) {
         let last = self.size - 1;
         let neighbours = |weights: &mut [f64], first: f64, w: &[f64]| {
@@ -214,13 +214,7 @@ const GRAIN: usize = 16384;
 /// # Panics
 /// If a slice has another length than these say.
 pub fn resample<T: FloatElement>(pool: &Pool, table: &Table<'_, T::Real>, inner: usize, x: &[T], y: &mut [T]) {
-    let (size, out) = (table.readers.len(), table.runs.len());
-    sums(pool, [size, out], inner, table.most, x, y, |o, add| {
-        let [start, len] = table.runs[o];
-        for (k, w) in table.weights[o * table.most..][..len].iter().enumerate() {
-            add(start + k, *w);
-        }
-    });
+    sums(pool, [table.readers.len(), table.runs.len()], inner, table.most, x, y, &Forward(table));
 }
 
 /// The transpose: `y[a, i, b] = sum of weights of i in o times x[a, o, b]`; `x: [a, out, inner]`, `y: [a, size, inner]`.
@@ -234,19 +228,52 @@ pub fn resample_transposed<T: FloatElement>(
     x: &[T],
     y: &mut [T],
 ) {
-    let (size, out) = (table.readers.len(), table.runs.len());
-    sums(pool, [out, size], inner, table.most, x, y, |i, add| {
-        let [low, high] = table.readers[i];
-        for o in low..high {
-            let [start, len] = table.runs[o];
-            if i < start + len {
-                add(o, table.weights[o * table.most + (i - start)]);
-            }
-        }
-    });
+    sums(pool, [table.runs.len(), table.readers.len()], inner, table.most, x, y, &Back(table));
 }
 
-/// `y[a, to, b] = sum of w x[a, from, b]` over the pairs `(from, w)` that `taps` tells for `to`.
+/// Which places each place of a result is a sum of.
+trait Taps<R>: Sync {
+    /// Calls `add` with the places and weights of `to`.
+    fn each(&self, to: usize, add: impl FnMut(usize, R));
+}
+
+/// The taps of outputs.
+struct Forward<'a, R>(&'a Table<'a, R>);
+
+impl<R: Real> Taps<R> for Forward<'_, R> {
+    #[inline(always)]
+    fn each(&self, to: usize, mut add: impl FnMut(usize, R)) {
+        let [start, len] = self.0.runs[to];
+        for (k, w) in self.0.weights[to * self.0.most..][..len].iter().enumerate() {
+            // between the places of a window whose taps lie apart is what does not count, infinite or not
+            if *w != R::ZERO {
+                add(start + k, *w);
+            }
+        }
+    }
+}
+
+/// The taps of inputs.
+struct Back<'a, R>(&'a Table<'a, R>);
+
+impl<R: Real> Taps<R> for Back<'_, R> {
+    #[inline(always)]
+    fn each(&self, to: usize, mut add: impl FnMut(usize, R)) {
+        let [low, high] = self.0.readers[to];
+        for o in low..high {
+            let [start, len] = self.0.runs[o];
+            if to >= start + len {
+                continue;
+            }
+            let w = self.0.weights[o * self.0.most + (to - start)];
+            if w != R::ZERO {
+                add(o, w);
+            }
+        }
+    }
+}
+
+/// `y[a, to, b] = sum of w x[a, from, b]` over the pairs `(from, w)` of `to`.
 fn sums<T: FloatElement>(
     pool: &Pool,
     [from, to]: [usize; 2],
@@ -254,7 +281,7 @@ fn sums<T: FloatElement>(
     most: usize,
     x: &[T],
     y: &mut [T],
-    taps: impl Fn(usize, &mut dyn FnMut(usize, T::Real)) + Sync,
+    taps: &impl Taps<T::Real>,
 ) {
     if y.is_empty() {
         return;
@@ -271,13 +298,13 @@ fn sums<T: FloatElement>(
                     let x = &x[a * from * inner..][..from * inner];
                     if inner == 1 {
                         let mut sum = T::Real::ZERO;
-                        taps(to, &mut |i, w| sum += w * x[i].up());
+                        taps.each(to, |i, w| sum += w * x[i].up());
                         y[0] = T::down(sum);
                         continue;
                     }
                     for (b, y) in y.chunks_mut(BLOCK).enumerate() {
                         let mut sum = [T::Real::ZERO; BLOCK];
-                        taps(to, &mut |i, w| {
+                        taps.each(to, |i, w| {
                             let x = &x[i * inner + b * BLOCK..][..y.len()];
                             for (sum, x) in sum.iter_mut().zip(x) {
                                 *sum += w * x.up();

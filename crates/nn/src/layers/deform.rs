@@ -1,9 +1,12 @@
+//! Convolutions whose windows are not plain: deformed, or with kernels of their own at each place.
+
 use remat_tensor::{PadMode, Patches, Tensor};
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{Error, ErrorKind, Result, Shape};
 
 use super::Extents;
 use super::conv::biased;
-use crate::{Conv2dOptions, InitCx, Label, Module, Parameter};
+use super::linear::bias_init;
+use crate::{Conv2dOptions, InitCx, Label, Layer, Module, Parameter};
 
 /// A convolution whose taps are moved, [`Tensor::deform_conv2d`], plus a bias of each channel: `x: [n, in, h, w]`,
 /// `offset: [n, 2 g r s, oh, ow]`, `mask: [n, g r s, oh, ow]`, to `[n, out, oh, ow]`.
@@ -49,5 +52,59 @@ impl DeformConv2d {
     pub fn forward(&self, x: &Tensor, offset: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let _scope = self.label.enter();
         biased(x.deform_conv2d(offset, &self.weight.get()?, mask, self.patches)?, self.bias.as_ref())
+    }
+}
+
+/// A convolution with a kernel of its own at each place, [`Tensor::local_conv2d`], without a bias: `x: [n, in, h, w]` to
+/// `[n, out, oh, ow]` for images of one size.
+///
+/// Errors: Axis; Shape for images of another size or other channels.
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct LocalConv2d {
+    #[module(flatten)]
+    label: Label,
+    /// `[groups, oh, ow, in / groups, r, s, out / groups]`.
+    pub weight: Parameter,
+    #[module(skip)]
+    patches: Patches,
+}
+
+impl LocalConv2d {
+    /// From `inputs` to `outputs` channels of images of `size`, height and width. Errors: Budget if it does not fit; Value if
+    /// `groups` does not divide both numbers of channels, or for other padding than zeros; Shape if the kernel does not fit
+    /// the images.
+    pub fn with(
+        cx: &mut InitCx,
+        inputs: usize,
+        outputs: usize,
+        size: impl Into<Extents<2>>,
+        kernel: impl Into<Extents<2>>,
+        options: Conv2dOptions,
+    ) -> Result<Self> {
+        const LABEL: &str = "local_conv2d";
+        if options.padding_mode != PadMode::Zeros {
+            let text = format!("the padding mode {:?}: beyond the image are zeros", options.padding_mode);
+            return Err(Error::new(ErrorKind::Value, text).with_op(LABEL));
+        }
+        options.check_groups(inputs, outputs, LABEL)?;
+        let (Extents(size), Extents(kernel), groups) = (size.into(), kernel.into(), options.groups);
+        let (Extents(stride), Extents(dilation)) = (options.stride, options.dilation);
+        let patches = Patches { kernel, stride, padding: options.padding, dilation };
+        let [oh, ow] = patches.out(size).map_err(|e| e.with_op(LABEL))?;
+        let shape: Shape = [groups, oh, ow, inputs / groups, kernel[0], kernel[1], outputs / groups].into();
+        shape.checked_elems()?;
+        // each output is a sum over the channels and taps of one window
+        let fan_in = inputs / groups * kernel[0] * kernel[1];
+        let weight = cx.parameter(shape, bias_init(fan_in))?;
+        Ok(LocalConv2d { label: Label::new(LABEL), weight, patches })
+    }
+}
+
+impl Layer for LocalConv2d {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        x.local_conv2d(&self.weight.get()?, self.patches)
     }
 }

@@ -35,7 +35,7 @@ pub use conv::{
     ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 };
 pub use conv_norm::ConvNorm;
-pub use deform::DeformConv2d;
+pub use deform::{DeformConv2d, LocalConv2d};
 pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use embedding::Embedding;
 pub(crate) use linear::plus;

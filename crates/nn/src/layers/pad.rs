@@ -121,7 +121,8 @@ impl Layer for Unfold {
     }
 }
 
-/// The sum of all columns in their windows, [`Tensor::fold`]: `[n, c kh kw, oh ow]` to `[n, c, h, w]`. Errors: Axis, Value, Shape.
+/// The sum of all columns in their windows, [`Tensor::fold`]: `[n, c kh kw, oh ow]` to `[n, c, h, w]`. Errors: Axis, Value,
+/// Shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Module)]
 #[module(crate = crate)]
 pub struct Fold {

@@ -37,8 +37,8 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Of `channels` channels in `groups` groups, with weight and bias and an eps of 1e-5. Errors: Budget if it does not fit; Value
-    /// unless `groups` divides the channels.
+    /// Of `channels` channels in `groups` groups, with weight and bias and an eps of 1e-5. Errors: Budget if it does not fit;
+    /// Value unless `groups` divides the channels.
     pub fn new(cx: &mut InitCx, groups: usize, channels: usize) -> Result<Self> {
         GroupNorm::with(cx, groups, channels, 1e-5, true)
     }

@@ -2,8 +2,8 @@
 
 use remat_nn::{
     AdaptiveMaxPool2d, AvgPool3d, BatchNorm2d, BatchNormOptions, ChannelShuffle, Conv2d, Conv2dOptions, DeformConv2d,
-    Fold, GeneralNorm, GlobalAvgPool, GroupNorm, InitCx, InstanceNorm, Layer, LocalResponseNorm, MaxPool1d, Module,
-    Pad2d, PadMode, Patches, PixelShuffle, PixelUnshuffle, Unfold, Upsample,
+    Fold, GeneralNorm, GlobalAvgPool, GroupNorm, InitCx, InstanceNorm, Layer, LocalConv2d, LocalResponseNorm,
+    MaxPool1d, Module, Pad2d, PadMode, Patches, PixelShuffle, PixelUnshuffle, Unfold, Upsample,
 };
 use remat_runtime::Device;
 use remat_tensor::Tensor;
@@ -42,6 +42,8 @@ fn layers_of_images_give_the_shapes_that_they_say() {
         assert_eq!(shape_of(&*layer, &image), want);
     }
     assert_eq!(shape_of(&Fold { size: [6, 6], patches: windows }, &ones(&d, &[2, 16, 9])), [2, 4, 6, 6]);
+    let local = LocalConv2d::with(&mut InitCx::new(&d, 1), 4, 8, 6, [3, 2], Conv2dOptions::default()).expect("fits");
+    assert_eq!((local.parameter_count(), shape_of(&local, &image)), (4 * 5 * 4 * 6 * 8, vec![2, 8, 4, 5]));
     assert_eq!(shape_of(&MaxPool1d::new([2]), &ones(&d, &[1, 2, 5])), [1, 2, 2]);
     assert_eq!(shape_of(&AvgPool3d::new([2; 3]), &ones(&d, &[1, 2, 4, 4, 5])), [1, 2, 2, 2, 2]);
 }

@@ -44,8 +44,8 @@ type Orders = SmallVec<[usize; 4]>;
 
 /// `(x, points, batch) -> y`: each image read at points between its pixels.
 ///
-/// `x: [n, c, size..]` with one to three spatial axes, `points: [k, p, axes]` in pixels, in the order of the axes, 0 for the middle
-/// of the first one, of f32 (f64 of f64), `batch: [k]`, of I64, says which image group `k` reads; `y: [k, c, p]`. A
+/// `x: [n, c, size..]` with one to three spatial axes, `points: [k, p, axes]` in pixels, in the order of the axes, 0 for the
+/// middle of the first one, of f32 (f64 of f64), `batch: [k]`, of I64, says which image group `k` reads; `y: [k, c, p]`. A
 /// point that is not finite reads 0.
 ///
 /// Errors: Axis; DType; Shape; Value for `Cubic` of three axes, or orders of other axes; Index, at run time, for an image that is
@@ -300,8 +300,8 @@ impl Op for SamplePointsGrad {
     }
 }
 
-/// `(x, points, batch, dy) -> d`: the gradient of [`SamplePoints`] with respect to the points, the sum over channels of `dy` times
-/// the slope of the image along each axis.
+/// `(x, points, batch, dy) -> d`: the gradient of [`SamplePoints`] with respect to the points, the sum over channels of `dy`
+/// times the slope of the image along each axis.
 ///
 /// `x` and `dy` of the dtype of the points, as `d: [k, p, axes]`. Errors: as there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]

@@ -50,4 +50,3 @@ pub use vision::{
     BatchStatistics, BoxForm, Colour, Correlation, Divisor, Interpolate, InterpolateOptions, PadMode, Patches, Pooling,
     RoiAlign, Sizes, Warp,
 };
-pub use vision::{BatchStatistics, PadMode, Patches};

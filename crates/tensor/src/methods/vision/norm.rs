@@ -18,8 +18,8 @@ impl Tensor {
     /// Normalised over each of `groups` groups of channels (axis 1) of each image: `(x - mean) / sqrt(var + eps) weight + bias`,
     /// with biased variance (Wu and He, ECCV 2018). `self: [n, c, ..]`, `weight, bias: [c]`, or none of them.
     ///
-    /// Errors: Axis below rank 2; Value unless `groups` divides the channels, and for a negative `eps`; DType for an `x` that is no
-    /// float; Shape for another weight or bias, or images without places.
+    /// Errors: Axis below rank 2; Value unless `groups` divides the channels, and for a negative `eps`; DType for an `x` that
+    /// is no float; Shape for another weight or bias, or images without places.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -248,8 +248,8 @@ impl BatchStatistics {
         Ok(all)
     }
 
-    /// `mean = sum / count` and the biased variance `square_sum / count - mean^2`, at least 0: `[c]` each. The variance of numbers
-    /// far from 0 loses digits that [`Tensor::batch_norm`], which sees all of them, keeps.
+    /// `mean = sum / count` and the biased variance `square_sum / count - mean^2`, at least 0: `[c]` each. The variance of
+    /// numbers far from 0 loses digits that [`Tensor::batch_norm`], which sees all of them, keeps.
     #[track_caller]
     pub fn mean_and_var(&self) -> Result<(Tensor, Tensor)> {
         let mean = (&self.sum / &self.count)?;

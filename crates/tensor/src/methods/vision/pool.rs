@@ -79,8 +79,8 @@ impl<const D: usize> Pooling<D> {
 }
 
 impl Tensor {
-    /// The largest element of each window of the last `D` axes, one to three: `[n, c, size..]` to `[n, c, out..]`, with
-    /// `out = floor((size + padding - dilation (kernel - 1) - 1) / stride) + 1`, rounded up in ceil mode. Of any number dtype; NaN
+    /// The largest element of each window of the last `D` axes, one to three: `[n, c, size..]` to `[n, c, out..]`, with `out
+    /// = floor((size + padding - dilation (kernel - 1) - 1) / stride) + 1`, rounded up in ceil mode. Of any number dtype; NaN
     /// is the largest, and the first of equal ones gets the gradient.
     ///
     /// Errors: Axis unless of rank `D + 2`; DType for bools; Value for a kernel, stride or dilation of 0, or padding that is not
@@ -146,8 +146,8 @@ impl Tensor {
         self.peaks(op, NAME)
     }
 
-    /// The largest element of each of `out` windows that cover each axis: `[n, c, size..]` to `[n, c, out..]`, and where it lies in
-    /// its plane; window `o` is `floor(o size / out) .. ceil((o + 1) size / out)`. Errors: Axis, DType, Shape.
+    /// The largest element of each of `out` windows that cover each axis: `[n, c, size..]` to `[n, c, out..]`, and where it
+    /// lies in its plane; window `o` is `floor(o size / out) .. ceil((o + 1) size / out)`. Errors: Axis, DType, Shape.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -179,8 +179,9 @@ impl Tensor {
         Ok((Tensor::apply_owned(Reshape { shape: places.shape().clone() }, [y])?, places))
     }
 
-    /// Zeros with the elements in the places that [`Tensor::max_pool_with_indices`] gave: `[n, c, out..]` to `[n, c, size..]`. The
-    /// last one stays where several have one place. Errors: Axis, Shape, DType; at run time, Index for a place beyond `size`.
+    /// Zeros with the elements in the places that [`Tensor::max_pool_with_indices`] gave: `[n, c, out..]` to `[n, c,
+    /// size..]`. The last one stays where several have one place. Errors: Axis, Shape, DType; at run time, Index for a place
+    /// beyond `size`.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

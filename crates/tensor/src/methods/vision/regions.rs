@@ -33,9 +33,9 @@ impl RoiAlign {
 const NOWHERE: f64 = -1e6;
 
 impl Tensor {
-    /// The largest element of each part of each region (Girshick, ICCV 2015): `self: [n, c, h, w]`, `boxes: [k, 5]`, the number of an
-    /// image and the corners left, top, right, bottom, times `scale`, to `[k, c, size..]`. A part that is empty is 0; boxes have no
-    /// gradient. Errors: Axis, Shape, DType, Value.
+    /// The largest element of each part of each region (Girshick, ICCV 2015): `self: [n, c, h, w]`, `boxes: [k, 5]`, the
+    /// number of an image and the corners left, top, right, bottom, times `scale`, to `[k, c, size..]`. A part that is empty
+    /// is 0; boxes have no gradient. Errors: Axis, Shape, DType, Value.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -91,8 +91,9 @@ impl Tensor {
         apart.mean_over(&[3, 5], false).called(NAME)
     }
 
-    /// The same where each part has channels of its own (Dai et al., NeurIPS 2016): `self: [n, c ph pw, h, w]`, to `[k, c, ph, pw]`.
-    /// Half pixels apart, as torchvision's. Errors: as [`Tensor::roi_align`], and Shape if the parts do not divide the channels.
+    /// The same where each part has channels of its own (Dai et al., NeurIPS 2016): `self: [n, c ph pw, h, w]`, to `[k, c,
+    /// ph, pw]`. Half pixels apart, as torchvision's. Errors: as [`Tensor::roi_align`], and Shape if the parts do not divide
+    /// the channels.
     ///
     /// ```
     /// # use remat_tensor::{RoiAlign, Tensor};
@@ -165,8 +166,8 @@ impl Tensor {
     }
 
     /// Which boxes stay of those that overlap, the best first, as I64: `self: [n, 4]` of corners left, top, right, bottom,
-    /// `scores: [n]`. Each box goes that overlaps a better one which stays by more than `iou`, measured as intersection over union.
-    /// At most `max_output` of them. Reads their number: see [`Tensor::as_size`].
+    /// `scores: [n]`. Each box goes that overlaps a better one which stays by more than `iou`, measured as intersection over
+    /// union. At most `max_output` of them. Reads their number: see [`Tensor::as_size`].
     ///
     /// Errors: Shape; DType for other than floats; Value for a NaN.
     ///
@@ -220,8 +221,8 @@ impl Tensor {
         }
     }
 
-    /// Intersection over union of each pair of boxes: `self: [n, 4]`, `others: [m, 4]`, corners left, top, right, bottom, to `[n, m]`.
-    /// Errors: Shape, DType.
+    /// Intersection over union of each pair of boxes: `self: [n, 4]`, `others: [m, 4]`, corners left, top, right, bottom, to
+    /// `[n, m]`. Errors: Shape, DType.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -110,10 +110,8 @@ impl Tensor {
         if (align_corners || antialias) && !smooth {
             return Err(wrong_value(format!("{mode:?} neither aligns corners nor smooths")));
         }
-        if smooth || mode == Interpolate::Area {
-            if !self.dtype().is_float() {
-                return Err(Error::new(ErrorKind::DType, format!("{mode:?} is not defined for {}", self.dtype())));
-            }
+        if (smooth || mode == Interpolate::Area) && !self.dtype().is_float() {
+            return Err(Error::new(ErrorKind::DType, format!("{mode:?} is not defined for {}", self.dtype())));
         }
         if (mode == Interpolate::Cubic || antialias) && size.len() == 3 {
             return Err(wrong_value(format!("{mode:?}, smooth: {antialias}, of three axes")));

@@ -48,12 +48,13 @@ impl Tensor {
         Tensor::arange(&self.device(), 0, i64::try_from(n).unwrap_or(i64::MAX), 1, DType::I64)
     }
 
-    /// Each image at the points of its grid: `self: [n, c, size..]` with two or three spatial axes, `grid: [n, out.., axes]`, to
-    /// `[n, c, out..]`. Coordinates stand last axis first (x, y, z) and run from -1 to 1 over the image: from edge to edge, or if
-    /// `align_corners` from the middle of the first pixel to that of the last. [`Beyond::Reflect`] reflects where -1 and 1 are, as
-    /// PyTorch's `reflection`.
+    /// Each image at the points of its grid: `self: [n, c, size..]` with two or three spatial axes, `grid: [n, out.., axes]`,
+    /// to `[n, c, out..]`. Coordinates stand last axis first (x, y, z) and run from -1 to 1 over the image: from edge to
+    /// edge, or if `align_corners` from the middle of the first pixel to that of the last. [`Beyond::Reflect`] reflects where
+    /// -1 and 1 are, as PyTorch's `reflection`.
     ///
-    /// Errors: Axis; Shape for another batch or number of coordinates; DType for other than floats; Value for cubic of three axes.
+    /// Errors: Axis; Shape for another batch or number of coordinates; DType for other than floats; Value for cubic of three
+    /// axes.
     ///
     /// ```
     /// # use remat_tensor::{Between, Beyond, Tensor};
@@ -100,8 +101,9 @@ impl Tensor {
         Tensor::apply_owned(Reshape { shape }, [y])
     }
 
-    /// The grid for [`Tensor::grid_sample`] that an affine map makes: `self: [n, axes, axes + 1]` maps the coordinates of an output
-    /// of extents `size`, one for each axis, to `[n, size.., axes]` (Jaderberg et al., NeurIPS 2015). Errors: Axis; Shape; DType.
+    /// The grid for [`Tensor::grid_sample`] that an affine map makes: `self: [n, axes, axes + 1]` maps the coordinates of an
+    /// output of extents `size`, one for each axis, to `[n, size.., axes]` (Jaderberg et al., NeurIPS 2015). Errors: Axis;
+    /// Shape; DType.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -138,8 +140,8 @@ impl Tensor {
         Tensor::apply_owned(Reshape { shape }, [points])
     }
 
-    /// The points of a grid of extents `size` under the maps `self: [n, rows, axes + 1]`: `[n, p, rows]`. `base` has the coordinates
-    /// along each axis, the last axis first.
+    /// The points of a grid of extents `size` under the maps `self: [n, rows, axes + 1]`: `[n, p, rows]`. `base` has the
+    /// coordinates along each axis, the last axis first.
     #[track_caller]
     fn mapped(&self, base: &[Tensor], size: &[usize]) -> Result<Tensor> {
         let (axes, p) = (size.len(), product(size)?);
@@ -166,9 +168,8 @@ impl Tensor {
         maps.cast(real)?.mapped(&[line(out[1])?, line(out[0])?], &out)
     }
 
-    /// Each image under an affine map from pixels of the output to pixels of the image: output (x, y) reads
-    /// `(m00 x + m01 y + m02, m10 x + m11 y + m12)`. `self: [n, c, h, w]`, `maps: [n, 2, 3]`, to `[n, c, out..]`. Errors: Axis, Shape,
-    /// DType.
+    /// Each image under an affine map from pixels of the output to pixels of the image: output (x, y) reads `(m00 x + m01 y +
+    /// m02, m10 x + m11 y + m12)`. `self: [n, c, h, w]`, `maps: [n, 2, 3]`, to `[n, c, out..]`. Errors: Axis, Shape, DType.
     ///
     /// ```
     /// # use remat_tensor::{Tensor, Warp};
@@ -190,9 +191,10 @@ impl Tensor {
         self.read_image(&points, None, out, warp).called(NAME)
     }
 
-    /// Each image under a projective map from pixels of the output to pixels of the image: output (x, y) reads `(u / w, v / w)` with
-    /// `(u, v, w) = m (x, y, 1)`. `self: [n, c, h, w]`, `maps: [k, 3, 3]`, to `[k, c, out..]`; map `k` is of image `mat_idx[k]`, of
-    /// I64, or without that of image `k`. Errors: Axis, Shape, DType; at run time, Index for an image that is none.
+    /// Each image under a projective map from pixels of the output to pixels of the image: output (x, y) reads `(u / w, v /
+    /// w)` with `(u, v, w) = m (x, y, 1)`. `self: [n, c, h, w]`, `maps: [k, 3, 3]`, to `[k, c, out..]`; map `k` is of image
+    /// `mat_idx[k]`, of I64, or without that of image `k`. Errors: Axis, Shape, DType; at run time, Index for an image that
+    /// is none.
     ///
     /// ```
     /// # use remat_tensor::{Tensor, Warp};
@@ -250,8 +252,8 @@ impl Tensor {
         self.read_image(&points, None, [oh, ow], warp).called(NAME)
     }
 
-    /// Each image turned counterclockwise by `degrees` about its middle, in the frame of the old one: `[n, c, h, w]`. Errors: Axis;
-    /// DType; Value for an angle that is not finite.
+    /// Each image turned counterclockwise by `degrees` about its middle, in the frame of the old one: `[n, c, h, w]`. Errors:
+    /// Axis; DType; Value for an angle that is not finite.
     ///
     /// ```
     /// # use remat_tensor::{Tensor, Warp};

@@ -26,6 +26,11 @@ impl Patches {
         Patches { kernel, stride: [1, 1], padding: Padding::NONE, dilation: [1, 1] }
     }
 
+    /// How many windows there are on an image of `size`, down and across. Errors: Value, Shape.
+    pub fn out(&self, size: [usize; 2]) -> Result<[usize; 2]> {
+        Ok(self.on(size)?.1)
+    }
+
     /// Extents of the padded image, and how many windows there are down and across. Errors: Value, Shape.
     pub(super) fn on(&self, size: [usize; 2]) -> Result<([usize; 2], [usize; 2])> {
         let (mut padded, mut out) = ([0; 2], [0; 2]);
@@ -91,8 +96,8 @@ impl Tensor {
         Tensor::apply_owned(Reshape { shape: with(lead, [c / (r * r), h * r, w * r]) }, [apart])
     }
 
-    /// The reverse of [`Tensor::pixel_shuffle`]: `[.., c, h r, w r]` to `[.., c r r, h, w]`. Errors: Axis below rank 3; Value for an
-    /// `r` of 0, or one that does not divide height and width.
+    /// The reverse of [`Tensor::pixel_shuffle`]: `[.., c, h r, w r]` to `[.., c r r, h, w]`. Errors: Axis below rank 3; Value
+    /// for an `r` of 0, or one that does not divide height and width.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -164,8 +169,8 @@ impl Tensor {
         Ok((apart, lead.to_vec(), [c, h / r, w / r]))
     }
 
-    /// The channels (axis 1) of `groups` groups dealt out in turn: channel `i` of group `g` becomes channel `i groups + g` (Zhang et
-    /// al., CVPR 2018). Errors: Axis below rank 2; Value unless `groups` divides the channels.
+    /// The channels (axis 1) of `groups` groups dealt out in turn: channel `i` of group `g` becomes channel `i groups + g`
+    /// (Zhang et al., CVPR 2018). Errors: Axis below rank 2; Value unless `groups` divides the channels.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -34,10 +34,14 @@ impl Default for Correlation {
     }
 }
 
+/// Displacements each way that [`Tensor::correlation`] takes: each pair of them is a product of its own.
+const MOST_STEPS: usize = 64;
+
 impl Tensor {
-    /// A convolution whose taps are moved by `offset`, and weighted by `mask` if there is one (Dai et al., ICCV 2017; Zhu et al., CVPR
-    /// 2019). `self: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, `offset: [n, 2 g r s, oh, ow]`, down and across for each tap of
-    /// each of `g` groups of channels, `mask: [n, g r s, oh, ow]`, to `[n, k, oh, ow]`. `patches` has stride, padding and dilation.
+    /// A convolution whose taps are moved by `offset`, and weighted by `mask` if there is one (Dai et al., ICCV 2017; Zhu et
+    /// al., CVPR 2019). `self: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, `offset: [n, 2 g r s, oh, ow]`, down and
+    /// across for each tap of each of `g` groups of channels, `mask: [n, g r s, oh, ow]`, to `[n, k, oh, ow]`. `patches` has
+    /// stride, padding and dilation.
     ///
     /// Errors: Axis, Shape, DType, Value.
     ///
@@ -113,7 +117,7 @@ impl Tensor {
     fn times_kernel(&self, weight: &Tensor, patches: Patches, out: [usize; 2]) -> Result<Tensor> {
         rank_is(weight, 4)?;
         let ([n, c, taps, l], [k, each, r, s]) = (self.dims_n()?, weight.dims_n()?);
-        let groups = if each == 0 { 0 } else { c / each };
+        let groups = c.checked_div(each).unwrap_or(0);
         if [r, s] != patches.kernel || groups == 0 || groups * each != c || !k.is_multiple_of(groups) {
             let text =
                 format!("a weight of shape {} for {c} channels and windows of {:?}", weight.shape(), patches.kernel);
@@ -125,8 +129,8 @@ impl Tensor {
         Tensor::apply_owned(Reshape { shape: [n, k, out[0], out[1]].into() }, [y])
     }
 
-    /// A convolution with a kernel of its own at each place (a locally connected layer): `self: [n, c, h, w]`,
-    /// `weight: [groups, oh, ow, c / groups, r, s, k / groups]`, MegEngine's order, to `[n, k, oh, ow]`. Errors: Axis, Shape, DType,
+    /// A convolution with a kernel of its own at each place (a locally connected layer): `self: [n, c, h, w]`, `weight:
+    /// [groups, oh, ow, c / groups, r, s, k / groups]`, MegEngine's order, to `[n, k, oh, ow]`. Errors: Axis, Shape, DType,
     /// Value.
     ///
     /// ```
@@ -159,8 +163,8 @@ impl Tensor {
         Tensor::apply_owned(Reshape { shape: [n, g * k, oh, ow].into() }, [y])
     }
 
-    /// A convolution that sees only pixels of the output's own region: those of which `rin: [n, 1, h, w]` is what
-    /// `rout: [n, 1, oh, ow]` is, both of integers. `self: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, to `[n, k, oh, ow]`. Errors:
+    /// A convolution that sees only pixels of the output's own region: those of which `rin: [n, 1, h, w]` is what `rout: [n,
+    /// 1, oh, ow]` is, both of integers. `self: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, to `[n, k, oh, ow]`. Errors:
     /// Axis, Shape, DType, Value.
     ///
     /// ```
@@ -195,9 +199,9 @@ impl Tensor {
         seen.times_kernel(weight, patches, out).in_op(NAME)
     }
 
-    /// How alike patches of two images are, for displacements of the second up to `max_displacement` (Dosovitskiy et al., ICCV 2015):
-    /// `[n, c, h, w]` both, to `[n, d d, oh, ow]` with `d = 2 floor(max_displacement / stride2) + 1`, the mean over the patch and
-    /// channels. Errors: Axis; Shape for images that differ or are too small; Value.
+    /// How alike patches of two images are, for displacements of the second up to `max_displacement` (Dosovitskiy et al.,
+    /// ICCV 2015): `[n, c, h, w]` both, to `[n, d d, oh, ow]` with `d = 2 floor(max_displacement / stride2) + 1`, the mean
+    /// over the patch and channels. Errors: Axis; Shape for images that differ or are too small; Value.
     ///
     /// ```
     /// # use remat_tensor::{Correlation, Tensor};
@@ -239,6 +243,9 @@ impl Tensor {
         let at = |x: &Tensor, top: usize, left: usize| x.narrow(2, top as isize, ih)?.narrow(3, left as isize, iw);
         let first = at(&a, far, far)?;
         let steps = far / stride2;
+        if steps > MOST_STEPS {
+            return Err(wrong_value(format!("{steps} displacements each way, above {MOST_STEPS}"))).in_op(NAME);
+        }
         let places: Vec<usize> = (0..=2 * steps).map(|i| far + i * stride2 - steps * stride2).collect();
         let mut all = Vec::with_capacity(places.len() * places.len());
         for (top, left) in places.iter().flat_map(|top| places.iter().map(move |left| (*top, *left))) {
@@ -256,8 +263,9 @@ impl Tensor {
         y / (kernel * kernel * c).max(1) as f64
     }
 
-    /// The colours of images `[n, c, h, w]` in another form. Luma is that of ITU-R BT.601; `U = 0.492 (B - Y) + 0.5` and
-    /// `V = 0.877 (R - Y) + 0.5`, as OpenCV has them of floats. Errors: Axis; Shape for other channels; DType for other than floats.
+    /// The colours of images `[n, c, h, w]` in another form. Luma is that of ITU-R BT.601; `U = 0.492 (B - Y) + 0.5` and `V =
+    /// 0.877 (R - Y) + 0.5`, as OpenCV has them of floats. Errors: Axis; Shape for other channels; DType for other than
+    /// floats.
     ///
     /// ```
     /// # use remat_tensor::{Colour, Tensor};
