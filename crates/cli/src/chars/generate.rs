@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use remat::nn::models::Gpt;
-use remat::nn::{Checkpoint, InitCx, KvCache, Layer, Rng, Sampler};
+use remat::nn::{Checkpoint, InitCx, KvCache, Layer, Module, Rng, Sampler};
 use remat::runtime::{Device, DeviceOptions};
 use remat::tensor::Tensor;
 use remat::types::{Error, ErrorKind, Result};

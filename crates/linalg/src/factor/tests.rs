@@ -87,12 +87,12 @@ fn solutions_solve() {
                         let mut x = b.clone();
                         f64::triangular(n, k, &a, &mut x, Triangle { upper, unit, transpose });
                         let mut t = a.clone();
-                        for ij in 0..n * n {
+                        for (ij, t) in t.iter_mut().enumerate() {
                             let (i, j) = (ij / n, ij % n);
                             if i == j && unit {
-                                t[ij] = 1.0;
+                                *t = 1.0;
                             } else if i != j && (i < j) != upper {
-                                t[ij] = 0.0;
+                                *t = 0.0;
                             }
                         }
                         let t = if transpose { transposed(&t, n, n) } else { t };

@@ -160,12 +160,19 @@ pub(crate) fn attention<A: Apply>(cx: &A, op: &Attention, x: &[A::Value]) -> Res
     Ok(smallvec![narrowed(cx, by_head(cx, y)?, &x[0])?, lse])
 }
 
-/// The gradient of the scores behind cap and bias, with the heads, the probabilities that are left, and `dy` by heads.
-fn score_gradients<A: Apply>(
-    cx: &A,
-    op: &Attention,
-    given: &[A::Value],
-) -> Result<(Heads<A::Value>, A::Value, [A::Value; 2])> {
+/// What gradients are made of.
+struct Slopes<V> {
+    heads: Heads<V>,
+    /// The gradient of the scores behind cap and bias.
+    ds: V,
+    /// The probabilities that are left.
+    left: V,
+    /// By heads.
+    dy: V,
+}
+
+/// From `(lse, dy)` and the inputs of `op`.
+fn score_gradients<A: Apply>(cx: &A, op: &Attention, given: &[A::Value]) -> Result<Slopes<A::Value>> {
     let c = Arith(cx);
     let h = Heads::of(cx, op, &given[2..])?;
     let p = probabilities(cx, h.scores.clone(), &given[0])?;
@@ -173,7 +180,7 @@ fn score_gradients<A: Apply>(
     let dp = h.left(cx, product(cx, dy.clone(), transposed(cx, h.v.clone())?)?)?;
     let ds = c.mul(p.clone(), c.sub(dp.clone(), c.sum_over(c.mul(p.clone(), dp)?, &[3])?)?)?;
     let left = h.left(cx, p)?;
-    Ok((h, ds, [left, dy]))
+    Ok(Slopes { heads: h, ds, left, dy })
 }
 
 /// The gradient for the bias, input `2 + bias` of `(lse, dy)` and the inputs of `op`. It makes all scores.
@@ -183,7 +190,7 @@ pub(crate) fn attention_bias_gradient<A: Apply>(
     given: &[A::Value],
     bias: usize,
 ) -> Result<A::Value> {
-    let (_, ds, _) = score_gradients(cx, op, given)?;
+    let ds = score_gradients(cx, op, given)?.ds;
     let like = &given[2 + bias];
     let sum = Arith(cx).sum_to(ds, &cx.fact(like).shape)?;
     narrowed(cx, sum, like)
@@ -196,7 +203,7 @@ pub(crate) fn attention_gradients<A: Apply>(
     given: &[A::Value],
 ) -> Result<SmallVec<[A::Value; 2]>> {
     let (c, x) = (Arith(cx), &given[2..]);
-    let (h, ds, [left, dy]) = score_gradients(cx, op, given)?;
+    let Slopes { heads: h, ds, left, dy } = score_gradients(cx, op, given)?;
     let ds = match h.slopes {
         Some(slopes) => c.mul(ds, slopes)?,
         None => ds,
