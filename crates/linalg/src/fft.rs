@@ -1,7 +1,7 @@
 //! Discrete Fourier transforms, by `rustfft` and `realfft`. No transform is normalised.
 //!
 //! Complex numbers are pairs of real and imaginary part. A plan holds tables of about as many numbers as it transforms; those
-//! of short lengths are kept, at most [`KEPT`] of them.
+//! of short lengths are kept, at most 16 of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

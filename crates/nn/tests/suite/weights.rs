@@ -399,9 +399,9 @@ fn lowers(name: &str, net: &impl Module, lr: f64, loss: impl Fn() -> Result<Tens
 
 /// Whole files, of published sizes and their libraries' own weights: `scripts/make_model_fixtures.py --full FOLDER`.
 #[test]
-#[ignore = "needs REMAT_MODEL_FILES, a folder that the script wrote"]
 fn whole_files_give_their_outputs() {
-    let folder = std::env::var("REMAT_MODEL_FILES").expect("a folder");
+    // gigabytes, which only the script makes
+    let Ok(folder) = std::env::var("REMAT_MODEL_FILES") else { return };
     let d = Device::cpu(DeviceOptions::default()).expect("a CPU");
     let families = published_names().filter(|n| n.starts_with("torchvision/")).map(|n| &n["torchvision/".len()..]);
     let families: Vec<&str> = families.collect();
