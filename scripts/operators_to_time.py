@@ -158,6 +158,54 @@ def rows():
     grid = lambda n, h: [spec((n, 16, h, h)), uniform((n, h, h, 2), -1.1, 1.1)]
     f = lambda x, p: F.grid_sample(x, p, "bilinear", "zeros", False)
     yield row("grid_sample", f, grid(1, 16), grid(8, 64), mode="bilinear", padding="zeros", align=False)
+    # language models
+    def heads(n, tq, tk, h, kv, d):
+        return [spec((n, tq, h, d)), spec((n, tk, kv, d)), spec((n, tk, kv, d))]
+
+    def attention(causal=False):
+        def run(q, k, v):
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True).transpose(1, 2)
+
+        return run
+
+    yield row("attention", attention(True), heads(1, 32, 32, 4, 4, 16), heads(4, 256, 256, 6, 6, 64), kind="", causal=True)
+    small, large = heads(1, 32, 32, 4, 2, 16), heads(4, 256, 256, 8, 2, 64)
+    yield row("attention, shared heads", attention(True), small, large, op="attention", kind="", causal=True)
+    small, large = heads(1, 1, 64, 4, 1, 16), heads(1, 1, 4096, 16, 4, 64)
+    yield row("attention, one query", attention(), small, large, op="attention", kind="")
+    f = lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6)
+    yield row("rms_norm", f, [spec(SMALL), spec((32,))], [spec(LARGE), spec((1024,))], axes=1, eps=1e-6)
+    yield row("glu", t("F.glu"), [spec(SMALL)], [spec(LARGE)], axis=-1)
+    f = lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]
+    yield row("swiglu", f, [spec(SMALL)], [spec(LARGE)], axis=-1)
+    # maths
+    for name, f, (low, high) in [
+        ("log2", "log2", positive), ("log10", "log10", positive), ("exp2", "exp2", (-2, 2)), ("lgamma", "lgamma", positive),
+        ("i0", "i0", (-3, 3)), ("sinc", "sinc", (-3, 3)), ("round", "round", (-9, 9)),
+    ]:  # fmt: skip
+        yield row(name, t(f), [uniform(SMALL, low, high)], [uniform(LARGE, low, high)], grad=name != "round")
+    for name, f in [("hypot", "hypot"), ("fmod", "fmod")]:
+        yield row(name, t(f), [uniform(SMALL, 1, 4)] * 2, [uniform(LARGE, 1, 4)] * 2)
+    f = lambda a, b: torch.einsum("bhqd,bhkd->bhqk", a, b)
+    small, large = [spec((1, 2, 16, 8))] * 2, [spec((4, 6, 128, 64))] * 2
+    yield row("einsum", f, small, large, equation="bhqd,bhkd->bhqk")
+    f = lambda a, b: torch.cdist(a, b)
+    yield row("cdist", f, [spec((32, 8))] * 2, [spec((1024, 64))] * 2, p=2.0)
+    f = lambda x: torch.linalg.vector_norm(x, 3.0, [1])
+    yield row("norm_of", f, [spec(SMALL)], [spec(LARGE)], p=3.0, axes=[1], keepdims=False)
+    # linear algebra and spectra
+    square, big = [spec((16, 16))], [spec((256, 256))]
+    near = lambda x: x @ x.transpose(-2, -1) + torch.eye(x.shape[-1])
+    yield row("cholesky", lambda x: torch.linalg.cholesky(near(x)), square, big)
+    yield row("solve", lambda a, b: torch.linalg.solve(a, b), [*square, spec((16, 4))], [*big, spec((256, 64))])
+    yield row("inverse", lambda x: torch.linalg.inv(x), square, big)
+    yield row("svdvals", lambda x: torch.linalg.svdvals(x), square, [spec((128, 128))])
+    yield row("eigvalsh", lambda x: torch.linalg.eigvalsh(near(x * 0.3)), square, [spec((128, 128))])
+    args = dict(n=None, axis=-1, norm="backward")
+    yield row("rfft", lambda x: torch.view_as_real(torch.fft.rfft(x)), [spec((8, 64))], [spec((256, 1024))], **args)
+    f = lambda x: torch.view_as_real(torch.fft.fft(torch.view_as_complex(x)))
+    yield row("fft", f, [spec((8, 64, 2))], [spec((256, 1000, 2))], **args)
     # recurrent layers: T, B, inputs and hidden
     for name, gates in (("rnn", 1), ("gru", 3), ("lstm", 4)):
 

@@ -38,8 +38,8 @@ pub use remat_derive::{Module, calc};
 #[expect(deprecated, reason = "the name of before")]
 pub use remat_tensor::Taps;
 pub use remat_tensor::{
-    Attend, BatchStatistics, Between, Beyond, ConvParams, Divisor, Interpolate, InterpolateOptions, Nonlinearity,
-    PadMode, Padding, Patches, Pooling, QueryPlace, Reduction, Sizes, Windows,
+    Attend, BagMode, Bags, BatchStatistics, Between, Beyond, ConvParams, Divisor, Interpolate, InterpolateOptions,
+    Nonlinearity, PadMode, Padding, Patches, Pooling, QueryPlace, Reduction, Sizes, Windows,
 };
 pub use rng::Rng;
 pub use sample::Sampler;

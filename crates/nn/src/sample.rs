@@ -1,7 +1,7 @@
 //! The next token, drawn from logits.
 
 use remat_tensor::Tensor;
-use remat_types::{Error, ErrorKind, Result};
+use remat_types::{DType, Error, ErrorKind, Result};
 
 /// How [`Sampler::draw`] chooses among tokens. The default draws from the distribution as it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +56,10 @@ impl Sampler {
             return Err(Error::new(ErrorKind::Shape, "a vocabulary without tokens").with_op("sampler"));
         }
         let mut x = logits.detach();
+        if matches!(x.dtype(), DType::F16 | DType::BF16) {
+            // sums over a large vocabulary need more digits
+            x = x.cast(DType::F32)?;
+        }
         if let Some(seen) = seen.filter(|_| self.repetition_penalty != 1.0) {
             let there = x.gather(1, seen)?;
             let punished =
@@ -66,22 +70,23 @@ impl Sampler {
             x = x.div(self.temperature)?;
         }
         if let Some(k) = self.top_k.filter(|k| *k < vocabulary) {
-            let (best, _) = x.topk(k, -1, true, true)?;
-            let least = best.narrow(-1, k as isize - 1, 1)?;
-            x = x.masked_fill(&x.lt(&least)?, f64::NEG_INFINITY)?;
+            // by their places, so that of equal ones no more stay than are asked for
+            let (_, places) = x.topk(k, -1, true, true)?;
+            let kept = Tensor::ones(&x.device(), places.shape(), DType::Bool)?;
+            let all = Tensor::zeros(&x.device(), x.shape(), DType::Bool)?.scatter(1, &places, &kept)?;
+            x = x.masked_fill(&all.logical_not()?, f64::NEG_INFINITY)?;
         }
         if let Some(share) = self.min_p {
             let least = x.max_over(&[-1], true)?.add(share.ln())?;
             x = x.masked_fill(&x.lt(&least)?, f64::NEG_INFINITY)?;
         }
         if let Some(share) = self.top_p.filter(|p| *p < 1.0) {
-            let (sorted, _) = x.sort(-1, true)?;
+            let (sorted, places) = x.sort(-1, true)?;
             let probs = sorted.softmax(-1)?;
             // those before a token do not have the share yet; the first has none before it
             let before = probs.cumsum(-1)?.sub(&probs)?;
-            let kept = sorted.masked_fill(&before.ge(share)?, f64::INFINITY)?;
-            let least = kept.min_over(&[-1], true)?;
-            x = x.masked_fill(&x.lt(&least)?, f64::NEG_INFINITY)?;
+            let gone = Tensor::zeros(&x.device(), x.shape(), DType::Bool)?.scatter(1, &places, &before.ge(share)?)?;
+            x = x.masked_fill(&gone, f64::NEG_INFINITY)?;
         }
         Ok(x)
     }
@@ -139,6 +144,9 @@ mod tests {
         assert_eq!(left(Sampler { top_p: Some(1e-6), ..none }, &p), [false, true, false, false]);
         assert_eq!(left(Sampler { min_p: Some(0.4), ..none }, &p), [false, true, false, true]);
         assert_eq!(left(Sampler { top_k: Some(9), ..none }, &p), [true; 4]);
+        for one in [Sampler { top_k: Some(1), ..none }, Sampler { top_p: Some(0.2), ..none }] {
+            assert_eq!(left(one, &[1.0; 5]).iter().filter(|l| **l).count(), 1, "of equal ones");
+        }
     }
 
     #[test]

@@ -5,9 +5,11 @@ mod attention;
 mod cache;
 mod conv;
 mod conv_norm;
+mod cross_attention;
 mod deform;
 mod dropout;
 mod embedding;
+mod encoder;
 mod linear;
 mod norm;
 mod pad;
@@ -35,9 +37,11 @@ pub use conv::{
     ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 };
 pub use conv_norm::ConvNorm;
+pub use cross_attention::{CrossAttention, CrossAttentionOptions};
 pub use deform::{DeformConv2d, LocalConv2d};
 pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dropout2d, Dropout3d};
-pub use embedding::Embedding;
+pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagOptions, EmbeddingOptions};
+pub use encoder::{BlockActivation, BlockOptions, DecoderBlock, EncoderBlock, EncoderDecoder};
 pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm, RmsNorm};

@@ -187,6 +187,59 @@ fn embedding_takes_rows_and_adds_up_their_gradients() {
 }
 
 #[test]
+fn the_row_for_padding_begins_as_zero_and_is_not_trained() {
+    let d = cpu();
+    let options = EmbeddingOptions { padding_idx: Some(-1), init: Init::Ones };
+    let e = Embedding::with_options(&mut InitCx::new(&d, 1), 3, 2, options).expect("fits");
+    assert_eq!(values(&e.weight.get().expect("open")), [1., 1., 1., 1., 0., 0.]);
+    let i = Tensor::new(&d, &[2u8, 0, 2], [3]).expect("fits");
+    e.forward(&i).expect("rows").sum().expect("float").backward().expect("tracked");
+    assert_eq!(values(&e.weight.grad().expect("a gradient")), [1., 1., 0., 0., 0., 0.]);
+    for out in [3, -4, isize::MIN, isize::MAX] {
+        let options = EmbeddingOptions { padding_idx: Some(out), ..EmbeddingOptions::default() };
+        let e = Embedding::with_options(&mut InitCx::new(&d, 1), 3, 2, options).err().expect("no such row");
+        assert_eq!(e.kind(), ErrorKind::Index, "{out}");
+    }
+}
+
+#[test]
+fn bags_of_rows_become_one_row_each() {
+    let d = cpu();
+    let table = tensor(&d, &[1., 2., 3., 4., 5., 6.], [3, 2]);
+    let ints = |v: &[i64], shape: &[usize]| Tensor::new(&d, v, shape.to_vec()).expect("fits");
+    let (index, offsets) = (ints(&[2, 0, 1, 2, 1], &[5]), ints(&[0, 2, 2, 5], &[4]));
+    let bags = |mode, padding_idx, last| {
+        let bags = Bags { offsets: Some(&offsets), include_last_offset: last, padding_idx, ..Bags::of(mode) };
+        values(&table.embedding_bag(&index, bags).expect("fits"))
+    };
+    assert_eq!(bags(BagMode::Sum, None, false), [6., 8., 0., 0., 11., 14., 0., 0.]);
+    assert_eq!(bags(BagMode::Mean, Some(1), false), [3., 4., 0., 0., 5., 6., 0., 0.]);
+    assert_eq!(bags(BagMode::Max, Some(2), false), [1., 2., 0., 0., 3., 4., 0., 0.]);
+    assert_eq!(bags(BagMode::Max, None, true), [5., 6., 0., 0., 5., 6.]);
+    // rows of an index; a bag of padding alone is empty
+    let square = ints(&[0, 0, 0, 1], &[2, 2]);
+    for (mode, y) in
+        [(BagMode::Sum, [0., 0., 3., 4.]), (BagMode::Mean, [0., 0., 3., 4.]), (BagMode::Max, [0., 0., 3., 4.])]
+    {
+        let y2 = table.embedding_bag(&square, Bags { padding_idx: Some(0), ..Bags::of(mode) }).expect("fits");
+        assert_eq!(values(&y2), y, "{mode:?}");
+        let none = table.embedding_bag(&ints(&[], &[2, 0]), Bags::of(mode)).expect("empty bags");
+        assert_eq!(values(&none), [0.; 4], "{mode:?}");
+        let none = table.embedding_bag(&ints(&[], &[0, 3]), Bags::of(mode)).expect("no bags");
+        assert_eq!(none.dims(), [0, 2]);
+    }
+    let late = ints(&[1], &[1]);
+    let y = table.embedding_bag(&index, Bags { offsets: Some(&late), ..Bags::default() }).expect("found on the device");
+    assert_eq!(y.to_host().expect_err("rows before the first bag").kind(), ErrorKind::Index);
+    let kind = |index: &Tensor, b: Bags<'_>| table.embedding_bag(index, b).expect_err("refused").kind();
+    assert_eq!(kind(&index, Bags::default()), ErrorKind::Axis);
+    assert_eq!(kind(&square, Bags { offsets: Some(&offsets), ..Bags::default() }), ErrorKind::Axis);
+    assert_eq!(kind(&square, Bags { weights: Some(&table), ..Bags::default() }), ErrorKind::Value);
+    assert_eq!(kind(&square, Bags { weights: Some(&table), ..Bags::of(BagMode::Sum) }), ErrorKind::Shape);
+    assert_eq!(kind(&square, Bags { padding_idx: Some(3), ..Bags::default() }), ErrorKind::Index);
+}
+
+#[test]
 fn dropout_drops_by_its_key_and_only_while_training() {
     let d = cpu();
     let layer = Dropout::new(0.25, &mut Rng::new(3)).expect("a probability");

@@ -12,6 +12,7 @@ mod create;
 mod device;
 mod draws;
 mod einsum;
+mod embed;
 mod factor;
 mod grad;
 mod index;
@@ -38,6 +39,7 @@ mod vision;
 
 pub use algebra::MatrixNorm;
 pub use attention::{Attend, QueryPlace};
+pub use embed::{BagMode, Bags};
 pub use factor::TriangleOptions;
 pub use indexing::{Ellipsis, IndexPart, IntoIndex, NewAxis, Places, by};
 pub use language::{Rope, RopePairs};
