@@ -175,6 +175,9 @@ impl Op for Resample {
 
     fn workspace(&self, x: &[&Fact], _threads: usize) -> usize {
         let Ok(plan) = self.plan() else { return 0 };
+        if x[0].shape.contains(&0) {
+            return 0;
+        }
         let weights = self.out.saturating_mul(plan.most()).saturating_mul(real_dtype(x[0].dtype).size_bytes());
         self.words_bytes(&plan).saturating_add(weights)
     }

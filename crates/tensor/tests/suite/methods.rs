@@ -9,7 +9,8 @@ use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::ConvParams;
 use remat_tensor::Windows;
 use remat_tensor::{
-    Attend, FftNorm, Nonlinearity, RecurrentSteps, RecurrentWeights, Tensor, TriangleOptions, gradcheck,
+    Attend, Between, Beyond, FftNorm, Interpolate, InterpolateOptions, Nonlinearity, Pooling, RecurrentSteps,
+    RecurrentWeights, Sizes, Tensor, TriangleOptions, gradcheck,
 };
 use remat_types::{DType, HostTensor, Result, bf16};
 
@@ -83,6 +84,8 @@ const WITHOUT_METHOD: &[&str] = &[
     "rms_norm_grad",
     "rmsprop_update",
     "rsqrt_grad",
+    "sample_points_grad",
+    "sample_points_slope",
     "sgd_update",
     "sigmoid_grad",
     "silu_grad",
@@ -112,6 +115,18 @@ fn call_maths(x: &Tensor) -> Result<()> {
     let _ = (a.qr()?, a.svd()?, a.eigh()?);
     let norm = FftNorm::Backward;
     x.rfft(None, -1, norm)?.fft(None, -1, norm)?.irfft(Some(3), -1, norm)?;
+    Ok(())
+}
+
+/// Images between their pixels, windows and regions, boxes.
+fn call_vision(x: &Tensor) -> Result<()> {
+    let image = x.reshape(&[1, 1, 2, 3])?;
+    image.interpolate(Sizes::To(vec![4, 4]), InterpolateOptions::of(Interpolate::Linear))?;
+    image.max_pool_with_indices(Pooling::new([2, 2]))?;
+    image.grid_sample(&image.zeros_like()?.reshape(&[1, 3, 1, 2])?, Between::Linear, Beyond::Zeros, true)?;
+    let boxes = Tensor::new(&x.device(), &[0.0, 0.0, 0.0, 1.0, 1.0], [1, 5])?.cast(x.dtype())?;
+    image.roi_pool(&boxes, [1, 1], 1.0)?;
+    boxes.narrow(1, 1, 4)?.nms(&Tensor::new(&x.device(), &[1.0], [1])?.cast(x.dtype())?, 0.5, None)?;
     Ok(())
 }
 
@@ -193,6 +208,7 @@ fn call_everything(d: &Device) -> Result<()> {
         x.bce_with_logits(0.0)?,
     );
     call_maths(&x)?;
+    call_vision(&x)?;
     x.rms_norm(&x.select(0, 0)?, 1, 1e-5)?;
     let _ = (x.argmax_over(0, false)?, x.argmin_over(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
     let index = Tensor::new(d, &[0i64, 1], [2])?;
