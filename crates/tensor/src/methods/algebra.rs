@@ -15,8 +15,8 @@ impl Tensor {
     /// # let device = remat_runtime::Device::cpu(Default::default())?;
     /// let a = Tensor::new(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
     /// let b = Tensor::new(&device, &[1.0, 0.0, 1.0, 0.0, 1.0, 1.0], [3, 2])?;
-    /// assert_eq!(a.tensordot(&b, &[(1, 0)])?.to_vec::<f32>()?, [4.0, 5.0, 10.0, 11.0]);
-    /// assert_eq!(a.tensordot(&b, &[(1, 0), (0, 1)])?.item::<f32>()?, 15.0);
+    /// assert_eq!(a.tensordot(&b, &[(1, 0)])?.to_vec::<f32>()?, [6.0, 3.0, 15.0, 6.0]);
+    /// assert_eq!(a.tensordot(&b, &[(1, 0), (0, 1)])?.item::<f32>()?, 12.0);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
     #[track_caller]

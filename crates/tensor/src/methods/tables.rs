@@ -148,7 +148,7 @@ unary_methods! {
     /// The Bessel function of the first kind of order 0.
     bessel_j0 => J0: [0.0, 1.0] => f32 [1.0, 0.765_197_7];
     /// The Bessel function of the first kind of order 1.
-    bessel_j1 => J1: [0.0, 1.0] => f32 [0.0, 0.440_050_6];
+    bessel_j1 => J1: [0.0, 1.0] => f32 [0.0, 0.440_050_57];
     /// Whether x is no number.
     is_nan => IsNan: [1.0, f32::NAN] => bool [false, true];
     /// Whether x is infinite.
@@ -217,7 +217,7 @@ binary_methods! {
     /// Hurwitz' zeta function `sum of 1 / (b + n)^a : n = 0, 1, ..`, for `a > 1`. No gradient for `a`.
     zeta => Zeta: [2.0, 1.0], [1.0, 1.0] => f32 [1.644_934_1, f32::INFINITY];
     /// The regularised lower incomplete gamma function `P(a, b)`. No gradient for `a`.
-    gammainc => GammaInc: [1.0, 2.0], [2.0, 0.0] => f32 [0.864_664_7, 0.0];
+    gammainc => GammaInc: [1.0, 2.0], [2.0, 0.0] => f32 [0.864_664_73, 0.0];
     /// `1 - P(a, b)` without cancellation. No gradient for `a`.
     gammaincc => GammaIncc: [1.0, 2.0], [2.0, 0.0] => f32 [0.135_335_28, 1.0];
     /// `a & b`.
