@@ -12,7 +12,7 @@ need few bytes. The test, crates/nn/tests/suite/weights.rs, makes the safetensor
 With --full, each network gets FOLDER/NAME.safetensors, with the weights that its own constructor draws, and
 FOLDER/NAME.io.safetensors with an input x and an output y; then
 
-    REMAT_MODEL_FILES=FOLDER cargo test --release -p remat-nn --test suite -- whole_files
+    cargo run --release -p remat-nn --example compare_files FOLDER
 
 loads and compares them. Published figures of torchvision's metadata are in weights.json, too: parameters and
 GFLOPS (multiply-adds).

@@ -139,6 +139,9 @@ transform!(f32 f64);
 mod tests {
     use super::*;
 
+    /// Four times the largest error seen, relative to the largest number.
+    const NEAR: f64 = 6e-15;
+
     /// By the sum of the definition.
     fn slow(x: &[f64], inverse: bool) -> Vec<f64> {
         let n = x.len() / 2;
@@ -159,8 +162,9 @@ mod tests {
     }
 
     fn near(a: &[f64], b: &[f64]) -> bool {
-        let n = a.len() as f64;
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-10 * (1.0 + a.abs() + n))
+        let most = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        let worst = a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((a - b).abs()));
+        a.len() == b.len() && worst <= NEAR * most
     }
 
     #[test]
@@ -197,7 +201,8 @@ mod tests {
             let (mut y, mut z) = (vec![0.0f32; 2 * (n / 2 + 1)], vec![0.0f32; n]);
             f32::rfft(n, &z, &mut y, &mut work);
             f32::irfft(n, &y, &mut z, &mut work);
-            assert!((x[0] - n as f32).abs() <= 1e-5 * n as f32);
+            // four times the largest error seen, which is a rounding and a half
+            assert!((x[0] - n as f32).abs() <= 8e-7 * n as f32);
         }
     }
 }

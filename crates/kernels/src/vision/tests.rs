@@ -37,7 +37,10 @@ fn the_transpose_of_every_rule_has_its_weights() {
                 Rule::Mean,
             ] {
                 for row in matrix(Resampling { size, out, rule }) {
-                    assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{rule:?} of {size} to {out}: {row:?}");
+                    assert!(
+                        (row.iter().sum::<f64>() - 1.0).abs() <= 32.0 * f64::EPSILON,
+                        "{rule:?} of {size} to {out}: {row:?}"
+                    );
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::{InitCx, Layer, Module};
 
 /// The function between the two linear layers of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BlockActivation {
+pub enum FeedForwardActivation {
     /// The paper's.
     #[default]
     Relu,
@@ -25,7 +25,7 @@ pub struct BlockOptions {
     /// Probability with which a probability, a number between the layers, or one that is added, is dropped in training.
     pub dropout: f64,
     /// The function between the layers.
-    pub activation: BlockActivation,
+    pub activation: FeedForwardActivation,
     /// Norms stand before what they normalise for, not behind what is added.
     pub norm_first: bool,
     /// Of the norms.
@@ -37,7 +37,7 @@ impl Default for BlockOptions {
         BlockOptions {
             feedforward: 2048,
             dropout: 0.1,
-            activation: BlockActivation::Relu,
+            activation: FeedForwardActivation::Relu,
             norm_first: false,
             eps: 1e-5,
         }
@@ -52,7 +52,7 @@ struct FeedForward {
     down: Linear,
     between: Option<Dropout>,
     #[module(skip)]
-    activation: BlockActivation,
+    activation: FeedForwardActivation,
 }
 
 impl FeedForward {
@@ -69,8 +69,8 @@ impl FeedForward {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = self.up.forward(x)?;
         let y = match self.activation {
-            BlockActivation::Relu => y.relu()?,
-            BlockActivation::Gelu => y.gelu()?,
+            FeedForwardActivation::Relu => y.relu()?,
+            FeedForwardActivation::Gelu => y.gelu()?,
         };
         self.down.forward(&dropped(y, self.between.as_ref())?)
     }

@@ -41,7 +41,7 @@ pub use cross_attention::{CrossAttention, CrossAttentionOptions};
 pub use deform::{DeformConv2d, LocalConv2d};
 pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagOptions, EmbeddingOptions};
-pub use encoder::{BlockActivation, BlockOptions, DecoderBlock, EncoderBlock, EncoderDecoder};
+pub use encoder::{BlockOptions, DecoderBlock, EncoderBlock, EncoderDecoder, FeedForwardActivation};
 pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm, RmsNorm};

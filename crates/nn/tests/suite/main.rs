@@ -16,6 +16,7 @@ mod models;
 mod optim;
 mod parameters;
 mod places;
+mod published;
 mod recurrent;
 mod rules;
 mod saving;

@@ -86,7 +86,8 @@ fn a_deformed_convolution_without_offsets_is_the_plain_one() {
     let x = x.expect("fits");
     let offset = Tensor::zeros(&d, [2, 18, 5, 5], DType::F32).expect("fits");
     let (a, b) = (layer.forward(&x, &offset, None).expect("fits"), plain.forward(&x).expect("fits"));
-    assert!(a.allclose(&b, 1e-5, 1e-5).expect("alike").item::<bool>().expect("a value"));
+    // sums of 18 products in another order
+    assert!(a.allclose(&b, 1e-6, 1e-6).expect("alike").item::<bool>().expect("a value"));
     let e = DeformConv2d::with(cx, 4, 6, 3, Conv2dOptions { padding_mode: PadMode::Reflect, ..options });
     assert_eq!(e.err().expect("zeros only").kind(), ErrorKind::Value);
 }

@@ -4,19 +4,20 @@
 //! `scripts/make_model_fixtures.py` wrote the cases.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use remat_nn::models::*;
 use remat_nn::*;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, no_grad};
-use remat_types::{DType, HostTensor, Result, Shape, read_safetensors, write_safetensors};
+use remat_types::{DType, HostTensor, Result, Shape, write_safetensors};
 use serde_json::Value;
 
+use crate::published::published;
 use crate::support::{cpu, values};
 
-/// How far an output may be from the other library's, relative to the larger of 1 and its largest element.
-const TOLERANCE: f64 = 1e-4;
+/// How far an output may be from the other library's, relative to the larger of 1 and its largest element: four times the largest
+/// distance seen, that of MobileNetV2, whose f32 sums are in another order through 52 convolutions.
+const TOLERANCE: f64 = 4e-5;
 const CLASSES: usize = 10;
 
 fn cases() -> Value {
@@ -219,51 +220,6 @@ fn a_layout_of_another_network_is_an_error_that_lists_names() {
     assert!(net.state_dict().expect("values") == before, "nothing has changed");
 }
 
-/// A network of torchvision's name for it, and the extent of the images that its figures are for.
-fn published(name: &str, cx: &mut InitCx) -> Result<(Box<dyn Layer>, usize)> {
-    let mut extent = 224;
-    let vgg = |config: VggConfig| if name.ends_with("_bn") { config.with_batch_norm() } else { config };
-    let net: Box<dyn Layer> = match name.trim_end_matches("_bn") {
-        "vgg11" => Box::new(Vgg::new(cx, &vgg(VggConfig::vgg11()))?),
-        "vgg13" => Box::new(Vgg::new(cx, &vgg(VggConfig::vgg13()))?),
-        "vgg16" => Box::new(Vgg::new(cx, &vgg(VggConfig::vgg16()))?),
-        "vgg19" => Box::new(Vgg::new(cx, &vgg(VggConfig::vgg19()))?),
-        "resnet18" => Box::new(ResNet::new(cx, &ResNetConfig::resnet18())?),
-        "resnet34" => Box::new(ResNet::new(cx, &ResNetConfig::resnet34())?),
-        "resnet50" => Box::new(ResNet::new(cx, &ResNetConfig::resnet50())?),
-        "resnet101" => Box::new(ResNet::new(cx, &ResNetConfig::resnet101())?),
-        "resnet152" => Box::new(ResNet::new(cx, &ResNetConfig::resnet152())?),
-        "resnext50_32x4d" => Box::new(ResNet::new(cx, &ResNetConfig::resnext50_32x4d())?),
-        "resnext101_32x8d" => Box::new(ResNet::new(cx, &ResNetConfig::resnext101_32x8d())?),
-        "wide_resnet50_2" => Box::new(ResNet::new(cx, &ResNetConfig::wide_resnet50_2())?),
-        "wide_resnet101_2" => Box::new(ResNet::new(cx, &ResNetConfig::wide_resnet101_2())?),
-        "mobilenet_v2" => Box::new(MobileNetV2::new(cx, &MobileNetV2Config::default())?),
-        "mobilenet_v3_small" => Box::new(MobileNetV3::new(cx, &MobileNetV3Config::small())?),
-        "mobilenet_v3_large" => Box::new(MobileNetV3::new(cx, &MobileNetV3Config::large())?),
-        "convnext_tiny" => Box::new(ConvNeXt::new(cx, &ConvNeXtConfig::tiny())?),
-        "convnext_small" => Box::new(ConvNeXt::new(cx, &ConvNeXtConfig::small())?),
-        "convnext_base" => Box::new(ConvNeXt::new(cx, &ConvNeXtConfig::base())?),
-        "convnext_large" => Box::new(ConvNeXt::new(cx, &ConvNeXtConfig::large())?),
-        "densenet121" => Box::new(DenseNet::new(cx, &DenseNetConfig::densenet121())?),
-        "densenet161" => Box::new(DenseNet::new(cx, &DenseNetConfig::densenet161())?),
-        "densenet169" => Box::new(DenseNet::new(cx, &DenseNetConfig::densenet169())?),
-        "densenet201" => Box::new(DenseNet::new(cx, &DenseNetConfig::densenet201())?),
-        "shufflenet_v2_x0_5" => Box::new(ShuffleNetV2::new(cx, &ShuffleNetV2Config::x0_5())?),
-        "shufflenet_v2_x1_0" => Box::new(ShuffleNetV2::new(cx, &ShuffleNetV2Config::x1_0())?),
-        "shufflenet_v2_x1_5" => Box::new(ShuffleNetV2::new(cx, &ShuffleNetV2Config::x1_5())?),
-        "shufflenet_v2_x2_0" => Box::new(ShuffleNetV2::new(cx, &ShuffleNetV2Config::x2_0())?),
-        "vit_b_16" => Box::new(Vit::new(cx, &VitConfig::base16())?),
-        "vit_b_32" => Box::new(Vit::new(cx, &VitConfig::base32())?),
-        "vit_l_16" => Box::new(Vit::new(cx, &VitConfig::large16())?),
-        other => {
-            let size = other.strip_prefix("efficientnet_b").and_then(|s| s.parse().ok()).expect("a known network");
-            extent = [224, 240, 288, 300, 380, 456, 528, 600][size];
-            Box::new(EfficientNet::new(cx, &EfficientNetConfig::b(size)?)?)
-        }
-    };
-    Ok((net, extent))
-}
-
 /// Parameters, multiply-adds in one forward pass, and the output's shape.
 fn figures(net: &impl Module, f: impl Fn(&[Tensor]) -> Result<Tensor>, x: &Tensor) -> (usize, f64, Shape) {
     net.eval();
@@ -293,8 +249,8 @@ fn networks_have_the_sizes_that_torchvision_publishes() {
         assert_eq!(Some(count as u64), row["parameters"].as_u64(), "{name}");
         assert_eq!(shape[..], [1, 1000], "{name}");
         let want = row["gflops"].as_f64().expect("a number");
-        // what torchvision counts beside: half a thousandth of rounding, and some products of small layers
-        assert!((gmacs - want).abs() <= 0.0006 + 0.002 * want, "{name}: {gmacs}, published as {want}");
+        // they are published to a thousandth
+        assert!((gmacs - want).abs() <= 0.0005, "{name}: {gmacs}, published as {want}");
         println!("{name}: {count} parameters, {gmacs:.3} G");
     }
 }
@@ -356,7 +312,7 @@ fn networks_that_make_images_have_the_published_sizes() {
     let steps = Tensor::zeros(&d, [1], DType::I64).expect("dry");
     let (count, gmacs, shape) = figures(&net, |x| net.forward(&x[0], &steps), &x);
     assert_eq!((count, &shape[..]), (35_746_307, &[1, 3, 32, 32][..]));
-    // 6.1 G of convolutions and linear layers (Fang et al., 2023, table 1), and 0.17 G of the attention's own products
+    // counted here, and compared with no source
     assert!((6.2..6.25).contains(&gmacs), "{gmacs}");
     // the figures of Kingma and Welling (2014) with the sizes of PyTorch's example
     let vae = Vae::new(cx, &VaeConfig::default()).expect("dry");
@@ -395,36 +351,4 @@ fn lowers(name: &str, net: &impl Module, lr: f64, loss: impl Fn() -> Result<Tens
     };
     let (first, last) = (step(), (0..10).map(|_| step()).last().expect("ten"));
     assert!(last < first && last.is_finite(), "{name}: {first}, then {last}");
-}
-
-/// Whole files, of published sizes and their libraries' own weights: `scripts/make_model_fixtures.py --full FOLDER`.
-#[test]
-fn whole_files_give_their_outputs() {
-    // gigabytes, which only the script makes
-    let Ok(folder) = std::env::var("REMAT_MODEL_FILES") else { return };
-    let d = Device::cpu(DeviceOptions::default()).expect("a CPU");
-    let families = published_names().filter(|n| n.starts_with("torchvision/")).map(|n| &n["torchvision/".len()..]);
-    let families: Vec<&str> = families.collect();
-    let mut compared = 0;
-    let mut files: Vec<_> = std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("a file").path()).collect();
-    files.sort();
-    for io in files.iter().filter(|p| p.to_string_lossy().ends_with(".io.safetensors")) {
-        let name = io.file_name().expect("a file").to_string_lossy().replace(".io.safetensors", "");
-        let family = families.iter().filter(|f| name.starts_with(**f)).max_by_key(|f| f.len());
-        let family = family.copied().unwrap_or("resnet");
-        let (net, _) = published(&name, &mut InitCx::new(&d, 1)).expect("fits");
-        net.eval();
-        let names = names_of(&format!("torchvision/{family}")).expect("published");
-        load_weights(&net, Path::new(&folder).join(format!("{name}.safetensors")), &names).expect(&name);
-        let (all, _) = read_safetensors(&std::fs::read(io).expect("a file")).expect("tensors");
-        let _quiet = no_grad();
-        let y = net.forward(&Tensor::from_host(&d, &all["x"]).expect("fits")).expect(&name);
-        let (got, want) = (values(&y), all["y"].to_f64_vec());
-        let worst = got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max);
-        let most = want.iter().fold(0.0f64, |m, w| m.max(w.abs()));
-        println!("{name}: {worst:.1e} off, of {most:.2e}");
-        assert!(worst <= TOLERANCE * most && most > 0.01, "{name}");
-        compared += 1;
-    }
-    assert!(compared > 0, "the folder has no files");
 }

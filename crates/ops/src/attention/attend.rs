@@ -39,19 +39,19 @@ pub struct Attention {
     #[param(rename = "joined", default = false)]
     pub packed_qkv: bool,
     /// The place among the keys of the first query.
-    #[param(default = 0)]
+    #[param(default = 0, since = 2)]
     pub offset: isize,
     /// Query `i` sees keys `j >= i + offset - left` only.
-    #[param(default = None)]
+    #[param(default = None, since = 2)]
     pub left: Option<usize>,
     /// Query `i` sees keys `j <= i + offset + right` only.
-    #[param(default = None)]
+    #[param(default = None, since = 2)]
     pub right: Option<usize>,
     /// Scores become `cap tanh(score / cap)` before mask and bias (Gemma Team, 2024, arXiv:2408.00118), if not 0.
-    #[param(default = 0.0.into())]
+    #[param(default = 0.0.into(), since = 2)]
     pub cap: Scalar,
     /// The probability with which a probability is dropped; the others are over `1 - dropout`.
-    #[param(default = 0.0.into())]
+    #[param(default = 0.0.into(), since = 2)]
     pub dropout: Scalar,
 }
 

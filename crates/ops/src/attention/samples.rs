@@ -186,7 +186,6 @@ impl OpDef for Attention {
 
 impl OpDef for AttentionGrad {
     const NAME: &'static str = "attention_grad";
-    const VERSION: u32 = 2;
 
     fn samples() -> Vec<Sample<Self>> {
         let grad = |scale, causal, packed_qkv| AttentionGrad { of: op(scale, causal, packed_qkv) };

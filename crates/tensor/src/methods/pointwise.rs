@@ -250,9 +250,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn allclose(&self, b: &Tensor, rtol: f64, atol: f64) -> Result<Tensor> {
-        // equal infinities differ by NaN, and a finite number is within an infinite tolerance
-        let near = self.sub(b)?.abs()?.le(b.abs()?.mul(rtol)?.add(atol)?)?.logical_and(b.is_finite()?)?;
-        near.logical_or(self.eq(b)?)?.all()
+        self.isclose(b, rtol, atol, false)?.all()
     }
 }
 

@@ -2,6 +2,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::{Complex, FftNorm};
 use crate::Tensor;
+use crate::methods::vision::PadMode;
 use crate::site::InOp;
 
 /// How [`Tensor::stft`] cuts a signal into frames.
@@ -52,22 +53,6 @@ impl StftOptions<'_> {
         let hop = self.hop();
         (0..self.n_fft.div_ceil(hop)).map(|i| hop.min(self.n_fft - i * hop)).collect()
     }
-}
-
-/// Mirrored along the last axis by `p` points at each end, which are not repeated.
-#[track_caller]
-fn mirrored(x: &Tensor, p: usize) -> Result<Tensor> {
-    let n = x.dims().last().copied().unwrap_or(0);
-    if p >= n {
-        let text =
-            format!("shape {}: {n} points cannot be mirrored by {p}; use center: false or shorter frames", x.shape());
-        return Err(Error::new(ErrorKind::Shape, text));
-    }
-    if p == 0 {
-        return Ok(x.clone());
-    }
-    let (before, behind) = (x.narrow(-1, 1, p)?.flip(&[-1])?, x.narrow(-1, (n - 1 - p) as isize, p)?.flip(&[-1])?);
-    Tensor::concat(&[&before, x, &behind], -1)
 }
 
 impl Tensor {
@@ -170,7 +155,16 @@ impl Tensor {
     #[track_caller]
     pub fn stft(&self, options: StftOptions<'_>) -> Result<Complex> {
         options.checked().in_op("stft")?;
-        let x = if options.center { mirrored(self, options.n_fft / 2).in_op("stft")? } else { self.clone() };
+        let half = options.n_fft / 2;
+        let x = match self.rank() {
+            0 => return Err(Error::new(ErrorKind::Axis, "a tensor of rank 0 has no points")).in_op("stft"),
+            rank if options.center => {
+                let mut amounts = vec![(0, 0); rank];
+                amounts[rank - 1] = (half, half);
+                self.pad_with(&amounts, PadMode::Reflect).called("stft")?
+            }
+            _ => self.clone(),
+        };
         let mut frames = x.frames(options.n_fft, options.hop()).called("stft")?;
         if let Some(w) = options.window {
             frames = frames.mul(w).called("stft")?;
