@@ -81,16 +81,26 @@ def peer():
         print(statistics.median(times) * 1e9, flush=True)
 
 
+class Failed(Exception):
+    pass
+
+
 class Side:
     def __init__(self, command, greets):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.version = self.process.stdout.readline().strip() if greets else None
+        self.command, self.greets = command, greets
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.version = self.process.stdout.readline().strip() if self.greets else None
 
     def time(self, order):
         print(json.dumps(order), file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline().strip()
         if not answer or answer.startswith("error"):
-            sys.exit(f"{order['op']}: {answer or 'the process ended'}")
+            if not answer:
+                self.start()
+            raise Failed(answer or "the process ended")
         return float(answer)
 
 
@@ -122,7 +132,7 @@ def main():
 
     ours = Side([build("remat", "time_operators")], False)
     theirs = Side([args.torch, str(pathlib.Path(__file__).resolve()), "--peer"], True)
-    lines, ratios, slow, all_results = [], [], [], []
+    lines, ratios, slow, failed, all_results = [], [], [], [], []
     for row in operators_to_time.rows():
         if args.only and not any(row.name.startswith(p) for p in args.only.split(",")):
             continue
@@ -134,12 +144,18 @@ def main():
                     continue
                 order = {"row": row.name, "op": row.op, "args": row.args, "x": x, "grad": grad}
                 order["ms"] = SMALL_MS if size == "small" else LARGE_MS
-                a, b, ratio = measure(ours, theirs, order)
+                try:
+                    a, b, ratio = measure(ours, theirs, order)
+                except Failed as e:
+                    # the rest is measured still
+                    failed.append(f"{row.name}, {size}{', with backward' if grad else ''}: {e}")
+                    cells.append("failed")
+                    continue
                 ratios.append(ratio)
                 all_results.append({"row": row.name, "size": size, "backward": grad, "remat_ns": a, "torch_ns": b, "ratio": ratio})
                 cells.append(f"{shown(a)}, {shown(b)}: **{ratio:.2f}**")
                 if ratio > 2.0:
-                    slow.append(f"{row.name}, {size}{', with backward' if grad else ''}: {ratio:.2f}")
+                    slow.append((row.name, f"{size}{', with backward' if grad else ''}: {ratio:.2f}"))
             shape = " ".join("x".join(map(str, s["shape"])) or "1" for s in x)
             lines.append(f"| `{row.name}` | {shape} | {cells[0]} | {cells[1]} |")
             print(lines[-1], flush=True)
@@ -148,9 +164,9 @@ def main():
     head += "| operator | inputs | forward: Remat, PyTorch, ratio | with backward |\n|---|---|---|---|\n"
     tail = ""
     why = operators_to_time.WHY
-    for s in slow:
-        name = s.split(",")[0]
-        tail += f"\n* {s}: {why.get(name, 'no reason is known')}"
+    for name in dict.fromkeys(name for name, _ in slow):
+        where = "; ".join(text for of, text in slow if of == name)
+        tail += f"\n* `{name}` ({where}): {why.get(name, 'no reason is known')}"
     table = head + "\n".join(lines) + "\n" + (f"\nAbove 2.0:\n{tail}\n" if tail else "")
     print("\n" + head.splitlines()[0] + tail)
     if args.json:
@@ -159,6 +175,8 @@ def main():
         text = args.write.read_text()
         before, rest = text.split(MARKS[0])
         args.write.write_text(before + MARKS[0] + table + MARKS[1] + rest.split(MARKS[1])[1])
+    if failed:
+        sys.exit("not measured:\n" + "\n".join(failed))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def rows():
     yield row("lerp", lambda a, b: torch.lerp(a, b, 0.3), [spec(SMALL)] * 2, [spec(LARGE)] * 2, weight=0.3)
     prob = lambda s: [spec(s), uniform(s, 0, 1)]
     f = lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none")
-    yield row("bce_with_logits", f, prob(SMALL), prob(LARGE))
+    yield row("bce_with_logits", f, prob(SMALL), prob(LARGE), weight=False, pos=False, reduction="none")
     # order and selection
     rowed, wide = [spec((16, 64))], [spec((512, 2048))]
     for name, f in [("cumsum", "cumsum"), ("cumprod", "cumprod"), ("logcumsumexp", "logcumsumexp")]:

@@ -13,8 +13,14 @@ use std::f64::consts::{FRAC_2_PI, FRAC_2_SQRT_PI, LN_2, LOG2_E, SQRT_2};
 
 use crate::simd::widest;
 
+mod arcs;
+mod logs;
 mod real;
 
+pub use arcs::{acos, asin, atan, atan2, erfinv, tan};
+pub use logs::{
+    acosh, asinh, atanh, cosh, exp_m1, exp2, ln_1p, log_add_exp, log2, log10, pow, sinh, softplus, softplus_below,
+};
 pub use real::Real;
 
 /// Adding it rounds to an integer, which the low bits then hold: 1.5 * 2^52.
@@ -430,16 +436,22 @@ pub(crate) fn sin_cos_turns(turns: u32) -> (f64, f64) {
     (quarter_turned(near, q.into()), quarter_turned(near, u64::from(q) + 1))
 }
 
-/// `sin(x + quarter pi/2)` for `|x| < TURNS`.
+/// What is left of `x`, for `|x| < TURNS`, when the nearest multiple of `pi/2` is taken off, and that multiple in the low bits.
 #[inline(always)]
-fn sine(x: f32, quarter: u64) -> f32 {
+fn quarter_of(x: f32) -> (f64, u64) {
     /// `pi/2` in parts of 30 bits and what is left, so that their multiples are exact.
     const PARTS: [f64; 3] = [1.570_796_325_802_803, 9.920_935_791_635_221e-10, 5.170_182_981_794_105e-19];
     let x = f64::from(x);
     let shifted = x * FRAC_2_PI + ROUND;
     let n = shifted - ROUND;
-    let r = ((x - n * PARTS[0]) - n * PARTS[1]) - n * PARTS[2];
-    quarter_turned(sin_cos_near(r), shifted.to_bits().wrapping_add(quarter)) as f32
+    (((x - n * PARTS[0]) - n * PARTS[1]) - n * PARTS[2], shifted.to_bits())
+}
+
+/// `sin(x + quarter pi/2)` for `|x| < TURNS`.
+#[inline(always)]
+fn sine(x: f32, quarter: u64) -> f32 {
+    let (r, q) = quarter_of(x);
+    quarter_turned(sin_cos_near(r), q.wrapping_add(quarter)) as f32
 }
 
 /// NaN and infinities are far too.

@@ -42,8 +42,56 @@ fn gelu_tanh(x: f64) -> f64 {
     times(x, sigmoid(2.0 * u))
 }
 
-/// Every function that is stated to be within 2 ulp.
-pub(crate) static ALL: [Function; 11] = [
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+/// By Newton's method on the error function, and towards the ends on its complement, of which `1 - |x|` is exact.
+fn erfinv(x: f64) -> f64 {
+    let a = x.abs();
+    if a == 1.0 {
+        return f64::INFINITY.copysign(x);
+    }
+    let mut y = f64::from(maths::erfinv(a as f32));
+    for _ in 0..3 {
+        let off = if a < 0.5 { libm::erf(y) - a } else { (1.0 - a) - libm::erfc(y) };
+        y -= off / (std::f64::consts::FRAC_2_SQRT_PI * (-y * y).exp());
+    }
+    y.copysign(x)
+}
+
+macro_rules! unary {
+    ($name:literal, $f:expr, $exact:expr) => {
+        Function { name: $name, f: |x, y| each1(x, y, $f), exact: $exact }
+    };
+}
+
+/// Every function that is stated to be within 2 ulp; those of two arguments with one fixed.
+pub(crate) static ALL: [Function; 34] = [
+    unary!("exp_m1", maths::exp_m1, f64::exp_m1),
+    unary!("ln_1p", maths::ln_1p, f64::ln_1p),
+    unary!("log2", maths::log2, f64::log2),
+    unary!("log10", maths::log10, f64::log10),
+    unary!("exp2", maths::exp2, f64::exp2),
+    unary!("sinh", maths::sinh, f64::sinh),
+    unary!("cosh", maths::cosh, f64::cosh),
+    unary!("asinh", maths::asinh, libm::asinh),
+    unary!("acosh", maths::acosh, |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) }),
+    unary!("atanh", maths::atanh, libm::atanh),
+    unary!("asin", maths::asin, f64::asin),
+    unary!("acos", maths::acos, f64::acos),
+    unary!("atan", maths::atan, f64::atan),
+    Function { name: "tan", f: maths::tan, exact: f64::tan },
+    unary!("softplus", maths::softplus, softplus),
+    unary!("erfinv", maths::erfinv, erfinv),
+    unary!("atan2(x, 0.75)", |x| maths::atan2(x, 0.75), |x| x.atan2(0.75)),
+    unary!("atan2(-1.5, x)", |x| maths::atan2(-1.5, x), |x| (-1.5f64).atan2(x)),
+    unary!("log_add_exp(x, 0.25)", |x| maths::log_add_exp(x, 0.25), |x| x.max(0.25)
+        + (-(x - 0.25).abs()).exp().ln_1p()),
+    unary!("pow(x, 2.5)", |x| maths::pow(x, 2.5), |x| x.powf(2.5)),
+    unary!("pow(x, -3)", |x| maths::pow(x, -3.0), |x| x.powf(-3.0)),
+    unary!("pow(1.75, x)", |x| maths::pow(1.75, x), |x| 1.75f64.powf(x)),
+    unary!("pow(-2, x)", |x| maths::pow(-2.0, x), |x| (-2f64).powf(x)),
     Function { name: "exp", f: |x, y| each1(x, y, Real::exp), exact: f64::exp },
     Function { name: "log", f: |x, y| each1(x, y, maths::ln), exact: f64::ln },
     Function { name: "tanh", f: |x, y| each1(x, y, maths::tanh), exact: f64::tanh },

@@ -65,11 +65,11 @@ impl Real for f32 {
     }
     #[inline(always)]
     fn ln_1p(self) -> f32 {
-        f32::ln_1p(self)
+        super::ln_1p(self)
     }
     #[inline(always)]
     fn exp_m1(self) -> f32 {
-        f32::exp_m1(self)
+        super::exp_m1(self)
     }
 }
 

@@ -125,7 +125,7 @@ rows! {
     /// `a^b`; IEEE's pow in floats, so `x^0 = 1`. Integers wrap, and a negative exponent is an error of kind Value that
     /// names the element of `b`. Gradients: `da = dy b a^(b-1)`, 0 where `b = 0`; `db = dy a^b ln a`, 0 where `a = 0`
     /// and `b >= 0`.
-    Pow = "pow", (float |a, b| a.powf(b), int |a, b| a.int_pow(b)), Negative,
+    Pow = "pow", (float |a, b| a.fast_pow(b), int |a, b| a.int_pow(b)), Negative,
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(PowSlopeA, a, b)?)),
             b: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(PowSlopeB, a, b)?)),
@@ -143,13 +143,13 @@ rows! {
             b: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(MinShare, b, a)?)),
         };
     /// The angle of the point (x = b, y = a), in radians.
-    Atan2 = "atan2", (float |a, b| a.atan2(b)), Nothing,
+    Atan2 = "atan2", (costly |a, b| a.fast_atan2(b)), Nothing,
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.div(c.mul(dy, b)?, c.add(c.square(a)?, c.square(b)?)?)),
             b: Some(|c, [a, b, _, dy]| c.neg(c.div(c.mul(dy, a)?, c.add(c.square(a)?, c.square(b)?)?)?)),
         };
     /// `ln(e^a + e^b)` without overflow. `da = dy sigmoid(a - b)`, so NaN for equal infinities.
-    LogAddExp = "log_add_exp", (float |a, b| a.log_add_exp(b)), Nothing,
+    LogAddExp = "log_add_exp", (costly |a, b| a.log_add_exp(b)), Nothing,
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(a, b)?)?)),
             b: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(b, a)?)?)),
@@ -197,7 +197,7 @@ rows! {
     /// `-b ln p - (1 - b) ln(1 - p)` with `p = sigmoid(a)`, the binary cross-entropy of a logit `a` with a target `b` within
     /// 0 ..= 1: `|a|` times what the target is off by, and `ln(1 + e^-|a|)`, neither of which is negative, so nothing
     /// cancels. For a certain target, 0 at the infinity that says so.
-    BceWithLogits = "bce_with_logits", (float |a, b| a.bce_with_logits(b)), Nothing,
+    BceWithLogits = "bce_with_logits", (costly |a, b| a.bce_with_logits(b)), Nothing,
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(BceSlope, a, b)?)),
             b: Some(|c, [a, _, _, dy]| c.neg(c.mul(dy, a)?)),
@@ -238,7 +238,7 @@ rows! {
     HuberSlope = "huber_slope", (float |a, b| if a < -b { -b } else if a > b { b } else { a }), Nothing,
         Grad2::Through(|c, a, b| c.bin(Min, c.bin(Max, a, c.neg(b)?)?, b));
     /// `a` where `a > 0`, else `b (e^a - 1)` (Clevert et al., ICLR 2016). The derivative at 0 is `b`.
-    Elu = "elu", (float |a, b| if a > 0.0 { a } else { b * a.exp_m1() }), Nothing,
+    Elu = "elu", (float |a, b| if a > 0.0 { a } else { b * a.fast_exp_m1() }), Nothing,
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(EluSlope, a, b)?)),
             b: Some(|c, [a, _, _, dy]| c.mul(dy, c.un(UnaryFn::Expm1, c.bin(Min, a, c.constant(0.0, &a)?)?)?)),
@@ -279,10 +279,10 @@ rows! {
     MinShare = "min_share", (float |a, b| if a == b || (a.is_nan() && b.is_nan()) { 0.5 }
         else if a < b || a.is_nan() { 1.0 } else { 0.0 }), Nothing, Grad2::None;
     /// The derivative of `a^b` by `a`: `b a^(b-1)`, 0 where `b = 0`.
-    PowSlopeA = "pow_slope_a", (float |a, b| if b == 0.0 { 0.0 } else { b * a.powf(b - 1.0) }), Nothing,
+    PowSlopeA = "pow_slope_a", (float |a, b| if b == 0.0 { 0.0 } else { b * a.fast_pow(b - 1.0) }), Nothing,
         Grad2::Through(|c, a, b| c.mul(b, c.bin(Pow, a, c.offset(b, -1.0)?)?));
     /// The derivative of `a^b` by `b`: `a^b ln a`, 0 where `a = 0` and `b >= 0`.
-    PowSlopeB = "pow_slope_b", (float |a, b| if a == 0.0 && b >= 0.0 { 0.0 } else { a.powf(b) * a.ln() }), Nothing,
+    PowSlopeB = "pow_slope_b", (float |a, b| if a == 0.0 && b >= 0.0 { 0.0 } else { a.fast_pow(b) * a.fast_ln() }), Nothing,
         Grad2::Through(|c, a, b| c.mul(c.bin(Pow, a, b)?, c.un(UnaryFn::Log, a)?));
     /// The derivative of `prelu(a, b)` by `a`: 1 where `a > 0`, else `b`.
     PreluSlope = "prelu_slope", (float |a, b| if a > 0.0 { 1.0 } else { b }), Nothing,

@@ -1,6 +1,6 @@
 //! Scalar functions that std lacks, for f32 and f64.
 
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
+use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
 use remat_kernels::maths;
 
@@ -26,6 +26,36 @@ pub(crate) trait Real: Copy {
     fn fast_ln(self) -> Self;
     /// `tanh x`.
     fn fast_tanh(self) -> Self;
+    /// `e^x - 1`; in f32, as all up to `fast_atan2`, the vectorised form.
+    fn fast_exp_m1(self) -> Self;
+    /// `ln(1 + x)`.
+    fn fast_ln_1p(self) -> Self;
+    /// `log_2 x`.
+    fn fast_log2(self) -> Self;
+    /// `log_10 x`.
+    fn fast_log10(self) -> Self;
+    /// `2^x`.
+    fn fast_exp2(self) -> Self;
+    /// `sinh x`.
+    fn fast_sinh(self) -> Self;
+    /// `cosh x`.
+    fn fast_cosh(self) -> Self;
+    /// `arsinh x`.
+    fn fast_asinh(self) -> Self;
+    /// `arcosh x`.
+    fn fast_acosh(self) -> Self;
+    /// `artanh x`.
+    fn fast_atanh(self) -> Self;
+    /// `arcsin x`.
+    fn fast_asin(self) -> Self;
+    /// `arccos x`.
+    fn fast_acos(self) -> Self;
+    /// `arctan x`.
+    fn fast_atan(self) -> Self;
+    /// The angle of the point (b, self).
+    fn fast_atan2(self, b: Self) -> Self;
+    /// `self^b`.
+    fn fast_pow(self, b: Self) -> Self;
     /// `1 / (1 + exp(-x))`.
     fn sigmoid(self) -> Self;
     /// `x sigmoid(x)`.
@@ -69,8 +99,8 @@ macro_rules! real {
             fn erf(self) -> Self { $from::erf(self) }
             #[inline(always)]
             fn erfc(self) -> Self { $from::erfc(self) }
-            #[inline]
-            fn erfinv(self) -> Self { erfinv(f64::from(self)) as $t }
+            #[inline(always)]
+            fn erfinv(self) -> Self { $from::erfinv(self) }
             #[inline]
             fn erfcinv(self) -> Self { erfcinv(f64::from(self)) as $t }
             #[inline(always)]
@@ -80,6 +110,36 @@ macro_rules! real {
             #[inline(always)]
             fn fast_tanh(self) -> Self { $from::tanh(self) }
             #[inline(always)]
+            fn fast_exp_m1(self) -> Self { $from::exp_m1(self) }
+            #[inline(always)]
+            fn fast_ln_1p(self) -> Self { $from::ln_1p(self) }
+            #[inline(always)]
+            fn fast_log2(self) -> Self { $from::log2(self) }
+            #[inline(always)]
+            fn fast_log10(self) -> Self { $from::log10(self) }
+            #[inline(always)]
+            fn fast_exp2(self) -> Self { $from::exp2(self) }
+            #[inline(always)]
+            fn fast_sinh(self) -> Self { $from::sinh(self) }
+            #[inline(always)]
+            fn fast_cosh(self) -> Self { $from::cosh(self) }
+            #[inline(always)]
+            fn fast_asinh(self) -> Self { $from::asinh(self) }
+            #[inline(always)]
+            fn fast_acosh(self) -> Self { $from::acosh(self) }
+            #[inline(always)]
+            fn fast_atanh(self) -> Self { $from::atanh(self) }
+            #[inline(always)]
+            fn fast_asin(self) -> Self { $from::asin(self) }
+            #[inline(always)]
+            fn fast_acos(self) -> Self { $from::acos(self) }
+            #[inline(always)]
+            fn fast_atan(self) -> Self { $from::atan(self) }
+            #[inline(always)]
+            fn fast_atan2(self, b: Self) -> Self { $from::atan2(self, b) }
+            #[inline(always)]
+            fn fast_pow(self, b: Self) -> Self { $from::pow(self, b) }
+            #[inline(always)]
             fn sigmoid(self) -> Self { $from::sigmoid(self) }
             #[inline(always)]
             fn silu(self) -> Self { $from::silu(self) }
@@ -87,8 +147,8 @@ macro_rules! real {
             fn gelu(self) -> Self { $from::gelu(self) }
             #[inline(always)]
             fn gelu_tanh(self) -> Self { $from::gelu_tanh(self) }
-            #[inline]
-            fn softplus(self) -> Self { self.max(0.0) + (-self.abs()).fast_exp().ln_1p() }
+            #[inline(always)]
+            fn softplus(self) -> Self { $from::softplus(self) }
             #[inline(always)]
             fn gelu_slope(self) -> Self { $from::gelu_slope(self) }
             #[inline(always)]
@@ -112,11 +172,11 @@ macro_rules! real {
                 let floor = q.floor();
                 if q - floor > 0.5 { floor + 1.0 } else { floor }
             }
-            #[inline]
+            #[inline(always)]
             fn bce_with_logits(self, y: Self) -> Self {
                 let off = if self > 0.0 { 1.0 - y } else { y };
                 let far = if off == 0.0 { 0.0 } else { self.abs() * off };
-                far + (-self.abs()).fast_exp().ln_1p()
+                far + $from::softplus_below(self)
             }
             #[inline]
             fn bce(self, y: Self) -> Self {
@@ -128,12 +188,8 @@ macro_rules! real {
                 let tail = $from::sigmoid(-self.abs());
                 if self > 0.0 { (1.0 - y) - tail } else { tail - y }
             }
-            #[inline]
-            fn log_add_exp(self, b: Self) -> Self {
-                if self == b { return self + LN_2 as $t; }
-                if self.is_nan() || b.is_nan() { return self + b; }
-                self.max(b) + (-(self - b).abs()).exp().ln_1p()
-            }
+            #[inline(always)]
+            fn log_add_exp(self, b: Self) -> Self { $from::log_add_exp(self, b) }
         }
     )* };
 }
@@ -144,11 +200,46 @@ real! {
 
 /// In f64 as they are written, on the standard library's and libm's functions.
 mod exact {
-    use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+    use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2};
 
     use super::Real;
 
+    pub(super) use super::erfinv;
     pub(super) use libm::{erf, erfc};
+
+    macro_rules! std_functions {
+        ($($name:ident: $f:ident)*) => { $( pub(super) fn $name(x: f64) -> f64 { x.$f() } )* };
+    }
+    std_functions! {
+        exp_m1: exp_m1 ln_1p: ln_1p log2: log2 log10: log10 exp2: exp2 sinh: sinh cosh: cosh asinh: asinh acosh: acosh
+        atanh: atanh asin: asin acos: acos atan: atan
+    }
+
+    pub(super) fn atan2(a: f64, b: f64) -> f64 {
+        a.atan2(b)
+    }
+
+    pub(super) fn pow(a: f64, b: f64) -> f64 {
+        a.powf(b)
+    }
+
+    pub(super) fn softplus_below(x: f64) -> f64 {
+        (-x.abs()).exp().ln_1p()
+    }
+
+    pub(super) fn softplus(x: f64) -> f64 {
+        x.max(0.0) + softplus_below(x)
+    }
+
+    pub(super) fn log_add_exp(a: f64, b: f64) -> f64 {
+        if a == b {
+            return a + LN_2;
+        }
+        if a.is_nan() || b.is_nan() {
+            return a + b;
+        }
+        a.max(b) + softplus_below(a - b)
+    }
 
     pub(super) fn ln(x: f64) -> f64 {
         x.ln()

@@ -83,17 +83,17 @@ rows! {
     /// `e^x`.
     Exp = "exp", same!(costly |x| x.fast_exp()), Grad1::FromY(BinaryFn::Mul);
     /// `e^x - 1`, accurate near 0.
-    Expm1 = "expm1", same!(float |x| x.exp_m1()), Grad1::FromY(BinaryFn::Expm1Grad);
+    Expm1 = "expm1", same!(costly |x| x.fast_exp_m1()), Grad1::FromY(BinaryFn::Expm1Grad);
     /// `ln x`: -inf at 0, NaN below.
     Log = "log", same!(costly |x| x.fast_ln()), Grad1::FromX(BinaryFn::Div);
     /// `ln(1 + x)`, accurate near 0.
-    Log1p = "log1p", same!(float |x| x.ln_1p()), Grad1::FromX(BinaryFn::Log1pGrad);
+    Log1p = "log1p", same!(costly |x| x.fast_ln_1p()), Grad1::FromX(BinaryFn::Log1pGrad);
     /// `log_2 x`: -inf at 0, NaN below.
-    Log2 = "log2", same!(float |x| x.log2()), Grad1::ChainX(|c, dy, x| c.scale(c.div(dy, x)?, LOG2_E));
+    Log2 = "log2", same!(costly |x| x.fast_log2()), Grad1::ChainX(|c, dy, x| c.scale(c.div(dy, x)?, LOG2_E));
     /// `log_10 x`: -inf at 0, NaN below.
-    Log10 = "log10", same!(float |x| x.log10()), Grad1::ChainX(|c, dy, x| c.scale(c.div(dy, x)?, LOG10_E));
+    Log10 = "log10", same!(costly |x| x.fast_log10()), Grad1::ChainX(|c, dy, x| c.scale(c.div(dy, x)?, LOG10_E));
     /// `2^x`.
-    Exp2 = "exp2", same!(float |x| x.exp2()), Grad1::ChainY(|c, dy, y| c.scale(c.mul(dy, y)?, LN_2));
+    Exp2 = "exp2", same!(costly |x| x.fast_exp2()), Grad1::ChainY(|c, dy, y| c.scale(c.mul(dy, y)?, LN_2));
     /// `ln |gamma(x)|` with the gamma function: infinite at 0, -1, -2 and so on.
     Lgamma = "lgamma", same!(float |x| x.by(special::lgamma)), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Digamma, x)?));
     /// The derivative of `lgamma`: NaN at -1, -2 and so on, of the sign of `-x` and infinite at 0.
@@ -132,31 +132,31 @@ rows! {
     /// `cos x`.
     Cos = "cos", same!(float |x| x.cos(), f32 remat_kernels::maths::cos), Grad1::ChainX(|c, dy, x| c.neg(c.mul(dy, c.un(Sin, x)?)?));
     /// `tan x`.
-    Tan = "tan", same!(float |x| x.tan()), Grad1::FromY(BinaryFn::TanGrad);
+    Tan = "tan", same!(float |x| x.tan(), f32 remat_kernels::maths::tan), Grad1::FromY(BinaryFn::TanGrad);
     /// `arcsin x`: NaN outside -1 ..= 1.
-    Asin = "asin", same!(float |x| x.asin()), Grad1::FromX(BinaryFn::AsinGrad);
+    Asin = "asin", same!(costly |x| x.fast_asin()), Grad1::FromX(BinaryFn::AsinGrad);
     /// `arccos x`: NaN outside -1 ..= 1.
-    Acos = "acos", same!(float |x| x.acos()), Grad1::ChainX(|c, dy, x| c.neg(c.bin(BinaryFn::AsinGrad, dy, x)?));
+    Acos = "acos", same!(costly |x| x.fast_acos()), Grad1::ChainX(|c, dy, x| c.neg(c.bin(BinaryFn::AsinGrad, dy, x)?));
     /// `arctan x`.
-    Atan = "atan", same!(float |x| x.atan()), Grad1::FromX(BinaryFn::AtanGrad);
+    Atan = "atan", same!(costly |x| x.fast_atan()), Grad1::FromX(BinaryFn::AtanGrad);
     /// `sinh x`.
-    Sinh = "sinh", same!(float |x| x.sinh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Cosh, x)?));
+    Sinh = "sinh", same!(costly |x| x.fast_sinh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Cosh, x)?));
     /// `cosh x`.
-    Cosh = "cosh", same!(float |x| x.cosh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Sinh, x)?));
+    Cosh = "cosh", same!(costly |x| x.fast_cosh()), Grad1::ChainX(|c, dy, x| c.mul(dy, c.un(Sinh, x)?));
     /// `tanh x`.
     Tanh = "tanh", same!(costly |x| x.fast_tanh()), Grad1::FromY(BinaryFn::TanhGrad);
     /// `arsinh x`.
-    Asinh = "asinh", same!(float |x| x.asinh()), Grad1::FromX(BinaryFn::AsinhGrad);
+    Asinh = "asinh", same!(costly |x| x.fast_asinh()), Grad1::FromX(BinaryFn::AsinhGrad);
     /// `arcosh x`: NaN below 1.
-    Acosh = "acosh", same!(float |x| x.acosh()), Grad1::FromX(BinaryFn::AcoshGrad);
+    Acosh = "acosh", same!(costly |x| x.fast_acosh()), Grad1::FromX(BinaryFn::AcoshGrad);
     /// `artanh x`: infinite at -1 and 1, NaN outside.
-    Atanh = "atanh", same!(float |x| x.atanh()), Grad1::FromX(BinaryFn::AtanhGrad);
+    Atanh = "atanh", same!(costly |x| x.fast_atanh()), Grad1::FromX(BinaryFn::AtanhGrad);
     /// `1 / (1 + e^-x)`.
     Sigmoid = "sigmoid", same!(costly |x| Real::sigmoid(x)), Grad1::FromY(BinaryFn::SigmoidGrad);
     /// `ln sigmoid(x) = -ln(1 + e^-x)`, without overflow.
-    Logsigmoid = "logsigmoid", same!(float |x| -Real::softplus(-x)), Grad1::FromX(BinaryFn::LogsigmoidGrad);
+    Logsigmoid = "logsigmoid", same!(costly |x| -Real::softplus(-x)), Grad1::FromX(BinaryFn::LogsigmoidGrad);
     /// `ln(1 + e^x)`, without overflow.
-    Softplus = "softplus", same!(float |x| Real::softplus(x)), Grad1::FromX(BinaryFn::SoftplusGrad);
+    Softplus = "softplus", same!(costly |x| Real::softplus(x)), Grad1::FromX(BinaryFn::SoftplusGrad);
     /// `x sigmoid(x)` (Elfwing et al., 2017, arXiv:1702.03118). NaN at -inf, the limit there being 0.
     Silu = "silu", same!(costly |x| Real::silu(x)), Grad1::FromX(BinaryFn::SiluGrad);
     /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
@@ -169,7 +169,7 @@ rows! {
     /// `1 - erf x`, accurate in the tail.
     Erfc = "erfc", same!(costly |x| Real::erfc(x)), Grad1::ChainX(|c, dy, x| c.neg(c.bin(BinaryFn::ErfGrad, dy, x)?));
     /// The inverse of erf: infinite at -1 and 1, NaN outside.
-    Erfinv = "erfinv", same!(float |x| x.erfinv()), Grad1::FromY(BinaryFn::ErfinvGrad);
+    Erfinv = "erfinv", same!(costly |x| x.erfinv()), Grad1::FromY(BinaryFn::ErfinvGrad);
     /// The inverse of erfc: infinite at 0 and 2, NaN outside.
     Erfcinv = "erfcinv", same!(float |x| x.erfcinv()),
         Grad1::ChainY(|c, dy, y| c.neg(c.bin(BinaryFn::ErfinvGrad, dy, y)?));

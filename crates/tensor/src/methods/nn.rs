@@ -143,7 +143,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
-        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).in_op("log_softmax")?, log: true }, &[self]).called("log_softmax")
+        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).in_op("log_softmax")?, log: true }, &[self])
+            .called("log_softmax")
     }
 
     /// The mean cross-entropy of `softmax` of these logits `[n, c, ..]` with class labels `[n, ..]`. A label that is

@@ -1,0 +1,142 @@
+//! The tangent, inverses of the circle's functions, and that of the error function.
+
+use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
+
+use super::{is_far, ln64, polynomial, sin_cos_near};
+use crate::simd::widest;
+
+/// `tan(pi/8)`.
+const EIGHTH: f64 = 0.414_213_562_373_095_05;
+
+/// The angle whose tangent is `y / x`, neither of which is below 0, within 2^-40 of it: `pi/4` at the origin and for two infinities.
+#[inline(always)]
+fn angle(y: f64, x: f64) -> f64 {
+    let alike = y == x;
+    let (y, x) = (if alike { 1.0 } else { y }, if alike { 1.0 } else { x });
+    // by the nearest of 0, pi/4 and pi/2, so that little is left
+    let low = y <= EIGHTH * x;
+    let high = x <= EIGHTH * y;
+    let (n, d, base) = (y - x, y + x, FRAC_PI_4);
+    let (n, d, base) = if low { (y, x, 0.0) } else { (n, d, base) };
+    let (n, d, base) = if high { (-x, y, FRAC_PI_2) } else { (n, d, base) };
+    let t = n / d;
+    let p = polynomial(
+        t * t,
+        [
+            0.999_999_999_978_398_776,
+            -0.333_333_320_976_093_859,
+            0.199_998_838_565_513_028,
+            -0.142_815_887_726_541_241,
+            0.110_404_892_272_182_403,
+            -0.084_561_928_869_404_960_2,
+            0.047_073_481_419_680_201_7,
+        ],
+    );
+    t.mul_add(p, base)
+}
+
+/// `arctan x`.
+#[inline(always)]
+pub fn atan(x: f32) -> f32 {
+    (angle(f64::from(x.abs()), 1.0) as f32).copysign(x)
+}
+
+/// `arcsin x`: NaN outside -1 ..= 1.
+#[inline(always)]
+pub fn asin(x: f32) -> f32 {
+    let a = f64::from(x.abs());
+    (angle(a, ((1.0 - a) * (1.0 + a)).sqrt()) as f32).copysign(x)
+}
+
+/// `arccos x`: NaN outside -1 ..= 1.
+#[inline(always)]
+pub fn acos(x: f32) -> f32 {
+    let a = f64::from(x.abs());
+    let y = angle(((1.0 - a) * (1.0 + a)).sqrt(), a);
+    (if x < 0.0 { PI - y } else { y }) as f32
+}
+
+/// The angle of the point (x, y), as IEEE has it for zeros and infinities (754-2019, section 9.2.1).
+#[inline(always)]
+pub fn atan2(y: f32, x: f32) -> f32 {
+    let (high, wide) = (f64::from(y.abs()), f64::from(x.abs()));
+    let t = angle(high, wide);
+    // at the origin the angle is that of the axis
+    let t = if high == 0.0 { 0.0 } else { t };
+    let t = if x.is_sign_negative() { PI - t } else { t };
+    let t = if x.is_nan() { f64::NAN } else { t };
+    (t as f32).copysign(y)
+}
+
+/// `tan x` for `|x| < TURNS`.
+#[inline(always)]
+fn tangent(x: f32) -> f32 {
+    let (r, q) = super::quarter_of(x);
+    let (sin, cos) = sin_cos_near(r);
+    let (n, d) = if q & 1 == 0 { (sin, cos) } else { (-cos, sin) };
+    (n / d) as f32
+}
+
+/// `y[i] = tan(x[i])`, in radians; NaN at infinities. Far arguments are the standard library's.
+pub fn tan(x: &[f32], y: &mut [f32]) {
+    widest(
+        #[inline(always)]
+        || {
+            let mut far = false;
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = tangent(x);
+                far |= is_far(x);
+            }
+            if far {
+                y.iter_mut().zip(x).filter(|(_, x)| is_far(**x)).for_each(|(y, x)| *y = x.tan());
+            }
+        },
+    );
+}
+
+/// The inverse of the error function: infinite at -1 and 1, NaN outside. Polynomials in `w = -ln(1 - x^2)`, as M. Giles has it
+/// ("Approximating the erfinv function", GPU Computing Gems 2, 2010), of more terms.
+#[inline(always)]
+pub fn erfinv(x: f32) -> f32 {
+    let v = f64::from(x);
+    let rest = (1.0 - v) * (1.0 + v);
+    let w = -ln64(rest);
+    let middle = polynomial(
+        w - 3.0,
+        [
+            1.623_542_006_537_975_8,
+            0.241_630_404_143_047_338,
+            -0.005_738_136_016_107_892_65,
+            -0.000_836_181_524_974_670_466,
+            0.000_195_062_725_336_327_168,
+            -0.000_012_716_873_090_583_234_6,
+            -1.748_918_780_962_748_43e-6,
+            4.502_891_203_278_818_05e-7,
+            -2.340_799_256_878_805_42e-8,
+            -5.565_465_937_102_444_36e-9,
+            1.068_402_538_766_702_49e-9,
+            -1.486_661_805_786_820_17e-11,
+            -1.456_326_963_077_378_59e-11,
+            1.273_286_870_062_429_3e-12,
+        ],
+    );
+    let ends = polynomial(
+        w.sqrt() - 3.25,
+        [
+            3.083_885_610_308_384_88,
+            1.005_258_976_662_775_26,
+            0.005_370_937_249_086_038_13,
+            -0.003_751_473_450_210_410_36,
+            0.002_491_022_098_048_133_38,
+            -0.001_686_009_343_986_965_38,
+            0.000_956_001_281_203_324_28,
+            -0.000_363_369_303_546_130_144,
+            0.000_016_439_843_704_974_854_5,
+            0.000_083_090_927_969_200_615_7,
+            -0.000_038_190_302_652_624_326_3,
+        ],
+    );
+    let y = (v * if w < 6.0 { middle } else { ends }) as f32;
+    let y = if rest > 0.0 { y } else { f32::NAN };
+    if x.abs() == 1.0 { f32::INFINITY.copysign(x) } else { y }
+}
