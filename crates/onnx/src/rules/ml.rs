@@ -1,0 +1,3 @@
+use super::Row;
+
+pub(super) const ROWS: &[Row] = &[];
