@@ -105,9 +105,7 @@ impl Cx<'_> {
         }
         let unknown = self.needed(i)?.known().is_none();
         if unknown && tracing::is_tracing() && t.elems() <= MOST_TRACED_SIZES {
-            let flat = t.reshape(&[-1])?;
-            let size = |j: usize| Ok(flat.narrow(0, j as isize, 1)?.as_size()? as i64);
-            return (0..t.elems()).map(size).collect();
+            return traced_numbers(t);
         }
         Ok(self.host(i)?.to_i64_vec())
     }
@@ -140,8 +138,21 @@ impl Cx<'_> {
 
     /// The one element of an input, whatever its dtype. Errors: Shape, NoValue.
     pub(crate) fn scalar(&self, i: usize) -> Result<Scalar> {
+        let t = self.x(i)?;
+        if !t.dtype().is_float() && tracing::is_tracing() && t.elems() == 1 {
+            let n = if t.dtype() == DType::Bool { self.size_of_bool(i)? } else { self.number(i)? };
+            return Ok(if t.dtype() == DType::Bool { Scalar::Bool(n != 0) } else { Scalar::Int(n) });
+        }
         let host = self.host(i)?;
         scalar(&host).map_err(|e| e.context(format!("input {i}")))
+    }
+
+    /// A truth value as 0 or 1.
+    fn size_of_bool(&self, i: usize) -> Result<i64> {
+        match self.needed(i)?.known() {
+            Some(host) => Ok(host.to_i64_vec().first().copied().unwrap_or(0)),
+            None => Ok(self.x(i)?.cast(DType::I64)?.as_size()? as i64),
+        }
     }
 
     /// An attribute. Errors: Format if it is something else.
@@ -271,6 +282,21 @@ impl Cx<'_> {
     pub(crate) fn unary(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Vec<Value>> {
         one(f(self.x(0)?)?)
     }
+}
+
+/// Integers that a trace does not know, each a size at which the compiled function is cut: those that are negative are found first,
+/// by one size for them all.
+fn traced_numbers(t: &Tensor) -> Result<Vec<i64>> {
+    let flat = t.cast(DType::I64)?.reshape(&[-1])?;
+    let n = t.elems();
+    let bits: Vec<i64> = (0..n).map(|j| 1 << j).collect();
+    let negative = flat.lt(0)?.cast(DType::I64)?.mul(&Tensor::new(&t.device(), &bits, [n])?)?.sum()?.as_size()?;
+    let sizes = flat.abs()?;
+    let number = |j: usize| {
+        let size = sizes.narrow(0, j as isize, 1)?.as_size()? as i64;
+        Ok(if negative >> j & 1 == 1 { -size } else { size })
+    };
+    (0..n).map(number).collect()
 }
 
 /// The one element of a tensor. Errors: Shape.

@@ -89,9 +89,9 @@ fn gather_nd(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 fn one_hot(c: &Cx<'_>) -> Result<Vec<Value>> {
-    let depth = match c.x(1)?.dtype().is_float() {
-        true => c.float(1)? as i64,
-        false => c.number(1)?,
+    let depth = match c.needed(1)?.known() {
+        Some(host) if host.elems() == 1 => host.to_f64_vec()[0] as i64,
+        _ => c.x(1)?.cast(DType::I64)?.as_size()? as i64,
     };
     let depth_elems = crate::node::size(depth)?;
     let index = c.x(0)?.cast(DType::I64)?;

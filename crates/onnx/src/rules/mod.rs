@@ -22,6 +22,7 @@ mod sequence;
 mod shape;
 mod signal;
 mod text;
+mod trees;
 mod vision;
 
 use std::collections::HashMap;

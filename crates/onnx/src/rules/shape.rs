@@ -186,16 +186,21 @@ fn pad(c: &Cx<'_>) -> Result<Vec<Value>> {
     }
     let grown: Vec<(usize, usize)> = all.iter().map(|(b, a)| ((*b).max(0) as usize, (*a).max(0) as usize)).collect();
     let value = match (old, c.value(2)) {
-        (true, _) => c.real("value", 0.0)?.into(),
-        (false, Some(_)) => c.scalar(2)?,
-        (false, None) => 0i64.into(),
+        (true, _) => Some(c.real("value", 0.0)?.into()),
+        (false, Some(v)) => v.known().map(|v| scalar(&v)).transpose()?,
+        (false, None) => Some(0i64.into()),
     };
-    one(match c.string("mode", "constant")? {
-        "constant" => y.pad(&grown, value)?,
-        "reflect" => y.pad_with(&grown, PadMode::Reflect)?,
-        "edge" => y.pad_with(&grown, PadMode::Replicate)?,
-        "wrap" => y.pad_with(&grown, PadMode::Circular)?,
-        other => return Err(c.unknown("mode", other)),
+    one(match (c.string("mode", "constant")?, value) {
+        ("constant", Some(value)) => y.pad(&grown, value)?,
+        // a value that is computed goes where there was nothing
+        ("constant", None) => {
+            let inside = Tensor::ones(c.device(), y.shape(), DType::Bool)?.pad(&grown, false)?;
+            inside.where_cond(&y.pad(&grown, 0)?, &c.x(2)?.reshape(&[])?)?
+        }
+        ("reflect", _) => y.pad_with(&grown, PadMode::Reflect)?,
+        ("edge", _) => y.pad_with(&grown, PadMode::Replicate)?,
+        ("wrap", _) => y.pad_with(&grown, PadMode::Circular)?,
+        (other, _) => return Err(c.unknown("mode", other)),
     })
 }
 
@@ -223,6 +228,15 @@ fn center_crop_pad(c: &Cx<'_>) -> Result<Vec<Value>> {
 
 fn range(c: &Cx<'_>) -> Result<Vec<Value>> {
     let dtype = c.x(0)?.dtype();
+    if dtype.is_float() && (0..3).any(|i| c.value(i).is_some_and(|v| v.known().is_none())) {
+        // how many there are is a size; the numbers are computed
+        let (start, end, step) = (c.x(0)?.reshape(&[])?, c.x(1)?.reshape(&[])?, c.x(2)?.reshape(&[])?);
+        let count = end.sub(&start)?.cast(DType::F64)?.div(&step.cast(DType::F64)?)?.ceil()?.maximum(0.0)?;
+        let n = count.cast(DType::I64)?.as_size()? as i64;
+        let places = Tensor::arange(c.device(), 0, n, 1, DType::I64)?.cast(DType::F64)?;
+        let y = places.mul(&step.cast(DType::F64)?)?.add(&start.cast(DType::F64)?)?;
+        return one(y.cast(dtype)?);
+    }
     let (start, end, step) = (c.scalar(0)?, c.scalar(1)?, c.scalar(2)?);
     let y = Tensor::arange(c.device(), start, end, step, dtype)?;
     // it has no inputs that are tensors, from which its value could be known

@@ -43,10 +43,13 @@ fn window(c: &Cx<'_>, terms: &[f64]) -> Result<Vec<Value>> {
 
 /// Real numbers have a last axis of one, complex ones of two.
 ///
-/// In f64, as the standard's own values are: beside large terms those that cancel are 0 to the last digit of f32.
+/// Forwards in f64: beside large terms those that cancel are 0 to the last digit of f32, as the standard's own values are.
 fn dft(c: &Cx<'_>) -> Result<Vec<Value>> {
-    let dtype = c.x(0)?.dtype();
-    one(transform(c, &c.x(0)?.cast(DType::F64)?)?.cast(dtype)?)
+    let x = c.x(0)?;
+    if c.flag("inverse", false)? {
+        return one(transform(c, x)?);
+    }
+    one(transform(c, &x.cast(DType::F64)?)?.cast(x.dtype())?)
 }
 
 fn transform(c: &Cx<'_>, x: &Tensor) -> Result<Tensor> {
