@@ -71,9 +71,9 @@ macro_rules! getters {
 
 getters! {
     /// A float. Errors: Format if it is something else, as all of these.
-    float: Float => f32, "a float", |v| *v;
+    float: Float => &'a f32, "a float", |v| v;
     /// An integer.
-    int: Int => i64, "an integer", |v| *v;
+    int: Int => &'a i64, "an integer", |v| v;
     /// A tensor.
     tensor: Tensor => &'a Literal, "a tensor", |v| v;
     /// A graph.

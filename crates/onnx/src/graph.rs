@@ -19,7 +19,7 @@ use crate::tensor::{self, Literal};
 const MOST_DEPTH: usize = 32;
 
 /// Nodes of a model, those of its functions once a call: a small file could otherwise make any number of them.
-const MOST_NODES: usize = 1 << 20;
+const MOST_NODES: usize = 1 << 18;
 
 /// A value: how many graphs out, and its slot there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,3 +26,6 @@ pub use model::{Model, Port, Unsupported, ValueType};
 pub use network::Network;
 pub use tensor::read_tensor;
 pub use value::{Text, Value};
+
+#[cfg(test)]
+mod tests;

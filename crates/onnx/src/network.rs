@@ -166,11 +166,14 @@ impl Shared {
             Kind::Unknown(_) => return Err(Error::new(ErrorKind::Value, "there is no rule for it")),
         };
         let cx = Cx { node, inputs, shared: self, frame: Some(frame) };
-        let mut y = (row.rule)(&cx)?;
-        if tracing::is_tracing() && row.folds && y.iter().any(|v| v.known().is_none()) {
-            self.fold(row.rule, &cx, &mut y)?;
+        if tracing::is_tracing()
+            && row.folds
+            && !cx.inputs.is_empty()
+            && let Some(y) = self.fold(row.rule, &cx)?
+        {
+            return Ok(y);
         }
-        Ok(y)
+        (row.rule)(&cx)
     }
 
     /// A function with fewer inputs than it declares gets none for the others.
@@ -184,30 +187,28 @@ impl Shared {
     }
 
     /// What a rule gives for inputs that are all known, while a function is traced: computed beside the trace, by a thread that does
-    /// not trace, so that sizes which follow from shapes by way of floats or of long vectors stay numbers.
-    fn fold(&self, rule: crate::rules::Rule, cx: &Cx<'_>, y: &mut [Value]) -> Result<()> {
+    /// not trace, so that sizes which follow from shapes by way of floats or of long vectors stay numbers, and leave no nodes.
+    /// `None` if an input is not known, or an output is too large to be.
+    fn fold(&self, rule: crate::rules::Rule, cx: &Cx<'_>) -> Result<Option<Vec<Value>>> {
         let known = |v: &Option<Value>| match v {
             None => Some(None),
             Some(v) => v.known().filter(|h| h.elems() <= KNOWN_MAX_ELEMS).map(Some),
         };
         let Some(hosts) = cx.inputs.iter().map(known).collect::<Option<Vec<Option<HostTensor>>>>() else {
-            return Ok(());
+            return Ok(None);
         };
-        let small = |v: &Value| matches!(v, Value::Tensor(t) if t.elems() <= KNOWN_MAX_ELEMS);
-        if !y.iter().all(|v| small(v) || v.known().is_some()) {
-            return Ok(());
-        }
-        let beside = || -> Result<Vec<HostTensor>> {
+        let beside = || -> Result<Option<Vec<HostTensor>>> {
             let put = |h: &Option<HostTensor>| h.as_ref().map(|h| Value::from_host(&self.device, h)).transpose();
             let inputs = hosts.iter().map(put).collect::<Result<_>>()?;
             let y = rule(&Cx { node: cx.node, inputs, shared: self, frame: None })?;
-            y.iter().map(|v| v.tensor()?.to_host()).collect()
+            let small = |v: &Value| v.tensor().is_ok_and(|t| t.elems() <= KNOWN_MAX_ELEMS);
+            if !y.iter().all(small) {
+                return Ok(None);
+            }
+            y.iter().map(|v| v.tensor()?.to_host()).collect::<Result<_>>().map(Some)
         };
         let values = std::thread::scope(|s| s.spawn(beside).join());
         let values = values.map_err(|_| Error::new(ErrorKind::Internal, "a rule panicked"))??;
-        for (y, host) in y.iter_mut().zip(values) {
-            *y = Value::from_host(&self.device, &host)?;
-        }
-        Ok(())
+        values.map(|all| all.iter().map(|h| Value::from_host(&self.device, h)).collect()).transpose()
     }
 }

@@ -157,11 +157,11 @@ impl Cx<'_> {
 
     /// An attribute. Errors: Format if it is something else.
     pub(crate) fn int(&self, name: &str, default: i64) -> Result<i64> {
-        Ok(attribute::int(&self.node.attributes, name)?.unwrap_or(default))
+        Ok(attribute::int(&self.node.attributes, name)?.copied().unwrap_or(default))
     }
 
     pub(crate) fn opt_int(&self, name: &str) -> Result<Option<i64>> {
-        attribute::int(&self.node.attributes, name)
+        Ok(attribute::int(&self.node.attributes, name)?.copied())
     }
 
     /// An attribute that is 0 or 1.
@@ -181,11 +181,11 @@ impl Cx<'_> {
 
     /// A float; f32 as the file has it.
     pub(crate) fn real(&self, name: &str, default: f32) -> Result<f64> {
-        Ok(f64::from(attribute::float(&self.node.attributes, name)?.unwrap_or(default)))
+        Ok(f64::from(attribute::float(&self.node.attributes, name)?.copied().unwrap_or(default)))
     }
 
     pub(crate) fn opt_real(&self, name: &str) -> Result<Option<f64>> {
-        Ok(attribute::float(&self.node.attributes, name)?.map(f64::from))
+        Ok(attribute::float(&self.node.attributes, name)?.copied().map(f64::from))
     }
 
     pub(crate) fn reals(&self, name: &str) -> Result<Option<&[f32]>> {

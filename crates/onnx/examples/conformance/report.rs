@@ -35,7 +35,7 @@ impl Count {
     fn add(&mut self, outcome: &Outcome) {
         self.cases += 1;
         match outcome {
-            Outcome::Passed => self.passed += 1,
+            Outcome::Passed | Outcome::Eager(_) => self.passed += 1,
             Outcome::LeftOut(_) => self.left_out += 1,
             Outcome::Failed(_) => {}
         }
@@ -58,12 +58,17 @@ pub(crate) fn print(cases: &[Case], verbose: bool) {
         match &c.outcome {
             Outcome::Failed(why) => println!("FAILED {}/{}: {why}", c.kind, c.name),
             Outcome::LeftOut(why) if verbose => println!("left out {}/{}: {why}", c.kind, c.name),
+            Outcome::Eager(why) if verbose => println!("eagerly alone {}/{}: {why}", c.kind, c.name),
             Outcome::Passed if verbose => println!("passed {}/{}", c.kind, c.name),
             _ => {}
         }
     }
     for (kind, n) in by(cases, |c| c.kind.to_owned()) {
         println!("{kind}: {} of {} ({:.2} %), {} left out", n.passed, n.cases - n.left_out, n.share(), n.left_out);
+    }
+    let eager = cases.iter().filter(|c| matches!(c.outcome, Outcome::Eager(_))).count();
+    if eager > 0 {
+        println!("{eager} of them eagerly alone: their values decide shapes or parameters");
     }
 }
 

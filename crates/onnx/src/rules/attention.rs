@@ -23,7 +23,7 @@ fn by_heads(x: &Tensor, heads: Option<i64>, name: &str) -> Result<Tensor> {
     }
     let [n, t, all] = x.dims_n()?;
     let heads = size(heads.ok_or_else(|| Error::new(ErrorKind::Format, format!("attribute `{name}` is missing")))?)?;
-    if heads == 0 || all % heads != 0 {
+    if heads == 0 || !all.is_multiple_of(heads) {
         return Err(shape_error(format!("shape {} in {heads} heads", x.shape())));
     }
     x.reshape(&[n as isize, t as isize, heads as isize, (all / heads) as isize])?.transpose(1, 2)
@@ -41,10 +41,10 @@ fn shared(x: &Tensor, heads: usize) -> Result<Tensor> {
     if have == heads {
         return Ok(x.clone());
     }
-    if have == 0 || heads % have != 0 {
+    if !heads.is_multiple_of(have) {
         return Err(shape_error(format!("{heads} heads of queries share {have}")));
     }
-    x.repeat_interleave(heads / have, 1)
+    x.repeat_interleave(heads.checked_div(have).unwrap_or(0), 1)
 }
 
 fn attention(c: &Cx<'_>) -> Result<Vec<Value>> {
@@ -172,7 +172,7 @@ fn rotary(c: &Cx<'_>, at: [usize; 3], width: &str) -> Result<Vec<Value>> {
     let x = if flat {
         let [n, t, all] = x.dims_n()?;
         let heads = size(c.int("num_heads", 0)?)?;
-        if heads == 0 || all % heads != 0 {
+        if heads == 0 || !all.is_multiple_of(heads) {
             return Err(shape_error(format!("shape {} in {heads} heads", x.shape())));
         }
         x.reshape(&[n as isize, t as isize, heads as isize, (all / heads) as isize])?

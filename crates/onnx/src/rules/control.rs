@@ -6,7 +6,7 @@
 
 use remat_runtime::tracing;
 use remat_tensor::{Collect, ScanOptions, Tensor, cond, scan, while_loop};
-use remat_types::{Error, ErrorKind, HostTensor, Result, axis_of};
+use remat_types::{DType, Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free};
 use crate::graph::Graph;
@@ -43,8 +43,16 @@ fn branch(c: &Cx<'_>) -> Result<Vec<Value>> {
         None => {
             let chosen = c.x(0)?.reshape(&[])?;
             let run = |g: &Graph| tensors(c.run(g, Vec::new())?);
-            let y = cond(&chosen, &[&chosen], |_| run(yes), |_| run(no))?;
-            Ok(y.into_iter().map(Value::Tensor).collect())
+            match cond(&chosen, &[&chosen], |_| run(yes), |_| run(no)) {
+                Ok(y) => Ok(y.into_iter().map(Value::Tensor).collect()),
+                // branches of several shapes, or that read sizes, are chosen at a cut of the compiled function
+                Err(e) => match chosen.cast(DType::I64)?.as_size() {
+                    Ok(0) => c.run(no, Vec::new()),
+                    Ok(_) => c.run(yes, Vec::new()),
+                    Err(cut) if cut.kind() == ErrorKind::NoValue => Err(cut),
+                    Err(_) => Err(e),
+                },
+            }
         }
     }
 }

@@ -62,10 +62,13 @@ impl Geometry {
             "VALID" => vec![[0, 0]; d],
             auto @ ("SAME_UPPER" | "SAME_LOWER") => (0..d)
                 .map(|a| {
-                    let of = |f: fn([usize; 1], [usize; 1], [usize; 1], [usize; 1]) -> Padding<1>| {
-                        f([spatial[a]], [kernel[a]], [stride[a]], [dilation[a]]).axis(0)
-                    };
-                    if auto == "SAME_UPPER" { of(Padding::same_upper) } else { of(Padding::same_lower) }
+                    let (n, k, s, d) = ([spatial[a]], [kernel[a]], [stride[a]], [dilation[a]]);
+                    let upper = auto == "SAME_UPPER";
+                    if upper {
+                        Padding::same_upper(n, k, s, d).axis(0)
+                    } else {
+                        Padding::same_lower(n, k, s, d).axis(0)
+                    }
                 })
                 .collect(),
             other => return Err(c.unknown("auto_pad", other)),

@@ -65,7 +65,7 @@ fn unique_slices(c: &Cx<'_>, axis: isize, sorted: bool) -> Result<Vec<Value>> {
     let at = axis_of(axis, x.rank())?;
     let n = x.dims()[at];
     let rows = x.movedim(at as isize, 0)?.to_host()?.to_f64_vec();
-    let width = if n == 0 { 0 } else { rows.len() / n };
+    let width = rows.len().checked_div(n).unwrap_or(0);
     let row = |i: usize| &rows[i * width..(i + 1) * width];
     let compare = |a: usize, b: usize| {
         row(a).iter().zip(row(b)).map(|(a, b)| a.total_cmp(b)).find(|o| o.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
