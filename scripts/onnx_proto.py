@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes crates/onnx/src/proto/generated.rs anew from the messages of the ONNX standard.
+"""Makes crates/onnx/src/proto/generated/mod.rs anew from the messages of the ONNX standard.
 
 Needs cargo, pip and the network: the messages come from the wheel of the package `onnx`, the compiler from `grpcio-tools`. A crate
 under target/ runs `prost-build`, so that the workspace does not depend on it.
@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "crates/onnx/src/proto/generated.rs"
+OUT = ROOT / "crates/onnx/src/proto/generated/mod.rs"
 WORK = ROOT / "target/onnx-proto"
 # the newest wheel whose messages the reader knows; grpcio-tools carries protoc
 ONNX, PROTOC, PROST = "onnx==1.22.0", "grpcio-tools", "0.14"
@@ -82,7 +82,10 @@ def main():
     made.mkdir(exist_ok=True)
     env = dict(os.environ, PROTOC=str(protoc), CARGO_TARGET_DIR=str(WORK / "target"))
     run("cargo", "run", "--quiet", "--manifest-path", crate / "Cargo.toml", "--", packages, made, env=env)
-    text = HEAD.format(version=ONNX.split("==")[1]) + (made / "onnx.rs").read_text()
+    new = made / "mod.rs"
+    new.write_text(HEAD.format(version=ONNX.split("==")[1]) + (made / "onnx.rs").read_text())
+    run("rustfmt", "--edition", "2024", "--config-path", ROOT, new)
+    text = new.read_text()
     if check:
         sys.exit(0 if OUT.read_text() == text else f"{OUT.relative_to(ROOT)} is not what this script makes")
     OUT.write_text(text)

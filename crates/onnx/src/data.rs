@@ -5,7 +5,8 @@ use prost::Message;
 use remat_runtime::Device;
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::model::{Port, ValueType};
+use crate::graph::ValueType;
+use crate::model::Port;
 use crate::proto::{OptionalProto, SequenceProto, TensorProto};
 use crate::tensor::{Literal, literal};
 use crate::value::Value;

@@ -9,9 +9,8 @@ use prost::Message;
 use remat_runtime::Device;
 use remat_types::{Error, ErrorKind, Result, read_file};
 
-use crate::attribute::Attribute;
-pub use crate::graph::ValueType;
-use crate::graph::{Builder, Graph, Kind, opsets};
+use crate::build::{Builder, opsets};
+use crate::graph::{Entry, Graph, Kind, Ref, ValueType, domain};
 use crate::network::Network;
 use crate::proto::ModelProto;
 
@@ -120,7 +119,7 @@ impl Model {
         imported.entry(String::new()).or_insert(NEWEST_OPSET);
         let mut functions = HashMap::new();
         for f in &proto.functions {
-            let key = (crate::graph::domain(f.domain()).to_owned(), f.name().to_owned(), f.overload().to_owned());
+            let key = (domain(f.domain()).to_owned(), f.name().to_owned(), f.overload().to_owned());
             if functions.insert(key, f).is_some() {
                 return Err(wrong(format!("function `{}` is there twice", f.name())));
             }
@@ -161,14 +160,13 @@ impl Model {
 
     /// The inputs, in order.
     pub fn inputs(&self) -> Vec<Port> {
-        let port =
-            |e: &crate::graph::Entry| Port { name: e.name.clone(), ty: e.ty.clone(), has_default: e.default.is_some() };
+        let port = |e: &Entry| Port { name: e.name.clone(), ty: e.ty.clone(), has_default: e.default.is_some() };
         self.graph.inputs.iter().map(port).collect()
     }
 
     /// The outputs, in order.
     pub fn outputs(&self) -> Vec<Port> {
-        let port = |o: &(String, _, ValueType)| Port { name: o.0.clone(), ty: o.2.clone(), has_default: false };
+        let port = |o: &(String, Ref, ValueType)| Port { name: o.0.clone(), ty: o.2.clone(), has_default: false };
         self.graph.outputs.iter().map(port).collect()
     }
 
@@ -188,21 +186,14 @@ impl Model {
 
     /// The model with its constants on `device`. Errors: Value if there are nodes without a rule, with all their operators; Closed.
     pub fn on(&self, device: &Device) -> Result<Network> {
-        Network::new(self, device)
+        let missing = self.unsupported();
+        if !missing.is_empty() {
+            let shown: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
+            let more = if missing.len() > 5 { format!(", and {} more", missing.len() - 5) } else { String::new() };
+            return Err(Error::new(ErrorKind::Value, format!("{}{more}", shown.join("; "))));
+        }
+        Network::new(self.graph.clone(), self.graphs, device)
     }
-}
-
-/// The graphs of a node: those of its attributes, and the body of the function that it calls.
-fn graphs(node: &crate::graph::Node) -> impl Iterator<Item = &Graph> {
-    let called = match &node.kind {
-        Kind::Function(g) => Some(&**g),
-        _ => None,
-    };
-    let inner = node.attributes.values().filter_map(|a| match a {
-        Attribute::Graph(g) => Some(&**g),
-        _ => None,
-    });
-    called.into_iter().chain(inner)
 }
 
 fn collect_unsupported(graph: &Graph, all: &mut Vec<Unsupported>) {
@@ -216,19 +207,13 @@ fn collect_unsupported(graph: &Graph, all: &mut Vec<Unsupported>) {
                 nearest,
             });
         }
-        graphs(node).for_each(|g| collect_unsupported(g, all));
+        node.graphs().for_each(|g| collect_unsupported(g, all));
     }
 }
 
 fn count_operators(graph: &Graph, all: &mut std::collections::BTreeMap<(String, String), usize>) {
     for node in &graph.nodes {
         *all.entry((node.domain.clone(), node.op.clone())).or_default() += 1;
-        graphs(node).for_each(|g| count_operators(g, all));
+        node.graphs().for_each(|g| count_operators(g, all));
     }
-}
-
-/// Calls `f` with a graph and all graphs within it.
-pub(crate) fn each_graph<'g>(graph: &'g Graph, f: &mut impl FnMut(&'g Graph) -> Result<()>) -> Result<()> {
-    f(graph)?;
-    graph.nodes.iter().flat_map(graphs).try_for_each(|g| each_graph(g, f))
 }

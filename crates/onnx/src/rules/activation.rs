@@ -4,7 +4,7 @@ use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::{Row, of, row};
-use crate::node::{Cx, one};
+use crate::graph::{Cx, one};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

@@ -6,7 +6,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::node::{Cx, one, shape_error, value_error};
+use crate::graph::{Cx, one, shape_error, value_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

@@ -4,7 +4,7 @@ use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use super::{Row, free, of, row};
-use crate::node::{Cx, one, shape_error, size};
+use crate::graph::{Cx, one, shape_error, size};
 use crate::tensor::dtype_of;
 use crate::value::Value;
 

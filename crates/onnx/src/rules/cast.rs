@@ -3,7 +3,7 @@
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
 use super::{Row, row};
-use crate::node::{Cx, one};
+use crate::graph::{Cx, one};
 use crate::tensor::dtype_of;
 use crate::value::Value;
 

@@ -9,8 +9,7 @@ use remat_tensor::{Collect, ScanOptions, Tensor, cond, scan, while_loop};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free};
-use crate::graph::Graph;
-use crate::node::{Cx, shape_error, size, value_error};
+use crate::graph::{Cx, Graph, shape_error, size, value_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[free("If", 1, branch), free("Loop", 1, repeat), free("Scan", 8, walk)];

@@ -4,7 +4,7 @@ use remat_tensor::{ConvParams, Patches, Tensor};
 use remat_types::{DType, Padding, Result};
 
 use super::{Row, of, row};
-use crate::node::{Cx, one, shape_error, size, value_error};
+use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

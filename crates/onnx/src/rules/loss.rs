@@ -4,7 +4,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, Result};
 
 use super::{Row, row};
-use crate::node::{Cx, shape_error};
+use crate::graph::{Cx, shape_error};
 
 pub(super) const ROWS: &[Row] = &[
     row("NegativeLogLikelihoodLoss", 12, |c| Ok(vec![loss(c, c.x(0)?)?.into()])),

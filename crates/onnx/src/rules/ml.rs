@@ -7,7 +7,7 @@ use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::trees::Trees;
 use super::{Row, of};
-use crate::node::{Cx, one, shape_error, size, value_error};
+use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::tensor::Literal;
 use crate::value::{Text, Value};
 

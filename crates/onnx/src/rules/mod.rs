@@ -28,26 +28,8 @@ mod vision;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use remat_types::Result;
-
-use crate::node::Cx;
-use crate::value::Value;
-
-/// What a node gives for its inputs and attributes.
-pub(crate) type Rule = fn(&Cx<'_>) -> Result<Vec<Value>>;
-
-/// An operator.
-#[derive(Debug)]
-pub(crate) struct Row {
-    /// The standard's own domain is empty.
-    pub(crate) domain: &'static str,
-    pub(crate) op: &'static str,
-    /// The first version of the operator set that the rule is for.
-    pub(crate) since: i64,
-    pub(crate) rule: Rule,
-    /// Inputs that are known give a result that is known. Not so of what draws random numbers or runs inner graphs.
-    pub(crate) folds: bool,
-}
+pub(crate) use crate::graph::Row;
+use crate::graph::Rule;
 
 /// A row of the standard's own domain.
 const fn row(op: &'static str, since: i64, rule: Rule) -> Row {

@@ -4,7 +4,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, Result, Shape, axis_of};
 
 use super::{Row, of, row};
-use crate::node::{Cx, axes, one, shape_error, size};
+use crate::graph::{Cx, axes, one, shape_error, size};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

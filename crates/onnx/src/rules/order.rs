@@ -5,7 +5,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, axis_of};
 
 use super::{Row, row};
-use crate::node::{Cx, one, size};
+use crate::graph::{Cx, one, size};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

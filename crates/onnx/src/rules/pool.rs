@@ -5,7 +5,7 @@ use remat_types::{DType, Result};
 
 use super::conv::{Geometry, spatial};
 use super::{Row, row};
-use crate::node::{Cx, one, shape_error, size};
+use crate::graph::{Cx, one, shape_error, size};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

@@ -5,7 +5,7 @@ use remat_types::{DType, Result, axis_of};
 
 use super::conv::{conv_of_integers, spatial};
 use super::{Row, of, row};
-use crate::node::{Cx, one, shape_error, size};
+use crate::graph::{Cx, one, shape_error, size};
 use crate::tensor::dtype_of;
 use crate::value::Value;
 

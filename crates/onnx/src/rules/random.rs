@@ -7,7 +7,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, free};
-use crate::node::{Cx, one, size};
+use crate::graph::{Cx, one, size};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

@@ -7,7 +7,7 @@ use remat_tensor::{Nonlinearity, RecurrentSteps, RecurrentWeights, Tensor};
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use super::{Row, row};
-use crate::node::{Cx, shape_error};
+use crate::graph::{Cx, shape_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

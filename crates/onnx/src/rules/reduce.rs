@@ -4,7 +4,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, Result, Scalar, Shape, axes_of};
 
 use super::{Row, row};
-use crate::node::{Cx, axes, one};
+use crate::graph::{Cx, axes, one};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

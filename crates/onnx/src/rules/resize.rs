@@ -7,7 +7,7 @@ use remat_tensor::{Interpolate, InterpolateOptions, Sizes, Tensor};
 use remat_types::{DType, Result, axis_of};
 
 use super::{Row, row};
-use crate::node::{Cx, one, shape_error, size, value_error};
+use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[row("Resize", 10, resize), row("Upsample", 1, upsample)];

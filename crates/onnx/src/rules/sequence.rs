@@ -4,7 +4,7 @@ use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free, row};
-use crate::node::{Cx, one, shape_error, size, value_error};
+use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

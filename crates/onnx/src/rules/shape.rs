@@ -6,7 +6,7 @@ use remat_tensor::{PadMode, Span, Tensor};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, axis_of};
 
 use super::{Row, of, row};
-use crate::node::{Cx, axes, one, scalar, shape_error, size, value_error};
+use crate::graph::{Cx, axes, one, scalar, shape_error, size, value_error};
 use crate::tensor::Literal;
 use crate::value::{KNOWN_MAX_ELEMS, Text, Value};
 

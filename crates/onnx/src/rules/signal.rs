@@ -6,7 +6,7 @@ use remat_tensor::{Complex, FftNorm, Tensor};
 use remat_types::{DType, HostTensor, Result, axis_of};
 
 use super::{Row, row};
-use crate::node::{Cx, one, shape_error, size, value_error};
+use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::tensor::dtype_of;
 use crate::value::Value;
 

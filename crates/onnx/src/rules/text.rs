@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remat_types::{HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::node::{Cx, shape_error, size, value_error};
+use crate::graph::{Cx, shape_error, size, value_error};
 use crate::value::{Text, Value};
 
 pub(super) const ROWS: &[Row] = &[

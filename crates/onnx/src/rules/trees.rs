@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
-use crate::node::{Cx, shape_error, size, value_error};
+use crate::graph::{Cx, shape_error, size, value_error};
 
 /// Elements of the largest table: nodes times targets, or nodes times members of a set.
 const MOST_TABLE: usize = 1 << 26;

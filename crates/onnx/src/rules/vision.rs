@@ -4,7 +4,7 @@ use remat_tensor::{Between, Beyond, RoiAlign, Tensor};
 use remat_types::{DType, HostTensor, Result};
 
 use super::{Row, row};
-use crate::node::{Cx, one, shape_error, size};
+use crate::graph::{Cx, one, shape_error, size};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[

@@ -1,18 +1,16 @@
-//! A graph whose names are resolved: what runs.
+//! Graphs from the messages of a file: names resolved, rules found, functions written out.
 //!
-//! Every value of a graph has a slot; a value of a graph around it is named by how many graphs out it lies. A call of a function of
-//! the model is a graph of its own, made from the function's body and the attributes of the call. Nodes stand in an order in which
-//! they can run: the standard demands that, and a cycle is therefore a name that is not there.
+//! Nodes stand in an order in which they can run: the standard demands that, and a cycle is therefore a name that is not there.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use remat_types::{DType, Error, ErrorKind, Result};
+use remat_types::{Error, ErrorKind, Result};
 
-use crate::attribute::{Attribute, Attributes};
+use crate::graph::{Attribute, Attributes, Entry, Graph, Kind, Node, Ref, ValueType, domain};
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, tensor_shape_proto, type_proto};
-use crate::rules::{self, Row};
+use crate::rules;
 use crate::tensor::{self, Literal};
 
 /// Graphs within graphs and functions within functions, as deep as any exporter goes and shallow enough for any stack.
@@ -21,84 +19,8 @@ const MOST_DEPTH: usize = 32;
 /// Nodes of a model, those of its functions once a call: a small file could otherwise make any number of them.
 const MOST_NODES: usize = 1 << 18;
 
-/// A value: how many graphs out, and its slot there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ref {
-    pub(crate) out: usize,
-    pub(crate) slot: usize,
-}
-
-/// What a graph says about one of its inputs or outputs.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ValueType {
-    /// A tensor: element type, if Remat has it, and extents, if the rank is known; those that are not fixed are `None`.
-    Tensor(Option<DType>, Option<Vec<Option<usize>>>),
-    /// Strings.
-    Text,
-    /// A sequence.
-    Sequence(Box<ValueType>),
-    /// A value, or none.
-    Optional(Box<ValueType>),
-    /// Something else, or nothing is said.
-    Unknown,
-}
-
-/// An input of a graph.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) slot: usize,
-    pub(crate) ty: ValueType,
-    /// The constant that it is unless it is given.
-    pub(crate) default: Option<usize>,
-}
-
-/// What a node does.
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    Rule(&'static Row),
-    Function(Box<Graph>),
-    /// No rule, and the nearest names there are.
-    Unknown(Option<&'static str>),
-}
-
-/// A node.
-#[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) name: String,
-    pub(crate) domain: String,
-    pub(crate) op: String,
-    /// The version of the operator set that the model imports.
-    pub(crate) opset: i64,
-    pub(crate) inputs: Vec<Option<Ref>>,
-    pub(crate) outputs: Vec<Option<usize>>,
-    pub(crate) attributes: Attributes,
-    pub(crate) kind: Kind,
-    /// Slots of this graph that nothing reads after this node.
-    pub(crate) frees: Vec<usize>,
-}
-
-/// A graph that can run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Graph {
-    pub(crate) name: String,
-    pub(crate) inputs: Vec<Entry>,
-    /// Slot and value.
-    pub(crate) constants: Vec<(usize, Literal)>,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) outputs: Vec<(String, Ref, ValueType)>,
-    pub(crate) slots: usize,
-    /// Number of this graph among all of a model's, where its constants are found on a device.
-    pub(crate) id: usize,
-}
-
 fn wrong(text: String) -> Error {
     Error::new(ErrorKind::Format, text)
-}
-
-/// The standard's own domain has two names.
-pub(crate) fn domain(name: &str) -> &str {
-    if name == "ai.onnx" { "" } else { name }
 }
 
 /// Names of one graph, and the graph around it.

@@ -4,9 +4,8 @@ use remat_runtime::{Device, tracing};
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar};
 
-use crate::attribute;
-use crate::graph::{Graph, Node};
-use crate::network::{Frame, Shared};
+use super::run::{Frame, Shared};
+use super::{Graph, Node, attribute};
 use crate::tensor::{Literal, dtype_of};
 use crate::value::{Text, Value};
 

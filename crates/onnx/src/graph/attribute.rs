@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::graph::Graph;
+use super::Graph;
 use crate::tensor::Literal;
 
 /// The attributes of a node by name.
