@@ -246,7 +246,7 @@ fn tree_classifier(c: &Cx<'_>) -> Result<Vec<Value>> {
             _ => one,
         };
         let logistic = c.string("post_transform", "NONE")? == "LOGISTIC";
-        let half = if positive && !logistic { 0.5 } else { 0.0 };
+        let half = if positive { 0.5 } else { 0.0 };
         let label = classes.take(c, &one.gt(half)?.squeeze(&[1])?.cast(DType::I64)?)?;
         let other = if positive && !logistic { one.neg()?.add(1.0)? } else { one.neg()? };
         return Ok(vec![label, post(c, Tensor::concat(&[&other, &one], 1)?)?.into()]);

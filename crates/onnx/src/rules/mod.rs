@@ -4,6 +4,7 @@ mod activation;
 mod arithmetic;
 mod attention;
 mod cast;
+mod contrib;
 mod control;
 mod conv;
 mod index;
@@ -51,6 +52,7 @@ const FAMILIES: &[&[Row]] = &[
     arithmetic::ROWS,
     attention::ROWS,
     cast::ROWS,
+    contrib::ROWS,
     control::ROWS,
     conv::ROWS,
     index::ROWS,
