@@ -7,7 +7,7 @@ use std::path::Path;
 
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::graph::{Attribute, Attributes, Entry, Graph, Kind, Node, Ref, ValueType, domain};
+use crate::graph::{Attribute, Attributes, Entry, Graph, Kind, NARROW, Node, Ref, ValueType, domain};
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, tensor_shape_proto, type_proto};
 use crate::rules;
@@ -26,6 +26,8 @@ fn wrong(text: String) -> Error {
 /// Names of one graph, and the graph around it.
 struct Names<'a> {
     slots: HashMap<String, usize>,
+    /// Element types of inputs and constants that are integers of less than a byte.
+    narrow: HashMap<String, i32>,
     outer: Option<&'a Names<'a>>,
 }
 
@@ -38,6 +40,18 @@ impl Names<'_> {
             }
             (names, out) = (names.outer?, out + 1);
         }
+    }
+
+    fn note(&mut self, name: &str, data_type: i32) {
+        if tensor::Narrow::of(i64::from(data_type)).is_some() {
+            self.narrow.insert(name.to_owned(), data_type);
+        }
+    }
+
+    /// The element type of an input or a constant that is narrow.
+    fn narrow_type(&self, name: &str) -> Option<i32> {
+        let own = self.narrow.get(name).copied();
+        own.or_else(|| if self.slots.contains_key(name) { None } else { self.outer?.narrow_type(name) })
     }
 
     /// A new slot. Errors: Format if the name has one already.
@@ -87,9 +101,12 @@ impl Builder<'_> {
 
     fn graph(&mut self, g: &GraphProto, around: &Around<'_>) -> Result<Graph> {
         let mut graph = self.new_graph(g.name());
-        let mut names = Names { slots: HashMap::new(), outer: around.names };
+        let mut names = Names { slots: HashMap::new(), narrow: HashMap::new(), outer: around.names };
         for input in &g.input {
             let slot = names.define(input.name())?;
+            if let Some(type_proto::Value::TensorType(t)) = input.r#type.as_ref().and_then(|t| t.value.as_ref()) {
+                names.note(input.name(), t.elem_type());
+            }
             graph.inputs.push(Entry {
                 name: input.name().into(),
                 slot,
@@ -99,6 +116,7 @@ impl Builder<'_> {
         }
         let mut constants = Vec::new();
         for t in &g.initializer {
+            names.note(t.name(), t.data_type());
             constants.push((t.name(), tensor::literal(t, self.folder)?));
         }
         for t in &g.sparse_initializer {
@@ -163,6 +181,15 @@ impl Builder<'_> {
                 attributes.insert(a.name().to_owned(), value);
             }
         }
+        // the types of these inputs say that of the result, and a tensor of bytes has forgotten how narrow it is
+        let like = match n.op_type() {
+            "CastLike" => n.input.get(1),
+            "QuantizeLinear" => n.input.get(2),
+            _ => None,
+        };
+        if let Some(data_type) = like.and_then(|name| names.narrow_type(name)) {
+            attributes.insert(NARROW.to_owned(), Attribute::Int(i64::from(data_type)));
+        }
         let key = (domain.clone(), n.op_type().to_owned(), n.overload().to_owned());
         let (kind, opset) = match self.functions.get(&key).copied() {
             Some(f) => (Kind::Function(Box::new(self.function(f, &attributes, around.depth)?)), 0),
@@ -185,13 +212,13 @@ impl Builder<'_> {
         let mut call = given.clone();
         for a in &f.attribute_proto {
             let around = Around { names: None, opsets: &opsets, call: None, depth };
-            let empty = Names { slots: HashMap::new(), outer: None };
+            let empty = Names { slots: HashMap::new(), narrow: HashMap::new(), outer: None };
             if let (false, Some(v)) = (call.contains_key(a.name()), self.attribute(a, &empty, &around)?) {
                 call.insert(a.name().to_owned(), v);
             }
         }
         let mut graph = self.new_graph(f.name());
-        let mut names = Names { slots: HashMap::new(), outer: None };
+        let mut names = Names { slots: HashMap::new(), narrow: HashMap::new(), outer: None };
         for name in &f.input {
             let slot = names.define(name)?;
             graph.inputs.push(Entry { name: name.clone(), slot, ty: ValueType::Unknown, default: None });
@@ -296,7 +323,7 @@ pub(crate) fn type_of(t: Option<&TypeProto>) -> ValueType {
                 _ => None,
             };
             let extents = t.shape.as_ref().map(|s| s.dim.iter().map(extent).collect());
-            ValueType::Tensor(tensor::dtype_of(t.elem_type()).ok(), extents)
+            ValueType::Tensor(tensor::held_dtype(t.elem_type()).ok(), extents)
         }
         Some(V::SequenceType(s)) => ValueType::Sequence(part(s.elem_type.as_deref())),
         Some(V::OptionalType(s)) => ValueType::Optional(part(s.elem_type.as_deref())),

@@ -53,6 +53,70 @@ pub(crate) fn dtype_of(data_type: i32) -> Result<DType> {
     })
 }
 
+/// An integer of less than a byte: read as one of a byte, since Remat has no smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Narrow {
+    pub(crate) bits: u32,
+    pub(crate) signed: bool,
+}
+
+impl Narrow {
+    /// The element type of this number, if it is a narrow integer.
+    pub(crate) fn of(data_type: i64) -> Option<Narrow> {
+        let known = i32::try_from(data_type).ok().and_then(|d| DataType::try_from(d).ok())?;
+        let (bits, signed) = match known {
+            DataType::Uint4 => (4, false),
+            DataType::Int4 => (4, true),
+            DataType::Uint2 => (2, false),
+            DataType::Int2 => (2, true),
+            _ => return None,
+        };
+        Some(Narrow { bits, signed })
+    }
+
+    pub(crate) fn dtype(self) -> DType {
+        if self.signed { DType::I8 } else { DType::U8 }
+    }
+
+    /// How many numbers there are.
+    pub(crate) fn count(self) -> i64 {
+        1 << self.bits
+    }
+
+    /// The least of them.
+    pub(crate) fn least(self) -> i64 {
+        if self.signed { -self.count() / 2 } else { 0 }
+    }
+
+    /// Bytes of so many of them, side by side.
+    fn bytes(self, elems: usize) -> usize {
+        elems.div_ceil((8 / self.bits) as usize)
+    }
+
+    /// Numbers that stand side by side in bytes, the first in the lowest bits. Errors: Format for another number of bytes.
+    fn unpack(self, packed: &[u8], shape: Shape) -> Result<HostTensor> {
+        let elems = shape.elems();
+        if packed.len() != self.bytes(elems) {
+            let text = format!("{} bytes for shape {shape} of integers of {} bits", packed.len(), self.bits);
+            return Err(wrong(text));
+        }
+        let each = (8 / self.bits) as usize;
+        let number = |i: usize| {
+            let bits = i64::from(packed[i / each] >> (self.bits as usize * (i % each))) % self.count();
+            if self.signed && bits >= self.count() / 2 { bits - self.count() } else { bits }
+        };
+        match self.signed {
+            true => HostTensor::from_slice(&(0..elems).map(|i| number(i) as i8).collect::<Vec<_>>(), shape),
+            false => HostTensor::from_slice(&(0..elems).map(|i| number(i) as u8).collect::<Vec<_>>(), shape),
+        }
+    }
+}
+
+/// The dtype in which elements of a type are held. Errors: as [`dtype_of`].
+pub(crate) fn held_dtype(data_type: i32) -> Result<DType> {
+    Narrow::of(i64::from(data_type)).map_or_else(|| dtype_of(data_type), |n| Ok(n.dtype()))
+}
+
 /// The shape that `dims` say. Errors: Format for negative extents; Shape too large to address.
 fn shape_of(dims: &[i64]) -> Result<Shape> {
     if dims.len() > 64 {
@@ -95,13 +159,24 @@ fn text(t: &TensorProto) -> Result<Text> {
 }
 
 fn numbers(t: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
-    let (dtype, shape) = (dtype_of(t.data_type())?, shape_of(&t.dims)?);
+    let (dtype, shape) = (held_dtype(t.data_type())?, shape_of(&t.dims)?);
+    let narrow = Narrow::of(i64::from(t.data_type()));
     if t.segment.is_some() {
         return Err(wrong("a tensor in segments, which no exporter writes".into()));
     }
     if t.data_location == Some(DataLocation::External as i32) {
-        let bytes = external(t, dtype, &shape, folder)?;
-        return HostTensor::from_bytes(dtype, shape, &bytes);
+        let size = shape.checked_elems()?.checked_mul(dtype.size_bytes());
+        let bytes = external(t, narrow.map_or(size, |n| Some(n.bytes(shape.elems()))), folder)?;
+        return match narrow {
+            Some(n) => n.unpack(&bytes, shape),
+            None => HostTensor::from_bytes(dtype, shape, &bytes),
+        };
+    }
+    if let Some(n) = narrow {
+        return match &t.raw_data {
+            Some(raw) => n.unpack(raw, shape),
+            None => n.unpack(&t.int32_data.iter().map(|v| *v as u8).collect::<Vec<_>>(), shape),
+        };
     }
     if let Some(raw) = &t.raw_data {
         return HostTensor::from_bytes(dtype, shape, raw);
@@ -160,17 +235,18 @@ fn external_path(location: &str, folder: Option<&Path>) -> Result<PathBuf> {
     if path.starts_with(folder.canonicalize().map_err(named)?) { Ok(path) } else { Err(outside()) }
 }
 
-fn external(t: &TensorProto, dtype: DType, shape: &Shape, folder: Option<&Path>) -> Result<Vec<u8>> {
+/// The bytes of external data, which are to be as many as `size`.
+fn external(t: &TensorProto, size: Option<usize>, folder: Option<&Path>) -> Result<Vec<u8>> {
     let entry = |key: &str| t.external_data.iter().find(|e| e.key() == key).map(|e| e.value());
     let number = |key: &str| -> Result<Option<u64>> {
         entry(key).map(|v| v.parse().map_err(|_| wrong(format!("external {key} is `{v}`")))).transpose()
     };
     let location = entry("location").ok_or_else(|| wrong("external data without a location".into()))?;
     let path = external_path(location, folder)?;
-    let bytes = shape.checked_elems()?.checked_mul(dtype.size_bytes()).map_or(u64::MAX, |b| b as u64);
+    let bytes = size.map_or(u64::MAX, |b| b as u64);
     let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(bytes));
     if length != bytes || bytes > MOST_EXTERNAL_BYTES {
-        return Err(wrong(format!("{length} external bytes for shape {shape} of {dtype}, which takes {bytes}")));
+        return Err(wrong(format!("{length} external bytes for a tensor that takes {bytes}")));
     }
     let (mut file, size) = open_file(&path)?;
     if offset.checked_add(length).is_none_or(|end| end > size) {

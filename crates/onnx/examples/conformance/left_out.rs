@@ -6,7 +6,6 @@ use remat_onnx::{Model, ValueType};
 
 /// Element types that Remat has not.
 const SMALL_FLOATS: &str = "floats of 8 and 4 bits, which Remat has not";
-const SMALL_INTEGERS: &str = "integers of 4 and 2 bits, which Remat has not";
 
 /// By what the name of a case says.
 const BY_NAME: &[(&str, &str)] = &[
@@ -35,10 +34,7 @@ pub(crate) fn reason(name: &str, model: &Path) -> Option<&'static str> {
         return None;
     }
     let named = BY_NAME.iter().find(|(start, _)| name.starts_with(start)).map(|(_, why)| *why);
-    // the names say which: a case of casts to one of them has it in capitals
-    let lower = name.to_lowercase();
-    let integers = ["int4", "int2"].iter().any(|t| lower.contains(t)) && !lower.contains("float8");
-    named.or_else(|| by_type(model).then_some(if integers { SMALL_INTEGERS } else { SMALL_FLOATS }))
+    named.or_else(|| by_type(model).then_some(SMALL_FLOATS))
 }
 
 /// Whether a model's element types keep it out. One that cannot be read for another reason fails instead.

@@ -15,6 +15,9 @@ pub(crate) use attribute::{Attribute, Attributes};
 pub(crate) use node::{Cx, axes, one, scalar, shape_error, size, value_error};
 pub(crate) use run::Shared;
 
+/// An attribute that no file has: the element type of a result that is an integer of less than a byte.
+pub(crate) const NARROW: &str = "narrow type";
+
 /// What a node gives for its inputs and attributes.
 pub(crate) type Rule = fn(&Cx<'_>) -> Result<Vec<Value>>;
 

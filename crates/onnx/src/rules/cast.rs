@@ -1,16 +1,32 @@
 //! Element types.
 
+use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
 use super::{Row, row};
-use crate::graph::{Cx, one};
-use crate::tensor::dtype_of;
+use crate::graph::{Cx, NARROW, one};
+use crate::tensor::{Narrow, dtype_of};
 use crate::value::Value;
 
-pub(super) const ROWS: &[Row] =
-    &[row("BitCast", 26, bit_cast), row("Cast", 1, cast), row("CastLike", 15, |c| one(c.x(0)?.cast(c.x(1)?.dtype())?))];
+pub(super) const ROWS: &[Row] = &[row("BitCast", 26, bit_cast), row("Cast", 1, cast), row("CastLike", 15, cast_like)];
+
+/// Integers of less than a byte, in bytes: what is beyond them wraps.
+fn narrowed(x: &Tensor, n: Narrow) -> Result<Tensor> {
+    let whole = x.cast(DType::I64)?;
+    whole.sub(n.least())?.rem(n.count())?.add(n.least())?.cast(n.dtype())
+}
+
+fn cast_like(c: &Cx<'_>) -> Result<Vec<Value>> {
+    match c.opt_int(NARROW)?.and_then(Narrow::of) {
+        Some(n) => one(narrowed(c.x(0)?, n)?),
+        None => one(c.x(0)?.cast(c.x(1)?.dtype())?),
+    }
+}
 
 fn cast(c: &Cx<'_>) -> Result<Vec<Value>> {
+    if let Ok(Some(n)) = c.opt_int("to").map(|to| to.and_then(Narrow::of)) {
+        return one(narrowed(c.x(0)?, n)?);
+    }
     // before version 6 the type is a name
     let to = match c.opset() < 6 && c.int("to", 0).is_err() {
         true => named(c.string("to", "")?).ok_or_else(|| c.missing("to"))?,

@@ -5,8 +5,8 @@ use remat_types::{DType, Result, axis_of};
 
 use super::conv::{conv_of_integers, spatial};
 use super::{Row, of, row};
-use crate::graph::{Cx, one, shape_error, size};
-use crate::tensor::dtype_of;
+use crate::graph::{Cx, NARROW, one, shape_error, size};
+use crate::tensor::{Narrow, dtype_of};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
@@ -66,14 +66,20 @@ fn wide(t: &Tensor) -> Result<Tensor> {
 
 fn quantize(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, scale) = (c.x(0)?, c.x(1)?);
+    let narrow = c.opt_int(NARROW)?.or(c.opt_int("output_dtype")?).and_then(Narrow::of);
     let to = match (c.opt(2)?, c.int("output_dtype", 0)?) {
+        _ if narrow.is_some() => DType::I32,
         (Some(z), _) => z.dtype(),
         (None, 0) => DType::U8,
         (None, dtype) => dtype_of(i32::try_from(dtype).unwrap_or(-1))?,
     };
     let zero = c.opt(2)?.map(|z| beside(c, z, x)).transpose()?;
     let y = wide(x)?.div(&wide(&beside(c, scale, x)?)?)?;
-    one(rounded(&y, zero.as_ref(), to)?)
+    let y = rounded(&y, zero.as_ref(), to)?;
+    one(match narrow {
+        Some(n) => y.clamp(n.least(), n.least() + n.count() - 1)?.cast(n.dtype())?,
+        None => y,
+    })
 }
 
 fn dequantize(c: &Cx<'_>) -> Result<Vec<Value>> {
