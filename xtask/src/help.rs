@@ -22,6 +22,12 @@ const TAIL: &str = "
       code. --from goes on with a run that was cut off; --jobs goes to cargo's builds. The format is in
       xtask/faults/README.md.
 
+  cargo xtask draw-faults [--count N] [--seed S] [--list] [--only K] [--jobs N] [--timeout SECONDS]
+      Proves the tests by faults that nobody chose: S draws N places (24) in operators, kernels, methods and layers, and a
+      small mistake at each: a boundary, a sign, a term, an off by one, a tie, a check that is left out. All are built at
+      once, and each run makes one. Exits with 1 if no suite notices one. Mistakes that change no result are written down
+      in xtask/faults/drawn/equivalent.toml.
+
   cargo xtask catalogue
       Reads off the sources what a program can call (methods, layers, losses, optimisers, schedules), with signatures and
       texts, and writes crates/remat/src/catalogue.json, which `remat ops` shows.

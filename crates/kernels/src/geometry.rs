@@ -63,8 +63,14 @@ impl Conv2d {
         if [c, h, w, k, r, s].contains(&0) {
             return fail(ErrorKind::Shape, format!("x {x:?} and weight {weight:?} have an axis of size 0"));
         }
-        if group_c.checked_mul(groups) != Some(c) || k % groups != 0 {
-            return fail(ErrorKind::Shape, format!("x {x:?} and weight {weight:?} do not fit {groups} groups"));
+        if group_c.checked_mul(groups) != Some(c) {
+            let of = if groups == 1 { String::new() } else { format!(" in each of {groups} groups") };
+            let message = format!("x {x:?} has {c} channels, weight {weight:?} takes {group_c}{of}");
+            return fail(ErrorKind::Shape, message);
+        }
+        if k % groups != 0 {
+            let message = format!("weight {weight:?} has {k} outputs, which {groups} groups do not divide");
+            return fail(ErrorKind::Shape, message);
         }
         let axes = [[h, w], [r, s], stride, pad.begin, pad.end, dilation];
         if axes.as_flattened().iter().any(|&size| size > AXIS_MAX) {

@@ -138,9 +138,9 @@ pub use remat_tensor::tensor;
 #[doc(inline)]
 pub use remat_tensor::{
     Attend, BatchStatistics, Between, Beyond, BoxForm, Collect, Colour, CompileOptions, Compiled, Complex, ConvParams,
-    Correlation, Dim, Divisor, Ellipsis, FftNorm, GradCheckReport, Interpolate, InterpolateOptions, IntoOperand,
-    MatrixNorm, MelOptions, MelScale, NewAxis, PadMode, Patches, Pooling, QueryPlace, Reduction, RoiAlign, Rope,
-    RopePairs, ScanOptions, Session, Settle, Sizes, StftOptions, Symbols, Tensor, TriangleOptions, Warp, Window,
+    Correlation, DeformPsRoi, Dim, Divisor, Ellipsis, FftNorm, GradCheckReport, Interpolate, InterpolateOptions,
+    IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis, PadMode, Patches, Pooling, QueryPlace, Reduction, RoiAlign,
+    Rope, RopePairs, ScanOptions, Session, Settle, Sizes, StftOptions, Symbols, Tensor, TriangleOptions, Warp, Window,
     Windows, by, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan,
     switch, while_loop,
 };

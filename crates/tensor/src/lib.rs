@@ -22,10 +22,10 @@ pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
 pub use methods::{
-    Attend, BagMode, Bags, BatchStatistics, BoxForm, Colour, Complex, Correlation, Divisor, Ellipsis, FftNorm,
-    IndexPart, Interpolate, InterpolateOptions, IntoIndex, IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis,
-    Nonlinearity, PadMode, Patches, Places, Pooling, QueryPlace, RecurrentSteps, RecurrentWeights, RoiAlign, Rope,
-    RopePairs, Settle, Sizes, Span, StftOptions, TriangleOptions, Warp, Window, by,
+    Attend, BagMode, Bags, BatchStatistics, BoxForm, Colour, Complex, Correlation, DeformPsRoi, Divisor, Ellipsis,
+    FftNorm, IndexPart, Interpolate, InterpolateOptions, IntoIndex, IntoOperand, MatrixNorm, MelOptions, MelScale,
+    NewAxis, Nonlinearity, PadMode, Patches, Places, Pooling, QueryPlace, RecurrentSteps, RecurrentWeights, RoiAlign,
+    Rope, RopePairs, Settle, Sizes, Span, StftOptions, TriangleOptions, Warp, Window, by,
 };
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;

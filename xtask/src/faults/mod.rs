@@ -8,6 +8,7 @@
 //! One copy and one build folder serve all faults, one after the other, and are kept between runs, so only the changed
 //! crate and what depends on it is built again. Rejected: a copy per fault in parallel (each builds everything).
 
+pub(crate) mod draw;
 mod run;
 mod scratch;
 mod spec;

@@ -1,6 +1,7 @@
 //! Building and testing the scratch copy.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -23,6 +24,79 @@ pub(crate) struct Runner {
     timeout: Duration,
     /// What each test command says without a fault; `None` is a pass.
     baselines: BTreeMap<Vec<String>, Option<Verdict>>,
+}
+
+/// Suites of one tree in which all faults are, of which a variable of the environment chooses one.
+pub(crate) struct Suites {
+    root: PathBuf,
+    folder: PathBuf,
+    jobs: Option<usize>,
+    timeout: Duration,
+}
+
+/// What a suite says of a fault. What ends or stops the process is noticed too: nobody would land it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    Crashed,
+    TimedOut,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Passed => "passed",
+            Self::Failed => "a test fails",
+            Self::Crashed => "the process crashes",
+            Self::TimedOut => "hangs",
+        })
+    }
+}
+
+impl Suites {
+    /// Tests of the tree at `root`, with builds and logs in `folder`.
+    pub(crate) fn new(root: &Path, folder: &Path, jobs: Option<usize>, timeout: Duration) -> Self {
+        Self { root: root.to_path_buf(), folder: folder.to_path_buf(), jobs, timeout }
+    }
+
+    /// Builds suites; the log of the first that does not compile.
+    pub(crate) fn build(&self, suites: &[&str]) -> Result<Option<PathBuf>, String> {
+        for (i, suite) in suites.iter().enumerate() {
+            let log = log_path(&self.folder, &format!("drawn-{i}"), "build")?;
+            let mut command = self.command(suite);
+            command.arg("--no-run");
+            match logged(&mut command, &log, Duration::MAX)? {
+                Ended::Done(status) if status.success() => {}
+                _ => return Ok(Some(log)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs a suite with these variables.
+    pub(crate) fn run(&self, suite: &str, variables: &[(&str, String)]) -> Result<Outcome, String> {
+        let log = log_path(&self.folder, "drawn", "test")?;
+        let mut command = self.command(suite);
+        command.envs(variables.iter().map(|(k, v)| (k, v)));
+        let Ended::Done(status) = logged(&mut command, &log, self.timeout)? else { return Ok(Outcome::TimedOut) };
+        let printed = fs::read(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        match read_outcome(status.success(), &String::from_utf8_lossy(&printed), &log) {
+            Verdict::Survived => Ok(Outcome::Passed),
+            Verdict::Caught => Ok(Outcome::Failed),
+            Verdict::Crashed(_) => Ok(Outcome::Crashed),
+            other => Err(format!("`cargo test {suite}`: {other}")),
+        }
+    }
+
+    fn command(&self, suite: &str) -> Command {
+        let mut command = cargo(&self.root);
+        command.arg("test").env("CARGO_TARGET_DIR", self.folder.join("drawn-build")).args(suite.split_whitespace());
+        if let Some(jobs) = self.jobs {
+            command.env("CARGO_BUILD_JOBS", jobs.to_string());
+        }
+        command
+    }
 }
 
 /// How a cargo command ended.
@@ -80,7 +154,7 @@ impl Runner {
 
     /// Builds, then runs, and reads the outcome. `Survived` is a pass.
     fn test(&self, test: &[String], name: &str) -> Result<Verdict, String> {
-        let build_log = self.log_path(name, "build")?;
+        let build_log = log_path(&self.folder, name, "build")?;
         let mut build = vec!["--no-run".to_string()];
         build.extend_from_slice(test);
         match self.cargo_test(&build, &build_log, Duration::MAX)? {
@@ -88,7 +162,7 @@ impl Runner {
             Ended::Done(_) => return Ok(Verdict::DoesNotCompile(build_log.display().to_string())),
             Ended::TimedOut => return Ok(Verdict::TimedOut),
         }
-        let test_log = self.log_path(name, "test")?;
+        let test_log = log_path(&self.folder, name, "test")?;
         match self.cargo_test(test, &test_log, self.timeout)? {
             Ended::Done(status) => {
                 let printed = fs::read(&test_log).map_err(|e| format!("{}: {e}", test_log.display()))?;
@@ -98,15 +172,7 @@ impl Runner {
         }
     }
 
-    fn log_path(&self, name: &str, stage: &str) -> Result<PathBuf, String> {
-        let folder = self.folder.join("logs");
-        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        Ok(folder.join(format!("{name}-{stage}.log")))
-    }
-
     fn cargo_test(&self, arguments: &[String], log: &Path, limit: Duration) -> Result<Ended, String> {
-        let io = |e: std::io::Error| format!("{}: {e}", log.display());
-        let out = File::create(log).map_err(io)?;
         let mut command = cargo(self.tree.root());
         command.arg("test").env("CARGO_TARGET_DIR", self.folder.join("build"));
         // every fault compiles the package under test anew, which takes far longer than its tests
@@ -114,13 +180,26 @@ impl Runner {
             command.args(["--config", &format!("profile.dev.package.{package}.opt-level=0")]);
         }
         command.args(arguments);
-        command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "0");
         if let Some(jobs) = self.jobs {
             command.env("CARGO_BUILD_JOBS", jobs.to_string());
         }
-        command.stdin(Stdio::null()).stderr(out.try_clone().map_err(io)?).stdout(out);
-        wait(own_group(&mut command).spawn().map_err(|e| format!("cannot run cargo: {e}"))?, limit)
+        logged(&mut command, log, limit)
     }
+}
+
+fn log_path(folder: &Path, name: &str, stage: &str) -> Result<PathBuf, String> {
+    let folder = folder.join("logs");
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    Ok(folder.join(format!("{name}-{stage}.log")))
+}
+
+/// Runs cargo with what it prints in a file.
+fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Ended, String> {
+    let io = |e: std::io::Error| format!("{}: {e}", log.display());
+    let out = File::create(log).map_err(io)?;
+    command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "0");
+    command.stdin(Stdio::null()).stderr(out.try_clone().map_err(io)?).stdout(out);
+    wait(own_group(command).spawn().map_err(|e| format!("cannot run cargo: {e}"))?, limit)
 }
 
 /// The package that a test command names.

@@ -1,6 +1,6 @@
 //! The scratch copy of the tree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,11 +22,19 @@ pub(crate) struct Planted<'t> {
 impl Tree {
     /// Makes `root` equal to the repository. Files that are already equal are not touched, so cargo sees no change.
     pub(crate) fn sync(repo: &Repo, root: &Path) -> Result<Self, String> {
+        Self::sync_with(repo, root, &BTreeMap::new())
+    }
+
+    /// [`Tree::sync`] with other texts for some files.
+    pub(crate) fn sync_with(repo: &Repo, root: &Path, texts: &BTreeMap<PathBuf, String>) -> Result<Self, String> {
         fs::create_dir_all(root).map_err(|e| format!("{}: {e}", root.display()))?;
         let files: BTreeSet<PathBuf> = repo.files()?.into_iter().collect();
         for file in &files {
             let from = repo.root().join(file);
-            let data = fs::read(&from).map_err(|e| format!("{}: {e}", file.display()))?;
+            let data = match texts.get(file) {
+                Some(text) => text.as_bytes().to_vec(),
+                None => fs::read(&from).map_err(|e| format!("{}: {e}", file.display()))?,
+            };
             let to = root.join(file);
             if fs::read(&to).is_ok_and(|old| old == data) {
                 continue;

@@ -34,16 +34,7 @@ impl DeformConv2d {
         options: Conv2dOptions,
     ) -> Result<Self> {
         const LABEL: &str = "deform_conv2d";
-        if options.padding_mode != PadMode::Zeros {
-            let text = format!("the padding mode {:?}: taps beyond the image are zeros", options.padding_mode);
-            return Err(Error::new(ErrorKind::Value, text).with_op(LABEL));
-        }
-        options.check_groups(inputs, outputs, LABEL)?;
-        let kernel = kernel.into();
-        let (weight, bias) = options.parameters(cx, [outputs, inputs], outputs, kernel)?;
-        let Extents(stride) = options.stride;
-        let Extents(dilation) = options.dilation;
-        let patches = Patches { kernel: kernel.0, stride, padding: options.padding, dilation };
+        let (weight, bias, patches) = windows(cx, [inputs, outputs], kernel.into(), options, LABEL)?;
         Ok(DeformConv2d { label: Label::new(LABEL), weight, bias, patches })
     }
 
@@ -83,10 +74,7 @@ impl LocalConv2d {
         options: Conv2dOptions,
     ) -> Result<Self> {
         const LABEL: &str = "local_conv2d";
-        if options.padding_mode != PadMode::Zeros {
-            let text = format!("the padding mode {:?}: beyond the image are zeros", options.padding_mode);
-            return Err(Error::new(ErrorKind::Value, text).with_op(LABEL));
-        }
+        zeros_only(options, LABEL)?;
         options.check_groups(inputs, outputs, LABEL)?;
         let (Extents(size), Extents(kernel), groups) = (size.into(), kernel.into(), options.groups);
         let (Extents(stride), Extents(dilation)) = (options.stride, options.dilation);
@@ -107,4 +95,66 @@ impl Layer for LocalConv2d {
         let _scope = self.label.enter();
         x.local_conv2d(&self.weight.get()?, self.patches)
     }
+}
+
+/// A convolution that sees only pixels of each place's own region, [`Tensor::region_restricted_conv`], plus a bias of each channel:
+/// `x: [n, in, h, w]`, `rin: [n, 1, h, w]`, `rout: [n, 1, oh, ow]`, to `[n, out, oh, ow]`.
+#[derive(Module)]
+#[module(crate = crate)]
+pub struct RegionRestrictedConv2d {
+    #[module(flatten)]
+    label: Label,
+    /// `[out, in / groups, r, s]`.
+    pub weight: Parameter,
+    /// `[out]`.
+    pub bias: Option<Parameter>,
+    #[module(skip)]
+    patches: Patches,
+}
+
+impl RegionRestrictedConv2d {
+    /// From `inputs` to `outputs` channels. Errors: as [`DeformConv2d::with`].
+    pub fn with(
+        cx: &mut InitCx,
+        inputs: usize,
+        outputs: usize,
+        kernel: impl Into<Extents<2>>,
+        options: Conv2dOptions,
+    ) -> Result<Self> {
+        const LABEL: &str = "region_restricted_conv2d";
+        let (weight, bias, patches) = windows(cx, [inputs, outputs], kernel.into(), options, LABEL)?;
+        Ok(RegionRestrictedConv2d { label: Label::new(LABEL), weight, bias, patches })
+    }
+
+    /// The output for `x` whose pixels are of the regions `rin`, at places of the regions `rout`. Errors: Axis, Shape, DType.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor, rin: &Tensor, rout: &Tensor) -> Result<Tensor> {
+        let _scope = self.label.enter();
+        biased(x.region_restricted_conv(&self.weight.get()?, rin, rout, self.patches)?, self.bias.as_ref())
+    }
+}
+
+/// The parameters of a convolution of single windows, and where they lie. Errors: Budget; Value for groups that do not divide both
+/// numbers of channels, and for other padding than zeros.
+fn windows(
+    cx: &mut InitCx,
+    [inputs, outputs]: [usize; 2],
+    kernel: Extents<2>,
+    options: Conv2dOptions,
+    label: &'static str,
+) -> Result<(Parameter, Option<Parameter>, Patches)> {
+    zeros_only(options, label)?;
+    options.check_groups(inputs, outputs, label)?;
+    let (weight, bias) = options.parameters(cx, [outputs, inputs], outputs, kernel)?;
+    let (Extents(stride), Extents(dilation)) = (options.stride, options.dilation);
+    Ok((weight, bias, Patches { kernel: kernel.0, stride, padding: options.padding, dilation }))
+}
+
+/// Errors (Value) for other padding than zeros.
+fn zeros_only(options: Conv2dOptions, label: &'static str) -> Result<()> {
+    if options.padding_mode == PadMode::Zeros {
+        return Ok(());
+    }
+    let text = format!("the padding mode {:?}: beyond the image are zeros", options.padding_mode);
+    Err(Error::new(ErrorKind::Value, text).with_op(label))
 }

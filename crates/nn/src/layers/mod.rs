@@ -38,7 +38,7 @@ pub use conv::{
 };
 pub use conv_norm::ConvNorm;
 pub use cross_attention::{CrossAttention, CrossAttentionOptions};
-pub use deform::{DeformConv2d, LocalConv2d};
+pub use deform::{DeformConv2d, LocalConv2d, RegionRestrictedConv2d};
 pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagOptions, EmbeddingOptions};
 pub use encoder::{BlockOptions, DecoderBlock, EncoderBlock, EncoderDecoder, FeedForwardActivation};

@@ -3,7 +3,7 @@
 use remat_nn::{
     AdaptiveMaxPool2d, AvgPool3d, BatchNorm2d, BatchNormOptions, ChannelShuffle, Conv2d, Conv2dOptions, DeformConv2d,
     Fold, GeneralNorm, GlobalAvgPool, GroupNorm, InitCx, InstanceNorm, Layer, LocalConv2d, LocalResponseNorm,
-    MaxPool1d, Module, Pad2d, PadMode, Patches, PixelShuffle, PixelUnshuffle, Unfold, Upsample,
+    MaxPool1d, Module, Pad2d, PadMode, Patches, PixelShuffle, PixelUnshuffle, RegionRestrictedConv2d, Unfold, Upsample,
 };
 use remat_runtime::Device;
 use remat_tensor::Tensor;
@@ -90,4 +90,26 @@ fn a_deformed_convolution_without_offsets_is_the_plain_one() {
     assert!(a.allclose(&b, 1e-6, 1e-6).expect("alike").item::<bool>().expect("a value"));
     let e = DeformConv2d::with(cx, 4, 6, 3, Conv2dOptions { padding_mode: PadMode::Reflect, ..options });
     assert_eq!(e.err().expect("zeros only").kind(), ErrorKind::Value);
+}
+
+#[test]
+fn a_convolution_restricted_to_one_region_is_the_plain_one_and_to_another_is_its_bias() {
+    let d = device();
+    let cx = &mut InitCx::new(&d, 7);
+    let layer = RegionRestrictedConv2d::with(cx, 2, 3, 3, Conv2dOptions::default()).expect("fits");
+    let plain = Conv2d::with(cx, 2, 3, 3, Conv2dOptions::default()).expect("fits");
+    plain.weight.set(&layer.weight.get().expect("is there")).expect("fits");
+    let bias = layer.bias.as_ref().expect("has one").get().expect("is there");
+    plain.bias.as_ref().expect("has one").set(&bias).expect("fits");
+    let x = Tensor::normal(&Tensor::new(&d, &[7u64, 0], [2]).expect("fits"), [1, 2, 5, 4], DType::F32, 0.0, 1.0);
+    let x = x.expect("fits");
+    let region = |h, w, of: i32| Tensor::full(&d, [1, 1, h, w], DType::I32, of).expect("fits");
+    let own = layer.forward(&x, &region(5, 4, 1), &region(3, 2, 1)).expect("fits");
+    // sums of 18 products in another order
+    let alike = own.allclose(&plain.forward(&x).expect("fits"), 1e-6, 1e-6).expect("alike");
+    assert!(alike.item::<bool>().expect("a value"));
+    let other = layer.forward(&x, &region(5, 4, 1), &region(3, 2, 0)).expect("fits");
+    let bias = bias.reshape(&[1, 3, 1, 1]).expect("fits").broadcast_to([1, 3, 3, 2]).expect("fits");
+    let numbers = |t: &Tensor| t.to_vec::<f32>().expect("values");
+    assert_eq!(numbers(&other), numbers(&bias));
 }

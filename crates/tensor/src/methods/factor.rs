@@ -222,7 +222,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn svdvals(&self) -> Result<Tensor> {
-        Tensor::apply1(Svd { vectors: false }, &[self])
+        Tensor::apply1(Svd { vectors: false }, &[self]).called("svdvals")
     }
 
     /// Eigenvalues `w: [.., n]`, ascending, and eigenvectors as the columns of `v: [.., n, n]`, of symmetric matrices of which only
@@ -254,7 +254,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn eigvalsh(&self) -> Result<Tensor> {
-        Tensor::apply1(Eigh { vectors: false }, &[self])
+        Tensor::apply1(Eigh { vectors: false }, &[self]).called("eigvalsh")
     }
 
     /// What a singular value must be of the largest to count: the larger extent times the distance of 1 to the next number.

@@ -78,7 +78,7 @@ impl Tensor {
             let text = format!("{len} elements from {start} on leave axis {axis} of extent {extent}");
             return Err(Error::new(ErrorKind::Index, text)).in_op("narrow");
         };
-        Tensor::apply1(Slice { axis, start, len, step: 1 }, &[self])
+        Tensor::apply1(Slice { axis, start, len, step: 1 }, &[self]).called("narrow")
     }
 
     /// Element `index` of `axis`, which is gone from the result. A view. Errors: Axis; Index outside of the axis.
@@ -159,7 +159,7 @@ impl Tensor {
             return Err(Error::new(ErrorKind::Axis, text)).in_op("index_select");
         }
         let axis = axis_of(axis, self.rank()).in_op("index_select")?;
-        Tensor::apply1(Take { axis }, &[self, index])
+        Tensor::apply1(Take { axis }, &[self, index]).called("index_select")
     }
 
     /// One element along `axis` for each index: `y[.., i, ..] = x[.., index[.., i, ..], ..]`, of the shape of `index`,
@@ -179,7 +179,7 @@ impl Tensor {
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("gather")?;
-        Tensor::apply1(TakeAlong { axis }, &[self, index])
+        Tensor::apply1(TakeAlong { axis }, &[self, index]).called("gather")
     }
 
     /// `y[.., k] = 1` where `k` is the index, else 0: a new last axis of extent `depth`, of the given dtype.
@@ -244,7 +244,7 @@ impl Tensor {
                 return Err(Error::new(ErrorKind::Shape, text)).in_op("masked_fill");
             }
         }
-        Tensor::apply_owned(Where, [mask.clone(), value, self.clone()])
+        Tensor::apply_owned(Where, [mask.clone(), value, self.clone()]).called("masked_fill")
     }
 
     /// The lower triangle of the last two axes: elements `[i, j]` with `j <= i + diagonal`, and 0 elsewhere.

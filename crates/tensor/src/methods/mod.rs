@@ -49,6 +49,6 @@ pub use recurrent::{Nonlinearity, RecurrentSteps, RecurrentWeights};
 pub use span::Span;
 pub use spectral::{Complex, FftNorm, MelOptions, MelScale, StftOptions, Window};
 pub use vision::{
-    BatchStatistics, BoxForm, Colour, Correlation, Divisor, Interpolate, InterpolateOptions, PadMode, Patches, Pooling,
-    RoiAlign, Sizes, Warp,
+    BatchStatistics, BoxForm, Colour, Correlation, DeformPsRoi, Divisor, Interpolate, InterpolateOptions, PadMode,
+    Patches, Pooling, RoiAlign, Sizes, Warp,
 };

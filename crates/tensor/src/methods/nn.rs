@@ -85,7 +85,7 @@ impl Tensor {
         var: &Tensor,
         eps: f64,
     ) -> Result<Tensor> {
-        Tensor::apply1(BatchNormInfer { eps: eps.into() }, &[self, scale, bias, mean, var])
+        Tensor::apply1(BatchNormInfer { eps: eps.into() }, &[self, scale, bias, mean, var]).called("batch_norm_with")
     }
 
     /// Normalised over the last `axes` axes, whose extents `scale` and `bias` have. Errors: DType, Axis, Shape, Value.
@@ -143,7 +143,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
-        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).in_op("softmax")?, log: true }, &[self])
+        Tensor::apply1(Softmax { axis: axis_of(axis, self.rank()).in_op("log_softmax")?, log: true }, &[self]).called("log_softmax")
     }
 
     /// The mean cross-entropy of `softmax` of these logits `[n, c, ..]` with class labels `[n, ..]`. A label that is

@@ -189,7 +189,7 @@ impl Tensor {
     #[track_caller]
     pub fn argmax_over(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("argmax")?;
-        Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmax, axis, keepdims }, &[self])
+        Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmax, axis, keepdims }, &[self]).called("argmax")
     }
 
     /// Index of the first smallest of all elements in row-major order, as i64. Errors: Shape for an empty tensor.
@@ -210,6 +210,6 @@ impl Tensor {
     #[track_caller]
     pub fn argmin_over(&self, axis: isize, keepdims: bool) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("argmin")?;
-        Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims }, &[self])
+        Tensor::apply1(ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims }, &[self]).called("argmin")
     }
 }

@@ -49,7 +49,7 @@ fn wrong_arguments_name_op_and_line() {
         Shapes "matmul": x.matmul(&x);
         Axis "matmul": x.matmul(&x.sum().expect("a float"));
         Axis "softmax": x.softmax(2);
-        Axis "softmax": x.log_softmax(-3);
+        Axis "log_softmax": x.log_softmax(-3);
         Axis "sum": x.sum_over(&[2], false);
         Axis "mean": x.mean_over(&[0, 0], false);
         Dtype "any": x.any();
@@ -102,7 +102,7 @@ fn wrong_arguments_name_op_and_line() {
         Axis "take": x.take(2, &i);
         Dtype "take": x.take(0, &x);
         Axis "index_select": x.index_select(0, &i);
-        Shapes "take_along": x.gather(0, &i.flatten(0, -1).expect("fits").unsqueeze(0).expect("fits"));
+        Shapes "gather": x.gather(0, &i.flatten(0, -1).expect("fits").unsqueeze(0).expect("fits"));
         Axis "gather": x.gather(-3, &i);
         Shapes "index_add": x.index_add(0, &i.select(0, 0).expect("there"), &four.reshape(&[1, 4]).expect("fits"));
         Shapes "index_add": x.index_add(0, &i.select(0, 0).expect("there"), &x);

@@ -9,6 +9,7 @@ mod pool;
 mod regions;
 mod resize;
 mod sample;
+mod sensitive;
 mod shuffle;
 mod windows;
 
@@ -18,6 +19,7 @@ pub use pool::{Divisor, Pooling};
 pub use regions::{BoxForm, RoiAlign};
 pub use resize::{Interpolate, InterpolateOptions, Sizes};
 pub use sample::Warp;
+pub use sensitive::DeformPsRoi;
 pub use shuffle::Patches;
 pub use windows::{Colour, Correlation};
 

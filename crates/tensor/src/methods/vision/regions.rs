@@ -30,7 +30,7 @@ impl RoiAlign {
 }
 
 /// A point that no image has.
-const NOWHERE: f64 = -1e6;
+pub(super) const NOWHERE: f64 = -1e6;
 
 impl Tensor {
     /// The largest element of each part of each region (Girshick, ICCV 2015): `self: [n, c, h, w]`, `boxes: [k, 5]`, the
@@ -320,7 +320,7 @@ fn boxes_of(x: &Tensor) -> Result<()> {
     Ok(())
 }
 
-fn sizes(extents: &[usize]) -> Vec<isize> {
+pub(super) fn sizes(extents: &[usize]) -> Vec<isize> {
     extents.iter().map(|d| *d as isize).collect()
 }
 

@@ -1,0 +1,322 @@
+//! `cargo xtask draw-faults`: mistakes that chance makes, in operators that chance chooses.
+//!
+//! Faults that somebody writes down are those that he thought of, and often those that he had a test for. Here a seed draws files
+//! of operators, in each a function, in that a class of mistake, and of that class a place ([`sites`]).
+//!
+//! All are built at once: at each place stands a switch with both readings (mutant schemata; Untch, Offutt and Harrold, 1993,
+//! "Mutation analysis using mutant schemata"), and an environment variable says which one a run makes. One build serves all, where
+//! a build for each takes minutes. The suites of a crate run one after the other until one notices.
+//!
+//! A mistake that changes no result (a threshold between two ways that agree, say) cannot be noticed. Whoever has seen that it is
+//! one writes it into `xtask/faults/drawn/equivalent.toml`, with the reason, and it is not drawn again.
+
+mod equivalent;
+mod random;
+mod sites;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::run::{Outcome, Suites};
+use super::scratch::Tree;
+use super::{build_folder, positive};
+use crate::repo::Repo;
+use crate::rust_files::rust_files;
+use equivalent::Equivalent;
+use random::Random;
+use sites::Site;
+
+/// Names the fault that a run makes.
+const VARIABLE: &str = "PLANTED_FAULT";
+/// Put at the end of a crate in which faults are.
+const SWITCH: &str = "
+/// Whether this run makes the fault of this number.
+pub(crate) fn planted_fault(number: usize) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
+    *CHOSEN.get_or_init(|| std::env::var(\"PLANTED_FAULT\").ok()?.parse().ok()) == Some(number)
+}
+";
+
+/// Where the operators of a crate are, and the suites that watch them, the quickest first.
+struct Area {
+    folder: &'static str,
+    package: &'static str,
+    suites: &'static [&'static str],
+}
+
+const SAMPLES: &str = "-p remat-ops --lib";
+const FIXTURES: &str = "-p remat --test fixtures";
+const TENSORS: &str = "-p remat-tensor --test suite";
+
+const AREAS: [Area; 4] = [
+    Area { folder: "crates/ops/src", package: "crates/ops", suites: &[SAMPLES, FIXTURES, TENSORS] },
+    Area {
+        folder: "crates/kernels/src",
+        package: "crates/kernels",
+        suites: &["-p remat-kernels --lib", SAMPLES, FIXTURES, TENSORS],
+    },
+    Area { folder: "crates/tensor/src/methods", package: "crates/tensor", suites: &[FIXTURES, TENSORS] },
+    Area { folder: "crates/nn/src", package: "crates/nn", suites: &["-p remat-nn --test suite", FIXTURES] },
+];
+
+/// The command line.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    count: usize,
+    seed: u64,
+    list: bool,
+    only: Option<usize>,
+    jobs: Option<usize>,
+    timeout: Duration,
+}
+
+/// A fault that was drawn.
+struct Drawn {
+    area: &'static Area,
+    file: PathBuf,
+    line: usize,
+    site: Site,
+}
+
+impl Drawn {
+    fn describe(&self) -> String {
+        let one_line = |s: &str| s.split_whitespace().collect::<Vec<_>>().join(" ");
+        let Site { function, kind, original, faulty, .. } = &self.site;
+        let faulty = if faulty.is_empty() { "nothing".to_string() } else { one_line(faulty) };
+        format!("{}:{} `{function}`, {kind}: `{}` is `{faulty}`", self.file.display(), self.line, one_line(original))
+    }
+}
+
+/// Draws faults, plants them, and says which were noticed; false if any was not.
+pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
+    let options = parse(args)?;
+    let known = equivalent::load(repo)?;
+    let mut source = Source::new(repo, &known, options.seed)?;
+    let mut faults: Vec<Drawn> = Vec::new();
+    source.fill(&mut faults, options.count)?;
+    let folder = build_folder(repo);
+    if !options.list {
+        build(repo, &mut source, &mut faults, &options, &folder)?;
+    }
+    if options.list {
+        for (i, f) in faults.iter().enumerate() {
+            println!("{i:3}  {}", f.describe());
+        }
+        return Ok(true);
+    }
+    judge(&faults, &options, &folder)
+}
+
+/// The files in which faults may be, and the chance that chooses among them.
+struct Source<'r> {
+    repo: &'r Repo,
+    known: &'r [Equivalent],
+    files: Vec<(&'static Area, PathBuf)>,
+    random: Random,
+    /// Places that do not compile with a switch.
+    refused: BTreeSet<(PathBuf, usize)>,
+}
+
+impl<'r> Source<'r> {
+    fn new(repo: &'r Repo, known: &'r [Equivalent], seed: u64) -> Result<Self, String> {
+        let mut files = Vec::new();
+        for file in rust_files(repo)? {
+            let of_samples = file.path.components().any(|c| {
+                let name = c.as_os_str().to_string_lossy();
+                name.starts_with("samples") || name == "testing" || name == "tests"
+            });
+            let area = AREAS.iter().find(|a| file.path.starts_with(a.folder));
+            if let Some(area) = area.filter(|_| !file.is_test && !of_samples) {
+                files.push((area, file.path));
+            }
+        }
+        if files.is_empty() {
+            return Err("there are no operators here".to_string());
+        }
+        Ok(Self { repo, known, files, random: Random::new(seed), refused: BTreeSet::new() })
+    }
+
+    /// Draws until there are so many, each in a file of its own.
+    fn fill(&mut self, faults: &mut Vec<Drawn>, count: usize) -> Result<(), String> {
+        let mut misses = 0;
+        while faults.len() < count {
+            // an area first: kernels would be half of all files
+            let area = &AREAS[self.random.below(AREAS.len())];
+            let of_area: Vec<&PathBuf> =
+                self.files.iter().filter(|f| f.0.folder == area.folder).map(|f| &f.1).collect();
+            let drawn = match of_area.is_empty() {
+                true => None,
+                false => {
+                    let file = of_area[self.random.below(of_area.len())].clone();
+                    if faults.iter().any(|f| f.file == file) { None } else { self.draw(area, file)? }
+                }
+            };
+            match drawn {
+                Some(drawn) => faults.push(drawn),
+                None => misses += 1,
+            }
+            if misses > 100 * count + 1000 {
+                return Err(format!("only {} faults can be drawn, one a file", faults.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A fault in this file: a function, then a class of mistake, then a place.
+    fn draw(&mut self, area: &'static Area, file: PathBuf) -> Result<Option<Drawn>, String> {
+        let text = self.repo.read(&file)?;
+        let mut sites = sites::sites(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+        sites.retain(|s| {
+            !self.refused.contains(&(file.clone(), s.range.start)) && !self.known.iter().any(|k| k.is(&file, s))
+        });
+        for of in [|s: &Site| s.function.clone(), |s: &Site| s.kind.to_string()] {
+            let names: Vec<String> = sites.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect();
+            if names.is_empty() {
+                return Ok(None);
+            }
+            let chosen = &names[self.random.below(names.len())];
+            sites.retain(|s| of(s) == *chosen);
+        }
+        let site = sites.swap_remove(self.random.below(sites.len()));
+        let line = crate::rust_source::line_of(&text, site.range.start);
+        Ok(Some(Drawn { area, file, line, site }))
+    }
+}
+
+/// Builds all suites with all switches. Faults that the compiler refuses are drawn anew.
+fn build(
+    repo: &Repo,
+    source: &mut Source<'_>,
+    faults: &mut Vec<Drawn>,
+    options: &Options,
+    folder: &Path,
+) -> Result<(), String> {
+    for round in 1.. {
+        let root = folder.join("drawn");
+        plant(repo, faults, &root)?;
+        eprintln!("building the suites with {} switches ..", faults.len());
+        let suites = Suites::new(&root, folder, options.jobs, options.timeout);
+        let Some(log) = suites.build(&all_suites(faults))? else { return Ok(()) };
+        let text = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let before = faults.len();
+        for f in faults.extract_if(.., |f| is_refused(&text, f)) {
+            eprintln!("  the compiler refuses {}", f.describe());
+            source.refused.insert((f.file.clone(), f.site.range.start));
+        }
+        if faults.len() == before || round == 20 {
+            return Err(format!(
+                "the suites do not compile, and not for one of the faults alone; see {}",
+                log.display()
+            ));
+        }
+        source.fill(faults, options.count)?;
+    }
+    Ok(())
+}
+
+/// Whether an error of the compiler is at this fault: on a line from its first to its last.
+fn is_refused(log: &str, fault: &Drawn) -> bool {
+    let lines =
+        fault.line..=fault.line + fault.site.original.lines().count().max(fault.site.faulty.lines().count()) * 2;
+    let at = format!("--> {}:", fault.file.display());
+    let mut is_error = false;
+    for line in log.lines() {
+        if line.starts_with("error") || line.starts_with("warning") {
+            is_error = line.starts_with("error");
+        }
+        if let Some(rest) = line.trim_start().strip_prefix(&at).filter(|_| is_error)
+            && let Some(Ok(n)) = rest.split(':').next().map(str::parse)
+            && lines.contains(&n)
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// A copy of the tree with all switches. Files that are already as they should be keep their time, so cargo builds little.
+fn plant(repo: &Repo, faults: &[Drawn], root: &Path) -> Result<(), String> {
+    let mut changed: BTreeMap<PathBuf, String> = BTreeMap::new();
+    for (number, f) in faults.iter().enumerate() {
+        let mut text = repo.read(&f.file)?;
+        text.replace_range(f.site.range.clone(), &f.site.switched(number));
+        changed.insert(f.file.clone(), text);
+    }
+    for package in faults.iter().map(|f| f.area.package).collect::<BTreeSet<_>>() {
+        let lib = Path::new(package).join("src/lib.rs");
+        let text = match changed.remove(&lib) {
+            Some(text) => text,
+            None => repo.read(&lib)?,
+        };
+        changed.insert(lib, text + SWITCH);
+    }
+    Tree::sync_with(repo, root, &changed).map(|_| ())
+}
+
+fn all_suites(faults: &[Drawn]) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    for suite in faults.iter().flat_map(|f| f.area.suites) {
+        if !all.contains(suite) {
+            all.push(*suite);
+        }
+    }
+    all
+}
+
+/// Runs the suites with each fault, and prints what became of it.
+fn judge(faults: &[Drawn], options: &Options, folder: &Path) -> Result<bool, String> {
+    let suites = Suites::new(&folder.join("drawn"), folder, options.jobs, options.timeout);
+    let mut fine = BTreeSet::new();
+    let mut missed = 0;
+    for (number, f) in faults.iter().enumerate().filter(|(i, _)| options.only.is_none_or(|o| o == *i)) {
+        let start = Instant::now();
+        println!("{number:3}  {}", f.describe());
+        let mut noticed = None;
+        for suite in f.area.suites {
+            if fine.insert(*suite) && suites.run(suite, &[])? != Outcome::Passed {
+                return Err(format!("`cargo test {suite}` fails without any fault"));
+            }
+            match suites.run(suite, &[(VARIABLE, number.to_string())])? {
+                Outcome::Passed => {}
+                outcome => {
+                    noticed = Some((suite, outcome));
+                    break;
+                }
+            }
+        }
+        let took = start.elapsed().as_secs();
+        match noticed {
+            Some((suite, outcome)) => println!("     {outcome} in `{suite}`, {took} s"),
+            None => {
+                missed += 1;
+                println!("     NOT NOTICED, {took} s: add a test, or a reason to {}", equivalent::FILE);
+            }
+        }
+    }
+    let count = options.only.map_or(faults.len(), |_| 1);
+    println!("{} of {count} faults noticed, seed {}", count - missed, options.seed);
+    Ok(missed == 0)
+}
+
+fn parse(args: &[String]) -> Result<Options, String> {
+    let mut options =
+        Options { count: 24, seed: 1, list: false, only: None, jobs: None, timeout: Duration::from_secs(600) };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().cloned().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--list" => options.list = true,
+            "--count" => options.count = positive(arg, &value()?)?,
+            "--seed" => options.seed = value()?.parse().map_err(|_| format!("{arg} needs a whole number"))?,
+            "--only" => options.only = Some(value()?.parse().map_err(|_| format!("{arg} needs a whole number"))?),
+            "--jobs" => options.jobs = Some(positive(arg, &value()?)?),
+            "--timeout" => options.timeout = Duration::from_secs(positive(arg, &value()?)? as u64),
+            other => return Err(format!("unknown argument `{other}`; `cargo xtask help` lists the options")),
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests;
