@@ -2,6 +2,7 @@
 
 mod control;
 mod hostile;
+mod rules;
 
 use prost::Message;
 use remat_runtime::Device;
