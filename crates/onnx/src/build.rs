@@ -1,0 +1,359 @@
+//! Graphs from the messages of a file: names resolved, rules found, functions written out.
+//!
+//! Nodes stand in an order in which they can run: the standard demands that, and a cycle is therefore a name that is not there.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use remat_types::{Error, ErrorKind, Result};
+
+use crate::graph::{Attribute, Attributes, Entry, Graph, Kind, NARROW, Node, Ref, ValueType, domain};
+use crate::proto::attribute_proto::AttributeType;
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, tensor_shape_proto, type_proto};
+use crate::rules;
+use crate::tensor::{self, Literal};
+
+/// Graphs within graphs and functions within functions, as deep as any exporter goes and shallow enough for any stack.
+const MOST_DEPTH: usize = 32;
+
+/// Nodes of a model, those of its functions once a call: a small file could otherwise make any number of them.
+const MOST_NODES: usize = 1 << 18;
+
+fn wrong(text: String) -> Error {
+    Error::new(ErrorKind::Format, text)
+}
+
+/// Names of one graph, and the graph around it.
+struct Names<'a> {
+    slots: HashMap<String, usize>,
+    /// Element types of inputs and constants that are integers of less than a byte.
+    narrow: HashMap<String, i32>,
+    outer: Option<&'a Names<'a>>,
+}
+
+impl Names<'_> {
+    fn find(&self, name: &str) -> Option<Ref> {
+        let (mut names, mut out) = (self, 0);
+        loop {
+            if let Some(slot) = names.slots.get(name) {
+                return Some(Ref { out, slot: *slot });
+            }
+            (names, out) = (names.outer?, out + 1);
+        }
+    }
+
+    fn note(&mut self, name: &str, data_type: i32) {
+        if tensor::Narrow::of(i64::from(data_type)).is_some() {
+            self.narrow.insert(name.to_owned(), data_type);
+        }
+    }
+
+    /// The element type of an input or a constant that is narrow.
+    fn narrow_type(&self, name: &str) -> Option<i32> {
+        let own = self.narrow.get(name).copied();
+        own.or_else(|| if self.slots.contains_key(name) { None } else { self.outer?.narrow_type(name) })
+    }
+
+    /// A new slot. Errors: Format if the name has one already.
+    fn define(&mut self, name: &str) -> Result<usize> {
+        let slot = self.slots.len();
+        match self.slots.insert(name.to_owned(), slot) {
+            None => Ok(slot),
+            Some(_) => Err(wrong(format!("`{name}` is computed twice"))),
+        }
+    }
+}
+
+/// The operator sets that a model or a function imports.
+pub(crate) type Opsets = HashMap<String, i64>;
+
+/// Makes graphs of a model.
+pub(crate) struct Builder<'a> {
+    pub(crate) functions: HashMap<(String, String, String), &'a FunctionProto>,
+    pub(crate) folder: Option<&'a Path>,
+    pub(crate) nodes: usize,
+    pub(crate) graphs: usize,
+}
+
+/// What is around a graph that is being made.
+struct Around<'n> {
+    names: Option<&'n Names<'n>>,
+    opsets: &'n Opsets,
+    /// The attributes of the call, within a function.
+    call: Option<&'n Attributes>,
+    depth: usize,
+}
+
+impl Builder<'_> {
+    /// The main graph. Errors: Format, and what constants and attributes give.
+    pub(crate) fn main(&mut self, g: &GraphProto, opsets: &Opsets) -> Result<Graph> {
+        self.graph(g, &Around { names: None, opsets, call: None, depth: 0 })
+    }
+
+    fn deeper(depth: usize) -> Result<usize> {
+        if depth < MOST_DEPTH { Ok(depth + 1) } else { Err(wrong(format!("graphs nested deeper than {MOST_DEPTH}"))) }
+    }
+
+    fn new_graph(&mut self, name: &str) -> Graph {
+        self.graphs += 1;
+        Graph { name: name.to_owned(), id: self.graphs - 1, ..Graph::default() }
+    }
+
+    fn graph(&mut self, g: &GraphProto, around: &Around<'_>) -> Result<Graph> {
+        let mut graph = self.new_graph(g.name());
+        let mut names = Names { slots: HashMap::new(), narrow: HashMap::new(), outer: around.names };
+        for input in &g.input {
+            let slot = names.define(input.name())?;
+            if let Some(type_proto::Value::TensorType(t)) = input.r#type.as_ref().and_then(|t| t.value.as_ref()) {
+                names.note(input.name(), t.elem_type());
+            }
+            graph.inputs.push(Entry {
+                name: input.name().into(),
+                slot,
+                ty: type_of(input.r#type.as_ref()),
+                default: None,
+            });
+        }
+        let mut constants = Vec::new();
+        for t in &g.initializer {
+            names.note(t.name(), t.data_type());
+            constants.push((t.name(), tensor::literal(t, self.folder)?));
+        }
+        for t in &g.sparse_initializer {
+            let name = t.values.as_ref().map_or("", |v| v.name());
+            constants.push((name, Literal::Tensor(tensor::dense(t, self.folder)?)));
+        }
+        for (name, value) in constants {
+            let slot = match graph.inputs.iter_mut().find(|i| i.name == name) {
+                Some(input) if input.default.is_some() => return Err(wrong(format!("`{name}` is initialised twice"))),
+                Some(input) => {
+                    input.default = Some(graph.constants.len());
+                    input.slot
+                }
+                None => names.define(name)?,
+            };
+            graph.constants.push((slot, value));
+        }
+        self.nodes(&g.node, &mut graph, &mut names, around)?;
+        for o in &g.output {
+            let at = names.find(o.name()).ok_or_else(|| wrong(format!("output `{}` is not computed", o.name())))?;
+            graph.outputs.push((o.name().into(), at, type_of(o.r#type.as_ref())));
+        }
+        graph.slots = names.slots.len();
+        find_last_uses(&mut graph);
+        Ok(graph)
+    }
+
+    fn nodes(
+        &mut self,
+        nodes: &[NodeProto],
+        graph: &mut Graph,
+        names: &mut Names<'_>,
+        around: &Around<'_>,
+    ) -> Result<()> {
+        for n in nodes {
+            let context = |e: Error| e.context(format!("node `{}` ({})", node_name(n), n.op_type()));
+            let node = self.node(n, names, around).map_err(context)?;
+            let mut node = node;
+            for name in &n.output {
+                let slot = if name.is_empty() { None } else { Some(names.define(name).map_err(context)?) };
+                node.outputs.push(slot);
+            }
+            graph.nodes.push(node);
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, n: &NodeProto, names: &Names<'_>, around: &Around<'_>) -> Result<Node> {
+        self.nodes += 1;
+        if self.nodes > MOST_NODES {
+            return Err(wrong(format!("more than {MOST_NODES} nodes, functions written out")));
+        }
+        let domain = domain(n.domain()).to_owned();
+        let find = |name: &String| match name.as_str() {
+            "" => Ok(None),
+            name => names.find(name).map(Some).ok_or_else(|| wrong(format!("`{name}` is read before it is computed"))),
+        };
+        let inputs = n.input.iter().map(find).collect::<Result<Vec<_>>>()?;
+        let mut attributes = Attributes::new();
+        for a in &n.attribute {
+            if let Some(value) = self.attribute(a, names, around)? {
+                attributes.insert(a.name().to_owned(), value);
+            }
+        }
+        // the types of these inputs say that of the result, and a tensor of bytes has forgotten how narrow it is
+        let like = match n.op_type() {
+            "CastLike" => n.input.get(1),
+            "QuantizeLinear" => n.input.get(2),
+            _ => None,
+        };
+        if let Some(data_type) = like.and_then(|name| names.narrow_type(name)) {
+            attributes.insert(NARROW.to_owned(), Attribute::Int(i64::from(data_type)));
+        }
+        let key = (domain.clone(), n.op_type().to_owned(), n.overload().to_owned());
+        let (kind, opset) = match self.functions.get(&key).copied() {
+            Some(f) => (Kind::Function(Box::new(self.function(f, &attributes, around.depth)?)), 0),
+            None => {
+                let Some(opset) = around.opsets.get(&domain) else {
+                    return Err(wrong(format!("the model imports no version of the domain `{domain}`")));
+                };
+                let row = rules::find(&domain, n.op_type(), *opset);
+                (row.map_or_else(|| Kind::Unknown(rules::nearest(&domain, n.op_type())), Kind::Rule), *opset)
+            }
+        };
+        let name = node_name(n);
+        Ok(Node { name, domain, op: key.1, opset, inputs, outputs: Vec::new(), attributes, kind, frees: Vec::new() })
+    }
+
+    /// The body of a function, called with these attributes.
+    fn function(&mut self, f: &FunctionProto, given: &Attributes, depth: usize) -> Result<Graph> {
+        let depth = Self::deeper(depth)?;
+        let opsets = opsets(&f.opset_import)?;
+        let mut call = given.clone();
+        for a in &f.attribute_proto {
+            let around = Around { names: None, opsets: &opsets, call: None, depth };
+            let empty = Names { slots: HashMap::new(), narrow: HashMap::new(), outer: None };
+            if let (false, Some(v)) = (call.contains_key(a.name()), self.attribute(a, &empty, &around)?) {
+                call.insert(a.name().to_owned(), v);
+            }
+        }
+        let mut graph = self.new_graph(f.name());
+        let mut names = Names { slots: HashMap::new(), narrow: HashMap::new(), outer: None };
+        for name in &f.input {
+            let slot = names.define(name)?;
+            graph.inputs.push(Entry { name: name.clone(), slot, ty: ValueType::Unknown, default: None });
+        }
+        let around = Around { names: None, opsets: &opsets, call: Some(&call), depth };
+        self.nodes(&f.node, &mut graph, &mut names, &around)?;
+        for o in &f.output {
+            let at = names.find(o).ok_or_else(|| wrong(format!("output `{o}` of a function is not computed")))?;
+            graph.outputs.push((o.clone(), at, ValueType::Unknown));
+        }
+        graph.slots = names.slots.len();
+        find_last_uses(&mut graph);
+        Ok(graph)
+    }
+
+    /// The value of an attribute; `None` if it is that of a call which does not give it.
+    fn attribute(&mut self, a: &AttributeProto, names: &Names<'_>, around: &Around<'_>) -> Result<Option<Attribute>> {
+        if !a.ref_attr_name().is_empty() {
+            let value = around.call.and_then(|call| call.get(a.ref_attr_name()));
+            if matches!(value, Some(Attribute::Graph(_))) {
+                // its names are those of the caller
+                return Err(wrong(format!(
+                    "attribute `{}` of a function is a graph, which is not supported",
+                    a.name()
+                )));
+            }
+            return Ok(value.cloned());
+        }
+        let literal = |l: Result<Literal>| match l {
+            Ok(l) => Attribute::Tensor(Box::new(l)),
+            Err(e) => Attribute::Unreadable(e),
+        };
+        let missing = || wrong(format!("attribute `{}` without its value", a.name()));
+        Ok(Some(match kind_of(a) {
+            AttributeType::Float => Attribute::Float(a.f()),
+            AttributeType::Int => Attribute::Int(a.i()),
+            AttributeType::String => Attribute::String(a.s().to_vec()),
+            AttributeType::Tensor => literal(tensor::literal(a.t.as_deref().ok_or_else(missing)?, self.folder)),
+            AttributeType::SparseTensor => {
+                let t = a.sparse_tensor.as_deref().ok_or_else(missing)?;
+                literal(tensor::dense(t, self.folder).map(Literal::Tensor))
+            }
+            AttributeType::Graph => {
+                let around = Around {
+                    names: Some(names),
+                    opsets: around.opsets,
+                    call: around.call,
+                    depth: Self::deeper(around.depth)?,
+                };
+                Attribute::Graph(Box::new(self.graph(a.g.as_deref().ok_or_else(missing)?, &around)?))
+            }
+            AttributeType::Floats => Attribute::Floats(a.floats.clone()),
+            AttributeType::Ints => Attribute::Ints(a.ints.clone()),
+            AttributeType::Strings => Attribute::Strings(a.strings.iter().map(|s| s.to_vec()).collect()),
+            AttributeType::TypeProto => Attribute::Type,
+            other => Attribute::Unreadable(wrong(format!("an attribute of type {}", other.as_str_name()))),
+        }))
+    }
+}
+
+/// The type of an attribute; old files do not say it.
+fn kind_of(a: &AttributeProto) -> AttributeType {
+    match a.r#type() {
+        AttributeType::Undefined if a.f.is_some() => AttributeType::Float,
+        AttributeType::Undefined if a.i.is_some() => AttributeType::Int,
+        AttributeType::Undefined if a.s.is_some() => AttributeType::String,
+        AttributeType::Undefined if a.t.is_some() => AttributeType::Tensor,
+        AttributeType::Undefined if a.g.is_some() => AttributeType::Graph,
+        AttributeType::Undefined if !a.floats.is_empty() => AttributeType::Floats,
+        AttributeType::Undefined if !a.ints.is_empty() => AttributeType::Ints,
+        AttributeType::Undefined if !a.strings.is_empty() => AttributeType::Strings,
+        kind => kind,
+    }
+}
+
+/// The versions that are imported. Errors: Format for a domain that is imported twice.
+pub(crate) fn opsets(all: &[crate::proto::OperatorSetIdProto]) -> Result<Opsets> {
+    let mut opsets = Opsets::new();
+    for o in all {
+        let name = domain(o.domain());
+        if opsets.insert(name.to_owned(), o.version()).is_some_and(|old| old != o.version()) {
+            return Err(wrong(format!("two versions of the domain `{name}` are imported")));
+        }
+    }
+    Ok(opsets)
+}
+
+/// What a node is called: by its name, else by its first output.
+fn node_name(n: &NodeProto) -> String {
+    if n.name().is_empty() { n.output.first().cloned().unwrap_or_default() } else { n.name().to_owned() }
+}
+
+/// What a type says.
+pub(crate) fn type_of(t: Option<&TypeProto>) -> ValueType {
+    use type_proto::Value as V;
+    let part = |t: Option<&TypeProto>| Box::new(type_of(t));
+    match t.and_then(|t| t.value.as_ref()) {
+        Some(V::TensorType(t)) if t.elem_type() == 8 => ValueType::Text,
+        Some(V::TensorType(t)) => {
+            let extent = |d: &tensor_shape_proto::Dimension| match &d.value {
+                Some(tensor_shape_proto::dimension::Value::DimValue(n)) => usize::try_from(*n).ok(),
+                _ => None,
+            };
+            let extents = t.shape.as_ref().map(|s| s.dim.iter().map(extent).collect());
+            ValueType::Tensor(tensor::held_dtype(t.elem_type()).ok(), extents)
+        }
+        Some(V::SequenceType(s)) => ValueType::Sequence(part(s.elem_type.as_deref())),
+        Some(V::OptionalType(s)) => ValueType::Optional(part(s.elem_type.as_deref())),
+        _ => ValueType::Unknown,
+    }
+}
+
+/// Slots of the graph `out` graphs out that a node's graphs read.
+fn reads(node: &Node, out: usize, found: &mut Vec<usize>) {
+    found.extend(node.inputs.iter().flatten().filter(|r| r.out == out).map(|r| r.slot));
+    for a in node.attributes.values() {
+        if let Attribute::Graph(g) = a {
+            g.nodes.iter().for_each(|n| reads(n, out + 1, found));
+            found.extend(g.outputs.iter().filter(|o| o.1.out == out + 1).map(|o| o.1.slot));
+        }
+    }
+}
+
+/// Notes for every node what it reads last.
+fn find_last_uses(graph: &mut Graph) {
+    let mut seen = vec![false; graph.slots];
+    let stays = |r: &Ref| r.out == 0;
+    graph.outputs.iter().map(|o| o.1).filter(stays).for_each(|r| seen[r.slot] = true);
+    for node in graph.nodes.iter_mut().rev() {
+        let mut read = Vec::new();
+        reads(node, 0, &mut read);
+        for slot in read.into_iter().chain(node.outputs.iter().flatten().copied().collect::<Vec<_>>()) {
+            if !std::mem::replace(&mut seen[slot], true) {
+                node.frees.push(slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A graph whose names are resolved, and how it runs.
+//!
+//! Every value of a graph has a slot; a value of a graph around it is named by how many graphs out it lies. A call of a function of
+//! the model is a graph of its own, made from the function's body and the attributes of the call.
+
+mod attribute;
+mod node;
+mod run;
+
+use remat_types::{DType, Result};
+
+use crate::tensor::Literal;
+use crate::value::Value;
+pub(crate) use attribute::{Attribute, Attributes};
+pub(crate) use node::{Cx, axes, one, scalar, shape_error, size, value_error};
+pub(crate) use run::Shared;
+
+/// An attribute that no file has: the element type of a result that is an integer of less than a byte.
+pub(crate) const NARROW: &str = "narrow type";
+
+/// What a node gives for its inputs and attributes.
+pub(crate) type Rule = fn(&Cx<'_>) -> Result<Vec<Value>>;
+
+/// An operator.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// The standard's own domain is empty.
+    pub(crate) domain: &'static str,
+    pub(crate) op: &'static str,
+    /// The first version of the operator set that the rule is for.
+    pub(crate) since: i64,
+    pub(crate) rule: Rule,
+    /// Inputs that are known give a result that is known. Not so of what draws random numbers or runs inner graphs.
+    pub(crate) folds: bool,
+}
+
+/// A value: how many graphs out, and its slot there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ref {
+    pub(crate) out: usize,
+    pub(crate) slot: usize,
+}
+
+/// What a graph says about one of its inputs or outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ValueType {
+    /// A tensor: element type, if Remat has it, and extents, if the rank is known; those that are not fixed are `None`.
+    Tensor(Option<DType>, Option<Vec<Option<usize>>>),
+    /// Strings.
+    Text,
+    /// A sequence.
+    Sequence(Box<ValueType>),
+    /// A value, or none.
+    Optional(Box<ValueType>),
+    /// Something else, or nothing is said.
+    Unknown,
+}
+
+/// An input of a graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) slot: usize,
+    pub(crate) ty: ValueType,
+    /// The constant that it is unless it is given.
+    pub(crate) default: Option<usize>,
+}
+
+/// What a node does.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Rule(&'static Row),
+    Function(Box<Graph>),
+    /// No rule, and the nearest names there are.
+    Unknown(Option<&'static str>),
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) domain: String,
+    pub(crate) op: String,
+    /// The version of the operator set that the model imports.
+    pub(crate) opset: i64,
+    pub(crate) inputs: Vec<Option<Ref>>,
+    pub(crate) outputs: Vec<Option<usize>>,
+    pub(crate) attributes: Attributes,
+    pub(crate) kind: Kind,
+    /// Slots of this graph that nothing reads after this node.
+    pub(crate) frees: Vec<usize>,
+}
+
+/// A graph that can run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Graph {
+    pub(crate) name: String,
+    pub(crate) inputs: Vec<Entry>,
+    /// Slot and value.
+    pub(crate) constants: Vec<(usize, Literal)>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) outputs: Vec<(String, Ref, ValueType)>,
+    pub(crate) slots: usize,
+    /// Number of this graph among all of a model's, where its constants are found on a device.
+    pub(crate) id: usize,
+}
+
+impl Node {
+    /// The graphs of a node: those of its attributes, and the body of the function that it calls.
+    pub(crate) fn graphs(&self) -> impl Iterator<Item = &Graph> {
+        let called = match &self.kind {
+            Kind::Function(g) => Some(&**g),
+            _ => None,
+        };
+        let inner = self.attributes.values().filter_map(|a| match a {
+            Attribute::Graph(g) => Some(&**g),
+            _ => None,
+        });
+        called.into_iter().chain(inner)
+    }
+}
+
+impl Graph {
+    /// Calls `f` with this graph and all graphs within it. Errors: those of `f`.
+    pub(crate) fn each(&self, f: &mut impl FnMut(&Graph) -> Result<()>) -> Result<()> {
+        f(self)?;
+        self.nodes.iter().flat_map(Node::graphs).try_for_each(|g| g.each(f))
+    }
+}
+
+/// The standard's own domain has two names.
+pub(crate) fn domain(name: &str) -> &str {
+    if name == "ai.onnx" { "" } else { name }
+}

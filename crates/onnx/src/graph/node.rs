@@ -1,0 +1,325 @@
+//! A node that runs: what its rule asks for.
+
+use remat_runtime::{Device, tracing};
+use remat_tensor::Tensor;
+use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar};
+
+use super::run::{Frame, Shared};
+use super::{Graph, Node, attribute};
+use crate::tensor::{Literal, dtype_of};
+use crate::value::{Text, Value};
+
+/// Numbers that are asked for one by one of a trace, each a piece of its own.
+const MOST_TRACED_SIZES: usize = 16;
+
+/// A node, its inputs, and what is around it.
+pub(crate) struct Cx<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) inputs: Vec<Option<Value>>,
+    pub(crate) shared: &'a Shared,
+    pub(crate) frame: Option<&'a Frame<'a>>,
+}
+
+/// The one output of most rules.
+pub(crate) fn one(t: Tensor) -> Result<Vec<Value>> {
+    Ok(vec![Value::Tensor(t)])
+}
+
+pub(crate) fn value_error(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Value, text)
+}
+
+pub(crate) fn shape_error(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Shape, text)
+}
+
+impl Cx<'_> {
+    pub(crate) fn device(&self) -> &Device {
+        &self.shared.device
+    }
+
+    /// The version of the operator set.
+    pub(crate) fn opset(&self) -> i64 {
+        self.node.opset
+    }
+
+    /// Number of inputs, absent ones in between included.
+    pub(crate) fn len(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// An optional input.
+    pub(crate) fn value(&self, i: usize) -> Option<&Value> {
+        match self.inputs.get(i)? {
+            Some(Value::Optional(None)) => None,
+            v => v.as_ref(),
+        }
+    }
+
+    /// An input. Errors: Arity if it is absent.
+    pub(crate) fn needed(&self, i: usize) -> Result<&Value> {
+        self.value(i).ok_or_else(|| Error::new(ErrorKind::Arity, format!("input {i} is missing")))
+    }
+
+    /// A tensor. Errors: Arity, Value.
+    pub(crate) fn x(&self, i: usize) -> Result<&Tensor> {
+        self.needed(i)?.tensor().map_err(|e| e.context(format!("input {i}")))
+    }
+
+    /// A tensor that may be absent. Errors: Value.
+    pub(crate) fn opt(&self, i: usize) -> Result<Option<&Tensor>> {
+        self.value(i).map(|v| v.tensor().map_err(|e| e.context(format!("input {i}")))).transpose()
+    }
+
+    /// All inputs as tensors. Errors: Arity, Value.
+    pub(crate) fn all(&self) -> Result<Vec<&Tensor>> {
+        (0..self.len()).map(|i| self.x(i)).collect()
+    }
+
+    /// The strings of an input. Errors: Arity, Value.
+    pub(crate) fn text(&self, i: usize) -> Result<&Text> {
+        self.needed(i)?.text()
+    }
+
+    /// Whether the graph uses an output.
+    pub(crate) fn wants(&self, output: usize) -> bool {
+        self.node.outputs.get(output).is_some_and(|o| o.is_some())
+    }
+
+    /// The value of an input on the host; waits for it if it is not known. Errors: NoValue in a trace.
+    pub(crate) fn host(&self, i: usize) -> Result<HostTensor> {
+        let v = self.needed(i)?;
+        match v.known() {
+            Some(host) => Ok(host),
+            None => v.tensor()?.to_host().map_err(|e| e.context(format!("input {i}, which decides shapes"))),
+        }
+    }
+
+    /// The integers of an input: sizes, axes, places. In a trace each that is not known ends a piece of the compiled function.
+    /// Errors: DType for other than integers; NoValue.
+    pub(crate) fn numbers(&self, i: usize) -> Result<Vec<i64>> {
+        let t = self.x(i)?;
+        if t.dtype().is_float() {
+            return Err(Error::new(ErrorKind::DType, format!("input {i} is {}, must be integers", t.dtype())));
+        }
+        let unknown = self.needed(i)?.known().is_none();
+        if unknown && tracing::is_tracing() && t.elems() <= MOST_TRACED_SIZES {
+            return traced_numbers(t);
+        }
+        Ok(self.host(i)?.to_i64_vec())
+    }
+
+    /// [`Cx::numbers`] of an input that may be absent.
+    pub(crate) fn opt_numbers(&self, i: usize) -> Result<Option<Vec<i64>>> {
+        if self.value(i).is_none() { Ok(None) } else { self.numbers(i).map(Some) }
+    }
+
+    /// The one integer of an input. Errors: Shape; as [`Cx::numbers`].
+    pub(crate) fn number(&self, i: usize) -> Result<i64> {
+        match self.numbers(i)?[..] {
+            [n] => Ok(n),
+            _ => Err(shape_error(format!("input {i} has shape {}, must be one number", self.x(i)?.shape()))),
+        }
+    }
+
+    /// The numbers of an input as f64. Errors: NoValue in a trace.
+    pub(crate) fn floats(&self, i: usize) -> Result<Vec<f64>> {
+        Ok(self.host(i)?.to_f64_vec())
+    }
+
+    /// The one number of an input. Errors: Shape, NoValue.
+    pub(crate) fn float(&self, i: usize) -> Result<f64> {
+        match self.floats(i)?[..] {
+            [n] => Ok(n),
+            _ => Err(shape_error(format!("input {i} has shape {}, must be one number", self.x(i)?.shape()))),
+        }
+    }
+
+    /// The one element of an input, whatever its dtype. Errors: Shape, NoValue.
+    pub(crate) fn scalar(&self, i: usize) -> Result<Scalar> {
+        let t = self.x(i)?;
+        if !t.dtype().is_float() && tracing::is_tracing() && t.elems() == 1 {
+            let n = if t.dtype() == DType::Bool { self.size_of_bool(i)? } else { self.number(i)? };
+            return Ok(if t.dtype() == DType::Bool { Scalar::Bool(n != 0) } else { Scalar::Int(n) });
+        }
+        let host = self.host(i)?;
+        scalar(&host).map_err(|e| e.context(format!("input {i}")))
+    }
+
+    /// A truth value as 0 or 1.
+    fn size_of_bool(&self, i: usize) -> Result<i64> {
+        match self.needed(i)?.known() {
+            Some(host) => Ok(host.to_i64_vec().first().copied().unwrap_or(0)),
+            None => Ok(self.x(i)?.cast(DType::I64)?.as_size()? as i64),
+        }
+    }
+
+    /// An attribute. Errors: Format if it is something else.
+    pub(crate) fn int(&self, name: &str, default: i64) -> Result<i64> {
+        Ok(attribute::int(&self.node.attributes, name)?.copied().unwrap_or(default))
+    }
+
+    pub(crate) fn opt_int(&self, name: &str) -> Result<Option<i64>> {
+        Ok(attribute::int(&self.node.attributes, name)?.copied())
+    }
+
+    /// An attribute that is 0 or 1.
+    pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        Ok(self.int(name, i64::from(default))? != 0)
+    }
+
+    /// An attribute that must be there. Errors: Format.
+    pub(crate) fn int_of(&self, name: &str) -> Result<i64> {
+        self.opt_int(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// An attribute that is an axis.
+    pub(crate) fn axis(&self, name: &str, default: i64) -> Result<isize> {
+        Ok(self.int(name, default)? as isize)
+    }
+
+    /// A float; f32 as the file has it.
+    pub(crate) fn real(&self, name: &str, default: f32) -> Result<f64> {
+        Ok(f64::from(attribute::float(&self.node.attributes, name)?.copied().unwrap_or(default)))
+    }
+
+    pub(crate) fn opt_real(&self, name: &str) -> Result<Option<f64>> {
+        Ok(attribute::float(&self.node.attributes, name)?.copied().map(f64::from))
+    }
+
+    pub(crate) fn reals(&self, name: &str) -> Result<Option<&[f32]>> {
+        attribute::floats(&self.node.attributes, name)
+    }
+
+    pub(crate) fn ints(&self, name: &str) -> Result<Option<&[i64]>> {
+        attribute::ints(&self.node.attributes, name)
+    }
+
+    /// Integers that are sizes. Errors: Value for negative ones; Format.
+    pub(crate) fn sizes(&self, name: &str) -> Result<Option<Vec<usize>>> {
+        let size = |n: &i64| {
+            usize::try_from(*n).map_err(|_| value_error(format!("attribute `{name}` has {n}, must not be negative")))
+        };
+        self.ints(name)?.map(|all| all.iter().map(size).collect()).transpose()
+    }
+
+    /// A string. Errors: Format if it is something else, or not UTF-8.
+    pub(crate) fn string<'s>(&'s self, name: &str, default: &'s str) -> Result<&'s str> {
+        match attribute::string(&self.node.attributes, name)? {
+            None => Ok(default),
+            Some(s) => std::str::from_utf8(s)
+                .map_err(|_| Error::new(ErrorKind::Format, format!("attribute `{name}` is not UTF-8"))),
+        }
+    }
+
+    pub(crate) fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
+        let text = |s: &Vec<u8>| {
+            String::from_utf8(s.clone())
+                .map_err(|_| Error::new(ErrorKind::Format, format!("attribute `{name}` is not UTF-8")))
+        };
+        attribute::strings(&self.node.attributes, name)?.map(|all| all.iter().map(text).collect()).transpose()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.node.attributes.contains_key(name)
+    }
+
+    /// A tensor of numbers. Errors: Format; DType for strings.
+    pub(crate) fn tensor(&self, name: &str) -> Result<Option<&HostTensor>> {
+        match attribute::tensor(&self.node.attributes, name)? {
+            None => Ok(None),
+            Some(Literal::Tensor(t)) => Ok(Some(t)),
+            Some(Literal::Text(_)) => Err(Error::new(ErrorKind::DType, format!("attribute `{name}` has strings"))),
+        }
+    }
+
+    pub(crate) fn literal(&self, name: &str) -> Result<Option<&Literal>> {
+        attribute::tensor(&self.node.attributes, name)
+    }
+
+    /// An inner graph. Errors: Format if it is missing.
+    pub(crate) fn graph(&self, name: &str) -> Result<&Graph> {
+        attribute::graph(&self.node.attributes, name)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// An element type.
+    pub(crate) fn dtype(&self, name: &str) -> Result<Option<DType>> {
+        let of =
+            |n: i64| dtype_of(i32::try_from(n).unwrap_or(-1)).map_err(|e| e.context(format!("attribute `{name}`")));
+        self.opt_int(name)?.map(of).transpose()
+    }
+
+    pub(crate) fn missing(&self, name: &str) -> Error {
+        Error::new(ErrorKind::Format, format!("attribute `{name}` is missing"))
+    }
+
+    /// The error of an attribute whose value there is no rule for.
+    pub(crate) fn unknown(&self, name: &str, value: impl std::fmt::Display) -> Error {
+        value_error(format!("attribute `{name}` is `{value}`, which is not supported"))
+    }
+
+    /// Runs an inner graph. Errors: Arity; those of its nodes.
+    pub(crate) fn run(&self, graph: &Graph, inputs: Vec<Value>) -> Result<Vec<Value>> {
+        if inputs.len() != graph.inputs.len() {
+            let text = format!("{} inputs for an inner graph of {}", inputs.len(), graph.inputs.len());
+            return Err(Error::new(ErrorKind::Arity, text));
+        }
+        self.shared.run(graph, inputs.into_iter().map(Some).collect(), self.frame)
+    }
+
+    /// A constant. Errors: Closed.
+    pub(crate) fn constant(&self, host: &HostTensor) -> Result<Value> {
+        Value::from_host(self.device(), host)
+    }
+
+    /// A vector of integers, known on the host.
+    pub(crate) fn shape_value(&self, dims: &[i64]) -> Result<Value> {
+        self.constant(&HostTensor::from_slice(dims, [dims.len()])?)
+    }
+
+    /// A function of the first input.
+    pub(crate) fn unary(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Vec<Value>> {
+        one(f(self.x(0)?)?)
+    }
+}
+
+/// Integers that a trace does not know, each a size at which the compiled function is cut: those that are negative are found first,
+/// by one size for them all.
+fn traced_numbers(t: &Tensor) -> Result<Vec<i64>> {
+    let flat = t.cast(DType::I64)?.reshape(&[-1])?;
+    let n = t.elems();
+    let bits: Vec<i64> = (0..n).map(|j| 1 << j).collect();
+    let negative = flat.lt(0)?.cast(DType::I64)?.mul(&Tensor::new(&t.device(), &bits, [n])?)?.sum()?.as_size()?;
+    let sizes = flat.abs()?;
+    let number = |j: usize| {
+        let size = sizes.narrow(0, j as isize, 1)?.as_size()? as i64;
+        Ok(if negative >> j & 1 == 1 { -size } else { size })
+    };
+    (0..n).map(number).collect()
+}
+
+/// The one element of a tensor. Errors: Shape.
+pub(crate) fn scalar(host: &HostTensor) -> Result<Scalar> {
+    if host.elems() != 1 {
+        return Err(shape_error(format!("shape {}, must be one element", host.shape())));
+    }
+    Ok(match host.dtype() {
+        DType::Bool => Scalar::Bool(host.to_i64_vec()[0] != 0),
+        DType::U64 => {
+            let v = host.to_vec::<u64>()?[0];
+            i64::try_from(v).map_or(Scalar::Uint(v), Scalar::Int)
+        }
+        d if d.is_float() => Scalar::Float(host.to_f64_vec()[0]),
+        _ => Scalar::Int(host.to_i64_vec()[0]),
+    })
+}
+
+/// Axes as the methods of tensors take them.
+pub(crate) fn axes(numbers: &[i64]) -> Vec<isize> {
+    numbers.iter().map(|n| *n as isize).collect()
+}
+
+/// A size from a number. Errors: Value for a negative one.
+pub(crate) fn size(n: i64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| value_error(format!("{n} is no size")))
+}

@@ -1,0 +1,125 @@
+//! A graph that runs: node by node, with the values of the graphs around it in reach.
+
+use remat_runtime::{Device, tracing};
+use remat_types::{Error, ErrorKind, HostTensor, Result};
+
+use super::{Cx, Graph, Kind, Node, Ref, Rule};
+use crate::value::{KNOWN_MAX_ELEMS, Value};
+
+/// What all graphs of a network use.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) device: Device,
+    /// Of each graph, by its number.
+    pub(crate) constants: Vec<Vec<Value>>,
+}
+
+/// Values of a graph that runs, and those of the graph around it.
+pub(crate) struct Frame<'f> {
+    values: Vec<Option<Value>>,
+    outer: Option<&'f Frame<'f>>,
+}
+
+impl Frame<'_> {
+    fn get(&self, r: Ref) -> Result<Value> {
+        let mut frame = self;
+        for _ in 0..r.out {
+            frame = frame.outer.ok_or_else(|| Error::new(ErrorKind::Internal, "a graph without the one around it"))?;
+        }
+        let value = frame.values.get(r.slot).and_then(|v| v.clone());
+        value.ok_or_else(|| Error::new(ErrorKind::Internal, "a value that is gone"))
+    }
+}
+
+impl Shared {
+    /// Runs a graph with these inputs; those that are `None` are their defaults.
+    pub(crate) fn run(
+        &self,
+        graph: &Graph,
+        inputs: Vec<Option<Value>>,
+        outer: Option<&Frame<'_>>,
+    ) -> Result<Vec<Value>> {
+        let mut frame = Frame { values: vec![None; graph.slots], outer };
+        let constants = self.constants.get(graph.id).map_or(&[][..], |c| c);
+        for ((slot, _), value) in graph.constants.iter().zip(constants) {
+            frame.values[*slot] = Some(value.clone());
+        }
+        for (e, v) in graph.inputs.iter().zip(inputs) {
+            if v.is_some() {
+                frame.values[e.slot] = v;
+            }
+        }
+        for node in &graph.nodes {
+            let context = |e: Error| {
+                let dot = if node.domain.is_empty() { "" } else { "." };
+                e.context(format!("node `{}` ({}{dot}{} of version {})", node.name, node.domain, node.op, node.opset))
+            };
+            let y = self.node(node, &frame).map_err(context)?;
+            for (i, slot) in node.outputs.iter().enumerate() {
+                let Some(slot) = slot else { continue };
+                match y.get(i) {
+                    Some(v) => frame.values[*slot] = Some(v.clone()),
+                    None => return Err(context(Error::new(ErrorKind::Arity, format!("there is no output {i}")))),
+                }
+            }
+            drop(y);
+            node.frees.iter().for_each(|slot| frame.values[*slot] = None);
+        }
+        graph.outputs.iter().map(|(_, at, _)| frame.get(*at)).collect()
+    }
+
+    fn node(&self, node: &Node, frame: &Frame<'_>) -> Result<Vec<Value>> {
+        let fetch = |r: &Option<Ref>| r.map(|r| frame.get(r)).transpose();
+        let inputs = node.inputs.iter().map(fetch).collect::<Result<Vec<Option<Value>>>>()?;
+        let row = match &node.kind {
+            Kind::Rule(row) => row,
+            Kind::Function(graph) => return self.function(graph, inputs),
+            Kind::Unknown(_) => return Err(Error::new(ErrorKind::Value, "there is no rule for it")),
+        };
+        let cx = Cx { node, inputs, shared: self, frame: Some(frame) };
+        if tracing::is_tracing()
+            && row.folds
+            && !cx.inputs.is_empty()
+            && let Some(y) = self.fold(row.rule, &cx)?
+        {
+            return Ok(y);
+        }
+        (row.rule)(&cx)
+    }
+
+    /// A function with fewer inputs than it declares gets none for the others.
+    fn function(&self, graph: &Graph, mut inputs: Vec<Option<Value>>) -> Result<Vec<Value>> {
+        if inputs.len() > graph.inputs.len() {
+            let text = format!("{} inputs of a function of {}", inputs.len(), graph.inputs.len());
+            return Err(Error::new(ErrorKind::Arity, text));
+        }
+        inputs.resize(graph.inputs.len(), None);
+        self.run(graph, inputs, None)
+    }
+
+    /// What a rule gives for inputs that are all known, while a function is traced: computed beside the trace, by a thread that does
+    /// not trace, so that sizes which follow from shapes by way of floats or of long vectors stay numbers, and leave no nodes.
+    /// `None` if an input is not known, or an output is too large to be.
+    fn fold(&self, rule: Rule, cx: &Cx<'_>) -> Result<Option<Vec<Value>>> {
+        let known = |v: &Option<Value>| match v {
+            None => Some(None),
+            Some(v) => v.known().filter(|h| h.elems() <= KNOWN_MAX_ELEMS).map(Some),
+        };
+        let Some(hosts) = cx.inputs.iter().map(known).collect::<Option<Vec<Option<HostTensor>>>>() else {
+            return Ok(None);
+        };
+        let beside = || -> Result<Option<Vec<HostTensor>>> {
+            let put = |h: &Option<HostTensor>| h.as_ref().map(|h| Value::from_host(&self.device, h)).transpose();
+            let inputs = hosts.iter().map(put).collect::<Result<_>>()?;
+            let y = rule(&Cx { node: cx.node, inputs, shared: self, frame: None })?;
+            let small = |v: &Value| v.tensor().is_ok_and(|t| t.elems() <= KNOWN_MAX_ELEMS);
+            if !y.iter().all(small) {
+                return Ok(None);
+            }
+            y.iter().map(|v| v.tensor()?.to_host()).collect::<Result<_>>().map(Some)
+        };
+        let values = std::thread::scope(|s| s.spawn(beside).join());
+        let values = values.map_err(|_| Error::new(ErrorKind::Internal, "a rule panicked"))??;
+        values.map(|all| all.iter().map(|h| Value::from_host(&self.device, h)).collect()).transpose()
+    }
+}

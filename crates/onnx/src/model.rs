@@ -1,0 +1,219 @@
+//! A file that was read and checked.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+use remat_runtime::Device;
+use remat_types::{Error, ErrorKind, Result, read_file};
+
+use crate::build::{Builder, opsets};
+use crate::graph::{Entry, Graph, Kind, Ref, ValueType, domain};
+use crate::network::Network;
+use crate::proto::ModelProto;
+
+/// The largest file that is read: protobuf's lengths are of 32 bits, larger models have external data.
+const MOST_FILE_BYTES: u64 = 1 << 31;
+
+/// The newest version of the standard's operators that rules are written for.
+const NEWEST_OPSET: i64 = 27;
+
+/// The newest version of the file format.
+const NEWEST_IR: i64 = 13;
+
+/// An ONNX model: its graph with names resolved, rules found, constants checked.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) graphs: usize,
+    producer: String,
+    opsets: Vec<(String, i64)>,
+    metadata: Vec<(String, String)>,
+}
+
+/// An input or an output of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// What the file says of it.
+    pub ty: ValueType,
+    /// An input with a default may be left out.
+    pub has_default: bool,
+}
+
+/// A node for which there is no rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// The node's name, or that of its first output.
+    pub node: String,
+    /// The domain of its operator; the standard's is empty.
+    pub domain: String,
+    /// The operator.
+    pub op: String,
+    /// The version of the operator set that the model imports.
+    pub version: i64,
+    /// The supported operator of the most similar name.
+    pub nearest: Option<&'static str>,
+}
+
+impl std::fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dot = if self.domain.is_empty() { "" } else { "." };
+        write!(
+            f,
+            "node `{}`: {}{dot}{} of version {} is not supported",
+            self.node, self.domain, self.op, self.version
+        )?;
+        match self.nearest {
+            Some(name) => write!(f, " (the nearest name is {name})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Model {
+    /// Reads a model. External data may lie in the folder of the file and below.
+    ///
+    /// Errors, naming the path: Io; Format for what is no model, or contradicts itself; DType for constants of element types that
+    /// Remat has not; Value for versions that are newer than those known here.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model> {
+        let path = path.as_ref();
+        let folder = match path.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        let bytes = read_file(path, MOST_FILE_BYTES)?;
+        Model::parse(bytes.into(), Some(folder)).map_err(|e| e.context(path.display()))
+    }
+
+    /// A model of the bytes of a file. Errors: as [`Model::open`], and Format for external data.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Model> {
+        Model::parse(bytes.into(), None)
+    }
+
+    fn parse(bytes: Bytes, folder: Option<&Path>) -> Result<Model> {
+        let wrong = |text: String| Error::new(ErrorKind::Format, text);
+        let proto = ModelProto::decode(bytes).map_err(|e| wrong(format!("no ONNX model: {e}")))?;
+        let graph = proto.graph.as_ref().ok_or_else(|| wrong("no ONNX model: no graph".into()))?;
+        match proto.ir_version {
+            Some(v) if (1..=NEWEST_IR).contains(&v) => {}
+            Some(v) if v > NEWEST_IR => {
+                let text = format!("the file's IR version is {v}; the newest that is known here is {NEWEST_IR}");
+                return Err(Error::new(ErrorKind::Value, text));
+            }
+            other => return Err(wrong(format!("no ONNX model: IR version {other:?}"))),
+        }
+        let mut imported = opsets(&proto.opset_import)?;
+        if let Some(v) = imported.get("").filter(|v| **v > NEWEST_OPSET) {
+            let text = format!("the model needs operator set {v}; the newest that is known here is {NEWEST_OPSET}");
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        // files of IR version 1 and 2 import nothing
+        if imported.is_empty() {
+            imported.insert(String::new(), 1);
+        }
+        // a file whose only domain is another one may still use the standard's operators in it
+        imported.entry(String::new()).or_insert(NEWEST_OPSET);
+        let mut functions = HashMap::new();
+        for f in &proto.functions {
+            let key = (domain(f.domain()).to_owned(), f.name().to_owned(), f.overload().to_owned());
+            if functions.insert(key, f).is_some() {
+                return Err(wrong(format!("function `{}` is there twice", f.name())));
+            }
+        }
+        let mut builder = Builder { functions, folder, nodes: 0, graphs: 0 };
+        let graph = Arc::new(builder.main(graph, &imported)?);
+        let mut opsets: Vec<_> = imported.into_iter().collect();
+        opsets.sort();
+        let text = |p: &crate::proto::StringStringEntryProto| (p.key().to_owned(), p.value().to_owned());
+        Ok(Model {
+            graph,
+            graphs: builder.graphs,
+            producer: format!("{} {}", proto.producer_name(), proto.producer_version()).trim().to_owned(),
+            opsets,
+            metadata: proto.metadata_props.iter().map(text).collect(),
+        })
+    }
+
+    /// The name of the graph.
+    pub fn name(&self) -> &str {
+        &self.graph.name
+    }
+
+    /// The program that wrote the file, and its version.
+    pub fn producer(&self) -> &str {
+        &self.producer
+    }
+
+    /// Domains and versions of the operators that the model imports; the standard's domain is empty.
+    pub fn opsets(&self) -> &[(String, i64)] {
+        &self.opsets
+    }
+
+    /// What the file says about itself.
+    pub fn metadata(&self) -> &[(String, String)] {
+        &self.metadata
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> Vec<Port> {
+        let port = |e: &Entry| Port { name: e.name.clone(), ty: e.ty.clone(), has_default: e.default.is_some() };
+        self.graph.inputs.iter().map(port).collect()
+    }
+
+    /// The outputs, in order.
+    pub fn outputs(&self) -> Vec<Port> {
+        let port = |o: &(String, Ref, ValueType)| Port { name: o.0.clone(), ty: o.2.clone(), has_default: false };
+        self.graph.outputs.iter().map(port).collect()
+    }
+
+    /// Every node for which there is no rule, those of inner graphs and functions too.
+    pub fn unsupported(&self) -> Vec<Unsupported> {
+        let mut all = Vec::new();
+        collect_unsupported(&self.graph, &mut all);
+        all
+    }
+
+    /// How often each operator is there, with its domain, those of inner graphs and functions too.
+    pub fn operators(&self) -> Vec<(String, String, usize)> {
+        let mut all = std::collections::BTreeMap::new();
+        count_operators(&self.graph, &mut all);
+        all.into_iter().map(|((domain, op), n)| (domain, op, n)).collect()
+    }
+
+    /// The model with its constants on `device`. Errors: Value if there are nodes without a rule, with all their operators; Closed.
+    pub fn on(&self, device: &Device) -> Result<Network> {
+        let missing = self.unsupported();
+        if !missing.is_empty() {
+            let shown: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
+            let more = if missing.len() > 5 { format!(", and {} more", missing.len() - 5) } else { String::new() };
+            return Err(Error::new(ErrorKind::Value, format!("{}{more}", shown.join("; "))));
+        }
+        Network::new(self.graph.clone(), self.graphs, device)
+    }
+}
+
+fn collect_unsupported(graph: &Graph, all: &mut Vec<Unsupported>) {
+    for node in &graph.nodes {
+        if let Kind::Unknown(nearest) = node.kind {
+            all.push(Unsupported {
+                node: node.name.clone(),
+                domain: node.domain.clone(),
+                op: node.op.clone(),
+                version: node.opset,
+                nearest,
+            });
+        }
+        node.graphs().for_each(|g| collect_unsupported(g, all));
+    }
+}
+
+fn count_operators(graph: &Graph, all: &mut std::collections::BTreeMap<(String, String), usize>) {
+    for node in &graph.nodes {
+        *all.entry((node.domain.clone(), node.op.clone())).or_default() += 1;
+        node.graphs().for_each(|g| count_operators(g, all));
+    }
+}

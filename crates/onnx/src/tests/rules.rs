@@ -1,0 +1,83 @@
+//! What rules do beyond the standard's cases.
+
+use remat_types::{ErrorKind, HostTensor};
+
+use super::*;
+
+#[test]
+fn integers_of_four_bits_are_read_as_bytes() {
+    let t = TensorProto {
+        data_type: Some(22),
+        dims: vec![3],
+        raw_data: Some(vec![0xf7, 0x08].into()),
+        ..Default::default()
+    };
+    let nodes = vec![
+        node("Constant", &[], &["c"]).constant(t.clone()),
+        node("Cast", &["c"], &["f"]).int("to", 1),
+        node("Add", &["f", "x"], &["y"]),
+    ];
+    let got = both(&model(graph(&["x"], nodes, &["y"])), &[vector(&[0.0; 3])]);
+    assert_eq!(got[0].to_vec::<f32>().expect("floats"), [7.0, -1.0, -8.0]);
+    let mut g = graph(&[], vec![], &[]);
+    g.initializer.push(TensorProto { dims: vec![5], ..t });
+    assert_eq!(load(&model(g)).expect_err("a byte is missing").kind(), ErrorKind::Format);
+}
+
+#[test]
+fn numbers_that_only_a_run_knows_may_be_negative() {
+    let m = model(graph(&["x", "starts", "ends"], vec![node("Slice", &["x", "starts", "ends"], &["y"])], &["y"]));
+    let x = vector(&[1.0, 2.0, 3.0, 4.0]);
+    let n = |v: i64| HostTensor::from_slice(&[v], [1]).expect("a vector");
+    assert_eq!(both(&m, &[x.clone(), n(-3), n(-1)])[0].to_vec::<f32>().expect("floats"), [2.0, 3.0]);
+    assert_eq!(both(&m, &[x, n(0), n(-3)])[0].to_vec::<f32>().expect("floats"), [1.0]);
+}
+
+#[test]
+fn an_error_names_node_operator_and_version() {
+    let m = model(graph(&["x"], vec![node("Softmax", &["x"], &["y"]).int("axis", 7)], &["y"]));
+    let device = device();
+    let network = load(&m).and_then(|m| m.on(&device)).expect("a model");
+    let x = Tensor::new(&device, &[1.0], [1]).expect("a tensor");
+    let e = network.call(&[x]).expect_err("there is no axis 7");
+    assert_eq!(e.kind(), ErrorKind::Axis);
+    assert!(e.message().contains("node `y` (Softmax of version 21)"), "{e}");
+}
+
+/// A tree of one node that asks whether feature 0 is at most 0, and goes on to `yes` or to a leaf of weight 5.
+fn tree(yes: i64) -> ModelProto {
+    let list = |v: &[i64]| v.to_vec();
+    let ints = |n: NodeProto, name: &str, v: Vec<i64>| n.with(name, AttributeType::Ints, |a| a.ints = v);
+    let n = NodeProto { domain: Some("ai.onnx.ml".into()), ..node("TreeEnsembleRegressor", &["x"], &["y"]) };
+    let n = ints(n, "nodes_treeids", list(&[0, 0, 0]));
+    let n = ints(n, "nodes_nodeids", list(&[0, 1, 2]));
+    let n = ints(n, "nodes_featureids", list(&[0, 0, 0]));
+    let n = ints(n, "nodes_truenodeids", list(&[yes, 0, 0]));
+    let n = ints(n, "nodes_falsenodeids", list(&[2, 0, 0]));
+    let n = ints(n, "target_treeids", list(&[0, 0]));
+    let n = ints(n, "target_nodeids", list(&[1, 2]));
+    let n = ints(n, "target_ids", list(&[0, 0]));
+    let n = n.with("target_weights", AttributeType::Floats, |a| a.floats = vec![3.0, 5.0]);
+    let n = n.with("nodes_values", AttributeType::Floats, |a| a.floats = vec![0.0; 3]);
+    let n = n.with("nodes_modes", AttributeType::Strings, |a| {
+        a.strings = ["BRANCH_LEQ", "LEAF", "LEAF"].iter().map(|s| s.as_bytes().to_vec().into()).collect();
+    });
+    let mut m = model(graph(&["x"], vec![n], &["y"]));
+    m.opset_import.push(OperatorSetIdProto { domain: Some("ai.onnx.ml".into()), version: Some(3) });
+    m
+}
+
+#[test]
+fn a_tree_whose_ways_come_back_is_an_error() {
+    let x = HostTensor::from_slice(&[-1f32, 1.0], [2, 1]).expect("two samples");
+    assert_eq!(both(&tree(1), std::slice::from_ref(&x))[0].to_vec::<f32>().expect("floats"), [3.0, 5.0]);
+    let device = device();
+    let x = Tensor::from_host(&device, &x).expect("a tensor");
+    for yes in [0, 2, 9] {
+        let network = load(&tree(yes)).and_then(|m| m.on(&device)).expect("a model");
+        let got = network.call(std::slice::from_ref(&x)).map_err(|e| e.kind());
+        // both ways may lead to one leaf, but not back, and not to a node that is not there
+        assert_eq!(got.is_ok(), yes == 2, "{yes}");
+        assert!(yes == 2 || got.expect_err("no tree") == ErrorKind::Format);
+    }
+}

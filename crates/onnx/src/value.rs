@@ -1,0 +1,95 @@
+//! What an edge of a graph carries.
+
+use std::sync::Arc;
+
+use remat_runtime::Device;
+use remat_tensor::Tensor;
+use remat_types::{Error, ErrorKind, HostTensor, Result, Shape};
+
+/// Tensors of at most this many elements keep their value beside them: shapes, axes, scales, paddings.
+pub(crate) const KNOWN_MAX_ELEMS: usize = 4096;
+
+/// Strings under a shape, which stay on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Extents.
+    pub shape: Shape,
+    /// The elements in row-major order.
+    pub data: Arc<Vec<String>>,
+}
+
+/// A value of a model: a tensor in nearly all of them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Value {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A small tensor whose value is known on the host.
+    Constant(Tensor, HostTensor),
+    /// A tensor of strings.
+    Text(Text),
+    /// Values of one type, in order.
+    Sequence(Vec<Value>),
+    /// A value, or none.
+    Optional(Option<Box<Value>>),
+}
+
+impl From<Tensor> for Value {
+    fn from(t: Tensor) -> Value {
+        Value::Tensor(t)
+    }
+}
+
+impl Value {
+    /// A tensor on `device` of a host tensor; small ones stay known. Errors: Closed.
+    pub fn from_host(device: &Device, host: &HostTensor) -> Result<Value> {
+        let tensor = Tensor::from_host(device, host)?;
+        Ok(if host.elems() <= KNOWN_MAX_ELEMS { Value::Constant(tensor, host.clone()) } else { Value::Tensor(tensor) })
+    }
+
+    /// The tensor. Errors: Value if it is none.
+    pub fn tensor(&self) -> Result<&Tensor> {
+        match self {
+            Value::Tensor(t) | Value::Constant(t, _) => Ok(t),
+            Value::Optional(Some(v)) => v.tensor(),
+            other => Err(Error::new(ErrorKind::Value, format!("expected a tensor, got {}", other.kind()))),
+        }
+    }
+
+    /// What it is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Tensor(_) | Value::Constant(..) => "a tensor",
+            Value::Text(_) => "a tensor of strings",
+            Value::Sequence(_) => "a sequence",
+            Value::Optional(Some(_)) => "an optional value",
+            Value::Optional(None) => "an optional value that is absent",
+        }
+    }
+
+    /// The value on the host, if it is known without waiting.
+    pub(crate) fn known(&self) -> Option<HostTensor> {
+        match self {
+            Value::Constant(_, host) => Some(host.clone()),
+            Value::Tensor(t) => t.handle().fact().value.as_deref().cloned(),
+            _ => None,
+        }
+    }
+
+    /// The strings. Errors: Value if it has none.
+    pub(crate) fn text(&self) -> Result<&Text> {
+        match self {
+            Value::Text(t) => Ok(t),
+            other => Err(Error::new(ErrorKind::Value, format!("expected strings, got {}", other.kind()))),
+        }
+    }
+
+    /// The parts. Errors: Value if it is no sequence.
+    pub(crate) fn sequence(&self) -> Result<&[Value]> {
+        match self {
+            Value::Sequence(v) => Ok(v),
+            Value::Optional(Some(v)) => v.sequence(),
+            other => Err(Error::new(ErrorKind::Value, format!("expected a sequence, got {}", other.kind()))),
+        }
+    }
+}
