@@ -16,12 +16,14 @@ use crate::simd::widest;
 mod arcs;
 mod logs;
 mod real;
+mod remainder;
 
 pub use arcs::{acos, asin, atan, atan2, erfinv, tan};
 pub use logs::{
     acosh, asinh, atanh, cosh, exp_m1, exp2, ln_1p, log_add_exp, log2, log10, pow, sinh, softplus, softplus_below,
 };
 pub use real::Real;
+pub use remainder::{floor_rem, fmod, hypot};
 
 /// Adding it rounds to an integer, which the low bits then hold: 1.5 * 2^52.
 const ROUND: f64 = 6_755_399_441_055_744.0;

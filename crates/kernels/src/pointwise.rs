@@ -246,9 +246,14 @@ pub fn select<T: Pod + Send + Sync>(
             let (a, b) = (a.block(at, y), b.block(at, y));
             // the condition never lies in the output, so only its length is taken of `y`
             let c = cond.block(at, y);
-            for (((y, &a), &b), &c) in y.iter_mut().zip(a).zip(b).zip(c) {
-                *y = if c != 0 { a } else { b };
-            }
+            widest(
+                #[inline(always)]
+                || {
+                    for (((y, &a), &b), &c) in y.iter_mut().zip(a).zip(b).zip(c) {
+                        *y = if c != 0 { a } else { b };
+                    }
+                },
+            );
         }
     }
     parts(pool, y, &|start, y| {

@@ -133,8 +133,8 @@ pub fn exp2(x: f32) -> f32 {
 #[inline(always)]
 fn ln_1p_exp_neg(a: f64) -> f64 {
     let e = exp64(if a > FAR { -FAR } else { -a });
-    // NaN stays
-    ln_1p_64(e) + (e - e)
+    let y = ln_1p_64(e);
+    if e.is_nan() { e } else { y }
 }
 
 /// `ln(1 + e^-|x|)`, without overflow.
@@ -211,10 +211,11 @@ pub fn pow(x: f32, y: f32) -> f32 {
     let log = if a.is_nan() { a } else { log };
     let power = exp64(near(if a == 1.0 { 0.0 } else { e * log })) as f32;
     let (whole, half) = (y.trunc() == y, y * 0.5);
-    let odd = whole && half.trunc() != half;
+    // without a short circuit, which the compiler would make branches of
+    let odd = whole & (half.trunc() != half);
     let below = x.is_sign_negative();
-    let undefined = below && !whole && a != 0.0 && a != f64::INFINITY;
-    let power = if below && odd { -power } else { power };
-    let power = if undefined || y.is_nan() { f32::NAN } else { power };
-    if y == 0.0 || x == 1.0 { 1.0 } else { power }
+    let undefined = below & !whole & (x != 0.0) & (x != f32::NEG_INFINITY);
+    let power = if below & odd { -power } else { power };
+    let power = if undefined | y.is_nan() { f32::NAN } else { power };
+    if (y == 0.0) | (x == 1.0) { 1.0 } else { power }
 }

@@ -6,6 +6,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
+use remat_kernels::maths;
 use remat_types::Result;
 use serde::{Deserialize, Serialize};
 
@@ -59,9 +60,14 @@ macro_rules! rows {
         }
 
         static ROWS: &[Row2] = &[
-            $( Row2 { name: $name, loops: loops!(Loops2, each2; $($loops)*), reject: Reject::$reject, grad: $grad } ),*
+            $( Row2 { name: $name, loops: both!($($loops)*), reject: Reject::$reject, grad: $grad } ),*
         ];
     };
+}
+/// Loops, of which that of f32 may be a function on slices.
+macro_rules! both {
+    (f32 $f:path, $($t:tt)*) => { Loops2 { f32: Some($f), ..loops!(Loops2, each2; $($t)*) } };
+    ($($t:tt)*) => { loops!(Loops2, each2; $($t)*) };
 }
 
 pub(crate) fn row(f: BinaryFn) -> &'static Row2 {
@@ -117,7 +123,7 @@ rows! {
         Zero, Grad2::None;
     /// `a - b floor(a / b)`: the remainder with the sign of `b` (Python's `%`); a zero divisor as in `div`, NaN in
     /// floats.
-    Rem = "rem", (float |a, b| a.floor_rem(b), int |a, b| a.int_floor_rem(b)), Zero,
+    Rem = "rem", (f32 maths::floor_rem, float |a, b| a.floor_rem(b), int |a, b| a.int_floor_rem(b)), Zero,
         Grad2::Chain {
             a: Some(|_, [.., dy]| Ok(dy)),
             b: Some(|c, [a, b, _, dy]| c.neg(c.mul(dy, c.bin(FloorDiv, a, b)?)?)),
@@ -155,14 +161,14 @@ rows! {
             b: Some(|c, [a, b, _, dy]| c.mul(dy, c.un(UnaryFn::Sigmoid, c.sub(b, a)?)?)),
         };
     /// `sqrt(a^2 + b^2)` without overflow. The derivative at the origin is 0.
-    Hypot = "hypot", (float |a, b| a.hypot(b)), Nothing,
+    Hypot = "hypot", (costly |a, b| a.fast_hypot(b)), Nothing,
         Grad2::Chain {
             a: Some(|c, [a, _, y, dy]| c.mul(dy, c.bin(DivOrZero, a, y)?)),
             b: Some(|c, [_, b, y, dy]| c.mul(dy, c.bin(DivOrZero, b, y)?)),
         };
     /// The remainder of the division towards zero: `a - b trunc(a / b)` with the sign of `a`, as C's `fmod`. A zero divisor is
     /// NaN for floats and an error for integers.
-    Fmod = "fmod", (float |a, b| a % b, int |a, b| a.wrapping_rem(b)), Zero,
+    Fmod = "fmod", (f32 maths::fmod, float |a, b| a % b, int |a, b| a.wrapping_rem(b)), Zero,
         Grad2::Chain {
             a: Some(|_, [.., dy]| Ok(dy)),
             b: Some(|c, [a, b, _, dy]| c.neg(c.mul(dy, c.un(UnaryFn::Trunc, c.div(a, b)?)?)?)),

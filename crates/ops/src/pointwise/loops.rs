@@ -89,10 +89,26 @@ macro_rules! loops {
     };
     (@set $l:ident, $each:ident, $x:tt, $e:expr, $($t:ident)+) => { $( loops!(@one $l, $each, $x, $e, $t); )+ };
     (@one $l:ident, $each:ident, ($x:ident), $e:expr, $t:ident) => {
-        $l.$t = Some(|x, y| remat_kernels::pointwise::$each(x, y, |$x: $t| $e));
+        // a function that is large would else be compiled by itself, without the vectors of the loop
+        $l.$t = Some(|x, y| {
+            remat_kernels::pointwise::$each(
+                x,
+                y,
+                #[inline(always)]
+                |$x: $t| $e,
+            )
+        });
     };
     (@one $l:ident, $each:ident, ($a:ident, $b:ident), $e:expr, $t:ident) => {
-        $l.$t = Some(|a, b, y| remat_kernels::pointwise::$each(a, b, y, |$a: $t, $b: $t| $e));
+        $l.$t = Some(|a, b, y| {
+            remat_kernels::pointwise::$each(
+                a,
+                b,
+                y,
+                #[inline(always)]
+                |$a: $t, $b: $t| $e,
+            )
+        });
     };
 }
 pub(crate) use loops;

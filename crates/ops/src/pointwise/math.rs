@@ -56,6 +56,8 @@ pub(crate) trait Real: Copy {
     fn fast_atan2(self, b: Self) -> Self;
     /// `self^b`.
     fn fast_pow(self, b: Self) -> Self;
+    /// `sqrt(self^2 + b^2)` without overflow.
+    fn fast_hypot(self, b: Self) -> Self;
     /// `1 / (1 + exp(-x))`.
     fn sigmoid(self) -> Self;
     /// `x sigmoid(x)`.
@@ -140,6 +142,8 @@ macro_rules! real {
             #[inline(always)]
             fn fast_pow(self, b: Self) -> Self { $from::pow(self, b) }
             #[inline(always)]
+            fn fast_hypot(self, b: Self) -> Self { $from::hypot(self, b) }
+            #[inline(always)]
             fn sigmoid(self) -> Self { $from::sigmoid(self) }
             #[inline(always)]
             fn silu(self) -> Self { $from::silu(self) }
@@ -221,6 +225,10 @@ mod exact {
 
     pub(super) fn pow(a: f64, b: f64) -> f64 {
         a.powf(b)
+    }
+
+    pub(super) fn hypot(a: f64, b: f64) -> f64 {
+        a.hypot(b)
     }
 
     pub(super) fn softplus_below(x: f64) -> f64 {

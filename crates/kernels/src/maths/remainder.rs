@@ -1,0 +1,107 @@
+//! Remainders of divisions of f32, and the hypotenuse.
+
+use crate::simd::widest;
+
+/// A quotient below it is its own whole part but for the last unit.
+const LARGEST: f64 = 4_503_599_627_370_496.0;
+
+/// `a - b trunc(a / b)`, exactly, for a quotient below `LARGEST`, and whether it is: in f64 the whole part is right or one too
+/// large, and what is left is a multiple of a unit of `b`, so that a fused step has it without rounding.
+#[inline(always)]
+fn near(a: f32, b: f32) -> (f32, bool) {
+    let (x, d) = (f64::from(a), f64::from(b));
+    let q = (x / d).trunc();
+    let r = (-q).mul_add(d, x);
+    let r = if r * x < 0.0 { r + d.abs().copysign(x) } else { r };
+    ((r as f32).copysign(a), q.abs() < LARGEST && b.is_finite())
+}
+
+/// `r + b` where the remainder `r` of a division by `b` has the other sign.
+#[inline(always)]
+fn floored(r: f32, b: f32) -> f32 {
+    if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+}
+
+#[inline(always)]
+fn remainders(a: &[f32], b: &[f32], y: &mut [f32], end: impl Fn(f32, f32) -> f32) {
+    widest(
+        #[inline(always)]
+        || {
+            let mut all = true;
+            for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+                let (r, is_near) = near(a, b);
+                *y = end(r, b);
+                all &= is_near;
+            }
+            if !all {
+                for ((y, &a), &b) in y.iter_mut().zip(a).zip(b).filter(|((_, a), b)| !near(**a, **b).1) {
+                    *y = end(a % b, b);
+                }
+            }
+        },
+    );
+}
+
+/// `y[i] = a[i] - b[i] trunc(a[i] / b[i])`, exactly, with the sign of `a[i]`; NaN for `b[i] = 0`.
+pub fn fmod(a: &[f32], b: &[f32], y: &mut [f32]) {
+    remainders(
+        a,
+        b,
+        y,
+        #[inline(always)]
+        |r, _| r,
+    );
+}
+
+/// `y[i] = a[i] - b[i] floor(a[i] / b[i])`: [`fmod`], with the sign of `b[i]`.
+pub fn floor_rem(a: &[f32], b: &[f32], y: &mut [f32]) {
+    remainders(a, b, y, floored);
+}
+
+/// `sqrt(a^2 + b^2)` without overflow; infinite if either is, whatever the other.
+#[inline(always)]
+pub fn hypot(a: f32, b: f32) -> f32 {
+    let (x, y) = (f64::from(a), f64::from(b));
+    let h = x.mul_add(x, y * y).sqrt() as f32;
+    if a.abs() == f32::INFINITY || b.abs() == f32::INFINITY { f32::INFINITY } else { h }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remainders_are_those_of_c() {
+        let edges = [0.0f32, -0.0, 1.0, 3.0, 0.1, 1e-45, 1e-38, 2.5e-20, 16_777_217.0, 3.4e38, f32::INFINITY, f32::NAN];
+        let mut state = 7u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f32::from_bits(state)
+        };
+        let mut pairs: Vec<(f32, f32)> = edges.iter().flat_map(|a| edges.map(|b| (*a, b))).collect();
+        pairs.extend(pairs.clone().iter().flat_map(|&(a, b)| [(-a, b), (a, -b)]));
+        pairs.extend((0..200_000).map(|_| (random(), random())));
+        // quotients that are whole, or nearly so
+        pairs.extend((1..2000).map(|i| (i as f32 * 0.1, 0.1)));
+        let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
+        let (mut y, mut z) = (vec![0.0; a.len()], vec![0.0; a.len()]);
+        fmod(&a, &b, &mut y);
+        floor_rem(&a, &b, &mut z);
+        for i in 0..a.len() {
+            let want = a[i] % b[i];
+            let same = |got: f32, want: f32| got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
+            assert!(same(y[i], want), "{:e} % {:e} is {:e}, not {want:e}", a[i], b[i], y[i]);
+            assert!(same(z[i], floored(want, b[i])), "{:e} mod {:e} is {:e}", a[i], b[i], z[i]);
+        }
+    }
+
+    #[test]
+    fn the_hypotenuse_is_rounded_once() {
+        for (a, b) in [(3.0f32, 4.0f32), (1e38, 1e38), (1e-45, 0.0), (0.1, 0.7), (-5.0, 12.0)] {
+            let want = f64::from(a).hypot(f64::from(b)) as f32;
+            assert_eq!(hypot(a, b), want);
+        }
+        assert_eq!(hypot(f32::NEG_INFINITY, f32::NAN), f32::INFINITY);
+        assert!(hypot(1.0, f32::NAN).is_nan());
+    }
+}
