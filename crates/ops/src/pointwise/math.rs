@@ -407,6 +407,8 @@ fn giles_start(p: f64, w: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::f64::consts::LN_2;
+
     use super::*;
 
     #[test]
