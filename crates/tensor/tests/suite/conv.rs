@@ -441,7 +441,7 @@ fn sizes_that_do_not_fit_are_errors_before_anything_is_made() {
 
     let line = of(&[1, 4, 4]);
     fails(x.conv1d(&w, ConvParams::PLAIN), ErrorKind::Axis, "rank 5, not 3");
-    fails(line.conv1d(&of(&[2, 3, 2]), ConvParams::PLAIN), ErrorKind::Shape, "1 groups");
+    fails(line.conv1d(&of(&[2, 3, 2]), ConvParams::PLAIN), ErrorKind::Shape, "has 4 channels");
     fails(line.conv1d(&of(&[2, 4, 5]), ConvParams::PLAIN), ErrorKind::Shape, "over 5 places, the padded image has 4");
     fails(
         line.conv1d(&of(&[2, 4, 2]), ConvParams { stride: [0], ..ConvParams::PLAIN }),

@@ -146,7 +146,7 @@ fn wrong_arguments_name_op_and_line() {
         Dtype "where": x.where_cond(&x, 0.0);
         Dtype "where": b.where_cond(&i, 0.5);
         Shapes "where": b.where_cond(&x, four.reshape(&[4]).expect("fits"));
-        Dtype "where": x.masked_fill(&x, 0.0);
+        Dtype "masked_fill": x.masked_fill(&x, 0.0);
         Shapes "masked_fill": x.masked_fill(&four.gt(0.0).expect("compares"), 0.0);
         Shapes "masked_fill": x.select(0, 0).expect("there").masked_fill(&b, 0.0);
         Dtype "masked_fill": i.masked_fill(&b, &x);
