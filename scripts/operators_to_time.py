@@ -24,15 +24,13 @@ LIBRARY = "the time of faer's routine; PyTorch calls LAPACK of Intel's library"
 
 # A row whose ratio is above 2.0, and what binds it.
 WHY = {
-    **dict.fromkeys(("log", "log2", "log10", "exp2", "asin", "acos", "atan", "tan", "erf", "erfc", "erfinv"), IN_F64),
-    "pow": f"a logarithm and an exponential, both {IN_F64}",
+    **dict.fromkeys(("log", "log2", "log10", "exp2", "asin", "acos", "tan", "erf", "erfc", "erfinv"), IN_F64),
     "gelu": "within 2 ulp of the exact form far into the tail; PyTorch's is 0 from -6 on",
     "lerp": "three operators, each a pass over memory; PyTorch's is one kernel",
     "hardshrink": "an absolute value, a comparison and a selection, each a pass over memory; PyTorch's is one kernel",
     "softshrink": "the gradient of the clamp in it is two comparisons and two selections, each a pass over memory",
     "unfold": "a copy out of a view of overlapping windows, element by element at the borders",
     "histc": "each element is searched among the edges, which may be unequal, and added; PyTorch divides by one width",
-    "local_response_norm": "a composition of seven operators, each a pass over memory",
     "pad_with": "one concatenation for each axis that is padded; PyTorch's kernel takes all axes at once",
     **dict.fromkeys(
         [f"interpolate {mode}, {size}" for mode in ("nearest", "linear") for size in ("small", "large")],
@@ -43,7 +41,6 @@ WHY = {
     "attention, one query": "the backward pass runs in the tiles that are made for many queries",
     "lgamma": "Cephes' functions in f64, element by element, within 8 ulp up to the zeros",
     "cdist": "a matrix product and eight passes; PyTorch has a kernel for what follows the product",
-    "norm_of": "sizes are taken relative to the largest, so that no power overflows: three passes more than PyTorch's, which overflows",
     "svdvals": LIBRARY,
     "eigvalsh": LIBRARY,
     **dict.fromkeys(("rfft", "fft"), "the time of rustfft; PyTorch calls Intel's library"),

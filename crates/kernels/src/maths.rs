@@ -1,4 +1,4 @@
-//! Functions of f32 within 2 units in the last place over all of f32, in a form that compiles to vector code.
+//! Functions of f32 within 2 units in the last place of all arguments that were tried, in a form that compiles to vector code.
 //!
 //! Each is computed in f64 and rounded once, without a branch and without a table: polynomials and one division at most.
 //! Multiply-adds are fused, as written, on every machine.
@@ -6,7 +6,7 @@
 //! ties. Coefficients are minimax fits by Remez's exchange, made for these intervals. `exp`, of which softmax has one per
 //! element, [`tanh`], and [`gelu`] with its slope stay in f32, which has twice the lanes.
 //!
-//! What is measured over all arguments is in the book's page on numerics, made by the example `ulps`.
+//! What was measured, and of how many arguments, is in the book's page on numerics, made by the example `ulps`.
 #![allow(clippy::excessive_precision, reason = "coefficients as they were fitted")]
 
 use std::f64::consts::{FRAC_2_PI, FRAC_2_SQRT_PI, LN_2, LOG2_E, SQRT_2};
@@ -462,14 +462,15 @@ fn is_far(x: f32) -> bool {
     x.is_nan() || x.abs() >= TURNS
 }
 
+/// `y[i]` = `near(x[i])`, or `other(x[i])` for far arguments.
 #[inline(always)]
-fn sines(x: &[f32], y: &mut [f32], quarter: u64, other: fn(f32) -> f32) {
+fn by_turns(x: &[f32], y: &mut [f32], near: impl Fn(f32) -> f32, other: fn(f32) -> f32) {
     widest(
         #[inline(always)]
         || {
             let mut far = false;
             for (y, &x) in y.iter_mut().zip(x) {
-                *y = sine(x, quarter);
+                *y = near(x);
                 far |= is_far(x);
             }
             if far {
@@ -481,10 +482,22 @@ fn sines(x: &[f32], y: &mut [f32], quarter: u64, other: fn(f32) -> f32) {
 
 /// `y[i] = sin(x[i])`, in radians; NaN at infinities. Far arguments are the standard library's.
 pub fn sin(x: &[f32], y: &mut [f32]) {
-    sines(x, y, 0, f32::sin);
+    by_turns(
+        x,
+        y,
+        #[inline(always)]
+        |x| sine(x, 0),
+        f32::sin,
+    );
 }
 
 /// `y[i] = cos(x[i])`; see [`sin`].
 pub fn cos(x: &[f32], y: &mut [f32]) {
-    sines(x, y, 1, f32::cos);
+    by_turns(
+        x,
+        y,
+        #[inline(always)]
+        |x| sine(x, 1),
+        f32::cos,
+    );
 }

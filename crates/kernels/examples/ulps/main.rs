@@ -1,7 +1,7 @@
 //! Errors of the vectorised functions over every f32, in units in the last place.
 //!
 //! `cargo run --release -p remat-kernels --example ulps -- [STEP] [--write FILE]` tries every STEP-th bit pattern (1: all
-//! of them, in about half an hour), prints a table, and puts it between the markers of FILE. Its exit status is 1 if a
+//! of them, in hours), prints a table, and puts it between the markers of FILE. Its exit status is 1 if a
 //! function is off by more than 2.
 
 mod measure;

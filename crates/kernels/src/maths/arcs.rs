@@ -2,8 +2,7 @@
 
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
-use super::{is_far, ln64, polynomial, sin_cos_near};
-use crate::simd::widest;
+use super::{by_turns, ln64, polynomial, sin_cos_near};
 
 /// `tan(pi/8)`.
 const EIGHTH: f64 = 0.414_213_562_373_095_05;
@@ -79,18 +78,12 @@ fn tangent(x: f32) -> f32 {
 
 /// `y[i] = tan(x[i])`, in radians; NaN at infinities. Far arguments are the standard library's.
 pub fn tan(x: &[f32], y: &mut [f32]) {
-    widest(
+    by_turns(
+        x,
+        y,
         #[inline(always)]
-        || {
-            let mut far = false;
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = tangent(x);
-                far |= is_far(x);
-            }
-            if far {
-                y.iter_mut().zip(x).filter(|(_, x)| is_far(**x)).for_each(|(y, x)| *y = x.tan());
-            }
-        },
+        |x| tangent(x),
+        f32::tan,
     );
 }
 

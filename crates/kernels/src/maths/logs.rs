@@ -219,3 +219,35 @@ pub fn pow(x: f32, y: f32) -> f32 {
     let power = if undefined | y.is_nan() { f32::NAN } else { power };
     if (y == 0.0) | (x == 1.0) { 1.0 } else { power }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_powers_and_their_logarithms_are_exact() {
+        for k in -126i32..=127 {
+            let power = f32::from_bits(((k + 127) as u32) << 23);
+            assert_eq!(exp2(k as f32), power, "2^{k}");
+            assert_eq!(log2(power), k as f32, "log2 of 2^{k}");
+            assert_eq!(pow(2.0, k as f32), power, "pow(2, {k})");
+        }
+        for k in 0..=10 {
+            assert_eq!(log10(10f32.powi(k)), k as f32, "log10 of 10^{k}");
+            assert_eq!(pow(3.0, k as f32), 3f32.powi(k), "pow(3, {k})");
+        }
+    }
+
+    #[test]
+    fn powers_of_zeros_ones_and_infinities_are_ieees() {
+        let edges =
+            [0.0f32, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        for x in edges {
+            for y in edges {
+                let (got, want) = (pow(x, y), x.powf(y));
+                let same = got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
+                assert!(same || (got - want).abs() <= f32::EPSILON * want.abs(), "pow({x}, {y}) is {got}, not {want}");
+            }
+        }
+    }
+}

@@ -12,18 +12,24 @@ pub(crate) struct Tolerance {
     absolute: f64,
 }
 
+/// The defaults of the standard's own runner (`onnx.backend.test.case.test_case.TestCase`): they are part of what conformance is,
+/// and wider than Remat's arithmetic needs.
 const USUAL: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
 
-/// That of a case: a file `data.json` in its folder may say another one.
-pub(crate) fn tolerance(folder: &Path) -> Tolerance {
-    let text = std::fs::read_to_string(folder.join("data.json")).unwrap_or_default();
-    let number = |key: &str| -> Option<f64> {
-        let at = text.find(&format!("\"{key}\""))?;
-        let rest = text[at..].split_once(':')?.1;
-        let end = rest.find([',', '}']).unwrap_or(rest.len());
-        rest[..end].trim().parse().ok()
+/// That of a case: a file `data.json` in its folder may say another one. Errors if there is one that says nothing.
+pub(crate) fn tolerance(folder: &Path) -> Result<Tolerance, String> {
+    let file = folder.join("data.json");
+    if !file.exists() {
+        return Ok(USUAL);
+    }
+    let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
+    let text = std::fs::read_to_string(&file).map_err(|e| wrong(&e))?;
+    let said: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(&e))?;
+    let number = |key: &str, usual: f64| match &said[key] {
+        serde_json::Value::Null => Ok(usual),
+        v => v.as_f64().ok_or_else(|| wrong(&format!("`{key}` is {v}"))),
     };
-    Tolerance { relative: number("rtol").unwrap_or(USUAL.relative), absolute: number("atol").unwrap_or(USUAL.absolute) }
+    Ok(Tolerance { relative: number("rtol", USUAL.relative)?, absolute: number("atol", USUAL.absolute)? })
 }
 
 /// Why the outputs differ from those that are wanted.

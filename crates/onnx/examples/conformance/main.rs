@@ -80,6 +80,10 @@ fn main() {
         }
     }
     cases.extend(light(&o));
+    if cases.is_empty() {
+        eprintln!("{}: no case of that name, or none at all", o.data.display());
+        std::process::exit(2);
+    }
     report::print(&cases, o.all);
     println!("{:.1} s", begin.elapsed().as_secs_f64());
     if let Some(path) = &o.write
@@ -126,7 +130,7 @@ fn run_folder(o: &Options, kind: &'static str, folder: &Path) -> Option<Case> {
             let inputs = values(&device, &model.inputs(), &set, "input")?;
             let wanted = values(&device, &model.outputs(), &set, "output")?;
             let got = network.run(&inputs)?;
-            if let Err(e) = compare::all(&got, &wanted, compare::tolerance(folder)) {
+            if let Err(e) = compare::tolerance(folder).and_then(|t| compare::all(&got, &wanted, t)) {
                 return Ok(Err(e));
             }
             if o.compiled {
@@ -230,7 +234,7 @@ fn light_case(o: &Options, name: String, path: &Path) -> Case {
         }
         // the standard keeps their tolerances beside the links to the whole networks
         let folder = o.data.join("real").join(name.replacen("light_", "test_", 1));
-        if let Err(e) = compare::all(&got, &wanted, compare::tolerance(&folder)) {
+        if let Err(e) = compare::tolerance(&folder).and_then(|t| compare::all(&got, &wanted, t)) {
             return Ok(Err(e));
         }
         if o.compiled { compiled(&device, &network, &inputs, &got) } else { Ok(Ok(Outcome::Passed)) }

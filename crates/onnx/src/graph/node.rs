@@ -195,12 +195,24 @@ impl Cx<'_> {
         attribute::ints(&self.node.attributes, name)
     }
 
-    /// Integers that are sizes. Errors: Value for negative ones; Format.
+    /// Integers that are sizes. Errors: Value for those below 0 or above 2^31, so that sums of products of two of them can be had;
+    /// Format.
     pub(crate) fn sizes(&self, name: &str) -> Result<Option<Vec<usize>>> {
+        const MOST: usize = 1 << 31;
         let size = |n: &i64| {
-            usize::try_from(*n).map_err(|_| value_error(format!("attribute `{name}` has {n}, must not be negative")))
+            let size = usize::try_from(*n).ok().filter(|n| *n <= MOST);
+            size.ok_or_else(|| value_error(format!("attribute `{name}` has {n}, must be within 0 and {MOST}")))
         };
         self.ints(name)?.map(|all| all.iter().map(size).collect()).transpose()
+    }
+
+    /// [`Cx::sizes`], as many as `count`; each is `default` if the attribute is not there. Errors: also Shape for another number.
+    pub(crate) fn sizes_for(&self, name: &str, count: usize, default: usize) -> Result<Vec<usize>> {
+        let all = self.sizes(name)?.unwrap_or_else(|| vec![default; count]);
+        if all.len() == count {
+            return Ok(all);
+        }
+        Err(shape_error(format!("attribute `{name}` has {} numbers, must be {count}", all.len())))
     }
 
     /// A string. Errors: Format if it is something else, or not UTF-8.

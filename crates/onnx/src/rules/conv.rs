@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use remat_tensor::{ConvParams, Patches, Tensor};
-use remat_types::{DType, Padding, Result};
+use remat_types::{DType, Padding, Result, Shape};
 
 use super::{Row, of, row};
 use crate::graph::{Cx, one, shape_error, size, value_error};
@@ -30,14 +30,6 @@ impl Geometry {
     /// From the attributes; `spatial` are the extents, `kernel` is that of the weight where there is one. Errors: Value, Shape.
     pub(super) fn of(c: &Cx<'_>, spatial: &[usize], kernel: Option<&[usize]>) -> Result<Geometry> {
         let d = spatial.len();
-        let list = |name: &str| -> Result<Vec<usize>> {
-            let all = c.sizes(name)?.unwrap_or_else(|| vec![1; d]);
-            if all.len() == d {
-                Ok(all)
-            } else {
-                Err(shape_error(format!("attribute `{name}` has {} numbers for {d} axes", all.len())))
-            }
-        };
         let kernel = match (c.sizes("kernel_shape")?, kernel) {
             (Some(k), _) if k.len() != d => return Err(shape_error(format!("a kernel of {k:?} for {d} axes"))),
             (Some(k), Some(w)) if k != w => {
@@ -47,16 +39,13 @@ impl Geometry {
             (None, Some(w)) => w.to_vec(),
             (None, None) => return Err(c.missing("kernel_shape")),
         };
-        let (stride, dilation) = (list("strides")?, list("dilations")?);
+        let (stride, dilation) = (c.sizes_for("strides", d, 1)?, c.sizes_for("dilations", d, 1)?);
         if kernel.iter().chain(&stride).chain(&dilation).any(|n| *n == 0) {
             return Err(value_error(format!("a kernel of {kernel:?}, strides {stride:?}, dilations {dilation:?}")));
         }
         let pads = match c.string("auto_pad", "NOTSET")? {
             "NOTSET" | "" => {
-                let pads = c.sizes("pads")?.unwrap_or_else(|| vec![0; 2 * d]);
-                if pads.len() != 2 * d {
-                    return Err(shape_error(format!("{} amounts of padding for {d} axes", pads.len())));
-                }
+                let pads = c.sizes_for("pads", 2 * d, 0)?;
                 (0..d).map(|a| [pads[a], pads[d + a]]).collect()
             }
             "VALID" => vec![[0, 0]; d],
@@ -227,25 +216,18 @@ fn col2im(c: &Cx<'_>) -> Result<Vec<Value>> {
     let sizes = |i: usize| c.numbers(i)?.iter().map(|n| size(*n)).collect::<Result<Vec<_>>>();
     let (image, block) = (sizes(1)?, sizes(2)?);
     let d = image.len();
-    let list = |name: &str| -> Result<Vec<usize>> {
-        let all = c.sizes(name)?.unwrap_or_else(|| vec![1; d]);
-        if all.len() == d {
-            Ok(all)
-        } else {
-            Err(shape_error(format!("attribute `{name}` has {} numbers for {d} axes", all.len())))
-        }
-    };
-    let (stride, dilation) = (list("strides")?, list("dilations")?);
-    let pads = c.sizes("pads")?.unwrap_or_else(|| vec![0; 2 * d]);
-    let taps: usize = block.iter().product();
+    let (stride, dilation) = (c.sizes_for("strides", d, 1)?, c.sizes_for("dilations", d, 1)?);
+    let pads = c.sizes_for("pads", 2 * d, 0)?;
+    let taps = Shape::from(block.clone()).checked_elems()?;
     let [n, deep, places] = x.dims_n()?;
-    if d == 0 || block.len() != d || pads.len() != 2 * d || taps == 0 || deep % taps != 0 || stride.contains(&0) {
+    if d == 0 || block.len() != d || taps == 0 || taps > deep || deep % taps != 0 || stride.contains(&0) {
         return Err(shape_error(format!("patches of {block:?} on {image:?} from shape {}", x.shape())));
     }
-    let padded: Vec<usize> = (0..d).map(|a| image[a] + pads[a] + pads[d + a]).collect();
+    let padded: Vec<usize> = (0..d).map(|a| image[a].saturating_add(pads[a] + pads[d + a])).collect();
+    Shape::from(padded.clone()).checked_elems()?;
     let mut counts = Vec::new();
     for a in 0..d {
-        let reach = dilation[a] * (block[a].saturating_sub(1)) + 1;
+        let reach = dilation[a].saturating_mul(block[a] - 1).saturating_add(1);
         let room = padded[a].checked_sub(reach).ok_or_else(|| shape_error("a patch does not fit the image"))?;
         counts.push(room / stride[a] + 1);
     }

@@ -111,10 +111,9 @@ fn max_unpool(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, places) = (c.x(0)?, c.x(1)?);
     let d = spatial(x)?.len();
     let kernel = c.sizes("kernel_shape")?.ok_or_else(|| c.missing("kernel_shape"))?;
-    let stride = c.sizes("strides")?.unwrap_or_else(|| vec![1; d]);
-    let pads = c.sizes("pads")?.unwrap_or_else(|| vec![0; 2 * d]);
-    if kernel.len() != d || stride.len() != d || pads.len() != 2 * d {
-        return Err(shape_error(format!("a kernel of {kernel:?}, strides {stride:?} and pads {pads:?} for {d} axes")));
+    let (stride, pads) = (c.sizes_for("strides", d, 1)?, c.sizes_for("pads", 2 * d, 0)?);
+    if kernel.len() != d {
+        return Err(shape_error(format!("a kernel of {kernel:?} for {d} axes")));
     }
     let mut shape = vec![x.dims()[0], x.dims()[1]];
     for a in 0..d {

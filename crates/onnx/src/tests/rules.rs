@@ -81,3 +81,28 @@ fn a_tree_whose_ways_come_back_is_an_error() {
         assert!(yes == 2 || got.expect_err("no tree") == ErrorKind::Format);
     }
 }
+
+#[test]
+fn patches_of_sizes_that_no_image_has_are_errors() {
+    let device = device();
+    let numbers = |v: &[i64]| Tensor::from_slice(&device, v, [v.len()]).expect("a vector");
+    let call = |image: &[i64], block: &[i64], strides: Vec<i64>, pads: Vec<i64>, x: [usize; 3]| {
+        let n = node("Col2Im", &["x", "image", "block"], &["y"]);
+        let n = n.with("strides", AttributeType::Ints, |a| a.ints = strides);
+        let n = n.with("pads", AttributeType::Ints, |a| a.ints = pads);
+        let network = load(&model(graph(&["x", "image", "block"], vec![n], &["y"]))).and_then(|m| m.on(&device))?;
+        let x = Tensor::zeros(&device, x, remat_types::DType::F32)?;
+        network.call(&[x, numbers(image), numbers(block)])
+    };
+    let plain = (vec![1, 1], vec![0; 4]);
+    assert!(call(&[2, 2], &[1, 2], plain.0.clone(), plain.1.clone(), [1, 2, 2]).is_ok());
+    let most = i64::MAX;
+    let kind = |r: Result<Vec<Tensor>>| r.expect_err("no such image").kind();
+    // more elements than can be addressed; a patch larger than what there is of it, even of nothing
+    assert_eq!(kind(call(&[most, most], &[1, 1], plain.0.clone(), plain.1.clone(), [1, 1, 1])), ErrorKind::Shape);
+    assert_eq!(kind(call(&[2, 2], &[most, most], plain.0.clone(), plain.1.clone(), [1, 1, 1])), ErrorKind::Shape);
+    let wide = [(1i64 << 31) + 4, 1];
+    assert_eq!(kind(call(&wide, &[1 << 31, 1], plain.0.clone(), plain.1.clone(), [1, 0, 5])), ErrorKind::Shape);
+    assert_eq!(kind(call(&[2, 2], &[1, 2], plain.0.clone(), vec![most, 0, most, 0], [1, 2, 2])), ErrorKind::Value);
+    assert_eq!(kind(call(&[2, 2], &[1, 2], vec![1], plain.1, [1, 2, 2])), ErrorKind::Shape);
+}

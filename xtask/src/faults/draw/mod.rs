@@ -29,14 +29,17 @@ use sites::Site;
 
 /// Names the fault that a run makes.
 const VARIABLE: &str = "PLANTED_FAULT";
-/// Put at the end of a crate in which faults are.
-const SWITCH: &str = "
-/// Whether this run makes the fault of this number.
-pub(crate) fn planted_fault(number: usize) -> bool {
+/// Put at the end of a crate in which faults are: tells whether a run makes the fault of a number.
+fn switch() -> String {
+    format!(
+        "
+pub(crate) fn planted_fault(number: usize) -> bool {{
     static CHOSEN: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
-    *CHOSEN.get_or_init(|| std::env::var(\"PLANTED_FAULT\").ok()?.parse().ok()) == Some(number)
+    *CHOSEN.get_or_init(|| std::env::var(\"{VARIABLE}\").ok()?.parse().ok()) == Some(number)
+}}
+"
+    )
 }
-";
 
 /// Where the operators of a crate are, and the suites that watch them, the quickest first.
 struct Area {
@@ -95,16 +98,14 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     let mut source = Source::new(repo, &known, options.seed)?;
     let mut faults: Vec<Drawn> = Vec::new();
     source.fill(&mut faults, options.count)?;
-    let folder = build_folder(repo);
-    if !options.list {
-        build(repo, &mut source, &mut faults, &options, &folder)?;
-    }
     if options.list {
         for (i, f) in faults.iter().enumerate() {
             println!("{i:3}  {}", f.describe());
         }
         return Ok(true);
     }
+    let folder = build_folder(repo);
+    build(repo, &mut source, &mut faults, &options, &folder)?;
     judge(&faults, &options, &folder)
 }
 
@@ -145,12 +146,10 @@ impl<'r> Source<'r> {
             let area = &AREAS[self.random.below(AREAS.len())];
             let of_area: Vec<&PathBuf> =
                 self.files.iter().filter(|f| f.0.folder == area.folder).map(|f| &f.1).collect();
-            let drawn = match of_area.is_empty() {
-                true => None,
-                false => {
-                    let file = of_area[self.random.below(of_area.len())].clone();
-                    if faults.iter().any(|f| f.file == file) { None } else { self.draw(area, file)? }
-                }
+            let file = (!of_area.is_empty()).then(|| of_area[self.random.below(of_area.len())].clone());
+            let drawn = match file.filter(|file| faults.iter().all(|f| f.file != *file)) {
+                Some(file) => self.draw(area, file)?,
+                None => None,
             };
             match drawn {
                 Some(drawn) => faults.push(drawn),
@@ -249,7 +248,7 @@ fn plant(repo: &Repo, faults: &[Drawn], root: &Path) -> Result<(), String> {
             Some(text) => text,
             None => repo.read(&lib)?,
         };
-        changed.insert(lib, text + SWITCH);
+        changed.insert(lib, text + &switch());
     }
     Tree::sync_with(repo, root, &changed).map(|_| ())
 }

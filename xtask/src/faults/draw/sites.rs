@@ -238,8 +238,6 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             _ => {}
         }
     }
-
-    fn visit_index(&mut self, _: &'ast syn::Index) {}
 }
 
 /// A chain of conditions that binds names, which must stay where it is.
