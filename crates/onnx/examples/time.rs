@@ -23,7 +23,7 @@ fn main() -> Result<()> {
             ValueType::Tensor(dtype, extents) => (dtype.unwrap_or(DType::F32), extents.clone().unwrap_or_default()),
             _ => (DType::F32, Vec::new()),
         };
-        let shape: Vec<usize> = extents.iter().map(|e| e.unwrap_or(1)).collect();
+        let shape: Vec<usize> = extents.iter().map(|e| e.fixed().unwrap_or(1)).collect();
         x.push(Tensor::zeros(&device, shape, dtype)?);
     }
     let refs: Vec<&Tensor> = x.iter().collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::graph::{Attribute, Attributes, Entry, Graph, Kind, NARROW, Node, Ref, ValueType, domain};
+use crate::graph::{Attribute, Attributes, Constant, Entry, Extent, Graph, Kind, NARROW, Node, Ref, ValueType, domain};
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, tensor_shape_proto, type_proto};
 use crate::rules;
@@ -132,7 +132,7 @@ impl Builder<'_> {
                 }
                 None => names.define(name)?,
             };
-            graph.constants.push((slot, value));
+            graph.constants.push(Constant { name: name.to_owned(), slot, value });
         }
         self.nodes(&g.node, &mut graph, &mut names, around)?;
         for o in &g.output {
@@ -319,8 +319,14 @@ pub(crate) fn type_of(t: Option<&TypeProto>) -> ValueType {
         Some(V::TensorType(t)) if t.elem_type() == 8 => ValueType::Text,
         Some(V::TensorType(t)) => {
             let extent = |d: &tensor_shape_proto::Dimension| match &d.value {
-                Some(tensor_shape_proto::dimension::Value::DimValue(n)) => usize::try_from(*n).ok(),
-                _ => None,
+                // some writers put -1 where an extent is open
+                Some(tensor_shape_proto::dimension::Value::DimValue(n)) => {
+                    usize::try_from(*n).map_or(Extent::Open, Extent::Fixed)
+                }
+                Some(tensor_shape_proto::dimension::Value::DimParam(name)) if !name.is_empty() => {
+                    Extent::Named(name.clone())
+                }
+                _ => Extent::Open,
             };
             let extents = t.shape.as_ref().map(|s| s.dim.iter().map(extent).collect());
             ValueType::Tensor(tensor::held_dtype(t.elem_type()).ok(), extents)

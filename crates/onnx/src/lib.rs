@@ -33,9 +33,10 @@ mod network;
 mod proto;
 mod rules;
 mod tensor;
+mod trace;
 mod value;
 
-pub use graph::ValueType;
+pub use graph::{Extent, ValueType};
 pub use model::{Model, Port, Unsupported};
 pub use network::Network;
 pub use tensor::read_tensor;

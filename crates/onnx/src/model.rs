@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use remat_runtime::Device;
-use remat_types::{Error, ErrorKind, Result, read_file};
+use remat_runtime::{Device, DeviceOptions};
+use remat_types::{Error, ErrorKind, Fact, Result, read_file};
 
 use crate::build::{Builder, opsets};
 use crate::graph::{Entry, Graph, Kind, Ref, ValueType, domain};
@@ -186,13 +186,33 @@ impl Model {
 
     /// The model with its constants on `device`. Errors: Value if there are nodes without a rule, with all their operators; Closed.
     pub fn on(&self, device: &Device) -> Result<Network> {
+        self.check_supported()?;
+        Network::new(self.graph.clone(), self.graphs, device, device)
+    }
+
+    /// What the model computes for inputs of these types, as one graph with the weights as constants that share the model's memory:
+    /// inputs and outputs have the model's names, and nodes are in scopes of the names of its nodes. `None` if sizes follow from
+    /// values, if random numbers are drawn, or if an output is no tensor: such a model is run by a [`Network`].
+    ///
+    /// Errors: as [`Network::run`] and [`Model::on`].
+    pub fn trace(&self, inputs: &[Fact]) -> Result<Option<remat_graph::ir::Graph>> {
+        // computes nothing, so that the weights are not copied
+        let (dry, options) =
+            (Device::dry(DeviceOptions::default())?, DeviceOptions { threads: 1, ..Default::default() });
+        self.check_supported()?;
+        Network::new(self.graph.clone(), self.graphs, &dry, &Device::cpu(options)?)?.trace(inputs)
+    }
+}
+
+impl Model {
+    fn check_supported(&self) -> Result<()> {
         let missing = self.unsupported();
-        if !missing.is_empty() {
-            let shown: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
-            let more = if missing.len() > 5 { format!(", and {} more", missing.len() - 5) } else { String::new() };
-            return Err(Error::new(ErrorKind::Value, format!("{}{more}", shown.join("; "))));
+        if missing.is_empty() {
+            return Ok(());
         }
-        Network::new(self.graph.clone(), self.graphs, device)
+        let shown: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
+        let more = if missing.len() > 5 { format!(", and {} more", missing.len() - 5) } else { String::new() };
+        Err(Error::new(ErrorKind::Value, format!("{}{more}", shown.join("; "))))
     }
 }
 

@@ -6,32 +6,35 @@ use remat_runtime::Device;
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::graph::{Entry, Graph, Shared, ValueType};
+use crate::graph::{Constant, Entry, Extent, Graph, Shared, ValueType};
 use crate::tensor::Literal;
 use crate::value::Value;
 
 /// A model with its constants on a device: a function of tensors.
 #[derive(Clone, Debug)]
 pub struct Network {
-    graph: Arc<Graph>,
-    shared: Arc<Shared>,
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Network {
     /// A main graph among `graphs`, all of whose nodes have rules.
-    pub(crate) fn new(graph: Arc<Graph>, graphs: usize, device: &Device) -> Result<Network> {
+    pub(crate) fn new(graph: Arc<Graph>, graphs: usize, device: &Device, folds_on: &Device) -> Result<Network> {
         let mut constants: Vec<Vec<Value>> = vec![Vec::new(); graphs];
-        graph.each(&mut |g| {
-            let put = |(_, literal): &(usize, Literal)| match literal {
-                Literal::Tensor(t) => Value::from_host(device, t),
-                Literal::Text(t) => Ok(Value::Text(t.clone())),
-            };
+        let put = |c: &Constant| match &c.value {
+            Literal::Tensor(t) => Value::from_host(device, t),
+            Literal::Text(t) => Ok(Value::Text(t.clone())),
+        };
+        for g in graph.all() {
             let all = g.constants.iter().map(put).collect::<Result<_>>()?;
-            let room = constants.get_mut(g.id).ok_or_else(|| Error::new(ErrorKind::Internal, "a graph too many"))?;
-            *room = all;
-            Ok(())
-        })?;
-        Ok(Network { graph, shared: Arc::new(Shared { device: device.clone(), constants }) })
+            let of_graph =
+                constants.get_mut(g.id).ok_or_else(|| Error::new(ErrorKind::Internal, "a graph too many"))?;
+            *of_graph = all;
+        }
+        Ok(Network {
+            graph,
+            shared: Arc::new(Shared { device: device.clone(), folds_on: folds_on.clone(), constants }),
+        })
     }
 
     /// The device that the constants are on.
@@ -79,9 +82,10 @@ fn check(entry: &Entry, value: &Value) -> Result<()> {
         return Err(Error::new(ErrorKind::DType, format!("{} where the model declares {d}", t.dtype())));
     }
     let Some(extents) = extents else { return Ok(()) };
-    let same = extents.len() == t.rank() && extents.iter().zip(t.dims()).all(|(e, d)| e.is_none_or(|e| e == *d));
+    let same =
+        extents.len() == t.rank() && extents.iter().zip(t.dims()).all(|(e, d)| e.fixed().is_none_or(|e| e == *d));
     if !same {
-        let open: Vec<String> = extents.iter().map(|e| e.map_or("?".into(), |e| e.to_string())).collect();
+        let open: Vec<String> = extents.iter().map(Extent::to_string).collect();
         let text = format!("shape {} where the model declares [{}]", t.shape(), open.join(", "));
         return Err(Error::new(ErrorKind::Shape, text));
     }

@@ -220,7 +220,7 @@ fn light_case(o: &Options, name: String, path: &Path) -> Case {
             let remat_onnx::ValueType::Tensor(Some(DType::F32), Some(extents)) = &p.ty else {
                 return Ok(Err(format!("input `{}` is no f32 tensor", p.name)));
             };
-            let shape: Vec<usize> = extents.iter().map(|e| e.unwrap_or(1)).collect();
+            let shape: Vec<usize> = extents.iter().map(|e| e.fixed().unwrap_or(1)).collect();
             let n: usize = shape.iter().product();
             let data: Vec<f32> = (0..n).map(|i| (i as f64 / n as f64) as f32).collect();
             inputs.push(Value::Tensor(Tensor::from_host(&device, &HostTensor::from_slice(&data, shape)?)?));

@@ -41,11 +41,62 @@ pub(crate) struct Ref {
     pub(crate) slot: usize,
 }
 
+/// An extent that a graph declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// So many.
+    Fixed(usize),
+    /// As many as every other extent of this name.
+    Named(String),
+    /// Nothing is said.
+    Open,
+}
+
+impl Extent {
+    /// The number, if it is fixed.
+    pub fn fixed(&self) -> Option<usize> {
+        match self {
+            Extent::Fixed(n) => Some(*n),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Extent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Extent::Fixed(n) => n.fmt(f),
+            Extent::Named(name) => f.write_str(name),
+            Extent::Open => f.write_str("?"),
+        }
+    }
+}
+
+impl std::fmt::Display for ValueType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ValueType::Tensor(dtype, extents) => {
+                match dtype {
+                    Some(d) => d.fmt(f)?,
+                    None => f.write_str("of a type that Remat has not")?,
+                }
+                let Some(extents) = extents else { return f.write_str(" of any shape") };
+                let extents: Vec<String> = extents.iter().map(Extent::to_string).collect();
+                write!(f, "[{}]", extents.join(", "))
+            }
+            ValueType::Text => f.write_str("strings"),
+            ValueType::Sequence(of) => write!(f, "a sequence of {of}"),
+            ValueType::Optional(of) => write!(f, "{of} or nothing"),
+            ValueType::Unknown => f.write_str("of any type"),
+        }
+    }
+}
+
 /// What a graph says about one of its inputs or outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueType {
-    /// A tensor: element type, if Remat has it, and extents, if the rank is known; those that are not fixed are `None`.
-    Tensor(Option<DType>, Option<Vec<Option<usize>>>),
+    /// A tensor: element type, if Remat has it, and extents, if the rank is known.
+    Tensor(Option<DType>, Option<Vec<Extent>>),
     /// Strings.
     Text,
     /// A sequence.
@@ -64,6 +115,14 @@ pub(crate) struct Entry {
     pub(crate) ty: ValueType,
     /// The constant that it is unless it is given.
     pub(crate) default: Option<usize>,
+}
+
+/// A constant of a graph: a weight, mostly.
+#[derive(Clone, Debug)]
+pub(crate) struct Constant {
+    pub(crate) name: String,
+    pub(crate) slot: usize,
+    pub(crate) value: Literal,
 }
 
 /// What a node does.
@@ -96,8 +155,7 @@ pub(crate) struct Node {
 pub(crate) struct Graph {
     pub(crate) name: String,
     pub(crate) inputs: Vec<Entry>,
-    /// Slot and value.
-    pub(crate) constants: Vec<(usize, Literal)>,
+    pub(crate) constants: Vec<Constant>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) outputs: Vec<(String, Ref, ValueType)>,
     pub(crate) slots: usize,
@@ -121,10 +179,10 @@ impl Node {
 }
 
 impl Graph {
-    /// Calls `f` with this graph and all graphs within it. Errors: those of `f`.
-    pub(crate) fn each(&self, f: &mut impl FnMut(&Graph) -> Result<()>) -> Result<()> {
-        f(self)?;
-        self.nodes.iter().flat_map(Node::graphs).try_for_each(|g| g.each(f))
+    /// This graph and all graphs within it.
+    pub(crate) fn all(&self) -> Vec<&Graph> {
+        let inner = self.nodes.iter().flat_map(Node::graphs).flat_map(Graph::all);
+        std::iter::once(self).chain(inner).collect()
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) node: &'a Node,
     pub(crate) inputs: Vec<Option<Value>>,
     pub(crate) shared: &'a Shared,
+    /// Where the rule computes.
+    pub(crate) device: &'a Device,
     pub(crate) frame: Option<&'a Frame<'a>>,
 }
 
@@ -35,7 +37,7 @@ pub(crate) fn shape_error(text: impl Into<String>) -> Error {
 
 impl Cx<'_> {
     pub(crate) fn device(&self) -> &Device {
-        &self.shared.device
+        self.device
     }
 
     /// The version of the operator set.

@@ -1,7 +1,7 @@
 //! A graph that runs: node by node, with the values of the graphs around it in reach.
 
 use remat_runtime::{Device, tracing};
-use remat_types::{Error, ErrorKind, HostTensor, Result};
+use remat_types::{Error, ErrorKind, HostTensor, Result, Scope};
 
 use super::{Cx, Graph, Kind, Node, Ref, Rule};
 use crate::value::{KNOWN_MAX_ELEMS, Value};
@@ -10,6 +10,8 @@ use crate::value::{KNOWN_MAX_ELEMS, Value};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Device,
+    /// Where a trace computes what is known: the same device, unless that computes nothing.
+    pub(crate) folds_on: Device,
     /// Of each graph, by its number.
     pub(crate) constants: Vec<Vec<Value>>,
 }
@@ -41,8 +43,8 @@ impl Shared {
     ) -> Result<Vec<Value>> {
         let mut frame = Frame { values: vec![None; graph.slots], outer };
         let constants = self.constants.get(graph.id).map_or(&[][..], |c| c);
-        for ((slot, _), value) in graph.constants.iter().zip(constants) {
-            frame.values[*slot] = Some(value.clone());
+        for (constant, value) in graph.constants.iter().zip(constants) {
+            frame.values[constant.slot] = Some(value.clone());
         }
         for (e, v) in graph.inputs.iter().zip(inputs) {
             if v.is_some() {
@@ -76,7 +78,8 @@ impl Shared {
             Kind::Function(graph) => return self.function(graph, inputs),
             Kind::Unknown(_) => return Err(Error::new(ErrorKind::Value, "there is no rule for it")),
         };
-        let cx = Cx { node, inputs, shared: self, frame: Some(frame) };
+        let _scope = Scope::enter(&node.name);
+        let cx = Cx { node, inputs, shared: self, device: &self.device, frame: Some(frame) };
         if tracing::is_tracing()
             && row.folds
             && !cx.inputs.is_empty()
@@ -109,9 +112,9 @@ impl Shared {
             return Ok(None);
         };
         let beside = || -> Result<Option<Vec<HostTensor>>> {
-            let put = |h: &Option<HostTensor>| h.as_ref().map(|h| Value::from_host(&self.device, h)).transpose();
+            let put = |h: &Option<HostTensor>| h.as_ref().map(|h| Value::from_host(&self.folds_on, h)).transpose();
             let inputs = hosts.iter().map(put).collect::<Result<_>>()?;
-            let y = rule(&Cx { node: cx.node, inputs, shared: self, frame: None })?;
+            let y = rule(&Cx { node: cx.node, inputs, shared: self, device: &self.folds_on, frame: None })?;
             let small = |v: &Value| v.tensor().is_ok_and(|t| t.elems() <= KNOWN_MAX_ELEMS);
             if !y.iter().all(small) {
                 return Ok(None);

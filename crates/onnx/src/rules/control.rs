@@ -105,7 +105,7 @@ fn stacked(c: &Cx<'_>, body: &Graph, k: usize, rows: Vec<Value>) -> Result<Value
         let crate::graph::ValueType::Tensor(Some(dtype), Some(extents)) = &body.outputs[at].2 else {
             return Err(shape_error("rows of a loop that makes no step, and whose type is not declared"));
         };
-        let shape: Vec<usize> = std::iter::once(0).chain(extents.iter().map(|e| e.unwrap_or(0))).collect();
+        let shape: Vec<usize> = std::iter::once(0).chain(extents.iter().map(|e| e.fixed().unwrap_or(0))).collect();
         return Tensor::zeros(c.device(), shape, *dtype).map(Value::Tensor);
     }
     let rows = tensors(rows)?;

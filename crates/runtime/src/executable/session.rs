@@ -23,7 +23,7 @@ pub use memory::{Allocate, SessionMemory, Workspace};
 
 use super::Executable;
 use crate::program::ValueView;
-use body::{Body, Runner};
+use body::{Body, Ended, Runner};
 
 /// How a session takes its memory.
 #[derive(Clone, Default)]
@@ -191,12 +191,22 @@ impl Session {
     /// Begins [`Session::run`] on a thread of the session; [`Session::wait`] ends it. Errors: Value: running; Io without
     /// a thread.
     pub fn start(&mut self) -> Result<()> {
+        self.begin(None)
+    }
+
+    /// [`Session::start`] that calls `ended` on the session's thread when [`Session::wait`] would not wait any more, whether the
+    /// run succeeded or not: what an asynchronous caller is woken by.
+    pub fn start_with(&mut self, ended: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.begin(Some(Box::new(ended)))
+    }
+
+    fn begin(&mut self, ended: Option<Ended>) -> Result<()> {
         self.body()?;
         if self.thread.is_none() {
             self.thread = Some(Runner::new()?);
         }
         let (Some(thread), Some(body)) = (&self.thread, self.body.take()) else { return Ok(()) };
-        thread.start(body).map_err(|body| {
+        thread.start(body, ended).map_err(|body| {
             self.body = Some(body);
             Error::new(ErrorKind::Closed, "the session's thread has ended")
         })

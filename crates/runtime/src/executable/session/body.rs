@@ -294,18 +294,23 @@ fn bind(
     Ok(())
 }
 
+/// Told when a run has ended and can be waited for without waiting.
+pub(super) type Ended = Box<dyn FnOnce() + Send>;
+
+type Job = (Box<Body>, Option<Ended>);
+
 /// The thread of asynchronous runs. Channels with room for one message take nothing from the heap when one is sent.
 pub(super) struct Runner {
-    to: SyncSender<Box<Body>>,
+    to: SyncSender<Job>,
     back: Receiver<(Box<Body>, Result<()>)>,
 }
 
 impl Runner {
     pub(super) fn new() -> Result<Self> {
-        let (to, jobs) = sync_channel::<Box<Body>>(1);
+        let (to, jobs) = sync_channel::<Job>(1);
         let (done, back) = sync_channel(1);
         let work = move || {
-            while let Ok(mut body) = jobs.recv() {
+            while let Ok((mut body, ended)) = jobs.recv() {
                 let run = catch_unwind(AssertUnwindSafe(|| body.run_all()));
                 let result = run.unwrap_or_else(|payload| {
                     // It may panic when it is dropped.
@@ -315,6 +320,8 @@ impl Runner {
                 if done.send((body, result)).is_err() {
                     return;
                 }
+                let told = catch_unwind(AssertUnwindSafe(|| ended.into_iter().for_each(|f| f())));
+                told.unwrap_or_else(std::mem::forget);
             }
         };
         let thread = std::thread::Builder::new().name("remat-session".into()).spawn(work);
@@ -322,8 +329,8 @@ impl Runner {
         Ok(Runner { to, back })
     }
 
-    pub(super) fn start(&self, body: Box<Body>) -> std::result::Result<(), Box<Body>> {
-        self.to.send(body).map_err(|e| e.0)
+    pub(super) fn start(&self, body: Box<Body>, ended: Option<Ended>) -> std::result::Result<(), Box<Body>> {
+        self.to.send((body, ended)).map_err(|e| e.0.0)
     }
 
     pub(super) fn wait(&self) -> Option<(Box<Body>, Result<()>)> {

@@ -1,0 +1,71 @@
+//! How a network is loaded and run.
+
+use std::path::PathBuf;
+
+use remat_graph::passes::PassOptions;
+use remat_runtime::compile::CompileOptions;
+use remat_runtime::{DeviceOptions, SessionOptions, SpillTo};
+use remat_types::{DType, Error, ErrorKind, Result};
+
+/// Options of a [`Network`](crate::Network).
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Compute threads of a run; unless set, the processors of the machine.
+    pub threads: usize,
+    /// Most bytes of a session with the weights that it reads; `None` for no limit.
+    pub memory_budget: Option<usize>,
+    /// What passes may do, 0 to 3: 0 runs the model as it is written, 2 keeps every bit of that, 3 (unless set) may change the last
+    /// digits, as folding a batch norm into a convolution does.
+    pub level: u8,
+    /// F16 or BF16 to store values between operators as; sums stay f32.
+    pub half: Option<DType>,
+    /// The outputs that are computed, by name, in this order; all unless set.
+    pub outputs: Option<Vec<String>>,
+    /// A folder for a file that plans may copy values to, where that is cheaper than computing them again.
+    pub spill_to: Option<PathBuf>,
+    /// Where the memory of sessions comes from, and whether they share their workspace.
+    pub session: SessionOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            threads: DeviceOptions::default().threads,
+            memory_budget: None,
+            level: 3,
+            half: None,
+            outputs: None,
+            spill_to: None,
+            session: SessionOptions::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Errors (Value): what no run can have.
+    pub(crate) fn check(&self) -> Result<()> {
+        let wrong = |text: String| Err(Error::new(ErrorKind::Value, text));
+        match self.half {
+            None | Some(DType::F16 | DType::BF16) => {}
+            Some(other) => return wrong(format!("option `half` is {other}; it must be f16 or bf16")),
+        }
+        if self.threads == 0 {
+            return wrong("option `threads` is 0; a run takes at least one".into());
+        }
+        if self.level > 3 {
+            return wrong(format!("option `level` is {}; there are 0 to 3", self.level));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn compile(&self) -> CompileOptions {
+        let passes = PassOptions { level: self.level, half: self.half, ..PassOptions::default() };
+        CompileOptions { passes, memory_budget: self.memory_budget, freeze: true, ..CompileOptions::default() }
+    }
+
+    /// Errors: Io for a folder that cannot be written to.
+    pub(crate) fn spill(&self) -> Result<Option<SpillTo>> {
+        // without a budget nothing is spilled, and the folder need not be measured
+        self.spill_to.as_ref().filter(|_| self.memory_budget.is_some()).map(SpillTo::measure).transpose()
+    }
+}

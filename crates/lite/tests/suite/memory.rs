@@ -1,0 +1,84 @@
+//! Budgets, and memory of the caller's.
+
+use remat_lite::{ErrorKind, Network, Options, Shapes};
+
+use crate::{bits, folder, open, session};
+
+fn under(budget: Option<usize>) -> Network {
+    open("cnn", Options { memory_budget: budget, threads: 1, ..Options::default() })
+}
+
+/// Larger than the recorded one, so that values between operators are most of what a run takes.
+fn large() -> Shapes {
+    Shapes::new().input("image", [4, 3, 16, 16])
+}
+
+#[test]
+fn a_session_keeps_to_its_budget_with_the_same_bits_or_is_refused_with_figures() {
+    let run = |budget: Option<usize>| {
+        let network = under(budget);
+        let mut s = network.session(&large())?;
+        let image = s.input_as_mut::<f32>("image")?;
+        image.iter_mut().enumerate().for_each(|(i, v)| *v = (i % 17) as f32 * 0.1 - 0.8);
+        s.run()?;
+        let memory = s.memory()?;
+        assert!(budget.is_none_or(|b| memory.total_bytes() <= b), "{memory:?} of {budget:?}");
+        remat_lite::Result::Ok((bits(&mut s, "probabilities"), memory))
+    };
+    let (want, whole) = run(None).expect("without a budget");
+    let (mut met, mut refused) = (0, 0);
+    for percent in (10..=100).step_by(5) {
+        match run(Some(whole.total_bytes() * percent / 100)) {
+            Ok((got, _)) => {
+                assert_eq!(got, want, "{percent} %");
+                met += 1;
+            }
+            Err(e) => {
+                let figures = e.shortfall().expect("of the budget");
+                assert!(figures.smallest_feasible_bytes > whole.total_bytes() * percent / 100, "{e}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(met >= 1 && refused >= 1, "{met} met, {refused} refused");
+}
+
+#[test]
+fn a_network_lives_on_after_a_budget_that_was_too_small() {
+    let small =
+        under(None).session(&Shapes::new().extent("batch", 1)).expect("any").memory().expect("idle").total_bytes();
+    let network = under(Some(small));
+    let e = network.session(&Shapes::new().extent("batch", 64)).expect_err("too large");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    let mut s = network.session(&Shapes::new().extent("batch", 1)).expect("one image fits");
+    s.run().expect("it runs");
+    let bytes = std::fs::read(folder("cnn").join("model.onnx")).expect("readable");
+    let options = Options { memory_budget: Some(small), threads: 1, ..Options::default() };
+    let network = Network::from_bytes(bytes, options).expect("the same model");
+    assert!(network.session(&Shapes::new().extent("batch", 64)).is_err());
+    assert!(network.session(&Shapes::new().extent("batch", 1)).is_ok());
+}
+
+#[test]
+fn outputs_may_be_in_the_callers_memory() {
+    let network = under(None);
+    let mut s = session(&network, "cnn");
+    s.run().expect("it runs");
+    let want = bits(&mut s, "probabilities");
+    let mut own = vec![0u32; want.len()];
+    s.run_into(&mut [Some(bytemuck::cast_slice_mut(&mut own))]).expect("of the right size");
+    assert_eq!(own, want);
+    let e = s.run_into(&mut [Some(bytemuck::cast_slice_mut(&mut own[1..]))]).expect_err("too small");
+    assert_eq!(e.kind(), ErrorKind::Value);
+}
+
+#[test]
+fn the_workspace_can_be_given_back() {
+    let network = under(None);
+    let mut s = session(&network, "cnn");
+    s.run().expect("it runs");
+    let want = bits(&mut s, "probabilities");
+    s.release_workspace().expect("not running");
+    s.run().expect("it takes it again");
+    assert_eq!(bits(&mut s, "probabilities"), want);
+}

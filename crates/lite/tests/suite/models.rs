@@ -1,0 +1,108 @@
+//! What models give, and what they are refused for.
+
+use remat_lite::{ErrorKind, Extent, Network, Options, Shapes, ValueType};
+
+use crate::{TOLERANCE, folder, open, recorded, session, shapes};
+
+#[test]
+fn models_give_what_another_runtime_recorded() {
+    for name in ["cnn", "encoder", "positive", "external"] {
+        for level in 0..=3 {
+            let network = open(name, Options { level, ..Options::default() });
+            let mut session = session(&network, name);
+            session.run().expect("it runs");
+            assert_eq!(session.is_planned(), name != "positive");
+            for (port, want) in network.outputs().iter().zip(recorded(name, "output")) {
+                let got = session.output(&port.name).expect("an output");
+                assert_eq!((got.dtype, got.shape), (want.dtype(), want.shape()), "{name}");
+                let pairs = got.as_slice::<f32>().expect("f32").iter().zip(want.as_slice::<f32>().expect("f32"));
+                for (got, want) in pairs {
+                    assert!((got - want).abs() <= TOLERANCE, "{name} at level {level}: {got}, not {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn facts_are_there_before_a_session() {
+    let network = open("encoder", Options::default());
+    let [port] = network.inputs() else { panic!("one input") };
+    let named = |n: &str| Extent::Named(n.to_owned());
+    let want = ValueType::Tensor(Some(remat_types::DType::I64), Some(vec![named("batch"), named("length")]));
+    assert_eq!((&*port.name, &port.ty), ("tokens", &want));
+    assert_eq!(port.ty.to_string(), "i64[batch, length]");
+    assert_eq!(network.outputs()[0].name, "encoded");
+    assert!(network.operators().iter().any(|(_, op, n)| op == "MatMul" && *n >= 5), "{:?}", network.operators());
+}
+
+#[test]
+fn extents_are_given_by_name_or_with_the_whole_shape() {
+    let network = open("encoder", Options::default());
+    let e = network.session(&Shapes::new().extent("batch", 2)).expect_err("length is open");
+    assert!(e.to_string().contains("input `tokens`: i64[batch, length] has extents that are open"), "{e}");
+    let e = network.session(&Shapes::new().extent("rows", 2)).expect_err("no such extent");
+    assert!(e.to_string().contains("no extent `rows`; it has `batch`, `length`"), "{e}");
+    let e = network.session(&Shapes::new().input("x", [2, 2])).expect_err("no such input");
+    assert!(e.to_string().contains("no input `x`; it has `tokens`"), "{e}");
+    let e = network.session(&Shapes::new().input("tokens", [2])).expect_err("of rank two");
+    assert!(e.kind() == ErrorKind::Shape && e.to_string().contains("shape [2] where the model takes"), "{e}");
+    let e = network.session(&Shapes::new().extent("batch", 3).input("tokens", [2, 2])).expect_err("two numbers");
+    assert_eq!(e.kind(), ErrorKind::Shape);
+    for (batch, length) in [(1, 1), (3, 5), (1, 1)] {
+        let mut s = network.session(&Shapes::new().extent("batch", batch).extent("length", length)).expect("both");
+        s.run().expect("it runs");
+        assert_eq!(s.output("encoded").expect("there").shape.dims(), [batch, length, 16]);
+    }
+}
+
+#[test]
+fn only_the_outputs_that_are_asked_for_are_computed() {
+    let of = |outputs: &[&str]| {
+        let outputs = Some(outputs.iter().map(|o| (*o).to_owned()).collect());
+        Network::open(folder("cnn").join("model.onnx"), Options { outputs, ..Options::default() })
+    };
+    let e = of(&["logits"]).expect_err("no such output");
+    assert!(e.to_string().contains("no output `logits`; it has `probabilities`"), "{e}");
+    assert!(of(&["probabilities", "probabilities"]).is_err());
+    let network = of(&[]).expect("none is fine");
+    let mut s = session(&network, "cnn");
+    s.run().expect("it runs");
+    assert_eq!(s.runtime().expect("planned").executable().expect("not running").graph().nodes().len(), 0);
+    assert!(s.output("probabilities").is_err());
+}
+
+#[test]
+fn what_has_no_rule_is_listed_and_refused_with_the_nearest_name() {
+    let network = open("foreign", Options::default());
+    let [missing] = network.unsupported() else { panic!("one node") };
+    assert_eq!((&*missing.node, &*missing.domain, &*missing.op), ("second", "com.example", "Flashier"));
+    let e = network.session(&Shapes::new()).expect_err("it cannot run");
+    assert!(e.to_string().contains("`second`: com.example.Flashier of version 1 is not supported"), "{e}");
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_an_error_and_never_a_panic() {
+    let whole = std::fs::read(folder("cnn").join("model.onnx")).expect("readable");
+    let inputs = recorded("cnn", "input");
+    for len in (0..whole.len()).step_by(7) {
+        let Ok(network) = Network::from_bytes(&whole[..len], Options::default()) else { continue };
+        // what is left may be a model, of no inputs or of fewer nodes
+        if let Ok(mut s) = network.session(&shapes(&network, &inputs)) {
+            let _ = s.run();
+        }
+    }
+    let e = Network::open(folder("cnn"), Options::default()).expect_err("a folder");
+    assert!(e.to_string().contains("cnn"), "{e}");
+}
+
+#[test]
+fn options_that_nothing_can_have_are_errors() {
+    let refused = |options: Options, word: &str| {
+        let e = Network::open(folder("cnn").join("model.onnx"), options).expect_err("impossible");
+        assert!(e.kind() == ErrorKind::Value && e.to_string().contains(word), "{e}");
+    };
+    refused(Options { threads: 0, ..Options::default() }, "threads");
+    refused(Options { level: 4, ..Options::default() }, "level");
+    refused(Options { half: Some(remat_types::DType::I8), ..Options::default() }, "half");
+}

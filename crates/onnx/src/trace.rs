@@ -1,0 +1,90 @@
+//! A model as a graph.
+
+use remat_graph::ir::{Graph, Origin, Patch};
+use remat_runtime::compile::freeze;
+use remat_runtime::tracing::{self, TraceResults, Traced};
+use remat_runtime::{Handle, TensorId};
+use remat_tensor::Tensor;
+use remat_types::{Error, ErrorKind, Fact, HostTensor, Result};
+use rustc_hash::FxHashMap;
+
+use crate::network::Network;
+use crate::tensor::Literal;
+use crate::value::Value;
+
+impl Network {
+    /// See [`Model::trace`](crate::Model::trace).
+    pub(crate) fn trace(&self, inputs: &[Fact]) -> Result<Option<Graph>> {
+        let mut is_tensors = true;
+        let mut outputs = |x: &[Handle]| -> Result<Vec<Handle>> {
+            let x: Vec<Value> = x.iter().map(|h| Value::Tensor(Tensor::from_handle(h.clone()))).collect();
+            let y = self.run(&x)?;
+            is_tensors = y.iter().all(|v| matches!(v, Value::Tensor(_) | Value::Constant(..)));
+            if !is_tensors {
+                return Ok(Vec::new());
+            }
+            y.iter().map(|v| Ok(v.tensor()?.handle().clone())).collect()
+        };
+        let traced = tracing::trace(self.device(), inputs, &[], |x| {
+            Ok(TraceResults { outputs: outputs(x)?, updates: Vec::new() })
+        })?;
+        let Traced { graph, captured, host_inputs, cuts, .. } = traced;
+        if !is_tensors || !cuts.is_empty() || !host_inputs.is_empty() {
+            return Ok(None);
+        }
+        let weights = self.weights();
+        let (graph, left) = freeze(&graph, |i| {
+            let handle = captured.get(i).ok_or_else(|| Error::new(ErrorKind::Internal, "a state of no tensor"))?;
+            let weight = weights.get(&handle.id()).map(|(_, w)| (*w).clone());
+            Ok(weight.or_else(|| handle.fact().value.as_deref().cloned()))
+        })?;
+        if !left.is_empty() {
+            return Err(Error::new(ErrorKind::Internal, format!("{} constants of unknown value", left.len())));
+        }
+        self.named(&graph, weights.into_values()).map(Some)
+    }
+
+    /// The tensors that the model's constants are on the device.
+    fn weights(&self) -> FxHashMap<TensorId, (&str, &HostTensor)> {
+        let mut all = FxHashMap::default();
+        for g in self.graph.all() {
+            let values = self.shared.constants.get(g.id).map_or(&[][..], |v| v);
+            for (constant, value) in g.constants.iter().zip(values) {
+                if let (Literal::Tensor(host), Ok(t)) = (&constant.value, value.tensor()) {
+                    all.insert(t.handle().id(), (&*constant.name, host));
+                }
+            }
+        }
+        all
+    }
+
+    /// With the model's names of inputs, outputs and weights.
+    fn named<'w>(&self, graph: &Graph, weights: impl Iterator<Item = (&'w str, &'w HostTensor)>) -> Result<Graph> {
+        let mut patch = Patch::new();
+        // clones share their bytes
+        let by_address: FxHashMap<usize, &str> =
+            weights.filter(|(_, w)| w.elems() > 0).map(|(name, w)| (w.bytes().as_ptr().addr(), name)).collect();
+        for v in graph.value_ids() {
+            if let Origin::Constant(host) = &graph.value(v).origin
+                && let Some(name) = by_address.get(&host.bytes().as_ptr().addr())
+            {
+                patch.rename(v, Some(name));
+            }
+        }
+        let given = self.graph.inputs.len() == graph.inputs().len();
+        let entries = self.graph.inputs.iter().filter(|e| given || e.default.is_none());
+        for (v, e) in graph.inputs().iter().zip(entries) {
+            patch.rename(*v, Some(&e.name));
+        }
+        for o in graph.outputs() {
+            patch.remove_output(&o.name);
+        }
+        for (o, (name, ..)) in graph.outputs().iter().zip(&self.graph.outputs) {
+            patch.add_output(name, o.value);
+            if !matches!(graph.value(o.value).origin, Origin::Input(_)) {
+                patch.rename(o.value, Some(name));
+            }
+        }
+        graph.patched(&patch)
+    }
+}

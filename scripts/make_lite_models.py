@@ -1,0 +1,148 @@
+"""Writes the models of crates/lite/tests/models, small ones as PyTorch exports them, with inputs and the outputs of ONNX Runtime.
+
+    python scripts/make_lite_models.py
+
+needs torch, onnx and onnxruntime. Each model is a folder in the layout of the standard's test data: `model.onnx`,
+`test_data_set_0/input_N.pb`, `output_N.pb`.
+
+  cnn          convolutions with batch norms, a residual, a classifier; the batch is open
+  encoder      an encoder block over token numbers; batch and tokens are open
+  positive     the elements above zero, so that the size of the output follows from values
+  external     a product whose weights lie in a file beside the model
+  foreign      an operator that nobody has
+"""
+
+import io
+import pathlib
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+FOLDER = pathlib.Path(__file__).parent.parent / "crates/lite/tests/models"
+
+
+class Cnn(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.first = torch.nn.BatchNorm2d(8)
+        self.block = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.second = torch.nn.BatchNorm2d(8)
+        self.classify = torch.nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.first(self.stem(x)))
+        x = torch.relu(x + self.second(self.block(x)))
+        return torch.softmax(self.classify(x.mean((2, 3))), 1)
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 16)
+        self.joint = torch.nn.Linear(16, 48)
+        self.out = torch.nn.Linear(16, 16)
+        self.first = torch.nn.LayerNorm(16)
+        self.wide = torch.nn.Linear(16, 32)
+        self.narrow = torch.nn.Linear(32, 16)
+        self.second = torch.nn.LayerNorm(16)
+
+    def forward(self, tokens):
+        # not PyTorch's own block, of which the export fixes the sizes
+        x = self.embed(tokens)
+        batch, length, _ = x.shape
+        q, k, v = self.joint(x).reshape(batch, length, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        a = torch.softmax(q @ k.transpose(2, 3) / 8**0.5, 3) @ v
+        x = self.first(x + self.out(a.transpose(1, 2).reshape(batch, length, 16)))
+        return self.second(x + self.narrow(torch.nn.functional.gelu(self.wide(x))))
+
+
+def exported(model, x, **options):
+    out = io.BytesIO()
+    torch.onnx.export(model.eval(), x, out, dynamo=False, opset_version=17, **options)
+    return onnx.load_from_string(out.getvalue())
+
+
+def write(name, model, inputs):
+    folder = FOLDER / name
+    data = folder / "test_data_set_0"
+    data.mkdir(parents=True, exist_ok=True)
+    onnx.checker.check_model(model)
+    onnx.save(model, folder / "model.onnx")
+    outputs = onnxruntime.InferenceSession(folder / "model.onnx").run(None, inputs)
+    for i, (key, value) in enumerate(inputs.items()):
+        (data / f"input_{i}.pb").write_bytes(numpy_helper.from_array(value, key).SerializeToString())
+    for i, (port, value) in enumerate(zip(model.graph.output, outputs)):
+        (data / f"output_{i}.pb").write_bytes(numpy_helper.from_array(value, port.name).SerializeToString())
+
+
+def main():
+    torch.manual_seed(1)
+    random = np.random.default_rng(1)
+    cnn = Cnn()
+    for norm in (cnn.first, cnn.second):
+        norm.running_mean.uniform_(-0.5, 0.5)
+        norm.running_var.uniform_(0.5, 1.5)
+    x = random.standard_normal((2, 3, 16, 16)).astype(np.float32)
+    model = exported(
+        cnn, torch.from_numpy(x), input_names=["image"], output_names=["probabilities"], dynamic_axes={"image": {0: "batch"}}
+    )
+    write("cnn", model, {"image": x})
+
+    tokens = random.integers(0, 50, (2, 7))
+    axes = {"tokens": {0: "batch", 1: "length"}}
+    model = exported(
+        Encoder(), torch.from_numpy(tokens), input_names=["tokens"], output_names=["encoded"], dynamic_axes=axes
+    )
+    write("encoder", model, {"tokens": tokens})
+
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["mask"], name="above"),
+        helper.make_node("Compress", ["x", "mask"], ["y"], name="take"),
+        helper.make_node("Mul", ["y", "y"], ["squares"], name="square"),
+    ]
+    zero = numpy_helper.from_array(np.zeros((), np.float32), "zero")
+    graph = helper.make_graph(
+        nodes, "positive", [info("x", TensorProto.FLOAT, ["n"])], [info("squares", TensorProto.FLOAT, ["m"])], [zero]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    write("positive", model, {"x": random.standard_normal(9).astype(np.float32)})
+
+    weights = random.standard_normal((4, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "external",
+        [info("x", TensorProto.FLOAT, [2, 4])],
+        [info("y", TensorProto.FLOAT, [2, 3])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (FOLDER / "external").mkdir(parents=True, exist_ok=True)
+    (FOLDER / "external" / "weights.bin").unlink(missing_ok=True)
+    onnx.external_data_helper.convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
+    onnx.save(model, FOLDER / "external" / "model.onnx")
+    x = random.standard_normal((2, 4)).astype(np.float32)
+    data = FOLDER / "external" / "test_data_set_0"
+    data.mkdir(exist_ok=True)
+    y = onnxruntime.InferenceSession(FOLDER / "external" / "model.onnx").run(None, {"x": x})[0]
+    (data / "input_0.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+    (data / "output_0.pb").write_bytes(numpy_helper.from_array(y, "y").SerializeToString())
+
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("Flashier", ["a"], ["y"], name="second", domain="com.example"),
+    ]
+    graph = helper.make_graph(
+        nodes, "foreign", [info("x", TensorProto.FLOAT, [4])], [info("y", TensorProto.FLOAT, [4])]
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    (FOLDER / "foreign").mkdir(parents=True, exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), FOLDER / "foreign" / "model.onnx")
+
+
+if __name__ == "__main__":
+    main()
