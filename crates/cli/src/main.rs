@@ -11,6 +11,7 @@ mod digits;
 mod graph;
 mod input;
 mod interrupt;
+mod model;
 mod networks;
 mod ops;
 mod output;
@@ -32,7 +33,7 @@ use process::{EXIT_INTERRUPTED, EXIT_USAGE, exit_code};
 
 /// Train and run neural networks within a memory budget.
 ///
-/// Exit codes: 0 done, 1 an error, 2 the memory budget cannot be met, 64 a wrong command line, 130 ended by Ctrl-C, SIGTERM or
+/// Exit codes: 0 done, 1 an error, 2 the memory budget cannot be met, 3 a model that cannot run, 64 a wrong command line, 130 ended by Ctrl-C, SIGTERM or
 /// SIGHUP. A reader of the output that goes away changes nothing; an output that fails otherwise is an error at the end.
 #[derive(Parser)]
 #[command(name = "remat", version, arg_required_else_help = true)]
@@ -51,6 +52,12 @@ enum Command {
         after_help = "The keys and values of the characters so far are kept, so a character costs one place of the network."
     )]
     Generate(Box<chars::generate::Options>),
+    /// Run a model from a file, and compare what it gives.
+    Run(Box<model::run::Options>),
+    /// Compare two models layer by layer: the first value that differs.
+    Compare(Box<model::compare::Options>),
+    /// What a model in a file computes and holds, by layer, and what of it cannot run.
+    Inspect(Box<model::inspect::Options>),
     /// Measure the promise: train digits under several budgets and compare with the run without one.
     #[command(alias = "promise")]
     CheckBudget(check_budget::Options),
@@ -90,20 +97,24 @@ fn main() -> ExitCode {
         note!("error: {fault}\n\n`remat plan --help` shows examples");
         return ExitCode::from(EXIT_USAGE);
     }
+    let done = |()| 0;
     let result = match cli.command {
-        Command::Train(TrainCommand::Digits(options)) => train::run(&*options),
-        Command::Train(TrainCommand::Chars(options)) => train::run(&*options),
-        Command::Generate(options) => chars::generate::run(&options),
-        Command::CheckBudget(options) => check_budget::run(&options),
-        Command::Soak(options) => soak::run(&options),
-        Command::Plan(options) => plan::run(&options),
-        Command::Graph(options) => graph::run(&options),
-        Command::Ops(options) => ops::run(&options),
-        Command::Bench(options) => bench::run(&options),
+        Command::Train(TrainCommand::Digits(options)) => train::run(&*options).map(done),
+        Command::Train(TrainCommand::Chars(options)) => train::run(&*options).map(done),
+        Command::Generate(options) => chars::generate::run(&options).map(done),
+        Command::Run(options) => model::run::run(&options),
+        Command::Compare(options) => model::compare::run(&options),
+        Command::Inspect(options) => model::inspect::run(&options),
+        Command::CheckBudget(options) => check_budget::run(&options).map(done),
+        Command::Soak(options) => soak::run(&options).map(done),
+        Command::Plan(options) => plan::run(&options).map(done),
+        Command::Graph(options) => graph::run(&options).map(done),
+        Command::Ops(options) => ops::run(&options).map(done),
+        Command::Bench(options) => bench::run(&options).map(done),
     };
-    match result.and_then(|()| output::finish()) {
-        Ok(()) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),
-        Ok(()) => ExitCode::SUCCESS,
+    match result.and_then(|code| output::finish().map(|()| code)) {
+        Ok(_) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),
+        Ok(code) => ExitCode::from(code),
         Err(e) => {
             report::print_error(&e);
             ExitCode::from(exit_code(&e))

@@ -6,6 +6,8 @@ use remat::types::{Error, ErrorKind};
 const EXIT_ERROR: u8 = 1;
 /// The memory budget cannot be met.
 pub(crate) const EXIT_BUDGET: u8 = 2;
+/// The model has nodes that cannot run.
+pub(crate) const EXIT_UNSUPPORTED: u8 = 3;
 /// The command line is wrong (EX_USAGE), so that 2 means the budget and nothing else.
 pub(crate) const EXIT_USAGE: u8 = 64;
 /// Ended by Ctrl-C, SIGTERM or SIGHUP, as shells report the first.

@@ -5,6 +5,7 @@
 
 mod cases;
 mod figures;
+mod models;
 mod networks;
 mod operators;
 mod work;
@@ -18,11 +19,13 @@ use remat_kernels::pool::Pool;
 use serde::Serialize;
 
 use crate::budget::MemoryBudget;
+use crate::model::{PassOptions, RunOptions, ShapeOptions};
 use crate::output::{self, print};
 use crate::process;
 use crate::sizes::show;
 use cases::{Case, Elements, Metrics};
 use figures::Latency;
+use models::{Peer, Versus};
 use networks::RunMode;
 use operators::Operator;
 use work::{Kind, Work};
@@ -37,7 +40,9 @@ Examples:
   remat bench model:resnet50 --compiled --batch 8
   remat bench train:gpt --compiled --operators 20
   remat bench train:resnet18 --compiled --memory-budget 50%
-  remat bench train:resnet50 --batch 32 --compiled --memory-budget 40% --spill-to /var/tmp";
+  remat bench train:resnet50 --batch 32 --compiled --memory-budget 40% --spill-to /var/tmp
+  remat bench resnet50.onnx --memory-budget 60%
+  remat bench bert.onnx --shape tokens=1x128 --threads 1 --vs onnxruntime";
 
 /// Options of the command.
 #[derive(Args)]
@@ -63,7 +68,7 @@ pub(crate) struct Options {
     /// Compile a network and bind it to memory of its own: runs without handles and queue
     #[arg(long, conflicts_with_all = ["eager", "no_foresight", "memory_budget"])]
     session: bool,
-    /// Most bytes of a network's run, of which a percentage is of the peak without a budget
+    /// Most bytes of a network's or model's run, of which a percentage is of the peak without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
     memory_budget: MemoryBudget,
     /// Do not plan eager steps that repeat: evict by the online policy alone
@@ -72,8 +77,15 @@ pub(crate) struct Options {
     /// Plans may copy what does not fit to a file in DIR where that is cheaper than computing it again
     #[arg(long, value_name = "DIR", conflicts_with = "no_foresight")]
     spill_to: Option<PathBuf>,
-    /// Tell the time of a compiled network's operators, of the ROWS that take longest [default: 12]
-    #[arg(long, value_name = "ROWS", requires = "compiled", num_args = 0..=1, default_missing_value = "12")]
+    #[command(flatten)]
+    shapes: ShapeOptions,
+    #[command(flatten)]
+    passes: PassOptions,
+    /// Time a model beside another runtime, in turns: `onnxruntime` is the package of Python of that name
+    #[arg(long, value_enum, value_name = "PEER")]
+    vs: Option<Peer>,
+    /// Tell the time of a compiled network's or model's operators, of the ROWS that take longest [default: 12]
+    #[arg(long, value_name = "ROWS", num_args = 0..=1, default_missing_value = "12")]
     operators: Option<u16>,
     /// Time to repeat the work
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -125,6 +137,9 @@ struct Report {
     resident_bytes: Option<u64>,
     #[serde(flatten)]
     metrics: Metrics,
+    /// The same model in another runtime, in turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    versus: Option<Versus>,
     /// All operators, if they were asked for, the one that takes longest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     operators: Vec<Operator>,
@@ -142,14 +157,31 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         (Kind::Network(network), None) => network.batch(),
         _ => 1,
     };
-    let of_a_network =
-        o.eager || o.compiled || o.session || o.no_foresight || o.memory_budget != MemoryBudget::Unlimited;
+    let of_a_network = o.eager || o.compiled || o.session || o.no_foresight;
     if of_a_network && !matches!(o.work.kind, Kind::Network(_)) {
         let text = format!(
-            "--eager, --compiled, --session, --no-foresight and --memory-budget are for model:NAME and train:NAME, not {}",
+            "--eager, --compiled, --session and --no-foresight are for model:NAME and train:NAME, not {}",
             o.work.text
         );
         return Err(Error::new(ErrorKind::Value, text));
+    }
+    let is_model = matches!(o.work.kind, Kind::Model(_));
+    if o.memory_budget != MemoryBudget::Unlimited && !is_model && !matches!(o.work.kind, Kind::Network(_)) {
+        let text = format!("--memory-budget is for model:NAME, train:NAME and models in files, not {}", o.work.text);
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    if (o.vs.is_some() || !o.shapes.is_empty()) && !is_model {
+        let text = format!("--vs, --shape and --extent are for models in files, not {}", o.work.text);
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    if o.operators.is_some() && !o.compiled && !is_model {
+        return Err(Error::new(ErrorKind::Value, "--operators is for --compiled and for models in files"));
+    }
+    if o.batch.is_some() && is_model {
+        return Err(Error::new(
+            ErrorKind::Value,
+            "--batch is for other works: --shape and --extent give a model's sizes",
+        ));
     }
     if o.dtype != Elements::F32 && !matches!(o.work.kind, Kind::MatMul(_)) {
         let text = format!("--dtype is for matmul:MxKxN, not {}", o.work.text);
@@ -165,8 +197,16 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             let mode = RunMode { batch, threads, compiled, budget: o.memory_budget, foresight };
             networks::network(*network, mode, o.session, o.spill_to.as_deref())?
         }
+        Kind::Model(path) => {
+            let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill_to.clone());
+            models::model(path, &run, &o.shapes)?
+        }
     };
-    let report = measure(o, batch, threads, case)?;
+    let mut report = measure(o, batch, threads, case)?;
+    if let (Some(Peer::Onnxruntime), Kind::Model(path)) = (o.vs, &o.work.kind) {
+        let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill_to.clone());
+        report.versus = Some(models::versus(path, &run, &o.shapes, o.seconds)?);
+    }
     match o.json.as_deref() {
         Some(file) => write_json(file, &report),
         None => {
@@ -234,6 +274,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
         workspace_bytes: case.workspace_bytes(),
         resident_bytes,
         metrics: case.metrics(),
+        versus: None,
         operators,
     })
 }
@@ -247,7 +288,7 @@ fn table(r: &Report) -> String {
          compute    {:.1} GFLOP/s, {:.0} % of the machine's {:.1}\n\
          memory     {:.1} GB/s, {:.0} % of the triad's {:.1} over as many bytes\n\
          bound by   {}\n\
-         held       {}, of which workspace {}\n{}",
+         held       {}, of which workspace {}\n{}{}",
         r.work,
         r.batch,
         r.threads,
@@ -262,6 +303,7 @@ fn table(r: &Report) -> String {
         show(r.peak_bytes),
         show(r.workspace_bytes),
         planned(&r.metrics),
+        r.versus.as_ref().map_or_else(String::new, Versus::text),
     )
 }
 

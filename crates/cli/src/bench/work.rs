@@ -1,6 +1,7 @@
 //! What there is to measure, as it is written on the command line.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use remat_kernels::conv::Conv2d;
@@ -15,7 +16,8 @@ pub(super) const FORMS: &str =
                                     (R, S, P and D may be pairs such as k3x5; s1 p0 d1 g1 may be left out); :dx and :dw
                                     are the gradients of the input and of the weight; --batch images
   model:NAME                        a forward pass of mlp, resnet18, resnet50, mobilenetv2, gpt or bert
-  train:NAME                        a training step of mlp, resnet18 (images of 64x64), resnet50 or gpt";
+  train:NAME                        a training step of mlp, resnet18 (images of 64x64), resnet50 or gpt
+  FILE.onnx                         a run of a model; --shape and --extent give extents that it leaves open";
 
 /// A piece of work, and how it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +32,7 @@ pub(super) enum Kind {
     MatMul(MatMul),
     Conv(Conv),
     Network(Network),
+    Model(PathBuf),
 }
 
 /// `C[m, n] = A[m, k] B[k, n]`.
@@ -97,6 +100,7 @@ impl FromStr for Work {
             ("train", Some(name)) => Network::step(name).map(Kind::Network).map_err(|e| with_tasks(e, name)),
             ("model" | "train", None) => Err(format!("`{kind}` needs a name after a colon")),
             ("matmul" | "conv", None) => Err(format!("`{kind}` needs sizes after a colon")),
+            _ if Path::new(text).extension().is_some_and(|e| e == "onnx") => Ok(Kind::Model(text.into())),
             _ => Err(format!("there is no work `{text}`")),
         }
         .map(|kind| Work { text: text.to_owned(), kind })
@@ -207,6 +211,7 @@ mod tests {
         assert_eq!(conv.pass, Pass::WeightGrad);
         let Kind::Conv(conv) = read("conv:8x4x4-16k1") else { panic!("not a convolution") };
         assert_eq!((conv.stride, conv.pad, conv.groups, conv.pass), ([1, 1], [0, 0], 1, Pass::Forward));
+        assert_eq!(read("a/b.onnx"), Kind::Model("a/b.onnx".into()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod timeline;
 use std::path::PathBuf;
 
 use clap::Args;
+use remat::runtime::Executable;
 use remat::types::Result;
 
 use crate::budget::MemoryBudget;
@@ -61,6 +62,11 @@ pub(crate) struct Options {
     /// Write the graph as a file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+/// The picture of what lives when in a run.
+pub(crate) fn picture_of_memory(title: &str, e: &Executable, threads: usize) -> String {
+    timeline::svg(title, e.graph(), &Lifetimes::of(e, threads))
 }
 
 /// Runs the command.

@@ -4,6 +4,7 @@ mod bench;
 mod chars;
 mod check_budget;
 mod graph;
+mod model;
 mod output;
 mod plan;
 mod saving;

@@ -1,0 +1,182 @@
+//! Models from files as works, and beside another runtime.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use clap::ValueEnum;
+use remat::types::{Error, ErrorKind, Fact, Result};
+use remat_lite::Session;
+use serde::Serialize;
+
+use super::cases::{Case, Metrics};
+use super::figures::{self, Latency};
+use super::operators::{self, Operator};
+use crate::model::{RunOptions, ShapeOptions, load, value};
+
+/// Another runtime for the same file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Peer {
+    Onnxruntime,
+}
+
+struct Timed {
+    session: Session,
+    budget_bytes: Option<usize>,
+    cost: remat::ops::Cost,
+    /// Total, workspace.
+    bytes: [usize; 2],
+}
+
+/// A session with random inputs, run until it has its last plan. Errors: those of loading it.
+fn session(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<(Session, Option<usize>)> {
+    let loaded = load(path, run, None, |ports| shapes.or_ones(ports))?;
+    let mut session = loaded.session;
+    for (fact, name) in facts(&session)? {
+        session.set_input(&name, &value::random(&fact)?)?;
+    }
+    Ok((session, loaded.budget_bytes))
+}
+
+/// Types and names of the inputs. Errors (Value): one that is no tensor.
+fn facts(session: &Session) -> Result<Vec<(Fact, String)>> {
+    let of = |(i, port): (usize, &remat_lite::Port)| {
+        let no_tensor =
+            || Error::new(ErrorKind::Value, format!("input `{}` is {}: it cannot be made up", port.name, port.ty));
+        Ok((session.fact(i).ok_or_else(no_tensor)?, port.name.clone()))
+    };
+    session.inputs().iter().enumerate().map(of).collect()
+}
+
+/// The model, ready to run. Errors: those of loading it; Budget.
+pub(super) fn model(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<Box<dyn Case>> {
+    let (mut session, budget_bytes) = session(path, run, shapes)?;
+    session.run()?;
+    while !session.is_settled() {
+        session.run()?;
+    }
+    let memory = session.memory()?;
+    let cost = match session.runtime() {
+        Some(run) => run.executable()?.graph().cost(),
+        None => remat::ops::Cost::default(),
+    };
+    Ok(Box::new(Timed { session, budget_bytes, cost, bytes: [memory.total_bytes(), memory.workspace_bytes] }))
+}
+
+impl Case for Timed {
+    fn run(&mut self) -> Result<()> {
+        self.session.run()
+    }
+    fn metrics(&self) -> Metrics {
+        Metrics { budget_bytes: self.budget_bytes, plan: self.session.plan_times(), ..Metrics::default() }
+    }
+    fn operators(&mut self) -> Result<Vec<Operator>> {
+        match self.session.runtime() {
+            Some(run) => Ok(operators::of(run.executable()?)),
+            None => Ok(Vec::new()),
+        }
+    }
+    fn flops(&self) -> u64 {
+        self.cost.flops
+    }
+    fn moved_bytes(&self) -> u64 {
+        self.cost.bytes
+    }
+    fn peak_bytes(&self) -> usize {
+        self.bytes[0]
+    }
+    fn workspace_bytes(&self) -> usize {
+        self.bytes[1]
+    }
+}
+
+/// The two runtimes in turns.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Versus {
+    peer: String,
+    /// The least median of all turns of each.
+    ours_ms: f64,
+    peer_ms: f64,
+    ratio: f64,
+}
+
+impl Versus {
+    pub(super) fn text(&self) -> String {
+        let Versus { peer, ours_ms, peer_ms, ratio } = self;
+        format!("beside     {peer}: {ours_ms:.4} ms here, {peer_ms:.4} ms there, {ratio:.3} of its time\n")
+    }
+}
+
+/// Turns of each.
+const TURNS: usize = 4;
+
+/// Run by the peer's interpreter: the model's path, threads, seconds and inputs come as JSON.
+const SCRIPT: &str = "\
+import json, sys, time
+import numpy as np, onnxruntime as ort
+a = json.load(sys.stdin)
+o = ort.SessionOptions()
+o.intra_op_num_threads = a['threads']
+o.inter_op_num_threads = 1
+s = ort.InferenceSession(a['model'], o, providers=['CPUExecutionProvider'])
+kinds = {'f32': 'f4', 'f64': 'f8', 'f16': 'f2', 'bool': '?', **{p + str(8 * n): p + str(n) for p in 'iu' for n in (1, 2, 4, 8)}}
+r = np.random.default_rng(1)
+x = {}
+for name, kind, shape in a['inputs']:
+    v = r.random(shape) if kind[0] == 'f' else r.integers(0, 2, shape)
+    x[name] = v.astype(kinds[kind])
+for _ in range(2):
+    s.run(None, x)
+times, start = [], time.perf_counter()
+while len(times) < 5 or time.perf_counter() - start < a['seconds']:
+    t = time.perf_counter()
+    s.run(None, x)
+    times.append((time.perf_counter() - t) * 1e3)
+print(json.dumps({'version': ort.__version__, 'p50': sorted(times)[len(times) // 2]}))
+";
+
+/// The program that runs Python.
+const PYTHON: &str = "python3";
+
+/// Times both runtimes in turns. Errors: Io, Format with what the peer said, where it is not installed or cannot run the model.
+pub(super) fn versus(path: &Path, run: &RunOptions, shapes: &ShapeOptions, seconds: f64) -> Result<Versus> {
+    let (mut ours, _) = session(path, run, shapes)?;
+    let inputs: Vec<_> = facts(&ours)?
+        .into_iter()
+        .map(|(f, name)| serde_json::json!([name, f.dtype.to_string(), f.shape.dims()]))
+        .collect();
+    let asked = serde_json::json!({
+        "model": path, "threads": run.threads(), "seconds": seconds / TURNS as f64, "inputs": inputs,
+    });
+    let (mut ours_ms, mut peer_ms, mut peer) = (f64::INFINITY, f64::INFINITY, String::new());
+    for _ in 0..TURNS {
+        let (Latency { p50, .. }, _) = figures::repeat(seconds / TURNS as f64, || ours.run())?;
+        ours_ms = ours_ms.min(p50);
+        let said = peer_turn(&asked.to_string())?;
+        peer_ms = peer_ms.min(said["p50"].as_f64().unwrap_or(f64::INFINITY));
+        peer = format!("ONNX Runtime {}", said["version"].as_str().unwrap_or(""));
+    }
+    Ok(Versus { peer, ours_ms, peer_ms, ratio: ours_ms / peer_ms })
+}
+
+fn peer_turn(asked: &str) -> Result<serde_json::Value> {
+    let missing = |e: std::io::Error| Error::from(e).context(format!("{PYTHON}, which --vs needs"));
+    let mut child = Command::new(PYTHON)
+        .args(["-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(missing)?;
+    if let Some(mut to) = child.stdin.take() {
+        use std::io::Write;
+        to.write_all(asked.as_bytes())?;
+    }
+    let said = child.wait_with_output()?;
+    if !said.status.success() {
+        let text = String::from_utf8_lossy(&said.stderr);
+        let last = text.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("it said nothing").to_owned();
+        let text = format!("ONNX Runtime did not run the model: {last} (`pip install onnxruntime` installs it)");
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    serde_json::from_slice(&said.stdout).map_err(|e| Error::new(ErrorKind::Format, format!("what the peer said: {e}")))
+}

@@ -1,0 +1,62 @@
+//! Inputs of a model from the command line.
+
+use clap::Args;
+use remat::types::{Error, ErrorKind, HostTensor, Result};
+use remat_lite::{Port, Session, Shapes};
+
+use super::value::{self, Input};
+use super::{ShapeOptions, only};
+use crate::output::note;
+
+/// What the inputs are.
+#[derive(Args, Clone, Debug)]
+pub(super) struct InputOptions {
+    #[arg(long, value_name = "[NAME=]VALUE", help = format!("What an input is; one without a name is the only one:\n{}", value::FORMS))]
+    input: Vec<Input>,
+    #[command(flatten)]
+    shapes: ShapeOptions,
+}
+
+impl InputOptions {
+    /// What each input is set to; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
+    pub(super) fn tensors(&self, ports: &[Port]) -> Result<Vec<Option<HostTensor>>> {
+        let mut all: Vec<Option<HostTensor>> = vec![None; ports.len()];
+        for given in &self.input {
+            let name = given.name.as_deref().map_or_else(|| only(ports, "an input"), Ok)?;
+            let Some(i) = ports.iter().position(|p| p.name == name) else {
+                let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
+                let text = format!("the model has no input `{name}`; it has {}", names.join(", "));
+                return Err(Error::new(ErrorKind::Value, text));
+            };
+            if all[i].is_some() {
+                return Err(Error::new(ErrorKind::Value, format!("input `{name}` is given twice")));
+            }
+            all[i] = Some(given.value.tensor(&ports[i]).map_err(|e| e.context(format!("input `{name}`")))?);
+        }
+        Ok(all)
+    }
+
+    /// The shapes for a session on these inputs: theirs, and those that were given for the others.
+    pub(super) fn shapes_for(&self, ports: &[Port], inputs: &[Option<HostTensor>]) -> Result<Shapes> {
+        let whole = inputs.iter().all(Option::is_some);
+        let shapes = if whole { self.shapes.given(ports)? } else { self.shapes.or_ones(ports)? };
+        let given = ports.iter().zip(inputs).filter_map(|(p, x)| Some((p, x.as_ref()?)));
+        Ok(given.fold(shapes, |all, (p, x)| all.input(&p.name, x.shape().clone())))
+    }
+}
+
+/// The inputs, with random numbers for those that were not given, which is said. Errors (Value): one that cannot be made up.
+pub(super) fn made_up(session: &Session, inputs: Vec<Option<HostTensor>>) -> Result<Vec<HostTensor>> {
+    let of = |(i, x): (usize, Option<HostTensor>)| {
+        if let Some(x) = x {
+            return Ok(x);
+        }
+        let port = &session.inputs()[i];
+        let no_tensor =
+            || Error::new(ErrorKind::Value, format!("input `{}` is {}: it cannot be made up", port.name, port.ty));
+        let fact = session.fact(i).ok_or_else(no_tensor)?;
+        note!("input `{}` was not given: random numbers of {}{}", port.name, fact.dtype, fact.shape);
+        value::random(&fact)
+    };
+    inputs.into_iter().enumerate().map(of).collect()
+}

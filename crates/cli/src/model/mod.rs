@@ -1,0 +1,196 @@
+//! Models from files: what every command that takes one asks for.
+
+pub(crate) mod compare;
+mod difference;
+mod inputs;
+pub(crate) mod inspect;
+mod png;
+pub(crate) mod run;
+pub(crate) mod value;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use remat::runtime::DeviceOptions;
+use remat::types::{DType, Error, ErrorKind, Result, Shape};
+use remat_lite::{Extent, Memory, Network, Options, Port, Session, Shapes, ValueType};
+
+use crate::budget::MemoryBudget;
+use crate::output::note;
+use crate::process::EXIT_UNSUPPORTED;
+
+/// The shapes of a model's inputs.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ShapeOptions {
+    /// The shape of an input, such as `--shape tokens=1x128`; without a name that of the only input
+    #[arg(long, value_name = "[NAME=]SHAPE", value_parser = shape)]
+    shape: Vec<(Option<String>, Shape)>,
+    /// The size of an extent that the model names, such as `--extent batch=8`
+    #[arg(long, value_name = "NAME=N", value_parser = extent)]
+    extent: Vec<(String, usize)>,
+}
+
+/// How a model runs.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunOptions {
+    /// Compute threads [default: the processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Most bytes of the run, weights included, of which a percentage is of what it takes without a budget
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    memory_budget: MemoryBudget,
+    #[command(flatten)]
+    passes: PassOptions,
+    /// With a budget, copy what does not fit to a file in DIR where that is cheaper than computing it again
+    #[arg(long, value_name = "DIR")]
+    spill_to: Option<PathBuf>,
+}
+
+/// What may be done to a model's graph.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct PassOptions {
+    /// What passes may do to a model's graph: 0 nothing, 2 all that keeps every bit, 3 also what changes the last digits
+    #[arg(long, default_value = "3", value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=3))]
+    level: u8,
+    /// Store a model's values between operators in this type; sums stay f32
+    #[arg(long, value_enum, value_name = "TYPE")]
+    half: Option<Half>,
+}
+
+/// Types of 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Half {
+    F16,
+    Bf16,
+}
+
+impl RunOptions {
+    pub(crate) fn new(
+        threads: usize,
+        memory_budget: MemoryBudget,
+        passes: PassOptions,
+        spill_to: Option<PathBuf>,
+    ) -> RunOptions {
+        RunOptions { threads: u16::try_from(threads).ok(), memory_budget, passes, spill_to }
+    }
+
+    /// For the loader; the budget is in bytes by now.
+    fn loader(&self, memory_budget: Option<usize>, outputs: Option<Vec<String>>) -> Options {
+        let half = self.passes.half.map(|h| match h {
+            Half::F16 => DType::F16,
+            Half::Bf16 => DType::BF16,
+        });
+        let threads = self.threads.map_or(DeviceOptions::default().threads, usize::from);
+        let (level, spill_to) = (self.passes.level, self.spill_to.clone());
+        Options { threads, memory_budget, level, half, outputs, spill_to, ..Options::default() }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.loader(None, None).threads
+    }
+}
+
+fn shape(text: &str) -> std::result::Result<(Option<String>, Shape), String> {
+    let (name, dims) = text.rsplit_once('=').map_or((None, text), |(name, dims)| (Some(name.to_owned()), dims));
+    let dims = value::dims(dims).ok_or_else(|| format!("`{dims}` is no shape; write sizes as in 1x3x224x224"))?;
+    Ok((name, Shape::from(dims)))
+}
+
+fn extent(text: &str) -> std::result::Result<(String, usize), String> {
+    let parsed = text.rsplit_once('=').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
+    parsed.ok_or_else(|| format!("`{text}` is no extent; write its name and a whole number, as in batch=8"))
+}
+
+/// The name of an input that was not named: that of the only one. Errors (Value).
+fn only<'p>(ports: &'p [Port], what: &str) -> Result<&'p str> {
+    match ports {
+        [one] => Ok(&one.name),
+        _ => {
+            let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
+            let text = format!("{what} without a name, and the model has {} inputs: {}", names.len(), names.join(", "));
+            Err(Error::new(ErrorKind::Value, text))
+        }
+    }
+}
+
+impl ShapeOptions {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shape.is_empty() && self.extent.is_empty()
+    }
+
+    /// What was given. Errors (Value): a shape without a name, of a model of several inputs.
+    pub(crate) fn given(&self, ports: &[Port]) -> Result<Shapes> {
+        let mut shapes = Shapes::new();
+        for (name, shape) in &self.shape {
+            let name = name.as_deref().map_or_else(|| only(ports, "a shape"), Ok)?;
+            shapes = shapes.input(name, shape.clone());
+        }
+        Ok(self.extent.iter().fold(shapes, |all, (name, n)| all.extent(name, *n)))
+    }
+
+    /// What was given, and 1 for every extent that is still open, which is said. Errors: as [`ShapeOptions::given`]; Value for an
+    /// input of no known rank.
+    pub(crate) fn or_ones(&self, ports: &[Port]) -> Result<Shapes> {
+        let mut shapes = self.given(ports)?;
+        let has_shape = |p: &Port| self.shape.iter().any(|(name, _)| name.as_ref().is_none_or(|n| *n == p.name));
+        let mut ones = Vec::new();
+        for port in ports.iter().filter(|p| !has_shape(p)) {
+            let ValueType::Tensor(_, Some(extents)) = &port.ty else { continue };
+            let known = |e: &Extent| match e {
+                Extent::Fixed(n) => Some(*n),
+                Extent::Named(name) => self.extent.iter().find(|(n, _)| n == name).map(|(_, n)| *n),
+                Extent::Open => None,
+            };
+            if extents.iter().any(|e| known(e).is_none()) {
+                ones.push(format!("{}: {}", port.name, port.ty));
+                let dims: Vec<usize> = extents.iter().map(|e| known(e).unwrap_or(1)).collect();
+                shapes = shapes.input(&port.name, dims);
+            }
+        }
+        if !ones.is_empty() {
+            note!("open extents are taken as 1 (`--shape` and `--extent` give others): {}", ones.join("; "));
+        }
+        Ok(shapes)
+    }
+}
+
+/// A session of a model in a file, under a budget that may be a share of what it takes without one.
+pub(crate) struct Loaded {
+    pub(crate) network: Network,
+    pub(crate) session: Session,
+    pub(crate) budget_bytes: Option<usize>,
+}
+
+/// Reads a model. Errors: Io, Format, with the path.
+pub(crate) fn open(path: &Path) -> Result<Network> {
+    Network::open(path, Options::default())
+}
+
+/// Loads a model for inputs of these shapes. Errors: those of [`Network::open`] and [`Network::session`].
+pub(crate) fn load(
+    path: &Path,
+    options: &RunOptions,
+    outputs: Option<Vec<String>>,
+    shapes: impl Fn(&[Port]) -> Result<Shapes>,
+) -> Result<Loaded> {
+    let without = || -> Result<usize> {
+        let network = Network::open(path, options.loader(None, outputs.clone()))?;
+        let memory: Memory = network.session(&shapes(network.inputs())?)?.memory()?;
+        Ok(memory.total_bytes())
+    };
+    let budget_bytes = options.memory_budget.bytes(without)?;
+    let network = Network::open(path, options.loader(budget_bytes, outputs.clone()))?;
+    let session = network.session(&shapes(network.inputs())?)?;
+    Ok(Loaded { network, session, budget_bytes })
+}
+
+/// Prints the nodes that cannot run; the exit code if there are any.
+pub(crate) fn refuse_unsupported(network: &Network) -> Option<u8> {
+    let missing = network.unsupported();
+    if missing.is_empty() {
+        return None;
+    }
+    note!("error: {} nodes of the model cannot run", missing.len());
+    missing.iter().for_each(|m| note!("  {m}"));
+    Some(EXIT_UNSUPPORTED)
+}

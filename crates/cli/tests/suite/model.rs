@@ -1,0 +1,200 @@
+//! `remat run`, `inspect` and `bench` on models in files.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::{BUDGET, OK, USAGE, assert_code, err, json, out, remat};
+
+const ERROR: i32 = 1;
+const UNSUPPORTED: i32 = 3;
+
+/// The models of the crate that loads them.
+fn model(name: &str) -> String {
+    folder(name).join("model.onnx").display().to_string()
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lite/tests/models").join(name)
+}
+
+fn data(name: &str) -> String {
+    folder(name).join("test_data_set_0").display().to_string()
+}
+
+fn run(args: &[&str]) -> std::process::Output {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    remat(dir.path(), args)
+}
+
+#[test]
+fn recorded_outputs_are_met_within_a_tolerance_and_told_where_not() {
+    for name in ["cnn", "encoder", "positive", "external"] {
+        let o = run(&["run", &model(name), "--check", &data(name)]);
+        assert_code(&o, OK);
+        assert!(err(&o).contains("1 of 1 outputs are within"), "{}", err(&o));
+    }
+    let o = run(&["run", &model("cnn"), "--check", &data("cnn"), "--rtol", "0", "--atol", "0", "--level", "0"]);
+    // other sums than those of another runtime, and no difference without a place
+    if o.status.code() != Some(OK) {
+        assert_code(&o, ERROR);
+        assert!(err(&o).contains("probabilities f32[2, 5]: DIFFERENT; largest difference"), "{}", err(&o));
+    }
+    let o = run(&["run", &model("encoder"), "--check", &data("cnn")]);
+    assert_code(&o, ERROR);
+    assert!(err(&o).contains("tokens"), "{}", err(&o));
+    let o = run(&["run", &model("cnn"), "--check", "nowhere"]);
+    assert_code(&o, ERROR);
+    assert!(err(&o).contains("input_0.pb"), "{}", err(&o));
+}
+
+#[test]
+fn inputs_come_in_every_form_and_outputs_go_to_files() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let args =
+        ["run", &model("encoder"), "--input", "tokens=[1, 2, 3; 4, 5, 6]", "--output", "results", "--json", "a.json"];
+    assert_code(&remat(dir.path(), &args), OK);
+    let written = std::fs::read(dir.path().join("results/encoded.npy")).expect("written");
+    let t = remat::types::read_npy(&written).expect("an array");
+    assert_eq!(t.shape().dims(), [2, 3, 16]);
+    let report = json(&dir.path().join("a.json"));
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([2, 3, 16]));
+    // what was written is read again, and gives the same
+    let tokens = remat::types::HostTensor::from_slice(&[1i64, 2, 3, 4, 5, 6], [2, 3]).expect("fits");
+    let mut bytes = Vec::new();
+    remat::types::write_npy(&tokens, &mut bytes).expect("in memory");
+    std::fs::write(dir.path().join("tokens.npy"), bytes).expect("writable");
+    assert_code(&remat(dir.path(), &["run", &model("encoder"), "--input", "tokens.npy", "--output", "again"]), OK);
+    assert_eq!(std::fs::read(dir.path().join("again/encoded.npy")).expect("written"), written);
+    let o = run(&["run", &model("cnn"), "--input", "2x3x16x16", "--top", "2"]);
+    assert_code(&o, OK);
+    assert!(out(&o).contains("row 1") && out(&o).contains("probabilities: f32[2, 5]"), "{}", out(&o));
+    let o = run(&["run", &model("cnn")]);
+    assert_code(&o, OK);
+    assert!(err(&o).contains("open extents are taken as 1") && err(&o).contains("random numbers"), "{}", err(&o));
+}
+
+#[test]
+fn wrong_inputs_say_what_there_is() {
+    for (args, word) in [
+        (&["--input", "x=1x3"][..], "no input `x`; it has image"),
+        (&["--input", "image=1x3x8x8"], "where the model takes"),
+        (&["--input", "image=missing.npy"], "missing.npy"),
+        (&["--shape", "image=1x4x16x16"], "where the model takes"),
+        (&["--extent", "rows=2"], "no extent `rows`; it has `batch`"),
+        (&["--only", "logits"], "no output `logits`"),
+        (&["--input", "1x3x16x16", "--input", "1x3x16x16"], "given twice"),
+        (&["--input", "1x3x16x16", "--top", "1", "--labels", "missing.txt"], "missing.txt"),
+    ] {
+        let o = run(&[&["run", &model("cnn")], args].concat());
+        assert_code(&o, ERROR);
+        assert!(err(&o).contains(word), "{args:?}: {}", err(&o));
+    }
+    assert_code(&run(&["run", &model("cnn"), "--input", "lots"]), USAGE);
+    assert_code(&run(&["run", &model("cnn"), "--extent", "batch"]), USAGE);
+    assert_code(&run(&["run", "missing.onnx"]), ERROR);
+}
+
+#[test]
+fn what_cannot_run_is_listed_with_a_code_of_its_own() {
+    for command in ["run", "inspect"] {
+        let o = run(&[command, &model("foreign")]);
+        assert_code(&o, UNSUPPORTED);
+        assert!(err(&o).contains("node `second`: com.example.Flashier of version 1"), "{}", err(&o));
+    }
+    let o = run(&["inspect", &model("foreign"), "--json", "-"]);
+    let report: Value = serde_json::from_str(&out(&o)).expect("it is JSON");
+    assert_eq!(report["unsupported"][0]["node"], "second");
+}
+
+#[test]
+fn two_models_are_compared_layer_by_layer() {
+    let o = run(&["compare", &model("cnn"), &model("cnn"), "--shape", "image=2x3x16x16"]);
+    assert_code(&o, OK);
+    assert!(out(&o).contains("no layer differs") && out(&o).contains("probabilities f32[2, 5]: equal"), "{}", out(&o));
+    // the classifier's bias is wrong in B
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let mut bytes = std::fs::read(folder("cnn").join("model.onnx")).expect("readable");
+    let name = b"classify.bias";
+    // the first time a node reads it; the last time its raw data follows: a tag, the length of five floats, and those
+    let at = bytes.windows(name.len()).rposition(|w| w == name).expect("it is there") + name.len();
+    assert_eq!(bytes[at..at + 2], [0x4a, 20]);
+    bytes[at + 2..at + 6].copy_from_slice(&100f32.to_le_bytes());
+    std::fs::write(dir.path().join("b.onnx"), bytes).expect("writable");
+    let args = ["compare", &model("cnn"), "b.onnx", "--shape", "image=2x3x16x16", "--json", "a.json"];
+    let o = remat(dir.path(), &args);
+    assert_code(&o, ERROR);
+    assert!(out(&o).contains("the first that differs: /classify/Gemm f32[2, 5]"), "{}", out(&o));
+    assert_eq!(json(&dir.path().join("a.json"))["first"], "/classify/Gemm");
+    let o = run(&["compare", &model("cnn"), &model("encoder")]);
+    assert_code(&o, ERROR);
+    assert_code(&run(&["compare", &model("foreign"), &model("cnn")]), UNSUPPORTED);
+}
+
+#[test]
+fn a_budget_is_met_or_refused() {
+    let of = |budget: &str| {
+        let o = run(&[
+            "run",
+            &model("cnn"),
+            "--shape",
+            "64x3x16x16",
+            "--memory-budget",
+            budget,
+            "--threads",
+            "1",
+            "--json",
+            "-",
+        ]);
+        (o.status.code(), serde_json::from_str::<Value>(&out(&o)).ok(), err(&o))
+    };
+    let (code, whole, _) = of("unlimited");
+    assert_eq!(code, Some(OK));
+    let whole = whole.expect("figures");
+    let (code, tight, text) = of("100%");
+    assert_eq!(code, Some(OK), "{text}");
+    let tight = tight.expect("figures");
+    assert!(tight["peak_bytes"].as_u64() <= tight["budget_bytes"].as_u64());
+    assert_eq!(tight["outputs"], whole["outputs"]);
+    let (code, _, text) = of("5%");
+    assert!(code == Some(BUDGET) && text.contains("no budget can do with less"), "{text}");
+}
+
+#[test]
+fn a_model_is_told_by_layer_in_text_json_and_pictures() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["inspect", &model("cnn"), "--html", "a.html", "--svg", "a.svg", "--json", "a.json"]);
+    assert_code(&o, OK);
+    let text = out(&o);
+    assert!(text.contains("image: f32[batch, 3, 16, 16]") && text.contains("operators Conv 2"), "{text}");
+    let report = json(&dir.path().join("a.json"));
+    // two convolutions with their biases, a classifier with its bias; batch norms are in the convolutions
+    let parameters = 8 * 27 + 8 + 8 * 72 + 8 + 8 * 5 + 5;
+    assert_eq!(report["parameters"], parameters);
+    let flops: u64 = report["layers"].as_array().expect("layers").iter().filter_map(|l| l["flops"].as_u64()).sum();
+    assert_eq!(report["flops"], flops);
+    assert!(flops > 2 * 64 * (8 * 27 + 8 * 72), "{report}");
+    let page = std::fs::read_to_string(dir.path().join("a.html")).expect("written");
+    assert!(page.contains("<h2>Layers</h2>") && page.matches("<svg").count() == 2, "both pictures");
+    assert!(!page.contains("src=") && !page.contains("href="), "nothing is loaded");
+    assert!(std::fs::read_to_string(dir.path().join("a.svg")).expect("written").contains("/block/Conv"));
+}
+
+#[test]
+fn a_model_is_timed_by_operator_and_under_a_budget() {
+    let of = |more: &[&str]| {
+        let args =
+            ["bench", &model("cnn"), "--seconds", "0.01", "--threads", "1", "--extent", "batch=64", "--json", "-"];
+        let o = run(&[&args, more].concat());
+        assert_code(&o, OK);
+        serde_json::from_str::<Value>(&out(&o)).expect("it is JSON")
+    };
+    let whole = of(&["--operators"]);
+    assert!(whole["operators"].as_array().is_some_and(|all| all.iter().any(|o| o["name"] == "conv2d")), "{whole}");
+    let tight = of(&["--memory-budget", "100%"]);
+    assert!(tight["peak_bytes"].as_u64() <= tight["budget_bytes"].as_u64(), "{tight}");
+    let o = run(&["bench", &model("cnn"), "--batch", "2"]);
+    assert!(o.status.code() == Some(ERROR) && err(&o).contains("--extent"), "{}", err(&o));
+    let o = run(&["bench", "matmul:8x8x8", "--shape", "1x2"]);
+    assert!(o.status.code() == Some(ERROR) && err(&o).contains("models in files"), "{}", err(&o));
+}
