@@ -23,6 +23,7 @@
 //! Reading the file takes as much as the file besides, until the session is there.
 #![forbid(unsafe_code)]
 
+mod form;
 mod network;
 mod options;
 mod session;

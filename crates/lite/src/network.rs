@@ -9,7 +9,8 @@ use remat_onnx::{Model, Port, Unsupported, ValueType};
 use remat_runtime::compile::{CompileCx, CompiledGraph};
 use remat_types::{Error, ErrorKind, Fact, Result};
 
-use crate::session::{Session, Traced};
+use crate::form::{Form, Program, Traced};
+use crate::session::Session;
 use crate::shapes::unknown;
 use crate::{Options, Shapes};
 
@@ -34,25 +35,6 @@ pub struct About {
 enum Source {
     File(PathBuf),
     Bytes(Vec<u8>),
-}
-
-/// A network for one set of input types.
-#[derive(Clone, Debug)]
-pub(crate) struct Form {
-    pub(crate) inputs: Arc<[Port]>,
-    /// Of inputs that are tensors.
-    pub(crate) facts: Arc<[Option<Fact>]>,
-    pub(crate) outputs: Arc<[String]>,
-    pub(crate) program: Program,
-}
-
-/// What runs.
-#[derive(Clone, Debug)]
-pub(crate) enum Program {
-    /// One graph, planned ahead.
-    Compiled(Arc<Mutex<CompiledGraph>>),
-    /// A function of tensors: sizes follow from values, or an output is no tensor.
-    Eager(Arc<Traced>),
 }
 
 /// A model, and what of it was made ready to run; see the crate's example.

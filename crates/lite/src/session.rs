@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use remat_graph::ir::{Origin, ValueId};
-use remat_onnx::{Model, Port, Value};
+use remat_onnx::{Port, Value};
 use remat_runtime::compile::CompiledGraph;
-use remat_runtime::{Device, DeviceOptions, PlanTimes, SessionOptions, ValueView, padded};
-use remat_tensor::{Tensor, no_grad};
+use remat_runtime::{PlanTimes, SessionOptions, ValueView, padded};
+use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
-use crate::Options;
-use crate::network::{Form, Program};
+use crate::form::{Form, Program, Traced};
 use crate::shapes::unknown;
 
 /// Bytes of a session.
@@ -34,37 +33,6 @@ impl Memory {
     /// All of them: what the budget is compared with.
     pub fn total_bytes(&self) -> usize {
         self.constant_bytes + self.io_bytes + self.workspace_bytes
-    }
-}
-
-/// A function of tensors with the device that it runs on.
-#[derive(Debug)]
-pub(crate) struct Traced {
-    network: remat_onnx::Network,
-    /// The model's outputs that are wanted, by index.
-    wanted: Vec<usize>,
-}
-
-impl Traced {
-    pub(crate) fn new(model: &Model, outputs: &[Port], options: &Options) -> Result<Traced> {
-        let device = DeviceOptions {
-            threads: options.threads,
-            budget_bytes: options.memory_budget,
-            spill: options.spill()?,
-            ..DeviceOptions::default()
-        };
-        let all = model.outputs();
-        let wanted = outputs.iter().filter_map(|o| all.iter().position(|p| p.name == o.name)).collect();
-        Ok(Traced { network: model.on(&Device::cpu(device)?)?, wanted })
-    }
-
-    fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
-        let _quiet = no_grad();
-        let all = self.network.run(inputs)?;
-        let y: Vec<Value> = self.wanted.iter().filter_map(|i| all.get(*i).cloned()).collect();
-        // an error of an operator is this run's, and not of whoever reads a value later
-        self.network.device().channel().sync()?;
-        Ok(y)
     }
 }
 
