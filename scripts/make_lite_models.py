@@ -9,6 +9,7 @@ needs torch, onnx and onnxruntime. Each model is a folder in the layout of the s
   encoder      an encoder block over token numbers; batch and tokens are open
   positive     the elements above zero, so that the size of the output follows from values
   external     a product whose weights lie in a file beside the model
+  skip         a tensor that is cheap to make, large, and read again at the end: what a budget makes again
   foreign      an operator that nobody has
 """
 
@@ -58,6 +59,19 @@ class Encoder(torch.nn.Module):
         a = torch.softmax(q @ k.transpose(2, 3) / 8**0.5, 3) @ v
         x = self.first(x + self.out(a.transpose(1, 2).reshape(batch, length, 16)))
         return self.second(x + self.narrow(torch.nn.functional.gelu(self.wide(x))))
+
+
+class Skip(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide = torch.nn.Conv2d(2, 24, 1)
+        self.first = torch.nn.Conv2d(24, 24, 3, padding=1)
+        self.second = torch.nn.Conv2d(24, 24, 3, padding=1)
+        self.last = torch.nn.Conv2d(24, 2, 1)
+
+    def forward(self, x):
+        early = torch.tanh(self.wide(x))
+        return self.last(torch.sigmoid(self.second(torch.tanh(self.first(early)))) * early)
 
 
 def exported(model, x, **options):
@@ -131,6 +145,12 @@ def main():
     y = onnxruntime.InferenceSession(FOLDER / "external" / "model.onnx").run(None, {"x": x})[0]
     (data / "input_0.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
     (data / "output_0.pb").write_bytes(numpy_helper.from_array(y, "y").SerializeToString())
+
+    x = random.standard_normal((1, 2, 16, 16)).astype(np.float32)
+    model = exported(
+        Skip(), torch.from_numpy(x), input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "batch"}}
+    )
+    write("skip", model, {"x": x})
 
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="first"),

@@ -55,7 +55,7 @@ enum Command {
     /// Run a model from a file, and compare what it gives.
     Run(Box<model::run::Options>),
     /// Compare two models layer by layer: the first value that differs.
-    Compare(Box<model::compare::Options>),
+    Compare(Box<model::compare::Compare>),
     /// What a model in a file computes and holds, by layer, and what of it cannot run.
     Inspect(Box<model::inspect::Options>),
     /// Measure the promise: train digits under several budgets and compare with the run without one.

@@ -1,6 +1,6 @@
 //! What of a network runs for one set of input types.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_onnx::{Model, Port, Value};
 use remat_runtime::compile::CompiledGraph;
@@ -9,6 +9,10 @@ use remat_tensor::no_grad;
 use remat_types::{Fact, Result};
 
 use crate::Options;
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A network for one set of input types.
 #[derive(Clone, Debug)]
@@ -26,19 +30,19 @@ pub(crate) enum Program {
     /// One graph, planned ahead.
     Compiled(Arc<Mutex<CompiledGraph>>),
     /// A function of tensors: sizes follow from values, or an output is no tensor.
-    Eager(Arc<Traced>),
+    Eager(Arc<Eager>),
 }
 
 /// A function of tensors with the device that it runs on.
 #[derive(Debug)]
-pub(crate) struct Traced {
+pub(crate) struct Eager {
     pub(crate) network: remat_onnx::Network,
     /// The model's outputs that are wanted, by index.
     wanted: Vec<usize>,
 }
 
-impl Traced {
-    pub(crate) fn new(model: &Model, outputs: &[Port], options: &Options) -> Result<Traced> {
+impl Eager {
+    pub(crate) fn new(model: &Model, outputs: &[Port], options: &Options) -> Result<Eager> {
         let device = DeviceOptions {
             threads: options.threads,
             budget_bytes: options.memory_budget,
@@ -47,7 +51,7 @@ impl Traced {
         };
         let all = model.outputs();
         let wanted = outputs.iter().filter_map(|o| all.iter().position(|p| p.name == o.name)).collect();
-        Ok(Traced { network: model.on(&Device::cpu(device)?)?, wanted })
+        Ok(Eager { network: model.on(&Device::cpu(device)?)?, wanted })
     }
 
     /// The wanted outputs. Errors: those of operators; Budget.

@@ -20,7 +20,8 @@
 //!
 //! The budget holds for a session with the weights that it reads: weights, inputs, outputs and workspace. What does not fit is
 //! computed again, with the same bits; a budget that no order of calls keeps to is an error with figures, before anything runs.
-//! Reading the file takes as much as the file besides, until the session is there.
+//! Reading the file and planning take memory besides, until the session is there. A network of [`Network::from_bytes`] or
+//! [`Network::from_reader`] whose shapes are open keeps the file's bytes, for sessions of other shapes.
 #![forbid(unsafe_code)]
 
 mod form;

@@ -2,14 +2,14 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use remat_graph::ir::{Graph, Patch};
 use remat_onnx::{Model, Port, Unsupported, ValueType};
 use remat_runtime::compile::{CompileCx, CompiledGraph};
 use remat_types::{Error, ErrorKind, Fact, Result};
 
-use crate::form::{Form, Program, Traced};
+use crate::form::{Eager, Form, Program, lock};
 use crate::session::Session;
 use crate::shapes::unknown;
 use crate::{Options, Shapes};
@@ -60,10 +60,6 @@ fn is_fixed(port: &Port) -> bool {
         ValueType::Tensor(_, extents) => extents.iter().flatten().all(|e| e.fixed().is_some()) && extents.is_some(),
         _ => true,
     }
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Network {
@@ -188,7 +184,7 @@ impl Network {
             None => None,
         };
         let Some(graph) = graph else {
-            return Ok(Program::Eager(Arc::new(Traced::new(&model, &self.outputs, &self.options)?)));
+            return Ok(Program::Eager(Arc::new(Eager::new(&model, &self.outputs, &self.options)?)));
         };
         // the weights are the graph's alone now: those that passes make others of are freed
         drop(model);

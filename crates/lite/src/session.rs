@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use remat_graph::ir::{Origin, ValueId};
@@ -13,7 +13,7 @@ use remat_runtime::{PlanTimes, SessionOptions, ValueView, padded};
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
-use crate::form::{Form, Program, Traced};
+use crate::form::{Eager, Form, Program, lock};
 use crate::shapes::unknown;
 
 /// Bytes of a session.
@@ -25,7 +25,8 @@ pub struct Memory {
     pub io_bytes: usize,
     /// What lives only within a run. Of a model that is no single graph: the most that the device held.
     pub workspace_bytes: usize,
-    /// Calls that a run makes again to keep to the budget.
+    /// Calls that a run makes again to keep to the budget. Of a model that is no single graph: those of all runs so far, of all
+    /// sessions.
     pub recomputed_calls: usize,
 }
 
@@ -42,7 +43,7 @@ enum Machine {
         plan: Arc<Mutex<CompiledGraph>>,
     },
     Eager {
-        f: Arc<Traced>,
+        f: Arc<Eager>,
         inputs: Vec<Option<Value>>,
         /// What `input_as_mut` gave out, by input: read again by every run.
         lent: Vec<Option<HostTensor>>,
@@ -53,10 +54,10 @@ enum Machine {
 
 /// A network for one set of input shapes, with inputs, outputs and workspace of its own.
 ///
-/// A run takes nothing from the heap unless sizes follow from values. A session is moved between threads and used by one at a time;
+/// A session is moved between threads and used by one at a time;
 /// what it lends ends with the borrow:
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0499
 /// # fn f(mut session: remat_lite::Session) -> remat_lite::Result<()> {
 /// let y = session.output("y")?;
 /// session.run()?;
@@ -73,10 +74,6 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("inputs", &self.form.facts).field("outputs", &self.form.outputs).finish()
     }
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
@@ -312,8 +309,21 @@ impl Session {
             }
             Machine::Eager { f, .. } => {
                 let stats = f.network.device().channel().stats()?;
-                Ok(Memory { constant_bytes: 0, io_bytes: 0, workspace_bytes: stats.peak_bytes, recomputed_calls: 0 })
+                // the device holds weights, inputs and outputs too, and tells the most of all together
+                Ok(Memory {
+                    constant_bytes: 0,
+                    io_bytes: 0,
+                    workspace_bytes: stats.peak_bytes,
+                    recomputed_calls: usize::try_from(stats.recomputed_ops).unwrap_or(usize::MAX),
+                })
             }
+        }
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        match &mut self.machine {
+            Machine::Compiled { run, .. } => run.wait(),
+            Machine::Eager { .. } => Ok(()),
         }
     }
 
@@ -360,15 +370,6 @@ impl Run<'_> {
     /// Waits for the run on this thread. Errors: those of the run.
     pub fn wait(mut self) -> Result<()> {
         self.result.take().unwrap_or_else(|| self.session.wait())
-    }
-}
-
-impl Session {
-    fn wait(&mut self) -> Result<()> {
-        match &mut self.machine {
-            Machine::Compiled { run, .. } => run.wait(),
-            Machine::Eager { .. } => Ok(()),
-        }
     }
 }
 

@@ -36,6 +36,30 @@ impl Shapes {
         self
     }
 
+    /// With `n` for every extent of these inputs that is open and not given, and the inputs that have one.
+    pub fn or_extents(mut self, ports: &[Port], n: usize) -> (Shapes, Vec<&Port>) {
+        let mut filled = Vec::new();
+        for port in ports.iter().filter(|p| !self.inputs.contains_key(&p.name)) {
+            let known: Vec<Option<usize>> = extents(port).iter().map(|e| self.known(e)).collect();
+            if known.iter().any(Option::is_none) {
+                filled.push((port, known.into_iter().map(|k| k.unwrap_or(n)).collect::<Vec<usize>>()));
+            }
+        }
+        let ports = filled.iter().map(|(port, _)| *port).collect();
+        for (port, dims) in filled {
+            self = self.input(&port.name, dims);
+        }
+        (self, ports)
+    }
+
+    fn known(&self, e: &Extent) -> Option<usize> {
+        match e {
+            Extent::Fixed(n) => Some(*n),
+            Extent::Named(name) => self.extents.get(name).copied(),
+            Extent::Open => None,
+        }
+    }
+
     /// The types of these inputs; `None` for one that is no tensor.
     ///
     /// Errors: Value for an input or extent that the model has not, and for one that is open and not given; Shape for a shape that
@@ -70,19 +94,14 @@ impl Shapes {
                 given.ok_or_else(|| Error::new(ErrorKind::Value, "the model leaves its shape open: give one"))?;
             return Ok(Some(Fact::new(dtype, shape.clone())));
         };
-        let known = |e: &Extent| match e {
-            Extent::Fixed(n) => Some(*n),
-            Extent::Named(name) => self.extents.get(name).copied(),
-            Extent::Open => None,
-        };
         let Some(given) = given else {
-            let shape: Option<Vec<usize>> = declared.iter().map(known).collect();
+            let shape: Option<Vec<usize>> = declared.iter().map(|e| self.known(e)).collect();
             let open =
                 || Error::new(ErrorKind::Value, format!("{} has extents that are open: give its shape", port.ty));
             return Ok(Some(Fact::new(dtype, shape.ok_or_else(open)?)));
         };
         let fits = declared.len() == given.rank()
-            && declared.iter().zip(given.dims()).all(|(e, n)| known(e).is_none_or(|e| e == *n));
+            && declared.iter().zip(given.dims()).all(|(e, n)| self.known(e).is_none_or(|e| e == *n));
         if !fits {
             return Err(Error::new(ErrorKind::Shape, format!("shape {given} where the model takes {}", port.ty)));
         }

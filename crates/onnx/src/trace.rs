@@ -6,7 +6,7 @@ use remat_runtime::tracing::{self, TraceResults, Traced};
 use remat_runtime::{Handle, TensorId};
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::network::Network;
 use crate::tensor::Literal;
@@ -64,13 +64,6 @@ impl Network {
         // clones share their bytes
         let by_address: FxHashMap<usize, &str> =
             weights.filter(|(_, w)| w.elems() > 0).map(|(name, w)| (w.bytes().as_ptr().addr(), name)).collect();
-        for v in graph.value_ids() {
-            if let Origin::Constant(host) = &graph.value(v).origin
-                && let Some(name) = by_address.get(&host.bytes().as_ptr().addr())
-            {
-                patch.rename(v, Some(name));
-            }
-        }
         let given = self.graph.inputs.len() == graph.inputs().len();
         let entries = self.graph.inputs.iter().filter(|e| given || e.default.is_none());
         for (v, e) in graph.inputs().iter().zip(entries) {
@@ -83,6 +76,17 @@ impl Network {
             patch.add_output(name, o.value);
             if !matches!(graph.value(o.value).origin, Origin::Input(_)) {
                 patch.rename(o.value, Some(name));
+            }
+        }
+        // graphs beside each other may have weights of one name
+        let ends = self.graph.inputs.iter().map(|e| &*e.name).chain(self.graph.outputs.iter().map(|o| &*o.0));
+        let mut taken: FxHashSet<&str> = ends.collect();
+        for v in graph.value_ids() {
+            if let Origin::Constant(host) = &graph.value(v).origin
+                && let Some(name) = by_address.get(&host.bytes().as_ptr().addr())
+                && taken.insert(name)
+            {
+                patch.rename(v, Some(name));
             }
         }
         graph.patched(&patch)

@@ -5,13 +5,14 @@ use std::process::{Command, Stdio};
 
 use clap::ValueEnum;
 use remat::types::{Error, ErrorKind, Fact, Result};
-use remat_lite::Session;
+use remat_lite::{Memory, Session};
 use serde::Serialize;
 
 use super::cases::{Case, Metrics};
 use super::figures::{self, Latency};
 use super::operators::{self, Operator};
-use crate::model::{RunOptions, ShapeOptions, load, value};
+use crate::model::inputs::tensor_fact;
+use crate::model::{Loaded, RunOptions, ShapeOptions, load, open, value};
 
 /// Another runtime for the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -23,28 +24,24 @@ struct Timed {
     session: Session,
     budget_bytes: Option<usize>,
     cost: remat::ops::Cost,
-    /// Total, workspace.
-    bytes: [usize; 2],
+    memory: Memory,
 }
 
-/// A session with random inputs, run until it has its last plan. Errors: those of loading it.
+/// A session with random inputs. Errors: those of loading it.
 fn session(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<(Session, Option<usize>)> {
-    let loaded = load(path, run, None, |ports| shapes.or_ones(ports))?;
-    let mut session = loaded.session;
+    let network = open(path, run, None)?;
+    let shapes = shapes.or_ones(network.inputs())?;
+    let Loaded { mut session, budget_bytes, .. } = load(path, network, run, &shapes)?;
     for (fact, name) in facts(&session)? {
         session.set_input(&name, &value::random(&fact)?)?;
     }
-    Ok((session, loaded.budget_bytes))
+    Ok((session, budget_bytes))
 }
 
 /// Types and names of the inputs. Errors (Value): one that is no tensor.
 fn facts(session: &Session) -> Result<Vec<(Fact, String)>> {
-    let of = |(i, port): (usize, &remat_lite::Port)| {
-        let no_tensor =
-            || Error::new(ErrorKind::Value, format!("input `{}` is {}: it cannot be made up", port.name, port.ty));
-        Ok((session.fact(i).ok_or_else(no_tensor)?, port.name.clone()))
-    };
-    session.inputs().iter().enumerate().map(of).collect()
+    let all = session.inputs().iter().enumerate();
+    all.map(|(i, port)| Ok((tensor_fact(session, i)?, port.name.clone()))).collect()
 }
 
 /// The model, ready to run. Errors: those of loading it; Budget.
@@ -59,7 +56,7 @@ pub(super) fn model(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Res
         Some(run) => run.executable()?.graph().cost(),
         None => remat::ops::Cost::default(),
     };
-    Ok(Box::new(Timed { session, budget_bytes, cost, bytes: [memory.total_bytes(), memory.workspace_bytes] }))
+    Ok(Box::new(Timed { session, budget_bytes, cost, memory }))
 }
 
 impl Case for Timed {
@@ -82,10 +79,10 @@ impl Case for Timed {
         self.cost.bytes
     }
     fn peak_bytes(&self) -> usize {
-        self.bytes[0]
+        self.memory.total_bytes()
     }
     fn workspace_bytes(&self) -> usize {
-        self.bytes[1]
+        self.memory.workspace_bytes
     }
 }
 

@@ -8,7 +8,7 @@ use remat::graph::ir::{Graph, ValueId};
 use remat::runtime::DeviceOptions;
 use remat::types::{Error, ErrorKind, HostTensor, Result};
 use remat_kernels::pool::Pool;
-use remat_lite::Session;
+use remat_lite::{Network, Options};
 use serde_json::{Value as Json, json};
 
 use super::difference::{Difference, Tolerance};
@@ -27,7 +27,7 @@ Exit codes: 0 all outputs are within the tolerance; 1 one is not, or an error; 3
 /// Options of the command.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct Compare {
     /// The model that is taken to be right
     #[arg(value_name = "A")]
     a: PathBuf,
@@ -53,16 +53,15 @@ struct Values {
 }
 
 /// Runs the command; the exit code.
-pub(crate) fn run(o: &Options) -> Result<u8> {
-    for path in [&o.a, &o.b] {
-        if let Some(code) = refuse_unsupported(&super::open(path)?) {
-            return Ok(code);
-        }
+pub(crate) fn run(o: &Compare) -> Result<u8> {
+    let open = |path: &Path| Network::open(path, Options { level: 0, ..Options::default() });
+    let (a, b) = (open(&o.a)?, open(&o.b)?);
+    if let Some(code) = refuse_unsupported(&a).or_else(|| refuse_unsupported(&b)) {
+        return Ok(code);
     }
-    let ports = super::open(&o.a)?.inputs().to_vec();
-    let inputs = o.given.tensors(&ports)?;
-    let (a, inputs) = values(o, &o.a, inputs)?;
-    let (b, _) = values(o, &o.b, inputs.into_iter().map(Some).collect())?;
+    let inputs = o.given.tensors(a.inputs())?;
+    let (a, inputs) = values(o, &a, inputs).map_err(|e| e.context(o.a.display()))?;
+    let (b, _) = values(o, &b, inputs.into_iter().map(Some).collect()).map_err(|e| e.context(o.b.display()))?;
     let in_b: HashMap<&str, &HostTensor> = b.layers.iter().map(|(name, t)| (&**name, t)).collect();
     let both = a.layers.iter().filter_map(|(name, t)| Some((name, t, *in_b.get(&**name)?)));
     let layers: Vec<Difference> = both.map(|(name, a, b)| o.tolerance.compare(name, b, a, false)).collect();
@@ -85,7 +84,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
     Ok(u8::from(outputs.iter().any(|r| !r.is_within)))
 }
 
-fn tell(o: &Options, layers: &[Difference], outputs: &[Difference], of_a: usize) {
+fn tell(o: &Compare, layers: &[Difference], outputs: &[Difference], of_a: usize) {
     say!(
         "{} of {of_a} layers of A are in B, {} of them differ by more than the tolerance",
         layers.len(),
@@ -106,18 +105,16 @@ fn tell(o: &Options, layers: &[Difference], outputs: &[Difference], of_a: usize)
 }
 
 /// Runs a model as it is written, every value kept; with the inputs that it ran on.
-fn values(o: &Options, path: &Path, inputs: Vec<Option<HostTensor>>) -> Result<(Values, Vec<HostTensor>)> {
-    let options = remat_lite::Options { level: 0, ..remat_lite::Options::default() };
-    let network = remat_lite::Network::open(path, options)?;
+fn values(o: &Compare, network: &Network, inputs: Vec<Option<HostTensor>>) -> Result<(Values, Vec<HostTensor>)> {
     if network.inputs().len() != inputs.len() {
         let text = format!("{} inputs, and A has {}", network.inputs().len(), inputs.len());
-        return Err(Error::new(ErrorKind::Value, text).context(path.display()));
+        return Err(Error::new(ErrorKind::Value, text));
     }
-    let mut session: Session = network.session(&o.given.shapes_for(network.inputs(), &inputs)?)?;
+    let mut session = network.session(&o.given.shapes_for(network.inputs(), &inputs)?)?;
     let inputs = made_up(&session, inputs)?;
     let Some(run) = session.runtime() else {
         let text = "sizes follow from values, so that there is no graph to walk; `remat run --check` compares outputs";
-        return Err(Error::new(ErrorKind::Value, text).context(path.display()));
+        return Err(Error::new(ErrorKind::Value, text));
     };
     let graph = run.executable()?.graph().clone();
     let computed = graph.evaluate(&inputs, &[], &Pool::new(DeviceOptions::default().threads))?;

@@ -1,7 +1,7 @@
 //! Inputs of a model from the command line.
 
 use clap::Args;
-use remat::types::{Error, ErrorKind, HostTensor, Result};
+use remat::types::{Error, ErrorKind, Fact, HostTensor, Result};
 use remat_lite::{Port, Session, Shapes};
 
 use super::value::{self, Input};
@@ -51,12 +51,16 @@ pub(super) fn made_up(session: &Session, inputs: Vec<Option<HostTensor>>) -> Res
         if let Some(x) = x {
             return Ok(x);
         }
-        let port = &session.inputs()[i];
-        let no_tensor =
-            || Error::new(ErrorKind::Value, format!("input `{}` is {}: it cannot be made up", port.name, port.ty));
-        let fact = session.fact(i).ok_or_else(no_tensor)?;
+        let (port, fact) = (&session.inputs()[i], tensor_fact(session, i)?);
         note!("input `{}` was not given: random numbers of {}{}", port.name, fact.dtype, fact.shape);
         value::random(&fact)
     };
     inputs.into_iter().enumerate().map(of).collect()
+}
+
+/// The type of an input that numbers can be made up for. Errors (Value): one that is no tensor.
+pub(crate) fn tensor_fact(session: &Session, i: usize) -> Result<Fact> {
+    let port = &session.inputs()[i];
+    let no_tensor = || format!("input `{}` is {}: it cannot be made up", port.name, port.ty);
+    session.fact(i).ok_or_else(|| Error::new(ErrorKind::Value, no_tensor()))
 }

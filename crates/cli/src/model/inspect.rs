@@ -51,15 +51,15 @@ pub(crate) struct Options {
 
 /// Runs the command; the exit code.
 pub(crate) fn run(o: &Options) -> Result<u8> {
-    let network = open(&o.model)?;
+    let network = open(&o.model, &o.run, None)?;
     let title = o.model.file_name().map_or_else(|| o.model.display().to_string(), |n| n.to_string_lossy().into_owned());
     let bytes = std::fs::metadata(&o.model).map_or(0, |m| m.len());
     if !network.unsupported().is_empty() {
         show(o, &Figures::unplanned(&title, bytes, &network), None)?;
         return Ok(refuse_unsupported(&network).unwrap_or(0));
     }
-    drop(network);
-    let mut loaded = load(&o.model, &o.run, None, |ports| o.shapes.or_ones(ports))?;
+    let shapes = o.shapes.or_ones(network.inputs())?;
+    let mut loaded = load(&o.model, network, &o.run, &shapes)?;
     let memory = loaded.session.memory()?;
     let network: &Network = &loaded.network;
     let executable = match loaded.session.runtime() {

@@ -2,7 +2,7 @@
 
 pub(crate) mod compare;
 mod difference;
-mod inputs;
+pub(crate) mod inputs;
 pub(crate) mod inspect;
 mod png;
 pub(crate) mod run;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use remat::runtime::DeviceOptions;
 use remat::types::{DType, Error, ErrorKind, Result, Shape};
-use remat_lite::{Extent, Memory, Network, Options, Port, Session, Shapes, ValueType};
+use remat_lite::{Network, Options, Port, Session, Shapes};
 
 use crate::budget::MemoryBudget;
 use crate::output::note;
@@ -128,26 +128,11 @@ impl ShapeOptions {
         Ok(self.extent.iter().fold(shapes, |all, (name, n)| all.extent(name, *n)))
     }
 
-    /// What was given, and 1 for every extent that is still open, which is said. Errors: as [`ShapeOptions::given`]; Value for an
-    /// input of no known rank.
+    /// What was given, and 1 for every extent that is still open, which is said. Errors: as [`ShapeOptions::given`].
     pub(crate) fn or_ones(&self, ports: &[Port]) -> Result<Shapes> {
-        let mut shapes = self.given(ports)?;
-        let has_shape = |p: &Port| self.shape.iter().any(|(name, _)| name.as_ref().is_none_or(|n| *n == p.name));
-        let mut ones = Vec::new();
-        for port in ports.iter().filter(|p| !has_shape(p)) {
-            let ValueType::Tensor(_, Some(extents)) = &port.ty else { continue };
-            let known = |e: &Extent| match e {
-                Extent::Fixed(n) => Some(*n),
-                Extent::Named(name) => self.extent.iter().find(|(n, _)| n == name).map(|(_, n)| *n),
-                Extent::Open => None,
-            };
-            if extents.iter().any(|e| known(e).is_none()) {
-                ones.push(format!("{}: {}", port.name, port.ty));
-                let dims: Vec<usize> = extents.iter().map(|e| known(e).unwrap_or(1)).collect();
-                shapes = shapes.input(&port.name, dims);
-            }
-        }
+        let (shapes, ones) = self.given(ports)?.or_extents(ports, 1);
         if !ones.is_empty() {
+            let ones: Vec<String> = ones.iter().map(|p| format!("{}: {}", p.name, p.ty)).collect();
             note!("open extents are taken as 1 (`--shape` and `--extent` give others): {}", ones.join("; "));
         }
         Ok(shapes)
@@ -161,26 +146,29 @@ pub(crate) struct Loaded {
     pub(crate) budget_bytes: Option<usize>,
 }
 
-/// Reads a model. Errors: Io, Format, with the path.
-pub(crate) fn open(path: &Path) -> Result<Network> {
-    Network::open(path, Options::default())
+/// Reads a model. A budget that is a share is not set yet: [`load`] knows of what. Errors: those of [`Network::open`].
+pub(crate) fn open(path: &Path, options: &RunOptions, outputs: Option<Vec<String>>) -> Result<Network> {
+    let budget = match options.memory_budget {
+        MemoryBudget::Bytes(bytes) => Some(bytes),
+        MemoryBudget::Share(_) | MemoryBudget::Unlimited => None,
+    };
+    Network::open(path, options.loader(budget, outputs))
 }
 
-/// Loads a model for inputs of these shapes. Errors: those of [`Network::open`] and [`Network::session`].
-pub(crate) fn load(
-    path: &Path,
-    options: &RunOptions,
-    outputs: Option<Vec<String>>,
-    shapes: impl Fn(&[Port]) -> Result<Shapes>,
-) -> Result<Loaded> {
-    let without = || -> Result<usize> {
-        let network = Network::open(path, options.loader(None, outputs.clone()))?;
-        let memory: Memory = network.session(&shapes(network.inputs())?)?.memory()?;
-        Ok(memory.total_bytes())
+/// A session of what [`open`] read from this path. Errors: those of [`Network::session`]; Io where the file is read again.
+pub(crate) fn load(path: &Path, network: Network, options: &RunOptions, shapes: &Shapes) -> Result<Loaded> {
+    let total = || Ok::<usize, Error>(network.session(shapes)?.memory()?.total_bytes());
+    let budget_bytes = options.memory_budget.bytes(total)?;
+    let network = match options.memory_budget {
+        MemoryBudget::Share(_) => {
+            let outputs = network.options().outputs.clone();
+            // its weights go before they come again
+            drop(network);
+            Network::open(path, options.loader(budget_bytes, outputs))?
+        }
+        MemoryBudget::Bytes(_) | MemoryBudget::Unlimited => network,
     };
-    let budget_bytes = options.memory_budget.bytes(without)?;
-    let network = Network::open(path, options.loader(budget_bytes, outputs.clone()))?;
-    let session = network.session(&shapes(network.inputs())?)?;
+    let session = network.session(shapes)?;
     Ok(Loaded { network, session, budget_bytes })
 }
 

@@ -58,18 +58,16 @@ pub(crate) struct Options {
 
 /// Runs the command; the exit code.
 pub(crate) fn run(o: &Options) -> Result<u8> {
-    let network = open(&o.model)?;
+    let network = open(&o.model, &o.run, (!o.only.is_empty()).then(|| o.only.clone()))?;
     if let Some(code) = refuse_unsupported(&network) {
         return Ok(code);
     }
     let ports = network.inputs().to_vec();
-    drop(network);
     let inputs = match &o.check {
         None => o.given.tensors(&ports)?,
         Some(dir) => (0..ports.len()).map(|i| recorded(dir, "input", i).map(Some)).collect::<Result<_>>()?,
     };
-    let outputs = (!o.only.is_empty()).then(|| o.only.clone());
-    let mut loaded = load(&o.model, &o.run, outputs, |ports| o.given.shapes_for(ports, &inputs))?;
+    let mut loaded = load(&o.model, network, &o.run, &o.given.shapes_for(&ports, &inputs)?)?;
     let session = &mut loaded.session;
     for (port, x) in ports.iter().zip(made_up(session, inputs)?) {
         session.set_input(&port.name, &x)?;
@@ -96,6 +94,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
             "differences": differences.as_ref().map(|all| all.iter().map(Difference::json).collect::<Vec<_>>()),
             "peak_bytes": memory.total_bytes(),
             "budget_bytes": loaded.budget_bytes,
+            "recomputed_calls": memory.recomputed_calls,
         });
         output::write(path, format!("{report}\n"))?;
     }

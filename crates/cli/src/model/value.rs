@@ -7,6 +7,7 @@ use remat::types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape, rea
 use remat_lite::{Extent, Port, ValueType};
 
 use super::png;
+use crate::random::mixed;
 
 /// The largest file that is read as one input.
 const MOST_BYTES: u64 = 1 << 34;
@@ -160,19 +161,11 @@ fn converted(from: &HostTensor, to: DType) -> Result<HostTensor> {
 
 /// Random numbers, the same in every run. Errors: Io without memory.
 pub(crate) fn random(fact: &Fact) -> Result<HostTensor> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        // xorshift64*; Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40
-    };
     let n = fact.shape.checked_elems()?;
     let mut numbers = remat::types::vec_for::<f32>(n)?;
     let is_float = fact.dtype.is_float();
-    numbers.extend((0..n).map(|_| {
-        let v = next();
+    numbers.extend((0..n as u64).map(|i| {
+        let v = mixed(i) >> 40;
         if is_float { v as f32 / (1u32 << 24) as f32 } else { (v & 1) as f32 }
     }));
     cast(&HostTensor::from_slice(&numbers, fact.shape.clone())?, fact.dtype)

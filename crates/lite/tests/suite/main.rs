@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use remat_lite::{HostTensor, Network, Options, Session, Shapes};
 
-/// Outputs are f32 sums of some tens of terms around one, and are compared with those of another runtime.
-const TOLERANCE: f32 = 4e-6;
+/// Two runtimes add up f32 in other orders: four times the largest difference seen, 6.0e-7 in outputs of up to 3.0, where a unit in the
+/// last place is 2.4e-7.
+const TOLERANCE: f32 = 2.4e-6;
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(name)

@@ -6,7 +6,7 @@ use crate::{TOLERANCE, folder, open, recorded, session, shapes};
 
 #[test]
 fn models_give_what_another_runtime_recorded() {
-    for name in ["cnn", "encoder", "positive", "external"] {
+    for name in ["cnn", "encoder", "positive", "external", "skip"] {
         for level in 0..=3 {
             let network = open(name, Options { level, ..Options::default() });
             let mut session = session(&network, name);
@@ -51,6 +51,7 @@ fn extents_are_given_by_name_or_with_the_whole_shape() {
     assert_eq!(e.kind(), ErrorKind::Shape);
     for (batch, length) in [(1, 1), (3, 5), (1, 1)] {
         let mut s = network.session(&Shapes::new().extent("batch", batch).extent("length", length)).expect("both");
+        assert_eq!(s.output("encoded").expect("zeros").shape.dims(), [batch, length, 16], "known before a run");
         s.run().expect("it runs");
         assert_eq!(s.output("encoded").expect("there").shape.dims(), [batch, length, 16]);
     }

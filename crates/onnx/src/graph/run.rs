@@ -78,7 +78,8 @@ impl Shared {
             Kind::Function(graph) => return self.function(graph, inputs),
             Kind::Unknown(_) => return Err(Error::new(ErrorKind::Value, "there is no rule for it")),
         };
-        let _scope = Scope::enter(&node.name);
+        // an eager run tells of nodes in errors alone
+        let _scope = tracing::is_tracing().then(|| Scope::enter(&node.name));
         let cx = Cx { node, inputs, shared: self, device: &self.device, frame: Some(frame) };
         if tracing::is_tracing()
             && row.folds

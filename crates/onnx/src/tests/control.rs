@@ -144,3 +144,36 @@ fn a_model_is_differentiated_as_a_function_of_its_inputs() {
     y[0].sum().and_then(|s| s.backward()).expect("a gradient");
     assert_eq!(x.grad().expect("a gradient").to_vec::<f32>().expect("floats"), [6.0, -2.0]);
 }
+
+#[test]
+fn weights_of_one_name_in_graphs_beside_each_other_are_traced() {
+    let branch = |w: f32| {
+        let mut g = graph(&[], vec![node("Mul", &["x", "w"], &["a"])], &["a"]);
+        g.initializer.push(floats("w", &[], &[w]));
+        g
+    };
+    let choose = node("If", &["c"], &["y"]).graph("then_branch", branch(2.0)).graph("else_branch", branch(3.0));
+    let both_ways = vec![
+        choose.clone(),
+        node("Not", &["c"], &["d"]),
+        NodeProto { input: vec!["d".into()], output: vec!["z".into()], ..choose },
+    ];
+    let mut g = graph(&["x"], both_ways, &["y", "z"]);
+    g.initializer.push(TensorProto {
+        name: Some("c".into()),
+        data_type: Some(9),
+        int32_data: vec![1],
+        ..Default::default()
+    });
+    let traced = load(&model(g))
+        .expect("a model")
+        .trace(&[remat_types::Fact::new(remat_types::DType::F32, [2])])
+        .expect("a model");
+    let traced = traced.expect("one graph");
+    assert!(traced.find("w").is_some() && traced.find("y").is_some() && traced.find("x").is_some());
+    let pool = remat_kernels::pool::Pool::new(1);
+    let values = traced.evaluate(&[vector(&[1.0, 2.0])], &[], &pool).expect("it runs");
+    for (output, want) in traced.outputs().iter().zip([[2f32, 4.0], [3.0, 6.0]]) {
+        assert_eq!(values.get(output.value).expect("computed").to_vec::<f32>().expect("floats"), want);
+    }
+}

@@ -127,7 +127,17 @@ impl Figures {
         all
     }
 
+    /// What there is to say, and the layers that have most of it.
     pub(super) fn text(&self, rows: usize) -> String {
+        let mut s = self.summary();
+        if let Some(p) = &self.planned {
+            s += &table("layers with most operations", &p.layers, rows, |l| l.flops, p.flops);
+            s += &table("largest activations", &p.layers, rows, |l| l.result_bytes as u64, 0);
+        }
+        s
+    }
+
+    pub(super) fn summary(&self) -> String {
         let mut s = format!("{}  {}", self.title, show(self.file_bytes as usize));
         for (domain, v) in &self.about.opsets {
             s += &format!(", {} {v}", if domain.is_empty() { "opset" } else { domain });
@@ -164,8 +174,6 @@ impl Figures {
         if p.memory.recomputed_calls > 0 {
             s += &format!("  {} calls run again to keep to the budget\n", p.memory.recomputed_calls);
         }
-        s += &table("layers with most operations", &p.layers, rows, |l| l.flops, p.flops);
-        s += &table("largest activations", &p.layers, rows, |l| l.result_bytes as u64, 0);
         s
     }
 }

@@ -24,14 +24,7 @@ pub(super) fn html(figures: &Figures, pictures: Option<[&str; 2]>) -> String {
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title><style>{STYLE}</style>\n<h1>{0}</h1>\n\
          <pre>{1}</pre>\n",
         escape(&figures.title),
-        escape(
-            &figures
-                .text(0)
-                .lines()
-                .filter(|l| !l.starts_with("    ") && !l.ends_with(':'))
-                .collect::<Vec<_>>()
-                .join("\n")
-        ),
+        escape(&figures.summary()),
     );
     if let Some([graph, memory]) = pictures {
         s += "<h2>Memory over a run</h2>\n";
