@@ -42,7 +42,7 @@ enum Source {
 /// Networks are shared by reference between threads, each of which may have sessions of its own.
 #[derive(Debug)]
 pub struct Network {
-    /// Nothing once no further shapes can come.
+    /// Nothing once no further shapes can come, of bytes.
     source: Mutex<Option<Source>>,
     options: Options,
     inputs: Arc<[Port]>,
@@ -153,6 +153,20 @@ impl Network {
         Session::new(form, &self.options.session)
     }
 
+    /// What the model computes for inputs of these shapes, as it is written: before passes, with its weights as constants. `None` if
+    /// sizes follow from values, or an input or output is no tensor. The model is read again if there was a session before.
+    ///
+    /// Errors: as [`Network::session`], but for those of memory; Value if the model came as bytes, its shapes are fixed, and there was
+    /// a session before.
+    pub fn graph(&self, shapes: &Shapes) -> Result<Option<Graph>> {
+        let facts: Option<Vec<Fact>> = shapes.facts(&self.inputs)?.into_iter().collect();
+        let Some(facts) = facts else { return Ok(None) };
+        match &*lock(&self.model) {
+            Some(model) => model.trace(&facts),
+            None => self.read()?.trace(&facts),
+        }
+    }
+
     fn form(&self, facts: &[Option<Fact>]) -> Result<Form> {
         let mut forms = lock(&self.forms);
         let is_same = |(a, b): (&Option<Fact>, &Option<Fact>)| match (a, b) {
@@ -169,7 +183,7 @@ impl Network {
         };
         let program = self.program(model, facts)?;
         if self.inputs.iter().all(is_fixed) {
-            lock(&self.source).take();
+            lock(&self.source).take_if(|s| matches!(s, Source::Bytes(_)));
         }
         let outputs = self.outputs.iter().map(|p| p.name.clone()).collect();
         let form = Form { inputs: self.inputs.clone(), facts: facts.into(), outputs, program };
@@ -196,7 +210,7 @@ impl Network {
         match &*lock(&self.source) {
             Some(Source::File(path)) => Model::open(path),
             Some(Source::Bytes(bytes)) => Model::from_bytes(bytes.clone()),
-            None => Err(Error::new(ErrorKind::Internal, "the model was read for all shapes that it has")),
+            None => Err(Error::new(ErrorKind::Value, "the bytes of the model went when its one session was made")),
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clap::ValueEnum;
+use remat::ops::Cost;
 use remat::types::{Error, ErrorKind, Fact, Result};
 use remat_lite::{Memory, Session};
 use serde::Serialize;
@@ -23,19 +24,20 @@ pub(super) enum Peer {
 struct Timed {
     session: Session,
     budget_bytes: Option<usize>,
-    cost: remat::ops::Cost,
+    cost: Cost,
     memory: Memory,
 }
 
-/// A session with random inputs. Errors: those of loading it.
-fn session(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<(Session, Option<usize>)> {
+/// A session with random inputs, and what the model costs as it is written. Errors: those of loading it.
+fn session(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<(Session, Option<usize>, Cost)> {
     let network = open(path, run, None)?;
     let shapes = shapes.or_ones(network.inputs())?;
-    let Loaded { mut session, budget_bytes, .. } = load(path, network, run, &shapes)?;
+    let cost = network.graph(&shapes)?.map_or_else(Cost::default, |g| g.cost());
+    let Loaded { mut session, budget_bytes } = load(path, network, run, &shapes)?;
     for (fact, name) in facts(&session)? {
         session.set_input(&name, &value::random(&fact)?)?;
     }
-    Ok((session, budget_bytes))
+    Ok((session, budget_bytes, cost))
 }
 
 /// Types and names of the inputs. Errors (Value): one that is no tensor.
@@ -46,16 +48,12 @@ fn facts(session: &Session) -> Result<Vec<(Fact, String)>> {
 
 /// The model, ready to run. Errors: those of loading it; Budget.
 pub(super) fn model(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<Box<dyn Case>> {
-    let (mut session, budget_bytes) = session(path, run, shapes)?;
+    let (mut session, budget_bytes, cost) = session(path, run, shapes)?;
     session.run()?;
     while !session.is_settled() {
         session.run()?;
     }
     let memory = session.memory()?;
-    let cost = match session.runtime() {
-        Some(run) => run.executable()?.graph().cost(),
-        None => remat::ops::Cost::default(),
-    };
     Ok(Box::new(Timed { session, budget_bytes, cost, memory }))
 }
 
@@ -136,7 +134,7 @@ const PYTHON: &str = "python3";
 
 /// Times both runtimes in turns. Errors: Io, Format with what the peer said, where it is not installed or cannot run the model.
 pub(super) fn versus(path: &Path, run: &RunOptions, shapes: &ShapeOptions, seconds: f64) -> Result<Versus> {
-    let (mut ours, _) = session(path, run, shapes)?;
+    let (mut ours, ..) = session(path, run, shapes)?;
     let inputs: Vec<_> = facts(&ours)?
         .into_iter()
         .map(|(f, name)| serde_json::json!([name, f.dtype.to_string(), f.shape.dims()]))

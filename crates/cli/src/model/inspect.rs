@@ -8,12 +8,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use remat::types::Result;
-use remat_lite::Network;
 
 use super::{RunOptions, ShapeOptions, load, open, refuse_unsupported};
 use crate::graph::picture_of_memory;
 use crate::output;
-use figures::Figures;
+use figures::{Figures, Planned};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,17 +58,16 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
         return Ok(refuse_unsupported(&network).unwrap_or(0));
     }
     let shapes = o.shapes.or_ones(network.inputs())?;
+    let mut figures = Figures::unplanned(&title, bytes, &network);
+    let written = network.graph(&shapes)?;
     let mut loaded = load(&o.model, network, &o.run, &shapes)?;
     let memory = loaded.session.memory()?;
-    let network: &Network = &loaded.network;
-    let executable = match loaded.session.runtime() {
-        Some(run) => run.executable()?.clone(),
-        None => {
-            output::note!("sizes follow from values, so that there is no plan, and no figures by layer");
-            return show(o, &Figures::unplanned(&title, bytes, network), None).map(|()| 0);
-        }
+    let (Some(written), Some(run)) = (written, loaded.session.runtime()) else {
+        output::note!("sizes follow from values, so that there is no plan, and no figures by layer");
+        return show(o, &figures, None).map(|()| 0);
     };
-    let figures = Figures::of(&title, bytes, network, &executable, memory);
+    let executable = run.executable()?.clone();
+    figures.planned = Some(Planned::of(&written, executable.calls(), memory));
     let memory_svg = picture_of_memory(&title, &executable, o.run.threads());
     let graph_svg = picture::svg(&title, executable.graph());
     if let Some(path) = &o.svg {

@@ -141,7 +141,6 @@ impl ShapeOptions {
 
 /// A session of a model in a file, under a budget that may be a share of what it takes without one.
 pub(crate) struct Loaded {
-    pub(crate) network: Network,
     pub(crate) session: Session,
     pub(crate) budget_bytes: Option<usize>,
 }
@@ -169,7 +168,7 @@ pub(crate) fn load(path: &Path, network: Network, options: &RunOptions, shapes: 
         MemoryBudget::Bytes(_) | MemoryBudget::Unlimited => network,
     };
     let session = network.session(shapes)?;
-    Ok(Loaded { network, session, budget_bytes })
+    Ok(Loaded { session, budget_bytes })
 }
 
 /// Prints the nodes that cannot run; the exit code if there are any.

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use remat::graph::ir::{Graph, Origin};
-use remat::runtime::Executable;
 use remat_lite::{About, Memory, Network, Port, Unsupported};
 use serde_json::{Value, json};
 
@@ -48,6 +47,26 @@ pub(super) struct Planned {
     calls: usize,
 }
 
+impl Planned {
+    /// Of a graph as the model is written, which runs in so many calls. Passes join layers, and kernels may make fewer operations than
+    /// are counted here, as Winograd's convolution does.
+    pub(super) fn of(graph: &Graph, calls: usize, memory: Memory) -> Planned {
+        let cost = graph.cost();
+        let numbers = |v| match &graph.value(v).origin {
+            Origin::Constant(c) if c.dtype().is_float() => c.elems(),
+            _ => 0,
+        };
+        Planned {
+            layers: layers(graph),
+            parameters: graph.value_ids().map(numbers).sum(),
+            flops: cost.flops,
+            moved_bytes: cost.bytes,
+            memory,
+            calls,
+        }
+    }
+}
+
 impl Figures {
     pub(super) fn unplanned(title: &str, file_bytes: u64, network: &Network) -> Figures {
         Figures {
@@ -60,23 +79,6 @@ impl Figures {
             unsupported: network.unsupported().to_vec(),
             planned: None,
         }
-    }
-
-    pub(super) fn of(title: &str, file_bytes: u64, network: &Network, e: &Executable, memory: Memory) -> Figures {
-        let (graph, cost) = (e.graph(), e.graph().cost());
-        let numbers = |v| match &graph.value(v).origin {
-            Origin::Constant(c) if c.dtype().is_float() => c.elems(),
-            _ => 0,
-        };
-        let planned = Planned {
-            layers: layers(graph),
-            parameters: graph.value_ids().map(numbers).sum(),
-            flops: cost.flops,
-            moved_bytes: cost.bytes,
-            memory,
-            calls: e.calls(),
-        };
-        Figures { planned: Some(planned), ..Figures::unplanned(title, file_bytes, network) }
     }
 
     pub(super) fn json(&self) -> Value {
@@ -158,7 +160,7 @@ impl Figures {
         s += &format!("  operators {}\n", named.join(", "));
         let Some(p) = &self.planned else { return s };
         s += &format!(
-            "  {} parameters, {:.3} GFLOP, {} read and written in {} calls\n",
+            "  {} parameters, {:.3} GFLOP, {} read and written; it runs in {} calls\n",
             p.parameters,
             p.flops as f64 / 1e9,
             show(p.moved_bytes as usize),
@@ -197,7 +199,7 @@ fn table(title: &str, layers: &[Layer], rows: usize, of: impl Fn(&Layer) -> u64,
     s
 }
 
-/// The nodes of the model in the order in which they begin to run: what passes join belongs to one of those that it joins.
+/// The nodes of the model, in order.
 fn layers(g: &Graph) -> Vec<Layer> {
     let (mut all, mut at): (Vec<Layer>, HashMap<&str, usize>) = (Vec::new(), HashMap::new());
     let mut counted = vec![false; g.values().len()];
