@@ -15,7 +15,7 @@ const MARGIN: f64 = 40.0;
 /// Operators that are drawn: a larger picture is one that nobody reads.
 const MOST: usize = 3000;
 /// Characters that fit into a box.
-const FITS: usize = 34;
+const FITS: usize = 30;
 
 /// What an operator mostly does, by colour.
 fn color(op: &str) -> &'static str {
@@ -49,6 +49,15 @@ pub(super) fn svg(title: &str, g: &Graph) -> String {
         for from in n.x.iter().filter_map(|v| g.producer(*v)).map(|p| &places[p.index()]) {
             let [x0, y0, x1, y1] = [from.x + WIDE / 2.0, from.y + HIGH, to.x + WIDE / 2.0, to.y];
             let mid = (y0 + y1) / 2.0;
+            // past the boxes between, which would hide a straight one
+            if y1 - y0 > HIGH + GAP_Y {
+                let (x0, x1, y0, y1) = (from.x + WIDE, to.x + WIDE, from.y + HIGH / 2.0, to.y + HIGH / 2.0);
+                let out = x0.max(x1) + GAP_X * 3.0;
+                s += &format!(
+                    "<path d=\"M{x0:.1} {y0:.1} C{out:.1} {y0:.1} {out:.1} {y1:.1} {x1:.1} {y1:.1}\" fill=\"none\" stroke=\"#888\"/>\n"
+                );
+                continue;
+            }
             s += &format!(
                 "<path d=\"M{x0:.1} {y0:.1} C{x0:.1} {mid:.1} {x1:.1} {mid:.1} {x1:.1} {y1:.1}\" fill=\"none\" stroke=\"#888\"/>\n"
             );
@@ -72,7 +81,7 @@ pub(super) fn svg(title: &str, g: &Graph) -> String {
             escape(&shortened(&result, FITS.saturating_sub(n.op.label().len()))),
             x + 6.0,
             y + 27.0,
-            escape(&shortened(scope, FITS + 6)),
+            escape(&shortened(scope, FITS + 10)),
         );
     }
     s + "</svg>\n"
