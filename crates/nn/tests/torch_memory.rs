@@ -69,7 +69,7 @@ fn taken(name: &str, file: &[u8]) -> usize {
 fn memory_and_time_are_bounded_by_the_file() {
     const N: usize = 1 << 20;
     let tensor = b"((X\x07\0\0\0storagectorch\nFloatStorage\n\
-        X\x01\0\0\00X\x03\0\0\0cpuK\x01tQ\x94K\x00))\x89N)t\x94";
+        X\x01\0\0\x000X\x03\0\0\0cpuK\x01tQ\x94K\x00))\x89N)t\x94";
     let call = [&b"ctorch._utils\n_rebuild_tensor_v2\n\x94"[..], tensor].concat();
     let pickles: Vec<(&str, Vec<u8>)> = vec![
         ("nothing", b"N".repeat(N)),
@@ -103,7 +103,8 @@ fn memory_and_time_are_bounded_by_the_file() {
         assert!(bytes <= BYTES_PER_BYTE * file.len() + BYTES_ALWAYS, "{name}: {bytes} bytes for {}", file.len());
     }
     directories_and_ends();
-    elements_are_bounded(&call);
+    a_member_that_says_more_than_it_has();
+    elements_are_bounded();
 }
 
 /// Part of the test above: the count is of the whole process, so one test at a time.
@@ -119,13 +120,32 @@ fn directories_and_ends() {
     }
 }
 
+/// A deflated member whose size is a word: 128 MiB, of a few bytes.
+fn a_member_that_says_more_than_it_has() {
+    const SIZE: u32 = 1 << 27;
+    let pickle =
+        b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nByteStorage\nX\x01\0\0\x000X\x03\0\0\0cpu\
+        J\0\0\0\x08tQK\0J\0\0\0\x08\x85K\x01\x85\x89N)tR.";
+    let mut file = archive(&[("a/data.pkl", pickle), ("a/data/0", &[3, 0])]);
+    let entry = file.windows(4).rposition(|w| w == b"PK\x01\x02").expect("an entry");
+    file[entry + 10] = 8;
+    file[entry + 24..entry + 28].copy_from_slice(&SIZE.to_le_bytes());
+    let mut reader = TorchReader::new(Cursor::new(&file)).expect("describes a tensor");
+    assert_eq!(reader.fact("").expect("a tensor").shape[..], [SIZE as usize]);
+    let region = Region::new(HEAP);
+    let e = reader.tensor("").expect_err("two bytes");
+    let bytes = region.change().bytes_allocated;
+    assert!(e.message().contains("unpacks to 0 bytes"), "{e}");
+    assert!(bytes < BYTES_ALWAYS, "{bytes} bytes for a file of {}", file.len());
+}
+
 /// Elements that a few bytes of a storage are repeated to.
-fn elements_are_bounded(call: &[u8]) {
+fn elements_are_bounded() {
     let storage = vec![0; 1 << 16];
     // 2^14 elements of a storage, seen 2^k times
     let repeated = |k: u32, times: usize| {
         let mut pickle = b"](ctorch._utils\n_rebuild_tensor_v2\n\x94(X\x07\0\0\0storagectorch\nFloatStorage\n\
-            X\x01\0\0\00X\x03\0\0\0cpuM\0\x40tQ\x940"
+            X\x01\0\0\x000X\x03\0\0\0cpuM\0\x40tQ\x940"
             .to_vec();
         for i in 0..times {
             pickle.extend(b"h\0(h\x01K\0(J");
@@ -135,7 +155,6 @@ fn elements_are_bounded(call: &[u8]) {
         pickle.extend(b"e.");
         archive(&[("a/data.pkl", &pickle), ("a/data/0", &storage)])
     };
-    assert!(!call.is_empty());
     for (k, times, fits) in
         [(4, 1, true), (10, 8, false), (14, 1, false), (30, 1, false), (0, 1000, true), (8, 100, false)]
     {

@@ -125,8 +125,16 @@ impl<R: Read + Seek> Archive<R> {
         }))
     }
 
-    /// Fills `into` with the bytes `range` of a member. A deflated one is unpacked whole, if it is not the last that was; what
-    /// that takes is counted against `left`. A whole member is compared with its check sum, if the archive has one.
+    /// Unpacks a deflated member whole, if it is not the last that was; what that takes is counted against `left`.
+    pub(super) fn prepare(&mut self, member: &Member, left: &mut u64) -> Result<()> {
+        if member.method != STORED {
+            self.unpack(member, 0..0, left)?;
+        }
+        Ok(())
+    }
+
+    /// Fills `into` with the bytes from `at` of a member that is [prepared](Archive::prepare), or else made so. A whole member is
+    /// compared with its check sum, if the archive has one.
     pub(super) fn read(&mut self, member: &Member, at: u64, into: &mut [u8], left: &mut u64) -> Result<()> {
         let range = at..at.saturating_add(into.len() as u64);
         if range.end > member.size {

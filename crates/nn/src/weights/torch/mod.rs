@@ -198,7 +198,7 @@ impl<R: BufRead + Seek> TorchReader<R> {
         let size = dtype.size_bytes();
         let (low, high) = layout.span().ok_or_else(|| bad("a layout beyond what can be addressed"))?;
         let (at, bytes) = (base_bytes.saturating_add((low * size) as u64), (high - low) * size);
-        let have = self.source.storage_bytes(key)?;
+        let have = self.source.prepare(key, left)?;
         if at.checked_add(bytes as u64).is_none_or(|end| end > have) {
             return Err(bad(format!("{bytes} bytes from {at} of storage `{key}`, which has {have} in the file")));
         }
@@ -233,9 +233,14 @@ impl<R: BufRead + Seek> Source<R> {
         matches!(self, Source::Archive { is_big_endian: true, .. })
     }
 
-    fn storage_bytes(&self, key: &str) -> Result<u64> {
+    /// Makes a storage ready to be read, and says how many bytes it has: nothing is allocated for what is not in the file.
+    fn prepare(&mut self, key: &str, left: &mut u64) -> Result<u64> {
         match self {
-            Source::Archive { archive, folder, .. } => Ok(archive.member(&format!("{folder}data/{key}"))?.size),
+            Source::Archive { archive, folder, .. } => {
+                let member = archive.member(&format!("{folder}data/{key}"))?;
+                archive.prepare(&member, left)?;
+                Ok(member.size)
+            }
             Source::Stream(stream) => stream.storage_bytes(key),
         }
     }
