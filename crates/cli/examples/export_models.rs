@@ -1,18 +1,22 @@
-//! Writes the networks of `nn::models` as ONNX files, each with an input and what it gives: `scripts/check_export.py` runs them with
-//! ONNX Runtime.
+//! Writes the networks of `nn::models` as ONNX files, each with an input and what it gives: `scripts/check_export.py` runs them
+//! with ONNX Runtime.
 //!
-//! `cargo run --release -p remat-cli --example export_models -- FOLDER [OPSET] [NAME ..]`
+//! `cargo run --release -p remat-cli --example export_models -- FOLDER [OPSET] [--any-batch] [NAME ..]`
+//!
+//! With `--any-batch` the first extent of all inputs has a name, and the input is of a batch that the file was not written at.
 
 use std::error::Error;
 use std::fs::File;
 use std::path::Path;
 
+use remat::graph::ir::symbolic::Dim;
+use remat::graph::passes::PassOptions;
 use remat::nn::models::*;
 use remat::nn::{InitCx, Layer, Module};
 use remat::tensor::{CompileOptions, compile_with};
 use remat::types::write_npz;
 use remat::{DType, Device, DeviceOptions, HostTensor, Result, Tensor, no_grad};
-use remat_onnx::export::{DataPlace, ExportOptions, export};
+use remat_onnx::export::{DataPlace, ExportOptions, export, export_symbolic};
 
 /// A network as a function, its parameters, and an input.
 struct Made {
@@ -124,18 +128,39 @@ const OTHERS: &[(&str, Make)] = &[
     }),
 ];
 
-fn write(name: &str, make: Make, folder: &Path, opset: Option<i64>) -> Result<()> {
+/// What is written, and how.
+struct Options {
+    opset: Option<i64>,
+    any_batch: bool,
+}
+
+/// The input for a batch of `n`, which repeats the given one.
+fn batch(x: &Tensor, n: usize) -> Result<Tensor> {
+    let have = x.dims()[0];
+    let rows: Vec<i64> = (0..n).map(|i| (i % have) as i64).collect();
+    x.index_select(0, &Tensor::from_slice(&x.device(), &rows, [n])?)
+}
+
+fn write(name: &str, make: Make, folder: &Path, options: &Options) -> Result<()> {
     let device = Device::cpu(DeviceOptions::default())?;
-    let Made { f, parameters, x } = make(&mut InitCx::new(&device, 7), &device)?;
+    let Made { f, parameters, mut x } = make(&mut InitCx::new(&device, 7), &device)?;
     let run = |x: &[Tensor]| {
         let _quiet = no_grad();
         f(x)
     };
-    let mut compiled = compile_with(&device, CompileOptions { freeze: true, ..CompileOptions::default() }, &run);
-    let graph = compiled.graph(&x.iter().collect::<Vec<_>>())?;
-    let mut options = ExportOptions { name: name.into(), parameters, ..ExportOptions::default() };
-    options.opset = opset.unwrap_or(options.opset);
-    let model = export(&graph, &options)?;
+    let passes = PassOptions { level: if options.any_batch { 1 } else { 2 }, ..PassOptions::default() };
+    let mut compiled = compile_with(&device, CompileOptions { freeze: true, passes, ..CompileOptions::default() }, &run);
+    let mut how = ExportOptions { name: name.into(), parameters, ..ExportOptions::default() };
+    how.opset = options.opset.unwrap_or(how.opset);
+    let mut graph = |x: &[Tensor]| Ok((*compiled.graph(&x.iter().collect::<Vec<_>>())?).clone());
+    let model = if options.any_batch {
+        let at = |n: &[usize]| graph(&x.iter().map(|x| batch(x, n[0])).collect::<Result<Vec<_>>>()?);
+        let model = export_symbolic(&[Dim::new("batch", 1, 64)], at, &how)?;
+        x = x.iter().map(|x| batch(x, 3)).collect::<Result<_>>()?;
+        model
+    } else {
+        export(&graph(&x)?, &how)?
+    };
     model.save(folder.join(format!("{name}.onnx")), DataPlace::Inside)?;
     let numbers = |t: &Tensor| if t.dtype() == DType::Bool { t.cast(DType::U8)?.to_host() } else { t.to_host() };
     let mut tensors = Vec::new();
@@ -145,7 +170,8 @@ fn write(name: &str, make: Make, folder: &Path, opset: Option<i64>) -> Result<()
     for (k, t) in run(&x)?.iter().enumerate() {
         tensors.push((format!("y{k}"), numbers(t)?));
     }
-    write_npz(tensors.iter().map(|(name, t)| (name.as_str(), t)), false, File::create(folder.join(format!("{name}.npz")))?)?;
+    let file = File::create(folder.join(format!("{name}.npz")))?;
+    write_npz(tensors.iter().map(|(name, t)| (name.as_str(), t)), false, file)?;
     let nodes: usize = model.operators().iter().map(|(_, n)| n).sum();
     println!("{name}: {nodes} nodes, {} bytes of constants", model.constant_bytes());
     Ok(())
@@ -153,16 +179,22 @@ fn write(name: &str, make: Make, folder: &Path, opset: Option<i64>) -> Result<()
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().ok_or("usage: export_models FOLDER [OPSET] [NAME ..]")?;
+    let folder = arguments.next().ok_or("usage: export_models FOLDER [OPSET] [--any-batch] [NAME ..]")?;
     std::fs::create_dir_all(&folder)?;
-    let rest: Vec<String> = arguments.collect();
-    let opset = rest.first().and_then(|a| a.parse().ok());
-    let names = &rest[usize::from(opset.is_some())..];
+    let mut names: Vec<String> = arguments.collect();
+    let opset = names.first().and_then(|a| a.parse().ok());
+    names.drain(..usize::from(opset.is_some()));
+    let any_batch = names.iter().any(|n| n == "--any-batch");
+    names.retain(|n| n != "--any-batch");
+    let (options, mut failed) = (Options { opset, any_batch }, Vec::new());
     for (name, make) in IMAGES.iter().chain(OTHERS) {
         if !names.is_empty() && !names.iter().any(|n| n == name) {
             continue;
         }
-        write(name, *make, Path::new(&folder), opset).map_err(|e| e.context(name))?;
+        if let Err(e) = write(name, *make, Path::new(&folder), &options) {
+            println!("{name}: {e}");
+            failed.push(*name);
+        }
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(format!("not written: {}", failed.join(", ")).into()) }
 }

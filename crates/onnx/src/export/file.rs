@@ -61,7 +61,8 @@ pub(super) fn literal(data: HostTensor) -> TensorProto {
 }
 
 impl Exported {
-    /// The bytes of a file with everything in it. Errors: Value for constants of two gigabytes and more, which need a file beside it.
+    /// The bytes of a file with everything in it. Errors: Value for constants of two gigabytes and more, which need a file
+    /// beside it.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let bytes = self.constant_bytes();
         if bytes > MOST_INSIDE_BYTES {

@@ -1,9 +1,9 @@
 //! Graphs as ONNX models.
 //!
-//! [`export`] writes any graph of an inference: what [`Compiled::graph`](remat_tensor::Compiled::graph) gives of a function that was
-//! compiled with [`freeze`](remat_tensor::CompileOptions::freeze), so that parameters are constants. An op is a row of a table, its
-//! rule writes one or several nodes of the standard's own operators, fused ops those of their steps. What cannot be written is an
-//! error with all ops that are in the way, which [`unsupported`] lists; nothing is written in part.
+//! [`export`] writes any graph of an inference: what [`Compiled::graph`](remat_tensor::Compiled::graph) gives of a function
+//! that was compiled with [`freeze`](remat_tensor::CompileOptions::freeze), so that parameters are constants. An op is a row of
+//! a table, its rule writes one or several nodes of the standard's own operators, fused ops those of their steps. What cannot
+//! be written is an error with all ops that are in the way, which [`unsupported`] lists; nothing is written in part.
 //!
 //! ```
 //! use remat_onnx::{Model, export};
@@ -23,9 +23,9 @@
 //! # }
 //! ```
 //!
-//! An exported model means what the graph means: numbers in the same order, 16-bit floats rounded once an op. The standard knows f32
-//! attributes only, so an epsilon of f64 is rounded. Where it leaves open what happens (an index out of range, a float that no integer
-//! is near to), it is open in the file.
+//! An exported model means what the graph means: numbers in the same order, 16-bit floats rounded once an op. The standard
+//! knows f32 attributes only, so an epsilon of f64 is rounded. Where it leaves open what happens (an index out of range, a
+//! float that no integer is near to), it is open in the file.
 
 mod attribute;
 mod emit;
@@ -63,11 +63,11 @@ pub struct ExportOptions {
     pub inputs: Vec<String>,
     /// Names of the outputs, as those of the inputs.
     pub outputs: Vec<String>,
-    /// Names of parameters: a constant of the graph with these elements gets this name. Of several with the same elements it is one
-    /// that no constant has yet.
+    /// Names of parameters: a constant of the graph with these elements gets this name. Of several with the same elements it is
+    /// one that no constant has yet.
     pub parameters: Vec<(String, HostTensor)>,
-    /// Names of extents, for each input in order one for each axis that has any: what a reader of the file may then vary. The graph
-    /// must not depend on them; [`export_symbolic`] is for those that do.
+    /// Names of extents, for each input in order one for each axis that has any: what a reader of the file may then vary. The
+    /// graph must not depend on them; [`export_symbolic`] is for those that do.
     pub extents: Vec<Vec<Option<String>>>,
     /// Text about the model: pairs of a key and a value.
     pub metadata: Vec<(String, String)>,

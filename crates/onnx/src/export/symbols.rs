@@ -1,10 +1,10 @@
 //! Models with named extents.
 //!
 //! A function is written at a few sizes of each symbol. The models have the same nodes, and where their constants differ, the
-//! numbers are polynomials in the symbols, linear in each: the model that is given computes them from the shapes of its inputs. No
-//! rule has to know of symbols. What differs otherwise, a kernel that is as wide as the image say, is an error. Another size checks
-//! what the first ones say; as for [`Symbolic`](remat_graph::ir::symbolic::Symbolic), bounds are the caller's promise that the
-//! function does nothing else between them.
+//! numbers are polynomials in the symbols, linear in each: the model that is given computes them from the shapes of its inputs.
+//! No rule has to know of symbols. What differs otherwise, a kernel that is as wide as the image say, is an error. Another size
+//! checks what the first ones say; as for [`Symbolic`](remat_graph::ir::symbolic::Symbolic), bounds are the caller's promise
+//! that the function does nothing else between them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,8 +30,9 @@ fn wrong(text: impl Into<String>) -> Error {
 
 /// A function whose inputs have extents that a user of the model may choose.
 ///
-/// `make` gives the graph for a size of each symbol; it is called for a few sizes within the bounds. It should come of a function that
-/// was compiled with passes of level 1 at most: constants that were computed from sizes are none that the model could compute.
+/// `make` gives the graph for a size of each symbol; it is called for a few sizes within the bounds. It should come of a
+/// function that was compiled with passes of level 1 at most: constants that were computed from sizes are none that the model
+/// could compute.
 ///
 /// ```
 /// use remat_graph::ir::symbolic::Dim;
@@ -57,8 +58,8 @@ fn wrong(text: impl Into<String>) -> Error {
 /// # }
 /// ```
 ///
-/// Errors: those of [`export`](super::export) and of `make`; Value for more than three symbols, bounds without room, a symbol that is
-/// no extent of an input, and for what does not follow from the sizes, with the node or the constant.
+/// Errors: those of [`export`](super::export) and of `make`; Value for more than three symbols, bounds without room, a symbol
+/// that is no extent of an input, and for what does not follow from the sizes, with the node or the constant.
 pub fn export_symbolic(
     dims: &[Dim],
     mut make: impl FnMut(&[usize]) -> Result<Graph>,

@@ -25,7 +25,8 @@ struct Parts {
     dv: usize,
 }
 
-/// A mask or a bias with all keys: the standard reads one that ends early as if the rest were hidden, and takes a matrix at least.
+/// A mask or a bias with all keys: the standard reads one that ends early as if the rest were hidden, and takes a matrix at
+/// least.
 fn keys(c: &mut Cx<'_>, i: usize, tk: usize) -> Result<Name> {
     let (x, dims) = (c.x(i)?, c.dims(i)?);
     if dims.len() >= 2 && dims.last() == Some(&tk) {
@@ -159,7 +160,9 @@ impl Parts {
         let q = flat(c, &self.q.clone(), [self.n, self.tq, self.heads * self.d])?;
         let k = flat(c, &self.k.clone(), [self.n, self.tk, self.heads_kv * self.d])?;
         let v = flat(c, &self.v.clone(), [self.n, self.tk, self.heads_kv * self.dv])?;
-        let simple = op.causal && op.offset == 0 && op.left.is_none();
+        // beside a mask it is a part of that: a query that sees nothing is less certain there
+        let alone = c.compared || self.mask.is_none() && self.bias.is_none();
+        let simple = op.causal && op.offset == 0 && op.left.is_none() && alone;
         let span = if simple { None } else { self.span(op)? };
         let shows = self.shows(c, span);
         let mask = match (shows, &self.bias) {
@@ -193,8 +196,8 @@ impl Rule for Attention {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
         let p = Parts::of(self, c)?;
         let wide = if p.dtype == DType::F64 { p.dtype } else { DType::F32 };
-        // the standard's heads are those of the extents, of which none may be 0
-        let some = p.heads_kv > 0 && p.d > 0 && p.dv > 0;
+        // the standard finds heads from extents, of which none may be 0
+        let some = [p.n, p.tq, p.tk, p.heads_kv, p.d, p.dv].iter().all(|n| *n > 0);
         let y = if c.has(23) && some { p.operator(self, c)? } else { p.composed(self, c, wide)? };
         if !c.wants(1) {
             return Ok(vec![y]);

@@ -83,14 +83,18 @@ impl Rule for TakeGrad {
 
 impl Rule for OneHot {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
-        let index = index(c, 0)?;
+        let (mut index, rank) = (index(c, 0)?, c.fact(0)?.rank());
+        if rank == 0 {
+            index = c.unsqueeze(&index, 0)?;
+        }
         let depth = c.int(self.depth as i64);
         let values = for_dtype!(self.dtype, T => {
             let (off, on) = (<T as remat_types::Element>::from_i64(0), <T as remat_types::Element>::from_i64(1));
             HostTensor::from_slice(&[off, on], [2])
         })?;
         let values = c.tensor(values);
-        Ok(vec![c.with("OneHot", &[&index, &depth, &values], vec![attr::int("axis", -1)])])
+        let y = c.with("OneHot", &[&index, &depth, &values], vec![attr::int("axis", -1)]);
+        Ok(vec![if rank == 0 { c.squeeze(&y, 0)? } else { y }])
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rules: one row each op, in one of two tables.
 
 mod attention;
+mod boxes;
 mod conv;
 mod flow;
 mod index;
@@ -33,7 +34,8 @@ use remat_types::{Error, ErrorKind, Result};
 use super::emit::Name;
 use super::lower::{Cx, left_out};
 
-/// How an op is written: the names of its outputs. Those that [`Cx::wants`] does not ask for may be left out at the end, or be any.
+/// How an op is written: the names of its outputs. Those that [`Cx::wants`] does not ask for may be left out at the end, or be
+/// any.
 trait Rule: OpDef {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>>;
 }
@@ -115,6 +117,7 @@ pub(in crate::export) const ROWS: &[Row] = &[
     row::<spectral_ops::Fft>(),
     row::<spectral_ops::Irfft>(),
     row::<spectral_ops::Rfft>(),
+    row::<vision_ops::Nms>(),
     row::<vision_ops::PoolIndices>(),
     row::<vision_ops::Resample>(),
     row::<vision_ops::SamplePoints>(),
@@ -186,9 +189,6 @@ pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
     without::<random::RandomPermutation>(DRAW),
     without::<random::Uniform>(DRAW),
     without::<recurrent_ops::RecurrentGrad>(GRADIENT),
-    without::<vision_ops::Nms>(
-        "which boxes stay within groups; the standard's suppression takes scores and gives places",
-    ),
     without::<vision_ops::RoiPoolIndices>("the standard's pooling of regions gives no places"),
     without::<vision_ops::SamplePointsGrad>(GRADIENT),
     without::<vision_ops::SamplePointsSlope>(GRADIENT),

@@ -6,7 +6,7 @@ use remat_types::{DType, Result};
 use super::Rule;
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
-use crate::export::lower::{Cx, left_out};
+use crate::export::lower::Cx;
 
 /// Booleans have no order in the standard: they are numbers.
 fn numbers(c: &mut Cx<'_>, i: usize) -> Result<(Name, DType)> {
@@ -57,7 +57,7 @@ impl Rule for OrderStatistic {
         let (dtype, shape) = (c.dtype(0)?, c.dims(0)?);
         let n = shape[self.axis];
         let one: Vec<Name> = match self.f {
-            OrderFn::Mode => return Err(left_out("the standard has no operator for what is there most often")),
+            OrderFn::Mode => mode(c, self.axis, n)?,
             OrderFn::Median | OrderFn::NanMedian if dtype.is_float() => {
                 let at = middle(c, self, n)?;
                 let all = top(c, n, self.axis, false, true)?;
@@ -82,6 +82,49 @@ impl Rule for OrderStatistic {
         }
         one.iter().map(|y| c.squeeze(y, self.axis)).collect()
     }
+}
+
+/// What is there most often, the smallest of several, and its last place: each element is compared with all.
+fn mode(c: &mut Cx<'_>, axis: usize, n: usize) -> Result<Vec<Name>> {
+    let whole = c.x(0)?;
+    let (x, own) = numbers(c, 0)?;
+    let nan = if own.is_float() { Some(c.op("IsNaN", &[&x])) } else { None };
+    let (a, b) = (c.unsqueeze(&x, axis + 1)?, c.unsqueeze(&x, axis)?);
+    let mut same = c.op("Equal", &[&a, &b]);
+    if let Some(nan) = &nan {
+        let (a, b) = (c.unsqueeze(nan, axis + 1)?, c.unsqueeze(nan, axis)?);
+        let both = c.op("And", &[&a, &b]);
+        same = c.op("Or", &[&same, &both]);
+    }
+    let same = c.cast(&same, DType::I64);
+    let count = c.reduce("ReduceSum", &same, &[axis + 1], false)?;
+    let most = c.reduce("ReduceMax", &count, &[axis], true)?;
+    let mut among = c.op("Equal", &[&count, &most]);
+    if let Some(nan) = &nan {
+        // NaN is the largest: it counts where there is nothing else
+        let number = c.op("Not", &[nan]);
+        let real = c.op("And", &[&among, &number]);
+        let real_bytes = c.cast(&real, DType::U8);
+        let some = c.reduce("ReduceMax", &real_bytes, &[axis], true)?;
+        let some = c.cast(&some, DType::Bool);
+        among = c.op("Where", &[&some, &real, &among]);
+    }
+    // places in order of the elements, of which the smallest that counts comes first
+    let k = c.sizes(&[n])?;
+    let attributes = vec![attr::size("axis", axis), attr::flag("largest", false), attr::flag("sorted", true)];
+    let order = c.nodes("TopK", &[Some(&x), Some(&k)], attributes, 2)[1].clone();
+    let attributes = vec![attr::size("axis", axis)];
+    let among = c.cast(&among, DType::I64);
+    let ranked = c.with("GatherElements", &[&among, &order], attributes.clone());
+    let first = c.with("ArgMax", &[&ranked], vec![attr::size("axis", axis), attr::flag("keepdims", true)]);
+    let place = c.with("GatherElements", &[&order, &first], attributes.clone());
+    // equal ones stand side by side, so the last is as many places behind the first as there are, less one
+    let count = c.with("GatherElements", &[&count, &place], attributes.clone());
+    let one = c.int(1);
+    let more = c.op("Sub", &[&count, &one]);
+    let last = c.op("Add", &[&first, &more]);
+    let place = c.with("GatherElements", &[&order, &last], attributes.clone());
+    Ok(vec![c.with("GatherElements", &[&whole, &place], attributes), place])
 }
 
 /// Where the median is in the order: NaN is last, and is the median, or is not counted.

@@ -1,11 +1,11 @@
 //! Recurrent layers. The standard's gates stand in another order: `i o f c` of an LSTM, `z r h` of a GRU.
 
 use remat_ops::recurrent::{CellKind, Recurrent};
-use remat_types::{DType, Result};
+use remat_types::{DType, Fact, HostTensor, Result};
 
 use super::Rule;
 use crate::export::attribute as attr;
-use crate::export::emit::Name;
+use crate::export::emit::{Name, declared_fact};
 use crate::export::lower::{Cx, left_out};
 
 /// For each gate of the standard's order the one of the op's.
@@ -33,12 +33,12 @@ fn gates(c: &mut Cx<'_>, cell: CellKind, x: &Name, hidden: usize) -> Result<Name
 
 impl Rule for Recurrent {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
-        if self.project {
-            return Err(left_out("an LSTM with a projection, which the standard has not"));
-        }
         let states = if self.cell == CellKind::Lstm { 2 } else { 1 };
         if (1 + states..c.y.len()).any(|j| c.wants(j)) {
             return Err(left_out("gates that a gradient reads; an exported model is for inference"));
+        }
+        if self.project {
+            return projected(self, c);
         }
         let (x, hidden) = (c.x(0)?, c.dims(2)?[1]);
         let (w, r) = (c.x(1)?, c.x(2)?);
@@ -92,4 +92,83 @@ impl Rule for Recurrent {
         }
         Ok(all)
     }
+}
+
+/// An LSTM with a projection, which the standard has not: its steps as a `Scan`.
+fn projected(op: &Recurrent, c: &mut Cx<'_>) -> Result<Vec<Name>> {
+    let (x, dtype) = (c.x(0)?, c.dtype(0)?);
+    let ([t, b, _], [rows, width]) = (extents(&c.dims(0)?)?, extents(&c.dims(2)?)?);
+    let hidden = rows / 4;
+    let mut inputs = c.all()[1..].to_vec().into_iter();
+    let mut next = || inputs.next().ok_or_else(|| left_out("an input is missing"));
+    let (w, r) = (next()?, next()?);
+    let initial = if op.initial { Some([next()?, next()?]) } else { None };
+    let bias = if op.bias { Some([next()?, next()?]) } else { None };
+    let project = next()?;
+    let lengths = if op.lengths { Some(next()?) } else { None };
+    let zero = c.number(dtype, 0.0);
+    let start = match initial {
+        Some(given) => given,
+        None => [c.expand(&zero, &[b, width])?, c.expand(&zero, &[b, hidden])?],
+    };
+    // what the inputs add to the gates, of all steps at once
+    let w = c.transpose(&w, &[1, 0]);
+    let mut given = c.op("MatMul", &[&x, &w]);
+    if let Some([of_input, of_state]) = bias {
+        let sum = c.op("Add", &[&of_input, &of_state]);
+        given = c.op("Add", &[&given, &sum]);
+    }
+    let (r, project) = (c.transpose(&r, &[1, 0]), c.transpose(&project, &[1, 0]));
+    let mut scanned = vec![given];
+    if let Some(lengths) = lengths {
+        let steps: Vec<i64> = (0..t as i64).collect();
+        let steps = c.tensor(HostTensor::from_slice(&steps, [t, 1, 1])?);
+        let lengths = c.unsqueeze(&lengths, 1)?;
+        scanned.push(c.op("Less", &[&steps, &lengths]));
+    }
+    let of = |dims: &[usize], dtype| Fact::new(dtype, dims);
+    let [h, cell, gates, counts] = ["h", "c", "gates", "counts"].map(|name| c.unique(name));
+    let (state, inner) = (of(&[b, width], dtype), of(&[b, hidden], dtype));
+    let mut declared = vec![
+        declared_fact(&h, &state),
+        declared_fact(&cell, &inner),
+        declared_fact(&gates, &of(&[b, rows], dtype)),
+    ];
+    if scanned.len() > 1 {
+        declared.push(declared_fact(&counts, &of(&[b, 1], DType::Bool)));
+    }
+    c.begin();
+    let kept = c.op("MatMul", &[&h, &r]);
+    let sum = c.op("Add", &[&gates, &kept]);
+    let sizes = c.sizes(&[hidden; 4])?;
+    let parts = c.nodes("Split", &[Some(&sum), Some(&sizes)], vec![attr::int("axis", 1)], 4);
+    let (i, f, o) = (c.op("Sigmoid", &[&parts[0]]), c.op("Sigmoid", &[&parts[1]]), c.op("Sigmoid", &[&parts[3]]));
+    let g = c.op("Tanh", &[&parts[2]]);
+    let (old, new) = (c.op("Mul", &[&f, &cell]), c.op("Mul", &[&i, &g]));
+    let mut next_cell = c.op("Add", &[&old, &new]);
+    let shown = c.op("Tanh", &[&next_cell]);
+    let shown = c.op("Mul", &[&o, &shown]);
+    let mut next_h = c.op("MatMul", &[&shown, &project]);
+    let mut y = c.op("Identity", &[&next_h]);
+    if scanned.len() > 1 {
+        y = c.op("Where", &[&counts, &next_h, &zero]);
+        next_h = c.op("Where", &[&counts, &next_h, &h]);
+        next_cell = c.op("Where", &[&counts, &next_cell, &cell]);
+    }
+    let outputs = vec![declared_fact(&next_h, &state), declared_fact(&next_cell, &inner), declared_fact(&y, &state)];
+    let body = c.end("step", declared, outputs);
+    let direction = usize::from(op.reverse);
+    let attributes = vec![
+        attr::graph("body", body),
+        attr::size("num_scan_inputs", scanned.len()),
+        attr::ints("scan_input_directions", &vec![direction; scanned.len()]),
+        attr::ints("scan_output_directions", &[direction]),
+    ];
+    let all: Vec<Option<&Name>> = start.iter().chain(&scanned).map(Some).collect();
+    let found = c.nodes("Scan", &all, attributes, 3);
+    Ok(vec![found[2].clone(), found[0].clone(), found[1].clone()])
+}
+
+fn extents<const N: usize>(dims: &[usize]) -> Result<[usize; N]> {
+    dims.try_into().map_err(|_| left_out("an input of another rank"))
 }

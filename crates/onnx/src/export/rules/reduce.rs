@@ -22,7 +22,8 @@ impl Rule for Reduce {
         };
         // what is true or false is 1 or 0
         let logic = matches!(self.f, ReduceFn::Any | ReduceFn::All);
-        let own = if logic { DType::U8 } else { to };
+        let least = matches!(op, "ReduceMax" | "ReduceMin");
+        let own = if logic { DType::U8 } else { whole(to, least) };
         x = c.cast_from(&x, from, own);
         let y = match (self.axes.is_empty(), self.f) {
             (false, _) => c.reduce(op, &x, &self.axes, self.keepdims)?,
@@ -32,6 +33,16 @@ impl Rule for Reduce {
             (true, _) => c.op("Identity", &[&x]),
         };
         Ok(vec![c.cast_from(&y, own, to)])
+    }
+}
+
+/// The dtype in which the standard adds up numbers: it has no sums of small integers, and the largest of those of 8 bits at the
+/// least. What wraps is the same of the low bits.
+pub(super) fn whole(dtype: DType, bytes_too: bool) -> DType {
+    match dtype {
+        DType::I8 | DType::U8 if bytes_too => dtype,
+        DType::I8 | DType::U8 | DType::I16 | DType::U16 => DType::I32,
+        other => other,
     }
 }
 

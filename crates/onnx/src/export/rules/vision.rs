@@ -5,7 +5,7 @@ use remat_ops::eval_on_host;
 use remat_ops::vision::{Between, Beyond, PoolIndices, Resample, ResampleRule, SamplePoints};
 use remat_types::{DType, HostTensor, Result};
 
-use super::Rule;
+use super::{Rule, pointwise};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
@@ -100,7 +100,9 @@ impl Rule for SamplePoints {
             Beyond::Edge => ("border", false),
             Beyond::Reflect => ("reflection", true),
             Beyond::ReflectEdge => ("reflection", false),
-            Beyond::Wrap => return Err(left_out("an image that goes on as it begins, which the standard has not")),
+            // with some pixels of the other end beside it, and points within
+            Beyond::Wrap if c.has(19) => ("border", false),
+            Beyond::Wrap => return Err(left_out("an image that goes on as it begins, for which it is padded since version 19")),
         };
         let between = match (self.between, c.has(20)) {
             (Between::Nearest, _) => "nearest",
@@ -119,6 +121,10 @@ impl Rule for SamplePoints {
         let batch = c.cast_from(&batch, index, DType::I64);
         x = c.with("Gather", &[&x, &batch], vec![attr::int("axis", 0)]);
         let mut p = points;
+        if self.beyond == Beyond::Wrap {
+            (x, p) = wrapped(c, &x, &p, &size, dtype)?;
+            size.iter_mut().for_each(|n| *n += 2 * BESIDE);
+        }
         if axes == 1 {
             // a line is an image of one row
             x = c.unsqueeze(&x, 2)?;
@@ -157,11 +163,36 @@ impl Rule for SamplePoints {
     }
 }
 
+/// Pixels that a point reads beyond the two that it lies between, and one.
+const BESIDE: usize = 2;
+
+/// Images with pixels of the other ends around them, and points within the images, counted from the first of those pixels.
+fn wrapped(c: &mut Cx<'_>, x: &Name, p: &Name, size: &[usize], dtype: DType) -> Result<(Name, Name)> {
+    if size.iter().any(|n| *n < BESIDE) {
+        return Err(left_out("an image of one pixel that goes on as it begins"));
+    }
+    let side = [0, 0].into_iter().chain(size.iter().map(|_| BESIDE));
+    let amounts: Vec<usize> = side.clone().chain(side).collect();
+    let amounts = c.sizes(&amounts)?;
+    let x = c.with("Pad", &[x, &amounts], vec![attr::text("mode", "wrap")]);
+    let extents: Vec<f64> = size.iter().map(|n| *n as f64).collect();
+    let extents = c.tensor(HostTensor::from_f64_slice(&extents, dtype, [size.len()])?);
+    let within = pointwise::rem(c, p, &extents, dtype);
+    let beside = c.number(dtype, BESIDE as f64);
+    Ok((x, c.op("Add", &[&within, &beside])))
+}
+
 impl Rule for PoolIndices {
     /// The second result of the standard's pooling counts through the whole tensor, which this takes back to the plane.
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
-        let (x, shape) = (c.x(0)?, c.dims(0)?);
+        let (mut x, shape, dtype) = (c.x(0)?, c.dims(0)?, c.dtype(0)?);
         let size = &shape[2..];
+        if !(dtype.is_float() || matches!(dtype, DType::I8 | DType::U8)) {
+            if dtype.size_bytes() > 4 {
+                return Err(left_out("integers of 64 bits, which no float holds"));
+            }
+            x = c.cast(&x, DType::F64);
+        }
         let mut attributes = Vec::new();
         if self.kernel.is_empty() {
             let fits = size.iter().zip(&self.out).all(|(n, o)| *o > 0 && n.is_multiple_of(*o));

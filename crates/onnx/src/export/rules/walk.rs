@@ -4,19 +4,20 @@ use remat_ops::order::{Cumulate, CumulateFn, Recurrence};
 use remat_ops::pointwise::BinaryFn;
 use remat_types::{DType, Fact, HostTensor, Result, Shape};
 
-use super::{Rule, pointwise};
+use super::{Rule, pointwise, reduce};
 use crate::export::attribute as attr;
 use crate::export::emit::{Emit, Name, declared_fact};
 use crate::export::lower::Cx;
 
 /// A value that goes from step to step, or one that is read row by row: its name and its dtype.
-type Typed = (Name, DType);
+pub(super) type Typed = (Name, DType);
 
 /// What a step gives: the next states, and rows of results.
-type Given = (Vec<Typed>, Vec<Typed>);
+pub(super) type Given = (Vec<Typed>, Vec<Typed>);
 
-/// A walk along an axis of inputs of this shape. States have the shape of a row. Gives the rows of results, stacked along the axis.
-fn walk(
+/// A walk along an axis of inputs of this shape. States have the shape of a row. Gives the rows of results, stacked along the
+/// axis.
+pub(super) fn walk(
     c: &mut Cx<'_>,
     (shape, axis, reverse): (&[usize], usize, bool),
     states: &[Typed],
@@ -115,9 +116,11 @@ impl Rule for Cumulate {
             _ => None,
         };
         if let Some(op) = operator {
-            let (x, axis) = (c.cast_from(&x, from, to), c.int(self.axis as i64));
+            let own = reduce::whole(to, false);
+            let (x, axis) = (c.cast_from(&x, from, own), c.int(self.axis as i64));
             let attributes = vec![attr::flag("exclusive", self.exclusive), attr::flag("reverse", self.reverse)];
-            return Ok(vec![c.with(op, &[&x, &axis], attributes)]);
+            let y = c.with(op, &[&x, &axis], attributes);
+            return Ok(vec![c.cast_from(&y, own, to)]);
         }
         if extreme { extremes(c, self, &shape) } else { folded(c, self, &shape) }
     }
