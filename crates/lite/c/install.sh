@@ -16,12 +16,10 @@ cd "$(dirname "$0")/.."
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml ../../Cargo.toml | head -n 1)
 abi=$(sed -n 's/^#define REMAT_ABI_VERSION //p' include/remat.h)
-soname=libremat_lite.so.$abi
 shared=libremat_lite.so.$version
 
 if [ $# -eq 1 ]; then
-    cargo rustc --locked --release --lib --crate-type cdylib -- -C "link-arg=-Wl,-soname,$soname"
-    cargo rustc --locked --release --lib --crate-type staticlib
+    cargo build --locked --release --package remat-lite
     from=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release
 fi
 

@@ -244,3 +244,42 @@ pub unsafe extern "C" fn remat_last_shortfall(shortfall: *mut remat_shortfall) -
         unsafe { write(shortfall, figures) }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_at_the_border() {
+        assert_eq!(guard(|| panic!("planted")), REMAT_INTERNAL);
+        LAST.with(|l| assert!(l.borrow().text.to_str().is_ok_and(|t| t.contains("a panic"))));
+        assert_eq!(guard_or(7, || panic!("planted")), 7);
+    }
+
+    #[test]
+    fn kinds_keep_their_numbers() {
+        // programs have them compiled in
+        let all = [
+            (ErrorKind::Shape, 1),
+            (ErrorKind::DType, 2),
+            (ErrorKind::Axis, 3),
+            (ErrorKind::Value, 4),
+            (ErrorKind::Index, 5),
+            (ErrorKind::Arity, 6),
+            (ErrorKind::Device, 7),
+            (ErrorKind::Budget, 8),
+            (ErrorKind::Poisoned, 9),
+            (ErrorKind::Closed, 10),
+            (ErrorKind::Io, 11),
+            (ErrorKind::Format, 12),
+            (ErrorKind::NotDifferentiable, 13),
+            (ErrorKind::NoValue, 14),
+            (ErrorKind::Internal, 15),
+        ];
+        for (kind, number) in all {
+            assert_eq!(status_of(kind) as i32, number, "{kind:?}");
+            assert_eq!(name_of(number).to_str(), Ok(kind.name()));
+        }
+        assert_eq!((REMAT_OK as i32, REMAT_BUSY as i32), (0, 16));
+    }
+}

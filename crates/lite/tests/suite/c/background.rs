@@ -13,16 +13,19 @@ use remat_lite::c::*;
 
 use super::*;
 
+/// What a callback hears: the status, and the text of the last error there.
+type Heard = (remat_status, String);
+
 /// What a callback gets.
 struct Told {
-    statuses: Sender<(remat_status, String)>,
+    statuses: Sender<Heard>,
     /// It waits for a word before it returns.
     hold: Option<Receiver<()>>,
     has_returned: AtomicBool,
 }
 
 impl Told {
-    fn new(statuses: Sender<(remat_status, String)>, hold: Option<Receiver<()>>) -> Box<Told> {
+    fn new(statuses: Sender<Heard>, hold: Option<Receiver<()>>) -> Box<Told> {
         Box::new(Told { statuses, hold, has_returned: AtomicBool::new(false) })
     }
 
@@ -59,7 +62,7 @@ fn a_run_in_the_background_tells_when_it_has_ended() {
 }
 
 /// A session that runs until a word is sent: its callback waits.
-fn held() -> ((Net, Ses), Box<Told>, Receiver<(remat_status, String)>, Sender<()>) {
+fn held() -> ((Net, Ses), Box<Told>, Receiver<Heard>, Sender<()>) {
     let made = cnn();
     let (statuses, heard) = channel();
     let (word, hold) = channel();

@@ -7,6 +7,7 @@ mod header;
 mod hostile;
 mod memory;
 mod programs;
+mod random;
 mod versions;
 mod whole;
 

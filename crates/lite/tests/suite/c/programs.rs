@@ -2,11 +2,12 @@
 //!
 //! What a machine does not have (a compiler, Valgrind, pkg-config, CMake) is said and left out.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use remat_lite::c::REMAT_ABI_VERSION;
 use remat_lite::{Network, Options, Session, Shapes};
 use tempfile::TempDir;
 
@@ -21,14 +22,27 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of `libremat_lite.so` and `libremat_lite.a`.
-fn libraries() -> PathBuf {
+/// The folder to which cargo has put `libremat_lite.so` and `libremat_lite.a`.
+fn built() -> PathBuf {
     let exe = std::env::current_exe().expect("a test has a path");
     let deps = exe.parent().expect("in a folder").to_owned();
     for name in ["libremat_lite.so", "libremat_lite.a"] {
         assert!(deps.join(name).exists(), "cargo has put no {name} beside {}", exe.display());
     }
     deps
+}
+
+/// A folder in which the linker finds the shared library, and a program finds it by the name that is in it.
+fn linked(to: &TempDir) -> PathBuf {
+    let folder = to.path().join("lib");
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    for name in ["libremat_lite.so".to_owned(), format!("libremat_lite.so.{REMAT_ABI_VERSION}")] {
+        let link = folder.join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(built().join("libremat_lite.so"), link).expect("a link");
+        }
+    }
+    folder
 }
 
 /// True if a program is there.
@@ -63,18 +77,24 @@ fn example(name: &str) -> PathBuf {
 /// Compiles an example against the shared library, or the static one.
 fn compiled(name: &str, is_static: bool, to: &TempDir) -> PathBuf {
     let source = example(name);
-    let (program, libraries) = (to.path().join(name.replace('.', "_")), libraries());
+    let program = to.path().join(format!("{name}.{is_static}"));
     let mut command = compiler(&source);
     command.arg(&source).arg("-o").arg(&program);
     if is_static {
-        command.arg(libraries.join("libremat_lite.a")).args(system_libraries());
+        command.arg(built().join("libremat_lite.a")).args(system_libraries());
     } else {
-        let mut rpath = std::ffi::OsString::from("-Wl,-rpath,");
-        rpath.push(&libraries);
-        command.arg("-L").arg(&libraries).arg("-lremat_lite").arg(rpath);
+        command.args(shared(to));
     }
     run(&mut command);
     program
+}
+
+/// Arguments to link the shared library.
+fn shared(to: &TempDir) -> [OsString; 4] {
+    let folder = linked(to);
+    let mut rpath = OsString::from("-Wl,-rpath,");
+    rpath.push(&folder);
+    ["-L".into(), folder.into(), "-lremat_lite".into(), rpath]
 }
 
 /// What `remat.pc` lists for the static library.
@@ -168,6 +188,28 @@ fn the_program_of_the_page_compiles() {
 }
 
 #[test]
+fn every_function_that_is_declared_is_in_the_library() {
+    if !has("cc", "--version") {
+        return;
+    }
+    let header = std::fs::read_to_string(root().join("include/remat.h")).expect("the header is there");
+    let declared = header.lines().filter(|l| !l.starts_with([' ', '/', '#', 't'])).filter_map(|l| l.split_once('('));
+    let names: Vec<&str> = declared.filter_map(|(before, _)| before.rsplit([' ', '*']).next()).collect();
+    assert!(names.len() >= 38 && names.iter().all(|n| n.starts_with("remat_")), "{names:?}");
+    let pointers: Vec<String> = names.iter().map(|n| format!("(void (*)(void)){n}")).collect();
+    let text = format!(
+        "#include <remat.h>\nstatic void (*const all[])(void) = {{ {} }};\nint main(void) {{ return all[0] == 0; }}\n",
+        pointers.join(", ")
+    );
+    let to = TempDir::new().expect("a folder");
+    let source = to.path().join("all.c");
+    std::fs::write(&source, text).expect("written");
+    let program = to.path().join("all");
+    run(compiler(&source).arg("-O0").arg(&source).args(shared(&to)).arg("-o").arg(&program));
+    run(&mut Command::new(program));
+}
+
+#[test]
 fn a_program_gives_what_rust_gives_with_either_library_and_under_a_budget() {
     let to = TempDir::new().expect("a folder");
     let budget = tight("skip");
@@ -176,12 +218,11 @@ fn a_program_gives_what_rust_gives_with_either_library_and_under_a_budget() {
         if !has(program, "--version") {
             continue;
         }
-        for is_static in [false, true] {
-            let program = compiled(name, is_static, &to);
-            assert_eq!(values(Command::new(&program).args(&arguments)), want, "{name}, static: {is_static}");
+        let programs = [false, true].map(|is_static| compiled(name, is_static, &to));
+        for program in &programs {
+            assert_eq!(values(Command::new(program).args(&arguments)), want, "{}", program.display());
         }
-        let program = compiled(name, false, &to);
-        let refused = Command::new(&program).args(&arguments[..3]).arg("1000").output().expect("it starts");
+        let refused = Command::new(&programs[0]).args(&arguments[..3]).arg("1000").output().expect("it starts");
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && text.contains("budget error: "), "{text}");
     }
@@ -204,12 +245,12 @@ fn valgrind_finds_nothing() {
 
 #[test]
 fn an_installed_library_is_found_by_pkg_config_and_cmake() {
-    if !has("cc", "--version") || !has("c++", "--version") || !has("sh", "-c:") {
+    if !has("cc", "--version") || !has("c++", "--version") {
         return;
     }
     let to = TempDir::new().expect("a folder");
     let prefix = to.path().join("prefix");
-    run(Command::new("sh").arg(root().join("c/install.sh")).arg(&prefix).arg(libraries()));
+    run(Command::new("sh").arg(root().join("c/install.sh")).arg(&prefix).arg(built()));
     let (arguments, want) = task("cnn", 0, &to);
     if has("pkg-config", "--version") {
         let ask = |what: &str| {
@@ -228,7 +269,7 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake() {
     }
     if has("cmake", "--version") {
         let build = to.path().join("build");
-        let mut prefix_path = std::ffi::OsString::from("-DCMAKE_PREFIX_PATH=");
+        let mut prefix_path = OsString::from("-DCMAKE_PREFIX_PATH=");
         prefix_path.push(&prefix);
         run(Command::new("cmake").arg("-S").arg(root().join("c/examples")).arg("-B").arg(&build).arg(prefix_path));
         run(Command::new("cmake").arg("--build").arg(&build));
