@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -155,6 +155,50 @@ fn a_callback_may_read_begin_the_next_run_and_free() {
 #[derive(Clone, Copy)]
 struct Shared(*mut remat_session);
 unsafe impl Send for Shared {}
+
+/// An allocator that tells when it is called, and waits for a word.
+struct Slow {
+    called: Sender<()>,
+    word: Mutex<Receiver<()>>,
+}
+
+unsafe extern "C" fn slowly(user: *mut c_void, bytes: usize) -> *mut c_void {
+    let slow = unsafe { &*user.cast::<Slow>() };
+    slow.called.send(()).expect("somebody listens");
+    slow.word.lock().expect("no panic").recv().expect("a word comes");
+    Box::into_raw(vec![0u8; bytes].into_boxed_slice()).cast()
+}
+
+unsafe extern "C" fn back(_: *mut c_void, memory: *mut c_void, bytes: usize) {
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(memory.cast::<u8>(), bytes)) });
+}
+
+#[test]
+fn a_call_while_another_thread_is_in_one_is_refused_and_does_not_wait() {
+    let (called, calls) = channel();
+    let (word, words) = channel();
+    let slow = Slow { called, word: Mutex::new(words) };
+    let user = (&raw const slow).cast_mut().cast();
+    let own = remat_options { allocate: Some(slowly), deallocate: Some(back), allocator_user: user, ..options() };
+    let net = Net::open("cnn", &own);
+    word.send(()).expect("for inputs and outputs");
+    let session = net.session(&Given::new(&[(c"batch", 1)]));
+    calls.recv().expect("it took memory");
+    let shared = Shared(session.0);
+    let runs = thread::spawn(move || ok(unsafe { remat_session_run({ shared }.0) }));
+    calls.recv().expect("the run takes its workspace");
+    let (told, tells) = channel();
+    let second = thread::spawn(move || {
+        let status = unsafe { remat_session_run({ shared }.0) };
+        told.send((status, last())).expect("somebody listens");
+    });
+    let heard = tells.recv_timeout(Duration::from_secs(5));
+    word.send(()).expect("it waits");
+    runs.join().expect("it runs");
+    second.join().expect("no panic");
+    let (status, text) = heard.expect("it did not wait");
+    assert!(status == REMAT_BUSY && text.contains("one at a time"), "{status:?}: {text}");
+}
 
 #[test]
 fn a_second_thread_in_a_session_is_told_that_it_is_busy() {
