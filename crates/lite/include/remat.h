@@ -620,8 +620,8 @@ remat_status remat_session_new(const struct remat_network *network,
                                struct remat_session **session);
 
 /**
- * Frees a session. A run in the background, its callback and a call of another thread are waited for; within the session's own
- * callback nothing is. Nothing is called afterwards. NULL is fine.
+ * Frees a session. A run in the background, its callback and a call of another thread are waited for; what this is called in, as the
+ * session's own callback, goes on and keeps the memory until it returns. done is not called afterwards. NULL is fine.
  */
 void remat_session_free(struct remat_session *session);
 

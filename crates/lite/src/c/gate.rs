@@ -18,13 +18,15 @@ enum Use {
 #[derive(Debug)]
 struct State {
     by: Use,
+    /// The thread that is in the call, or runs; `None` for a run that has not begun yet.
+    thread: Option<ThreadId>,
     /// The thread that is in a callback.
     telling: Option<ThreadId>,
     /// How the last run in the background ended, until it is asked for.
     ended: Done,
     /// Freed: nothing begins any more.
     is_closed: bool,
-    /// Freed by a callback that had begun a run before, which is not done any more.
+    /// Freed by a callback of the run, or by one that had begun the next run: nobody is told any more, and no run begins.
     is_dropped: bool,
 }
 
@@ -36,7 +38,8 @@ pub(super) struct Gate {
 
 impl Default for Gate {
     fn default() -> Gate {
-        let state = State { by: Use::Nobody, telling: None, ended: Ok(()), is_closed: false, is_dropped: false };
+        let state =
+            State { by: Use::Nobody, thread: None, telling: None, ended: Ok(()), is_closed: false, is_dropped: false };
         Gate { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
@@ -58,7 +61,7 @@ impl Gate {
             Use::Call => Err(Failed::busy("the session is in a call of another thread, and takes one at a time")),
             Use::Run => Err(Failed::busy("the session runs in the background: remat_session_wait waits for it")),
             Use::Nobody => {
-                state.by = Use::Call;
+                (state.by, state.thread) = (Use::Call, here());
                 Ok(Entered { gate: self, next: Use::Nobody })
             }
         }
@@ -70,16 +73,19 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// True if a run that was begun is not wanted any more.
-    pub(super) fn is_dropped(&self) -> bool {
-        self.lock().is_dropped
+    /// A run in the background begins on this thread. False if nobody wants it any more.
+    pub(super) fn run_begins(&self) -> bool {
+        let mut state = self.lock();
+        state.thread = here();
+        !state.is_dropped
     }
 
-    /// A run in the background is over.
-    pub(super) fn run_ended(&self, ended: Done) {
+    /// It is over. True if its callback is to be called, which [`Gate::told`] ends.
+    pub(super) fn run_ended(&self, ended: Done) -> bool {
         let mut state = self.lock();
-        (state.by, state.ended, state.telling) = (Use::Nobody, ended, Some(thread::current().id()));
+        (state.by, state.thread, state.ended, state.telling) = (Use::Nobody, None, ended, here());
         self.changed.notify_all();
+        !state.is_dropped
     }
 
     /// Its callback has returned.
@@ -91,12 +97,14 @@ impl Gate {
     /// Waits until no run and no callback is under way, and gives the error of the last run, once. Within the callback: does not
     /// wait for that. Errors: also Busy in a callback that has begun another run.
     pub(super) fn wait(&self) -> Done {
-        let here = Some(thread::current().id());
+        let here = here();
         let mut state = self.lock();
         loop {
             match (state.by, state.telling) {
-                (Use::Run, by) if by == here => {
-                    return Err(Failed::busy("a callback cannot wait for the run that it began: that begins after it"));
+                (Use::Run, by) if by == here || state.thread == here => {
+                    return Err(Failed::busy(
+                        "a callback cannot wait for its own run, or for one that begins after it",
+                    ));
                 }
                 (Use::Run, _) => {}
                 (_, by) if by.is_none() || by == here => return std::mem::replace(&mut state.ended, Ok(())),
@@ -106,19 +114,23 @@ impl Gate {
         }
     }
 
-    /// Waits until nothing is under way but the callback that this is called in, and lets nothing begin.
+    /// Lets nothing begin, and waits until nothing is under way but what this is called in: a callback of a run, an allocator.
     pub(super) fn close(&self) {
-        let here = Some(thread::current().id());
+        let here = here();
         let mut state = self.lock();
         state.is_closed = true;
-        let is_mine = |by: Option<ThreadId>| by.is_none() || by == here;
-        // a run that this callback has begun would come after it, so waiting for it would never end
-        let is_own = |s: &State| s.by == Use::Run && s.telling == here;
-        while !(is_mine(state.telling) && (state.by == Use::Nobody || is_own(&state))) {
+        // a run that this callback has begun comes after it, so waiting for it would never end
+        let is_within = |s: &State| s.thread == here || s.by == Use::Run && s.telling == here;
+        let is_over = |s: &State| s.by == Use::Nobody || is_within(s);
+        while !(is_over(&state) && (state.telling.is_none() || state.telling == here)) {
             state = self.pause(state);
         }
-        state.is_dropped = is_own(&state);
+        state.is_dropped = state.by == Use::Run;
     }
+}
+
+fn here() -> Option<ThreadId> {
+    Some(thread::current().id())
 }
 
 /// A call under way.
@@ -136,7 +148,9 @@ impl Entered<'_> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.gate.lock().by = self.next;
+        let mut state = self.gate.lock();
+        (state.by, state.thread) = (self.next, None);
+        drop(state);
         self.gate.changed.notify_all();
     }
 }

@@ -55,7 +55,7 @@ impl Runner {
 
 fn serve(work: &Receiver<Job>) {
     while let Ok(Job { session, done, user }) = work.recv() {
-        if session.gate.is_dropped() {
+        if !session.gate.run_begins() {
             continue;
         }
         let ended = caught(|| session.inner().run());
@@ -67,8 +67,8 @@ fn serve(work: &Receiver<Job>) {
                 failed.status
             }
         };
-        session.gate.run_ended(ended);
-        if let Some(done) = done {
+        let is_told = session.gate.run_ended(ended);
+        if let Some(done) = done.filter(|_| is_told) {
             // SAFETY: the caller's function with its own `user`; it may free the session, which this job keeps until it returns.
             unsafe { done(user.0, status) };
         }

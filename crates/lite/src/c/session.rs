@@ -217,8 +217,8 @@ pub unsafe extern "C" fn remat_session_new(
     })
 }
 
-/// Frees a session. A run in the background, its callback and a call of another thread are waited for; within the session's own
-/// callback nothing is. Nothing is called afterwards. NULL is fine.
+/// Frees a session. A run in the background, its callback and a call of another thread are waited for; what this is called in, as the
+/// session's own callback, goes on and keeps the memory until it returns. done is not called afterwards. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_session_free(session: *mut remat_session) {
     if session.is_null() {

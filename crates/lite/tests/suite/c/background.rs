@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use remat_lite::c::remat_status::*;
 use remat_lite::c::*;
@@ -198,6 +198,60 @@ fn a_call_while_another_thread_is_in_one_is_refused_and_does_not_wait() {
     second.join().expect("no panic");
     let (status, text) = heard.expect("it did not wait");
     assert!(status == REMAT_BUSY && text.contains("one at a time"), "{status:?}: {text}");
+}
+
+/// An allocator that frees the session that it gives memory to, once.
+struct Frees {
+    session: AtomicPtr<remat_session>,
+    lent: AtomicUsize,
+}
+
+unsafe extern "C" fn give_and_free(user: *mut c_void, bytes: usize) -> *mut c_void {
+    let frees = unsafe { &*user.cast::<Frees>() };
+    let session = frees.session.swap(ptr::null_mut(), Ordering::SeqCst);
+    frees.lent.fetch_add(1, Ordering::SeqCst);
+    if !session.is_null() {
+        unsafe {
+            fails(remat_session_run(session), REMAT_BUSY, "the session");
+            remat_session_free(session);
+        }
+    }
+    Box::into_raw(vec![0u8; bytes].into_boxed_slice()).cast()
+}
+
+unsafe extern "C" fn count_back(user: *mut c_void, memory: *mut c_void, bytes: usize) {
+    unsafe { back(user, memory, bytes) };
+    unsafe { &*user.cast::<Frees>() }.lent.fetch_sub(1, Ordering::SeqCst);
+}
+
+unsafe extern "C" fn never(_: *mut c_void, _: remat_status) {
+    std::process::abort();
+}
+
+#[test]
+fn a_session_that_is_freed_within_its_run_lasts_until_the_run_ends() {
+    for is_async in [false, true] {
+        let frees = Frees { session: AtomicPtr::default(), lent: AtomicUsize::new(0) };
+        let user = (&raw const frees).cast_mut().cast();
+        let (allocate, deallocate) = (Some(give_and_free as _), Some(count_back as _));
+        let net = Net::open("cnn", &remat_options { allocate, deallocate, allocator_user: user, ..options() });
+        let session = net.session(&Given::new(&[(c"batch", 1)]));
+        let p = session.0;
+        std::mem::forget(session);
+        frees.session.store(p, Ordering::SeqCst);
+        unsafe {
+            if is_async {
+                ok(remat_session_run_async(p, Some(never), ptr::null_mut()));
+            } else {
+                ok(remat_session_run(p));
+            }
+        }
+        let start = Instant::now();
+        while frees.lent.load(Ordering::SeqCst) > 0 || !frees.session.load(Ordering::SeqCst).is_null() {
+            assert!(start.elapsed() < Duration::from_secs(10), "its memory does not come back");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]
