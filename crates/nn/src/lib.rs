@@ -47,4 +47,4 @@ pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};
 pub use state::LoadReport;
 pub use update::{Arg, update};
 pub use visit::{Visit, Visitor, Walk};
-pub use weights::{NameMap, load_state, load_weights, load_weights_partly};
+pub use weights::{NameMap, TorchReader, TorchScalar, load_state, load_weights, load_weights_partly, read_torch};

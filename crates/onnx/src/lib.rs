@@ -1,4 +1,4 @@
-//! ONNX models as functions of tensors.
+//! ONNX models as functions of tensors, and graphs as ONNX models ([`export`]).
 //!
 //! A [`Model`] is a file that was read and checked; a [`Network`] is a model with its weights on a device. Running one calls the
 //! methods of [`Tensor`](remat_tensor::Tensor), so a model runs eagerly, under a memory budget, compiled
@@ -27,6 +27,7 @@
 
 mod build;
 mod data;
+pub mod export;
 mod graph;
 mod model;
 mod network;
@@ -44,3 +45,8 @@ pub use value::{Text, Value};
 
 #[cfg(test)]
 mod tests;
+
+/// The page of the book, whose example is a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/onnx.md")]
+struct Page;

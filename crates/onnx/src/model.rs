@@ -18,10 +18,10 @@ use crate::proto::ModelProto;
 const MOST_FILE_BYTES: u64 = 1 << 31;
 
 /// The newest version of the standard's operators that rules are written for.
-const NEWEST_OPSET: i64 = 27;
+pub(crate) const NEWEST_OPSET: i64 = 27;
 
 /// The newest version of the file format.
-const NEWEST_IR: i64 = 13;
+pub(crate) const NEWEST_IR: i64 = 13;
 
 /// An ONNX model: its graph with names resolved, rules found, constants checked.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@
 //!
 //! bf16 does not exist in NumPy and is refused. Everything is written little-endian in C order.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -20,6 +21,11 @@ const HEADER_MAX_BYTES: usize = 1 << 16;
 const RANK_MAX: usize = 64;
 /// Bytes that one byte of an archive may unpack to; deflate itself reaches 1032.
 const NPZ_EXPANSION: u64 = 100;
+/// How often the bytes of an archive may be read to find its directory: the crate `zip` tries every end record in turn, and reads
+/// the directory of each, which for a file of many takes the square of its length.
+const DIRECTORY_READS: u64 = 4;
+/// Bytes that may be read for it in any case.
+const DIRECTORY_ALWAYS_BYTES: u64 = 1 << 20;
 /// Bytes that any archive may unpack to.
 const NPZ_ALWAYS_BYTES: u64 = 256 << 20;
 
@@ -87,9 +93,16 @@ pub fn read_npz(mut from: impl Read + Seek) -> Result<BTreeMap<String, HostTenso
 }
 
 /// As [`read_npz`], for members that unpack to at most `limit_bytes` together.
-pub fn read_npz_within(from: impl Read + Seek, limit_bytes: u64) -> Result<BTreeMap<String, HostTensor>> {
+pub fn read_npz_within(mut from: impl Read + Seek, limit_bytes: u64) -> Result<BTreeMap<String, HostTensor>> {
     let mut left = limit_bytes;
-    let mut zip = zip::ZipArchive::new(from).map_err(|e| archive_error(e, "archive"))?;
+    let directory_left =
+        Cell::new(from.seek(SeekFrom::End(0))?.saturating_mul(DIRECTORY_READS) + DIRECTORY_ALWAYS_BYTES);
+    let opened = zip::ZipArchive::new(Metered { from, left: &directory_left });
+    let mut zip = opened.map_err(|e| match directory_left.replace(u64::MAX) {
+        0 => bad("archive: it has one end after the other, and none of an archive"),
+        _ => archive_error(e, "archive"),
+    })?;
+    directory_left.set(u64::MAX);
     let mut all = BTreeMap::new();
     for i in 0..zip.len() {
         let mut member = zip.by_index(i).map_err(|e| archive_error(e, &format!("member {i}")))?;
@@ -130,6 +143,30 @@ pub fn write_npz<'a>(
     }
     zip.finish().map_err(|e| archive_error(e, "archive"))?;
     Ok(())
+}
+
+/// A file of which no more than some bytes are read.
+struct Metered<'l, R> {
+    from: R,
+    left: &'l Cell<u64>,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.from.read(to)?;
+        let left = self.left.get().saturating_sub(read as u64);
+        self.left.set(left);
+        if left == 0 && read > 0 {
+            return Err(std::io::Error::other("read too often"));
+        }
+        Ok(read)
+    }
+}
+
+impl<R: Seek> Seek for Metered<'_, R> {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        self.from.seek(to)
+    }
 }
 
 fn archive_error(e: zip::result::ZipError, what: &str) -> Error {

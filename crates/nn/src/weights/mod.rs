@@ -6,22 +6,34 @@
 mod layout;
 mod names;
 mod nearest;
+mod torch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::Path;
 
-use remat_types::{Error, ErrorKind, HostTensor, Result, TensorsReader};
+use remat_types::{Error, ErrorKind, HostTensor, Result, TensorsReader, open_file};
 
 use crate::state::{self, LoadReport};
 use crate::{Module, Parameter};
 
 pub use names::NameMap;
+pub use torch::{TorchReader, TorchScalar, read_torch};
 
 use layout::{Piece, put_together};
 use names::Found;
 
-/// Replaces all parameters and buffers of `module` by those of a safetensors file whose names and layouts are another
-/// framework's, as `names` says. Floats are cast to the parameters' dtypes. Gradients stay.
+/// Dots in what names of a part of a file begin with, if the part was perhaps meant.
+const PART_MAX_DOTS: usize = 3;
+/// Parts that are looked at, of each number of dots.
+const PARTS_LOOKED_AT: usize = 100;
+
+/// Replaces all parameters and buffers of `module` by those of a file whose names and layouts are another framework's, as
+/// `names` says. Floats are cast to the parameters' dtypes. Gradients stay.
+///
+/// The file is of the safetensors format or one that PyTorch's `torch.save` wrote, which its first bytes tell; of the latter only
+/// what `names` takes is read, by the names of [`TorchReader`], and nothing is run. [`NameMap::within`] takes the part
+/// `state_dict.` of a checkpoint that holds an optimiser's state, too.
 ///
 /// Errors, after which nothing has changed: those of reading a file; Value, one that lists every name of the file for which
 /// `names` has no rule or the module no entry and every entry of the module that got no value, each with the nearest name of
@@ -45,7 +57,7 @@ use names::Found;
 /// # }
 /// ```
 pub fn load_weights<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>, names: &NameMap) -> Result<LoadReport> {
-    load_state(module, read(path.as_ref())?, names, true)
+    load_file(module, path.as_ref(), names, true)
 }
 
 /// As [`load_weights`], but what the file does not have, such as a new head, stays as it is, and so does what only the file has;
@@ -55,7 +67,7 @@ pub fn load_weights_partly<M: Module + ?Sized>(
     path: impl AsRef<Path>,
     names: &NameMap,
 ) -> Result<LoadReport> {
-    load_state(module, read(path.as_ref())?, names, false)
+    load_file(module, path.as_ref(), names, false)
 }
 
 /// As [`load_weights`] (`strict`) or [`load_weights_partly`], of tensors that were read already.
@@ -65,19 +77,34 @@ pub fn load_state<M: Module + ?Sized>(
     names: &NameMap,
     strict: bool,
 ) -> Result<LoadReport> {
+    let mut state = state;
+    let theirs: Vec<String> = state.keys().cloned().collect();
+    let value = |name: &str| state.remove(name).ok_or_else(|| Error::new(ErrorKind::Internal, "a tensor taken twice"));
+    load_from(module, theirs, value, names, strict)
+}
+
+/// As [`load_state`], of tensors called `theirs` that `read` gives one at a time: those that `names` takes and the module has.
+fn load_from<M: Module + ?Sized>(
+    module: &M,
+    theirs: Vec<String>,
+    mut read: impl FnMut(&str) -> Result<HostTensor>,
+    names: &NameMap,
+    strict: bool,
+) -> Result<LoadReport> {
     let entries = module.named_state();
     let own: BTreeMap<&str, &Parameter> = entries.iter().map(|(n, p)| (n.as_str(), p)).collect();
-    let found = names.find(state.keys())?;
+    let found = names.find(theirs.iter())?;
     let mut pieces: BTreeMap<String, Vec<Piece>> = BTreeMap::new();
     let (mut unknown, mut wrong) = (Vec::new(), Vec::new());
-    for ((theirs, value), found) in state.into_iter().zip(found) {
+    for (theirs, found) in theirs.iter().zip(found) {
         match found {
             Found::Dropped => {}
             Found::Called(name, change) if own.contains_key(name.as_str()) => {
-                pieces.entry(name).or_default().push(Piece { theirs, value, change });
+                let value = read(theirs)?;
+                pieces.entry(name).or_default().push(Piece { theirs: theirs.clone(), value, change });
             }
-            Found::Called(name, _) => unknown.push((theirs, name)),
-            Found::Nothing => unknown.push((theirs.clone(), theirs)),
+            Found::Called(name, _) => unknown.push((theirs.clone(), name)),
+            Found::Nothing => unknown.push((theirs.clone(), theirs.clone())),
         }
     }
     let mut ready = BTreeMap::new();
@@ -88,8 +115,10 @@ pub fn load_state<M: Module + ?Sized>(
         }
     }
     let missing: Vec<&str> = own.keys().copied().filter(|n| !ready.contains_key(*n)).collect();
-    let faults = faults(&unknown, &missing, &own, wrong, strict);
+    let mut faults = faults(&unknown, &missing, &own, wrong, strict);
     if !faults.is_empty() {
+        let part = part_with_all(names, &theirs, &own);
+        faults.extend(part.map(|p| format!("everything is there within `{p}`: `NameMap::within` takes that part")));
         return Err(Error::new(ErrorKind::Value, format!("the file does not fit the module; {}", faults.join("; "))));
     }
     if !strict {
@@ -98,8 +127,40 @@ pub fn load_state<M: Module + ?Sized>(
     state::stage(&entries, &ready, strict)?.apply()
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, HostTensor>> {
-    Ok(TensorsReader::open(path)?.rest()?.0)
+fn load_file<M: Module + ?Sized>(module: &M, path: &Path, names: &NameMap, strict: bool) -> Result<LoadReport> {
+    if !is_torch(path)? {
+        return load_state(module, TensorsReader::open(path)?.rest()?.0, names, strict);
+    }
+    let mut reader = TorchReader::open(path)?;
+    let theirs = reader.names().map(str::to_owned).collect();
+    let mut limit = reader.limit();
+    let read = |name: &str| reader.tensor_within(name, &mut limit).map_err(|e| e.context(path.display()));
+    load_from(module, theirs, read, names, strict)
+}
+
+/// True if PyTorch wrote the file. Errors: as [`open_file`]; Io.
+fn is_torch(path: &Path) -> Result<bool> {
+    let (file, _) = open_file(path)?;
+    let mut start = Vec::new();
+    file.take(torch::MAGIC_BYTES).read_to_end(&mut start).map_err(|e| Error::from(e).context(path.display()))?;
+    Ok(torch::TorchKind::of(&start).is_some())
+}
+
+/// What all names of a part of the file begin with that has everything of the module.
+fn part_with_all(names: &NameMap, theirs: &[String], own: &BTreeMap<&str, &Parameter>) -> Option<String> {
+    let beginning = |name: &String, dot: usize| name.match_indices('.').nth(dot).map(|(at, _)| name[..=at].to_owned());
+    let parts = (0..PART_MAX_DOTS).flat_map(|dot| {
+        let all: BTreeSet<String> = theirs.iter().filter_map(|name| beginning(name, dot)).collect();
+        all.into_iter().take(PARTS_LOOKED_AT)
+    });
+    let mut parts = parts.filter(|part| {
+        let found = names.clone().within(part).find(theirs.iter()).unwrap_or_default();
+        let called =
+            found.iter().filter_map(|f| if let Found::Called(name, _) = f { Some(name.as_str()) } else { None });
+        let called: BTreeSet<&str> = called.filter(|name| own.contains_key(name)).collect();
+        !own.is_empty() && called.len() == own.len()
+    });
+    parts.next()
 }
 
 /// What keeps a file from being loaded.

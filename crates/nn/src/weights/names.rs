@@ -12,7 +12,7 @@ use remat_types::{Error, ErrorKind, Result};
 /// numerical order: what numbers blocks of stages through. `ours` is `-` for what is not taken. Behind it may follow
 /// `| transpose` for matrices the other way round, `| reshape` for the same numbers in another shape, and `| part 1/3` for
 /// what is the second of three parts along axis 0. A line `prefix p` says that names may begin with `p`, which is left out;
-/// `#` begins a comment.
+/// `within p` that they do, and that no others are taken ([`NameMap::within`]). `#` begins a comment.
 ///
 /// ```
 /// use remat_nn::NameMap;
@@ -29,6 +29,8 @@ use remat_types::{Error, ErrorKind, Result};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameMap {
+    /// What names that are looked at begin with.
+    within: String,
     prefixes: Vec<String>,
     rules: Vec<Rule>,
 }
@@ -88,12 +90,30 @@ impl NameMap {
                 continue;
             }
             let at = |e: Error| e.context(format_args!("line {} of a table of names", i + 1));
-            match line.strip_prefix("prefix ") {
-                Some(prefix) => map.prefixes.push(prefix.trim().to_owned()),
-                None => map.rules.push(Rule::parse(line).map_err(at)?),
+            match line.split_once(' ') {
+                Some(("prefix", prefix)) => map.prefixes.push(prefix.trim().to_owned()),
+                Some(("within", prefix)) => prefix.trim().clone_into(&mut map.within),
+                _ => map.rules.push(Rule::parse(line).map_err(at)?),
             }
         }
         Ok(map)
+    }
+
+    /// The same rules for the part of a file whose names begin with `prefix`, which is left out; nothing else of it is taken.
+    ///
+    /// ```
+    /// use remat_nn::models::names_of;
+    /// # fn main() -> remat_types::Result<()> {
+    /// let names = names_of("torchvision/resnet")?.within("state_dict.");
+    /// assert_eq!(names.name("state_dict.fc.bias").as_deref(), Some("head.bias"));
+    /// assert_eq!(names.name("optimizer.state.0.exp_avg"), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn within(mut self, prefix: &str) -> NameMap {
+        prefix.clone_into(&mut self.within);
+        self
     }
 
     /// What `theirs` is called here, if there is a rule that takes it. A rule that counts pairs finds but this one.
@@ -106,14 +126,17 @@ impl NameMap {
 
     /// What the rules say of each name. Errors: Value for a number that is none or below 0.
     pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n String>) -> Result<Vec<Found>> {
-        let matched: Vec<Option<(&Rule, Captured)>> = names.map(|n| self.matching(n)).collect();
+        let inside = |name: &'n String| name.strip_prefix(self.within.as_str());
+        let matched: Vec<Option<Option<(&Rule, Captured)>>> =
+            names.map(|n| inside(n).map(|n| self.matching(n))).collect();
         let mut ranks: BTreeMap<&[String], BTreeSet<Vec<i64>>> = BTreeMap::new();
-        for (rule, captured) in matched.iter().flatten() {
+        for (rule, captured) in matched.iter().flatten().flatten() {
             for keys in rule.ranks() {
                 ranks.entry(keys).or_default().insert(numbers(keys, captured)?);
             }
         }
-        let said = |found: Option<(&Rule, Captured)>| {
+        let said = |found: Option<Option<(&Rule, Captured)>>| {
+            let Some(found) = found else { return Ok(Found::Dropped) };
             let Some((rule, captured)) = found else { return Ok(Found::Nothing) };
             let Some(ours) = &rule.ours else { return Ok(Found::Dropped) };
             let mut name = String::new();

@@ -101,6 +101,19 @@ fn blocks_are_numbered_through() {
 }
 
 #[test]
+fn a_part_of_a_file_is_taken_by_a_line_or_a_method() {
+    let line = NameMap::parse("within net.\nlayer{i}.{p} -> {i-1}.{p}").expect("rules");
+    let method = NameMap::parse("layer{i}.{p} -> {i-1}.{p}").expect("rules").within("net.");
+    assert_eq!(line, method);
+    let theirs = ["net.layer2.w", "layer2.w", "net.other"].map(str::to_owned);
+    let found = method.find(theirs.iter()).expect("numbers");
+    assert!(
+        matches!(&found[..], [Found::Called(name, _), Found::Dropped, Found::Nothing] if name == "1.w"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn rules_that_are_none_are_errors_with_their_line() {
     for text in [
         "a b",

@@ -23,6 +23,7 @@ mod saving;
 mod sessions;
 mod sizes;
 mod support;
+mod torch;
 mod training;
 mod vision;
 mod weights;

@@ -4,6 +4,7 @@
 //! `scripts/make_model_fixtures.py` wrote the cases.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
 use remat_nn::models::*;
 use remat_nn::*;
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use crate::published::published;
 use crate::support::{cpu, values};
+use crate::torch;
 
 /// How far an output may be from the other library's, relative to the larger of 1 and its largest element: four times the largest
 /// distance seen, that of MobileNetV2, whose f32 sums are in another order through 52 convolutions.
@@ -201,6 +203,53 @@ fn a_bert_reads_kinds_and_padding_as_hugging_faces() {
     let shown = y.masked_fill(&(!&mask).and_then(|m| m.unsqueeze(-1)).expect("bools"), 0.0).expect("fits");
     assert_near("bert", &values(&shown), &numbers(&case["y"]));
     assert_near("bert's pooler", &values(&net.pooled(&y).expect("places")), &numbers(&case["pooled"]));
+}
+
+#[test]
+fn a_resnet18_that_pytorch_saved_gives_its_output() {
+    use flate2::read::GzDecoder;
+    let d = cpu();
+    let packed = &include_bytes!("../data/torch_resnet18.pt.gz.gz")[..];
+    let mut file = Vec::new();
+    GzDecoder::new(GzDecoder::new(packed)).read_to_end(&mut file).expect("packed twice");
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("resnet18.pt");
+    std::fs::write(&path, &file).expect("a disk");
+    let net = network("resnet18", &mut InitCx::new(&d, 1)).expect("fits");
+    net.eval();
+    let report = load_weights(&net, &path, &names_of("torchvision/resnet").expect("known")).expect("fits");
+    assert!(report.missing.is_empty() && report.unexpected.is_empty(), "{report}");
+    let told = torch::lines().into_iter().find(|l| l["name"] == "resnet18").expect("the script wrote it");
+    let _quiet = no_grad();
+    let y = net.forward(&input(&told, &d)).expect("an image");
+    assert_near("resnet18", &values(&y), &numbers(&told["y"]));
+}
+
+#[test]
+fn a_part_of_a_training_checkpoint_is_loaded() {
+    let d = cpu();
+    let cx = &mut InitCx::new(&d, 1);
+    let net = Sequential::new()
+        .then(Conv2d::new(cx, 2, 3, 3).expect("fits"))
+        .then(BatchNorm2d::new(cx, 3).expect("fits"))
+        .then(Flatten::default())
+        .then(Linear::new(cx, 3, 2).expect("fits"));
+    let dir = tempfile::tempdir().expect("a folder");
+    // the name says nothing: the first bytes do
+    let path = dir.path().join("weights.safetensors");
+    let names = NameMap::parse("{x*}.num_batches_tracked -> -\n{x*} -> {x}").expect("rules");
+    for name in ["training checkpoint", "old training checkpoint"] {
+        let case = torch::case(name);
+        std::fs::write(&path, &case.file).expect("a disk");
+        let e = load_weights(&net, &path, &names).expect_err("other names");
+        assert!(e.to_string().contains("everything is there within `state_dict.`"), "{e}");
+        let report = load_weights(&net, &path, &names.clone().within("state_dict.")).expect("fits");
+        assert!(report.missing.is_empty() && report.unexpected.is_empty(), "{report}");
+        let want = torch::tensors(&case.told);
+        for (own, value) in net.state_dict().expect("values") {
+            assert!(want.get(&format!("state_dict.{own}")) == Some(&value), "{name}: {own}");
+        }
+    }
 }
 
 #[test]

@@ -172,3 +172,27 @@ fn a_member_must_be_as_long_as_archive_and_header_say() {
     let e = read_npz(zip.finish().expect("ends")).expect_err("shorter");
     assert!(e.kind() == ErrorKind::Format && e.message().contains("the archive says"), "{e}");
 }
+
+#[test]
+fn an_archive_of_many_ends_is_refused_soon() {
+    // ends that each name a directory, which is right but for its last member
+    const MEMBERS: usize = 5000;
+    const ENDS: usize = 12_000;
+    let mut file = b"PK\x03\x04".to_vec();
+    let at = file.len() as u32;
+    let mut member = [0; 47];
+    member[..4].copy_from_slice(b"PK\x01\x02");
+    member[28] = 1;
+    file.extend(member.repeat(MEMBERS));
+    for _ in 0..ENDS {
+        let count = (MEMBERS as u16 + 1).to_le_bytes();
+        let bytes = file.len() as u32 - at;
+        file.extend([&b"PK\x05\x06\0\0\0\0"[..], &count, &count].concat());
+        file.extend([&bytes.to_le_bytes()[..], &at.to_le_bytes(), &[0; 2]].concat());
+    }
+    let start = std::time::Instant::now();
+    let e = read_npz(Cursor::new(&file)).expect_err("no archive");
+    assert!(e.kind() == ErrorKind::Format && e.message().contains("one end after the other"), "{e}");
+    // every directory of every end: a minute
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+}
