@@ -15,7 +15,7 @@ const MOST_STRUCT_BYTES: usize = 4096;
 /// `repr(C)` without padding; its first field is a `usize`.
 pub(super) unsafe trait Versioned: Copy {
     const NAME: &str;
-    /// Its size in the first version of the interface.
+    /// Its size in the first version of the interface: to the end of the field that was the last then.
     const FIRST_BYTES: usize;
 }
 

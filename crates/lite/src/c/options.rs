@@ -1,6 +1,7 @@
 //! Options of a network.
 
 use std::ffi::{c_char, c_void};
+use std::mem::offset_of;
 use std::ptr;
 
 use super::border::{Readable, Versioned, checked, elements, is_struct_size, path, read, reference, text, write_sized};
@@ -44,7 +45,7 @@ pub struct remat_options {
 // SAFETY: pointers, two numbers of 32 bits side by side, and no padding.
 unsafe impl Versioned for remat_options {
     const NAME: &str = "remat_options";
-    const FIRST_BYTES: usize = 10 * size_of::<usize>() + 8;
+    const FIRST_BYTES: usize = offset_of!(remat_options, allocator_user) + size_of::<usize>();
 }
 
 // SAFETY: numbers, pointers, and functions that may be NULL.

@@ -1,6 +1,7 @@
 //! What a session gives: outputs and figures.
 
 use std::ffi::{c_char, c_void};
+use std::mem::offset_of;
 use std::ptr;
 
 use super::border::{Versioned, text, write};
@@ -32,7 +33,7 @@ pub struct remat_tensor {
 // SAFETY: numbers of 32 bits come in pairs, so there is no padding.
 unsafe impl Versioned for remat_tensor {
     const NAME: &str = "remat_tensor";
-    const FIRST_BYTES: usize = size_of::<remat_tensor>();
+    const FIRST_BYTES: usize = offset_of!(remat_tensor, reserved) + size_of::<i32>();
 }
 
 /// Bytes of a session.
@@ -56,7 +57,7 @@ pub struct remat_memory {
 // SAFETY: of numbers alone.
 unsafe impl Versioned for remat_memory {
     const NAME: &str = "remat_memory";
-    const FIRST_BYTES: usize = 6 * size_of::<usize>();
+    const FIRST_BYTES: usize = offset_of!(remat_memory, recomputed_calls) + size_of::<usize>();
 }
 
 /// What the last run gave as an output. The tensor's struct_size is set before.

@@ -1,6 +1,7 @@
 //! Inputs and outputs of a network, as C reads them.
 
 use std::ffi::{CString, c_char};
+use std::mem::offset_of;
 use std::ptr;
 
 use crate::{Extent, Port, ValueType};
@@ -51,7 +52,7 @@ pub struct remat_port {
 // SAFETY: numbers of 32 bits come in pairs, so there is no padding.
 unsafe impl Versioned for remat_port {
     const NAME: &str = "remat_port";
-    const FIRST_BYTES: usize = size_of::<remat_port>();
+    const FIRST_BYTES: usize = offset_of!(remat_port, dtype) + size_of::<remat_dtype>();
 }
 
 /// A port with its texts as C reads them.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
+use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat_types::{BudgetShortfall, Error, ErrorKind};
@@ -223,7 +224,7 @@ pub struct remat_shortfall {
 // SAFETY: of numbers alone.
 unsafe impl Versioned for remat_shortfall {
     const NAME: &str = "remat_shortfall";
-    const FIRST_BYTES: usize = 5 * size_of::<usize>();
+    const FIRST_BYTES: usize = offset_of!(remat_shortfall, smallest_feasible_bytes) + size_of::<usize>();
 }
 
 /// The figures of the last error of this thread, if its status was REMAT_BUDGET; REMAT_NO_VALUE otherwise, which leaves the last
