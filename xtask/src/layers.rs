@@ -13,12 +13,14 @@ pub(crate) struct Layer {
     pub(crate) private_to: Option<&'static str>,
     /// Unsafe code may live here; everywhere else crate roots forbid it.
     pub(crate) may_be_unsafe: bool,
+    /// The one folder under `src` for it; `None` for anywhere in the crate.
+    pub(crate) unsafe_folder: Option<&'static str>,
     /// Other programs link it, so it must not panic on what they pass: no `unwrap()`.
     pub(crate) is_library: bool,
 }
 
 const fn library(role: &'static str, uses: &'static [&'static str]) -> Layer {
-    Layer { role, uses, private_to: None, may_be_unsafe: false, is_library: true }
+    Layer { role, uses, private_to: None, may_be_unsafe: false, unsafe_folder: None, is_library: true }
 }
 
 const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> Layer {
@@ -41,7 +43,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     library("nn", &["tensor"]),
     library("remat", &["nn"]),
     library("onnx", &["tensor"]),
-    unsafe_library("lite", &["onnx"]),
+    Layer { unsafe_folder: Some("c"), ..unsafe_library("lite", &["onnx"]) },
     Layer { is_library: false, ..library("cli", &["remat", "lite"]) },
     Layer { is_library: false, ..unsafe_library("python", &["remat", "lite"]) },
 ];

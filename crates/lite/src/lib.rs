@@ -22,8 +22,9 @@
 //! computed again, with the same bits; a budget that no order of calls keeps to is an error with figures, before anything runs.
 //! Reading the file and planning take memory besides, until the session is there. A network of [`Network::from_bytes`] or
 //! [`Network::from_reader`] whose shapes are open keeps the file's bytes, for sessions of other shapes.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod c;
 mod form;
 mod model;
 mod network;

@@ -32,7 +32,11 @@ pub(crate) const CHECKS: &[Check] = &[
         teaches: "a crate uses only crates to its left in xtask/src/layers.rs",
         run: layers::check,
     },
-    Check { name: "fence", teaches: "crates outside the unsafe fence say #![forbid(unsafe_code)]", run: fence::check },
+    Check {
+        name: "fence",
+        teaches: "crates outside the unsafe fence say #![forbid(unsafe_code)]; lite has its own in src/c",
+        run: fence::check,
+    },
     Check { name: "file-length", teaches: "Rust files: warn over 400 lines, fail over 800", run: length::check_files },
     Check {
         name: "fn-length",

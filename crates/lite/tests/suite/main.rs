@@ -1,5 +1,6 @@
 //! Models from files, run as programs run them.
 
+mod c;
 mod files;
 mod memory;
 mod models;
