@@ -24,6 +24,7 @@
 //! [`Network::from_reader`] whose shapes are open keeps the file's bytes, for sessions of other shapes.
 #![forbid(unsafe_code)]
 
+mod eager;
 mod form;
 mod network;
 mod options;

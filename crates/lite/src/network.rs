@@ -4,12 +4,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use remat_graph::ir::{Graph, Patch};
+use remat_graph::ir::Graph;
 use remat_onnx::{Model, Port, Unsupported, ValueType};
-use remat_runtime::compile::{CompileCx, CompiledGraph};
 use remat_types::{Error, ErrorKind, Fact, Result};
 
-use crate::form::{Eager, Form, Program, lock};
+use crate::eager::Eager;
+use crate::form::{Form, Plan, Program, lock};
 use crate::session::Session;
 use crate::shapes::unknown;
 use crate::{Options, Shapes};
@@ -91,7 +91,9 @@ impl Network {
 
     fn new(source: Source, model: Model, options: Options) -> Result<Network> {
         options.check()?;
-        let outputs = selected(&model.outputs(), options.outputs.as_deref())?;
+        let operators = model.operators();
+        let model = narrowed(model, &options)?;
+        let outputs = model.outputs();
         // those with a default are constants of the model
         let inputs: Arc<[Port]> = model.inputs().into_iter().filter(|p| !p.has_default).collect();
         Ok(Network {
@@ -105,7 +107,7 @@ impl Network {
                 opsets: model.opsets().to_vec(),
                 metadata: model.metadata().to_vec(),
             },
-            operators: model.operators(),
+            operators,
             unsupported: model.unsupported(),
             model: Mutex::new(Some(model)),
             forms: Mutex::default(),
@@ -161,10 +163,11 @@ impl Network {
     pub fn graph(&self, shapes: &Shapes) -> Result<Option<Graph>> {
         let facts: Option<Vec<Fact>> = shapes.facts(&self.inputs)?.into_iter().collect();
         let Some(facts) = facts else { return Ok(None) };
-        match &*lock(&self.model) {
+        let trace = match &*lock(&self.model) {
             Some(model) => model.trace(&facts),
             None => self.read()?.trace(&facts),
-        }
+        };
+        Ok(trace?.map(|t| t.graph))
     }
 
     fn form(&self, facts: &[Option<Fact>]) -> Result<Form> {
@@ -181,66 +184,75 @@ impl Network {
             Some(model) => model,
             None => self.read()?,
         };
-        let program = self.program(model, facts)?;
+        let facts: Arc<[Option<Fact>]> = facts.into();
+        let program = self.program(model, &facts)?;
         if self.inputs.iter().all(is_fixed) {
             lock(&self.source).take_if(|s| matches!(s, Source::Bytes(_)));
         }
         let outputs = self.outputs.iter().map(|p| p.name.clone()).collect();
-        let form = Form { inputs: self.inputs.clone(), facts: facts.into(), outputs, program };
+        let form = Form { inputs: self.inputs.clone(), facts, outputs, program };
         forms.push(form.clone());
         Ok(form)
     }
 
-    fn program(&self, model: Model, facts: &[Option<Fact>]) -> Result<Program> {
+    fn program(&self, model: Model, facts: &Arc<[Option<Fact>]>) -> Result<Program> {
         let tensors: Option<Vec<Fact>> = facts.iter().cloned().collect();
-        let graph = match tensors {
+        let trace = match tensors {
             Some(facts) => model.trace(&facts)?,
             None => None,
         };
-        let Some(graph) = graph else {
-            return Ok(Program::Eager(Arc::new(Eager::new(&model, &self.outputs, &self.options)?)));
+        let Some(trace) = trace else {
+            // operators without a rule are errors of this call
+            model.check_supported()?;
+            return Ok(Program::Eager(Arc::new(Eager::new(model, &self.inputs, facts.clone(), &self.options))));
         };
         // the weights are the graph's alone now: those that passes make others of are freed
         drop(model);
-        Ok(Program::Compiled(Arc::new(Mutex::new(self.compiled(graph)?))))
+        Plan::new(trace, &self.options).map(Program::Compiled)
     }
 
     /// The model again. Errors: those of reading it, of a file that has changed or gone since.
     fn read(&self) -> Result<Model> {
-        match &*lock(&self.source) {
+        let model = match &*lock(&self.source) {
             Some(Source::File(path)) => Model::open(path),
             Some(Source::Bytes(bytes)) => Model::from_bytes(bytes.clone()),
             None => Err(Error::new(ErrorKind::Value, "the bytes of the model went when its one session was made")),
-        }
-    }
-
-    fn compiled(&self, graph: Graph) -> Result<CompiledGraph> {
-        let mut patch = Patch::new();
-        let all: Vec<_> = graph.outputs().iter().map(|o| (o.name.clone(), o.value)).collect();
-        all.iter().for_each(|(name, _)| patch.remove_output(name));
-        for port in &self.outputs {
-            let found = all.iter().find(|(name, _)| **name == *port.name);
-            let (name, value) = found.ok_or_else(|| Error::new(ErrorKind::Internal, "an output that is not there"))?;
-            patch.add_output(name, *value);
-        }
-        let graph = graph.patched(&patch)?;
-        let options = self.options.compile();
-        let cx = CompileCx { spill: self.options.spill()?, ..CompileCx::alone(self.options.threads, &options) };
-        CompiledGraph::new(graph, &cx, &options)
+        };
+        narrowed(model?, &self.options)
     }
 }
 
-/// The outputs of these names. Errors (Value): none of that name, or one twice.
-fn selected(all: &[Port], names: Option<&[String]>) -> Result<Vec<Port>> {
-    let Some(names) = names else { return Ok(all.to_vec()) };
-    let mut found: Vec<Port> = Vec::new();
-    for name in names {
-        let port = all.iter().find(|p| p.name == *name);
-        let port = port.ok_or_else(|| unknown("output", name, all.iter().map(|p| &*p.name)))?;
-        if found.iter().any(|p| p.name == *name) {
+/// The model with the inputs that are fixed, and the outputs that are wanted alone. Errors (Value): unknown names, one twice; those of
+/// [`Model::with_input`].
+fn narrowed(mut model: Model, options: &Options) -> Result<Model> {
+    for (i, (name, value)) in options.fixed.iter().enumerate() {
+        let inputs = model.inputs();
+        if !inputs.iter().any(|p| p.name == *name) {
+            return Err(unknown("input", name, inputs.iter().map(|p| &*p.name)));
+        }
+        if options.fixed[..i].iter().any(|(before, _)| before == name) {
+            return Err(Error::new(ErrorKind::Value, format!("input `{name}` is fixed twice")));
+        }
+        model = model.with_input(name, value)?;
+    }
+    match options.outputs.as_deref() {
+        None => Ok(model),
+        Some(names) => {
+            check_outputs(&model.outputs(), names)?;
+            model.with_outputs(&names.iter().map(|n| &**n).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// Errors (Value): an output that is not there, or one twice.
+fn check_outputs(all: &[Port], names: &[String]) -> Result<()> {
+    for (i, name) in names.iter().enumerate() {
+        if !all.iter().any(|p| p.name == *name) {
+            return Err(unknown("output", name, all.iter().map(|p| &*p.name)));
+        }
+        if names[..i].contains(name) {
             return Err(Error::new(ErrorKind::Value, format!("output `{name}` is asked for twice")));
         }
-        found.push(port.clone());
     }
-    Ok(found)
+    Ok(())
 }

@@ -44,6 +44,83 @@ fn an_error_names_node_operator_and_version() {
     assert!(e.message().contains("node `y` (Softmax of version 21)"), "{e}");
 }
 
+#[test]
+fn an_input_that_is_fixed_decides_branches_and_is_not_asked_for() {
+    let branch = |op: &str| graph(&[], vec![node(op, &["x"], &["a"])], &["a"]);
+    // the other branch has another shape: without the value the model is no single graph
+    let wide = graph(&[], vec![node("Concat", &["x", "x"], &["b"]).int("axis", 0)], &["b"]);
+    let nodes = vec![
+        node("Equal", &["rate", "known"], &["c"]),
+        node("If", &["c"], &["y"]).graph("then_branch", branch("Neg")).graph("else_branch", wide),
+    ];
+    let mut g = graph(&["x", "rate"], nodes, &["y"]);
+    g.initializer.push(ints("known", &[], &[16000]));
+    let m = load(&model(g)).expect("a model");
+    let fact = |dtype, dims: &[usize]| remat_types::Fact::new(dtype, dims);
+    let (x, rate) = (fact(remat_types::DType::F32, &[2]), fact(remat_types::DType::I64, &[]));
+    assert!(m.trace(&[x.clone(), rate]).expect("well formed").is_none());
+    let device = device();
+    for (rate, nodes, want) in [(16000i64, 1, vec![-1f32, 2.0]), (8000, 1, vec![1.0, -2.0, 1.0, -2.0])] {
+        let fixed = m.clone().with_input("rate", &HostTensor::scalar(rate)).expect("an input");
+        let traced = fixed.trace(std::slice::from_ref(&x)).expect("well formed").expect("one graph").graph;
+        assert_eq!((traced.nodes().len(), traced.inputs().len()), (nodes, 1));
+        let x = Tensor::new(&device, &[1.0, -2.0], [2]).expect("a tensor");
+        let y = fixed.on(&device).and_then(|n| n.call(&[x])).expect("it runs");
+        assert_eq!(y[0].to_vec::<f32>().expect("floats"), want);
+    }
+    let no = |name: &str| m.clone().with_input(name, &HostTensor::scalar(1i64)).expect_err("no such input");
+    assert_eq!(no("speed").kind(), ErrorKind::Value);
+    let typed = |dtype| {
+        let mut g = graph(&["x"], vec![node("Neg", &["x"], &["y"])], &["y"]);
+        g.input[0] = typed_value("x", dtype, &[2]);
+        load(&model(g)).expect("a model")
+    };
+    let two = HostTensor::from_slice(&[1i64, 2], [2]).expect("two");
+    assert!(typed(7).with_input("x", &two).is_ok());
+    assert_eq!(typed(1).with_input("x", &two).expect_err("floats").kind(), ErrorKind::DType);
+    assert_eq!(typed(7).with_input("x", &HostTensor::scalar(1i64)).expect_err("two").kind(), ErrorKind::Shape);
+}
+
+#[test]
+fn nodes_that_only_other_outputs_need_are_gone() {
+    let inner = graph(&[], vec![node("Add", &["a", "x"], &["i"])], &["i"]);
+    let no = graph(&[], vec![node("Identity", &["x"], &["j"])], &["j"]);
+    let nodes = vec![
+        node("Neg", &["x"], &["a"]),
+        node("Nobodys", &["x"], &["b"]),
+        node("Greater", &["x", "a"], &["c"]),
+        node("ReduceMax", &["x"], &["m"]).int("keepdims", 0),
+        node("Greater", &["m", "zero"], &["d"]),
+        node("If", &["d"], &["e"]).graph("then_branch", inner).graph("else_branch", no),
+    ];
+    let mut g = graph(&["x"], nodes, &["a", "b", "c", "e"]);
+    g.initializer.push(floats("zero", &[], &[0.0]));
+    let m = load(&model(g)).expect("a model");
+    assert_eq!(m.unsupported().len(), 1);
+    // what an inner graph reads stays
+    let some = m.clone().with_outputs(&["e", "a"]).expect("outputs");
+    assert!(some.unsupported().is_empty());
+    let names: Vec<String> = some.outputs().into_iter().map(|p| p.name).collect();
+    assert_eq!(names, ["e", "a"]);
+    assert_eq!(some.operators().iter().filter(|(_, op, _)| op == "Greater").map(|o| o.2).sum::<usize>(), 1);
+    let device = device();
+    let x = Tensor::new(&device, &[1.0, -2.0], [2]).expect("a tensor");
+    let y = some.on(&device).and_then(|n| n.call(&[x])).expect("it runs");
+    assert_eq!(y[0].to_vec::<f32>().expect("floats"), [0.0, 0.0]);
+    assert_eq!(y[1].to_vec::<f32>().expect("floats"), [-1.0, 2.0]);
+    assert_eq!(m.with_outputs(&["f"]).expect_err("no such output").kind(), ErrorKind::Value);
+}
+
+#[test]
+fn a_map_of_a_sample_is_a_row() {
+    let zip = NodeProto { domain: Some("ai.onnx.ml".into()), ..node("ZipMap", &["x"], &["y"]) };
+    let zip = zip.with("classlabels_int64s", AttributeType::Ints, |a| a.ints = vec![4, 7]);
+    let mut m = model(graph(&["x"], vec![zip], &["y"]));
+    m.opset_import.push(OperatorSetIdProto { domain: Some("ai.onnx.ml".into()), version: Some(1) });
+    let x = HostTensor::from_slice(&[0.25f32, 0.75], [1, 2]).expect("a row");
+    assert_eq!(both(&m, std::slice::from_ref(&x))[0], x);
+}
+
 /// A tree of one node that asks whether feature 0 is at most 0, and goes on to `yes` or to a leaf of weight 5.
 fn tree(yes: i64) -> ModelProto {
     let list = |v: &[i64]| v.to_vec();
