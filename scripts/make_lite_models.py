@@ -10,6 +10,7 @@ needs torch, onnx and onnxruntime. Each model is a folder in the layout of the s
   positive     the elements above zero, so that the size of the output follows from values
   external     a product whose weights lie in a file beside the model
   skip         a tensor that is cheap to make, large, and read again at the end: what a budget makes again
+  rate         an integer that decides between branches whose results differ in size
   foreign      an operator that nobody has
 """
 
@@ -93,6 +94,32 @@ def write(name, model, inputs):
         (data / f"output_{i}.pb").write_bytes(numpy_helper.from_array(value, port.name).SerializeToString())
 
 
+def rate():
+    """Differences of neighbours at the known rate, else of every second element."""
+    info = helper.make_tensor_value_info
+
+    def branch(name, step):
+        number = lambda n, v: numpy_helper.from_array(np.array([v], np.int64), f"{name}_{n}")
+        cut = lambda y, start, end: helper.make_node("Slice", ["x", start, end, f"{name}_axis", f"{name}_step"], [y])
+        nodes = [
+            cut(f"{name}_a", f"{name}_zero", f"{name}_less"),
+            cut(f"{name}_b", f"{name}_one", f"{name}_end"),
+            helper.make_node("Sub", [f"{name}_b", f"{name}_a"], [f"{name}_y"]),
+        ]
+        numbers = {"zero": 0, "one": step, "less": -step, "end": 1 << 40, "axis": 1, "step": step}
+        weights = [number(n, v) for n, v in numbers.items()]
+        return helper.make_graph(nodes, name, [], [info(f"{name}_y", TensorProto.FLOAT, None)], weights)
+
+    nodes = [
+        helper.make_node("Equal", ["rate", "known"], ["is_known"], name="compare"),
+        helper.make_node("If", ["is_known"], ["y"], name="choose", then_branch=branch("all", 1), else_branch=branch("half", 2)),
+    ]
+    known = numpy_helper.from_array(np.array(16000, np.int64), "known")
+    inputs = [info("x", TensorProto.FLOAT, ["batch", 9]), info("rate", TensorProto.INT64, [])]
+    graph = helper.make_graph(nodes, "rate", inputs, [info("y", TensorProto.FLOAT, ["batch", "m"])], [known])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def main():
     torch.manual_seed(1)
     random = np.random.default_rng(1)
@@ -151,6 +178,9 @@ def main():
         Skip(), torch.from_numpy(x), input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "batch"}}
     )
     write("skip", model, {"x": x})
+
+    x = random.standard_normal((2, 9)).astype(np.float32)
+    write("rate", rate(), {"x": x, "rate": np.array(16000, np.int64)})
 
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="first"),

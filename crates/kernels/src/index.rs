@@ -5,6 +5,7 @@
 //!
 //! * Module `places` finds the elements that one or several index tensors name, and reads them.
 //! * Module `put` writes there, in the order of the indices.
+//! * Module `trees` follows indices from node to node of decision trees.
 //! * The rest is for one vector of indices along one axis, whose rows are long.
 //!
 //! A scatter-add is cut by destination, never by source: each part walks all indices in order and adds what falls on its
@@ -14,10 +15,12 @@
 mod indices;
 mod places;
 mod put;
+mod trees;
 
 pub use indices::{BadIndex, Indices};
 pub use places::{Named, Places, Row, gather};
 pub use put::{Put, Source, put};
+pub use trees::{BadTree, TreeNodes, tree_leaf};
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::pool::Pool;

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remat_onnx::{Model, Port, Value};
-use remat_runtime::compile::CompiledGraph;
-use remat_runtime::{Device, DeviceOptions};
-use remat_tensor::no_grad;
-use remat_types::{Fact, Result};
+use remat_onnx::{Labels, Port, Trace, Value};
+use remat_runtime::Session;
+use remat_runtime::compile::{CompileCx, CompiledGraph};
+use remat_types::{Fact, HostTensor, Result};
 
 use crate::Options;
+use crate::eager::Eager;
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,39 +28,38 @@ pub(crate) struct Form {
 #[derive(Clone, Debug)]
 pub(crate) enum Program {
     /// One graph, planned ahead.
-    Compiled(Arc<Mutex<CompiledGraph>>),
+    Compiled(Plan),
     /// A function of tensors: sizes follow from values, or an output is no tensor.
     Eager(Arc<Eager>),
 }
 
-/// A function of tensors with the device that it runs on.
-#[derive(Debug)]
-pub(crate) struct Eager {
-    pub(crate) network: remat_onnx::Network,
-    /// The model's outputs that are wanted, by index.
-    wanted: Vec<usize>,
+/// A graph that was planned.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) compiled: Arc<Mutex<CompiledGraph>>,
+    /// For each output that is of strings, those of which it gives the places.
+    labels: Arc<[Option<Arc<Vec<String>>>]>,
 }
 
-impl Eager {
-    pub(crate) fn new(model: &Model, outputs: &[Port], options: &Options) -> Result<Eager> {
-        let device = DeviceOptions {
-            threads: options.threads,
-            budget_bytes: options.memory_budget,
-            spill: options.spill()?,
-            ..DeviceOptions::default()
-        };
-        let all = model.outputs();
-        let wanted = outputs.iter().filter_map(|o| all.iter().position(|p| p.name == o.name)).collect();
-        Ok(Eager { network: model.on(&Device::cpu(device)?)?, wanted })
+impl Plan {
+    /// Errors: Budget, with figures; Io for a spill folder that cannot be written to.
+    pub(crate) fn new(trace: Trace, options: &Options) -> Result<Plan> {
+        let compile = options.compile();
+        let cx = CompileCx { spill: options.spill()?, ..CompileCx::alone(options.threads, &compile) };
+        let compiled = Arc::new(Mutex::new(CompiledGraph::new(trace.graph, &cx, &compile)?));
+        Ok(Plan { compiled, labels: trace.labels.into() })
     }
 
-    /// The wanted outputs. Errors: those of operators; Budget.
-    pub(crate) fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
-        let _quiet = no_grad();
-        let all = self.network.run(inputs)?;
-        let y: Vec<Value> = self.wanted.iter().filter_map(|i| all.get(*i).cloned()).collect();
-        // an error of an operator is this run's, and not of whoever reads a value later
-        self.network.device().channel().sync()?;
-        Ok(y)
+    /// The strings that output `j` of a run is, if it is of strings. Errors: those of [`Session::output`].
+    pub(crate) fn text(&self, run: &mut Session, j: usize) -> Result<Option<Value>> {
+        let Some(Some(names)) = self.labels.get(j) else { return Ok(None) };
+        let y = run.output(j)?;
+        let places = HostTensor::from_bytes(y.dtype, y.shape.clone(), y.bytes)?;
+        Ok(Some(Value::Text(Labels::at(names, &places))))
+    }
+
+    /// True if output `j` is of strings.
+    pub(crate) fn is_text(&self, j: usize) -> bool {
+        self.labels.get(j).is_some_and(Option::is_some)
     }
 }

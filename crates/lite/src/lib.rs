@@ -25,6 +25,7 @@
 #![deny(unsafe_code)]
 
 pub mod c;
+mod eager;
 mod form;
 mod model;
 mod network;

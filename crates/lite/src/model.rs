@@ -2,11 +2,12 @@
 
 use remat_graph::ir::symbolic::Symbolic;
 use remat_graph::ir::{Graph, GraphFile, GraphForm, Key, Patch, ValueId};
-use remat_onnx::{Extent, Port, Unsupported, ValueType};
+use remat_onnx::{Extent, Port, Trace, Unsupported, ValueType};
 use remat_runtime::control_flow::registry;
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_types::{Error, ErrorKind, Fact, HostTensor, Result};
 
-use crate::About;
+use crate::shapes::unknown;
+use crate::{About, Options};
 
 /// Who wrote files of graphs, if they do not say.
 const PRODUCER: &str = "remat";
@@ -89,6 +90,44 @@ impl Model {
         }
     }
 
+    /// The model with the inputs that are fixed, and the outputs that are wanted alone. Errors (Value): unknown names, one twice, and
+    /// inputs of a graph file; those of [`remat_onnx::Model::with_input`].
+    pub(crate) fn narrowed(self, options: &Options) -> Result<Model> {
+        if let Some(names) = &options.outputs {
+            check_outputs(&self.outputs(), names)?;
+        }
+        match self {
+            Model::Onnx(mut model) => {
+                check_fixed(&model.inputs(), &options.fixed)?;
+                for (name, value) in &options.fixed {
+                    model = model.with_input(name, value)?;
+                }
+                if let Some(names) = &options.outputs {
+                    model = model.with_outputs(&names.iter().map(|n| &**n).collect::<Vec<_>>())?;
+                }
+                Ok(Model::Onnx(model))
+            }
+            Model::Graph(_) if !options.fixed.is_empty() => {
+                let text = "inputs of a .remat file are fixed when it is made of an ONNX model";
+                Err(Error::new(ErrorKind::Value, text))
+            }
+            Model::Graph(mut file) => {
+                if let Some(names) = &options.outputs {
+                    file.form = match &file.form {
+                        GraphForm::Fixed(g) => GraphForm::Fixed(with_outputs(g, names)?),
+                        GraphForm::Symbolic(s) => {
+                            let sizes = Symbolic::corners(s.dims())?;
+                            let corners = sizes.iter().map(|n| with_outputs(&s.instantiate(n)?, names));
+                            let corners = corners.collect::<Result<Vec<Graph>>>()?;
+                            GraphForm::Symbolic(Symbolic::of_corners(s.dims(), &corners, &registry())?)
+                        }
+                    };
+                }
+                Ok(Model::Graph(file))
+            }
+        }
+    }
+
     /// How often each operator is there, with its domain.
     pub(crate) fn operators(&self) -> Vec<(String, String, usize)> {
         match self {
@@ -112,7 +151,7 @@ impl Model {
     }
 
     /// See [`remat_onnx::Model::trace`].
-    pub(crate) fn trace(&self, facts: &[Fact]) -> Result<Option<Graph>> {
+    pub(crate) fn trace(&self, facts: &[Fact]) -> Result<Option<Trace>> {
         match self {
             Model::Onnx(m) => m.trace(facts),
             Model::Graph(f) => {
@@ -120,7 +159,8 @@ impl Model {
                     GraphForm::Fixed(g) => g.clone(),
                     GraphForm::Symbolic(s) => s.instantiate(&sizes(s, facts)?)?,
                 };
-                Ok(Some(graph))
+                let labels = vec![None; graph.outputs().len()];
+                Ok(Some(Trace { graph, labels }))
             }
         }
     }
@@ -165,17 +205,40 @@ fn sizes(s: &Symbolic, facts: &[Fact]) -> Result<Vec<usize>> {
 }
 
 /// The graph with these outputs of its own, in this order. Errors: Internal for one that it has not.
-pub(crate) fn with_outputs(graph: &Graph, outputs: &[Port]) -> Result<Graph> {
+fn with_outputs(graph: &Graph, names: &[String]) -> Result<Graph> {
     let mut patch = Patch::new();
     let all: Vec<_> = graph.outputs().iter().map(|o| (o.name.clone(), o.value)).collect();
-    if all.iter().map(|(name, _)| &**name).eq(outputs.iter().map(|p| &*p.name)) {
-        return Ok(graph.clone());
-    }
     all.iter().for_each(|(name, _)| patch.remove_output(name));
-    for port in outputs {
-        let found = all.iter().find(|(name, _)| **name == *port.name);
+    for wanted in names {
+        let found = all.iter().find(|(name, _)| **name == **wanted);
         let (name, value) = found.ok_or_else(|| Error::new(ErrorKind::Internal, "an output that is not there"))?;
         patch.add_output(name, *value);
     }
     graph.patched(&patch)
+}
+
+/// Errors (Value): an output that is not there, or one twice.
+fn check_outputs(all: &[Port], names: &[String]) -> Result<()> {
+    for (i, name) in names.iter().enumerate() {
+        if !all.iter().any(|p| p.name == *name) {
+            return Err(unknown("output", name, all.iter().map(|p| &*p.name)));
+        }
+        if names[..i].contains(name) {
+            return Err(Error::new(ErrorKind::Value, format!("output `{name}` is asked for twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Errors (Value): an input that is not there, or one twice.
+fn check_fixed(all: &[Port], fixed: &[(String, HostTensor)]) -> Result<()> {
+    for (i, (name, _)) in fixed.iter().enumerate() {
+        if !all.iter().any(|p| p.name == *name) {
+            return Err(unknown("input", name, all.iter().map(|p| &*p.name)));
+        }
+        if fixed[..i].iter().any(|(before, _)| before == name) {
+            return Err(Error::new(ErrorKind::Value, format!("input `{name}` is fixed twice")));
+        }
+    }
+    Ok(())
 }

@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use remat_graph::ir::symbolic::{Dim, Symbolic};
 use remat_graph::ir::{Graph, GraphFile, GraphForm};
-use remat_onnx::{Port, Unsupported, ValueType};
-use remat_runtime::compile::{CompileCx, CompiledGraph};
+use remat_onnx::{Port, Trace, Unsupported, ValueType};
 use remat_runtime::control_flow::registry;
 use remat_types::{Error, ErrorKind, Fact, Result, open_file};
 
-use crate::form::{Eager, Form, Program, lock};
-use crate::model::{Model, START_BYTES, is_graph_file, with_outputs};
+use crate::eager::Eager;
+use crate::form::{Form, Plan, Program, lock};
+use crate::model::{Model, START_BYTES, is_graph_file};
 use crate::session::Session;
-use crate::shapes::unknown;
 use crate::{Options, Shapes};
 
 /// The largest model that is taken from memory or a reader: protobuf's lengths are of 32 bits.
@@ -98,14 +97,16 @@ impl Network {
     fn new(source: Source, model: Model, options: Options) -> Result<Network> {
         options.check()?;
         model.check()?;
-        let outputs = selected(&model.outputs(), options.outputs.as_deref())?;
+        let operators = model.operators();
+        let model = model.narrowed(&options)?;
+        let outputs = model.outputs();
         Ok(Network {
             source: Mutex::new(Some(source)),
             options,
             inputs: model.inputs().into(),
             outputs,
             about: model.about(),
-            operators: model.operators(),
+            operators,
             unsupported: model.unsupported(),
             model: Mutex::new(Some(model)),
             forms: Mutex::default(),
@@ -159,7 +160,7 @@ impl Network {
     /// Errors: as [`Network::session`], but for those of memory; Value if the model came as bytes, its shapes are fixed, and there was
     /// a session before.
     pub fn graph(&self, shapes: &Shapes) -> Result<Option<Graph>> {
-        self.with_model(|model| self.traced(model, shapes))
+        self.with_model(|model| Ok(self.traced(model, shapes)?.map(|t| t.graph)))
     }
 
     fn with_model<T>(&self, f: impl FnOnce(&Model) -> Result<T>) -> Result<T> {
@@ -169,7 +170,7 @@ impl Network {
         }
     }
 
-    fn traced(&self, model: &Model, shapes: &Shapes) -> Result<Option<Graph>> {
+    fn traced(&self, model: &Model, shapes: &Shapes) -> Result<Option<Trace>> {
         let facts: Option<Vec<Fact>> = shapes.facts(&self.inputs)?.into_iter().collect();
         facts.map_or(Ok(None), |facts| model.trace(&facts))
     }
@@ -185,9 +186,12 @@ impl Network {
             Error::new(ErrorKind::Value, text)
         };
         let form = self.with_model(|model| {
-            let at = |shapes: &Shapes| {
-                let graph = self.traced(model, shapes)?.ok_or_else(not_one)?;
-                with_outputs(&graph, &self.outputs)
+            let at = |shapes: &Shapes| match self.traced(model, shapes)? {
+                Some(t) if t.labels.iter().all(Option::is_none) => Ok(t.graph),
+                Some(_) => {
+                    Err(Error::new(ErrorKind::Value, "an output is of strings, which a file of a graph does not have"))
+                }
+                None => Err(not_one()),
             };
             if symbols.is_empty() {
                 return at(shapes).map(GraphForm::Fixed);
@@ -218,48 +222,43 @@ impl Network {
             Some(model) => model,
             None => self.read()?,
         };
-        let program = self.program(model, facts)?;
+        let facts: Arc<[Option<Fact>]> = facts.into();
+        let program = self.program(model, &facts)?;
         if self.inputs.iter().all(is_fixed) {
             lock(&self.source).take_if(|s| matches!(s, Source::Bytes(_)));
         }
         let outputs = self.outputs.iter().map(|p| p.name.clone()).collect();
-        let form = Form { inputs: self.inputs.clone(), facts: facts.into(), outputs, program };
+        let form = Form { inputs: self.inputs.clone(), facts, outputs, program };
         forms.push(form.clone());
         Ok(form)
     }
 
-    fn program(&self, model: Model, facts: &[Option<Fact>]) -> Result<Program> {
+    fn program(&self, model: Model, facts: &Arc<[Option<Fact>]>) -> Result<Program> {
         let tensors: Option<Vec<Fact>> = facts.iter().cloned().collect();
-        let graph = match tensors {
+        let trace = match tensors {
             Some(facts) => model.trace(&facts)?,
             None => None,
         };
-        let graph = match (graph, &model) {
-            (Some(graph), _) => graph,
+        let trace = match (trace, model) {
+            (Some(trace), _) => trace,
             (None, Model::Onnx(model)) => {
-                return Ok(Program::Eager(Arc::new(Eager::new(model, &self.outputs, &self.options)?)));
+                // operators without a rule are errors of this call
+                model.check_supported()?;
+                return Ok(Program::Eager(Arc::new(Eager::new(model, &self.inputs, facts.clone(), &self.options))));
             }
             (None, Model::Graph(_)) => return Err(Error::new(ErrorKind::Internal, "a graph without a graph")),
         };
-        // the weights are the graph's alone now: those that passes make others of are freed
-        drop(model);
-        Ok(Program::Compiled(Arc::new(Mutex::new(self.compiled(graph)?))))
+        Plan::new(trace, &self.options).map(Program::Compiled)
     }
 
     /// The model again. Errors: those of reading it, of a file that has changed or gone since.
     fn read(&self) -> Result<Model> {
-        match &*lock(&self.source) {
+        let model = match &*lock(&self.source) {
             Some(Source::File(path)) => opened(path, &self.options),
             Some(Source::Bytes(bytes)) => Model::from_bytes(bytes.clone(), self.options.key.as_ref()),
             None => Err(Error::new(ErrorKind::Value, "the bytes of the model went when its one session was made")),
-        }
-    }
-
-    fn compiled(&self, graph: Graph) -> Result<CompiledGraph> {
-        let graph = with_outputs(&graph, &self.outputs)?;
-        let options = self.options.compile();
-        let cx = CompileCx { spill: self.options.spill()?, ..CompileCx::alone(self.options.threads, &options) };
-        CompiledGraph::new(graph, &cx, &options)
+        };
+        model?.narrowed(&self.options)
     }
 }
 
@@ -271,19 +270,4 @@ fn opened(path: &Path, options: &Options) -> Result<Model> {
         true => Ok(Model::Graph(Box::new(GraphFile::open(path, options.key.as_ref(), &registry())?))),
         false => remat_onnx::Model::open(path).map(Model::Onnx),
     }
-}
-
-/// The outputs of these names. Errors (Value): none of that name, or one twice.
-fn selected(all: &[Port], names: Option<&[String]>) -> Result<Vec<Port>> {
-    let Some(names) = names else { return Ok(all.to_vec()) };
-    let mut found: Vec<Port> = Vec::new();
-    for name in names {
-        let port = all.iter().find(|p| p.name == *name);
-        let port = port.ok_or_else(|| unknown("output", name, all.iter().map(|p| &*p.name)))?;
-        if found.iter().any(|p| p.name == *name) {
-            return Err(Error::new(ErrorKind::Value, format!("output `{name}` is asked for twice")));
-        }
-        found.push(port.clone());
-    }
-    Ok(found)
 }

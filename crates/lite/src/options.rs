@@ -6,7 +6,7 @@ use remat_graph::ir::Key;
 use remat_graph::passes::PassOptions;
 use remat_runtime::compile::CompileOptions;
 use remat_runtime::{DeviceOptions, SessionOptions, SpillTo};
-use remat_types::{DType, Error, ErrorKind, Result};
+use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
 /// Options of a [`Network`](crate::Network).
 #[derive(Clone, Debug)]
@@ -22,6 +22,9 @@ pub struct Options {
     pub half: Option<DType>,
     /// The outputs that are computed, by name, in this order; all unless set.
     pub outputs: Option<Vec<String>>,
+    /// Inputs that are always these tensors, by name: they are constants of the network, and no inputs of its sessions. What follows
+    /// from them is computed once, and branches that they decide are gone.
+    pub fixed: Vec<(String, HostTensor)>,
     /// A folder for a file that plans may copy values to, where that is cheaper than computing them again.
     pub spill_to: Option<PathBuf>,
     /// The key of a file whose weights are encrypted.
@@ -38,6 +41,7 @@ impl Default for Options {
             level: 3,
             half: None,
             outputs: None,
+            fixed: Vec::new(),
             spill_to: None,
             key: None,
             session: SessionOptions::default(),

@@ -9,11 +9,11 @@ use std::task::{Context, Poll, Waker};
 use remat_graph::ir::{Origin, ValueId};
 use remat_onnx::{Port, Value};
 use remat_runtime::compile::CompiledGraph;
-use remat_runtime::{PlanTimes, SessionOptions, ValueView, padded};
-use remat_tensor::Tensor;
+use remat_runtime::{Executable, PlanTimes, SessionOptions, ValueView, padded};
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
-use crate::form::{Eager, Form, Program, lock};
+use crate::eager;
+use crate::form::{Form, Plan, Program, lock};
 use crate::shapes::unknown;
 
 /// Bytes of a session.
@@ -38,18 +38,32 @@ impl Memory {
 }
 
 enum Machine {
-    Compiled {
-        run: remat_runtime::Session,
-        plan: Arc<Mutex<CompiledGraph>>,
-    },
-    Eager {
-        f: Arc<Eager>,
-        inputs: Vec<Option<Value>>,
-        /// What `input_as_mut` gave out, by input: read again by every run.
-        lent: Vec<Option<HostTensor>>,
-        outputs: Vec<Value>,
-        read: Vec<Option<HostTensor>>,
-    },
+    Compiled { run: remat_runtime::Session, plan: Plan },
+    Eager(eager::Machine),
+}
+
+/// Takes over a better plan that was made from measured times.
+pub(crate) fn settle(run: &mut remat_runtime::Session, plan: &Mutex<CompiledGraph>) -> Result<()> {
+    let mut plan = lock(plan);
+    plan.before_run();
+    if !Arc::ptr_eq(run.executable()?, plan.executable()) {
+        run.replan(plan.executable().clone())?;
+    }
+    Ok(())
+}
+
+/// What a session of an executable holds.
+pub(crate) fn memory_of(e: &Executable) -> Memory {
+    let (g, f) = (e.graph(), e.figures());
+    // in whole units of the arena, as the budget counts them
+    let of = |v: ValueId| padded(g.fact(v).bytes());
+    let is_constant = |v: &ValueId| matches!(g.value(*v).origin, Origin::Constant(_));
+    Memory {
+        constant_bytes: g.value_ids().filter(is_constant).map(of).sum(),
+        io_bytes: g.inputs().iter().copied().chain(g.outputs().iter().map(|o| o.value)).map(of).sum(),
+        workspace_bytes: f.arena_bytes,
+        recomputed_calls: f.recomputed_calls,
+    }
 }
 
 /// A network for one set of input shapes, with inputs, outputs and workspace of its own.
@@ -80,16 +94,10 @@ impl Session {
     pub(crate) fn new(form: Form, options: &SessionOptions) -> Result<Session> {
         let machine = match &form.program {
             Program::Compiled(plan) => {
-                let run = remat_runtime::Session::with(lock(plan).executable().clone(), options)?;
+                let run = remat_runtime::Session::with(lock(&plan.compiled).executable().clone(), options)?;
                 Machine::Compiled { run, plan: plan.clone() }
             }
-            Program::Eager(f) => {
-                let n = form.inputs.len();
-                let zeros =
-                    |f: &Option<Fact>| f.as_ref().map(|f| HostTensor::zeros(f.dtype, f.shape.clone())).transpose();
-                let lent = form.facts.iter().map(zeros).collect::<Result<_>>()?;
-                Machine::Eager { f: f.clone(), inputs: vec![None; n], lent, outputs: Vec::new(), read: Vec::new() }
-            }
+            Program::Eager(f) => Machine::Eager(eager::Machine::new(f.clone(), options)?),
         };
         Ok(Session { form, machine })
     }
@@ -127,15 +135,7 @@ impl Session {
         let of_type = |e: Error| e.context(format!("input `{name}`"));
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.input_as_mut(i).map_err(of_type),
-            Machine::Eager { inputs, lent, .. } => {
-                inputs[i] = None;
-                let host = lent[i].as_mut().ok_or_else(|| of_type(Error::new(ErrorKind::Value, "no tensor")))?;
-                if !T::stores(host.dtype()) {
-                    let text = format!("is of {}, not of the type asked for", host.dtype());
-                    return Err(of_type(Error::new(ErrorKind::Value, text)));
-                }
-                Ok(bytemuck::cast_slice_mut(host.try_bytes_mut()?))
-            }
+            Machine::Eager(m) => m.input_as_mut(i).map_err(of_type),
         }
     }
 
@@ -145,17 +145,7 @@ impl Session {
         let named = |e: Error| e.context(format!("input `{name}`"));
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.set_input(i, data).map_err(named),
-            Machine::Eager { inputs, lent, .. } => {
-                let fact = self.form.facts[i]
-                    .as_ref()
-                    .ok_or_else(|| named(Error::new(ErrorKind::Value, "no tensor: `Session::set_value` sets it")))?;
-                if !fact.same_type(&Fact::of(data)) {
-                    let text = format!("is {}{}, not {}{}", fact.dtype, fact.shape, data.dtype(), data.shape());
-                    return Err(named(Error::new(ErrorKind::Value, text)));
-                }
-                (inputs[i], lent[i]) = (None, Some(data.clone()));
-                Ok(())
-            }
+            Machine::Eager(m) => m.set_input(i, data).map_err(named),
         }
     }
 
@@ -166,8 +156,8 @@ impl Session {
             Machine::Compiled { .. } => {
                 Err(Error::new(ErrorKind::Value, format!("input `{name}` is a tensor: `Session::set_input` sets it")))
             }
-            Machine::Eager { inputs, .. } => {
-                inputs[i] = Some(value);
+            Machine::Eager(m) => {
+                m.set_value(i, value);
                 Ok(())
             }
         }
@@ -178,32 +168,16 @@ impl Session {
         self.settle()?;
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.run(),
-            Machine::Eager { f, inputs, lent, outputs, read } => {
-                let device = f.network.device();
-                let value = |(v, host): (&Option<Value>, &Option<HostTensor>)| match (v, host) {
-                    (Some(v), _) => Ok(v.clone()),
-                    (None, Some(host)) => Ok(Value::Tensor(Tensor::from_host(device, host)?)),
-                    (None, None) => Err(Error::new(ErrorKind::Value, "an input that is no tensor was not set")),
-                };
-                let x = inputs.iter().zip(&*lent).map(value).collect::<Result<Vec<Value>>>()?;
-                read.clear();
-                *outputs = f.run(&x)?;
-                read.resize(outputs.len(), None);
-                Ok(())
-            }
+            Machine::Eager(m) => m.run(),
         }
     }
 
     /// Takes over a better plan that was made from measured times.
     fn settle(&mut self) -> Result<()> {
-        if let Machine::Compiled { run, plan } = &mut self.machine {
-            let mut plan = lock(plan);
-            plan.before_run();
-            if !Arc::ptr_eq(run.executable()?, plan.executable()) {
-                run.replan(plan.executable().clone())?;
-            }
+        match &mut self.machine {
+            Machine::Compiled { run, plan } => settle(run, &plan.compiled),
+            Machine::Eager(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// [`Session::run`] with outputs in the caller's memory, in order: the run writes there, and nothing is copied. `None` leaves one
@@ -213,7 +187,7 @@ impl Session {
         self.settle()?;
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.run_into(outputs),
-            Machine::Eager { .. } => {
+            Machine::Eager(_) => {
                 let text = "sizes of this model follow from values, so its outputs cannot be in the caller's memory";
                 Err(Error::new(ErrorKind::Value, text))
             }
@@ -245,14 +219,13 @@ impl Session {
     pub fn output(&mut self, name: &str) -> Result<ValueView<'_>> {
         let j = self.output_index(name)?;
         match &mut self.machine {
+            Machine::Compiled { plan, .. } if plan.is_text(j) => {
+                let text = format!("output `{name}` is of strings, which `Session::output_value` gives");
+                Err(Error::new(ErrorKind::Value, text))
+            }
             Machine::Compiled { run, .. } => run.output(j),
-            Machine::Eager { outputs, read, .. } => {
-                let value = outputs.get(j).ok_or_else(|| Error::new(ErrorKind::Value, "there was no run yet"))?;
-                let host = match read[j].take() {
-                    Some(host) => host,
-                    None => value.tensor().map_err(|e| e.context(format!("output `{name}`")))?.to_host()?,
-                };
-                let host = read[j].insert(host);
+            Machine::Eager(m) => {
+                let host = m.output(j).map_err(|e| e.context(format!("output `{name}`")))?;
                 Ok(ValueView { dtype: host.dtype(), shape: host.shape(), bytes: host.bytes() })
             }
         }
@@ -260,70 +233,55 @@ impl Session {
 
     /// An output of the last run that is no tensor: strings, a sequence. Errors (Value): no such output; a model whose outputs are
     /// tensors ([`Session::output`]); no run yet.
-    pub fn output_value(&self, name: &str) -> Result<Value> {
+    pub fn output_value(&mut self, name: &str) -> Result<Value> {
         let j = self.output_index(name)?;
-        let wrong = |text: &str| Error::new(ErrorKind::Value, format!("output `{name}`: {text}"));
-        match &self.machine {
-            Machine::Compiled { .. } => Err(wrong("a tensor, which `Session::output` gives")),
-            Machine::Eager { outputs, .. } => outputs.get(j).cloned().ok_or_else(|| wrong("there was no run yet")),
-        }
+        let found = match &mut self.machine {
+            Machine::Compiled { run, plan } => plan.text(run, j).and_then(|text| {
+                text.ok_or_else(|| Error::new(ErrorKind::Value, "a tensor, which `Session::output` gives"))
+            }),
+            Machine::Eager(m) => m.output_value(j),
+        };
+        found.map_err(|e| e.context(format!("output `{name}`")))
     }
 
     /// True if one graph runs under one plan; false if sizes follow from values, so that operators run one by one on a device with
-    /// the same budget.
+    /// the same budget. Where a few integers among the inputs decide whether there is one graph, it says so of the last run: there is
+    /// a plan for each of the first values that they have, four at most.
     pub fn is_planned(&self) -> bool {
-        matches!(self.machine, Machine::Compiled { .. })
+        match &self.machine {
+            Machine::Compiled { .. } => true,
+            Machine::Eager(m) => m.is_planned(),
+        }
     }
 
     /// True once it runs under its last plan: under a budget a second one is made from measured times, beside the runs.
     pub fn is_settled(&self) -> bool {
         match &self.machine {
-            Machine::Compiled { plan, .. } => lock(plan).is_settled(),
-            Machine::Eager { .. } => true,
+            Machine::Compiled { plan, .. } => lock(&plan.compiled).is_settled(),
+            Machine::Eager(_) => true,
         }
     }
 
     /// What the planner says of the runs, in nanoseconds; `None` if they run without a limit that binds.
     pub fn plan_times(&self) -> Option<PlanTimes> {
         match &self.machine {
-            Machine::Compiled { plan, .. } => lock(plan).plan_times(),
-            Machine::Eager { .. } => None,
+            Machine::Compiled { plan, .. } => lock(&plan.compiled).plan_times(),
+            Machine::Eager(_) => None,
         }
     }
 
     /// What it holds. Errors: Value: running; those of the device.
     pub fn memory(&mut self) -> Result<Memory> {
         match &mut self.machine {
-            Machine::Compiled { run, .. } => {
-                let e = run.executable()?;
-                let (g, f) = (e.graph(), e.figures());
-                // in whole units of the arena, as the budget counts them
-                let of = |v: ValueId| padded(g.fact(v).bytes());
-                let is_constant = |v: &ValueId| matches!(g.value(*v).origin, Origin::Constant(_));
-                Ok(Memory {
-                    constant_bytes: g.value_ids().filter(is_constant).map(of).sum(),
-                    io_bytes: g.inputs().iter().copied().chain(g.outputs().iter().map(|o| o.value)).map(of).sum(),
-                    workspace_bytes: f.arena_bytes,
-                    recomputed_calls: f.recomputed_calls,
-                })
-            }
-            Machine::Eager { f, .. } => {
-                let stats = f.network.device().channel().stats()?;
-                // the device holds weights, inputs and outputs too, and tells the most of all together
-                Ok(Memory {
-                    constant_bytes: 0,
-                    io_bytes: 0,
-                    workspace_bytes: stats.peak_bytes,
-                    recomputed_calls: usize::try_from(stats.recomputed_ops).unwrap_or(usize::MAX),
-                })
-            }
+            Machine::Compiled { run, .. } => Ok(memory_of(run.executable()?)),
+            Machine::Eager(m) => m.memory(),
         }
     }
 
     fn wait(&mut self) -> Result<()> {
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.wait(),
-            Machine::Eager { .. } => Ok(()),
+            Machine::Eager(_) => Ok(()),
         }
     }
 
@@ -331,7 +289,7 @@ impl Session {
     pub fn release_workspace(&mut self) -> Result<()> {
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.release_workspace(),
-            Machine::Eager { .. } => Ok(()),
+            Machine::Eager(_) => Ok(()),
         }
     }
 
@@ -340,7 +298,7 @@ impl Session {
     pub fn runtime(&mut self) -> Option<&mut remat_runtime::Session> {
         match &mut self.machine {
             Machine::Compiled { run, .. } => Some(run),
-            Machine::Eager { .. } => None,
+            Machine::Eager(_) => None,
         }
     }
 }

@@ -338,7 +338,7 @@ pub(crate) fn type_of(t: Option<&TypeProto>) -> ValueType {
 }
 
 /// Slots of the graph `out` graphs out that a node's graphs read.
-fn reads(node: &Node, out: usize, found: &mut Vec<usize>) {
+pub(crate) fn reads(node: &Node, out: usize, found: &mut Vec<usize>) {
     found.extend(node.inputs.iter().flatten().filter(|r| r.out == out).map(|r| r.slot));
     for a in node.attributes.values() {
         if let Attribute::Graph(g) = a {
@@ -349,11 +349,12 @@ fn reads(node: &Node, out: usize, found: &mut Vec<usize>) {
 }
 
 /// Notes for every node what it reads last.
-fn find_last_uses(graph: &mut Graph) {
+pub(crate) fn find_last_uses(graph: &mut Graph) {
     let mut seen = vec![false; graph.slots];
     let stays = |r: &Ref| r.out == 0;
     graph.outputs.iter().map(|o| o.1).filter(stays).for_each(|r| seen[r.slot] = true);
     for node in graph.nodes.iter_mut().rev() {
+        node.frees.clear();
         let mut read = Vec::new();
         reads(node, 0, &mut read);
         for slot in read.into_iter().chain(node.outputs.iter().flatten().copied().collect::<Vec<_>>()) {

@@ -30,6 +30,7 @@ mod data;
 pub mod export;
 mod graph;
 mod model;
+mod narrow;
 mod network;
 mod proto;
 mod rules;
@@ -41,7 +42,8 @@ pub use graph::{Extent, ValueType};
 pub use model::{Model, Port, Unsupported};
 pub use network::Network;
 pub use tensor::read_tensor;
-pub use value::{Text, Value};
+pub use trace::Trace;
+pub use value::{Labels, Text, Value};
 
 #[cfg(test)]
 mod tests;

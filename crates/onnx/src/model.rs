@@ -13,6 +13,7 @@ use crate::build::{Builder, opsets};
 use crate::graph::{Entry, Graph, Kind, Ref, ValueType, domain};
 use crate::network::Network;
 use crate::proto::ModelProto;
+use crate::trace::Trace;
 
 /// The largest file that is read: protobuf's lengths are of 32 bits, larger models have external data.
 const MOST_FILE_BYTES: u64 = 1 << 31;
@@ -191,11 +192,12 @@ impl Model {
     }
 
     /// What the model computes for inputs of these types, as one graph with the weights as constants that share the model's memory:
-    /// inputs and outputs have the model's names, and nodes are in scopes of the names of its nodes. `None` if sizes follow from
-    /// values, if random numbers are drawn, or if an output is no tensor: such a model is run by a [`Network`].
+    /// inputs and outputs have the model's names, and nodes are in scopes of the names of its nodes. Of strings of a list, as classes
+    /// have them, it gives the places. `None` if sizes follow from values, if random numbers are drawn, or if a value is no tensor: such
+    /// a model is run by a [`Network`].
     ///
     /// Errors: as [`Network::run`] and [`Model::on`].
-    pub fn trace(&self, inputs: &[Fact]) -> Result<Option<remat_graph::ir::Graph>> {
+    pub fn trace(&self, inputs: &[Fact]) -> Result<Option<Trace>> {
         // computes nothing, so that the weights are not copied
         let (dry, options) =
             (Device::dry(DeviceOptions::default())?, DeviceOptions { threads: 1, ..Default::default() });
@@ -205,7 +207,8 @@ impl Model {
 }
 
 impl Model {
-    fn check_supported(&self) -> Result<()> {
+    /// Errors: Value if there are nodes without a rule, with the first of them.
+    pub fn check_supported(&self) -> Result<()> {
         let missing = self.unsupported();
         if missing.is_empty() {
             return Ok(());

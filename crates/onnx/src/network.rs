@@ -47,6 +47,11 @@ impl Network {
     /// Errors: Arity, DType, Shape for other inputs than the file declares; Value for what a rule has not; those of the methods of
     /// [`Tensor`], with the node's name, operator and version in front of the message.
     pub fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
+        self.run_unnamed(inputs)?.into_iter().map(Value::named).collect()
+    }
+
+    /// [`Network::run`], with strings of lists as places.
+    pub(crate) fn run_unnamed(&self, inputs: &[Value]) -> Result<Vec<Value>> {
         let entries = &self.graph.inputs;
         let needed = entries.iter().filter(|e| e.default.is_none()).count();
         let all = inputs.len() == entries.len();

@@ -1,5 +1,7 @@
 //! A model as a graph.
 
+use std::sync::Arc;
+
 use remat_graph::ir::{Graph, Origin, Patch};
 use remat_runtime::compile::freeze;
 use remat_runtime::tracing::{self, TraceResults, Traced};
@@ -12,22 +14,46 @@ use crate::network::Network;
 use crate::tensor::Literal;
 use crate::value::Value;
 
+/// A model as one graph.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// The graph.
+    pub graph: Graph,
+    /// For each output that is of strings the list of which it gives the places: [`Labels::at`](crate::Labels::at) reads them.
+    pub labels: Vec<Option<Arc<Vec<String>>>>,
+}
+
 impl Network {
     /// See [`Model::trace`](crate::Model::trace).
-    pub(crate) fn trace(&self, inputs: &[Fact]) -> Result<Option<Graph>> {
-        let mut is_tensors = true;
+    pub(crate) fn trace(&self, inputs: &[Fact]) -> Result<Option<Trace>> {
+        let (mut is_tensors, mut labels) = (true, Vec::new());
         let mut outputs = |x: &[Handle]| -> Result<Vec<Handle>> {
             let x: Vec<Value> = x.iter().map(|h| Value::Tensor(Tensor::from_handle(h.clone()))).collect();
-            let y = self.run(&x)?;
-            is_tensors = y.iter().all(|v| matches!(v, Value::Tensor(_) | Value::Constant(..)));
+            let y = self.run_unnamed(&x)?;
+            is_tensors = y.iter().all(|v| matches!(v, Value::Tensor(_) | Value::Constant(..) | Value::Labels(_)));
             if !is_tensors {
                 return Ok(Vec::new());
             }
-            y.iter().map(|v| Ok(v.tensor()?.handle().clone())).collect()
+            let handle = |v: &Value| match v {
+                Value::Labels(l) => {
+                    labels.push(Some(l.names.clone()));
+                    Ok(l.places.handle().clone())
+                }
+                other => {
+                    labels.push(None);
+                    Ok(other.tensor()?.handle().clone())
+                }
+            };
+            y.iter().map(handle).collect()
         };
         let traced = tracing::trace(self.device(), inputs, &[], |x| {
             Ok(TraceResults { outputs: outputs(x)?, updates: Vec::new() })
-        })?;
+        });
+        let traced = match traced {
+            // a rule that reads a value, as those of strings do
+            Err(e) if e.kind() == ErrorKind::NoValue => return Ok(None),
+            other => other?,
+        };
         let Traced { graph, captured, host_inputs, cuts, .. } = traced;
         if !is_tensors || !cuts.is_empty() || !host_inputs.is_empty() {
             return Ok(None);
@@ -41,7 +67,8 @@ impl Network {
         if !left.is_empty() {
             return Err(Error::new(ErrorKind::Internal, format!("{} constants of unknown value", left.len())));
         }
-        self.named(&graph, weights.into_values()).map(Some)
+        let graph = self.named(&graph, weights.into_values())?;
+        Ok(Some(Trace { graph, labels }))
     }
 
     /// The tensors that the model's constants are on the device.

@@ -18,6 +18,24 @@ pub struct Text {
     pub data: Arc<Vec<String>>,
 }
 
+/// Strings of a list, by their places in it. Only a graph's outputs are such, so that a model whose last step names classes is one
+/// graph: a node gets [`Text`].
+#[derive(Clone, Debug)]
+pub struct Labels {
+    /// Integers.
+    pub places: Tensor,
+    /// The list.
+    pub names: Arc<Vec<String>>,
+}
+
+impl Labels {
+    /// The strings at these places; one that is not in the list is empty.
+    pub fn at(names: &[String], places: &HostTensor) -> Text {
+        let name = |i: &i64| usize::try_from(*i).ok().and_then(|i| names.get(i)).cloned().unwrap_or_default();
+        Text { shape: places.shape().clone(), data: Arc::new(places.to_i64_vec().iter().map(name).collect()) }
+    }
+}
+
 /// A value of a model: a tensor in nearly all of them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -28,6 +46,8 @@ pub enum Value {
     Constant(Tensor, HostTensor),
     /// A tensor of strings.
     Text(Text),
+    /// Strings of a list; [`Network::run`](crate::Network::run) gives [`Value::Text`] instead.
+    Labels(Labels),
     /// Values of one type, in order.
     Sequence(Vec<Value>),
     /// A value, or none.
@@ -56,11 +76,19 @@ impl Value {
         }
     }
 
+    /// With strings instead of places in a list. Errors: NoValue in a trace; those of the device.
+    pub(crate) fn named(self) -> Result<Value> {
+        match self {
+            Value::Labels(l) => Ok(Value::Text(Labels::at(&l.names, &l.places.to_host()?))),
+            other => Ok(other),
+        }
+    }
+
     /// What it is, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Tensor(_) | Value::Constant(..) => "a tensor",
-            Value::Text(_) => "a tensor of strings",
+            Value::Text(_) | Value::Labels(_) => "a tensor of strings",
             Value::Sequence(_) => "a sequence",
             Value::Optional(Some(_)) => "an optional value",
             Value::Optional(None) => "an optional value that is absent",

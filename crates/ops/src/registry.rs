@@ -176,7 +176,8 @@ pub mod families {
             ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
         FACTOR, factor = "Factorisations of matrices, and solutions by them.":
             Cholesky, Eigh, Pinv, Qr, SlogDet, Solve, SolveTriangular, Svd;
-        INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad;
+        INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad,
+            TreeLeaf;
         LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
         LOSS, loss = "Losses, and what their gradients need.":
             CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight;

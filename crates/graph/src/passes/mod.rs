@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | none | nothing |
 //! | 1 | [`cse`], [`fold_branches`], [`cancel_layout`], [`simplify`], [`sink_broadcasts`] | nothing but time: every value keeps its bits, NaN's payload excepted |
-//! | 2 | those, [`reorder`], [`fold`], [`rematerialise_casts`], [`fuse`], [`fuse_reduce`] and [`fuse_matmul`] | as level 1 |
+//! | 2 | those, [`reorder`], [`take_early`], [`fold`], [`rematerialise_casts`], [`fuse`], [`fuse_reduce`] and [`fuse_matmul`] | as level 1 |
 //! | 3 | those, [`sink_broadcasts_in_sums`], [`reorder_floats`] and [`fold_batch_norm`], and for the CPU [`pack_layouts`] | the last digits |
 //!
 //! [`half_storage`] runs from level 1 on if [`PassOptions::half`] asks for it, and rounds every value to fewer digits.
@@ -30,6 +30,7 @@ mod renamed;
 mod reorder;
 mod simplify;
 mod sink_broadcasts;
+mod take_early;
 mod verify;
 
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use renamed::*;
 pub use reorder::{reorder, reorder_floats};
 pub use simplify::simplify;
 pub use sink_broadcasts::{sink_broadcasts, sink_broadcasts_in_sums};
+pub use take_early::take_early;
 pub use verify::{CLOSE, Difference, HALF_ROUNDINGS, verify};
 
 use crate::ir::{Graph, Patch, ValueId};
@@ -66,6 +68,9 @@ pub struct PassOptions {
     pub level: u8,
     /// The largest constant in bytes that folding may make; 1 MiB unless set.
     pub fold_bytes: usize,
+    /// The largest constant in bytes that folding may make of constants which take a quarter as many or more, and which nothing else
+    /// reads: a weight kept in 8 bits becomes f32 once, not in every run. 16 MiB unless set; 0 for none beyond `fold_bytes`.
+    pub weight_bytes: usize,
     /// Allows what changes the sign of zeros: `x + 0` becomes `x`. Off unless set.
     pub fast_math: bool,
     /// F16 or BF16 to store values of f32 as: see [`half_storage`] for what that rounds. Unset, every value keeps its dtype.
@@ -74,7 +79,7 @@ pub struct PassOptions {
 
 impl Default for PassOptions {
     fn default() -> Self {
-        PassOptions { level: 2, fold_bytes: 1 << 20, fast_math: false, half: None }
+        PassOptions { level: 2, fold_bytes: 1 << 20, weight_bytes: 16 << 20, fast_math: false, half: None }
     }
 }
 
@@ -142,6 +147,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "sink_broadcasts_in_sums", level: 3, phase: 0, effect: NumericEffect::LastDigits, run: sink_broadcasts_in_sums },
     Pass { name: "reorder", level: 2, phase: 0, effect: NumericEffect::None, run: reorder },
     Pass { name: "reorder_floats", level: 3, phase: 0, effect: NumericEffect::LastDigits, run: reorder_floats },
+    Pass { name: "take_early", level: 2, phase: 0, effect: NumericEffect::None, run: take_early },
     Pass { name: "fold", level: 2, phase: 0, effect: NumericEffect::None, run: fold },
     Pass { name: "fold_batch_norm", level: 3, phase: 0, effect: NumericEffect::LastDigits, run: fold_batch_norm },
     Pass { name: "half_storage", level: 1, phase: 1, effect: NumericEffect::HalfStorage, run: half_storage },

@@ -1,4 +1,5 @@
 use remat_ops::OpRef;
+use remat_ops::index::Take;
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Fused, Unary, UnaryFn, Where};
 use remat_ops::shape::{BroadcastTo, Permute, Reshape, Slice};
@@ -205,8 +206,72 @@ fn constants_fold_within_their_bytes() {
         m.graph(&[y, d])
     };
     assert_eq!(left(&build()), 1, "the product alone");
-    assert_eq!(left_with(&build(), PassOptions { fold_bytes: 15, ..Default::default() }), 3);
+    assert_eq!(left_with(&build(), PassOptions { fold_bytes: 15, weight_bytes: 0, ..Default::default() }), 3);
+    // the first link stands for a constant that nothing else reads; the second is a result too
+    assert_eq!(left_with(&build(), PassOptions { fold_bytes: 15, ..Default::default() }), 1);
     assert_eq!(left_with(&build(), PassOptions { level: 1, ..Default::default() }), 3);
+}
+
+/// `(table of i8 as floats) * scales`, and a number for either.
+fn dequantised(m: &Make, rows: usize) -> ValueId {
+    let words: Vec<i8> = (0..rows * 64).map(|i| (i * 37 % 251) as u8 as i8).collect();
+    let words = m.0.constant(&HostTensor::from_slice(&words, [rows, 64]).expect("fits"));
+    let scales: Vec<f32> = (0..rows).map(|i| 0.01 + i as f32 * 0.001).collect();
+    let scales = m.0.constant(&HostTensor::from_slice(&scales, [rows, 1]).expect("fits"));
+    m.bin(BinaryFn::Mul, m.op(Cast { dtype: DType::F32 }, &[words]), scales)
+}
+
+#[test]
+fn weights_of_fewer_bits_fold_unless_something_else_reads_them() {
+    let build = |twice: bool| {
+        let m = Make::new();
+        let w = dequantised(&m, 40);
+        let mut results = vec![m.bin(BinaryFn::Add, m.input(DType::F32, &[40, 64]), w)];
+        if twice {
+            results.extend([m.un(UnaryFn::Neg, w), w]);
+        }
+        m.graph(&results)
+    };
+    let options = |weight_bytes| PassOptions { fold_bytes: 4000, weight_bytes, ..Default::default() };
+    assert_eq!(left_with(&build(false), options(40 * 64 * 4)), 1);
+    assert_eq!(left_with(&build(false), options(40 * 64 * 4 - 1)), 3);
+    // a copy of what stays would be twice the bytes
+    assert_eq!(left_with(&build(true), options(40 * 64 * 4)), 2, "the sum, and the negative of what folded");
+}
+
+#[test]
+fn rows_are_taken_from_a_table_before_it_is_computed() {
+    let build = |indices: &[usize], read_twice: bool| {
+        let m = Make::new();
+        let table = dequantised(&m, 300);
+        let index = m.input(DType::I64, indices);
+        let rows = m.op(Take { axis: 0 }, &[table, index]);
+        let column = m.op(Take { axis: 1 }, &[dequantised(&m, 301), m.input(DType::I64, &[])]);
+        let mut results = vec![rows, column];
+        if read_twice {
+            results.push(m.un(UnaryFn::Exp, table));
+        }
+        m.graph(&results)
+    };
+    let options = PassOptions { fold_bytes: 4000, weight_bytes: 0, ..Default::default() };
+    let cx = PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) };
+    for (indices, read_twice, bytes) in
+        [(&[2, 3][..], false, 0), (&[], false, 0), (&[200], false, 300 * 64 * 4), (&[5], true, 300 * 64 * 4)]
+    {
+        let g = build(indices, read_twice);
+        let inputs: Vec<HostTensor> = (g.inputs().iter())
+            .map(|v| {
+                let shape = g.fact(*v).shape.clone();
+                let index: Vec<i64> = (0..shape.elems() as i64).map(|i| i * 31 % 64).collect();
+                HostTensor::from_slice(&index, shape).expect("fits")
+            })
+            .collect();
+        assert_eq!(verify(&g, &inputs, &[], &cx).expect("computes"), None);
+        let after = optimize(g, &cx).expect("patches fit").0;
+        let computed = after.nodes().iter().map(|n| after.fact(n.y[0])).filter(|f| f.dtype == DType::F32);
+        let largest = computed.map(remat_types::Fact::bytes).max().unwrap_or(0);
+        assert!(if bytes == 0 { largest <= 6 * 64 * 4 } else { largest >= bytes }, "{indices:?}: {largest} bytes");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use remat_lite::{ErrorKind, Extent, Network, Options, Shapes, ValueType};
 
-use crate::{TOLERANCE, folder, open, recorded, session, shapes};
+use crate::{TOLERANCE, bits, folder, open, recorded, session, shapes};
 
 #[test]
 fn models_give_what_another_runtime_recorded() {
@@ -71,6 +71,76 @@ fn only_the_outputs_that_are_asked_for_are_computed() {
     s.run().expect("it runs");
     assert_eq!(s.runtime().expect("planned").executable().expect("not running").graph().nodes().len(), 0);
     assert!(s.output("probabilities").is_err());
+}
+
+#[test]
+fn an_input_may_be_fixed_to_a_tensor() {
+    let inputs = recorded("encoder", "input");
+    let fixed = |name: &str, x: &remat_lite::HostTensor| Options {
+        fixed: vec![(name.into(), x.clone())],
+        ..Options::default()
+    };
+    let network = open("encoder", fixed("tokens", &inputs[0]));
+    assert!(network.inputs().is_empty());
+    let mut s = network.session(&Shapes::new()).expect("nothing is open");
+    s.run().expect("it runs");
+    let want = {
+        let network = open("encoder", Options::default());
+        let mut s = session(&network, "encoder");
+        s.run().expect("it runs");
+        bits(&mut s, "encoded")
+    };
+    // a product of constants alone is computed by another kernel than one with its weight packed
+    let close = |a: &u32, b: &u32| (f32::from_bits(*a) - f32::from_bits(*b)).abs() <= crate::TOLERANCE;
+    assert!(bits(&mut s, "encoded").iter().zip(&want).all(|(a, b)| close(a, b)));
+    let refused =
+        |options: Options| Network::open(folder("encoder").join("model.onnx"), options).expect_err("impossible");
+    let e = refused(fixed("words", &inputs[0]));
+    assert!(e.to_string().contains("no input `words`; it has `tokens`"), "{e}");
+    let twice = Options { fixed: vec![("tokens".into(), inputs[0].clone()); 2], ..Options::default() };
+    assert_eq!(refused(twice).kind(), ErrorKind::Value);
+    let e = refused(fixed("tokens", &remat_lite::HostTensor::scalar(1i64)));
+    assert_eq!(e.kind(), ErrorKind::Shape);
+}
+
+#[test]
+fn where_an_integer_decides_each_of_its_values_has_a_plan() {
+    let run = |s: &mut remat_lite::Session, rate: i64| {
+        s.input_as_mut::<i64>("rate").expect("an input")[0] = rate;
+        s.run().expect("it runs");
+        let y = s.output("y").expect("an output");
+        (y.shape.dims().to_vec(), y.as_slice::<f32>().expect("floats").to_vec())
+    };
+    let x = recorded("rate", "input")[0].to_vec::<f32>().expect("floats");
+    let want = |step: usize| -> Vec<f32> {
+        let row = |x: &[f32]| (step..9).step_by(step).map(|i| x[i] - x[i - step]).collect::<Vec<f32>>();
+        x.chunks(9).flat_map(row).collect()
+    };
+    let network = open("rate", Options { threads: 1, ..Options::default() });
+    let mut s = session(&network, "rate");
+    assert!(!s.is_planned(), "which value decides is not known yet");
+    assert!(s.output("y").is_err(), "no run yet");
+    for (rate, step) in [(16000, 1), (8000, 2), (16000, 1), (8000, 2)] {
+        assert_eq!(run(&mut s, rate), (vec![2, 8 / step], want(step)), "{rate}");
+        assert!(s.is_planned());
+        assert!(s.output_value("y").expect_err("a tensor").to_string().contains("Session::output"));
+    }
+    assert!(s.memory().expect("idle").total_bytes() > 0);
+    // plans are shared, and no more than four; further values have the same results
+    let mut other = session(&network, "rate");
+    for rate in [1, 2, 3, 4, 16000] {
+        let step = if rate == 16000 { 1 } else { 2 };
+        assert_eq!(run(&mut other, rate), (vec![2, 8 / step], want(step)), "{rate}");
+        assert_eq!(other.is_planned(), rate <= 2 || rate == 16000);
+    }
+    let fixed =
+        Options { fixed: vec![("rate".into(), remat_lite::HostTensor::scalar(16000i64))], ..Options::default() };
+    let network = open("rate", fixed);
+    let mut s = network.session(&Shapes::new().extent("batch", 2)).expect("one graph");
+    assert!(s.is_planned());
+    s.input_as_mut::<f32>("x").expect("an input").copy_from_slice(&x);
+    s.run().expect("it runs");
+    assert_eq!(s.output("y").expect("an output").as_slice::<f32>().expect("floats"), want(1));
 }
 
 #[test]

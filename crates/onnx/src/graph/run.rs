@@ -71,7 +71,7 @@ impl Shared {
     }
 
     fn node(&self, node: &Node, frame: &Frame<'_>) -> Result<Vec<Value>> {
-        let fetch = |r: &Option<Ref>| r.map(|r| frame.get(r)).transpose();
+        let fetch = |r: &Option<Ref>| r.map(|r| frame.get(r).and_then(Value::named)).transpose();
         let inputs = node.inputs.iter().map(fetch).collect::<Result<Vec<Option<Value>>>>()?;
         let row = match &node.kind {
             Kind::Rule(row) => row,

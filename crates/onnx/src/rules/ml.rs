@@ -9,13 +9,24 @@ use super::trees::Trees;
 use super::{Row, of};
 use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::tensor::Literal;
-use crate::value::{Text, Value};
+use crate::value::{Labels, Text, Value};
 
 const ML: &str = "ai.onnx.ml";
 
 pub(super) const ROWS: &[Row] = &[
     of(ML, "ArrayFeatureExtractor", 1, |c| {
-        let (x, index) = (c.x(0)?, c.x(1)?.reshape(&[-1])?);
+        let index = c.x(1)?.reshape(&[-1])?;
+        if let Value::Text(t) = c.needed(0)? {
+            // of a list of classes
+            return match t.shape.dims() {
+                [_] | [1, _] => {
+                    let labels = Labels { places: index.unsqueeze(0)?, names: t.data.clone() };
+                    Ok(vec![Value::Labels(labels)])
+                }
+                _ => Err(shape_error(format!("strings of shape {}, must be [n] or [1, n]", t.shape))),
+            };
+        }
+        let x = c.x(0)?;
         let y = x.index_select(-1, &index.cast(DType::I64)?)?;
         one(if y.rank() == 1 { y.unsqueeze(0)? } else { y })
     }),
@@ -50,6 +61,8 @@ pub(super) const ROWS: &[Row] = &[
         let y = trees.apply(c, c.x(0)?, c.string("aggregate_function", "SUM")?)?;
         one(post(c, with_base(c, y)?)?.cast(DType::F32)?)
     }),
+    // a map of a sample is a row of the tensor, whose columns are the keys in the order of the attribute
+    of(ML, "ZipMap", 1, |c| one(c.x(0)?.clone())),
 ];
 
 /// A vector of floats as a tensor of the dtype of another.
@@ -103,25 +116,25 @@ fn imputer(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 /// Labels on one side of an encoder.
-enum Labels {
+enum Side {
     Numbers(HostTensor),
     Text(Vec<String>),
 }
 
-fn labels(c: &Cx<'_>, side: &str) -> Result<Labels> {
+fn labels(c: &Cx<'_>, side: &str) -> Result<Side> {
     match c.literal(&format!("{side}_tensor"))? {
-        Some(Literal::Tensor(t)) => return Ok(Labels::Numbers(t.clone())),
-        Some(Literal::Text(t)) => return Ok(Labels::Text(t.data.to_vec())),
+        Some(Literal::Tensor(t)) => return Ok(Side::Numbers(t.clone())),
+        Some(Literal::Text(t)) => return Ok(Side::Text(t.data.to_vec())),
         None => {}
     }
     if let Some(all) = c.strings(&format!("{side}_strings"))? {
-        return Ok(Labels::Text(all));
+        return Ok(Side::Text(all));
     }
     if let Some(all) = c.ints(&format!("{side}_int64s"))? {
-        return Ok(Labels::Numbers(HostTensor::from_slice(all, [all.len()])?));
+        return Ok(Side::Numbers(HostTensor::from_slice(all, [all.len()])?));
     }
     let all = c.reals(&format!("{side}_floats"))?.ok_or_else(|| c.missing(&format!("{side}_int64s")))?;
-    Ok(Labels::Numbers(HostTensor::from_slice(all, [all.len()])?))
+    Ok(Side::Numbers(HostTensor::from_slice(all, [all.len()])?))
 }
 
 /// One label for another: on the host, by the text of a label, of which NaN has one.
@@ -134,8 +147,8 @@ fn label_encoder(c: &Cx<'_>) -> Result<Vec<Value>> {
         }
     };
     let keys = match labels(c, "keys")? {
-        Labels::Numbers(t) => name(&t),
-        Labels::Text(all) => all,
+        Side::Numbers(t) => name(&t),
+        Side::Text(all) => all,
     };
     let (asked, shape) = match c.needed(0)? {
         Value::Text(t) => (t.data.to_vec(), t.shape.clone()),
@@ -147,7 +160,7 @@ fn label_encoder(c: &Cx<'_>) -> Result<Vec<Value>> {
     });
     let found: Vec<Option<usize>> = asked.iter().map(|k| places.get(k.as_str()).copied()).collect();
     match labels(c, "values")? {
-        Labels::Text(all) => {
+        Side::Text(all) => {
             let other = match c.literal("default_tensor")? {
                 Some(Literal::Text(t)) => t.data.first().cloned().unwrap_or_default(),
                 _ => c.string("default_string", "_Unused")?.to_owned(),
@@ -155,7 +168,7 @@ fn label_encoder(c: &Cx<'_>) -> Result<Vec<Value>> {
             let data = found.iter().map(|i| i.and_then(|i| all.get(i)).unwrap_or(&other).clone()).collect();
             Ok(vec![Value::Text(Text { shape, data: Arc::new(data) })])
         }
-        Labels::Numbers(all) => {
+        Side::Numbers(all) => {
             let (dtype, wide) = (all.dtype(), all.to_f64_vec());
             let other = match c.tensor("default_tensor")? {
                 Some(t) => t.to_f64_vec().first().copied().unwrap_or(0.0),
@@ -210,12 +223,7 @@ impl Classes {
     fn take(&self, c: &Cx<'_>, places: &Tensor) -> Result<Value> {
         match self {
             Classes::Ints(all) => Ok(Tensor::from_slice(c.device(), all, [all.len()])?.take(0, places)?.into()),
-            Classes::Text(all) => {
-                let host = places.to_host()?;
-                let label = |i: &i64| all.get(*i as usize).cloned().unwrap_or_default();
-                let data = host.to_i64_vec().iter().map(label).collect();
-                Ok(Value::Text(Text { shape: host.shape().clone(), data: Arc::new(data) }))
-            }
+            Classes::Text(all) => Ok(Value::Labels(Labels { places: places.clone(), names: Arc::new(all.clone()) })),
         }
     }
 }

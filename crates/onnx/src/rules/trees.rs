@@ -1,8 +1,10 @@
-//! Ensembles of decision trees, as tables: every sample has a node of every tree, and goes on to one of two as often as the deepest
-//! tree has levels. A leaf goes on to itself.
+//! Ensembles of decision trees, as tables of nodes. Trees whose nodes all compare in one way are an operator. In others every sample
+//! has a node of every tree, and goes on to one of two as often as the deepest tree has levels; a leaf goes on to itself.
 
 use std::collections::HashMap;
 
+use remat_ops::index::TreeLeaf;
+use remat_ops::pointwise::CompareFn;
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
@@ -142,7 +144,9 @@ impl Trees {
                 other => return Err(c.unknown("nodes_modes", other)),
             };
             let tracks = missing.and_then(|m| m.get(i)).is_some_and(|m| *m != 0);
-            let at = trees.push(mode, features[i], values[i], tracks);
+            // what a leaf is said to look at need not be there
+            let feature = if mode == Mode::Leaf { 0 } else { features[i] };
+            let at = trees.push(mode, feature, values[i], tracks);
             by.insert((tree[i], node[i]), at);
             if seen.insert(tree[i]) {
                 trees.roots.push(at as i64);
@@ -201,7 +205,7 @@ impl Trees {
 
     /// What the trees say of each row of `x: [n, features]`, as `f` takes them together: `[n, targets]`.
     pub(super) fn apply(&self, c: &Cx<'_>, x: &Tensor, f: &str) -> Result<Tensor> {
-        let [n, features] = x.dims_n()?;
+        let [_, features] = x.dims_n()?;
         let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let x = x.cast(dtype)?;
         let depth = self.depth()?;
@@ -216,6 +220,49 @@ impl Trees {
         let ints = |v: &[i64]| Tensor::from_slice(device, v, [v.len()]);
         let (feature, yes, no) = (ints(&self.feature)?, ints(&self.yes)?, ints(&self.no)?);
         let value = Tensor::from_slice(device, &self.value, [self.value.len()])?.cast(dtype)?;
+        let roots = ints(&self.roots)?;
+        let at = match self.one_comparison() {
+            Some(f) => Tensor::apply1(TreeLeaf { f }, &[&x, &value, &feature, &yes, &no, &roots])?,
+            None => self.levels(c, &x, [&value, &feature, &yes, &no, &roots], depth)?,
+        };
+        let of_leaves = self.weight_table(f)?;
+        let table = Tensor::from_host(device, &of_leaves)?.cast(dtype)?;
+        let all = table.take(0, &at)?;
+        match f {
+            "SUM" => all.sum_over(&[1], false),
+            "AVERAGE" => all.sum_over(&[1], false)?.div(self.roots.len().max(1) as f64),
+            "MIN" | "MAX" => {
+                let y = if f == "MIN" { all.min_over(&[1], false)? } else { all.max_over(&[1], false)? };
+                // a target that no tree speaks of
+                y.is_inf()?.where_cond(&y.zeros_like()?, &y)
+            }
+            other => Err(c.unknown("aggregate_function", other)),
+        }
+    }
+
+    /// How all nodes compare, if they do so in one way and each leads onwards, as the operator has it.
+    fn one_comparison(&self) -> Option<CompareFn> {
+        let inner = || (0..self.mode.len()).filter(|i| self.mode[*i] != Mode::Leaf);
+        let first = inner().next().map_or(Mode::Leq, |i| self.mode[i]);
+        let same = inner().all(|i| {
+            let onwards = |way: i64| usize::try_from(way).is_ok_and(|way| (i + 1..self.mode.len()).contains(&way));
+            self.mode[i] == first && !self.missing_yes[i] && onwards(self.yes[i]) && onwards(self.no[i])
+        });
+        let f = match first {
+            Mode::Leq => CompareFn::Le,
+            Mode::Lt => CompareFn::Lt,
+            Mode::Gte => CompareFn::Ge,
+            Mode::Gt => CompareFn::Gt,
+            Mode::Eq => CompareFn::Eq,
+            Mode::Neq => CompareFn::Ne,
+            Mode::Member | Mode::Leaf => return None,
+        };
+        same.then_some(f)
+    }
+
+    /// The leaf of every row in every tree, level by level.
+    fn levels(&self, c: &Cx<'_>, x: &Tensor, tables: [&Tensor; 5], depth: usize) -> Result<Tensor> {
+        let (device, [value, feature, yes, no, roots]) = (c.device(), tables);
         let tracks = self.missing_yes.contains(&true);
         let missing = Tensor::from_slice(device, &self.missing_yes, [self.missing_yes.len()])?;
         let mut used: Vec<Mode> = Vec::new();
@@ -225,9 +272,9 @@ impl Trees {
             }
         });
         let code: Vec<i64> = self.mode.iter().map(|m| *m as i64).collect();
-        let code = ints(&code)?;
-        let sets = self.set_table(device, dtype)?;
-        let mut at = ints(&self.roots)?.unsqueeze(0)?.broadcast_to([n, self.roots.len()])?;
+        let code = Tensor::from_slice(device, &code, [code.len()])?;
+        let sets = self.set_table(device, x.dtype())?;
+        let mut at = roots.unsqueeze(0)?.broadcast_to([x.dims()[0], self.roots.len()])?;
         for _ in 0..depth {
             let seen = x.gather(1, &feature.take(0, &at)?)?;
             let split = value.take(0, &at)?;
@@ -254,19 +301,7 @@ impl Trees {
             }
             at = goes.where_cond(&yes.take(0, &at)?, &no.take(0, &at)?)?;
         }
-        let of_leaves = self.weight_table(f)?;
-        let table = Tensor::from_host(device, &of_leaves)?.cast(dtype)?;
-        let all = table.take(0, &at)?;
-        match f {
-            "SUM" => all.sum_over(&[1], false),
-            "AVERAGE" => all.sum_over(&[1], false)?.div(self.roots.len().max(1) as f64),
-            "MIN" | "MAX" => {
-                let y = if f == "MIN" { all.min_over(&[1], false)? } else { all.max_over(&[1], false)? };
-                // a target that no tree speaks of
-                y.is_inf()?.where_cond(&y.zeros_like()?, &y)
-            }
-            other => Err(c.unknown("aggregate_function", other)),
-        }
+        Ok(at)
     }
 
     /// `[nodes, members]`, filled up with NaN, which equals nothing.

@@ -169,7 +169,7 @@ fn weights_of_one_name_in_graphs_beside_each_other_are_traced() {
         .expect("a model")
         .trace(&[remat_types::Fact::new(remat_types::DType::F32, [2])])
         .expect("a model");
-    let traced = traced.expect("one graph");
+    let traced = traced.expect("one graph").graph;
     assert!(traced.find("w").is_some() && traced.find("y").is_some() && traced.find("x").is_some());
     let pool = remat_kernels::pool::Pool::new(1);
     let values = traced.evaluate(&[vector(&[1.0, 2.0])], &[], &pool).expect("it runs");

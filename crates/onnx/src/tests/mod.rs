@@ -61,6 +61,15 @@ fn value(name: &str) -> ValueInfoProto {
     ValueInfoProto { name: Some(name.into()), ..Default::default() }
 }
 
+fn typed_value(name: &str, elem_type: i32, dims: &[i64]) -> ValueInfoProto {
+    use tensor_shape_proto::{Dimension, dimension};
+    let dim = |d: &i64| Dimension { value: Some(dimension::Value::DimValue(*d)), ..Default::default() };
+    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    let tensor = type_proto::Tensor { elem_type: Some(elem_type), shape: Some(shape) };
+    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+    ValueInfoProto { r#type: Some(ty), ..value(name) }
+}
+
 fn floats(name: &str, dims: &[i64], data: &[f32]) -> TensorProto {
     TensorProto {
         name: Some(name.into()),

@@ -1,13 +1,14 @@
 use remat_kernels::blocked::lanes;
 use remat_ops::conv::Conv2d;
 use remat_ops::cpu::{ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked};
+use remat_ops::index::Take;
 use remat_ops::linalg::MatMul;
-use remat_ops::pointwise::{Binary, BinaryFn};
+use remat_ops::pointwise::{Binary, BinaryFn, Pointwise};
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
 use remat_ops::reduce::{Reduce, ReduceFn};
-use remat_ops::shape::Permute;
+use remat_ops::shape::{Concat, Permute};
 use remat_ops::{OpRef, eval_on_host};
-use remat_types::{DType, HostTensor, Result, Scalar, SmallVec};
+use remat_types::{DType, HostTensor, Result, Scalar, SmallVec, smallvec};
 use rustc_hash::FxHashMap;
 
 use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
@@ -15,7 +16,8 @@ use crate::passes::PassCx;
 use crate::passes::fold_batch_norm::{constant, per_channel};
 
 /// Convolutions and linear layers with constant weights take packed weights, what is added to them, and the clamp behind
-/// them, into one op; between convolutions, sums and pooling of images stay in blocks of channels.
+/// them, into one op; between convolutions, what is computed element by element, pooling and resizing of images stay in blocks of
+/// channels.
 ///
 /// The order of a sum differs from that of the plain kernels, so results differ in their last digits. Convolutions of 3x3 taps
 /// go by Winograd's algorithm where that is less work: their error is about that of sums, but an infinity becomes NaN, and both spread
@@ -41,10 +43,20 @@ struct Packing<'a> {
     cx: &'a PassCx<'a>,
     patch: Patch,
     /// Images by what holds them in blocks.
-    blocked: FxHashMap<ValueId, PatchValue>,
+    blocked: FxHashMap<ValueId, Blocked>,
     /// Nodes that a convolution or product before them does as well.
     taken: Vec<bool>,
 }
+
+/// An image in blocks of channels.
+#[derive(Clone, Copy)]
+struct Blocked {
+    by: PatchValue,
+    /// What is in the channels beyond those of the image; any number if there are none.
+    pad: f32,
+}
+
+type Operands = SmallVec<[PatchValue; 4]>;
 
 /// What follows a convolution or product and is done with it.
 struct Tail {
@@ -68,38 +80,94 @@ impl Packing<'_> {
         if n.op.downcast::<MatMul>().is_some() {
             return self.linear(id);
         }
-        if let Some(op) = self.between(n) {
-            let x: Option<Vec<PatchValue>> = n.x.iter().map(|v| self.blocked.get(v).copied()).collect();
-            if let Some(x) = x {
-                let y = self.patch.node(op, &x, Some(id));
-                self.gives(id, n.y[0], y);
-            }
+        if let Some((op, x, pad)) = self.between(id)? {
+            let y = self.patch.node(op, &x, Some(id));
+            self.gives(id, n.y[0], Blocked { by: y, pad });
         }
         Ok(())
     }
 
-    /// The op on blocks that does what a node does on images, all of whose inputs are in blocks.
-    fn between(&self, n: &Node) -> Option<OpRef> {
-        if n.x.iter().any(|v| !self.blocked.contains_key(v) || self.g.fact(*v).shape != self.g.fact(n.x[0]).shape) {
-            return None;
-        }
+    /// The op on blocks that does what a node does on images in blocks, its operands, and what is in the channels that fill up its last
+    /// block: all that reads them gives them a weight of zero, so they may be any number, but not infinite.
+    fn between(&mut self, id: NodeId) -> Result<Option<(OpRef, Operands, f32)>> {
+        let n = self.g.node(id);
+        let Some(Blocked { by, pad }) = n.x.first().and_then(|v| self.blocked.get(v)).copied() else {
+            return self.pointwise(id);
+        };
+        let one = |op: OpRef| Ok(Some((op, smallvec![by], pad)));
+        let mean = Reduce { f: ReduceFn::Mean, axes: SmallVec::from_slice(&[2, 3]), keepdims: true };
         if let Some(pool) = n.op.downcast::<MaxPool2d>() {
-            return Some(MaxPoolBlocked { windows: pool.windows }.into());
+            return one(MaxPoolBlocked { windows: pool.windows }.into());
         }
-        if let Some(pool) = n.op.downcast::<AvgPool2d>() {
-            let whole = pool.windows == Windows::Adaptive { size: [1, 1] };
-            let mean = Reduce { f: ReduceFn::Mean, axes: SmallVec::from_slice(&[2, 3]), keepdims: true };
-            return whole.then(|| mean.into());
+        if n.op.downcast::<AvgPool2d>().is_some_and(|p| p.windows == Windows::Adaptive { size: [1, 1] })
+            || n.op.downcast::<Reduce>() == Some(&mean)
+        {
+            return one(mean.into());
         }
-        let adds = n.op.downcast::<Binary>().is_some_and(|b| b.f == BinaryFn::Add);
-        (adds || n.op.clamp_range().is_some()).then(|| n.op.clone())
+        // rows and columns of an image that is resized
+        if let Some(take) = n.op.downcast::<Take>() {
+            let is_along = take.axis >= 2 && self.g.fact(n.x[1]).rank() == 1;
+            let index = self.patch.latest(n.x[1]);
+            return Ok(is_along.then(|| (n.op.clone(), smallvec![by, index], pad)));
+        }
+        if let Some(concat) = n.op.downcast::<Concat>() {
+            let whole = |v: &ValueId| self.g.fact(*v).shape[1].is_multiple_of(lanes());
+            let x: Option<Operands> = n.x.iter().map(|v| self.blocked.get(v).map(|b| b.by)).collect();
+            let fits = concat.axis == 1 && n.x.iter().all(whole);
+            return Ok(x.filter(|_| fits).map(|x| (n.op.clone(), x, 0.0)));
+        }
+        self.pointwise(id)
+    }
+
+    /// [`Packing::between`] for a pointwise op: on images in blocks of one shape, of which one may be of one row and column, and on
+    /// constants, one for all elements or one a channel.
+    fn pointwise(&mut self, id: NodeId) -> Result<Option<(OpRef, Operands, f32)>> {
+        let (g, n) = (self.g, self.g.node(id));
+        let y = g.fact(n.y[0]);
+        let total = n.x.first().is_some_and(|x| Pointwise::of(&n.op, g.fact(*x).dtype).is_some());
+        let is_image = |v: &ValueId| self.blocked.contains_key(v) && g.fact(*v).shape == y.shape;
+        if !total || y.rank() != 4 || y.dtype != DType::F32 || !n.x.iter().any(is_image) {
+            return Ok(None);
+        }
+        let channels = y.shape[1];
+        let is_small = |v: &ValueId| g.fact(*v).shape.dims() == [y.shape[0], channels, 1, 1];
+        let operand = |v: &ValueId| match constant(g, *v) {
+            Some(c) => c.elems() == 1 || per_channel(y, 1, c).is_some(),
+            None => is_image(v) || is_small(v),
+        };
+        if !n.x.iter().all(|v| g.fact(*v).dtype == DType::F32 && operand(v)) {
+            return Ok(None);
+        }
+        let (mut x, mut pads) = (Operands::new(), Vec::new());
+        for v in &n.x {
+            let (by, pad) = match constant(g, *v) {
+                Some(c) if c.elems() == 1 => (self.patch.latest(*v), c.to_f64_vec()[0] as f32),
+                Some(c) => {
+                    // one is what no product, quotient or power makes infinite
+                    let (mut numbers, block) = (c.to_f64_vec(), lanes());
+                    numbers.resize(channels.next_multiple_of(block), 1.0);
+                    let c = HostTensor::from_f64_slice(&numbers, DType::F32, [numbers.len() / block, 1, 1, block])?;
+                    (self.patch.constant(c), 1.0)
+                }
+                None => {
+                    let image = self.image(*v, id);
+                    (image.by, image.pad)
+                }
+            };
+            x.push(by);
+            pads.push(HostTensor::scalar(pad));
+        }
+        let pad = eval_on_host(&*n.op, &pads, self.cx.pool).ok().and_then(|y| y.first().map(HostTensor::to_f64_vec));
+        let pad = pad.map_or(f32::NAN, |v| v[0] as f32);
+        let fits = pad.is_finite() || channels.is_multiple_of(lanes());
+        Ok(fits.then(|| (n.op.clone(), x, pad)))
     }
 
     /// `v` is in blocks now; readers that are not get it brought back.
-    fn gives(&mut self, id: NodeId, v: ValueId, by: PatchValue) {
+    fn gives(&mut self, id: NodeId, v: ValueId, by: Blocked) {
         self.blocked.insert(v, by);
         let channels = self.g.fact(v).shape[1];
-        let plain = self.patch.node(FromBlocked { channels }, &[by], Some(id));
+        let plain = self.patch.node(FromBlocked { channels }, &[by.by], Some(id));
         self.patch.replace(v, plain);
     }
 
@@ -126,14 +194,20 @@ impl Packing<'_> {
         let mut bias = tail.bias.clone();
         bias.resize(weight_shape[0].next_multiple_of(block), 0.0);
         let op = ConvBlocked { adds: tail.add.is_some(), clamp: tail.clamp, winograd, ..op };
-        let x = if planar { self.patch.latest(n.x[0]) } else { self.image(n.x[0], id) };
+        let x = if planar { self.patch.latest(n.x[0]) } else { self.image(n.x[0], id).by };
         let mut operands = vec![x, self.packed(packed), self.numbers(&bias)?];
+        let mut pad = 0.0;
         if let Some(add) = tail.add {
-            operands.push(self.image(add, id));
+            let image = self.image(add, id);
+            operands.push(image.by);
+            pad = image.pad;
+        }
+        if let Some([lo, hi]) = tail.clamp {
+            pad = pad.max(lo.to_f64() as f32).min(hi.to_f64() as f32);
         }
         let y = self.patch.node(op, &operands, Some(id));
         tail.nodes.iter().for_each(|t| self.taken[t.index()] = true);
-        self.gives(id, tail.end, y);
+        self.gives(id, tail.end, Blocked { by: y, pad });
         Ok(())
     }
 
@@ -179,13 +253,14 @@ impl Packing<'_> {
     }
 
     /// An image in blocks.
-    fn image(&mut self, v: ValueId, like: NodeId) -> PatchValue {
-        if let Some(by) = self.blocked.get(&v) {
-            return *by;
+    fn image(&mut self, v: ValueId, like: NodeId) -> Blocked {
+        if let Some(image) = self.blocked.get(&v) {
+            return *image;
         }
         let by = self.patch.node(ToBlocked { block: lanes() }, &[self.patch.latest(v)], Some(like));
-        self.blocked.insert(v, by);
-        by
+        let image = Blocked { by, pad: 0.0 };
+        self.blocked.insert(v, image);
+        image
     }
 
     fn packed(&mut self, mut packed: Vec<HostTensor>) -> PatchValue {

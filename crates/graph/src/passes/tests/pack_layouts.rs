@@ -5,6 +5,8 @@ use remat_ops::conv::{Conv2d, ConvParams};
 use remat_ops::cpu::ConvBlocked;
 use remat_ops::pointwise::Clamp;
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
+use remat_ops::reduce::{Reduce, ReduceFn};
+use remat_ops::shape::Concat;
 use remat_types::Scalar;
 
 impl Make {
@@ -64,6 +66,46 @@ fn a_network_of_images_stays_in_blocks() {
     let found = labels(&m.graph(&[mean]));
     let conv = "conv_blocked";
     assert_eq!(found, [conv, "max_pool_blocked", conv, conv, conv, "mean", "from_blocked"]);
+}
+
+#[test]
+fn what_is_computed_element_by_element_stays_in_blocks() {
+    let m = Make::new();
+    let one = |v: f32| m.0.constant(&HostTensor::from_slice(&[v], [1]).expect("fits"));
+    // twenty channels leave blocks of eight and of sixteen unfilled; at 0 the hard sigmoid is a half, and the quotient no number
+    let hswish = |x: ValueId| {
+        let gate = m.relu6(m.bin(BinaryFn::Add, x, one(3.0)));
+        m.bin(BinaryFn::Div, m.bin(BinaryFn::Mul, x, gate), one(6.0))
+    };
+    let mean = |x| m.op(Reduce { f: ReduceFn::Mean, axes: SmallVec::from_slice(&[2, 3]), keepdims: true }, &[x]);
+    let x = m.conv(m.input(DType::F32, &[2, 3, 9, 8]), [3, 20], 3, 1, 1);
+    let x = hswish(m.conv(hswish(x), [20, 20], 3, 1, 20));
+    let gate = m.un(UnaryFn::Sigmoid, m.conv(hswish(m.conv(mean(x), [20, 24], 1, 1, 1)), [24, 20], 1, 1, 1));
+    let x = m.bin(BinaryFn::Mul, gate, x);
+    let scaled = m.bin(
+        BinaryFn::Add,
+        m.bin(BinaryFn::Mul, m.un(UnaryFn::Tanh, x), m.weight(&[20, 1, 1])),
+        m.weight(&[1, 20, 1, 1]),
+    );
+    let y = m.conv(scaled, [20, 32], 3, 1, 1);
+    let rows = m.0.constant(&HostTensor::from_slice(&[0i64, 0, 3, 3, 8], [5]).expect("fits"));
+    let y = m.op(Take { axis: 2 }, &[y, rows]);
+    let z = m.op(Concat { axis: 1 }, &[y, m.un(UnaryFn::Sin, y)]);
+    let z = m.conv(z, [64, 16], 1, 1, 1);
+    let found = labels(&m.graph(&[z]));
+    let conversions = found.iter().filter(|l| l.ends_with("to_blocked") || l.ends_with("from_blocked"));
+    assert_eq!(conversions.count(), 1, "{found:?}");
+    assert_eq!(found.iter().filter(|l| **l == "conv_blocked").count(), 6, "{found:?}");
+    // what a quotient makes of the channels that fill a block up would spread; the others are far from a division by zero
+    let m = Make::new();
+    let x = m.conv(m.input(DType::F32, &[1, 3, 9, 8]), [3, 20], 3, 1, 1);
+    let taps = ConvParams { padding: [1; 2].into(), ..ConvParams::PLAIN };
+    let b = m.op(Conv2d { taps }, &[x, m.weight(&[20, 20, 3, 3])]);
+    let far = m.0.constant(&HostTensor::from_slice(&[40f32; 20], [20, 1, 1]).expect("fits"));
+    let (a, b) = (m.conv(x, [20, 20], 1, 1, 1), m.bin(BinaryFn::Add, b, far));
+    let y = m.conv(m.bin(BinaryFn::Div, a, b), [20, 20], 1, 1, 1);
+    let found = labels(&m.graph(&[y]));
+    assert_eq!(found.iter().filter(|l| **l == "to_blocked").count(), 1, "{found:?}");
 }
 
 #[test]
@@ -175,7 +217,7 @@ fn linear_layers_take_what_follows_them() {
     let y = m.un(UnaryFn::Relu, m.bin(BinaryFn::Add, up, down));
     let one = m.input(DType::F32, &[1, 300]);
     let row = m.op(MatMul {}, &[one, m.weight(&[300, 48])]);
-    let options = PassOptions { level: 3, fold_bytes: 0, ..Default::default() };
+    let options = PassOptions { level: 3, fold_bytes: 0, weight_bytes: 0, ..Default::default() };
     let g = m.graph(&[y, row]);
     let g = optimize(g.clone(), &PassCx { options: &options, target: &cpu::Cpu, pool: &Pool::new(1) })
         .expect("patches fit")

@@ -141,11 +141,14 @@ impl Search<'_> {
         let (inputs, outputs) = (mask(&u.inputs), mask(&u.outputs));
         let with = (place.resident | outputs) & !taken;
         let over = (self.bytes(with) + u.workspace).saturating_sub(self.room);
-        let candidates: Vec<u32> = (0..self.m.storages.len() as u32)
+        let mut candidates: Vec<(u64, u32)> = (0..self.m.storages.len() as u32)
             .filter(|&s| (place.resident & !inputs & !outputs) & (1 << s) != 0 && self.m.storages[s as usize].bytes > 0)
+            .map(|s| (self.m.storages[s as usize].bytes, s))
             .collect();
+        candidates.sort_unstable_by_key(|&(bytes, s)| (Reverse(bytes), s));
+        let left = candidates.iter().map(|c| c.0).sum();
         let mut sets = Vec::new();
-        self.minimal_sets(&candidates, over, 0, &mut sets)?;
+        minimal_sets(&candidates, left, over, 0, &mut sets)?;
         for gone in sets {
             let next = Place { ran: place.ran | 1 << unit, resident: with & !gone };
             self.reach(next, time_ns + u.time_ns, Some((place, unit)));
@@ -157,20 +160,49 @@ impl Search<'_> {
         let storages = self.m.storages.iter().enumerate();
         storages.filter(|(s, _)| set & (1 << s) != 0).map(|(_, storage)| storage.bytes).sum()
     }
+}
 
-    /// Sets of candidates of at least `over` bytes, none of which could be spared.
-    fn minimal_sets(&self, candidates: &[u32], over: u64, set: u64, sets: &mut Vec<u64>) -> Option<()> {
-        let freed = self.bytes(set);
-        if freed >= over {
-            let spares = |s: &usize| set & (1 << s) != 0 && freed - self.m.storages[*s].bytes >= over;
-            if !(0..self.m.storages.len()).any(|s| spares(&s)) {
-                sets.push(set);
-            }
-            return (sets.len() <= MOST_SETS).then_some(());
+/// Sets of candidates, with `set`, that have at least `over` bytes more, none of which could be spared. Candidates come largest first: the
+/// last one of a set is its smallest, without which it was too small, so that no other can be spared either. `left` are the bytes of
+/// all: where they are too few nothing is tried, so that every call finds a set.
+fn minimal_sets(candidates: &[(u64, u32)], mut left: u64, over: u64, set: u64, sets: &mut Vec<u64>) -> Option<()> {
+    if over == 0 {
+        sets.push(set);
+        return (sets.len() <= MOST_SETS).then_some(());
+    }
+    for (i, &(bytes, s)) in candidates.iter().enumerate() {
+        if left < over {
+            break;
         }
-        for (i, &s) in candidates.iter().enumerate() {
-            self.minimal_sets(&candidates[i + 1..], over, set | 1 << s, sets)?;
-        }
-        Some(())
+        left -= bytes;
+        minimal_sets(&candidates[i + 1..], left, over.saturating_sub(bytes), set | 1 << s, sets)?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::minimal_sets;
+
+    fn sets(bytes: &[u64], over: u64) -> Option<Vec<u64>> {
+        let candidates: Vec<(u64, u32)> = bytes.iter().copied().zip(0..).collect();
+        let mut sets = Vec::new();
+        minimal_sets(&candidates, bytes.iter().sum(), over, 0, &mut sets)?;
+        sets.sort_unstable();
+        Some(sets)
+    }
+
+    #[test]
+    fn sets_to_let_go_of_are_those_of_which_none_can_be_spared() {
+        assert_eq!(sets(&[5, 3, 2, 2], 0), Some(vec![0]));
+        assert_eq!(sets(&[5, 3, 2, 2], 5), Some(vec![0b1, 0b110, 0b1010]));
+        assert_eq!(sets(&[5, 3, 2, 2], 12), Some(vec![0b1111]));
+        assert_eq!(sets(&[5, 3, 2, 2], 13), Some(vec![]));
+        // each subset would be looked at, and none is large enough, or is one that spares the others
+        let mut many = vec![1u64; 60];
+        assert_eq!(sets(&many, 61), Some(vec![]));
+        many[0] = 100;
+        assert_eq!(sets(&many, 100), Some(vec![1]));
+        assert_eq!(sets(&many, 30), None, "too many");
     }
 }

@@ -158,6 +158,9 @@ pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
     without::<factor::Solve>(FACTOR),
     without::<factor::SolveTriangular>(FACTOR),
     without::<factor::Svd>(FACTOR),
+    without::<index_ops::TreeLeaf>(
+        "trees are of another domain of the standard, which takes their tables as attributes",
+    ),
     without::<losses::CrossEntropyGrad>(GRADIENT),
     without::<losses::CtcLoss>("the standard has no sum over alignments; an exported model is for inference"),
     without::<losses::CtcLossGrad>(GRADIENT),
