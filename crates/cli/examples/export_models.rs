@@ -95,8 +95,7 @@ const OTHERS: &[(&str, Make)] = &[
         layer(Llama::new(cx, &config)?, tokens(d, 20, 200)?)
     }),
     ("bert", |cx, d| {
-        let config =
-            BertConfig { layers: 2, width: 64, heads: 4, hidden: 128, vocabulary: 300, ..BertConfig::base() };
+        let config = BertConfig { layers: 2, width: 64, heads: 4, hidden: 128, vocabulary: 300, ..BertConfig::base() };
         let mask: Vec<bool> = (0..2 * 18).map(|i| i % 18 < 18 - 5 * (i / 18)).collect();
         let mask = Tensor::from_slice(d, &mask, [2, 18])?;
         made(Bert::new(cx, &config)?, vec![tokens(d, 18, 300)?, mask], |net, x| {
@@ -149,7 +148,8 @@ fn write(name: &str, make: Make, folder: &Path, options: &Options) -> Result<()>
         f(x)
     };
     let passes = PassOptions { level: if options.any_batch { 1 } else { 2 }, ..PassOptions::default() };
-    let mut compiled = compile_with(&device, CompileOptions { freeze: true, passes, ..CompileOptions::default() }, &run);
+    let mut compiled =
+        compile_with(&device, CompileOptions { freeze: true, passes, ..CompileOptions::default() }, &run);
     let mut how = ExportOptions { name: name.into(), parameters, ..ExportOptions::default() };
     how.opset = options.opset.unwrap_or(how.opset);
     let mut graph = |x: &[Tensor]| Ok((*compiled.graph(&x.iter().collect::<Vec<_>>())?).clone());

@@ -35,6 +35,16 @@ const UNITS: [(&str, f64); 9] = [
     ("B", 1.0),
 ];
 
+impl std::fmt::Display for MemoryBudget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MemoryBudget::Bytes(bytes) => write!(f, "{bytes}B"),
+            MemoryBudget::Share(share) => write!(f, "{}%", 100.0 * share),
+            MemoryBudget::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
 impl FromStr for MemoryBudget {
     type Err = String;
 

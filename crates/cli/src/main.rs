@@ -58,6 +58,14 @@ enum Command {
     Compare(Box<model::compare::Compare>),
     /// What a model in a file computes and holds, by layer, and what of it cannot run.
     Inspect(Box<model::inspect::Options>),
+    /// Where the milliseconds of a model go: by operator, by layer, as a trace.
+    Profile(Box<model::profile::Options>),
+    /// Find the options with which a model runs fastest, within a budget and a tolerance.
+    Fit(Box<model::fit::Options>),
+    /// Write a model as another format: ONNX as .remat, and back.
+    Convert(Box<model::convert::Convert>),
+    /// Write a model after the passes that sessions run: smaller, and sooner loaded.
+    Optimize(Box<model::convert::Optimize>),
     /// Measure the promise: train digits under several budgets and compare with the run without one.
     #[command(alias = "promise")]
     CheckBudget(check_budget::Options),
@@ -105,6 +113,10 @@ fn main() -> ExitCode {
         Command::Run(options) => model::run::run(&options),
         Command::Compare(options) => model::compare::run(&options),
         Command::Inspect(options) => model::inspect::run(&options),
+        Command::Profile(options) => model::profile::run(&options),
+        Command::Fit(options) => model::fit::run(&options),
+        Command::Convert(options) => model::convert::run(&options),
+        Command::Optimize(options) => model::convert::run_optimize(&options),
         Command::CheckBudget(options) => check_budget::run(&options).map(done),
         Command::Soak(options) => soak::run(&options).map(done),
         Command::Plan(options) => plan::run(&options).map(done),

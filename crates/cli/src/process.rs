@@ -20,7 +20,16 @@ pub(crate) fn exit_code(e: &Error) -> u8 {
 
 /// The most memory the process ever had resident, from the system; `None` where it does not say.
 pub(crate) fn resident_peak_bytes() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+/// Of the resident memory of now, what the system can read from files again: the program and its libraries.
+pub(crate) fn resident_file_bytes() -> Option<u64> {
+    status_bytes("RssFile:")
+}
+
+fn status_bytes(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|l| l.starts_with(key))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -26,13 +26,19 @@
 
 pub mod c;
 mod form;
+mod model;
 mod network;
+mod optimize;
 mod options;
 mod session;
 mod shapes;
 
+pub use model::is_graph_file;
 pub use network::{About, Network};
+pub use optimize::optimize;
 pub use options::Options;
+pub use remat_graph::ir::symbolic::Dim;
+pub use remat_graph::ir::{GraphFile, GraphForm, Key};
 pub use remat_onnx::{Extent, Port, Unsupported, ValueType};
 pub use remat_types::{Error, ErrorKind, HostTensor, Result};
 pub use session::{Memory, Session};

@@ -4,12 +4,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use remat_graph::ir::{Graph, Patch};
-use remat_onnx::{Model, Port, Unsupported, ValueType};
+use remat_graph::ir::symbolic::{Dim, Symbolic};
+use remat_graph::ir::{Graph, GraphFile, GraphForm};
+use remat_onnx::{Port, Unsupported, ValueType};
 use remat_runtime::compile::{CompileCx, CompiledGraph};
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_runtime::control_flow::registry;
+use remat_types::{Error, ErrorKind, Fact, Result, open_file};
 
 use crate::form::{Eager, Form, Program, lock};
+use crate::model::{Model, START_BYTES, is_graph_file, with_outputs};
 use crate::session::Session;
 use crate::shapes::unknown;
 use crate::{Options, Shapes};
@@ -24,7 +27,7 @@ pub struct About {
     pub name: String,
     /// The program that wrote it, and its version.
     pub producer: String,
-    /// Domains and versions of the operators that it imports; the standard's domain is empty.
+    /// Domains and versions of the operators that an ONNX model imports; the standard's domain is empty.
     pub opsets: Vec<(String, i64)>,
     /// Further entries, by name.
     pub metadata: Vec<(String, String)>,
@@ -63,19 +66,22 @@ fn is_fixed(port: &Port) -> bool {
 }
 
 impl Network {
-    /// Reads an ONNX model. Weights in files beside it are read from its folder and below.
+    /// Reads a model: ONNX, or `.remat`, which the first bytes tell. Weights of an ONNX model in files beside it are read from its
+    /// folder and below.
     ///
-    /// Errors: those of [`Model::open`], which name the path; Value for options that nothing can have, and for an output that the
-    /// model has not. Operators without a rule are errors of [`Network::session`]; [`Network::unsupported`] lists them.
+    /// Errors, which name the path: those of [`remat_onnx::Model::open`] and [`GraphFile::open`]; Value for options that nothing can
+    /// have, and for an output that the model has not. Operators without a rule are errors of [`Network::session`];
+    /// [`Network::unsupported`] lists them.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Network> {
         let path = path.as_ref();
-        Network::new(Source::File(path.to_owned()), Model::open(path)?, options)
+        let model = opened(path, &options)?;
+        Network::new(Source::File(path.to_owned()), model, options)
     }
 
     /// A model of the bytes of a file. Errors: as [`Network::open`].
     pub fn from_bytes(bytes: impl Into<Vec<u8>>, options: Options) -> Result<Network> {
         let bytes = bytes.into();
-        let model = Model::from_bytes(bytes.clone())?;
+        let model = Model::from_bytes(bytes.clone(), options.key.as_ref())?;
         Network::new(Source::Bytes(bytes), model, options)
     }
 
@@ -91,20 +97,14 @@ impl Network {
 
     fn new(source: Source, model: Model, options: Options) -> Result<Network> {
         options.check()?;
+        model.check()?;
         let outputs = selected(&model.outputs(), options.outputs.as_deref())?;
-        // those with a default are constants of the model
-        let inputs: Arc<[Port]> = model.inputs().into_iter().filter(|p| !p.has_default).collect();
         Ok(Network {
             source: Mutex::new(Some(source)),
             options,
-            inputs,
+            inputs: model.inputs().into(),
             outputs,
-            about: About {
-                name: model.name().to_owned(),
-                producer: model.producer().to_owned(),
-                opsets: model.opsets().to_vec(),
-                metadata: model.metadata().to_vec(),
-            },
+            about: model.about(),
             operators: model.operators(),
             unsupported: model.unsupported(),
             model: Mutex::new(Some(model)),
@@ -159,12 +159,49 @@ impl Network {
     /// Errors: as [`Network::session`], but for those of memory; Value if the model came as bytes, its shapes are fixed, and there was
     /// a session before.
     pub fn graph(&self, shapes: &Shapes) -> Result<Option<Graph>> {
-        let facts: Option<Vec<Fact>> = shapes.facts(&self.inputs)?.into_iter().collect();
-        let Some(facts) = facts else { return Ok(None) };
+        self.with_model(|model| self.traced(model, shapes))
+    }
+
+    fn with_model<T>(&self, f: impl FnOnce(&Model) -> Result<T>) -> Result<T> {
         match &*lock(&self.model) {
-            Some(model) => model.trace(&facts),
-            None => self.read()?.trace(&facts),
+            Some(model) => f(model),
+            None => f(&self.read()?),
         }
+    }
+
+    fn traced(&self, model: &Model, shapes: &Shapes) -> Result<Option<Graph>> {
+        let facts: Option<Vec<Fact>> = shapes.facts(&self.inputs)?.into_iter().collect();
+        facts.map_or(Ok(None), |facts| model.trace(&facts))
+    }
+
+    /// The network as a graph file, which [`GraphFile::to_bytes`] writes as `.remat`: before passes, with the outputs that sessions
+    /// compute. The extents that are `symbols` stay open between their bounds; `shapes` has all others.
+    ///
+    /// Errors: as [`Network::graph`]; Value for a model that is not one graph; those of [`Symbolic::new`] for an extent on which the
+    /// model depends by more than numbers.
+    pub fn graph_file(&self, shapes: &Shapes, symbols: &[Dim]) -> Result<GraphFile> {
+        let not_one = || {
+            let text = "sizes of the model follow from values, or it draws random numbers: it is no graph that a file could keep";
+            Error::new(ErrorKind::Value, text)
+        };
+        let form = self.with_model(|model| {
+            let at = |shapes: &Shapes| {
+                let graph = self.traced(model, shapes)?.ok_or_else(not_one)?;
+                with_outputs(&graph, &self.outputs)
+            };
+            if symbols.is_empty() {
+                return at(shapes).map(GraphForm::Fixed);
+            }
+            let sized = |sizes: &[usize]| {
+                let named = symbols.iter().zip(sizes);
+                at(&named.fold(shapes.clone(), |all, (d, n)| all.extent(&d.name, *n)))
+            };
+            Symbolic::new(symbols, &registry(), sized).map(GraphForm::Symbolic)
+        })?;
+        let own = [("name", &self.about.name), ("producer", &self.about.producer)];
+        let mut metadata: std::collections::BTreeMap<String, String> = self.about.metadata.iter().cloned().collect();
+        metadata.extend(own.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.to_owned(), v.clone())));
+        Ok(GraphFile { form, metadata })
     }
 
     fn form(&self, facts: &[Option<Fact>]) -> Result<Form> {
@@ -197,8 +234,12 @@ impl Network {
             Some(facts) => model.trace(&facts)?,
             None => None,
         };
-        let Some(graph) = graph else {
-            return Ok(Program::Eager(Arc::new(Eager::new(&model, &self.outputs, &self.options)?)));
+        let graph = match (graph, &model) {
+            (Some(graph), _) => graph,
+            (None, Model::Onnx(model)) => {
+                return Ok(Program::Eager(Arc::new(Eager::new(model, &self.outputs, &self.options)?)));
+            }
+            (None, Model::Graph(_)) => return Err(Error::new(ErrorKind::Internal, "a graph without a graph")),
         };
         // the weights are the graph's alone now: those that passes make others of are freed
         drop(model);
@@ -208,25 +249,27 @@ impl Network {
     /// The model again. Errors: those of reading it, of a file that has changed or gone since.
     fn read(&self) -> Result<Model> {
         match &*lock(&self.source) {
-            Some(Source::File(path)) => Model::open(path),
-            Some(Source::Bytes(bytes)) => Model::from_bytes(bytes.clone()),
+            Some(Source::File(path)) => opened(path, &self.options),
+            Some(Source::Bytes(bytes)) => Model::from_bytes(bytes.clone(), self.options.key.as_ref()),
             None => Err(Error::new(ErrorKind::Value, "the bytes of the model went when its one session was made")),
         }
     }
 
     fn compiled(&self, graph: Graph) -> Result<CompiledGraph> {
-        let mut patch = Patch::new();
-        let all: Vec<_> = graph.outputs().iter().map(|o| (o.name.clone(), o.value)).collect();
-        all.iter().for_each(|(name, _)| patch.remove_output(name));
-        for port in &self.outputs {
-            let found = all.iter().find(|(name, _)| **name == *port.name);
-            let (name, value) = found.ok_or_else(|| Error::new(ErrorKind::Internal, "an output that is not there"))?;
-            patch.add_output(name, *value);
-        }
-        let graph = graph.patched(&patch)?;
+        let graph = with_outputs(&graph, &self.outputs)?;
         let options = self.options.compile();
         let cx = CompileCx { spill: self.options.spill()?, ..CompileCx::alone(self.options.threads, &options) };
         CompiledGraph::new(graph, &cx, &options)
+    }
+}
+
+fn opened(path: &Path, options: &Options) -> Result<Model> {
+    let (file, _) = open_file(path)?;
+    let mut start = Vec::new();
+    file.take(START_BYTES).read_to_end(&mut start).map_err(|e| Error::from(e).context(path.display()))?;
+    match is_graph_file(&start) {
+        true => Ok(Model::Graph(Box::new(GraphFile::open(path, options.key.as_ref(), &registry())?))),
+        false => remat_onnx::Model::open(path).map(Model::Onnx),
     }
 }
 

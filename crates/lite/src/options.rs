@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use remat_graph::ir::Key;
 use remat_graph::passes::PassOptions;
 use remat_runtime::compile::CompileOptions;
 use remat_runtime::{DeviceOptions, SessionOptions, SpillTo};
@@ -23,6 +24,8 @@ pub struct Options {
     pub outputs: Option<Vec<String>>,
     /// A folder for a file that plans may copy values to, where that is cheaper than computing them again.
     pub spill_to: Option<PathBuf>,
+    /// The key of a file whose weights are encrypted.
+    pub key: Option<Key>,
     /// Where the memory of sessions comes from, and whether they share their workspace.
     pub session: SessionOptions,
 }
@@ -36,6 +39,7 @@ impl Default for Options {
             half: None,
             outputs: None,
             spill_to: None,
+            key: None,
             session: SessionOptions::default(),
         }
     }

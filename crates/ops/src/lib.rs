@@ -36,7 +36,7 @@ pub mod recurrent;
 pub mod reduce;
 pub mod shape;
 pub mod spectral;
-#[cfg(any(test, feature = "samples"))]
+#[cfg(feature = "samples")]
 pub mod testing;
 pub mod vision;
 

@@ -6,7 +6,7 @@
 
 use remat_types::{Error, ErrorKind, Result};
 
-#[cfg(any(test, feature = "samples"))]
+#[cfg(feature = "samples")]
 use crate::Sample;
 use crate::schema::Schema;
 use crate::{OpDef, OpRef};
@@ -20,7 +20,7 @@ pub struct Entry {
     pub version: u32,
     load: fn(&serde_json::Value) -> serde_json::Result<OpRef>,
     schema: fn() -> Schema,
-    #[cfg(any(test, feature = "samples"))]
+    #[cfg(feature = "samples")]
     samples: fn() -> Vec<Sample<OpRef>>,
 }
 
@@ -32,7 +32,7 @@ impl Entry {
             version: T::VERSION,
             schema: T::schema,
             load: |params| Ok(OpRef::new(T::deserialize(params)?)),
-            #[cfg(any(test, feature = "samples"))]
+            #[cfg(feature = "samples")]
             samples: || T::samples().into_iter().map(|s| s.map(OpRef::new)).collect(),
         }
     }
@@ -59,7 +59,7 @@ impl Entry {
     }
 
     /// The op's samples; with the feature `samples`, without which a program does not link them.
-    #[cfg(any(test, feature = "samples"))]
+    #[cfg(feature = "samples")]
     pub fn samples(&self) -> Vec<Sample<OpRef>> {
         (self.samples)()
     }
@@ -199,35 +199,5 @@ pub mod families {
         SPECTRAL, spectral = "Fourier transforms.": Fft, Irfft, Rfft;
         VISION, vision = "Images between their pixels, windows and regions, boxes.":
             Nms, PoolIndices, Resample, RoiPoolIndices, SamplePoints, SamplePointsGrad, SamplePointsSlope;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::linalg::MatMul;
-    use crate::shape::Contiguous;
-
-    #[test]
-    fn a_registry_of_some_families_reads_their_ops_and_no_others() {
-        let few = Registry::of(&[&families::LINALG, &families::NORM]);
-        let names: Vec<&str> = few.families().iter().map(|f| f.name).collect();
-        assert_eq!(names, ["linalg", "norm"]);
-        let written = |op: OpRef| op.to_json().expect("an op has a serial form");
-        assert_eq!(few.load(&written(MatMul {}.into())).expect("of a family"), MatMul {}.into());
-        let e = few.load(&written(Contiguous.into())).expect_err("of none");
-        assert_eq!((e.kind(), e.message()), (ErrorKind::Format, "unknown op `contiguous`"));
-        let more = few.with_family(&families::SHAPE).expect("no name is taken");
-        assert!(more.entry("contiguous").is_some());
-        let twice = more.with_family(&families::LINALG).err().expect("its names are taken");
-        assert_eq!(twice.kind(), ErrorKind::Value);
-    }
-
-    #[test]
-    fn every_op_is_in_one_family() {
-        let all = Registry::builtin();
-        let in_families: usize = all.families().iter().map(|f| f.ops.len()).sum();
-        assert_eq!(in_families, all.entries().len());
-        assert!(all.families().is_sorted_by_key(|f| f.name), "the book lists them in this order");
     }
 }

@@ -331,6 +331,3 @@ impl<const D: usize> ParamValue for Padding<D> {
         ParamType::Array(Box::new(ParamType::AnyOf(vec![ParamType::Size, <[usize; 2]>::param_type()])), D)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,6 @@
 //! Building and testing the scratch copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,12 +26,37 @@ pub(crate) struct Runner {
     baselines: BTreeMap<Vec<String>, Option<Verdict>>,
 }
 
+/// The unit tests of a package, or one of its test targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Suite {
+    pub(crate) package: &'static str,
+    /// `None` for the unit tests.
+    pub(crate) test: Option<&'static str>,
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.test {
+            Some(test) => write!(f, "-p {} --test {test}", self.package),
+            None => write!(f, "-p {} --lib", self.package),
+        }
+    }
+}
+
 /// Suites of one tree in which all faults are, of which a variable of the environment chooses one.
 pub(crate) struct Suites {
     root: PathBuf,
     folder: PathBuf,
     jobs: Option<usize>,
     timeout: Duration,
+    built: BTreeMap<Suite, Executable>,
+}
+
+/// What cargo made of a suite.
+struct Executable {
+    path: PathBuf,
+    /// The folder of the package, in which cargo runs its tests.
+    package: PathBuf,
 }
 
 /// What a suite says of a fault. What ends or stops the process is noticed too: nobody would land it.
@@ -57,27 +82,53 @@ impl fmt::Display for Outcome {
 impl Suites {
     /// Tests of the tree at `root`, with builds and logs in `folder`.
     pub(crate) fn new(root: &Path, folder: &Path, jobs: Option<usize>, timeout: Duration) -> Self {
-        Self { root: root.to_path_buf(), folder: folder.to_path_buf(), jobs, timeout }
+        let (root, folder) = (root.to_path_buf(), folder.to_path_buf());
+        Self { root, folder, jobs, timeout, built: BTreeMap::new() }
     }
 
-    /// Builds suites; the log of the first that does not compile.
-    pub(crate) fn build(&self, suites: &[&str]) -> Result<Option<PathBuf>, String> {
-        for (i, suite) in suites.iter().enumerate() {
-            let log = log_path(&self.folder, &format!("drawn-{i}"), "build")?;
-            let mut command = self.command(suite);
-            command.arg("--no-run");
-            match logged(&mut command, &log, Duration::MAX)? {
-                Ended::Done(status) if status.success() => {}
-                _ => return Ok(Some(log)),
-            }
+    /// Builds suites; the log, if they do not compile.
+    ///
+    /// With one command: packages that are built by themselves have other features, and are compiled once for each set of them.
+    pub(crate) fn build(&mut self, suites: &[Suite]) -> Result<Option<PathBuf>, String> {
+        let log = log_path(&self.folder, "drawn", "build")?;
+        let messages = log_path(&self.folder, "drawn", "messages")?;
+        let mut command = cargo(&self.root);
+        command.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
+        command.env("CARGO_TARGET_DIR", self.folder.join("drawn-build"));
+        for package in suites.iter().map(|s| s.package).collect::<BTreeSet<_>>() {
+            command.args(["-p", package]);
+        }
+        for test in suites.iter().map(|s| s.test).collect::<BTreeSet<_>>() {
+            match test {
+                Some(test) => command.args(["--test", test]),
+                None => command.arg("--lib"),
+            };
+        }
+        if let Some(jobs) = self.jobs {
+            command.env("CARGO_BUILD_JOBS", jobs.to_string());
+        }
+        match logged_apart(&mut command, &messages, &log, Duration::MAX)? {
+            Ended::Done(status) if status.success() => {}
+            _ => return Ok(Some(log)),
+        }
+        let printed = fs::read_to_string(&messages).map_err(|e| format!("{}: {e}", messages.display()))?;
+        let found: Vec<(String, Option<String>, Executable)> = printed.lines().filter_map(executable).collect();
+        for suite in suites {
+            let is = |(package, test, _): &&(String, Option<String>, Executable)| {
+                *package == suite.package && test.as_deref() == suite.test
+            };
+            let (.., e) = found.iter().find(is).ok_or_else(|| format!("cargo built no `{suite}`"))?;
+            self.built.insert(*suite, Executable { path: e.path.clone(), package: e.package.clone() });
         }
         Ok(None)
     }
 
-    /// Runs a suite with these variables.
-    pub(crate) fn run(&self, suite: &str, variables: &[(&str, String)]) -> Result<Outcome, String> {
+    /// Runs a suite that was built, with these variables.
+    pub(crate) fn run(&self, suite: Suite, variables: &[(&str, String)]) -> Result<Outcome, String> {
         let log = log_path(&self.folder, "drawn", "test")?;
-        let mut command = self.command(suite);
+        let built = self.built.get(&suite).ok_or_else(|| format!("`{suite}` was not built"))?;
+        let mut command = Command::new(&built.path);
+        command.current_dir(&built.package).env("CARGO_MANIFEST_DIR", &built.package);
         command.envs(variables.iter().map(|(k, v)| (k, v)));
         let Ended::Done(status) = logged(&mut command, &log, self.timeout)? else { return Ok(Outcome::TimedOut) };
         let printed = fs::read(&log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -88,15 +139,24 @@ impl Suites {
             other => Err(format!("`cargo test {suite}`: {other}")),
         }
     }
+}
 
-    fn command(&self, suite: &str) -> Command {
-        let mut command = cargo(&self.root);
-        command.arg("test").env("CARGO_TARGET_DIR", self.folder.join("drawn-build")).args(suite.split_whitespace());
-        if let Some(jobs) = self.jobs {
-            command.env("CARGO_BUILD_JOBS", jobs.to_string());
-        }
-        command
-    }
+/// The test that a line of cargo's messages says was made: package, name (`None` for unit tests), and where it is.
+fn executable(line: &str) -> Option<(String, Option<String>, Executable)> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let path = message["executable"].as_str()?.into();
+    let target = &message["target"];
+    let test = match target["kind"].as_array()?.first()?.as_str()? {
+        "test" => Some(target["name"].as_str()?.to_string()),
+        "lib" => None,
+        _ => return None,
+    };
+    let package = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+    // `path+file:///folder#name@version`, and without the name where the folder has it
+    let id = message["package_id"].as_str()?;
+    let (place, name) = id.rsplit_once('#')?;
+    let name = name.split_once('@').map_or_else(|| place.rsplit('/').next(), |(name, _)| Some(name))?;
+    Some((name.to_string(), test, Executable { path, package }))
 }
 
 /// How a cargo command ended.
@@ -193,13 +253,21 @@ fn log_path(folder: &Path, name: &str, stage: &str) -> Result<PathBuf, String> {
     Ok(folder.join(format!("{name}-{stage}.log")))
 }
 
-/// Runs cargo with what it prints in a file.
+/// Runs a command with what it prints in a file.
 fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Ended, String> {
-    let io = |e: std::io::Error| format!("{}: {e}", log.display());
-    let out = File::create(log).map_err(io)?;
-    command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "0");
-    command.stdin(Stdio::null()).stderr(out.try_clone().map_err(io)?).stdout(out);
-    wait(own_group(command).spawn().map_err(|e| format!("cannot run cargo: {e}"))?, limit)
+    let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
+    spawned(command.stdout(out.try_clone().map_err(|e| format!("{}: {e}", log.display()))?).stderr(out), limit)
+}
+
+/// As [`logged`], with the two streams in files of their own.
+fn logged_apart(command: &mut Command, out: &Path, errors: &Path, limit: Duration) -> Result<Ended, String> {
+    let file = |path: &Path| File::create(path).map_err(|e| format!("{}: {e}", path.display()));
+    spawned(command.stdout(file(out)?).stderr(file(errors)?), limit)
+}
+
+fn spawned(command: &mut Command, limit: Duration) -> Result<Ended, String> {
+    command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "0").stdin(Stdio::null());
+    wait(own_group(command).spawn().map_err(|e| format!("cannot run {command:?}: {e}"))?, limit)
 }
 
 /// The package that a test command names.

@@ -9,10 +9,10 @@ use serde::Serialize;
 
 /// Milliseconds of one run.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Latency {
-    pub min: f64,
-    pub p50: f64,
-    pub p90: f64,
+pub(crate) struct Latency {
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
 }
 
 /// Runs without a record before the first that counts.
@@ -23,7 +23,7 @@ const MIN_RUNS: usize = 5;
 const MAX_RUNS: usize = 20_000;
 
 /// Repeats `run` for about `seconds` and returns its latency and the number of runs.
-pub(super) fn repeat(seconds: f64, mut run: impl FnMut() -> Result<()>) -> Result<(Latency, usize)> {
+pub(crate) fn repeat(seconds: f64, mut run: impl FnMut() -> Result<()>) -> Result<(Latency, usize)> {
     for _ in 0..WARM_UPS {
         run()?;
     }
@@ -55,7 +55,7 @@ const STREAM_SECONDS: f64 = 2e-3;
 const STREAM_MIN_ELEMS: usize = 1 << 15;
 
 /// Multiply-adds from registers, in GFLOP/s.
-pub(super) fn fma_gflops(pool: &Pool) -> f64 {
+pub(crate) fn fma_gflops(pool: &Pool) -> f64 {
     let rate = |_| {
         let start = Instant::now();
         let flops = machine::multiply_adds(pool, PEAK_STEPS);
@@ -69,14 +69,17 @@ const TRIPS: usize = 1 << 12;
 const TRIP_SAMPLES: usize = 3;
 
 /// The time of a word to another core and back, in nanoseconds.
-pub(super) fn round_trip_ns() -> f64 {
+pub(crate) fn round_trip_ns() -> f64 {
     // the first ones wait for the thread to start
     let one = |_| (machine::round_trips(TRIPS).as_nanos() as f64) / TRIPS as f64;
     (0..TRIP_SAMPLES).map(one).fold(f64::INFINITY, f64::min)
 }
 
+/// Values of an array of streams that is larger than most last-level caches.
+pub(crate) const STREAM_ELEMS: usize = 32 << 20;
+
 /// GB/s of the triad and of reading, over arrays of `elems` values.
-pub(super) fn streams(pool: &Pool, elems: usize) -> [f64; 2] {
+pub(crate) fn streams(pool: &Pool, elems: usize) -> [f64; 2] {
     let elems = elems.max(STREAM_MIN_ELEMS);
     let (a, b) = (vec![1.0f32; elems], vec![2.0f32; elems]);
     let mut y = vec![0.0f32; elems];

@@ -4,10 +4,10 @@
 //! here. A further kind of work is a variant, a parser and a `Case`.
 
 mod cases;
-mod figures;
+pub(crate) mod figures;
 mod models;
 mod networks;
-mod operators;
+pub(crate) mod operators;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -95,7 +95,8 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-fn seconds(text: &str) -> std::result::Result<f64, String> {
+/// Seconds of a measurement.
+pub(crate) fn seconds(text: &str) -> std::result::Result<f64, String> {
     let v: Option<f64> = text.parse().ok().filter(|v: &f64| *v > 0.0 && *v <= 3600.0);
     v.ok_or_else(|| "give seconds above 0 and at most 3600, such as 0.5".to_owned())
 }
@@ -144,9 +145,6 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     operators: Vec<Operator>,
 }
-
-/// Values of an array of `machine`'s streams: larger than most last-level caches.
-const STREAM_ELEMS: usize = 32 << 20;
 
 /// Runs the command.
 pub(crate) fn run(o: &Options) -> Result<()> {
@@ -221,7 +219,7 @@ fn machine(o: &Options, threads: usize) -> Result<()> {
     let limits = (1..=threads).map(|threads| {
         let pool = Pool::new(threads);
         let fma_gflops = figures::fma_gflops(&pool);
-        let [triad_gb_s, read_gb_s] = figures::streams(&pool, STREAM_ELEMS);
+        let [triad_gb_s, read_gb_s] = figures::streams(&pool, figures::STREAM_ELEMS);
         let round_trip_ns = (threads > 1).then(figures::round_trip_ns);
         Limits { threads, fma_gflops, triad_gb_s, read_gb_s, round_trip_ns }
     });
@@ -251,7 +249,7 @@ fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -
     let resident_bytes = process::resident_peak_bytes();
     let peak_gflops = before.max(figures::fma_gflops(&pool));
     let (flops, bytes) = (case.flops() as f64, case.moved_bytes() as f64);
-    let [peak_gb_s, _] = figures::streams(&pool, (case.moved_bytes() / 12).min(STREAM_ELEMS as u64) as usize);
+    let [peak_gb_s, _] = figures::streams(&pool, (case.moved_bytes() / 12).min(figures::STREAM_ELEMS as u64) as usize);
     let mut operators = if o.operators.is_some() { case.operators()? } else { Vec::new() };
     operators::settle(&mut operators, peak_gflops, peak_gb_s);
     let per_second = 1e-6 / latency_ms.p50;

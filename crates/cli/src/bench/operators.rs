@@ -7,29 +7,29 @@ use serde::Serialize;
 
 /// Calls of one operator on operands of one kind, in one run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Operator {
-    pub name: &'static str,
+pub(crate) struct Operator {
+    pub(crate) name: &'static str,
     /// Types and shapes of what it reads.
-    pub operands: String,
-    pub calls: usize,
+    pub(crate) operands: String,
+    pub(crate) calls: usize,
     /// Of all calls, each the least of all runs: what other programs use only ever adds time.
-    pub ms: f64,
+    pub(crate) ms: f64,
     /// Of the sum over all operators.
-    pub share: f64,
-    pub gflops: f64,
-    pub gb_s: f64,
+    pub(crate) share: f64,
+    pub(crate) gflops: f64,
+    pub(crate) gb_s: f64,
     /// Which of compute and memory takes longer at full speed.
-    pub bound: &'static str,
+    pub(crate) bound: &'static str,
     /// Of the machine's speed in what binds it. It may be above 1: what a cache holds need not come from memory, and
     /// Winograd's algorithm makes fewer operations than are counted.
-    pub share_of_bound: f64,
+    pub(crate) share_of_bound: f64,
     /// Operations and bytes.
     #[serde(skip)]
     cost: [u64; 2],
 }
 
 /// The operators of `exe`, which has run, the one that takes longest first. Calls that are repeated within a plan count once.
-pub(super) fn of(exe: &Executable) -> Vec<Operator> {
+pub(crate) fn of(exe: &Executable) -> Vec<Operator> {
     let graph = exe.graph();
     let mut all: HashMap<(&'static str, String), Operator> = HashMap::new();
     for (node, ns) in graph.nodes().iter().zip(exe.fastest_times()) {
@@ -53,7 +53,7 @@ pub(super) fn of(exe: &Executable) -> Vec<Operator> {
 }
 
 /// Reads the operators' figures against the machine's; each has taken some time.
-pub(super) fn settle(all: &mut [Operator], peak_gflops: f64, peak_gb_s: f64) {
+pub(crate) fn settle(all: &mut [Operator], peak_gflops: f64, peak_gb_s: f64) {
     let sum: f64 = all.iter().map(|o| o.ms).sum();
     for o in all {
         let [flops, bytes] = o.cost.map(|c| c as f64);
@@ -66,7 +66,7 @@ pub(super) fn settle(all: &mut [Operator], peak_gflops: f64, peak_gb_s: f64) {
 }
 
 /// A table of the first `rows`, and one line for the others.
-pub(super) fn table(all: &[Operator], rows: usize) -> String {
+pub(crate) fn table(all: &[Operator], rows: usize) -> String {
     let mut text = format!(
         "\n{:>9} {:>6} {:>5} {:>8} {:>6} {:>8} {:>6}  operator\n",
         "ms", "%", "calls", "GFLOP/s", "GB/s", "bound", "of it"

@@ -16,6 +16,7 @@ use remat::runtime::Executable;
 use remat::types::Result;
 
 use crate::budget::MemoryBudget;
+use crate::model::ShapeOptions;
 use crate::output;
 use lifetimes::Lifetimes;
 use source::Source;
@@ -27,10 +28,11 @@ Examples:
   remat graph model:gpt --batch 8 --out gpt.safetensors   the graph as a file, which any reader of safetensors opens
   remat graph model:resnet50 --dot - | dot -Tsvg > resnet50.svg
   remat graph gpt.safetensors --text                      in words
+  remat graph resnet18.onnx --extent batch=8 --memory-timeline lifetimes.svg
   remat graph train:digits --memory-timeline lifetimes.svg    what lives when in a training step, the largest by name
   remat graph train:chars --memory-budget 60% --memory-timeline lifetimes.svg
 
-A graph is a file (as `--out` writes it, or as `--text` prints it), `model:NAME` with one of mlp, resnet18, resnet50,
+A graph is a file (as `--out` writes it, or as `--text` prints it), a model (ONNX or .remat), `model:NAME` with one of mlp, resnet18, resnet50,
 mobilenetv2, gpt, bert, or `train:NAME` with one of digits, chars, mlp, resnet18, resnet50, gpt.";
 
 /// Options of the command.
@@ -43,6 +45,8 @@ pub(crate) struct Options {
     /// Examples of a batch [default: 1 for a model, the recipe's for training]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: Option<u16>,
+    #[command(flatten)]
+    shapes: ShapeOptions,
     /// Most bytes of a run: what does not fit is computed again, and shows as such; of a percentage, 100 are what the run
     /// takes without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
@@ -71,7 +75,7 @@ pub(crate) fn picture_of_memory(title: &str, e: &Executable, threads: usize) -> 
 
 /// Runs the command.
 pub(crate) fn run(o: &Options) -> Result<()> {
-    let traced = o.source.graph(o.batch.map(usize::from), o.memory_budget)?;
+    let traced = o.source.graph(o.batch.map(usize::from), &o.shapes, o.memory_budget)?;
     let graph = traced.executable.graph();
     let lifetimes = Lifetimes::of(&traced.executable, source::threads());
     if let Some(path) = &o.dot {

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use remat::graph::ir::Graph;
+use remat::graph::ir::{Graph, GraphFile, GraphForm};
 use remat::nn::InitCx;
 use remat::runtime::{Device, DeviceOptions, Executable, ExecutableOptions};
 use remat::tensor::{Tensor, compile, no_grad};
-use remat::types::{Error, Result, open_file};
+use remat::types::{Error, ErrorKind, Result, open_file};
 
 use crate::budget::MemoryBudget;
+use crate::model::ShapeOptions;
 use crate::networks::{Model, Network, TrainTask};
 use crate::workload::Workload;
-use crate::{chars, digits, input, train};
+use crate::{chars, digits, input, model, train};
 
 /// What the user named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +53,13 @@ pub(super) struct Traced {
 }
 
 impl Source {
-    /// The graph, made ready within the budget. Errors: Io and Format for files; Budget.
-    pub(super) fn graph(&self, batch: Option<usize>, budget: MemoryBudget) -> Result<Traced> {
+    /// The graph, made ready within the budget; of a model, as a session runs it. Errors: Io and Format for files; Budget.
+    pub(super) fn graph(&self, batch: Option<usize>, shapes: &ShapeOptions, budget: MemoryBudget) -> Result<Traced> {
         let whole = match self {
-            Source::File(path) => ready(read(path)?, None, None)?,
+            Source::File(path) => match read(path)? {
+                Some(graph) => ready(graph, None, None)?,
+                None => return deployed(path, shapes, budget),
+            },
             Source::Workload(Workload::Task(TrainTask::Digits)) => task::<digits::Options>(batch)?,
             Source::Workload(Workload::Task(TrainTask::Chars)) => task::<chars::Options>(batch)?,
             Source::Workload(Workload::Network(Network::Infer(model))) => traced(*model, batch.unwrap_or(1))?,
@@ -89,17 +93,36 @@ pub(super) fn threads() -> usize {
 /// How a graph in words begins.
 const TEXT_START: &[u8] = b"remat.graph";
 
-/// Reads either form.
-fn read(path: &Path) -> Result<Graph> {
+/// Reads a graph in words, or one with fixed sizes in a file of its own; `None` for a model, whose sizes may be open.
+fn read(path: &Path) -> Result<Option<Graph>> {
     let in_file = |e: Error| e.context(path.display());
     let registry = remat::runtime::control_flow::registry();
     let mut start = Vec::new();
     let (file, _) = open_file(path)?;
     file.take(TEXT_START.len() as u64).read_to_end(&mut start).map_err(|e| in_file(e.into()))?;
-    if start != TEXT_START {
-        return Graph::load(path, &registry);
+    if start == TEXT_START {
+        return Graph::parse(&input::file(path)?, &registry).map(Some).map_err(in_file);
     }
-    Graph::parse(&input::file(path)?, &registry).map_err(in_file)
+    if !remat_lite::is_graph_file(&start) {
+        return Ok(None);
+    }
+    match GraphFile::open(path, None, &registry)?.form {
+        GraphForm::Fixed(graph) => Ok(Some(graph)),
+        GraphForm::Symbolic(_) => Ok(None),
+    }
+}
+
+/// A model as a session runs it. Errors: those of loading it; Value for one that is no single graph.
+fn deployed(path: &Path, shapes: &ShapeOptions, budget: MemoryBudget) -> Result<Traced> {
+    let options = model::RunOptions::new(threads(), budget, model::PassOptions::default(), None);
+    let network = model::open(path, &options, None)?;
+    let shapes = shapes.or_ones(network.inputs())?;
+    let mut session = model::load(path, network, &options, &shapes)?.session;
+    let run = session.runtime().ok_or_else(|| {
+        let text = format!("{}: sizes of the model follow from values, so that it is no single graph", path.display());
+        Error::new(ErrorKind::Value, text)
+    })?;
+    Ok(Traced { executable: run.executable()?.clone(), parameters: None })
 }
 
 /// The training step of a task.

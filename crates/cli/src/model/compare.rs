@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::difference::{Difference, Tolerance};
 use super::inputs::{InputOptions, made_up};
-use super::refuse_unsupported;
+use super::{KeyOption, refuse_unsupported};
 use crate::output::{self, say};
 
 const EXAMPLES: &str = "\
@@ -38,6 +38,8 @@ pub(crate) struct Compare {
     given: InputOptions,
     #[command(flatten)]
     tolerance: Tolerance,
+    #[command(flatten)]
+    key: KeyOption,
     /// Layers that are listed, those with the largest differences
     #[arg(long, value_name = "N", default_value = "10")]
     rows: u16,
@@ -54,7 +56,8 @@ struct Values {
 
 /// Runs the command; the exit code.
 pub(crate) fn run(o: &Compare) -> Result<u8> {
-    let open = |path: &Path| Network::open(path, Options { level: 0, ..Options::default() });
+    let key = o.key.key()?;
+    let open = |path: &Path| Network::open(path, Options { level: 0, key: key.clone(), ..Options::default() });
     let (a, b) = (open(&o.a)?, open(&o.b)?);
     if let Some(code) = refuse_unsupported(&a).or_else(|| refuse_unsupported(&b)) {
         return Ok(code);

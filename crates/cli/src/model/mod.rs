@@ -1,10 +1,13 @@
 //! Models from files: what every command that takes one asks for.
 
 pub(crate) mod compare;
+pub(crate) mod convert;
 mod difference;
+pub(crate) mod fit;
 pub(crate) mod inputs;
 pub(crate) mod inspect;
 mod png;
+pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod value;
 
@@ -12,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use remat::runtime::DeviceOptions;
-use remat::types::{DType, Error, ErrorKind, Result, Shape};
-use remat_lite::{Network, Options, Port, Session, Shapes};
+use remat::types::{DType, Error, ErrorKind, Result, Shape, read_file};
+use remat_lite::{Key, Network, Options, Port, Session, Shapes};
 
 use crate::budget::MemoryBudget;
 use crate::output::note;
@@ -44,6 +47,23 @@ pub(crate) struct RunOptions {
     /// With a budget, copy what does not fit to a file in DIR where that is cheaper than computing it again
     #[arg(long, value_name = "DIR")]
     spill_to: Option<PathBuf>,
+    #[command(flatten)]
+    key: KeyOption,
+}
+
+/// The key of a file whose weights are encrypted.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct KeyOption {
+    /// The key of a model whose weights are encrypted: 32 bytes, or 64 hexadecimal digits
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+impl KeyOption {
+    /// Errors: Io; Value for what is no key.
+    fn key(&self) -> Result<Option<Key>> {
+        self.key_file.as_deref().map(read_key).transpose()
+    }
 }
 
 /// What may be done to a model's graph.
@@ -71,22 +91,51 @@ impl RunOptions {
         passes: PassOptions,
         spill_to: Option<PathBuf>,
     ) -> RunOptions {
-        RunOptions { threads: u16::try_from(threads).ok(), memory_budget, passes, spill_to }
+        let threads = u16::try_from(threads).ok();
+        RunOptions { threads, memory_budget, passes, spill_to, key: KeyOption::default() }
     }
 
-    /// For the loader; the budget is in bytes by now.
-    fn loader(&self, memory_budget: Option<usize>, outputs: Option<Vec<String>>) -> Options {
-        let half = self.passes.half.map(|h| match h {
-            Half::F16 => DType::F16,
-            Half::Bf16 => DType::BF16,
-        });
-        let threads = self.threads.map_or(DeviceOptions::default().threads, usize::from);
-        let (level, spill_to) = (self.passes.level, self.spill_to.clone());
-        Options { threads, memory_budget, level, half, outputs, spill_to, ..Options::default() }
+    /// For the loader; the budget is in bytes by now. Errors: those of a key.
+    fn loader(&self, memory_budget: Option<usize>, outputs: Option<Vec<String>>) -> Result<Options> {
+        let (threads, spill_to, key) = (self.threads(), self.spill_to.clone(), self.key.key()?);
+        Ok(Options { threads, memory_budget, outputs, spill_to, key, ..self.passes.loader() })
     }
 
     pub(crate) fn threads(&self) -> usize {
-        self.loader(None, None).threads
+        self.threads.map_or(DeviceOptions::default().threads, usize::from)
+    }
+}
+
+impl Default for PassOptions {
+    fn default() -> Self {
+        PassOptions { level: Options::default().level, half: None }
+    }
+}
+
+impl PassOptions {
+    fn loader(self) -> Options {
+        let half = self.half.map(|h| match h {
+            Half::F16 => DType::F16,
+            Half::Bf16 => DType::BF16,
+        });
+        Options { level: self.level, half, ..Options::default() }
+    }
+}
+
+/// Files of keys are small; anything larger is another file.
+const KEY_FILE_MAX_BYTES: u64 = 1024;
+
+fn read_key(path: &Path) -> Result<Key> {
+    let bytes = read_file(path, KEY_FILE_MAX_BYTES)?;
+    Key::from_file_bytes(&bytes).map_err(|e| e.context(path.display()))
+}
+
+impl std::fmt::Display for Half {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Half::F16 => "f16",
+            Half::Bf16 => "bf16",
+        })
     }
 }
 
@@ -151,7 +200,7 @@ pub(crate) fn open(path: &Path, options: &RunOptions, outputs: Option<Vec<String
         MemoryBudget::Bytes(bytes) => Some(bytes),
         MemoryBudget::Share(_) | MemoryBudget::Unlimited => None,
     };
-    Network::open(path, options.loader(budget, outputs))
+    Network::open(path, options.loader(budget, outputs)?)
 }
 
 /// A session of what [`open`] read from this path. Errors: those of [`Network::session`]; Io where the file is read again.
@@ -163,7 +212,7 @@ pub(crate) fn load(path: &Path, network: Network, options: &RunOptions, shapes: 
             let outputs = network.options().outputs.clone();
             // its weights go before they come again
             drop(network);
-            Network::open(path, options.loader(budget_bytes, outputs))?
+            Network::open(path, options.loader(budget_bytes, outputs)?)?
         }
         MemoryBudget::Bytes(_) | MemoryBudget::Unlimited => network,
     };

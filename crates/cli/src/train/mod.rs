@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::budget::MemoryBudget;
 use crate::output::{note, say};
-use crate::process::resident_peak_bytes;
+use crate::process::{resident_file_bytes, resident_peak_bytes};
 use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use log::Log;
@@ -267,6 +267,7 @@ fn results<T: Task>(
         "unbudgeted_peak_bytes": unbudgeted,
         "smallest_feasible_bytes": smallest,
         "resident_peak_bytes": resident_peak_bytes(),
+        "resident_file_bytes": resident_file_bytes(),
         "step_ms_median": outcome.step_ms_median(),
         "seconds": outcome.seconds,
         "recomputed_ops": s.recomputed_ops + outcome.recomputed_calls,

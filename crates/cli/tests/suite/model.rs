@@ -203,3 +203,83 @@ fn a_model_is_timed_by_operator_and_under_a_budget() {
     let o = run(&["bench", "matmul:8x8x8", "--shape", "1x2"]);
     assert!(o.status.code() == Some(ERROR) && err(&o).contains("models in files"), "{}", err(&o));
 }
+
+#[test]
+fn a_model_is_converted_encrypted_optimised_and_written_back() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(dir.path().join("key"), [9; 32]).expect("writable");
+    let done = |args: &[&str]| {
+        let o = remat(dir.path(), args);
+        assert_code(&o, OK);
+        out(&o)
+    };
+    let said = done(&["convert", &model("cnn"), "cnn.remat"]);
+    assert!(said.contains("batch 1 to 4096"), "{said}");
+    let recorded = data("cnn");
+    done(&["run", "cnn.remat", "--check", &recorded]);
+    // back, with the extent open still
+    done(&["convert", "cnn.remat", "again.onnx", "--opset", "21"]);
+    done(&["run", "again.onnx", "--check", &recorded]);
+    done(&["run", "again.onnx", "--extent", "batch=3"]);
+    let layers = done(&["compare", "again.onnx", "cnn.remat", "--shape", "image=2x3x16x16"]);
+    assert!(layers.contains("output probabilities") && layers.contains("equal"), "{layers}");
+    done(&["optimize", "cnn.remat", "fast.remat"]);
+    done(&["run", "fast.remat", "--check", &recorded, "--level", "0"]);
+    done(&["inspect", "fast.remat", "--extent", "batch=2"]);
+    done(&["convert", "cnn.remat", "sealed.remat", "--encrypt", "key", "--symbol", "batch=1..8"]);
+    done(&["run", "sealed.remat", "--check", &recorded, "--key-file", "key"]);
+    let refused = |args: &[&str], word: &str| {
+        let o = remat(dir.path(), args);
+        assert_code(&o, ERROR);
+        assert!(err(&o).contains(word), "{}", err(&o));
+    };
+    refused(&["run", "sealed.remat", "--check", &recorded], "give the key");
+    refused(&["run", "sealed.remat", "--extent", "batch=9", "--key-file", "key"], "`batch` is 9");
+    refused(&["run", "sealed.remat", "--key-file", "cnn.remat"], "cnn.remat");
+    refused(&["convert", "cnn.remat", "cnn.txt"], ".onnx or .remat");
+    refused(&["convert", "cnn.remat", "x.onnx", "--encrypt", "key"], "no encrypted weights");
+    refused(&["convert", "nothing.onnx", "x.remat"], "nothing.onnx");
+    assert!(!dir.path().join("x.onnx").exists() && !dir.path().join("x.remat").exists());
+}
+
+#[test]
+fn a_model_is_profiled_by_operator_by_layer_and_as_a_trace() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let args = ["profile", &model("cnn"), "--extent", "batch=4", "--seconds", "0.05", "--threads", "1"];
+    let o = remat(dir.path(), &[&args[..], &["--trace", "t.json", "--json", "p.json"]].concat());
+    assert_code(&o, OK);
+    assert!(out(&o).contains("layer") && out(&o).contains("/classify/Gemm"), "{}", out(&o));
+    let report = json(&dir.path().join("p.json"));
+    let layers = report["layers"].as_array().expect("a list");
+    let share: f64 = layers.iter().map(|l| l["share"].as_f64().expect("a number")).sum();
+    assert!((share - 1.0).abs() < 1e-9, "{share}");
+    let calls: u64 = layers.iter().map(|l| l["calls"].as_u64().expect("a number")).sum();
+    let events = json(&dir.path().join("t.json"))["traceEvents"].as_array().expect("a list").len() as u64;
+    assert!(calls > 3 && events >= calls && events == report["calls"].as_u64().expect("a number"), "{calls}, {events}");
+    let o = run(&["profile", &model("positive"), "--shape", "4"]);
+    assert_code(&o, ERROR);
+    assert!(err(&o).contains("run one by one"), "{}", err(&o));
+}
+
+#[test]
+fn the_fastest_options_are_found_within_a_tolerance_and_a_budget() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let args = ["fit", &model("cnn"), "--extent", "batch=2", "--seconds", "0.02", "--threads", "2"];
+    let o = remat(dir.path(), &[&args[..], &["--json", "f.json", "--atol", "1e-5"]].concat());
+    assert_code(&o, OK);
+    let report = json(&dir.path().join("f.json"));
+    let choices = report["choices"].as_array().expect("a list");
+    // one and two threads, each with two levels and two kinds of 16 bits
+    assert_eq!(choices.len(), 8);
+    let command = report["command"].as_str().expect("one is found");
+    assert!(out(&o).contains(command), "{}", out(&o));
+    // sums of other lengths than f32 has: 16-bit values are farther off than the tolerance
+    let half = choices.iter().filter(|c| c["options"].as_str().is_some_and(|o| o.contains("bf16")));
+    assert!(half.clone().count() == 2 && half.into_iter().all(|c| c["is_within"] == false), "{choices:?}");
+    let chosen = choices.iter().find(|c| command.ends_with(c["options"].as_str().expect("text"))).expect("in the list");
+    let p50 = |c: &Value| c["latency_ms"]["p50"].as_f64().expect("a number");
+    assert!(choices.iter().filter(|c| c["is_within"] == true).all(|c| p50(c) >= p50(chosen)));
+    let o = run(&["fit", &model("cnn"), "--extent", "batch=2", "--memory-budget", "1000B"]);
+    assert_code(&o, BUDGET);
+    assert!(err(&o).contains("nothing keeps to the budget"), "{}", err(&o));
+}

@@ -11,13 +11,13 @@
 mod builder;
 mod depends;
 mod evaluate;
+mod file;
 mod gradient;
 mod order;
 mod parse;
 mod patch;
 mod prefix;
 mod reachability;
-mod serial;
 pub mod symbolic;
 mod text;
 mod verify;
@@ -35,6 +35,7 @@ use rustc_hash::FxHashMap;
 pub use builder::Builder;
 pub use depends::ShapeDepends;
 pub use evaluate::Values;
+pub use file::{GraphFile, GraphForm, Key};
 pub use patch::{Patch, PatchNode, PatchValue};
 pub use prefix::GraphPrefix;
 

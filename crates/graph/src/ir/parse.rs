@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use super::text::{HEADER, VERSION, is_plain};
 use super::{Builder, Graph, Node, NodeId, Origin, Output, Parts, State, Value, ValueId};
 
-/// Gives the constant of that name, for `const .. = tensor "NAME"`.
-pub(crate) type Tensors<'a> = dyn Fn(&str) -> Result<HostTensor> + 'a;
+/// Gives the constant of that name and type, for `const .. = tensor "NAME"`.
+pub(crate) type Tensors<'a> = dyn FnMut(&str, &Fact) -> Result<Arc<HostTensor>> + 'a;
 
 impl Graph {
     /// Reads the text form, with the ops of `registry`.
@@ -18,10 +18,10 @@ impl Graph {
     /// Errors (Format), with the line: another version, an unknown op or parameter, a value that is not defined, a type
     /// that is not what the op gives.
     pub fn parse(text: &str, registry: &Registry) -> Result<Graph> {
-        Graph::parse_with(text, registry, &|name| Err(fault(format!("no tensor `{name}` beside a text alone"))))
+        Graph::parse_with(text, registry, &mut |name, _| Err(fault(format!("no tensor `{name}` beside a text alone"))))
     }
 
-    pub(crate) fn parse_with(text: &str, registry: &Registry, tensors: &Tensors<'_>) -> Result<Graph> {
+    pub(crate) fn parse_with(text: &str, registry: &Registry, tensors: &mut Tensors<'_>) -> Result<Graph> {
         let mut p = Parser { registry, tensors, parts: Parts::default(), ids: FxHashMap::default() };
         let mut lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.trim().starts_with('#'));
         let (_, first) = lines.next().ok_or_else(|| fault("the text is empty"))?;
@@ -48,7 +48,7 @@ fn short(s: &str) -> String {
 
 struct Parser<'a> {
     registry: &'a Registry,
-    tensors: &'a Tensors<'a>,
+    tensors: &'a mut Tensors<'a>,
     parts: Parts,
     ids: FxHashMap<String, ValueId>,
 }
@@ -193,11 +193,11 @@ impl Parser<'_> {
         let fact = self.parts.values[v.index()].fact.clone();
         let data = if r.eat("hex") {
             let w = r.word()?;
-            HostTensor::from_bytes(fact.dtype, fact.shape.clone(), &unhex(w)?)?
+            HostTensor::from_bytes(fact.dtype, fact.shape.clone(), &unhex(w)?)?.into()
         } else if r.eat("tensor") {
-            (self.tensors)(&r.name()?)?
+            (self.tensors)(&r.name()?, &fact)?
         } else {
-            numbers(&r.json()?, &fact)?
+            numbers(&r.json()?, &fact)?.into()
         };
         if data.dtype() != fact.dtype || *data.shape() != fact.shape {
             let text = format!("the constant is {}{}, not {}{}", data.dtype(), data.shape(), fact.dtype, fact.shape);
@@ -205,7 +205,7 @@ impl Parser<'_> {
         }
         let value = &mut self.parts.values[v.index()];
         value.fact = Fact::of(&data);
-        value.origin = Origin::Constant(Arc::new(data));
+        value.origin = Origin::Constant(data);
         Ok(())
     }
 

@@ -99,7 +99,7 @@ impl Graph {
 }
 
 /// A name as it stands in the text: plain if it is a path of identifiers, else a JSON string.
-fn name_text(name: &str) -> String {
+pub(super) fn name_text(name: &str) -> String {
     if is_plain(name) { name.to_owned() } else { serde_json::Value::from(name).to_string() }
 }
 
@@ -119,7 +119,7 @@ fn write_to(s: &mut String, args: std::fmt::Arguments<'_>) {
 }
 
 /// `[1, 2]`, or `hex 00ff` where that is exact and a list is not.
-fn data_text(data: &HostTensor) -> String {
+pub(super) fn data_text(data: &HostTensor) -> String {
     let list = data.elems() <= LIST_MAX_ELEMS;
     let text = |all: Vec<String>| format!("[{}]", all.join(", "));
     if data.elems() == 0 {

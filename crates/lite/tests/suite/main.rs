@@ -1,6 +1,7 @@
 //! Models from files, run as programs run them.
 
 mod c;
+mod files;
 mod memory;
 mod models;
 mod sharing;

@@ -39,24 +39,3 @@ fn want_rate(f: &Fact) -> Result<()> {
 fn rate(x: &In<'_>) -> Result<f64> {
     Ok(f64::from(x.slice::<f32>()?[0]))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{OpRef, Registry};
-
-    #[test]
-    fn updates_that_were_written_before_their_last_options_are_read() {
-        let registry = Registry::builtin();
-        let read = |text: &str| registry.load(&serde_json::from_str(text).expect("JSON")).expect("of version 1");
-        let adam = r#"{"op": "adamw_update", "v": 1, "params": {"beta1": {"float": 0.5}, "beta2": {"float": 0.75},
-            "eps": {"float": 0.0}, "weight_decay": {"float": 0.5}, "decoupled": true}}"#;
-        let [beta1, beta2, eps, weight_decay] = [0.5, 0.75, 0.0, 0.5].map(Into::into);
-        let op = AdamWUpdate { beta1, beta2, eps, weight_decay, decoupled: true, amsgrad: false };
-        assert_eq!(read(adam), OpRef::new(op));
-        let sgd = r#"{"op": "sgd_update", "v": 1, "params": {"momentum": {"float": 0.5}}}"#;
-        let (momentum, none) = (0.5.into(), 0.0.into());
-        let op = SgdUpdate { momentum, dampening: none, nesterov: false, weight_decay: none, maximize: false };
-        assert_eq!(read(sgd), OpRef::new(op));
-    }
-}

@@ -19,8 +19,6 @@ mod fused_reduce;
 mod loops;
 mod math;
 mod samples;
-#[cfg(test)]
-mod tests;
 mod tile;
 mod unary;
 mod unary_table;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::run::{Outcome, Suites};
+use super::run::{Outcome, Suite, Suites};
 use super::scratch::Tree;
 use super::{build_folder, positive};
 use crate::repo::Repo;
@@ -45,22 +45,20 @@ pub(crate) fn planted_fault(number: usize) -> bool {{
 struct Area {
     folder: &'static str,
     package: &'static str,
-    suites: &'static [&'static str],
+    suites: &'static [Suite],
 }
 
-const SAMPLES: &str = "-p remat-ops --lib";
-const FIXTURES: &str = "-p remat --test fixtures";
-const TENSORS: &str = "-p remat-tensor --test suite";
+const SAMPLES: Suite = Suite { package: "remat-ops", test: Some("suite") };
+const FIXTURES: Suite = Suite { package: "remat", test: Some("fixtures") };
+const TENSORS: Suite = Suite { package: "remat-tensor", test: Some("suite") };
+const KERNELS: Suite = Suite { package: "remat-kernels", test: None };
+const LAYERS: Suite = Suite { package: "remat-nn", test: Some("suite") };
 
 const AREAS: [Area; 4] = [
     Area { folder: "crates/ops/src", package: "crates/ops", suites: &[SAMPLES, FIXTURES, TENSORS] },
-    Area {
-        folder: "crates/kernels/src",
-        package: "crates/kernels",
-        suites: &["-p remat-kernels --lib", SAMPLES, FIXTURES, TENSORS],
-    },
+    Area { folder: "crates/kernels/src", package: "crates/kernels", suites: &[KERNELS, SAMPLES, FIXTURES, TENSORS] },
     Area { folder: "crates/tensor/src/methods", package: "crates/tensor", suites: &[FIXTURES, TENSORS] },
-    Area { folder: "crates/nn/src", package: "crates/nn", suites: &["-p remat-nn --test suite", FIXTURES] },
+    Area { folder: "crates/nn/src", package: "crates/nn", suites: &[LAYERS, FIXTURES] },
 ];
 
 /// The command line.
@@ -105,8 +103,8 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
         return Ok(true);
     }
     let folder = build_folder(repo);
-    build(repo, &mut source, &mut faults, &options, &folder)?;
-    judge(&faults, &options, &folder)
+    let suites = build(repo, &mut source, &mut faults, &options, &folder)?;
+    judge(&faults, &suites, &options)
 }
 
 /// The files in which faults may be, and the chance that chooses among them.
@@ -190,13 +188,15 @@ fn build(
     faults: &mut Vec<Drawn>,
     options: &Options,
     folder: &Path,
-) -> Result<(), String> {
-    for round in 1.. {
+) -> Result<Suites, String> {
+    let mut round = 0;
+    loop {
+        round += 1;
         let root = folder.join("drawn");
         plant(repo, faults, &root)?;
         eprintln!("building the suites with {} switches ..", faults.len());
-        let suites = Suites::new(&root, folder, options.jobs, options.timeout);
-        let Some(log) = suites.build(&all_suites(faults))? else { return Ok(()) };
+        let mut suites = Suites::new(&root, folder, options.jobs, options.timeout);
+        let Some(log) = suites.build(&all_suites(faults))? else { return Ok(suites) };
         let text = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let before = faults.len();
         for f in faults.extract_if(.., |f| is_refused(&text, f)) {
@@ -211,7 +211,6 @@ fn build(
         }
         source.fill(faults, options.count)?;
     }
-    Ok(())
 }
 
 /// Whether an error of the compiler is at this fault: on a line from its first to its last.
@@ -253,19 +252,13 @@ fn plant(repo: &Repo, faults: &[Drawn], root: &Path) -> Result<(), String> {
     Tree::sync_with(repo, root, &changed).map(|_| ())
 }
 
-fn all_suites(faults: &[Drawn]) -> Vec<&'static str> {
-    let mut all = Vec::new();
-    for suite in faults.iter().flat_map(|f| f.area.suites) {
-        if !all.contains(suite) {
-            all.push(*suite);
-        }
-    }
-    all
+fn all_suites(faults: &[Drawn]) -> Vec<Suite> {
+    let all: BTreeSet<Suite> = faults.iter().flat_map(|f| f.area.suites).copied().collect();
+    all.into_iter().collect()
 }
 
 /// Runs the suites with each fault, and prints what became of it.
-fn judge(faults: &[Drawn], options: &Options, folder: &Path) -> Result<bool, String> {
-    let suites = Suites::new(&folder.join("drawn"), folder, options.jobs, options.timeout);
+fn judge(faults: &[Drawn], suites: &Suites, options: &Options) -> Result<bool, String> {
     let mut fine = BTreeSet::new();
     let mut missed = 0;
     for (number, f) in faults.iter().enumerate().filter(|(i, _)| options.only.is_none_or(|o| o == *i)) {
@@ -273,10 +266,10 @@ fn judge(faults: &[Drawn], options: &Options, folder: &Path) -> Result<bool, Str
         println!("{number:3}  {}", f.describe());
         let mut noticed = None;
         for suite in f.area.suites {
-            if fine.insert(*suite) && suites.run(suite, &[])? != Outcome::Passed {
+            if fine.insert(*suite) && suites.run(*suite, &[])? != Outcome::Passed {
                 return Err(format!("`cargo test {suite}` fails without any fault"));
             }
-            match suites.run(suite, &[(VARIABLE, number.to_string())])? {
+            match suites.run(*suite, &[(VARIABLE, number.to_string())])? {
                 Outcome::Passed => {}
                 outcome => {
                     noticed = Some((suite, outcome));

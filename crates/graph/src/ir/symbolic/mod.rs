@@ -20,7 +20,7 @@ use std::sync::Arc;
 use remat_ops::Registry;
 use remat_types::{Error, ErrorKind, Result};
 
-use super::{Graph, ValueId};
+use super::{Graph, Origin, ValueId};
 pub use polynomial::Polynomial;
 use template::Template;
 
@@ -66,6 +66,23 @@ impl Symbolic {
     /// Errors: Value for more than three symbols, bounds without room, two symbols of one name, and where the graphs
     /// differ in more than numbers that follow from the sizes; those of `make`.
     pub fn new(dims: &[Dim], registry: &Registry, mut make: impl FnMut(&[usize]) -> Result<Graph>) -> Result<Symbolic> {
+        let corners = Symbolic::corners(dims)?.iter().map(|sizes| make(sizes)).collect::<Result<Vec<Graph>>>()?;
+        let s = Symbolic::of_corners(dims, &corners, registry)?;
+        let checks: [fn(&Dim) -> usize; 3] = [|d| d.least, |d| d.most, |d| d.low() + ROOM - 1];
+        for sizes in checks.map(|at| dims.iter().map(at).collect::<Vec<usize>>()) {
+            let made = make(&sizes)?;
+            let own = s.instantiate(&sizes).map_err(|e| wrong(format!("for {}: {e}", s.list(&sizes))))?;
+            if !is_same(&own, &made)? {
+                return Err(wrong(format!("for {} the function does something else", s.list(&sizes))));
+            }
+        }
+        Ok(s)
+    }
+
+    /// The neighbouring sizes at which graphs are compared, the lowest first.
+    ///
+    /// Errors: Value for more than three symbols, bounds without room, two symbols of one name.
+    pub fn corners(dims: &[Dim]) -> Result<Vec<Vec<usize>>> {
         if dims.len() > MOST_SYMBOLS {
             return Err(wrong(format!("{} symbols; a graph has {MOST_SYMBOLS} at most", dims.len())));
         }
@@ -77,20 +94,21 @@ impl Symbolic {
                 return Err(wrong(format!("two symbols are called `{}`", d.name)));
             }
         }
-        let corner =
-            |bits: usize| -> Vec<usize> { dims.iter().enumerate().map(|(i, d)| d.low() + (bits >> i & 1)).collect() };
-        let corners = (0..1 << dims.len()).map(|bits| make(&corner(bits))).collect::<Result<Vec<Graph>>>()?;
-        let low: Vec<usize> = dims.iter().map(Dim::low).collect();
-        let s = Symbolic { dims: dims.to_vec(), template: Template::of(&corners, &low, registry)? };
-        let checks: [fn(&Dim) -> usize; 3] = [|d| d.least, |d| d.most, |d| d.low() + ROOM - 1];
-        for sizes in checks.map(|at| dims.iter().map(at).collect::<Vec<usize>>()) {
-            let made = make(&sizes)?;
-            let own = s.instantiate(&sizes).map_err(|e| wrong(format!("for {}: {e}", s.list(&sizes))))?;
-            if own.to_text()? != made.to_text()? {
-                return Err(wrong(format!("for {} the function does something else", s.list(&sizes))));
-            }
+        let corner = |bits: usize| dims.iter().enumerate().map(|(i, d)| d.low() + (bits >> i & 1)).collect();
+        Ok((0..1 << dims.len()).map(corner).collect())
+    }
+
+    /// The graph over symbols that is these graphs at [`Symbolic::corners`]; whoever compared it at other sizes kept them.
+    ///
+    /// Errors: as [`Symbolic::new`]; Arity for another number of graphs.
+    pub fn of_corners(dims: &[Dim], corners: &[Graph], registry: &Registry) -> Result<Symbolic> {
+        let count = Symbolic::corners(dims)?.len();
+        if corners.len() != count {
+            let text = format!("{} graphs at the corners of {} symbols, which are {count}", corners.len(), dims.len());
+            return Err(Error::new(ErrorKind::Arity, text));
         }
-        Ok(s)
+        let low: Vec<usize> = dims.iter().map(Dim::low).collect();
+        Ok(Symbolic { dims: dims.to_vec(), template: Template::of(corners, &low, registry)? })
     }
 
     /// The symbols.
@@ -133,6 +151,17 @@ impl Symbolic {
         let all: Vec<String> = self.dims.iter().zip(sizes).map(|(d, s)| format!("{} = {s}", d.name)).collect();
         all.join(", ")
     }
+}
+
+/// Whether two graphs are the same, to the names and the bits of constants.
+fn is_same(a: &Graph, b: &Graph) -> Result<bool> {
+    // constants are compared as they are: as text those of a network are hundreds of megabytes
+    let text = |g: &Graph| g.print(&|_, _| String::new());
+    let constant = |g: &Graph, v: ValueId| match &g.value(v).origin {
+        Origin::Constant(data) => Some(data.clone()),
+        _ => None,
+    };
+    Ok(text(a)? == text(b)? && a.value_ids().all(|v| constant(a, v) == constant(b, v)))
 }
 
 fn wrong(text: impl Into<String>) -> Error {

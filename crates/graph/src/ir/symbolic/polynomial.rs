@@ -41,6 +41,15 @@ impl Polynomial {
         self.coefficients[1..].iter().all(|c| *c == 0).then_some(self.coefficients[0])
     }
 
+    /// The symbol, if it is one and nothing else.
+    pub fn symbol(&self) -> Option<usize> {
+        let mut terms = self.coefficients.iter().enumerate().filter(|(_, c)| **c != 0);
+        match (terms.next(), terms.next()) {
+            (Some((set, 1)), None) if set.is_power_of_two() => Some(set.trailing_zeros() as usize),
+            _ => None,
+        }
+    }
+
     /// `2 b t + t + 1`, with these names of the symbols.
     pub fn text(&self, names: &[&str]) -> String {
         let mut s = String::new();

@@ -5,6 +5,7 @@ use remat_tensor::{CompileOptions, Tensor, compile_with};
 use remat_types::DType;
 
 use super::*;
+use crate::{Extent, ValueType};
 
 /// The graph of a function, with what it takes from outside as constants.
 fn traced(device: &Device, x: &[&Tensor], f: impl FnMut(&[Tensor]) -> Result<Vec<Tensor>>) -> Graph {
@@ -36,7 +37,8 @@ fn a_linear_layer_keeps_its_names_and_its_bits() {
     let model = Model::from_bytes(exported.to_bytes().expect("bytes")).expect("a model");
     assert_eq!(model.inputs()[0].name, "features");
     assert_eq!(model.outputs()[0].name, "scores");
-    assert_eq!(model.inputs()[0].ty, crate::ValueType::Tensor(Some(DType::F32), Some(vec![None, Some(8)])));
+    let extents = vec![Extent::Named("batch".into()), Extent::Fixed(8)];
+    assert_eq!(model.inputs()[0].ty, ValueType::Tensor(Some(DType::F32), Some(extents)));
     assert!(exported.constants.iter().any(|(name, _)| &**name == "layer.bias"));
     let want = layer(&[x.clone()]).expect("it runs")[0].to_host().expect("a value");
     let got = imported(&device, &g, &options, &[x.to_host().expect("a value")]).expect("it runs");
@@ -104,8 +106,11 @@ fn extents_that_have_names_may_be_any() {
     let at = |n: &[usize]| Ok((*f.graph(&[&wave(&device, &[n[0], n[1], 6])])?).clone());
     let exported = export_symbolic(&dims, at, &ExportOptions::default()).expect("it follows from the sizes");
     let model = Model::from_bytes(exported.to_bytes().expect("bytes")).expect("a model");
-    assert_eq!(model.inputs()[0].ty, crate::ValueType::Tensor(Some(DType::F32), Some(vec![None, None, Some(6)])));
-    assert_eq!(model.outputs()[1].ty, crate::ValueType::Tensor(Some(DType::F32), Some(vec![None, None])));
+    let extents = vec![Extent::Named("batch".into()), Extent::Named("length".into()), Extent::Fixed(6)];
+    assert_eq!(model.inputs()[0].ty, ValueType::Tensor(Some(DType::F32), Some(extents)));
+    let ValueType::Tensor(_, Some(extents)) = &model.outputs()[1].ty else { panic!("a tensor of known rank") };
+    assert_eq!(extents[0], Extent::Named("batch".into()));
+    assert_eq!(extents[1].fixed(), None);
     let network = model.on(&device).expect("a network");
     for (n, t) in [(1, 1), (2, 7), (5, 3), (1, 32)] {
         let x = wave(&device, &[n, t, 6]);

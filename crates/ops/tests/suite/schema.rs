@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Choice, Count, DTypes, Input, ParamType, Params, Schema};
-use crate::{Backward, BackwardKey, Entry, EvalCx, Expect, GradCx, Grads, Op, OpDef, OpRef, Registry, Sample};
+use remat_ops::schema::{Choice, Count, DTypes, Input, ParamType, Params, Schema};
+use remat_ops::{Backward, BackwardKey, Entry, EvalCx, Expect, GradCx, Grads, Op, OpDef, OpRef, Registry, Sample};
 use remat_types::{DType, ErrorKind, Fact, Facts, Result, SmallVec, smallvec};
 use serde::{Deserialize, Serialize};
 

@@ -1,34 +1,35 @@
-use remat_kernels::pool::Pool;
-use remat_types::{HostTensor, SmallVec};
+//! Pointwise ops: their tables, gradients at kinks, fused forms.
 
-use super::binary_table::row as binary_row;
-use super::unary_table::row as unary_row;
-use super::*;
-use crate::testing::{HostTape, TapeVar};
-use crate::{Apply, OpRef, Sample, eval_on_host};
+use remat_kernels::pool::Pool;
+use remat_ops::pointwise::{
+    Binary, BinaryFn, Cast, Clamp, Fused, FusedMatMul, FusedReduce, FusedStep, Pointwise, Unary, UnaryFn,
+};
+use remat_ops::testing::{HostTape, TapeVar};
+use remat_ops::{Apply, Expect, OpDef, OpRef, Sample, eval_on_host};
+use remat_types::{DType, ErrorKind, HostTensor, SmallVec};
 
 fn rows_sampled<O>(samples: &[Sample<O>], has: impl Fn(&O) -> bool) -> bool {
-    samples.iter().any(|s| has(&s.op) && matches!(s.expect, crate::Expect::Values(_)))
+    samples.iter().any(|s| has(&s.op) && matches!(s.expect, Expect::Values(_)))
 }
 
 #[test]
 fn every_row_has_a_sample_with_values() {
-    let (unary, binary) = (samples::unary(), samples::binary());
+    let (unary, binary) = (Unary::samples(), Binary::samples());
     for &f in UnaryFn::ALL {
-        assert!(rows_sampled(&unary, |o| o.f == f), "{}", unary_row(f).name);
+        assert!(rows_sampled(&unary, |o| o.f == f), "{}", OpDef::label(&Unary { f }));
     }
     for &f in BinaryFn::ALL {
-        assert!(rows_sampled(&binary, |o| o.f == f), "{}", binary_row(f).name);
+        assert!(rows_sampled(&binary, |o| o.f == f), "{}", OpDef::label(&Binary { f }));
     }
 }
 
 #[test]
 fn a_row_is_named_in_serial_forms_as_in_reports() {
     for &f in UnaryFn::ALL {
-        assert_eq!(serde_json::json!(f), unary_row(f).name);
+        assert_eq!(serde_json::json!(f), OpDef::label(&Unary { f }));
     }
     for &f in BinaryFn::ALL {
-        assert_eq!(serde_json::json!(f), binary_row(f).name);
+        assert_eq!(serde_json::json!(f), OpDef::label(&Binary { f }));
     }
 }
 
@@ -97,7 +98,7 @@ fn every_pair_of_dtypes_casts() {
 
 #[test]
 fn a_fused_reduction_has_the_bits_of_the_two_ops() {
-    use crate::reduce::{Reduce, ReduceFn};
+    use remat_ops::reduce::{Reduce, ReduceFn};
     let step = |op, x: &[u16]| FusedStep { op, x: SmallVec::from_slice(x) };
     let steps = Fused {
         inputs: 2,
@@ -145,7 +146,7 @@ fn a_fused_reduction_has_the_bits_of_the_two_ops() {
 
 #[test]
 fn a_fused_product_has_the_bits_of_the_two_ops() {
-    use crate::linalg::MatMul;
+    use remat_ops::linalg::MatMul;
     let step = |op, x: &[u16]| FusedStep { op, x: SmallVec::from_slice(x) };
     // (a b + bias) and sin of that times a residual
     let steps = Fused {

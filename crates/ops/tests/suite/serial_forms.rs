@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::{Entry, Registry};
+use remat_ops::{Entry, Registry};
 
 /// Every distinct serial form of the registry's samples, one a line, in the order of their text.
 fn forms() -> String {
@@ -20,7 +20,7 @@ fn forms() -> String {
 /// With `REMAT_RECORD` set, records what is new; a line that goes away breaks files that were written.
 #[test]
 fn serial_forms_are_those_that_were_recorded() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/testing/serial_forms.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/serial_forms.txt");
     let now = forms();
     if std::env::var_os("REMAT_RECORD").is_some() {
         std::fs::write(path, &now).expect("the record can be written");
