@@ -8,20 +8,21 @@ fn rows_of(table: &str) -> Vec<Vec<&str>> {
     rows.filter(|r: &Vec<&str>| r.len() > 6).collect()
 }
 
-/// Bits, peak and resident set at every budget of the table. Step times belong to `remat check-budget` itself: a test
+/// Bits, peak and resident set at three budgets of the table. Step times belong to `remat check-budget` itself: a test
 /// machine may be busy.
 #[test]
 fn the_promise_holds_on_digits() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let o = remat(dir.path(), &["check-budget", "--steps", "3", "--rounds", "1", "--ignore-time"]);
+    let o =
+        remat(dir.path(), &["check-budget", "--budgets", "75,50,25", "--steps", "3", "--rounds", "1", "--ignore-time"]);
     assert_code(&o, OK);
     let table = out(&o);
     let rows = rows_of(&table);
     let budgets: Vec<&str> = rows.iter().map(|r| r[1]).collect();
-    assert_eq!(budgets, ["100 %", "75 %", "50 %", "35 %", "25 %"], "{table}");
+    assert_eq!(budgets, ["75 %", "50 %", "25 %"], "{table}");
     assert!(rows.iter().all(|r| r[5] == "yes"), "every budget is feasible and exact\n{table}");
     // A table in which nothing had to be recomputed would show nothing.
-    let half: u64 = rows[2][6].parse().expect("a number of ops");
+    let half: u64 = rows[1][6].parse().expect("a number of ops");
     assert!(half > 10, "half of the peak needs real recomputation\n{table}");
 }
 

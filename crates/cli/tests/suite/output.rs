@@ -35,8 +35,10 @@ fn every_command_survives_a_reader_that_went_away() {
         &["bench", "matmul:8x8x8", "--seconds", "0.01", "--json", "-"],
         &["soak", "--seconds", "0.5"],
     ] {
-        for both in [false, true] {
-            let o = unread(dir.path(), args, both);
+        // a soak trains as much again; what it prints it prints as the others do
+        let streams = if args[0] == "soak" { &[true][..] } else { &[false, true] };
+        for both in streams {
+            let o = unread(dir.path(), args, *both);
             assert_code(&o, OK);
             assert!(!err(&o).contains("panicked"), "{args:?}: {}", err(&o));
         }

@@ -228,7 +228,8 @@ fn names_of_classes_are_places_in_a_list_until_they_are_read() {
         string_data: ["low", "middle", "high"].iter().map(|s| s.as_bytes().to_vec().into()).collect(),
         ..Default::default()
     };
-    let pick = NodeProto { domain: Some("ai.onnx.ml".into()), ..node("ArrayFeatureExtractor", &["names", "x"], &["y"]) };
+    let pick =
+        NodeProto { domain: Some("ai.onnx.ml".into()), ..node("ArrayFeatureExtractor", &["names", "x"], &["y"]) };
     let nodes = vec![node("Constant", &[], &["names"]).constant(names), pick, node("Shape", &["y"], &["s"])];
     let with = |outputs: &[&str], nodes: &[NodeProto]| {
         let mut m = model(graph(&["x"], nodes.to_vec(), outputs));

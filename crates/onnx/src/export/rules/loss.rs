@@ -42,31 +42,24 @@ impl Rule for CrossEntropy {
 }
 
 /// Numbers of the examples, those of ignored ones 0, and their sum or the mean of the others.
-fn put_together(
-    op: &CrossEntropy,
-    c: &mut Cx<'_>,
-    x: &Name,
-    labels: &Name,
-    rank: usize,
-    dtype: DType,
-) -> Result<Name> {
-        let axes: Vec<usize> = (0..rank).collect();
-        let (mut x, mut count) = (x.clone(), None);
-        if let Some(label) = op.ignore_index {
-            let (label, zero) = (c.int(label), c.number(dtype, 0.0));
-            let ignored = c.op("Equal", &[labels, &label]);
-            x = c.op("Where", &[&ignored, &zero, &x]);
-            let counted = c.op("Not", &[&ignored]);
-            let counted = c.cast(&counted, dtype);
-            count = Some(c.reduce("ReduceSum", &counted, &axes, false)?);
+fn put_together(op: &CrossEntropy, c: &mut Cx<'_>, x: &Name, labels: &Name, rank: usize, dtype: DType) -> Result<Name> {
+    let axes: Vec<usize> = (0..rank).collect();
+    let (mut x, mut count) = (x.clone(), None);
+    if let Some(label) = op.ignore_index {
+        let (label, zero) = (c.int(label), c.number(dtype, 0.0));
+        let ignored = c.op("Equal", &[labels, &label]);
+        x = c.op("Where", &[&ignored, &zero, &x]);
+        let counted = c.op("Not", &[&ignored]);
+        let counted = c.cast(&counted, dtype);
+        count = Some(c.reduce("ReduceSum", &counted, &axes, false)?);
+    }
+    match (op.reduction, count) {
+        (Reduction::None, _) => Ok(x),
+        (Reduction::Sum, _) => c.reduce("ReduceSum", &x, &axes, false),
+        (Reduction::Mean, None) => c.reduce("ReduceMean", &x, &axes, false),
+        (Reduction::Mean, Some(count)) => {
+            let sum = c.reduce("ReduceSum", &x, &axes, false)?;
+            Ok(c.op("Div", &[&sum, &count]))
         }
-        match (op.reduction, count) {
-            (Reduction::None, _) => Ok(x),
-            (Reduction::Sum, _) => c.reduce("ReduceSum", &x, &axes, false),
-            (Reduction::Mean, None) => c.reduce("ReduceMean", &x, &axes, false),
-            (Reduction::Mean, Some(count)) => {
-                let sum = c.reduce("ReduceSum", &x, &axes, false)?;
-                Ok(c.op("Div", &[&sum, &count]))
-            }
-        }
+    }
 }

@@ -129,11 +129,8 @@ fn projected(op: &Recurrent, c: &mut Cx<'_>) -> Result<Vec<Name>> {
     let of = |dims: &[usize], dtype| Fact::new(dtype, dims);
     let [h, cell, gates, counts] = ["h", "c", "gates", "counts"].map(|name| c.unique(name));
     let (state, inner) = (of(&[b, width], dtype), of(&[b, hidden], dtype));
-    let mut declared = vec![
-        declared_fact(&h, &state),
-        declared_fact(&cell, &inner),
-        declared_fact(&gates, &of(&[b, rows], dtype)),
-    ];
+    let mut declared =
+        vec![declared_fact(&h, &state), declared_fact(&cell, &inner), declared_fact(&gates, &of(&[b, rows], dtype))];
     if scanned.len() > 1 {
         declared.push(declared_fact(&counts, &of(&[b, 1], DType::Bool)));
     }

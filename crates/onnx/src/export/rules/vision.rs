@@ -102,7 +102,9 @@ impl Rule for SamplePoints {
             Beyond::ReflectEdge => ("reflection", false),
             // with some pixels of the other end beside it, and points within
             Beyond::Wrap if c.has(19) => ("border", false),
-            Beyond::Wrap => return Err(left_out("an image that goes on as it begins, for which it is padded since version 19")),
+            Beyond::Wrap => {
+                return Err(left_out("an image that goes on as it begins, for which it is padded since version 19"));
+            }
         };
         let between = match (self.between, c.has(20)) {
             (Between::Nearest, _) => "nearest",

@@ -83,7 +83,8 @@ const LEFT_OUT_FORMS: &[(&str, &[&str])] = &[
 /// As [`LEFT_OUT_FORMS`], in the oldest version alone.
 const NEWER_FORMS: &[(&str, &[&str])] = &[
     ("for which it is padded since version 19", &["sample_points"]),
-    ("points in volumes, which the standard has since version 20", &["sample_points"])];
+    ("points in volumes, which the standard has since version 20", &["sample_points"]),
+];
 
 /// Ops whose result is rounded otherwise when it is imported, and why; of all others it has the same bits.
 #[rustfmt::skip]
