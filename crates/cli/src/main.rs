@@ -11,6 +11,7 @@ mod digits;
 mod graph;
 mod input;
 mod interrupt;
+mod lifetimes;
 mod model;
 mod networks;
 mod ops;
@@ -22,6 +23,7 @@ mod report;
 mod sizes;
 mod soak;
 mod svg;
+mod timing;
 mod train;
 mod workload;
 

@@ -10,9 +10,9 @@ use remat_kernels::gemm::{BatchRef, GemmElement, GemmOutput, MatRef, batched, ba
 use remat_kernels::pool::Pool;
 use serde::Serialize;
 
-use super::operators::Operator;
 use super::work::{Conv, MatMul, Pass};
 use crate::sizes::show;
+use crate::timing::operators::Operator;
 
 /// Something that can be timed.
 pub(super) trait Case {

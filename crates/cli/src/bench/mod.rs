@@ -4,10 +4,8 @@
 //! here. A further kind of work is a variant, a parser and a `Case`.
 
 mod cases;
-pub(crate) mod figures;
 mod models;
 mod networks;
-pub(crate) mod operators;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -23,11 +21,12 @@ use crate::model::{PassOptions, RunOptions, ShapeOptions};
 use crate::output::{self, print};
 use crate::process;
 use crate::sizes::show;
+use crate::timing::figures::{self, Latency};
+use crate::timing::operators::{self, Operator};
+use crate::timing::seconds;
 use cases::{Case, Elements, Metrics};
-use figures::Latency;
 use models::{Peer, Versus};
 use networks::RunMode;
-use operators::Operator;
 use work::{Kind, Work};
 
 const EXAMPLES: &str = "\
@@ -93,12 +92,6 @@ pub(crate) struct Options {
     /// Figures for programs go to this file, or to standard output for `-`
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// Seconds of a measurement.
-pub(crate) fn seconds(text: &str) -> std::result::Result<f64, String> {
-    let v: Option<f64> = text.parse().ok().filter(|v: &f64| *v > 0.0 && *v <= 3600.0);
-    v.ok_or_else(|| "give seconds above 0 and at most 3600, such as 0.5".to_owned())
 }
 
 /// What `machine` finds for one number of threads.

@@ -10,10 +10,10 @@ use remat_lite::{Memory, Session};
 use serde::Serialize;
 
 use super::cases::{Case, Metrics};
-use super::figures::{self, Latency};
-use super::operators::{self, Operator};
 use crate::model::inputs::tensor_fact;
 use crate::model::{Loaded, RunOptions, ShapeOptions, load, open, value};
+use crate::timing::figures::{self, Latency};
+use crate::timing::operators::{self, Operator};
 
 /// Another runtime for the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -6,9 +6,9 @@ use remat::runtime::{Device, DeviceOptions, Foresight, SpillTo};
 use remat::types::Result;
 
 use super::cases::{Case, Metrics};
-use super::operators::{self, Operator};
 use crate::budget::MemoryBudget;
 use crate::networks::{Network, Running, plain_cost};
+use crate::timing::operators::{self, Operator};
 
 /// How a network runs.
 #[derive(Clone, Copy, Debug)]

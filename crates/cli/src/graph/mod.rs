@@ -4,21 +4,18 @@
 //! the latter two are traced on a device without memory. Figures for people go to standard output.
 
 mod dot;
-mod lifetimes;
 mod source;
 mod summary;
-mod timeline;
 
 use std::path::PathBuf;
 
 use clap::Args;
-use remat::runtime::Executable;
 use remat::types::Result;
 
 use crate::budget::MemoryBudget;
+use crate::lifetimes::{Lifetimes, timeline};
 use crate::model::ShapeOptions;
 use crate::output;
-use lifetimes::Lifetimes;
 use source::Source;
 
 /// How to use it, with examples that can be pasted.
@@ -66,11 +63,6 @@ pub(crate) struct Options {
     /// Write the graph as a file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-}
-
-/// The picture of what lives when in a run.
-pub(crate) fn picture_of_memory(title: &str, e: &Executable, threads: usize) -> String {
-    timeline::svg(title, e.graph(), &Lifetimes::of(e, threads))
 }
 
 /// Runs the command.

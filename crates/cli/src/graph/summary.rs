@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use remat::graph::ir::Graph;
 use serde_json::{Value, json};
 
-use super::lifetimes::{self, Lifetimes};
 use super::source::{Source, Traced};
+use crate::lifetimes::{self, Lifetimes};
 use crate::sizes::show;
 
 /// Kinds of ops, and lifetimes at the peak, that are listed.

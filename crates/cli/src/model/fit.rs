@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::difference::Tolerance;
 use super::inputs::{InputOptions, made_up};
 use super::{Half, KeyOption, PassOptions, RunOptions, load, open, refuse_unsupported};
-use crate::bench::figures::{self, Latency};
 use crate::budget::MemoryBudget;
 use crate::output::{self, note, say};
 use crate::process::EXIT_BUDGET;
 use crate::sizes::show;
+use crate::timing::figures::{self, Latency};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     key: KeyOption,
     /// Time for each choice
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::bench::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::timing::seconds)]
     seconds: f64,
     /// Write all choices as JSON; `-` is standard output, which then has nothing else
     #[arg(long, value_name = "FILE")]

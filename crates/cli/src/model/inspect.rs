@@ -10,8 +10,7 @@ use clap::Args;
 use remat::types::Result;
 
 use super::{RunOptions, ShapeOptions, load, open, refuse_unsupported};
-use crate::graph::picture_of_memory;
-use crate::output;
+use crate::{lifetimes, output};
 use figures::{Figures, Planned};
 
 const EXAMPLES: &str = "\
@@ -68,7 +67,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
     };
     let executable = run.executable()?.clone();
     figures.planned = Some(Planned::of(&written, executable.calls(), memory));
-    let memory_svg = picture_of_memory(&title, &executable, o.run.threads());
+    let memory_svg = lifetimes::picture(&title, &executable, o.run.threads());
     let graph_svg = picture::svg(&title, executable.graph());
     if let Some(path) = &o.svg {
         output::write(path, &graph_svg)?;

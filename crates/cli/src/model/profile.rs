@@ -12,8 +12,8 @@ use serde_json::{Value as Json, json};
 
 use super::inputs::{InputOptions, made_up};
 use super::{RunOptions, load, open, refuse_unsupported};
-use crate::bench::{figures, operators};
 use crate::output::{self, say};
+use crate::timing::{figures, operators};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     run: RunOptions,
     /// Time to repeat the runs: each call counts with its fastest
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::bench::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::timing::seconds)]
     seconds: f64,
     /// Operators and layers that are listed, those that take longest
     #[arg(long, value_name = "N", default_value = "12")]

@@ -5,49 +5,56 @@
 //! the last nodes update have no bytes but their own. Copies that the executable adds are calls, whose bytes are not in
 //! the picture.
 
+pub(crate) mod timeline;
+
 use remat::graph::ir::{Graph, Node, NodeId, Origin, ValueId};
 use remat::runtime::{Executable, padded};
 use remat_graph::plan::lifetime::{self, Interval};
 
+/// The picture of what lives when in a run.
+pub(crate) fn picture(title: &str, e: &Executable, threads: usize) -> String {
+    timeline::svg(title, e.graph(), &Lifetimes::of(e, threads))
+}
+
 /// The lifetimes of a run.
-pub(super) struct Lifetimes {
+pub(crate) struct Lifetimes {
     /// States, inputs and constants, which are there all the time.
-    pub(super) fixed_bytes: u64,
+    pub(crate) fixed_bytes: u64,
     /// What lies in which value, for each interval; `None` for an op's workspace.
-    pub(super) lifetimes: Vec<Lifetime>,
+    pub(crate) lifetimes: Vec<Lifetime>,
     /// Bytes at each call, the fixed ones included; each storage in whole units of the arena.
-    pub(super) load: Vec<u64>,
+    pub(crate) load: Vec<u64>,
 }
 
 /// Bytes held from one call to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lifetime {
-    pub(super) node: NodeId,
+pub(crate) struct Lifetime {
+    pub(crate) node: NodeId,
     /// `None` for the node's workspace.
-    pub(super) value: Option<ValueId>,
-    pub(super) start: usize,
-    pub(super) end: usize,
-    pub(super) bytes: u64,
+    pub(crate) value: Option<ValueId>,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) bytes: u64,
     /// Made before in the same run.
-    pub(super) again: bool,
+    pub(crate) again: bool,
     /// It lies in an output of the run, not in the workspace.
-    pub(super) in_output: bool,
+    pub(crate) in_output: bool,
 }
 
 impl Lifetimes {
-    pub(super) fn of(e: &Executable, threads: usize) -> Lifetimes {
+    pub(crate) fn of(e: &Executable, threads: usize) -> Lifetimes {
         let calls: Vec<Option<NodeId>> = e.node_times().into_iter().map(|c| c.0).collect();
         Walk::new(e.graph(), threads, e.figures().recomputed_calls == 0).run(&calls)
     }
 
     /// The call at which most bytes live, and how many.
-    pub(super) fn peak(&self) -> (usize, u64) {
+    pub(crate) fn peak(&self) -> (usize, u64) {
         let most = self.load.iter().copied().enumerate().rev().max_by_key(|c| c.1);
         most.unwrap_or((0, self.fixed_bytes))
     }
 
     /// What lives at a call, largest first.
-    pub(super) fn at(&self, call: usize) -> Vec<Lifetime> {
+    pub(crate) fn at(&self, call: usize) -> Vec<Lifetime> {
         let mut all: Vec<Lifetime> =
             self.lifetimes.iter().copied().filter(|l| (l.start..=l.end).contains(&call)).collect();
         all.sort_by_key(|l| std::cmp::Reverse(l.bytes));
@@ -180,7 +187,7 @@ impl<'g> Walk<'g> {
 }
 
 /// How a lifetime is called: the value, its op and where in the program that stands.
-pub(super) fn name(g: &Graph, l: &Lifetime) -> String {
+pub(crate) fn name(g: &Graph, l: &Lifetime) -> String {
     let n = g.node(l.node);
     let scope = n.scope.as_ref().map_or_else(String::new, |s| format!(" in {s}"));
     match l.value {
@@ -194,7 +201,7 @@ pub(super) fn name(g: &Graph, l: &Lifetime) -> String {
 }
 
 /// States, inputs and constants: bytes and numbers of each.
-pub(super) fn given(g: &Graph) -> [(usize, usize); 3] {
+pub(crate) fn given(g: &Graph) -> [(usize, usize); 3] {
     let mut all = [(0, 0); 3];
     for v in g.value_ids() {
         let of = match g.value(v).origin {

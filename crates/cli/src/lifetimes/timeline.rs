@@ -4,7 +4,7 @@
 use remat::graph::ir::Graph;
 use serde_json::{Value, json};
 
-use super::lifetimes::{Lifetime, Lifetimes, name};
+use super::{Lifetime, Lifetimes, name};
 use crate::sizes::show;
 use crate::svg::{self, escape};
 
@@ -33,7 +33,7 @@ struct Band {
 }
 
 /// What the picture shows, and all that it shows in grey.
-pub(super) fn json(title: &str, g: &Graph, lifetimes: &Lifetimes) -> Value {
+pub(crate) fn json(title: &str, g: &Graph, lifetimes: &Lifetimes) -> Value {
     let (peak_call, peak_bytes) = lifetimes.peak();
     let lifetime = |l: &Lifetime| json!({ "name": name(g, l), "bytes": l.bytes, "first_call": l.start, "last_call": l.end, "again": l.again });
     json!({
@@ -47,7 +47,7 @@ pub(super) fn json(title: &str, g: &Graph, lifetimes: &Lifetimes) -> Value {
 }
 
 /// The picture of `lifetimes`; its legend lists the bands from the top down.
-pub(super) fn svg(title: &str, g: &Graph, lifetimes: &Lifetimes) -> String {
+pub(crate) fn svg(title: &str, g: &Graph, lifetimes: &Lifetimes) -> String {
     let bands = bands(g, lifetimes);
     let (call, peak) = lifetimes.peak();
     let x = |at: usize| LEFT + at as f64 / lifetimes.load.len().max(1) as f64 * (WIDTH - LEFT - RIGHT);
