@@ -336,6 +336,10 @@ typedef struct remat_options {
      * Passed to allocate and deallocate.
      */
     void *allocator_user;
+    /**
+     * The 32 bytes of the key of a file whose weights are encrypted, which are copied. NULL, unless set: none.
+     */
+    const uint8_t *key;
 } remat_options;
 
 /**
@@ -509,14 +513,17 @@ void remat_workspace_free(struct remat_workspace *workspace);
 remat_status remat_options_init(struct remat_options *options, size_t struct_size);
 
 /**
- * Reads an ONNX model from a file. Weights in files beside it are read from its folder and below.
+ * Reads a model from a file: ONNX, or .remat, which the first bytes tell. Weights of an ONNX model in files beside it are read from its
+ * folder and below.
  *
  * options may be NULL, for those unless set. *network is to be freed with remat_network_free; after an error it is NULL.
  *
  * Errors: REMAT_IO, REMAT_FORMAT; REMAT_VALUE for options that nothing can have, and for an output that the model does not have.
  * Operators that Remat does not have are errors of remat_session_new; remat_network_unsupported lists them.
  */
-remat_status remat_network_open(const char *path, const struct remat_options *options, struct remat_network **network);
+remat_status remat_network_open(const char *path,
+                                const struct remat_options *options,
+                                struct remat_network **network);
 
 /**
  * remat_network_open for the bytes of a file, which are copied.

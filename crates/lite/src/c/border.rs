@@ -135,7 +135,8 @@ unsafe fn struct_size<T: Versioned>(p: *const T) -> Done<usize> {
 
 /// Errors (Value) for what no version of the struct has as its size.
 pub(super) fn is_struct_size<T: Versioned>(size: usize) -> Done<usize> {
-    if (T::FIRST_BYTES..=MOST_STRUCT_BYTES).contains(&size) {
+    // fields are added whole, so a size ends where a struct may
+    if (T::FIRST_BYTES..=MOST_STRUCT_BYTES).contains(&size) && size.is_multiple_of(align_of::<T>()) {
         return Ok(size);
     }
     let (name, least) = (T::NAME, T::FIRST_BYTES);

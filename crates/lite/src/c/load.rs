@@ -13,7 +13,8 @@ use crate::Network;
 /// the thread that loads, and must return: no exception and no longjmp may leave it.
 pub type remat_read = Option<unsafe extern "C" fn(user: *mut c_void, buffer: *mut c_void, bytes: usize) -> i64>;
 
-/// Reads an ONNX model from a file. Weights in files beside it are read from its folder and below.
+/// Reads a model from a file: ONNX, or .remat, which the first bytes tell. Weights of an ONNX model in files beside it are read from its
+/// folder and below.
 ///
 /// options may be NULL, for those unless set. *network is to be freed with remat_network_free; after an error it is NULL.
 ///

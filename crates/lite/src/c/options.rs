@@ -8,7 +8,7 @@ use super::border::{Readable, Versioned, checked, elements, is_struct_size, path
 use super::dtype::dtype_of;
 use super::memory::{allocator, remat_allocate, remat_deallocate, remat_workspace};
 use super::status::{Done, Failed, guard, remat_status};
-use crate::Options;
+use crate::{Key, Options};
 
 /// How a network is loaded and run. remat_options_init sets all fields to what stands here as "unless set".
 #[repr(C)]
@@ -40,6 +40,8 @@ pub struct remat_options {
     pub deallocate: remat_deallocate,
     /// Passed to allocate and deallocate.
     pub allocator_user: *mut c_void,
+    /// The 32 bytes of the key of a file whose weights are encrypted, which are copied. NULL, unless set: none.
+    pub key: *const u8,
 }
 
 // SAFETY: pointers, two numbers of 32 bits side by side, and no padding.
@@ -64,6 +66,7 @@ const UNLESS_SET: remat_options = remat_options {
     allocate: None,
     deallocate: None,
     allocator_user: ptr::null_mut(),
+    key: ptr::null(),
 };
 
 /// Options from the caller; those unless set if it is NULL.
@@ -104,6 +107,11 @@ pub(super) unsafe fn options(p: *const remat_options) -> Done<Options> {
     }
     // SAFETY: the caller's promise.
     options.session.allocate = unsafe { allocator(given.allocate, given.deallocate, given.allocator_user) }?;
+    if !given.key.is_null() {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { elements(given.key, Key::BYTES, "key") }?;
+        options.key = Some(Key::from_file_bytes(bytes)?);
+    }
     Ok(options)
 }
 

@@ -48,6 +48,19 @@ fn options_of_a_newer_header_are_taken_while_their_new_fields_are_unset() {
     }
 }
 
+/// The size of options before there were keys.
+const WITHOUT_KEY: usize = offset_of!(remat_options, key);
+
+#[test]
+fn options_of_an_older_header_end_where_they_did() {
+    let mut older = options();
+    // what lies behind an older struct is not read, nor written
+    older.key = ptr::without_provenance(1);
+    ok(unsafe { remat_options_init(&mut older, WITHOUT_KEY) });
+    assert_eq!((older.struct_size, older.key.addr()), (WITHOUT_KEY, 1));
+    drop(Net::open("cnn", &older));
+}
+
 #[test]
 fn what_is_written_to_a_larger_struct_is_zero_where_it_is_not_known() {
     #[repr(C)]
@@ -67,7 +80,7 @@ fn what_is_written_to_a_larger_struct_is_zero_where_it_is_not_known() {
 #[test]
 fn sizes_that_no_struct_had_are_errors_and_nothing_is_written() {
     let (net, session) = cnn();
-    for size in [0, 1, 8, size_of::<remat_options>() - 1, 4097, usize::MAX] {
+    for size in [0, 1, 8, WITHOUT_KEY - 8, WITHOUT_KEY + 3, 4097, usize::MAX] {
         let mut options = options();
         options.struct_size = size;
         let mut p = ptr::null_mut();

@@ -5,7 +5,7 @@ use std::ptr;
 
 use remat_lite::c::remat_status::*;
 use remat_lite::c::*;
-use remat_lite::{Options, Shapes};
+use remat_lite::{Dim, Key, Options, Shapes};
 
 use super::*;
 use crate::{open, recorded};
@@ -204,4 +204,32 @@ fn only_the_outputs_that_are_named_are_computed() {
     assert_eq!(unsafe { remat_network_output_count(net.0) }, 1);
     let net = Net::open("cnn", &remat_options { outputs: names.as_ptr(), output_count: 0, ..options() });
     assert_eq!(unsafe { remat_network_output_count(net.0) }, 0);
+}
+
+#[test]
+fn files_of_remats_own_are_read_with_their_key() {
+    let want = wanted("cnn");
+    let [x] = &recorded("cnn", "input")[..] else { panic!("one input") };
+    let n = x.shape().dims()[0];
+    let file =
+        open("cnn", Options::default()).graph_file(&Shapes::new(), &[Dim::new("batch", 1, 64)]).expect("a graph");
+    let key = [3u8; 32];
+    for given in [None, Some(Key::new(key))] {
+        let bytes = file.to_bytes(given.as_ref()).expect("it is written");
+        let with = |key: *const u8| {
+            let (options, mut p) = (remat_options { key, ..options() }, ptr::null_mut());
+            let status = unsafe { remat_network_from_bytes(bytes.as_ptr().cast(), bytes.len(), &options, &mut p) };
+            (status, Net(p))
+        };
+        if given.is_some() {
+            fails(with(ptr::null()).0, REMAT_VALUE, "key");
+            fails(with([4u8; 32].as_ptr()).0, REMAT_VALUE, "key");
+        }
+        let (status, net) = with(if given.is_some() { key.as_ptr() } else { ptr::null() });
+        ok(status);
+        let session = net.session(&Given::new(&[(c"batch", n as i64)]));
+        session.write(c"image", x.as_slice().expect("f32"));
+        session.run();
+        assert_eq!(session.output(c"probabilities"), want);
+    }
 }
