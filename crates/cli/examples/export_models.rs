@@ -18,9 +18,11 @@ use remat::types::write_npz;
 use remat::{DType, Device, DeviceOptions, HostTensor, Result, Tensor, no_grad};
 use remat_onnx::export::{DataPlace, ExportOptions, export, export_symbolic};
 
+type Function = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
+
 /// A network as a function, its parameters, and an input.
 struct Made {
-    f: Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>,
+    f: Function,
     parameters: Vec<(String, HostTensor)>,
     x: Vec<Tensor>,
 }

@@ -3,17 +3,20 @@
 //! Often a few integers decide everything: a rate, a flag. For each value of such inputs that a session meets it is tried whether the
 //! model with that constant is one graph, which then runs under a plan. The operators of other models run one by one, on a device with
 //! the same budget.
+//!
+//! A budget is for all of that together. Under one there is a single plan at a time, or the device, and the model is read again for the
+//! next.
 
 use std::sync::{Arc, Mutex};
 
-use remat_onnx::{Model, Port, Value};
+use remat_onnx::{Port, Value};
 use remat_runtime::{Device, DeviceOptions, SessionOptions};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
 use crate::Options;
-use crate::form::{Plan, lock};
-use crate::session::{Memory, memory_of, settle};
+use crate::model::{Model, Source};
+use crate::plan::{Memory, Plan, lock, memory_of, settle};
 
 /// The most elements of an input whose values are tried.
 const MOST_DECIDING_ELEMS: usize = 4;
@@ -24,7 +27,9 @@ const MOST_PLANS: usize = 4;
 /// What sessions share.
 #[derive(Debug)]
 pub(crate) struct Eager {
-    model: Model,
+    /// Under a budget it is gone once it has been used: its weights are not counted.
+    model: Mutex<Option<remat_onnx::Model>>,
+    source: Source,
     options: Options,
     names: Vec<String>,
     facts: Arc<[Option<Fact>]>,
@@ -37,7 +42,13 @@ pub(crate) struct Eager {
 }
 
 impl Eager {
-    pub(crate) fn new(model: Model, inputs: &[Port], facts: Arc<[Option<Fact>]>, options: &Options) -> Eager {
+    pub(crate) fn new(
+        model: remat_onnx::Model,
+        source: Source,
+        inputs: &[Port],
+        facts: Arc<[Option<Fact>]>,
+        options: &Options,
+    ) -> Eager {
         let decides = |f: &Option<Fact>| {
             let is_small = |f: &Fact| f.rank() <= 1 && (1..=MOST_DECIDING_ELEMS).contains(&f.elems());
             f.as_ref().is_some_and(|f| !f.dtype.is_float() && is_small(f))
@@ -45,7 +56,25 @@ impl Eager {
         let deciding = (0..facts.len()).filter(|i| decides(&facts[*i])).collect();
         let names = inputs.iter().map(|p| p.name.clone()).collect();
         let options = options.clone();
-        Eager { model, options, names, facts, deciding, plans: Mutex::default(), network: Mutex::default() }
+        let model = Mutex::new(Some(model));
+        Eager { model, source, options, names, facts, deciding, plans: Mutex::default(), network: Mutex::default() }
+    }
+
+    fn has_budget(&self) -> bool {
+        self.options.memory_budget.is_some()
+    }
+
+    /// The model, for one use. Errors: those of reading it again.
+    fn model(&self) -> Result<remat_onnx::Model> {
+        let mut kept = lock(&self.model);
+        let found = if self.has_budget() { kept.take() } else { kept.clone() };
+        match found {
+            Some(model) => Ok(model),
+            None => match Model::read(&self.source, &self.options)? {
+                Model::Onnx(model) => Ok(model),
+                Model::Graph(_) => Err(Error::new(ErrorKind::Value, "the file has changed since it was read first")),
+            },
+        }
     }
 
     /// The plan for these values. Errors: Budget; those of the passes.
@@ -57,7 +86,11 @@ impl Eager {
         if plans.len() == MOST_PLANS {
             return Ok(None);
         }
-        let mut model = self.model.clone();
+        if self.has_budget() {
+            plans.retain(|(_, plan)| plan.is_none());
+            *lock(&self.network) = None;
+        }
+        let mut model = self.model()?;
         for (i, v) in self.deciding.iter().zip(values) {
             model = model.with_input(&self.names[*i], v)?;
         }
@@ -65,6 +98,8 @@ impl Eager {
         let others: Option<Vec<Fact>> = others.map(|i| self.facts[i].clone()).collect();
         // what fails here fails when it runs, with the same error
         let trace = others.and_then(|facts| model.trace(&facts).ok().flatten());
+        // what passes make others of is freed, if nothing else keeps it
+        drop(model);
         let plan = trace.map(|t| Plan::new(t, &self.options)).transpose()?;
         plans.push((values.to_vec(), plan.clone()));
         Ok(plan)
@@ -75,13 +110,16 @@ impl Eager {
         if let Some(network) = &*network {
             return Ok(network.clone());
         }
+        if self.has_budget() {
+            lock(&self.plans).retain(|(_, plan)| plan.is_none());
+        }
         let device = DeviceOptions {
             threads: self.options.threads,
             budget_bytes: self.options.memory_budget,
             spill: self.options.spill()?,
             ..DeviceOptions::default()
         };
-        Ok(network.insert(self.model.on(&Device::cpu(device)?)?).clone())
+        Ok(network.insert(self.model()?.on(&Device::cpu(device)?)?).clone())
     }
 }
 
@@ -170,6 +208,9 @@ impl Machine {
             return Ok(Some(k));
         }
         let values: Vec<HostTensor> = deciding.iter().filter_map(|i| self.lent[*i].clone()).collect();
+        if self.shared.has_budget() {
+            self.planned.clear();
+        }
         let Some(plan) = self.shared.plan(&values)? else { return Ok(None) };
         let run = remat_runtime::Session::with(lock(&plan.compiled).executable().clone(), &self.options)?;
         self.planned.push(Planned { values, plan, run });
@@ -202,6 +243,9 @@ impl Machine {
     }
 
     fn run_eagerly(&mut self) -> Result<()> {
+        if self.shared.has_budget() {
+            self.planned.clear();
+        }
         let network = self.shared.network()?;
         let device = network.device();
         let value = |(v, host): (&Option<Value>, &Option<HostTensor>)| match (v, host) {

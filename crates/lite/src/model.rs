@@ -1,16 +1,40 @@
 //! A model as it was read, of either format.
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use remat_graph::ir::symbolic::Symbolic;
-use remat_graph::ir::{Graph, GraphFile, GraphForm, Key, Patch, ValueId};
+use remat_graph::ir::{Graph, GraphFile, GraphForm, Patch, ValueId};
 use remat_onnx::{Extent, Port, Trace, Unsupported, ValueType};
 use remat_runtime::control_flow::registry;
-use remat_types::{Error, ErrorKind, Fact, HostTensor, Result};
+use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, open_file};
 
+use crate::Options;
 use crate::shapes::unknown;
-use crate::{About, Options};
 
 /// Who wrote files of graphs, if they do not say.
 const PRODUCER: &str = "remat";
+
+/// What a file says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The name of the graph.
+    pub name: String,
+    /// The program that wrote it, and its version.
+    pub producer: String,
+    /// Domains and versions of the operators that an ONNX model imports; the standard's domain is empty.
+    pub opsets: Vec<(String, i64)>,
+    /// Further entries, by name.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// Where the model can be read again, for other shapes than those of the first session.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    File(PathBuf),
+    Bytes(Arc<Vec<u8>>),
+}
 
 /// A model: ONNX, or a graph of Remat's own.
 #[derive(Clone, Debug)]
@@ -26,19 +50,38 @@ pub fn is_graph_file(start: &[u8]) -> bool {
 }
 
 /// Bytes that [`is_graph_file`] looks at.
-pub(crate) const START_BYTES: u64 = 9;
+const START_BYTES: u64 = 9;
+
+/// Errors, naming the path: Io; Format for what is no file.
+fn graph_file_is_at(path: &Path) -> Result<bool> {
+    let (file, _) = open_file(path)?;
+    let mut start = Vec::new();
+    file.take(START_BYTES).read_to_end(&mut start).map_err(|e| Error::from(e).context(path.display()))?;
+    Ok(is_graph_file(&start))
+}
 
 impl Model {
-    /// A model of the bytes of a file of either format.
-    pub(crate) fn from_bytes(bytes: Vec<u8>, key: Option<&Key>) -> Result<Model> {
-        match is_graph_file(&bytes) {
-            true => Ok(Model::Graph(Box::new(GraphFile::from_bytes(&bytes, key, &registry())?))),
-            false => remat_onnx::Model::from_bytes(bytes).map(Model::Onnx),
-        }
+    /// The model, narrowed as the options say. Errors: those of reading it, and of [`Model::narrowed`].
+    pub(crate) fn read(source: &Source, options: &Options) -> Result<Model> {
+        Model::whole(source, options)?.narrowed(options)
+    }
+
+    /// The model as the file has it. Errors, which name a path: those of reading it; Value for a graph with states.
+    pub(crate) fn whole(source: &Source, options: &Options) -> Result<Model> {
+        let key = options.key.as_ref();
+        let graph = |file: GraphFile| Model::Graph(Box::new(file));
+        let model = match source {
+            Source::File(path) if graph_file_is_at(path)? => graph(GraphFile::open(path, key, &registry())?),
+            Source::File(path) => Model::Onnx(remat_onnx::Model::open(path)?),
+            Source::Bytes(bytes) if is_graph_file(bytes) => graph(GraphFile::from_bytes(bytes, key, &registry())?),
+            Source::Bytes(bytes) => Model::Onnx(remat_onnx::Model::from_bytes(bytes.to_vec())?),
+        };
+        model.check()?;
+        Ok(model)
     }
 
     /// Errors (Value): a graph with states, such as a training step.
-    pub(crate) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         let Model::Graph(f) = self else { return Ok(()) };
         let g = f.form.example();
         g.states().first().map_or(Ok(()), |s| {

@@ -1,43 +1,24 @@
 //! A model that was read.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use remat_graph::ir::symbolic::{Dim, Symbolic};
 use remat_graph::ir::{Graph, GraphFile, GraphForm};
 use remat_onnx::{Port, Trace, Unsupported, ValueType};
 use remat_runtime::control_flow::registry;
-use remat_types::{Error, ErrorKind, Fact, Result, open_file};
+use remat_types::{Error, ErrorKind, Fact, Result};
 
 use crate::eager::Eager;
-use crate::form::{Form, Plan, Program, lock};
-use crate::model::{Model, START_BYTES, is_graph_file};
+use crate::form::{Form, Program};
+use crate::model::{About, Model, Source};
+use crate::plan::{Plan, lock};
 use crate::session::Session;
 use crate::{Options, Shapes};
 
 /// The largest model that is taken from memory or a reader: protobuf's lengths are of 32 bits.
 const MOST_BYTES: u64 = 1 << 31;
-
-/// What a file says about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
-    /// The name of the graph.
-    pub name: String,
-    /// The program that wrote it, and its version.
-    pub producer: String,
-    /// Domains and versions of the operators that an ONNX model imports; the standard's domain is empty.
-    pub opsets: Vec<(String, i64)>,
-    /// Further entries, by name.
-    pub metadata: Vec<(String, String)>,
-}
-
-/// Where the model can be read again, for other shapes than those of the first session.
-#[derive(Debug)]
-enum Source {
-    File(PathBuf),
-    Bytes(Vec<u8>),
-}
 
 /// A model, and what of it was made ready to run; see the crate's example.
 ///
@@ -72,16 +53,12 @@ impl Network {
     /// have, and for an output that the model has not. Operators without a rule are errors of [`Network::session`];
     /// [`Network::unsupported`] lists them.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Network> {
-        let path = path.as_ref();
-        let model = opened(path, &options)?;
-        Network::new(Source::File(path.to_owned()), model, options)
+        Network::new(Source::File(path.as_ref().to_owned()), options)
     }
 
     /// A model of the bytes of a file. Errors: as [`Network::open`].
     pub fn from_bytes(bytes: impl Into<Vec<u8>>, options: Options) -> Result<Network> {
-        let bytes = bytes.into();
-        let model = Model::from_bytes(bytes.clone(), options.key.as_ref())?;
-        Network::new(Source::Bytes(bytes), model, options)
+        Network::new(Source::Bytes(Arc::new(bytes.into())), options)
     }
 
     /// A model of what a reader gives until it ends. Errors: as [`Network::open`]; Io; Format for more than 2 GiB.
@@ -94,9 +71,9 @@ impl Network {
         Network::from_bytes(bytes, options)
     }
 
-    fn new(source: Source, model: Model, options: Options) -> Result<Network> {
+    fn new(source: Source, options: Options) -> Result<Network> {
         options.check()?;
-        model.check()?;
+        let model = Model::whole(&source, &options)?;
         let operators = model.operators();
         let model = model.narrowed(&options)?;
         let outputs = model.outputs();
@@ -244,7 +221,9 @@ impl Network {
             (None, Model::Onnx(model)) => {
                 // operators without a rule are errors of this call
                 model.check_supported()?;
-                return Ok(Program::Eager(Arc::new(Eager::new(model, &self.inputs, facts.clone(), &self.options))));
+                let source = lock(&self.source).clone().ok_or_else(gone)?;
+                let eager = Eager::new(model, source, &self.inputs, facts.clone(), &self.options);
+                return Ok(Program::Eager(Arc::new(eager)));
             }
             (None, Model::Graph(_)) => return Err(Error::new(ErrorKind::Internal, "a graph without a graph")),
         };
@@ -253,21 +232,13 @@ impl Network {
 
     /// The model again. Errors: those of reading it, of a file that has changed or gone since.
     fn read(&self) -> Result<Model> {
-        let model = match &*lock(&self.source) {
-            Some(Source::File(path)) => opened(path, &self.options),
-            Some(Source::Bytes(bytes)) => Model::from_bytes(bytes.clone(), self.options.key.as_ref()),
-            None => Err(Error::new(ErrorKind::Value, "the bytes of the model went when its one session was made")),
-        };
-        model?.narrowed(&self.options)
+        match &*lock(&self.source) {
+            Some(source) => Model::read(source, &self.options),
+            None => Err(gone()),
+        }
     }
 }
 
-fn opened(path: &Path, options: &Options) -> Result<Model> {
-    let (file, _) = open_file(path)?;
-    let mut start = Vec::new();
-    file.take(START_BYTES).read_to_end(&mut start).map_err(|e| Error::from(e).context(path.display()))?;
-    match is_graph_file(&start) {
-        true => Ok(Model::Graph(Box::new(GraphFile::open(path, options.key.as_ref(), &registry())?))),
-        false => remat_onnx::Model::open(path).map(Model::Onnx),
-    }
+fn gone() -> Error {
+    Error::new(ErrorKind::Value, "the bytes of the model went when its one session was made")
 }

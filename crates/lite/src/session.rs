@@ -6,64 +6,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use remat_graph::ir::{Origin, ValueId};
 use remat_onnx::{Port, Value};
-use remat_runtime::compile::CompiledGraph;
-use remat_runtime::{Executable, PlanTimes, SessionOptions, ValueView, padded};
+use remat_runtime::{PlanTimes, SessionOptions, ValueView};
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
 use crate::eager;
-use crate::form::{Form, Plan, Program, lock};
+use crate::form::{Form, Program};
+use crate::plan::{Memory, Plan, lock, memory_of, settle};
 use crate::shapes::unknown;
-
-/// Bytes of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Weights and other constants, which all sessions of these shapes share.
-    pub constant_bytes: usize,
-    /// Inputs and outputs.
-    pub io_bytes: usize,
-    /// What lives only within a run. Of a model that is no single graph: the most that the device held.
-    pub workspace_bytes: usize,
-    /// Calls that a run makes again to keep to the budget. Of a model that is no single graph: those of all runs so far, of all
-    /// sessions.
-    pub recomputed_calls: usize,
-}
-
-impl Memory {
-    /// All of them: what the budget is compared with.
-    pub fn total_bytes(&self) -> usize {
-        self.constant_bytes + self.io_bytes + self.workspace_bytes
-    }
-}
 
 enum Machine {
     Compiled { run: remat_runtime::Session, plan: Plan },
     Eager(eager::Machine),
-}
-
-/// Takes over a better plan that was made from measured times.
-pub(crate) fn settle(run: &mut remat_runtime::Session, plan: &Mutex<CompiledGraph>) -> Result<()> {
-    let mut plan = lock(plan);
-    plan.before_run();
-    if !Arc::ptr_eq(run.executable()?, plan.executable()) {
-        run.replan(plan.executable().clone())?;
-    }
-    Ok(())
-}
-
-/// What a session of an executable holds.
-pub(crate) fn memory_of(e: &Executable) -> Memory {
-    let (g, f) = (e.graph(), e.figures());
-    // in whole units of the arena, as the budget counts them
-    let of = |v: ValueId| padded(g.fact(v).bytes());
-    let is_constant = |v: &ValueId| matches!(g.value(*v).origin, Origin::Constant(_));
-    Memory {
-        constant_bytes: g.value_ids().filter(is_constant).map(of).sum(),
-        io_bytes: g.inputs().iter().copied().chain(g.outputs().iter().map(|o| o.value)).map(of).sum(),
-        workspace_bytes: f.arena_bytes,
-        recomputed_calls: f.recomputed_calls,
-    }
 }
 
 /// A network for one set of input shapes, with inputs, outputs and workspace of its own.

@@ -250,15 +250,15 @@ mod tests {
     /// Two ways to the most bytes that live at once: the picture's, and the executable's own bound.
     #[test]
     fn the_lifetimes_of_training_steps_are_those_that_the_executable_places() {
-        let digits = crate::graph::source::task::<crate::digits::Options>(Some(8));
-        let chars = crate::graph::source::task::<crate::chars::Options>(Some(2));
-        for t in [digits.expect("a step"), chars.expect("a step")] {
+        let digits = crate::train::traced::<crate::digits::Options>(Some(8));
+        let chars = crate::train::traced::<crate::chars::Options>(Some(2));
+        for (executable, _) in [digits.expect("a step"), chars.expect("a step")] {
             let threads = remat::runtime::DeviceOptions::default().threads;
-            let l = Lifetimes::of(&t.executable, threads);
+            let l = Lifetimes::of(&executable, threads);
             let within = |c: usize| l.at(c).iter().filter(|l| !l.in_output).map(|l| l.bytes).sum::<u64>();
-            assert_eq!(l.load.len(), t.executable.calls(), "every call is in the picture");
+            assert_eq!(l.load.len(), executable.calls(), "every call is in the picture");
             let most = (0..l.load.len()).map(within).max();
-            assert_eq!(most, Some(t.executable.figures().lower_bound_bytes as u64));
+            assert_eq!(most, Some(executable.figures().lower_bound_bytes as u64));
         }
     }
 }

@@ -101,16 +101,16 @@ impl Rule for MaxPool2d {
 fn largest(c: &mut Cx<'_>, out: [usize; 2], window: impl Fn(usize, usize) -> (usize, usize)) -> Result<Name> {
     let (mut x, dtype) = (c.x(0)?, c.dtype(0)?);
     let mut shape = c.dims(0)?[..2].to_vec();
-    for a in 0..2 {
-        let most = (0..out[a]).map(|o| window(a, o)).map(|(from, to)| to - from).max().unwrap_or(0);
-        let mut places = Vec::with_capacity(out[a] * most);
-        for o in 0..out[a] {
+    for (a, n) in out.into_iter().enumerate() {
+        let most = (0..n).map(|o| window(a, o)).map(|(from, to)| to - from).max().unwrap_or(0);
+        let mut places = Vec::with_capacity(n * most);
+        for o in 0..n {
             let (from, to) = window(a, o);
             places.extend((0..most).map(|k| (from + k).min(to - 1)));
         }
         let places = c.sizes(&places)?;
         x = c.with("Gather", &[&x, &places], vec![attr::size("axis", a + 2)]);
-        shape.extend([out[a], most]);
+        shape.extend([n, most]);
     }
     let x = c.reshape(&x, &shape)?;
     let own = reduce::whole(dtype, true);

@@ -1,0 +1,91 @@
+//! A graph that was planned, and what its sessions hold.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use remat_graph::ir::{Origin, ValueId};
+use remat_onnx::{Labels, Trace, Value};
+use remat_runtime::compile::{CompileCx, CompiledGraph};
+use remat_runtime::{Executable, Session, padded};
+use remat_types::{HostTensor, Result};
+
+use crate::Options;
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Weights and other constants, which all sessions of these shapes share.
+    pub constant_bytes: usize,
+    /// Inputs and outputs.
+    pub io_bytes: usize,
+    /// What lives only within a run. Of a model that is no single graph: the most that the device held.
+    pub workspace_bytes: usize,
+    /// Calls that a run makes again to keep to the budget. Of a model that is no single graph: those of all runs so far, of all
+    /// sessions.
+    pub recomputed_calls: usize,
+}
+
+impl Memory {
+    /// All of them: what the budget is compared with.
+    pub fn total_bytes(&self) -> usize {
+        self.constant_bytes + self.io_bytes + self.workspace_bytes
+    }
+}
+
+/// A graph that was planned.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) compiled: Arc<Mutex<CompiledGraph>>,
+    /// For each output that is of strings, those of which it gives the places.
+    labels: Arc<[Option<Arc<Vec<String>>>]>,
+}
+
+impl Plan {
+    /// Errors: Budget, with figures; Io for a spill folder that cannot be written to.
+    pub(crate) fn new(trace: Trace, options: &Options) -> Result<Plan> {
+        let compile = options.compile();
+        let cx = CompileCx { spill: options.spill()?, ..CompileCx::alone(options.threads, &compile) };
+        let compiled = Arc::new(Mutex::new(CompiledGraph::new(trace.graph, &cx, &compile)?));
+        Ok(Plan { compiled, labels: trace.labels.into() })
+    }
+
+    /// The strings that output `j` of a run is, if it is of strings. Errors: those of [`Session::output`].
+    pub(crate) fn text(&self, run: &mut Session, j: usize) -> Result<Option<Value>> {
+        let Some(Some(names)) = self.labels.get(j) else { return Ok(None) };
+        let y = run.output(j)?;
+        let places = HostTensor::from_bytes(y.dtype, y.shape.clone(), y.bytes)?;
+        Ok(Some(Value::Text(Labels::at(names, &places))))
+    }
+
+    /// True if output `j` is of strings.
+    pub(crate) fn is_text(&self, j: usize) -> bool {
+        self.labels.get(j).is_some_and(Option::is_some)
+    }
+}
+
+/// Takes over a better plan that was made from measured times.
+pub(crate) fn settle(run: &mut Session, plan: &Mutex<CompiledGraph>) -> Result<()> {
+    let mut plan = lock(plan);
+    plan.before_run();
+    if !Arc::ptr_eq(run.executable()?, plan.executable()) {
+        run.replan(plan.executable().clone())?;
+    }
+    Ok(())
+}
+
+/// What a session of an executable holds.
+pub(crate) fn memory_of(e: &Executable) -> Memory {
+    let (g, f) = (e.graph(), e.figures());
+    // in whole units of the arena, as the budget counts them
+    let of = |v: ValueId| padded(g.fact(v).bytes());
+    let is_constant = |v: &ValueId| matches!(g.value(*v).origin, Origin::Constant(_));
+    Memory {
+        constant_bytes: g.value_ids().filter(is_constant).map(of).sum(),
+        io_bytes: g.inputs().iter().copied().chain(g.outputs().iter().map(|o| o.value)).map(of).sum(),
+        workspace_bytes: f.arena_bytes,
+        recomputed_calls: f.recomputed_calls,
+    }
+}
