@@ -46,7 +46,7 @@ fn a_linear_layer_keeps_its_names_and_its_bits() {
     assert_eq!(model.outputs()[0].name, "scores");
     assert_eq!(fixed(&model.inputs()[0]), [None, Some(8)]);
     assert!(exported.constants.iter().any(|(name, _)| &**name == "layer.bias"));
-    let want = layer(&[x.clone()]).expect("it runs")[0].to_host().expect("a value");
+    let want = layer(std::slice::from_ref(&x)).expect("it runs")[0].to_host().expect("a value");
     let got = imported(&device, &g, &options, &[x.to_host().expect("a value")]).expect("it runs");
     assert_eq!(got[0].bytes(), want.bytes());
 }
@@ -117,7 +117,7 @@ fn extents_that_have_names_may_be_any() {
     let network = model.on(&device).expect("a network");
     for (n, t) in [(1, 1), (2, 7), (5, 3), (1, 32)] {
         let x = wave(&device, &[n, t, 6]);
-        let want = net(&[x.clone()]).expect("it runs");
+        let want = net(std::slice::from_ref(&x)).expect("it runs");
         let got = network.call(&[x]).expect("it runs");
         for (g, w) in got.iter().zip(&want) {
             let (g, w) = (g.to_host().expect("a value"), w.to_host().expect("a value"));
