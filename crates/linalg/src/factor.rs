@@ -447,6 +447,3 @@ macro_rules! factor {
     )* };
 }
 factor!(f32 f64);
-
-#[cfg(test)]
-mod tests;

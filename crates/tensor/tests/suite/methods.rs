@@ -98,6 +98,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "tan_grad",
     "tanh_grad",
     "to_blocked",
+    "tree_leaf",
     "unslice",
     "zero_test",
 ];

@@ -1,4 +1,6 @@
-use super::*;
+//! Factors multiply to what was factored.
+
+use remat_linalg::{Factor, Failure, Triangle};
 
 /// Four times the largest error seen, relative to the largest number: products of up to 65 numbers of badly scaled factors.
 const NEAR: f64 = 1.2e-12;

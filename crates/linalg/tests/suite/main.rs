@@ -1,0 +1,4 @@
+//! Factorisations and transforms beside what defines them.
+
+mod factor;
+mod fft;
