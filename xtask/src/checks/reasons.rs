@@ -22,7 +22,7 @@ pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     }
     for path in crate_manifests(repo)? {
         let manifest = Manifest::parse(&repo.read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
-        for dependency in manifest.dependencies.iter().filter(|d| !d.inherits) {
+        for dependency in manifest.dependencies.iter().filter(|d| !d.inherits && d.package != manifest.package) {
             let message = format!(
                 "write `{0}.workspace = true` and give `{0}` its version and reason in the root Cargo.toml",
                 dependency.key
@@ -50,6 +50,14 @@ mod tests {
         let text = "[workspace.dependencies]\nremat = { path = \"crates/remat\" }\n# why\na = \"1\"\nb = \"1\"\n#\nc = \"1\"\n";
         let found = check(&Scratch::new(&[("Cargo.toml", text)])).unwrap();
         assert_eq!(places(&found), ["Cargo.toml:5", "Cargo.toml:7"]);
+    }
+
+    #[test]
+    fn a_crate_may_ask_for_features_of_its_own() {
+        let krate = "[package]\nname = \"remat-ops\"\n[dev-dependencies]\nremat-ops = { path = \".\" }\na = \"1\"";
+        let root = "[workspace]\nmembers = [\"crates/ops\"]\n";
+        let found = check(&Scratch::new(&[("Cargo.toml", root), ("crates/ops/Cargo.toml", krate)])).unwrap();
+        assert_eq!(places(&found), ["crates/ops/Cargo.toml:5"]);
     }
 
     #[test]

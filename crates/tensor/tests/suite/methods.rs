@@ -16,7 +16,7 @@ use remat_types::{DType, HostTensor, Result, bf16};
 
 use crate::support::{cpu, plain, tensor, values, wave};
 
-/// Ops of gradient rules and optimisers, which are no one's to call by a method.
+/// Ops of gradient rules, optimisers and models from files, which are no one's to call by a method.
 const WITHOUT_METHOD: &[&str] = &[
     "abs_grad",
     "acosh_grad",
