@@ -2,10 +2,10 @@
 //!
 //! Often a few integers decide everything: a rate, a flag. For each value of such inputs that a session meets it is tried whether the
 //! model with that constant is one graph, which then runs under a plan. The operators of other models run one by one, on a device with
-//! the same budget.
+//! the same budget. After four values without a plan, and none with one, no more are tried.
 //!
 //! A budget is for all of that together. Under one there is a single plan at a time, or the device, and the model is read again for the
-//! next.
+//! next. Whether a value has a plan is the same with a budget and without: a plan and the operators may differ in the last digits.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,24 +21,33 @@ use crate::plan::{Memory, Plan, lock, memory_of, settle};
 /// The most elements of an input whose values are tried.
 const MOST_DECIDING_ELEMS: usize = 4;
 
-/// The most values for which there are plans; of further ones the operators run one by one.
+/// The most plans that are kept, those that were used last, and the most values that are known to have none.
 const MOST_PLANS: usize = 4;
 
 /// What sessions share.
 #[derive(Debug)]
 pub(crate) struct Eager {
-    /// Under a budget it is gone once it has been used: its weights are not counted.
-    model: Mutex<Option<remat_onnx::Model>>,
     source: Source,
     options: Options,
     names: Vec<String>,
     facts: Arc<[Option<Fact>]>,
     /// Inputs whose values may decide branches and sizes, by index.
     deciding: Vec<usize>,
-    /// By the values of those; none where the model is no single graph either.
-    plans: Mutex<Vec<(Vec<HostTensor>, Option<Plan>)>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Under a budget it is gone once it has been used: its weights are not counted.
+    model: Option<remat_onnx::Model>,
+    /// By the values of the deciding inputs, the one that was used last at the end.
+    plans: Vec<(Vec<HostTensor>, Plan)>,
+    /// Values for which the model is no single graph either, the newest at the end.
+    refused: Vec<Vec<HostTensor>>,
+    /// Once some value had a plan, every value is tried: whether one has must not follow from which plans are kept.
+    has_planned: bool,
     /// The model on a device, once a run needs it.
-    network: Mutex<Option<remat_onnx::Network>>,
+    network: Option<remat_onnx::Network>,
 }
 
 impl Eager {
@@ -55,9 +64,14 @@ impl Eager {
         };
         let deciding = (0..facts.len()).filter(|i| decides(&facts[*i])).collect();
         let names = inputs.iter().map(|p| p.name.clone()).collect();
-        let options = options.clone();
-        let model = Mutex::new(Some(model));
-        Eager { model, source, options, names, facts, deciding, plans: Mutex::default(), network: Mutex::default() }
+        let state =
+            State { model: Some(model), plans: Vec::new(), refused: Vec::new(), has_planned: false, network: None };
+        Eager { source, options: options.clone(), names, facts, deciding, state: Mutex::new(state) }
+    }
+
+    /// The most plans that are there at once, whose sum a budget holds for.
+    fn most_plans(&self) -> usize {
+        if self.has_budget() { 1 } else { MOST_PLANS }
     }
 
     fn has_budget(&self) -> bool {
@@ -65,9 +79,8 @@ impl Eager {
     }
 
     /// The model, for one use. Errors: those of reading it again.
-    fn model(&self) -> Result<remat_onnx::Model> {
-        let mut kept = lock(&self.model);
-        let found = if self.has_budget() { kept.take() } else { kept.clone() };
+    fn model(&self, state: &mut State) -> Result<remat_onnx::Model> {
+        let found = if self.has_budget() { state.model.take() } else { state.model.clone() };
         match found {
             Some(model) => Ok(model),
             None => match Model::read(&self.source, &self.options)? {
@@ -79,18 +92,23 @@ impl Eager {
 
     /// The plan for these values. Errors: Budget; those of the passes.
     fn plan(&self, values: &[HostTensor]) -> Result<Option<Plan>> {
-        let mut plans = lock(&self.plans);
-        if let Some((_, plan)) = plans.iter().find(|(of, _)| of == values) {
-            return Ok(plan.clone());
+        let state = &mut *lock(&self.state);
+        if let Some(k) = state.plans.iter().position(|(of, _)| of == values) {
+            let found = state.plans.remove(k);
+            let plan = found.1.clone();
+            state.plans.push(found);
+            return Ok(Some(plan));
         }
-        if plans.len() == MOST_PLANS {
+        let gave_up = !state.has_planned && state.refused.len() == MOST_PLANS;
+        if gave_up || state.refused.iter().any(|of| of == values) {
             return Ok(None);
         }
         if self.has_budget() {
-            plans.retain(|(_, plan)| plan.is_none());
-            *lock(&self.network) = None;
+            state.network = None;
         }
-        let mut model = self.model()?;
+        let kept = self.most_plans() - 1;
+        state.plans.drain(..state.plans.len().saturating_sub(kept));
+        let mut model = self.model(state)?;
         for (i, v) in self.deciding.iter().zip(values) {
             model = model.with_input(&self.names[*i], v)?;
         }
@@ -100,18 +118,26 @@ impl Eager {
         let trace = others.and_then(|facts| model.trace(&facts).ok().flatten());
         // what passes make others of is freed, if nothing else keeps it
         drop(model);
-        let plan = trace.map(|t| Plan::new(t, &self.options)).transpose()?;
-        plans.push((values.to_vec(), plan.clone()));
-        Ok(plan)
+        let Some(trace) = trace else {
+            if state.refused.len() == MOST_PLANS {
+                state.refused.remove(0);
+            }
+            state.refused.push(values.to_vec());
+            return Ok(None);
+        };
+        state.has_planned = true;
+        let plan = Plan::new(trace, &self.options)?;
+        state.plans.push((values.to_vec(), plan.clone()));
+        Ok(Some(plan))
     }
 
     fn network(&self) -> Result<remat_onnx::Network> {
-        let mut network = lock(&self.network);
-        if let Some(network) = &*network {
+        let state = &mut *lock(&self.state);
+        if let Some(network) = &state.network {
             return Ok(network.clone());
         }
         if self.has_budget() {
-            lock(&self.plans).retain(|(_, plan)| plan.is_none());
+            state.plans.clear();
         }
         let device = DeviceOptions {
             threads: self.options.threads,
@@ -119,7 +145,9 @@ impl Eager {
             spill: self.options.spill()?,
             ..DeviceOptions::default()
         };
-        Ok(network.insert(self.model()?.on(&Device::cpu(device)?)?).clone())
+        let network = self.model(state)?.on(&Device::cpu(device)?)?;
+        state.network = Some(network.clone());
+        Ok(network)
     }
 }
 
@@ -205,12 +233,13 @@ impl Machine {
         }
         let same = |p: &Planned| deciding.iter().zip(&p.values).all(|(i, v)| self.lent[*i].as_ref() == Some(v));
         if let Some(k) = self.planned.iter().position(same) {
-            return Ok(Some(k));
+            // the one that was used last at the end
+            self.planned[k..].rotate_left(1);
+            return Ok(Some(self.planned.len() - 1));
         }
         let values: Vec<HostTensor> = deciding.iter().filter_map(|i| self.lent[*i].clone()).collect();
-        if self.shared.has_budget() {
-            self.planned.clear();
-        }
+        let kept = self.shared.most_plans() - 1;
+        self.planned.drain(..self.planned.len().saturating_sub(kept));
         let Some(plan) = self.shared.plan(&values)? else { return Ok(None) };
         let run = remat_runtime::Session::with(lock(&plan.compiled).executable().clone(), &self.options)?;
         self.planned.push(Planned { values, plan, run });
@@ -293,7 +322,7 @@ impl Machine {
             all.workspace_bytes += m.workspace_bytes;
             all.recomputed_calls += m.recomputed_calls;
         }
-        if let Some(network) = &*lock(&self.shared.network) {
+        if let Some(network) = &lock(&self.shared.state).network {
             let stats = network.device().channel().stats()?;
             // the device holds weights, inputs and outputs too, and tells the most of all together
             all.workspace_bytes += stats.peak_bytes;

@@ -200,7 +200,7 @@ impl Session {
 
     /// True if one graph runs under one plan; false if sizes follow from values, so that operators run one by one on a device with
     /// the same budget. Where a few integers among the inputs decide whether there is one graph, it says so of the last run: there is
-    /// a plan for each of the first values that they have, four at most.
+    /// a plan for each value that they have, of which the four that were used last are kept, and under a budget one.
     pub fn is_planned(&self) -> bool {
         match &self.machine {
             Machine::Compiled { .. } => true,

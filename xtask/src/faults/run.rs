@@ -327,3 +327,31 @@ fn kill_group(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_found_by_package_and_target() {
+        let line = |id: &str, kind: &str, name: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/{name}/Cargo.toml",
+                    "target":{{"kind":["{kind}"],"name":"{name}"}},"executable":"/t/{name}-1"}}"#
+            )
+        };
+        let found = |id: &str, kind: &str, name: &str| {
+            executable(&line(id, kind, name)).map(|(package, test, e)| {
+                assert_eq!((e.path, e.package), (format!("/t/{name}-1").into(), format!("/w/{name}").into()));
+                (package, test)
+            })
+        };
+        let ops = "path+file:///w/crates/ops#remat-ops@0.1.0";
+        assert_eq!(found(ops, "test", "suite"), Some(("remat-ops".into(), Some("suite".into()))));
+        assert_eq!(found(ops, "lib", "remat_ops"), Some(("remat-ops".into(), None)));
+        // the folder has the name
+        assert_eq!(found("path+file:///w/crates/remat#0.1.0", "lib", "remat"), Some(("remat".into(), None)));
+        assert_eq!(found(ops, "example", "time"), None);
+        assert!(executable(r#"{"reason":"build-finished","success":true}"#).is_none());
+    }
+}

@@ -265,7 +265,7 @@ fn a_model_is_profiled_by_operator_by_layer_and_as_a_trace() {
 fn the_fastest_options_are_found_within_a_tolerance_and_a_budget() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let args = ["fit", &model("cnn"), "--extent", "batch=2", "--seconds", "0.02", "--threads", "2"];
-    let o = remat(dir.path(), &[&args[..], &["--json", "f.json", "--atol", "1e-5"]].concat());
+    let o = remat(dir.path(), &[&args[..], &["--json", "f.json"]].concat());
     assert_code(&o, OK);
     let report = json(&dir.path().join("f.json"));
     let choices = report["choices"].as_array().expect("a list");
@@ -273,7 +273,7 @@ fn the_fastest_options_are_found_within_a_tolerance_and_a_budget() {
     assert_eq!(choices.len(), 8);
     let command = report["command"].as_str().expect("one is found");
     assert!(out(&o).contains(command), "{}", out(&o));
-    // sums of other lengths than f32 has: 16-bit values are farther off than the tolerance
+    // a bf16 has 8 bits: what it stores is off by up to 1/512 of itself, twice the share of the standard's runner, 1e-3
     let half = choices.iter().filter(|c| c["options"].as_str().is_some_and(|o| o.contains("bf16")));
     assert!(half.clone().count() == 2 && half.into_iter().all(|c| c["is_within"] == false), "{choices:?}");
     let chosen = choices.iter().find(|c| command.ends_with(c["options"].as_str().expect("text"))).expect("in the list");

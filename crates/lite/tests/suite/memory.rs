@@ -48,6 +48,50 @@ fn a_session_keeps_to_its_budget_with_the_same_bits_or_is_refused_with_figures()
     assert!(met >= 2 && refused >= 1 && recomputed >= 1, "{met} met, {refused} refused, {recomputed} made again");
 }
 
+/// Of a model whose integer decides its sizes, and of which each value has a plan.
+#[test]
+fn a_budget_is_for_the_plans_of_all_values_together() {
+    let run = |s: &mut Session, rate: i64| {
+        s.input_as_mut::<i64>("rate").expect("an input")[0] = rate;
+        s.run().expect("it runs");
+        assert!(s.is_planned());
+        (bits(s, "y"), s.memory().expect("idle").total_bytes())
+    };
+    let free = open("rate", Options { threads: 1, ..Options::default() });
+    let mut s = session(&free, "rate");
+    let (_, one) = run(&mut s, 16000);
+    let tight = open("rate", Options { threads: 1, memory_budget: Some(one), ..Options::default() });
+    let mut t = session(&tight, "rate");
+    let mut most = 0;
+    for rate in [16000, 1, 2, 3, 16000, 4, 5, 1] {
+        let (want, all) = run(&mut s, rate);
+        let (got, held) = run(&mut t, rate);
+        assert_eq!(got, want, "{rate}");
+        assert!(held <= one, "{held} of {one} at {rate}");
+        most = most.max(all);
+    }
+    assert!(most > one, "without a budget there are several plans");
+}
+
+#[test]
+fn sessions_with_a_budget_change_plans_on_threads_of_their_own() {
+    let budget = Some(1 << 16);
+    let network = open("rate", Options { threads: 1, memory_budget: budget, ..Options::default() });
+    let sessions = [session(&network, "rate"), session(&network, "rate")];
+    std::thread::scope(|scope| {
+        for (k, mut s) in sessions.into_iter().enumerate() {
+            scope.spawn(move || {
+                for i in 0..40 {
+                    s.input_as_mut::<i64>("rate").expect("an input")[0] = [16000, 8000, 7][(i + k) % 3];
+                    s.run().expect("it runs");
+                    let wide = if (i + k) % 3 == 0 { 8 } else { 4 };
+                    assert_eq!(s.output("y").expect("an output").shape.dims(), [2, wide]);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_network_lives_on_after_a_budget_that_was_too_small() {
     let small =

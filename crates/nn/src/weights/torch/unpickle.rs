@@ -489,7 +489,8 @@ fn unquoted(line: &[u8], to: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The text of a line in Python's `raw-unicode-escape`: Latin-1, in which `\uXXXX` and `\UXXXXXXXX` are characters.
+/// The text of a line in Python's `raw-unicode-escape`: Latin-1, in which `\u` with four hexadecimal digits and `\U` with eight are
+/// characters.
 fn unescaped(mut line: &[u8], to: &mut Vec<u8>) {
     let mut room = [0; 4];
     while let Some((&c, tail)) = line.split_first() {
