@@ -29,7 +29,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use output::note;
 use process::{EXIT_INTERRUPTED, EXIT_USAGE, exit_code};
 
@@ -78,10 +78,31 @@ enum Command {
     Plan(Box<plan::Options>),
     /// What a graph computes and what memory it takes: figures, text, pictures.
     Graph(Box<graph::Options>),
+    /// Print a script that completes the command's words in a shell.
+    #[command(after_help = COMPLETIONS)]
+    Completions {
+        /// The shell that the script is for
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// List the operators, or show what one takes.
     Ops(ops::Options),
     /// Time one piece of work and say what share of the machine's speed it reaches.
     Bench(Box<bench::Options>),
+}
+
+const COMPLETIONS: &str = "\
+Examples:
+  remat completions bash > ~/.local/share/bash-completion/completions/remat
+  remat completions zsh > ~/.zfunc/_remat                with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  remat completions fish > ~/.config/fish/completions/remat.fish
+  remat completions powershell >> $PROFILE";
+
+/// The script that completes the command's words. Errors: none of its own.
+fn completions(shell: clap_complete::Shell) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "remat", &mut script);
+    output::print(&String::from_utf8_lossy(&script));
 }
 
 #[derive(Subcommand)]
@@ -123,6 +144,10 @@ fn main() -> ExitCode {
         Command::Soak(options) => soak::run(&options).map(done),
         Command::Plan(options) => plan::run(&options).map(done),
         Command::Graph(options) => graph::run(&options).map(done),
+        Command::Completions { shell } => {
+            completions(shell);
+            Ok(0)
+        }
         Command::Ops(options) => ops::run(&options).map(done),
         Command::Bench(options) => bench::run(&options).map(done),
     };
@@ -142,13 +167,11 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
     #[test]
     fn commands_of_the_release_before_still_work_and_are_not_shown() {
-        use clap::CommandFactory;
         let read = |name| Cli::try_parse_from(["remat", name]).map(|cli| cli.command);
         assert!(
             matches!(read("promise"), Ok(Command::CheckBudget(_))) && matches!(read("endure"), Ok(Command::Soak(_)))

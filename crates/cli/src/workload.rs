@@ -1,6 +1,7 @@
 //! What `train:NAME` and `model:NAME` stand for: the steps of `remat train`, and networks as they are measured elsewhere.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -27,9 +28,34 @@ impl FromStr for Workload {
                 Trained::Network(s) => Workload::Network(Network::Train(s)),
             }),
             Some(("model", name)) => Network::model(name).map(Workload::Network),
-            _ => {
-                Err(format!("`{text}` is neither `train:NAME` nor `model:NAME`; a graph in a file is given with --dag"))
-            }
+            _ => Err(format!("`{text}` is neither `train:NAME` nor `model:NAME`")),
+        }
+    }
+}
+
+/// A workload, or a file where a command takes either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    File(PathBuf),
+    Workload(Workload),
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text.split_once(':') {
+            Some(("model" | "train", _)) => text.parse().map(Source::Workload),
+            _ => Ok(Source::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Workload(w) => w.fmt(f),
         }
     }
 }
@@ -82,6 +108,15 @@ mod tests {
         }
         let names = "train:imagenet".parse::<Workload>().expect_err("none");
         assert!(names.contains("digits") && names.contains("resnet50"), "{names}");
-        assert!("graph.json".parse::<Workload>().expect_err("a file").contains("--dag"));
+        assert!("graph.json".parse::<Workload>().expect_err("a file").contains("neither"));
+    }
+
+    #[test]
+    fn sources_read_as_they_print() {
+        for text in ["model:resnet18", "model:mlp", "train:chars", "train:gpt", "some/file.safetensors"] {
+            assert_eq!(text.parse::<Source>().expect("valid").to_string(), text);
+        }
+        assert!("model:vgg".parse::<Source>().expect_err("none").contains("mobilenetv2"));
+        assert!("train:imagenet".parse::<Source>().expect_err("none").contains("digits, chars"));
     }
 }

@@ -41,7 +41,8 @@ Examples:
   remat bench train:resnet18 --compiled --memory-budget 50%
   remat bench train:resnet50 --batch 32 --compiled --memory-budget 40% --spill-to /var/tmp
   remat bench resnet50.onnx --memory-budget 60%
-  remat bench bert.onnx --shape tokens=1x128 --threads 1 --vs onnxruntime";
+  remat bench bert.onnx --shape tokens=1x128 --threads 1 --vs onnxruntime
+  remat bench speech.onnx --shape sound=1x512 --fix rate='[16000]'";
 
 /// Options of the command.
 #[derive(Args)]
@@ -162,7 +163,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         return Err(Error::new(ErrorKind::Value, text));
     }
     if (o.vs.is_some() || !o.shapes.is_empty()) && !is_model {
-        let text = format!("--vs, --shape and --extent are for models in files, not {}", o.work.text);
+        let text = format!("--vs, --shape, --extent and --fix are for models in files, not {}", o.work.text);
         return Err(Error::new(ErrorKind::Value, text));
     }
     if o.operators.is_some() && !o.compiled && !is_model {

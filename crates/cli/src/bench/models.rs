@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 
 use clap::ValueEnum;
 use remat::ops::Cost;
-use remat::types::{Error, ErrorKind, Fact, Result};
+use remat::types::{Error, ErrorKind, Fact, HostTensor, Result};
 use remat_lite::{Memory, Session};
 use serde::Serialize;
+use serde_json::json;
 
 use super::cases::{Case, Metrics};
 use crate::model::inputs::tensor_fact;
@@ -28,16 +29,27 @@ struct Timed {
     memory: Memory,
 }
 
-/// A session with random inputs, and what the model costs as it is written. Errors: those of loading it.
-fn session(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<(Session, Option<usize>, Cost)> {
-    let network = open(path, run, None)?;
+/// A model ready to be timed, before its first run.
+struct Ready {
+    session: Session,
+    budget_bytes: Option<usize>,
+    /// Of the model as it is written.
+    cost: Cost,
+    /// The inputs that are constants.
+    fixed: Vec<(String, HostTensor)>,
+}
+
+/// A session with random inputs. Errors: those of loading it.
+fn session(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<Ready> {
+    let network = open(path, run, shapes, None)?;
+    let fixed = network.options().fixed.clone();
     let shapes = shapes.or_ones(network.inputs())?;
     let cost = network.graph(&shapes)?.map_or_else(Cost::default, |g| g.cost());
     let Loaded { mut session, budget_bytes } = load(path, network, run, &shapes)?;
     for (fact, name) in facts(&session)? {
         session.set_input(&name, &value::random(&fact)?)?;
     }
-    Ok((session, budget_bytes, cost))
+    Ok(Ready { session, budget_bytes, cost, fixed })
 }
 
 /// Types and names of the inputs. Errors (Value): one that is no tensor.
@@ -48,7 +60,7 @@ fn facts(session: &Session) -> Result<Vec<(Fact, String)>> {
 
 /// The model, ready to run. Errors: those of loading it; Budget.
 pub(super) fn model(path: &Path, run: &RunOptions, shapes: &ShapeOptions) -> Result<Box<dyn Case>> {
-    let (mut session, budget_bytes, cost) = session(path, run, shapes)?;
+    let Ready { mut session, budget_bytes, cost, .. } = session(path, run, shapes)?;
     session.run()?;
     while !session.is_settled() {
         session.run()?;
@@ -119,6 +131,8 @@ x = {}
 for name, kind, shape in a['inputs']:
     v = r.random(shape) if kind[0] == 'f' else r.integers(0, 2, shape)
     x[name] = v.astype(kinds[kind])
+for name, kind, shape, v in a['fixed']:
+    x[name] = np.array(v).reshape(shape).astype(kinds[kind])
 for _ in range(2):
     s.run(None, x)
 times, start = [], time.perf_counter()
@@ -134,13 +148,12 @@ const PYTHON: &str = "python3";
 
 /// Times both runtimes in turns. Errors: Io, Format with what the peer said, where it is not installed or cannot run the model.
 pub(super) fn versus(path: &Path, run: &RunOptions, shapes: &ShapeOptions, seconds: f64) -> Result<Versus> {
-    let (mut ours, ..) = session(path, run, shapes)?;
-    let inputs: Vec<_> = facts(&ours)?
-        .into_iter()
-        .map(|(f, name)| serde_json::json!([name, f.dtype.to_string(), f.shape.dims()]))
-        .collect();
-    let asked = serde_json::json!({
+    let Ready { session: mut ours, fixed, .. } = session(path, run, shapes)?;
+    let inputs: Vec<_> =
+        facts(&ours)?.into_iter().map(|(f, name)| json!([name, f.dtype.to_string(), f.shape.dims()])).collect();
+    let asked = json!({
         "model": path, "threads": run.threads(), "seconds": seconds / TURNS as f64, "inputs": inputs,
+        "fixed": fixed.iter().map(|(name, t)| json!([name, t.dtype().to_string(), t.shape().dims(), t.to_f64_vec()])).collect::<Vec<_>>(),
     });
     let (mut ours_ms, mut peer_ms, mut peer) = (f64::INFINITY, f64::INFINITY, String::new());
     for _ in 0..TURNS {

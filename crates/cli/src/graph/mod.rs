@@ -16,7 +16,7 @@ use crate::budget::MemoryBudget;
 use crate::lifetimes::{Lifetimes, timeline};
 use crate::model::ShapeOptions;
 use crate::output;
-use source::Source;
+use crate::workload::Source;
 
 /// How to use it, with examples that can be pasted.
 const EXAMPLES: &str = "\
@@ -67,7 +67,7 @@ pub(crate) struct Options {
 
 /// Runs the command.
 pub(crate) fn run(o: &Options) -> Result<()> {
-    let traced = o.source.graph(o.batch.map(usize::from), &o.shapes, o.memory_budget)?;
+    let traced = source::graph(&o.source, o.batch.map(usize::from), &o.shapes, o.memory_budget)?;
     let graph = traced.executable.graph();
     let lifetimes = Lifetimes::of(&traced.executable, source::threads());
     if let Some(path) = &o.dot {

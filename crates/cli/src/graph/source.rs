@@ -1,49 +1,20 @@
 //! Where a graph comes from.
 
-use std::fmt;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::sync::Arc;
 
 use remat::graph::ir::{Graph, GraphFile, GraphForm};
 use remat::nn::InitCx;
 use remat::runtime::{Device, DeviceOptions, Executable, ExecutableOptions};
 use remat::tensor::{Tensor, compile, no_grad};
-use remat::types::{Error, ErrorKind, Result, open_file};
+use remat::types::{Error, Result, open_file};
 
 use crate::budget::MemoryBudget;
 use crate::model::ShapeOptions;
 use crate::networks::{Model, Network, TrainTask};
-use crate::workload::Workload;
+use crate::workload::{Source, Workload};
 use crate::{chars, digits, input, model, train};
-
-/// What the user named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    File(PathBuf),
-    Workload(Workload),
-}
-
-impl FromStr for Source {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text.split_once(':') {
-            Some(("model" | "train", _)) => text.parse().map(Source::Workload),
-            _ => Ok(Source::File(text.into())),
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::File(path) => write!(f, "{}", path.display()),
-            Source::Workload(w) => w.fmt(f),
-        }
-    }
-}
 
 /// A graph made ready to run.
 pub(super) struct Traced {
@@ -52,29 +23,32 @@ pub(super) struct Traced {
     pub(super) parameters: Option<usize>,
 }
 
-impl Source {
-    /// The graph, made ready within the budget; of a model, as a session runs it. Errors: Io and Format for files; Budget.
-    pub(super) fn graph(&self, batch: Option<usize>, shapes: &ShapeOptions, budget: MemoryBudget) -> Result<Traced> {
-        let whole = match self {
-            Source::File(path) => match read(path)? {
-                Some(graph) => ready(graph, None, None)?,
-                None => return deployed(path, shapes, budget),
-            },
-            Source::Workload(Workload::Task(TrainTask::Digits)) => task::<digits::Options>(batch)?,
-            Source::Workload(Workload::Task(TrainTask::Chars)) => task::<chars::Options>(batch)?,
-            Source::Workload(Workload::Network(Network::Infer(model))) => traced(*model, batch.unwrap_or(1))?,
-            Source::Workload(Workload::Network(step)) => {
-                Traced { executable: step.timed(batch, None, 0)?, parameters: None }
-            }
-        };
-        let f = whole.executable.figures();
-        let beside = f.state_bytes + f.input_bytes + f.output_bytes;
-        match budget.bytes(|| Ok::<_, Error>(beside + f.arena_bytes))? {
-            None => Ok(whole),
-            Some(bytes) => {
-                let limit = bytes.saturating_sub(beside);
-                ready(whole.executable.graph().clone(), whole.parameters, Some(limit))
-            }
+/// The graph, made ready within the budget; of a model, as a session runs it. Errors: Io and Format for files; Budget.
+pub(super) fn graph(
+    source: &Source,
+    batch: Option<usize>,
+    shapes: &ShapeOptions,
+    budget: MemoryBudget,
+) -> Result<Traced> {
+    let whole = match source {
+        Source::File(path) => match read(path)? {
+            Some(graph) if shapes.is_empty() => ready(graph, None, None)?,
+            Some(_) | None => return deployed(path, shapes, budget),
+        },
+        Source::Workload(Workload::Task(TrainTask::Digits)) => task::<digits::Options>(batch)?,
+        Source::Workload(Workload::Task(TrainTask::Chars)) => task::<chars::Options>(batch)?,
+        Source::Workload(Workload::Network(Network::Infer(model))) => traced(*model, batch.unwrap_or(1))?,
+        Source::Workload(Workload::Network(step)) => {
+            Traced { executable: step.timed(batch, None, 0)?, parameters: None }
+        }
+    };
+    let f = whole.executable.figures();
+    let beside = f.state_bytes + f.input_bytes + f.output_bytes;
+    match budget.bytes(|| Ok::<_, Error>(beside + f.arena_bytes))? {
+        None => Ok(whole),
+        Some(bytes) => {
+            let limit = bytes.saturating_sub(beside);
+            ready(whole.executable.graph().clone(), whole.parameters, Some(limit))
         }
     }
 }
@@ -115,13 +89,10 @@ fn read(path: &Path) -> Result<Option<Graph>> {
 /// A model as a session runs it. Errors: those of loading it; Value for one that is no single graph.
 fn deployed(path: &Path, shapes: &ShapeOptions, budget: MemoryBudget) -> Result<Traced> {
     let options = model::RunOptions::new(threads(), budget, model::PassOptions::default(), None);
-    let network = model::open(path, &options, None)?;
+    let network = model::open(path, &options, shapes, None)?;
     let shapes = shapes.or_ones(network.inputs())?;
     let mut session = model::load(path, network, &options, &shapes)?.session;
-    let run = session.runtime().ok_or_else(|| {
-        let text = format!("{}: sizes of the model follow from values, so that it is no single graph", path.display());
-        Error::new(ErrorKind::Value, text)
-    })?;
+    let run = session.runtime().ok_or_else(|| model::no_single_graph(path))?;
     Ok(Traced { executable: run.executable()?.clone(), parameters: None })
 }
 
@@ -142,18 +113,4 @@ fn traced(model: Model, batch: usize) -> Result<Traced> {
         Ok(vec![net.forward(&x[0])?])
     });
     Ok(Traced { executable: f.executable(&[&x])?, parameters: Some(parameters) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sources_read_as_they_print() {
-        for text in ["model:resnet18", "model:mlp", "train:chars", "train:gpt", "some/file.safetensors"] {
-            assert_eq!(text.parse::<Source>().expect("valid").to_string(), text);
-        }
-        assert!("model:vgg".parse::<Source>().expect_err("none").contains("mobilenetv2"));
-        assert!("train:imagenet".parse::<Source>().expect_err("none").contains("digits, chars"));
-    }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use remat::graph::ir::Graph;
 use serde_json::{Value, json};
 
-use super::source::{Source, Traced};
+use super::source::Traced;
 use crate::lifetimes::{self, Lifetimes};
 use crate::sizes::show;
+use crate::workload::Source;
 
 /// Kinds of ops, and lifetimes at the peak, that are listed.
 const SHOWN: usize = 8;

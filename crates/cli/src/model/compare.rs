@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::difference::{Difference, Tolerance};
 use super::inputs::{InputOptions, made_up};
-use super::{KeyOption, refuse_unsupported};
+use super::{KeyOption, open_with, refuse_unsupported};
 use crate::output::{self, say};
 
 const EXAMPLES: &str = "\
@@ -57,7 +57,8 @@ struct Values {
 /// Runs the command; the exit code.
 pub(crate) fn run(o: &Compare) -> Result<u8> {
     let key = o.key.key()?;
-    let open = |path: &Path| Network::open(path, Options { level: 0, key: key.clone(), ..Options::default() });
+    let options = Options { level: 0, key, ..Options::default() };
+    let open = |path: &Path| open_with(path, options.clone(), o.given.shapes());
     let (a, b) = (open(&o.a)?, open(&o.b)?);
     if let Some(code) = refuse_unsupported(&a).or_else(|| refuse_unsupported(&b)) {
         return Ok(code);

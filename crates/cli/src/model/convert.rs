@@ -9,7 +9,7 @@ use remat::types::{Error, ErrorKind, Result};
 use remat_lite::{Dim, Extent, GraphFile, GraphForm, Network, Options, ValueType, optimize};
 use remat_onnx::export::{self, DataPlace, ExportOptions};
 
-use super::{KeyOption, PassOptions, ShapeOptions, read_key, refuse_unsupported};
+use super::{KeyOption, PassOptions, ShapeOptions, open_with, read_key, refuse_unsupported};
 use crate::output::{note, say};
 use crate::sizes::show;
 
@@ -129,7 +129,7 @@ fn write(o: &Files, passes: Option<PassOptions>) -> Result<u8> {
     if format == Format::Onnx && encrypt.is_some() {
         return Err(Error::new(ErrorKind::Value, "ONNX has no encrypted weights; write a .remat file"));
     }
-    let network = Network::open(&o.model, options.clone())?;
+    let network = open_with(&o.model, options.clone(), &o.shapes)?;
     if let Some(code) = refuse_unsupported(&network) {
         return Ok(code);
     }

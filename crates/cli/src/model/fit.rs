@@ -80,7 +80,7 @@ struct Report<'c> {
 pub(crate) fn run(o: &Options) -> Result<u8> {
     let as_written = PassOptions { level: 0, half: None };
     let plain = RunOptions { threads: Some(1), passes: as_written, ..base(o) };
-    let network = open(&o.model, &plain, None)?;
+    let network = open(&o.model, &plain, o.given.shapes(), None)?;
     if let Some(code) = refuse_unsupported(&network) {
         return Ok(code);
     }
@@ -156,7 +156,7 @@ fn tried(
         budget => format!(" --memory-budget {budget}"),
     };
     let options = format!("--threads {} --level {}{half}{budget}", run.threads(), run.passes.level);
-    let session = open(&o.model, run, None).and_then(|network| load(&o.model, network, run, shapes));
+    let session = open(&o.model, run, o.given.shapes(), None).and_then(|network| load(&o.model, network, run, shapes));
     let mut session = match session {
         Ok(loaded) => loaded.session,
         Err(e) if e.kind() == ErrorKind::Budget => {

@@ -20,20 +20,12 @@ pub(super) struct InputOptions {
 impl InputOptions {
     /// What each input is set to; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
     pub(super) fn tensors(&self, ports: &[Port]) -> Result<Vec<Option<HostTensor>>> {
-        let mut all: Vec<Option<HostTensor>> = vec![None; ports.len()];
-        for given in &self.input {
-            let name = given.name.as_deref().map_or_else(|| only(ports, "an input"), Ok)?;
-            let Some(i) = ports.iter().position(|p| p.name == name) else {
-                let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
-                let text = format!("the model has no input `{name}`; it has {}", names.join(", "));
-                return Err(Error::new(ErrorKind::Value, text));
-            };
-            if all[i].is_some() {
-                return Err(Error::new(ErrorKind::Value, format!("input `{name}` is given twice")));
-            }
-            all[i] = Some(given.value.tensor(&ports[i]).map_err(|e| e.context(format!("input `{name}`")))?);
-        }
-        Ok(all)
+        tensors(&self.input, ports)
+    }
+
+    /// What was given beside values.
+    pub(super) fn shapes(&self) -> &ShapeOptions {
+        &self.shapes
     }
 
     /// The shapes for a session on these inputs: theirs, and those that were given for the others.
@@ -45,8 +37,26 @@ impl InputOptions {
     }
 }
 
+/// What each input is set to; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
+pub(super) fn tensors(given: &[Input], ports: &[Port]) -> Result<Vec<Option<HostTensor>>> {
+    let mut all: Vec<Option<HostTensor>> = vec![None; ports.len()];
+    for given in given {
+        let name = given.name.as_deref().map_or_else(|| only(ports, "an input"), Ok)?;
+        let Some(i) = ports.iter().position(|p| p.name == name) else {
+            let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
+            let text = format!("the model has no input `{name}`; it has {}", names.join(", "));
+            return Err(Error::new(ErrorKind::Value, text));
+        };
+        if all[i].is_some() {
+            return Err(Error::new(ErrorKind::Value, format!("input `{name}` is given twice")));
+        }
+        all[i] = Some(given.value.tensor(&ports[i]).map_err(|e| e.context(format!("input `{name}`")))?);
+    }
+    Ok(all)
+}
+
 /// The inputs, with random numbers for those that were not given, which is said. Errors (Value): one that cannot be made up.
-pub(super) fn made_up(session: &Session, inputs: Vec<Option<HostTensor>>) -> Result<Vec<HostTensor>> {
+pub(crate) fn made_up(session: &Session, inputs: Vec<Option<HostTensor>>) -> Result<Vec<HostTensor>> {
     let of = |(i, x): (usize, Option<HostTensor>)| {
         if let Some(x) = x {
             return Ok(x);

@@ -49,7 +49,7 @@ pub(crate) struct Options {
 
 /// Runs the command; the exit code.
 pub(crate) fn run(o: &Options) -> Result<u8> {
-    let network = open(&o.model, &o.run, None)?;
+    let network = open(&o.model, &o.run, &o.shapes, None)?;
     let title = o.model.file_name().map_or_else(|| o.model.display().to_string(), |n| n.to_string_lossy().into_owned());
     let bytes = std::fs::metadata(&o.model).map_or(0, |m| m.len());
     if !network.unsupported().is_empty() {

@@ -8,6 +8,7 @@ pub(crate) mod inputs;
 pub(crate) mod inspect;
 mod png;
 pub(crate) mod profile;
+mod result;
 pub(crate) mod run;
 pub(crate) mod value;
 
@@ -15,14 +16,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use remat::runtime::DeviceOptions;
-use remat::types::{DType, Error, ErrorKind, Result, Shape, read_file};
+use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape, read_file};
 use remat_lite::{Key, Network, Options, Port, Session, Shapes};
+
+use value::Input;
 
 use crate::budget::MemoryBudget;
 use crate::output::note;
 use crate::process::EXIT_UNSUPPORTED;
 
-/// The shapes of a model's inputs.
+/// The shapes of a model's inputs, and the inputs that are no longer such.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ShapeOptions {
     /// The shape of an input, such as `--shape tokens=1x128`; without a name that of the only input
@@ -31,6 +34,9 @@ pub(crate) struct ShapeOptions {
     /// The size of an extent that the model names, such as `--extent batch=8`
     #[arg(long, value_name = "NAME=N", value_parser = extent)]
     extent: Vec<(String, usize)>,
+    /// Make an input a constant of the model, such as `--fix rate='[16000]'`; values are written as inputs are
+    #[arg(long, value_name = "NAME=VALUE")]
+    fix: Vec<Input>,
 }
 
 /// How a model runs.
@@ -164,7 +170,13 @@ fn only<'p>(ports: &'p [Port], what: &str) -> Result<&'p str> {
 
 impl ShapeOptions {
     pub(crate) fn is_empty(&self) -> bool {
-        self.shape.is_empty() && self.extent.is_empty()
+        self.shape.is_empty() && self.extent.is_empty() && self.fix.is_empty()
+    }
+
+    /// The inputs that become constants. Errors: as for inputs that are given.
+    fn fixed(&self, ports: &[Port]) -> Result<Vec<(String, HostTensor)>> {
+        let given = inputs::tensors(&self.fix, ports)?;
+        Ok(ports.iter().zip(given).filter_map(|(p, x)| Some((p.name.clone(), x?))).collect())
     }
 
     /// What was given. Errors (Value): a shape without a name, of a model of several inputs.
@@ -194,13 +206,28 @@ pub(crate) struct Loaded {
     pub(crate) budget_bytes: Option<usize>,
 }
 
-/// Reads a model. A budget that is a share is not set yet: [`load`] knows of what. Errors: those of [`Network::open`].
-pub(crate) fn open(path: &Path, options: &RunOptions, outputs: Option<Vec<String>>) -> Result<Network> {
+/// Reads a model. A budget that is a share is not set yet: [`load`] knows of what. Errors: those of [`open_with`].
+pub(crate) fn open(
+    path: &Path,
+    options: &RunOptions,
+    shapes: &ShapeOptions,
+    outputs: Option<Vec<String>>,
+) -> Result<Network> {
     let budget = match options.memory_budget {
         MemoryBudget::Bytes(bytes) => Some(bytes),
         MemoryBudget::Share(_) | MemoryBudget::Unlimited => None,
     };
-    Network::open(path, options.loader(budget, outputs)?)
+    open_with(path, options.loader(budget, outputs)?, shapes)
+}
+
+/// Reads a model with the inputs that are to be constants. Errors: those of [`Network::open`], and of inputs that are given.
+fn open_with(path: &Path, mut options: Options, shapes: &ShapeOptions) -> Result<Network> {
+    if !shapes.fix.is_empty() {
+        // the model says of what type a number is
+        let network = Network::open(path, options.clone())?;
+        options.fixed = shapes.fixed(network.inputs())?;
+    }
+    Network::open(path, options)
 }
 
 /// A session of what [`open`] read from this path. Errors: those of [`Network::session`]; Io where the file is read again.
@@ -209,15 +236,21 @@ pub(crate) fn load(path: &Path, network: Network, options: &RunOptions, shapes: 
     let budget_bytes = options.memory_budget.bytes(total)?;
     let network = match options.memory_budget {
         MemoryBudget::Share(_) => {
-            let outputs = network.options().outputs.clone();
+            let options = Options { memory_budget: budget_bytes, ..network.options().clone() };
             // its weights go before they come again
             drop(network);
-            Network::open(path, options.loader(budget_bytes, outputs)?)?
+            Network::open(path, options)?
         }
         MemoryBudget::Bytes(_) | MemoryBudget::Unlimited => network,
     };
     let session = network.session(shapes)?;
     Ok(Loaded { session, budget_bytes })
+}
+
+/// The error of a model whose operators run one by one, where a plan is asked for.
+pub(crate) fn no_single_graph(path: &Path) -> Error {
+    let text = format!("{}: sizes of the model follow from values, so that it is no single graph", path.display());
+    Error::new(ErrorKind::Value, text)
 }
 
 /// Prints the nodes that cannot run; the exit code if there are any.

@@ -61,7 +61,7 @@ struct Layer {
 
 /// Runs the command; the exit code.
 pub(crate) fn run(o: &Options) -> Result<u8> {
-    let network = open(&o.model, &o.run, None)?;
+    let network = open(&o.model, &o.run, o.given.shapes(), None)?;
     if let Some(code) = refuse_unsupported(&network) {
         return Ok(code);
     }

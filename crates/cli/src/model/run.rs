@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use remat::types::{Error, ErrorKind, HostTensor, Result, read_file, write_npy};
+use remat::types::{Error, ErrorKind, HostTensor, Result, read_file};
 use serde_json::{Value as Json, json};
 
 use super::difference::{Difference, Tolerance};
 use super::inputs::{InputOptions, made_up};
+use super::result::{Given, results, write};
 use super::{RunOptions, load, open, refuse_unsupported};
 use crate::output::{note, say};
 use crate::sizes::show;
@@ -35,7 +36,7 @@ pub(crate) struct Options {
     /// Compute these outputs only
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Write the outputs to DIR as NAME.npy
+    /// Write the outputs to DIR as NAME.npy, strings as NAME.json
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Take the inputs from input_N.pb in DIR, and compare the outputs with output_N.pb
@@ -43,7 +44,7 @@ pub(crate) struct Options {
     check: Option<PathBuf>,
     #[command(flatten)]
     tolerance: Tolerance,
-    /// Show the K largest numbers of each row of the first output
+    /// Show the K largest numbers of each row of the first output that has numbers
     #[arg(long, value_name = "K")]
     top: Option<u16>,
     /// Names of the classes for --top, one a line
@@ -58,11 +59,12 @@ pub(crate) struct Options {
 
 /// Runs the command; the exit code.
 pub(crate) fn run(o: &Options) -> Result<u8> {
-    let network = open(&o.model, &o.run, (!o.only.is_empty()).then(|| o.only.clone()))?;
+    let network = open(&o.model, &o.run, o.given.shapes(), (!o.only.is_empty()).then(|| o.only.clone()))?;
     if let Some(code) = refuse_unsupported(&network) {
         return Ok(code);
     }
     let ports = network.inputs().to_vec();
+    let outputs = network.outputs().to_vec();
     let inputs = match &o.check {
         None => o.given.tensors(&ports)?,
         Some(dir) => (0..ports.len()).map(|i| recorded(dir, "input", i).map(Some)).collect::<Result<_>>()?,
@@ -73,20 +75,18 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
         session.set_input(&port.name, &x)?;
     }
     session.run()?;
-    let mut results = Vec::new();
-    for name in session.outputs().to_vec() {
-        results.push((session.output(&name)?.to_host()?, name));
-    }
+    let results = results(session, &outputs)?;
     if let Some(dir) = &o.output {
         write(dir, &results)?;
     }
     let differences = o.check.as_deref().map(|dir| compare(o, dir, &results)).transpose()?;
     let memory = session.memory()?;
     let labels = o.labels.as_deref().map(labels).transpose()?.unwrap_or_default();
-    let top = o.top.map(|k| results.first().map_or(Ok(Vec::new()), |(t, _)| top(t, usize::from(k), &labels)));
+    let first = results.iter().find_map(|(given, _)| given.tensor());
+    let top = o.top.map(|k| first.map_or(Ok(Vec::new()), |t| top(t, usize::from(k), &labels)));
     let top = top.transpose()?.unwrap_or_default();
     if let Some(path) = &o.json {
-        let outputs: Vec<Json> = results.iter().map(|(t, name)| described(name, t)).collect();
+        let outputs: Vec<Json> = results.iter().map(|(given, name)| given.json(name)).collect();
         let report = json!({
             "model": o.model.display().to_string(),
             "outputs": outputs,
@@ -99,7 +99,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
         output::write(path, format!("{report}\n"))?;
     }
     if !o.json.as_deref().is_some_and(output::is_standard) {
-        results.iter().for_each(|(t, name)| say!("{}", summary(name, t)));
+        results.iter().for_each(|(given, name)| say!("{}", given.summary(name)));
         print_top(&top);
         let of = loaded.budget_bytes.map_or_else(String::new, |b| format!(" of the budget's {}", show(b)));
         let again = if memory.recomputed_calls > 0 {
@@ -125,67 +125,15 @@ fn recorded(dir: &Path, what: &str, i: usize) -> Result<HostTensor> {
     read.map_err(|e| if e.to_string().contains(&path.display().to_string()) { e } else { e.context(path.display()) })
 }
 
-fn write(dir: &Path, results: &[(HostTensor, String)]) -> Result<()> {
-    std::fs::create_dir_all(dir).map_err(|e| Error::from(e).context(dir.display()))?;
-    for (t, name) in results {
-        // a name may hold anything; a file's may not lead out of the folder
-        let file: String =
-            name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-        let path = dir.join(format!("{}.npy", file.trim_start_matches('.')));
-        let mut bytes = Vec::new();
-        write_npy(t, &mut bytes)?;
-        output::write(&path, bytes)?;
-    }
-    Ok(())
-}
-
 /// How the outputs differ from the recorded ones.
-fn compare(o: &Options, dir: &Path, results: &[(HostTensor, String)]) -> Result<Vec<Difference>> {
-    let of = |(i, (got, name)): (usize, &(HostTensor, String))| {
+fn compare(o: &Options, dir: &Path, results: &[(Given, String)]) -> Result<Vec<Difference>> {
+    let of = |(i, (given, name)): (usize, &(Given, String))| {
+        let no_tensor =
+            || Error::new(ErrorKind::Value, format!("output `{name}` is no tensor, and --check compares those"));
+        let got = given.tensor().ok_or_else(no_tensor)?;
         Ok(o.tolerance.compare(name, got, &recorded(dir, "output", i)?, true))
     };
     results.iter().enumerate().map(of).collect()
-}
-
-/// Elements that a summary shows.
-const SHOWN: usize = 6;
-
-fn summary(name: &str, t: &HostTensor) -> String {
-    let v = t.to_f64_vec();
-    let [least, mean, most] = statistics(&v);
-    let first: Vec<String> = v
-        .iter()
-        .take(SHOWN)
-        .map(|v| format!("{v:.6}"))
-        .map(|s| s.trim_end_matches('0').trim_end_matches('.').to_owned())
-        .collect();
-    let more = if v.len() > SHOWN { ", .." } else { "" };
-    format!(
-        "{name}: {}{}  min {least:.6} mean {mean:.6} max {most:.6}  [{}{more}]",
-        t.dtype(),
-        t.shape(),
-        first.join(", ")
-    )
-}
-
-fn statistics(v: &[f64]) -> [f64; 3] {
-    let least = v.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    [least, v.iter().sum::<f64>() / v.len() as f64, most]
-}
-
-fn described(name: &str, t: &HostTensor) -> Json {
-    let v = t.to_f64_vec();
-    let [least, mean, most] = statistics(&v);
-    json!({
-        "name": name,
-        "dtype": t.dtype().to_string(),
-        "shape": t.shape().dims(),
-        "min": least,
-        "mean": mean,
-        "max": most,
-        "first": v.iter().take(SHOWN).collect::<Vec<_>>(),
-    })
 }
 
 /// A number of a row, and the class that it is of.

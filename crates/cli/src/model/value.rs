@@ -22,7 +22,7 @@ pub(super) const FORMS: &str = "\
 
 /// What an input is set to.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     File(PathBuf),
     Numbers(Vec<f64>, Vec<usize>),
     Random(Vec<usize>),
@@ -30,7 +30,7 @@ pub(super) enum Value {
 
 /// `NAME=VALUE`, or a value for the only input.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Input {
+pub(crate) struct Input {
     pub(super) name: Option<String>,
     pub(super) value: Value,
 }

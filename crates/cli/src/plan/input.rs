@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
+use remat::runtime::DeviceOptions;
 use remat::types::{Error, ErrorKind, Result};
 use remat_graph::plan::generate::generate;
 use remat_graph::plan::problem::Problem;
 
+use crate::budget::MemoryBudget;
 use crate::input;
+use crate::model::inputs::made_up;
+use crate::model::{PassOptions, RunOptions, ShapeOptions, load, no_single_graph, open};
 use crate::workload::Workload;
 
 pub(super) fn problem(path: &Path) -> Result<Problem> {
@@ -32,6 +36,26 @@ pub(super) fn traced(
     if runs > 0 && !executable.is_timed() {
         return Err(Error::new(ErrorKind::Internal, "the step was run and has no times"));
     }
+    Problem::new(executable.problem(&executable.fastest_times())?)
+}
+
+/// A model in a file as a problem, in which weights, inputs and outputs count. Errors: those of loading and running it; Value for one
+/// that is no single graph.
+pub(super) fn model(path: &Path, shapes: &ShapeOptions, threads: Option<usize>, is_estimated: bool) -> Result<Problem> {
+    let threads = threads.unwrap_or(DeviceOptions::default().threads);
+    let options = RunOptions::new(threads, MemoryBudget::Unlimited, PassOptions::default(), None);
+    let network = open(path, &options, shapes, None)?;
+    let shapes = shapes.or_ones(network.inputs())?;
+    let mut session = load(path, network, &options, &shapes)?.session;
+    if !is_estimated {
+        let unset = vec![None; session.inputs().len()];
+        let values = made_up(&session, unset)?;
+        let names: Vec<String> = session.inputs().iter().map(|p| p.name.clone()).collect();
+        names.iter().zip(&values).try_for_each(|(name, x)| session.set_input(name, x))?;
+        (0..RUNS).try_for_each(|_| session.run())?;
+    }
+    let run = session.runtime().ok_or_else(|| no_single_graph(path))?;
+    let executable = run.executable()?;
     Problem::new(executable.problem(&executable.fastest_times())?)
 }
 

@@ -22,9 +22,10 @@ use remat_graph::plan::remat::{Effort, peak_bytes, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 
 use crate::budget::MemoryBudget;
+use crate::model::ShapeOptions;
 use crate::output::{self, note, say};
 use crate::sizes::show;
-use crate::workload::Workload;
+use crate::workload::Source;
 
 /// How to use it, with examples that can be pasted.
 const EXAMPLES: &str = "\
@@ -33,6 +34,7 @@ Examples:
   remat plan train:gpt --estimated --curve --html gpt.html
   remat plan train:resnet50 --batch 32 --estimated --eager   what budgets cost the step as an eager program
   remat plan train:chars --dag-out chars.json             the step as a graph in the JSON format
+  remat plan bert.onnx --shape tokens=1x128 --curve       a model from a file
   remat plan --generate resnet50 --out resnet50.json      write a benchmark graph
   remat plan --dag resnet50.json --budget 70% --out s.json
   remat plan --dag resnet50.json --budget 70% --json      the schedule instead of the summary
@@ -50,13 +52,15 @@ Exit codes: 0 done or valid, 1 an error or an invalid schedule, 2 the budget can
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// A training step, `train:NAME` with digits, chars, mlp, resnet18, resnet50 or gpt, or a forward pass, `model:NAME`
-    /// with mlp, resnet18, resnet50, mobilenetv2, gpt or bert
+    /// A training step, `train:NAME` with digits, chars, mlp, resnet18, resnet50 or gpt; a forward pass, `model:NAME`
+    /// with mlp, resnet18, resnet50, mobilenetv2, gpt or bert; or a model in a file, ONNX or .remat
     #[arg(value_name = "WORK", conflicts_with_all = ["dag", "generate", "check"])]
-    work: Option<Workload>,
+    work: Option<Source>,
     /// Examples of the step's batch [default: the recipe's or the benchmark's]
     #[arg(long, value_name = "N", requires = "work", conflicts_with_all = ["dag", "generate", "check"], value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: Option<u16>,
+    #[command(flatten)]
+    shapes: ShapeOptions,
     /// Compute threads of the step [default: the processors]
     #[arg(long, value_name = "N", requires = "work", conflicts_with_all = ["dag", "generate", "check"], value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -110,13 +114,14 @@ pub(crate) struct Options {
     html: Option<PathBuf>,
 }
 
-const NO_GRAPH: &str = "name a step such as `train:gpt`, or give a graph with `--dag FILE` or `--generate NAME`";
+const NO_GRAPH: &str =
+    "name a step such as `train:gpt` or a model in a file, or give a graph with `--dag FILE` or `--generate NAME`";
 
 impl Options {
     /// What the graph is called.
     fn title(&self) -> String {
         let dag = || self.dag.as_ref().map(|f| f.display().to_string());
-        self.work.map(|w| w.to_string()).or_else(dag).or(self.generate.clone()).unwrap_or_default()
+        self.work.as_ref().map(Source::to_string).or_else(dag).or(self.generate.clone()).unwrap_or_default()
     }
 
     /// What is wrong with the options together, beyond what the parser sees.
@@ -124,8 +129,24 @@ impl Options {
         let has_graph = self.work.is_some() || self.dag.is_some() || self.generate.is_some() || self.check.is_some();
         let is_written = self.generate.is_some() || self.dag_out.is_some();
         let has_aim = self.budget.is_some() || self.curve || self.check.is_some() || is_written || self.eager;
+        let file = match &self.work {
+            Some(Source::File(path)) => Some(path),
+            Some(Source::Workload(_)) | None => None,
+        };
         match (has_graph, has_aim) {
             (false, _) => Some(NO_GRAPH),
+            _ if file.is_some_and(|f| f.extension().is_some_and(|e| e == "json")) => {
+                Some("a graph as JSON is given with `--dag FILE`")
+            }
+            _ if file.is_some() && self.batch.is_some() => {
+                Some("`--shape` and `--extent` give a model's sizes, not --batch")
+            }
+            _ if file.is_some() && self.eager => {
+                Some("--eager is for `train:NAME` and `model:NAME`: a model in a file is no eager program")
+            }
+            _ if file.is_none() && !self.shapes.is_empty() => {
+                Some("--shape, --extent and --fix are for models in files")
+            }
             (true, false) => Some("give a budget, such as `--budget 70%`, or ask for `--curve`"),
             (true, true) => None,
         }
@@ -145,8 +166,8 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     if let Some(schedule) = &o.check {
         return verify(schedule, o.dag.as_deref());
     }
-    if let Some(work) = o.work.filter(|_| o.eager) {
-        return eager::run(o, work);
+    if let (Some(Source::Workload(work)), true) = (&o.work, o.eager) {
+        return eager::run(o, *work);
     }
     let p = match (&o.dag, &o.generate) {
         _ if o.work.is_some() => stepped(o)?,
@@ -182,8 +203,12 @@ pub(crate) fn run(o: &Options) -> Result<()> {
 
 /// The step that was named, written where the user wants it.
 fn stepped(o: &Options) -> Result<Problem> {
-    let work = o.work.ok_or_else(|| Error::new(ErrorKind::Internal, NO_GRAPH))?;
-    let p = input::traced(work, o.batch.map(usize::from), o.threads.map(usize::from), o.estimated)?;
+    let work = o.work.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, NO_GRAPH))?;
+    let threads = o.threads.map(usize::from);
+    let p = match work {
+        Source::Workload(work) => input::traced(*work, o.batch.map(usize::from), threads, o.estimated)?,
+        Source::File(path) => input::model(path, &o.shapes, threads, o.estimated)?,
+    };
     if let Some(path) = &o.dag_out {
         output::write(path, p.spec().to_json())?;
     }

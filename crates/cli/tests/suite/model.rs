@@ -205,6 +205,97 @@ fn a_model_is_timed_by_operator_and_under_a_budget() {
 }
 
 #[test]
+fn an_input_becomes_a_constant_everywhere() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let rate = model("rate");
+    let of = |args: &[&str], fix: &str| remat(dir.path(), &[args, &["--shape", "x=2x9", "--fix", fix]].concat());
+    // 16000 has differences of neighbours, any other number those of every second element
+    for (fix, width) in [("rate=[16000]", 8), ("rate=[8000]", 4)] {
+        assert_code(&of(&["run", &rate, "--json", "a.json"], fix), OK);
+        let report = json(&dir.path().join("a.json"));
+        assert_eq!(report["outputs"][0]["shape"], serde_json::json!([2, width]), "{fix}");
+    }
+    for args in [
+        &["bench", &rate, "--seconds", "0.01"][..],
+        &["profile", &rate, "--seconds", "0.01"],
+        &["inspect", &rate],
+        &["graph", &rate],
+        &["plan", &rate, "--budget", "unlimited"],
+        &["compare", &rate, &rate],
+        &["fit", &rate, "--threads", "1", "--seconds", "0.01"],
+        &["convert", &rate, "rate.remat"],
+    ] {
+        let o = of(args, "rate=[16000]");
+        assert_code(&o, OK);
+        assert!(!err(&o).contains("rate"), "{args:?}: {}", err(&o));
+    }
+    let o = run(&["run", &dir.path().join("rate.remat").display().to_string(), "--shape", "2x9"]);
+    assert_code(&o, OK);
+    assert!(out(&o).contains("y: f32[2, 8]"), "{}", out(&o));
+    for (fix, word) in [("speed=[1]", "no input `speed`"), ("rate=[1.5]", "does not have"), ("rate=a.npy", "a.npy")] {
+        let o = of(&["run", &rate], fix);
+        assert_code(&o, ERROR);
+        assert!(err(&o).contains(word), "{fix}: {}", err(&o));
+    }
+    assert_code(&of(&["bench", "machine"], "rate=[1]"), ERROR);
+}
+
+#[test]
+fn outputs_of_strings_and_sequences_are_shown_and_written() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lite/tests/data/real/sklearn-voted.onnx.gz");
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(packed).expect("in the repository");
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(file), &mut bytes).expect("compressed");
+    std::fs::write(dir.path().join("voted.onnx"), bytes).expect("writable");
+    let o = remat(dir.path(), &["run", "voted.onnx", "--output", "results", "--json", "a.json"]);
+    assert_code(&o, OK);
+    let report = json(&dir.path().join("a.json"));
+    let outputs = report["outputs"].as_array().expect("a list");
+    let of = |dtype: &str| outputs.iter().find(|x| x["dtype"] == dtype).expect("an output");
+    let label = of("string");
+    assert!(label["first"][0].as_str().is_some_and(|s| !s.is_empty()), "{label}");
+    let name = label["name"].as_str().expect("a name");
+    assert!(out(&o).contains(&format!("{name}: string[1]")), "{}", out(&o));
+    let written = json(&dir.path().join("results").join(format!("{name}.json")));
+    assert_eq!(written["data"], label["first"]);
+    assert_eq!(of("f32")["shape"][0], 1, "{report}");
+}
+
+#[test]
+fn a_model_in_a_file_is_planned_and_written_as_a_graph() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let plan = ["plan", &model("cnn"), "--shape", "8x3x32x32", "--threads", "1", "--time-limit", "0.2"];
+    let o = remat(dir.path(), &[&plan[..], &["--budget", "100%", "--out", "s.json", "--dag-out", "dag.json"]].concat());
+    assert_code(&o, OK);
+    assert!(err(&o).contains("measured"), "{}", err(&o));
+    assert_code(&remat(dir.path(), &["plan", "--check", "s.json", "--dag", "dag.json"]), OK);
+    let o = remat(dir.path(), &[&plan[..], &["--estimated", "--curve", "--percents", "100,90"]].concat());
+    assert_code(&o, OK);
+    assert!(out(&o).contains("100"), "{}", out(&o));
+    for wrong in [&["--eager"][..], &["--batch", "2", "--budget", "50%"], &[]] {
+        assert_code(&remat(dir.path(), &[&plan[..], wrong].concat()), USAGE);
+    }
+    assert_code(&run(&["plan", "dag.json", "--budget", "50%"]), USAGE);
+    assert_code(&run(&["plan", "train:mlp", "--shape", "1x2", "--budget", "50%"]), USAGE);
+    let o = run(&["plan", &model("positive"), "--shape", "2x9", "--budget", "50%"]);
+    assert_code(&o, ERROR);
+    assert!(err(&o).contains("no single graph"), "{}", err(&o));
+}
+
+#[test]
+fn shells_complete_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let o = run(&["completions", shell]);
+        assert_code(&o, OK);
+        for word in ["check-budget", "memory-budget", "inspect", "completions"] {
+            assert!(out(&o).contains(word), "{shell} has no {word}");
+        }
+    }
+    assert_code(&run(&["completions", "tcsh"]), USAGE);
+}
+
+#[test]
 fn a_model_is_converted_encrypted_optimised_and_written_back() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(dir.path().join("key"), [9; 32]).expect("writable");

@@ -80,6 +80,7 @@ const SAMPLE_CHECKS: &[SampleCheck] = &[
     ("facts", values::facts_equal_outputs),
     ("f32 against f64", values::f32_agrees_with_f64),
     ("accepted dtypes", values::accepted_dtypes_evaluate),
+    ("number of inputs", values::only_as_many_inputs_as_declared),
     ("arguments", values::odd_arguments_do_not_panic),
     ("empty inputs", empty::empty_inputs_evaluate),
     ("repeatable", values::same_bits_for_threads_and_garbage),

@@ -5,6 +5,7 @@ use remat_types::{DType, ErrorKind, Fact, HostTensor, Layout, Result, Shape, Sma
 use super::compare::{bit_differences, differences, float_bound, is_near};
 use super::{Check, Harness, inputs_in_f64, succeeds, text};
 use crate::host::{HostRun, eval_views};
+use crate::schema::Count;
 use crate::{Entry, Expect, OpRef, Sample, Tolerance};
 
 /// Fills memory before an evaluation: neither zero nor a small number in any dtype.
@@ -96,6 +97,30 @@ pub(super) fn accepted_dtypes_evaluate(h: &Harness, _: &Entry, s: &Sample<OpRef>
         }
     }
     Ok(())
+}
+
+/// Inputs beyond those of the schema are an error, and so are fewer than it has at least: an op may not leave out one that it was given.
+pub(super) fn only_as_many_inputs_as_declared(_: &Harness, entry: &Entry, s: &Sample<OpRef>) -> Check {
+    if !succeeds(s) {
+        return Ok(());
+    }
+    let declared = entry.schema().inputs;
+    let has = |count: Count| declared.iter().filter(|i| i.count == count).count();
+    let (least, most) = (has(Count::One), declared.len());
+    let refused = |n: usize| {
+        let further = Fact::new(DType::F32, [1]);
+        let mut facts: Vec<Fact> = s.x.iter().map(Fact::of).collect();
+        let last = facts.last().cloned().unwrap_or(further);
+        facts.resize(n, last);
+        match s.op.infer(&facts.iter().collect::<Vec<_>>()) {
+            Ok(_) => Err(format!("{n} inputs are accepted, and the schema has {least} to {most}")),
+            Err(_) => Ok(()),
+        }
+    };
+    if has(Count::Many) == 0 {
+        refused(most + 1)?;
+    }
+    least.checked_sub(1).map_or(Ok(()), refused)
 }
 
 /// Wrong numbers of inputs, other ranks and empty inputs give errors or results, never a panic.

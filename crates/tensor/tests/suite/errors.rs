@@ -251,3 +251,15 @@ fn a_view_beyond_the_hosts_memory_is_an_error_to_read() {
     // the device goes on
     assert_eq!(x.slice(0, ..3).and_then(|x| x.to_vec::<f64>()).expect("three"), [1.5; 3]);
 }
+
+#[test]
+fn recurrent_layers_of_integers_say_what_is_no_float() {
+    let d = plain();
+    let integers = |dims: &[usize]| Tensor::zeros(&d, dims, DType::I32).expect("fits");
+    let (x, w) = (integers(&[1, 1, 2]), integers(&[2, 2]));
+    let weights = remat_tensor::RecurrentWeights::new(&w, &w);
+    let e = x.rnn(remat_tensor::Nonlinearity::Tanh, None, weights, remat_tensor::RecurrentSteps::default());
+    let e = e.map(|_| ()).expect_err("integers");
+    assert_eq!(e.kind(), Dtype, "{e}");
+    assert!(e.to_string().contains("x is i32, not a float"), "{e}");
+}

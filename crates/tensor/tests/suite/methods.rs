@@ -466,3 +466,16 @@ fn a_tensor_that_goes_into_an_operator_by_value_gives_its_storage() {
     let (owned, borrowed) = (peak(|x, i| x + i), peak(|x, i| &x + i));
     assert!(owned < (1 << 17) + 4096 && borrowed > 2 << 17, "{owned} {borrowed}");
 }
+
+#[test]
+fn ranges_that_contain_their_end_are_pythons_with_one_more() {
+    let d = plain();
+    let x = tensor(&d, &[0.0, 1.0, 2.0, 3.0, 4.0], [5]);
+    let of = |span: remat_tensor::Span| values(&x.slice(0, span).expect("fits"));
+    assert_eq!(of((1..=2).into()), [1.0, 2.0]);
+    assert_eq!(of((-3..=-2).into()), [2.0, 3.0]);
+    assert_eq!(of((-2..=-1).into()), [3.0, 4.0], "the last element is -1, and nothing is behind it");
+    assert_eq!(of((..=1).into()), [0.0, 1.0]);
+    assert_eq!(of((..=-1).into()), [0.0, 1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(of((..=isize::MAX).into()), [0.0, 1.0, 2.0, 3.0, 4.0]);
+}

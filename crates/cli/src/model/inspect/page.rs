@@ -5,7 +5,7 @@ use crate::sizes::show;
 use crate::svg::escape;
 
 const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;max-width:1240px;margin:2em auto;padding:0 1em;color:#222}\
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}pre{background:#f6f6f6;padding:.8em;overflow:auto}\
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}pre{background:#f6f6f6;padding:.8em;overflow:auto;white-space:pre-wrap}\
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.2em .7em;border-bottom:1px solid #e4e4e4;vertical-align:top}\
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}th{position:sticky;top:0;background:#fff;cursor:pointer}\
 .bar{background:#4269d0;height:.7em;display:inline-block}.graph{overflow:auto;max-height:85vh;border:1px solid #ddd}\
