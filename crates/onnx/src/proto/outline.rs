@@ -196,3 +196,83 @@ fn patch(bytes: &mut [u8], hole: usize) -> bool {
     }
     n == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use prost::Message;
+
+    use super::*;
+    use crate::proto::{GraphProto, ModelProto, TensorProto};
+
+    fn tensor(name: &str, bytes: usize) -> TensorProto {
+        let raw = (0..bytes).map(|i| (i % 251) as u8).collect::<Vec<_>>();
+        TensorProto {
+            name: Some(name.into()),
+            dims: vec![bytes as i64],
+            raw_data: Some(raw.into()),
+            ..Default::default()
+        }
+    }
+
+    fn model(initializer: Vec<TensorProto>) -> ModelProto {
+        let graph = GraphProto { name: Some("g".into()), initializer, ..Default::default() };
+        ModelProto { ir_version: Some(10), producer_name: Some("p".into()), graph: Some(graph), ..Default::default() }
+    }
+
+    fn outline(bytes: &[u8]) -> Option<Outline> {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(bytes).expect("written");
+        io::Seek::rewind(&mut file).expect("a file");
+        Outline::of(&file, bytes.len() as u64).expect("readable")
+    }
+
+    #[test]
+    fn it_is_the_model_without_the_bytes_of_large_tensors() {
+        let mut m = model(vec![tensor("a", 10), tensor("b", 5000), tensor("c", 4096), tensor("d", 4095)]);
+        let file = m.encode_to_vec();
+        let o = outline(&file).expect("as exporters write it");
+        for (i, place) in &o.places {
+            let t = &mut m.graph.as_mut().expect("a graph").initializer[*i];
+            let raw = t.raw_data.take().expect("bytes");
+            assert_eq!(file[place.at as usize..][..place.bytes as usize], raw);
+        }
+        let mut found: Vec<usize> = o.places.into_keys().collect();
+        found.sort_unstable();
+        assert_eq!(found, [1, 2]);
+        assert!(o.bytes.len() < 4400, "{}", o.bytes.len());
+        assert_eq!(ModelProto::decode(&o.bytes[..]).expect("a model"), m);
+    }
+
+    #[test]
+    fn graphs_of_a_file_in_two_pieces_are_one() {
+        let mut file = model(vec![tensor("a", 5000)]).encode_to_vec();
+        file.extend(model(vec![tensor("b", 10), tensor("c", 6000)]).encode_to_vec());
+        let o = outline(&file).expect("messages may come in pieces");
+        let mut found: Vec<(usize, u64)> = o.places.into_iter().map(|(i, p)| (i, p.bytes)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [(0, 5000), (2, 6000)]);
+        let m = ModelProto::decode(&o.bytes[..]).expect("a model");
+        assert_eq!(m.graph.expect("a graph").initializer.len(), 3);
+    }
+
+    #[test]
+    fn what_is_not_known_is_read_whole() {
+        let whole = model(vec![tensor("a", 5000)]).encode_to_vec();
+        assert!(outline(&whole[..whole.len() - 1]).is_none(), "cut short");
+        let twice = [tensor("a", 5000).encode_to_vec(), tensor("a", 10).encode_to_vec()].concat();
+        let mut graph = vec![5 << 3 | 2];
+        prost::encoding::encode_varint(twice.len() as u64, &mut graph);
+        graph.extend(twice);
+        let mut file = vec![7 << 3 | 2];
+        prost::encoding::encode_varint(graph.len() as u64, &mut file);
+        file.extend(graph);
+        assert!(outline(&file).is_none(), "bytes twice: the last ones hold");
+        assert!(outline(&[0x0b]).is_none(), "a group");
+        assert!(outline(&[0x08]).is_none(), "a number without its bytes");
+        assert!(outline(&[0x12, 0xff, 0xff, 0xff, 0xff, 0x7f, 1]).is_none(), "a length beyond the end");
+        assert!(outline(&[0x80; 12]).is_none(), "a number without an end");
+        assert!(outline(b"").expect("nothing").bytes.is_empty());
+    }
+}
