@@ -283,6 +283,19 @@ typedef void *(*remat_allocate)(void *user, size_t bytes);
 typedef void (*remat_deallocate)(void *user, void *memory, size_t bytes);
 
 /**
+ * Told that a run of this session starts, on the thread that runs, before inputs are read: it may write to the memory of inputs that it
+ * has from remat_session_input_data. The session is in a call: its functions are REMAT_BUSY here, and remat_session_free frees it when
+ * that call ends. It must return: no exception and no longjmp may leave it.
+ */
+typedef void (*remat_start)(void *user, const struct remat_session *session);
+
+/**
+ * Told once for every run that started how it ended, on the thread that ran, when outputs are there and before the call that runs
+ * returns or a remat_done is called; remat_last_error has the text of an error here. For the rest as remat_start.
+ */
+typedef void (*remat_finish)(void *user, const struct remat_session *session, remat_status status);
+
+/**
  * How a network is loaded and run. remat_options_init sets all fields to what stands here as "unless set".
  */
 typedef struct remat_options {
@@ -340,7 +353,34 @@ typedef struct remat_options {
      * The 32 bytes of the key of a file whose weights are encrypted, which are copied. NULL, unless set: none.
      */
     const uint8_t *key;
+    /**
+     * Called when a run of any session of the network starts, with hook_user, until the last of them is freed. NULL, unless set: none.
+     */
+    remat_start start;
+    /**
+     * Called when it has ended. NULL, unless set: none.
+     */
+    remat_finish finish;
+    /**
+     * Passed to start and finish.
+     */
+    void *hook_user;
+    /**
+     * The processors that the network computes on, numbered as the system does. The threads that it starts have these for good, and
+     * the thread that calls remat_session_run while it runs. NULL, unless set: any. On Linux only.
+     */
+    const size_t *processors;
+    /**
+     * How many numbers there are at processors.
+     */
+    size_t processor_count;
 } remat_options;
+
+/**
+ * Told that bytes which were lent are used no more, on whatever thread lets them go. It must return: no exception and no longjmp may leave
+ * it.
+ */
+typedef void (*remat_release)(void *user, const void *data, size_t bytes);
 
 /**
  * Reads at most so many bytes into a buffer: gives how many it read, 0 at the end, a negative number if it failed. It is called on
@@ -532,6 +572,19 @@ remat_status remat_network_from_bytes(const void *data,
                                       size_t bytes,
                                       const struct remat_options *options,
                                       struct remat_network **network);
+
+/**
+ * remat_network_from_bytes without a copy: the bytes stay as they are until release is called with user, once, on whatever thread; after
+ * an error before this returns. Otherwise that is when nothing can need them any more: with the first session of a model that is one
+ * graph and leaves no extent open, and at the latest when the network and its sessions are freed. Weights are read from them into memory
+ * of their own. release may be NULL, for bytes that stay as long as the program.
+ */
+remat_status remat_network_from_borrowed(const void *data,
+                                         size_t bytes,
+                                         remat_release release,
+                                         void *user,
+                                         const struct remat_options *options,
+                                         struct remat_network **network);
 
 /**
  * remat_network_open for what read gives until it ends, at most 2 GiB. user is passed to it.

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex};
 
 use remat_onnx::{Port, Value};
-use remat_runtime::{Device, DeviceOptions, SessionOptions};
+use remat_runtime::{Device, DeviceOptions, RunHooks, SessionOptions};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
@@ -171,6 +171,7 @@ pub(crate) struct Machine {
     /// Outputs of the last run as host tensors: all of those under a plan, those that were asked for of others.
     read: Vec<Option<HostTensor>>,
     is_planned: bool,
+    pub(crate) hooks: RunHooks,
 }
 
 impl Machine {
@@ -185,6 +186,7 @@ impl Machine {
             outputs: Vec::new(),
             read: Vec::new(),
             is_planned: false,
+            hooks: RunHooks::default(),
         })
     }
 
@@ -217,6 +219,10 @@ impl Machine {
 
     /// Errors: those of operators; Budget; Value for an input that is no tensor and was not set.
     pub(crate) fn run(&mut self) -> Result<()> {
+        RunHooks::around(self, |m| &mut m.hooks, Machine::run_now)
+    }
+
+    fn run_now(&mut self) -> Result<()> {
         (self.is_planned, self.outputs) = (false, Vec::new());
         self.read.clear();
         match self.planned()? {

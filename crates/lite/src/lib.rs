@@ -24,6 +24,7 @@
 //! [`Network::from_reader`] whose shapes are open keeps the file's bytes, for sessions of other shapes.
 #![deny(unsafe_code)]
 
+mod affinity;
 pub mod c;
 mod eager;
 mod form;
@@ -35,6 +36,7 @@ mod plan;
 mod session;
 mod shapes;
 
+pub use bytes::Bytes;
 pub use model::{About, is_graph_file};
 pub use network::Network;
 pub use optimize::optimize;
@@ -43,6 +45,7 @@ pub use plan::Memory;
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_graph::ir::{GraphFile, GraphForm, Key};
 pub use remat_onnx::{Extent, Port, Unsupported, ValueType};
+pub use remat_runtime::RunResult;
 pub use remat_types::{Error, ErrorKind, HostTensor, Result};
 pub use session::Session;
 pub use shapes::Shapes;

@@ -1,14 +1,13 @@
 //! A model as it was read, of either format.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
+use bytes::Bytes;
 use remat_graph::ir::symbolic::Symbolic;
 use remat_graph::ir::{Graph, GraphFile, GraphForm, Patch, ValueId};
 use remat_onnx::{Extent, Port, Trace, Unsupported, ValueType};
 use remat_runtime::control_flow::registry;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, open_file};
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use crate::Options;
 use crate::shapes::unknown;
@@ -33,7 +32,7 @@ pub struct About {
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     File(PathBuf),
-    Bytes(Arc<Vec<u8>>),
+    Bytes(Bytes),
 }
 
 /// A model: ONNX, or a graph of Remat's own.
@@ -74,7 +73,7 @@ impl Model {
             Source::File(path) if graph_file_is_at(path)? => graph(GraphFile::open(path, key, &registry())?),
             Source::File(path) => Model::Onnx(remat_onnx::Model::open(path)?),
             Source::Bytes(bytes) if is_graph_file(bytes) => graph(GraphFile::from_bytes(bytes, key, &registry())?),
-            Source::Bytes(bytes) => Model::Onnx(remat_onnx::Model::from_bytes(bytes.to_vec())?),
+            Source::Bytes(bytes) => Model::Onnx(remat_onnx::Model::from_bytes(bytes.clone())?),
         };
         model.check()?;
         Ok(model)

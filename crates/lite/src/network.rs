@@ -4,12 +4,14 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use remat_graph::ir::symbolic::{Dim, Symbolic};
 use remat_graph::ir::{Graph, GraphFile, GraphForm};
 use remat_onnx::{Port, Trace, Unsupported, ValueType};
 use remat_runtime::control_flow::registry;
 use remat_types::{Error, ErrorKind, Fact, Result};
 
+use crate::affinity::Affinity;
 use crate::eager::Eager;
 use crate::form::{Form, Program};
 use crate::model::{About, Model, Source};
@@ -28,6 +30,7 @@ pub struct Network {
     /// Nothing once no further shapes can come, of bytes.
     source: Mutex<Option<Source>>,
     options: Options,
+    affinity: Affinity,
     inputs: Arc<[Port]>,
     outputs: Vec<Port>,
     about: About,
@@ -50,7 +53,8 @@ impl Network {
     /// folder and below.
     ///
     /// Errors, which name the path: those of [`remat_onnx::Model::open`] and [`GraphFile::open`]; Value for options that nothing can
-    /// have, and for an output that the model has not. Operators without a rule are errors of [`Network::session`];
+    /// have, and for an output that the model has not, and for processors that the process has not; Device for processors on another system than
+    /// Linux. Operators without a rule are errors of [`Network::session`];
     /// [`Network::unsupported`] lists them.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Network> {
         Network::new(Source::File(path.as_ref().to_owned()), options)
@@ -58,7 +62,23 @@ impl Network {
 
     /// A model of the bytes of a file. Errors: as [`Network::open`].
     pub fn from_bytes(bytes: impl Into<Vec<u8>>, options: Options) -> Result<Network> {
-        Network::new(Source::Bytes(Arc::new(bytes.into())), options)
+        Network::from_shared(bytes.into(), options)
+    }
+
+    /// A model of bytes that are not copied: those of the program itself, or of whatever keeps them, as a mapping does. They are let go
+    /// when nothing can need them any more: with the first session of a model that is one graph and leaves no extent open, and at the
+    /// latest with the network and its sessions. Weights are read from them into memory of their own. Errors: as [`Network::open`].
+    ///
+    /// ```no_run
+    /// use remat_lite::{Bytes, Network, Options};
+    /// # fn main() -> remat_lite::Result<()> {
+    /// static MODEL: &[u8] = &[/* include_bytes!("resnet18.onnx") */];
+    /// let network = Network::from_shared(Bytes::from_static(MODEL), Options::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_shared(bytes: impl Into<Bytes>, options: Options) -> Result<Network> {
+        Network::new(Source::Bytes(bytes.into()), options)
     }
 
     /// A model of what a reader gives until it ends. Errors: as [`Network::open`]; Io; Format for more than 2 GiB.
@@ -73,6 +93,7 @@ impl Network {
 
     fn new(source: Source, options: Options) -> Result<Network> {
         options.check()?;
+        let affinity = Affinity::new(options.affinity.as_deref())?;
         let model = Model::whole(&source, &options)?;
         let operators = model.operators();
         let model = model.narrowed(&options)?;
@@ -80,6 +101,7 @@ impl Network {
         Ok(Network {
             source: Mutex::new(Some(source)),
             options,
+            affinity,
             inputs: model.inputs().into(),
             outputs,
             about: model.about(),
@@ -127,8 +149,9 @@ impl Network {
     /// not take; Budget, with figures, if no order of calls keeps to the budget; Io without memory.
     pub fn session(&self, shapes: &Shapes) -> Result<Session> {
         let facts = shapes.facts(&self.inputs)?;
+        let _here = self.affinity.enter()?;
         let form = self.form(&facts)?;
-        Session::new(form, &self.options.session)
+        Session::new(form, &self.options.session, self.affinity.clone())
     }
 
     /// What the model computes for inputs of these shapes, as it is written: before passes, with its weights as constants. `None` if

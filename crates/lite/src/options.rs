@@ -13,6 +13,10 @@ use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 pub struct Options {
     /// Compute threads of a run; unless set, the processors of the machine.
     pub threads: usize,
+    /// The processors that a network computes on, numbered as the system does; any unless set. The threads that it starts have these for
+    /// good, and the thread that calls [`Session::run`](crate::Session::run) while it runs. Between as many threads the system may move
+    /// them; threads beyond the processors wait for each other. Linux only.
+    pub affinity: Option<Vec<usize>>,
     /// Most bytes of a session with the weights that it reads; `None` for no limit.
     pub memory_budget: Option<usize>,
     /// What passes may do, 0 to 3: 0 runs the model as it is written, 2 keeps every bit of that, 3 (unless set) may change the last
@@ -37,6 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             threads: DeviceOptions::default().threads,
+            affinity: None,
             memory_budget: None,
             level: 3,
             half: None,

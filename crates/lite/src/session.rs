@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use remat_onnx::{Port, Value};
-use remat_runtime::{PlanTimes, SessionOptions, ValueView};
+use remat_runtime::{PlanTimes, RunResult, SessionOptions, ValueView};
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
+use crate::affinity::Affinity;
 use crate::eager;
 use crate::form::{Form, Program};
 use crate::plan::{Memory, Plan, lock, memory_of, settle};
@@ -36,6 +37,7 @@ enum Machine {
 pub struct Session {
     form: Form,
     machine: Machine,
+    affinity: Affinity,
 }
 
 impl fmt::Debug for Session {
@@ -45,7 +47,7 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(form: Form, options: &SessionOptions) -> Result<Session> {
+    pub(crate) fn new(form: Form, options: &SessionOptions, affinity: Affinity) -> Result<Session> {
         let machine = match &form.program {
             Program::Compiled(plan) => {
                 let run = remat_runtime::Session::with(lock(&plan.compiled).executable().clone(), options)?;
@@ -53,7 +55,7 @@ impl Session {
             }
             Program::Eager(f) => Machine::Eager(eager::Machine::new(f.clone(), options)?),
         };
-        Ok(Session { form, machine })
+        Ok(Session { form, machine, affinity })
     }
 
     /// The inputs, in order.
@@ -119,6 +121,7 @@ impl Session {
 
     /// Runs the network. Errors: those of its operators, which name node and operator; Budget; Value: running.
     pub fn run(&mut self) -> Result<()> {
+        let _here = self.affinity.enter()?;
         self.settle()?;
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.run(),
@@ -138,6 +141,7 @@ impl Session {
     /// in the session's. Errors: also Value for memory of another size than the output's, or not aligned to its dtype, and for a
     /// model that is no single graph.
     pub fn run_into(&mut self, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
+        let _here = self.affinity.enter()?;
         self.settle()?;
         match &mut self.machine {
             Machine::Compiled { run, .. } => run.run_into(outputs),
@@ -153,6 +157,7 @@ impl Session {
     ///
     /// Errors (Value): running; Io without a thread.
     pub fn run_async(&mut self) -> Result<Run<'_>> {
+        let here = self.affinity.enter()?;
         self.settle()?;
         let state = Arc::new(Mutex::new(Ended::default()));
         let is_compiled = matches!(self.machine, Machine::Compiled { .. });
@@ -164,8 +169,48 @@ impl Session {
                 state.waker.take().into_iter().for_each(Waker::wake);
             })?;
         }
+        drop(here);
         let result = if is_compiled { None } else { Some(self.run()) };
         Ok(Run { session: self, state, result })
+    }
+
+    /// Calls `f` at the start of every run from now on, on the thread that runs: before inputs are read. A call that is refused before
+    /// a run starts does not call it. If `f` panics nothing runs. Errors (Value): running.
+    ///
+    /// ```
+    /// # fn f(session: &mut remat_lite::Session) -> remat_lite::Result<()> {
+    /// use std::time::Instant;
+    /// let (tell, started) = std::sync::mpsc::channel();
+    /// session.on_start(move || _ = tell.send(Instant::now()))?;
+    /// session.on_finish(move |result| {
+    ///     let took = started.recv().map(|t| t.elapsed());
+    ///     println!("{took:?}, {result:?}");
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_start(&mut self, f: impl FnMut() + Send + 'static) -> Result<()> {
+        match &mut self.machine {
+            Machine::Compiled { run, .. } => run.on_start(f),
+            Machine::Eager(m) => {
+                m.hooks.on_start(f);
+                Ok(())
+            }
+        }
+    }
+
+    /// Calls `f` once for every run that started, on the thread that runs, when its outputs are there or with the error that ended it,
+    /// and before the run is seen to have ended: before [`Session::run`] returns, or the future of [`Session::run_async`] is ready. If
+    /// `f` panics, outputs are there all the same. A panic in a hook is one of [`Session::run`], and an error of kind Internal of a
+    /// run on the session's thread; the session stays usable. Errors (Value): running.
+    pub fn on_finish(&mut self, f: impl FnMut(RunResult<'_>) + Send + 'static) -> Result<()> {
+        match &mut self.machine {
+            Machine::Compiled { run, .. } => run.on_finish(f),
+            Machine::Eager(m) => {
+                m.hooks.on_finish(f);
+                Ok(())
+            }
+        }
     }
 
     /// What the last run gave as an output. Errors (Value): no such output, none that is a tensor, no run yet of a model that is no

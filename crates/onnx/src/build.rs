@@ -3,15 +3,17 @@
 //! Nodes stand in an order in which they can run: the standard demands that, and a cycle is therefore a name that is not there.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::Path;
 
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::graph::{Attribute, Attributes, Constant, Entry, Extent, Graph, Kind, NARROW, Node, Ref, ValueType, domain};
 use crate::proto::attribute_proto::AttributeType;
+use crate::proto::outline::Place;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, tensor_shape_proto, type_proto};
 use crate::rules;
-use crate::tensor::{self, Literal};
+use crate::tensor::{self, Held, Literal};
 
 /// Graphs within graphs and functions within functions, as deep as any exporter goes and shallow enough for any stack.
 const MOST_DEPTH: usize = 32;
@@ -71,6 +73,8 @@ pub(crate) type Opsets = HashMap<String, i64>;
 pub(crate) struct Builder<'a> {
     pub(crate) functions: HashMap<(String, String, String), &'a FunctionProto>,
     pub(crate) folder: Option<&'a Path>,
+    /// Bytes of the main graph's initialisers that are in the file still, by number.
+    pub(crate) held: Option<(&'a File, HashMap<usize, Place>)>,
     pub(crate) nodes: usize,
     pub(crate) graphs: usize,
 }
@@ -115,9 +119,11 @@ impl Builder<'_> {
             });
         }
         let mut constants = Vec::new();
-        for t in &g.initializer {
+        for (i, t) in g.initializer.iter().enumerate() {
             names.note(t.name(), t.data_type());
-            constants.push((t.name(), tensor::literal(t, self.folder)?));
+            let held = self.held.as_ref().filter(|_| around.depth == 0);
+            let held = held.and_then(|(file, places)| Some(Held { file, place: *places.get(&i)? }));
+            constants.push((t.name(), tensor::literal_of(t, self.folder, held)?));
         }
         for t in &g.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name());

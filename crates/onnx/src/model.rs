@@ -1,18 +1,20 @@
 //! A file that was read and checked.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
 use remat_runtime::{Device, DeviceOptions};
-use remat_types::{Error, ErrorKind, Fact, Result, read_file};
+use remat_types::{Error, ErrorKind, Fact, Result, open_file, read_file};
 
 use crate::build::{Builder, opsets};
 use crate::graph::{Entry, Graph, Kind, Ref, ValueType, domain};
 use crate::network::Network;
 use crate::proto::ModelProto;
+use crate::proto::outline::{Outline, Place};
 use crate::trace::Trace;
 
 /// The largest file that is read: protobuf's lengths are of 32 bits, larger models have external data.
@@ -76,7 +78,8 @@ impl std::fmt::Display for Unsupported {
 }
 
 impl Model {
-    /// Reads a model. External data may lie in the folder of the file and below.
+    /// Reads a model. External data may lie in the folder of the file and below. Weights are read into memory of their own, and the file
+    /// itself is not held beside them.
     ///
     /// Errors, naming the path: Io; Format for what is no model, or contradicts itself; DType for constants of element types that
     /// Remat has not; Value for versions that are newer than those known here.
@@ -86,16 +89,23 @@ impl Model {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
         };
-        let bytes = read_file(path, MOST_FILE_BYTES)?;
-        Model::parse(bytes.into(), Some(folder)).map_err(|e| e.context(path.display()))
+        let (file, size) = open_file(path)?;
+        let outline = if size <= MOST_FILE_BYTES { Outline::of(&file, size) } else { Ok(None) };
+        let model = match outline.map_err(|e| Error::from(e).context(path.display()))? {
+            Some(Outline { bytes, places }) => Model::parse(bytes.into(), Some(folder), Some((&file, places))),
+            None => Model::parse(read_file(path, MOST_FILE_BYTES)?.into(), Some(folder), None),
+        };
+        model.map_err(|e| e.context(path.display()))
     }
 
-    /// A model of the bytes of a file. Errors: as [`Model::open`], and Format for external data.
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Model> {
-        Model::parse(bytes.into(), None)
+    /// A model of the bytes of a file, which may be shared with others and are let go when this returns. Errors: as [`Model::open`], and
+    /// Format for external data.
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Model> {
+        Model::parse(bytes.into(), None, None)
     }
 
-    fn parse(bytes: Bytes, folder: Option<&Path>) -> Result<Model> {
+    /// `held` has the file, and where in it the bytes of initialisers are that `bytes` leaves out.
+    fn parse(bytes: Bytes, folder: Option<&Path>, held: Option<(&File, HashMap<usize, Place>)>) -> Result<Model> {
         let wrong = |text: String| Error::new(ErrorKind::Format, text);
         let proto = ModelProto::decode(bytes).map_err(|e| wrong(format!("no ONNX model: {e}")))?;
         let graph = proto.graph.as_ref().ok_or_else(|| wrong("no ONNX model: no graph".into()))?;
@@ -125,7 +135,7 @@ impl Model {
                 return Err(wrong(format!("function `{}` is there twice", f.name())));
             }
         }
-        let mut builder = Builder { functions, folder, nodes: 0, graphs: 0 };
+        let mut builder = Builder { functions, folder, held, nodes: 0, graphs: 0 };
         let graph = Arc::new(builder.main(graph, &imported)?);
         let mut opsets: Vec<_> = imported.into_iter().collect();
         opsets.sort();

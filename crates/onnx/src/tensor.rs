@@ -1,5 +1,6 @@
 //! Tensors of a file: checked against their bytes before anything is allocated.
 
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use prost::Message;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, bf16, f16, open_file};
 
+use crate::proto::outline::Place;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{SparseTensorProto, TensorProto};
 use crate::value::Text;
@@ -22,6 +24,41 @@ const MOST_EXTERNAL_BYTES: u64 = 64 << 30;
 pub(crate) enum Literal {
     Tensor(HostTensor),
     Text(Text),
+}
+
+/// Bytes that are in a file still.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'f> {
+    pub(crate) file: &'f File,
+    pub(crate) place: Place,
+}
+
+impl Held<'_> {
+    /// Errors: Io, also for a file that has become shorter.
+    fn read(mut self, to: &mut [u8]) -> Result<()> {
+        self.file.seek(SeekFrom::Start(self.place.at))?;
+        Ok(self.file.read_exact(to)?)
+    }
+
+    /// The bytes by themselves. Errors: Io, also without memory.
+    fn to_vec(self) -> Result<Vec<u8>> {
+        let mut bytes = remat_types::vec_for::<u8>(self.place.bytes as usize)?;
+        bytes.resize(self.place.bytes as usize, 0);
+        self.read(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The tensor that they are, in its own memory from the first. Errors: as [`HostTensor::from_bytes`]; Io.
+    fn tensor(self, dtype: DType, shape: Shape) -> Result<HostTensor> {
+        let fits = shape.checked_elems()?.checked_mul(dtype.size_bytes()).map(|b| b as u64) == Some(self.place.bytes);
+        if !fits || dtype == DType::Bool {
+            // bools are looked at, and what does not fit is told, there
+            return HostTensor::from_bytes(dtype, shape, &self.to_vec()?);
+        }
+        let mut t = HostTensor::zeros(dtype, shape)?;
+        self.read(t.try_bytes_mut()?)?;
+        Ok(t)
+    }
 }
 
 fn wrong(text: String) -> Error {
@@ -140,11 +177,16 @@ pub fn read_tensor(bytes: Vec<u8>) -> Result<HostTensor> {
 
 /// The constant that `t` says; `folder` is where its external data may lie. Errors: Format, DType, Shape, Io.
 pub(crate) fn literal(t: &TensorProto, folder: Option<&Path>) -> Result<Literal> {
+    literal_of(t, folder, None)
+}
+
+/// [`literal`], of a tensor whose bytes `held` has if it is given.
+pub(crate) fn literal_of(t: &TensorProto, folder: Option<&Path>, held: Option<Held<'_>>) -> Result<Literal> {
     let named = |e: Error| e.context(format!("tensor `{}`", t.name()));
     if t.data_type == Some(DataType::String as i32) {
         return text(t).map(Literal::Text).map_err(named);
     }
-    numbers(t, folder).map(Literal::Tensor).map_err(named)
+    numbers(t, folder, held).map(Literal::Tensor).map_err(named)
 }
 
 fn text(t: &TensorProto) -> Result<Text> {
@@ -158,7 +200,7 @@ fn text(t: &TensorProto) -> Result<Text> {
     Ok(Text { shape, data: Arc::new(t.string_data.iter().map(utf8).collect::<Result<_>>()?) })
 }
 
-fn numbers(t: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
+fn numbers(t: &TensorProto, folder: Option<&Path>, held: Option<Held<'_>>) -> Result<HostTensor> {
     let (dtype, shape) = (held_dtype(t.data_type())?, shape_of(&t.dims)?);
     let narrow = Narrow::of(i64::from(t.data_type()));
     if t.segment.is_some() {
@@ -166,11 +208,11 @@ fn numbers(t: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
     }
     if t.data_location == Some(DataLocation::External as i32) {
         let size = shape.checked_elems()?.checked_mul(dtype.size_bytes());
-        let bytes = external(t, narrow.map_or(size, |n| Some(n.bytes(shape.elems()))), folder)?;
-        return match narrow {
-            Some(n) => n.unpack(&bytes, shape),
-            None => HostTensor::from_bytes(dtype, shape, &bytes),
-        };
+        let (file, place) = external(t, narrow.map_or(size, |n| Some(n.bytes(shape.elems()))), folder)?;
+        return in_file(Held { file: &file, place }, narrow, dtype, shape);
+    }
+    if let Some(held) = held {
+        return in_file(held, narrow, dtype, shape);
     }
     if let Some(n) = narrow {
         return match &t.raw_data {
@@ -220,6 +262,13 @@ fn numbers(t: &TensorProto, folder: Option<&Path>) -> Result<HostTensor> {
     }
 }
 
+fn in_file(held: Held<'_>, narrow: Option<Narrow>, dtype: DType, shape: Shape) -> Result<HostTensor> {
+    match narrow {
+        Some(n) => n.unpack(&held.to_vec()?, shape),
+        None => held.tensor(dtype, shape),
+    }
+}
+
 /// Where external data lies: a path within `folder`, links followed. Errors: Format for any other.
 fn external_path(location: &str, folder: Option<&Path>) -> Result<PathBuf> {
     let Some(folder) = folder else {
@@ -235,8 +284,8 @@ fn external_path(location: &str, folder: Option<&Path>) -> Result<PathBuf> {
     if path.starts_with(folder.canonicalize().map_err(named)?) { Ok(path) } else { Err(outside()) }
 }
 
-/// The bytes of external data, which are to be as many as `size`.
-fn external(t: &TensorProto, size: Option<usize>, folder: Option<&Path>) -> Result<Vec<u8>> {
+/// The file of external data and where it is in there, which are to be as many bytes as `size`.
+fn external(t: &TensorProto, size: Option<usize>, folder: Option<&Path>) -> Result<(File, Place)> {
     let entry = |key: &str| t.external_data.iter().find(|e| e.key() == key).map(|e| e.value());
     let number = |key: &str| -> Result<Option<u64>> {
         entry(key).map(|v| v.parse().map_err(|_| wrong(format!("external {key} is `{v}`")))).transpose()
@@ -248,14 +297,11 @@ fn external(t: &TensorProto, size: Option<usize>, folder: Option<&Path>) -> Resu
     if length != bytes || bytes > MOST_EXTERNAL_BYTES {
         return Err(wrong(format!("{length} external bytes for a tensor that takes {bytes}")));
     }
-    let (mut file, size) = open_file(&path)?;
+    let (file, size) = open_file(&path)?;
     if offset.checked_add(length).is_none_or(|end| end > size) {
         return Err(wrong(format!("{length} bytes from {offset} on in `{location}`, which has {size}")));
     }
-    file.seek(SeekFrom::Start(offset))?;
-    let mut data = remat_types::vec_for::<u8>(length as usize)?;
-    file.take(length).read_to_end(&mut data)?;
-    Ok(data)
+    Ok((file, Place { at: offset, bytes: length }))
 }
 
 /// A sparse tensor as a dense one. Errors: Format; those of its parts.
@@ -263,7 +309,7 @@ pub(crate) fn dense(t: &SparseTensorProto, folder: Option<&Path>) -> Result<Host
     let (Some(values), Some(indices)) = (&t.values, &t.indices) else {
         return Err(wrong("a sparse tensor without values or indices".into()));
     };
-    let (values, indices) = (numbers(values, folder)?, numbers(indices, folder)?);
+    let (values, indices) = (numbers(values, folder, None)?, numbers(indices, folder, None)?);
     let shape = shape_of(&t.dims)?;
     let size = values.dtype().size_bytes();
     if shape.elems().saturating_mul(size) > MOST_DENSE_BYTES {

@@ -43,7 +43,7 @@ pub use eager::{
 pub use executable::control_flow;
 pub use executable::{
     Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
-    Session, SessionMemory, SessionOptions, ValueDump, Workspace,
+    RunHooks, RunResult, Session, SessionMemory, SessionOptions, ValueDump, Workspace,
 };
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use remat_runtime::ValueView;
 
 use super::border::{elements, is_addressable};
+use super::hooks::hooked;
 use super::runner::{Job, Runner, User};
 use super::session::{Inner, OutputState, entered, kept, remat_session};
 use super::status::{Done, Failed, guard, guard_or, remat_status};
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn remat_session_run(session: *mut remat_session) -> remat
         // SAFETY: what the header asks for.
         let session = unsafe { kept(session) }?;
         let (_entered, mut inner) = entered(&session)?;
-        inner.run()
+        hooked(&session, &mut inner, Inner::run)
     })
 }
 
@@ -46,8 +47,9 @@ pub unsafe extern "C" fn remat_session_run_into(
             unsafe { (kept(session)?, elements(data, count, "data")?, elements(bytes, count, "bytes")?) };
         let (_entered, mut inner) = entered(&session)?;
         let places: Vec<Place> = data.iter().zip(bytes).map(|(p, n)| Place { at: p.cast(), bytes: *n }).collect();
-        // SAFETY: the caller's promise: memory of so many bytes that nobody else uses during the call.
-        unsafe { run_into(&mut inner, &places) }
+        check(&mut inner, &places)?;
+        // SAFETY: the caller's promise: memory of so many bytes that nobody else uses during the call; `check` has seen the rest.
+        hooked(&session, &mut inner, |inner| unsafe { run_into(inner, &places) })
     })
 }
 
@@ -71,10 +73,10 @@ impl Place {
 
 /// # Safety
 ///
-/// Each place is at NULL, or of so many bytes that nobody else uses until this returns.
+/// Each place is at NULL, or of so many bytes that nobody else uses until this returns; [`check`] has seen that none overlaps another,
+/// or what the session holds.
 unsafe fn run_into(inner: &mut Inner, places: &[Place]) -> Done {
-    check(inner, places)?;
-    // SAFETY: the caller's promise; `check` has seen that none overlaps another, or what the session holds.
+    // SAFETY: the caller's promise.
     let slice = |p: &Place| (!p.at.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(p.at, p.bytes) });
     let mut outputs: Vec<Option<&mut [u8]>> = places.iter().map(slice).collect();
     if inner.session.is_planned() {

@@ -58,6 +58,9 @@ impl Gate {
         let mut state = self.lock();
         match state.by {
             _ if state.is_closed => Err(Failed::busy("the session is being freed")),
+            Use::Call | Use::Run if state.thread == here() => {
+                Err(Failed::busy("the session is in the call that this function was called in"))
+            }
             Use::Call => Err(Failed::busy("the session is in a call of another thread, and takes one at a time")),
             Use::Run => Err(Failed::busy("the session runs in the background: remat_session_wait waits for it")),
             Use::Nobody => {

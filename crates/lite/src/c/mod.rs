@@ -17,6 +17,7 @@ mod border;
 mod calls;
 mod dtype;
 mod gate;
+mod hooks;
 mod load;
 mod memory;
 mod network;
@@ -33,7 +34,11 @@ pub use calls::{
     remat_session_run_into, remat_session_wait,
 };
 pub use dtype::{remat_dtype, remat_dtype_name, remat_dtype_size};
-pub use load::{remat_network_from_bytes, remat_network_from_reader, remat_network_open, remat_read};
+pub use hooks::{remat_finish, remat_start};
+pub use load::{
+    remat_network_from_borrowed, remat_network_from_bytes, remat_network_from_reader, remat_network_open, remat_read,
+    remat_release,
+};
 pub use memory::{remat_allocate, remat_deallocate, remat_workspace, remat_workspace_free, remat_workspace_new};
 pub use network::{
     remat_network, remat_network_free, remat_network_input, remat_network_input_count, remat_network_metadata,

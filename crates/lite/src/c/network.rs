@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::border::{c_text, put, reference, text, write};
+use super::hooks::Hooks;
 use super::ports::{CPort, remat_port};
 use super::status::{Done, Failed, guard, guard_or, remat_status};
 use crate::Network;
@@ -12,6 +13,7 @@ use crate::Network;
 /// A model that was read. Any number of threads may use a network at once.
 pub struct remat_network {
     pub(super) network: Network,
+    pub(super) hooks: Hooks,
     pub(super) inputs: Arc<[CPort]>,
     pub(super) outputs: Arc<[CPort]>,
     unsupported: Vec<CString>,
@@ -21,7 +23,7 @@ pub struct remat_network {
 }
 
 impl remat_network {
-    fn new(network: Network) -> remat_network {
+    fn new(network: Network, hooks: Hooks) -> remat_network {
         let ports = |all: &[crate::Port]| all.iter().map(CPort::new).collect();
         let about = network.about();
         remat_network {
@@ -32,6 +34,7 @@ impl remat_network {
             producer: c_text(&about.producer),
             metadata: about.metadata.iter().map(|(k, v)| (k.clone(), c_text(v))).collect(),
             network,
+            hooks,
         }
     }
 }
@@ -41,10 +44,11 @@ impl remat_network {
 /// # Safety
 ///
 /// `out` is NULL or points to memory for a pointer.
-pub(super) unsafe fn give(out: *mut *mut remat_network, load: impl FnOnce() -> Done<Network>) -> Done {
+pub(super) unsafe fn give(out: *mut *mut remat_network, load: impl FnOnce() -> Done<(Network, Hooks)>) -> Done {
     // SAFETY: the caller's promise.
     unsafe { put(out, ptr::null_mut(), "network") }?;
-    let network = remat_network::new(load()?);
+    let (network, hooks) = load()?;
+    let network = remat_network::new(network, hooks);
     // SAFETY: the caller's promise.
     unsafe { put(out, Arc::into_raw(Arc::new(network)).cast_mut(), "network") }
 }

@@ -6,6 +6,7 @@ use std::ptr;
 
 use super::border::{Readable, Versioned, checked, elements, is_struct_size, path, read, reference, text, write_sized};
 use super::dtype::dtype_of;
+use super::hooks::{Hooks, remat_finish, remat_start};
 use super::memory::{allocator, remat_allocate, remat_deallocate, remat_workspace};
 use super::status::{Done, Failed, guard, remat_status};
 use crate::{Key, Options};
@@ -42,6 +43,17 @@ pub struct remat_options {
     pub allocator_user: *mut c_void,
     /// The 32 bytes of the key of a file whose weights are encrypted, which are copied. NULL, unless set: none.
     pub key: *const u8,
+    /// Called when a run of any session of the network starts, with hook_user, until the last of them is freed. NULL, unless set: none.
+    pub start: remat_start,
+    /// Called when it has ended. NULL, unless set: none.
+    pub finish: remat_finish,
+    /// Passed to start and finish.
+    pub hook_user: *mut c_void,
+    /// The processors that the network computes on, numbered as the system does. The threads that it starts have these for good, and
+    /// the thread that calls remat_session_run while it runs. NULL, unless set: any. On Linux only.
+    pub processors: *const usize,
+    /// How many numbers there are at processors.
+    pub processor_count: usize,
 }
 
 // SAFETY: pointers, two numbers of 32 bits side by side, and no padding.
@@ -67,17 +79,22 @@ const UNLESS_SET: remat_options = remat_options {
     deallocate: None,
     allocator_user: ptr::null_mut(),
     key: ptr::null(),
+    start: None,
+    finish: None,
+    hook_user: ptr::null_mut(),
+    processors: ptr::null(),
+    processor_count: 0,
 };
 
-/// Options from the caller; those unless set if it is NULL.
+/// Options from the caller, and its hooks; those unless set if it is NULL.
 ///
 /// # Safety
 ///
 /// `p` is NULL or points to what the header says.
-pub(super) unsafe fn options(p: *const remat_options) -> Done<Options> {
+pub(super) unsafe fn options(p: *const remat_options) -> Done<(Options, Hooks)> {
     let mut options = Options::default();
     if p.is_null() {
-        return Ok(options);
+        return Ok((options, Hooks::default()));
     }
     // SAFETY: the caller's promise.
     let given = unsafe { read(p, UNLESS_SET) }?;
@@ -112,7 +129,14 @@ pub(super) unsafe fn options(p: *const remat_options) -> Done<Options> {
         let bytes = unsafe { elements(given.key, Key::BYTES, "key") }?;
         options.key = Some(Key::from_file_bytes(bytes)?);
     }
-    Ok(options)
+    if !given.processors.is_null() {
+        // SAFETY: the caller's promise: so many numbers.
+        options.affinity = Some(unsafe { elements(given.processors, given.processor_count, "processors") }?.to_vec());
+    } else if given.processor_count > 0 {
+        let text = format!("`processors` is NULL, and `processor_count` is {}", given.processor_count);
+        return Err(Failed::value(text));
+    }
+    Ok((options, Hooks { start: given.start, finish: given.finish, user: given.hook_user }))
 }
 
 /// Sets all fields of options to what they are unless set: remat_options_init(&options, sizeof options).

@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 use remat_types::{Error, ErrorKind};
 
 use super::calls::remat_done;
-use super::session::remat_session;
+use super::hooks::hooked;
+use super::session::{Inner, remat_session};
 use super::status::{Done, Failed, caught, keep, remat_status};
 
 /// A run to do, and who is told.
@@ -58,7 +59,7 @@ fn serve(work: &Receiver<Job>) {
         if !session.gate.run_begins() {
             continue;
         }
-        let ended = caught(|| session.inner().run());
+        let ended = caught(|| hooked(&session, &mut session.inner(), Inner::run));
         let status = match &ended {
             Ok(()) => remat_status::REMAT_OK,
             Err(failed) => {

@@ -9,6 +9,7 @@ use remat_types::{DType, ErrorKind, Fact, HostTensor};
 use super::border::{checked, put, reference, text};
 use super::dtype::dtype_of;
 use super::gate::{Entered, Gate};
+use super::hooks::Hooks;
 use super::network::remat_network;
 use super::ports::CPort;
 use super::runner::Runner;
@@ -28,6 +29,7 @@ pub struct remat_session {
 
 pub(super) struct Inner {
     pub(super) session: Session,
+    pub(super) hooks: Hooks,
     inputs: Arc<[CPort]>,
     pub(super) outputs: Arc<[CPort]>,
     /// Of a model that is no single graph: what the caller writes to, by input. A run takes copies.
@@ -77,6 +79,7 @@ impl Inner {
         Ok(Inner {
             inputs: network.inputs.clone(),
             outputs: network.outputs.clone(),
+            hooks: network.hooks,
             own: facts.map(own).collect::<Done<_>>()?,
             values: vec![OutputState::None; n],
             dims: vec![None; n],

@@ -1,9 +1,12 @@
 //! Models from files, run as programs run them.
 
+mod affinity;
 mod c;
 mod files;
+mod hooks;
 mod memory;
 mod models;
+mod peak;
 mod sharing;
 
 use std::path::{Path, PathBuf};

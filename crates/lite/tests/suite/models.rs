@@ -181,3 +181,33 @@ fn options_that_nothing_can_have_are_errors() {
     refused(Options { level: 4, ..Options::default() }, "level");
     refused(Options { half: Some(remat_types::DType::I8), ..Options::default() }, "half");
 }
+
+#[test]
+fn bytes_that_are_shared_are_not_copied_and_go_when_nothing_needs_them() {
+    struct Held(Vec<u8>, #[expect(dead_code, reason = "told by its count")] std::sync::Arc<()>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let shared = |network: &str| {
+        let bytes = std::fs::read(folder(network).join("model.onnx")).expect("readable");
+        let alive = std::sync::Arc::new(());
+        let bytes = remat_lite::Bytes::from_owner(Held(bytes, alive.clone()));
+        let is_alive = move || std::sync::Arc::strong_count(&alive) > 1;
+        (Network::from_shared(bytes, Options::default()).expect("the model is well formed"), is_alive)
+    };
+    for name in ["cnn", "positive"] {
+        let (network, is_alive) = shared(name);
+        assert!(is_alive(), "for sessions of other shapes");
+        let mut s = session(&network, name);
+        s.run().expect("it runs");
+        let output = network.outputs()[0].name.clone();
+        let mut other = session(&open(name, Options::default()), name);
+        other.run().expect("it runs");
+        assert_eq!(bits(&mut s, &output), bits(&mut other, &output));
+        drop(network);
+        drop(s);
+        assert!(!is_alive(), "{name}");
+    }
+}

@@ -3,5 +3,6 @@
 //! Bytes of tensors stay parts of the one buffer that a file was read into; [`prost`] limits the depth of nested messages.
 
 mod generated;
+pub(crate) mod outline;
 
 pub(crate) use generated::*;

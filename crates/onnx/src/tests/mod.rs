@@ -1,6 +1,7 @@
 //! Models that are made here: small ones of each structure, and files that say what is not so.
 
 mod control;
+mod files;
 mod hostile;
 mod rules;
 

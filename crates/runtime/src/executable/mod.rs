@@ -41,7 +41,7 @@ use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 
 pub use observe::{NanCheck, Observed, Observer, RangeCheck, ValueDump};
-pub use session::{Allocate, Session, SessionMemory, SessionOptions, Workspace};
+pub use session::{Allocate, RunHooks, RunResult, Session, SessionMemory, SessionOptions, Workspace};
 
 /// What memory a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

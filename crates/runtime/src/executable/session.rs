@@ -8,6 +8,7 @@
 //! between runs.
 
 mod body;
+mod hooks;
 mod memory;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use remat_graph::ir::ValueId;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
+pub use hooks::{RunHooks, RunResult};
 pub use memory::{Allocate, SessionMemory, Workspace};
 
 use super::Executable;
@@ -224,6 +226,22 @@ impl Session {
             thread.wait().ok_or_else(|| Error::new(ErrorKind::Closed, "the session's thread has ended"))?;
         self.body = Some(body);
         result
+    }
+
+    /// Calls `f` at the start of every run from now on, on the thread that runs: before inputs are read, so that it may give them by a
+    /// way of its own. A call that is refused before a run starts (memory of another size, another part than the next) does not call
+    /// it. A run in parts starts with the first. If `f` panics nothing runs. Errors (Value): running.
+    pub fn on_start(&mut self, f: impl FnMut() + Send + 'static) -> Result<()> {
+        self.body()?.hooks.on_start(f);
+        Ok(())
+    }
+
+    /// Calls `f` once for every run that started, on the thread that runs, when its outputs are there or with the error that ended it,
+    /// before [`Session::wait`] returns. A run in parts finishes with its last, with an error, or when what it has is given up.
+    /// If `f` panics, outputs are there all the same. Errors (Value): running.
+    pub fn on_finish(&mut self, f: impl FnMut(RunResult<'_>) + Send + 'static) -> Result<()> {
+        self.body()?.hooks.on_finish(f);
+        Ok(())
     }
 
     /// Calls `f` with output `j` in every run as soon as it is there, on the thread that runs. Errors (Value): no such

@@ -5,10 +5,11 @@ use std::path::Path;
 use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, Language, Style};
 
 /// In the order of the header.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "status.rs",
     "dtype.rs",
     "memory.rs",
+    "hooks.rs",
     "options.rs",
     "ports.rs",
     "load.rs",

@@ -3,7 +3,9 @@
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod background;
+mod borrowed;
 mod header;
+mod hooks;
 mod hostile;
 mod memory;
 mod programs;

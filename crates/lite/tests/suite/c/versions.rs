@@ -61,6 +61,26 @@ fn options_of_an_older_header_end_where_they_did() {
     drop(Net::open("cnn", &older));
 }
 
+/// The size of options before there were hooks.
+const WITHOUT_HOOKS: usize = offset_of!(remat_options, start);
+
+unsafe extern "C" fn never(_: *mut c_void, _: *const remat_session) {
+    panic!("it lies behind an older struct");
+}
+
+#[test]
+fn hooks_and_processors_behind_an_older_header_are_not_there() {
+    // a key was the last field
+    assert_eq!(WITHOUT_HOOKS, WITHOUT_KEY + size_of::<usize>());
+    let mut older = options();
+    older.start = Some(never);
+    older.processor_count = usize::MAX;
+    ok(unsafe { remat_options_init(&mut older, WITHOUT_HOOKS) });
+    assert_eq!((older.struct_size, older.start.is_some(), older.processor_count), (WITHOUT_HOOKS, true, usize::MAX));
+    let net = Net::open("cnn", &older);
+    net.session(&Given::new(&[(c"batch", 1)])).run();
+}
+
 #[test]
 fn what_is_written_to_a_larger_struct_is_zero_where_it_is_not_known() {
     #[repr(C)]

@@ -11,6 +11,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
 use super::super::Executable;
 use super::SessionOptions;
+use super::hooks::RunHooks;
 use super::memory::{Allocate, Block, Workspace};
 use crate::arena::padded;
 use crate::program::ValueView;
@@ -30,7 +31,7 @@ enum Watched {
 }
 
 /// After which step, with which of its outputs, what is called.
-struct Hook {
+struct Watch {
     watched: Watched,
     step: usize,
     slot: usize,
@@ -50,7 +51,8 @@ pub(super) struct Body {
     allocate: Option<Allocate>,
     /// Parts that have run.
     done: usize,
-    hooks: Vec<Hook>,
+    watches: Vec<Watch>,
+    pub(super) hooks: RunHooks,
 }
 
 impl fmt::Debug for Body {
@@ -87,7 +89,8 @@ impl Body {
             workspace: options.workspace.clone().unwrap_or_default(),
             allocate: options.allocate.clone(),
             done: 0,
-            hooks: Vec::new(),
+            watches: Vec::new(),
+            hooks: RunHooks::default(),
             exe,
         };
         if options.prefault {
@@ -103,7 +106,7 @@ impl Body {
     }
 
     pub(super) fn release_workspace(&mut self) {
-        self.done = 0;
+        self.abandon();
         self.workspace.release();
     }
 
@@ -141,22 +144,37 @@ impl Body {
 
     pub(super) fn run_into(&mut self, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
         self.check_outputs(outputs)?;
-        self.done = 0;
-        self.run_steps(0..self.exe.program.steps.len(), outputs)
+        self.abandon();
+        let all = 0..self.exe.program.steps.len();
+        RunHooks::around(self, |b| &mut b.hooks, |b| b.run_steps(all, outputs))
     }
 
     pub(super) fn run_part(&mut self, k: usize) -> Result<()> {
         let parts = self.exe.program.parts.len();
         if k != self.done || k >= parts {
             let text = format!("part {k} of {parts} was run when part {} was next; begin with part 0 again", self.done);
-            self.done = 0;
-            return Err(Error::new(ErrorKind::Value, text));
+            let wrong = Error::new(ErrorKind::Value, text);
+            if std::mem::take(&mut self.done) > 0 {
+                self.hooks.finish(Err(&wrong));
+            }
+            return Err(wrong);
         }
         let begin = k.checked_sub(1).map_or(0, |before| self.exe.program.parts[before]);
+        let steps = begin..self.exe.program.parts[k];
         self.done = 0;
-        self.run_steps(begin..self.exe.program.parts[k], &mut [])?;
+        if k == 0 {
+            self.hooks.start();
+        }
+        RunHooks::part(self, |b| &mut b.hooks, k + 1 == parts, |b| b.run_steps(steps, &mut []))?;
         self.done = (k + 1) % parts;
         Ok(())
+    }
+
+    /// Ends a run in parts that did not come to its last.
+    fn abandon(&mut self) {
+        if std::mem::take(&mut self.done) > 0 {
+            self.hooks.finish(Err(&Error::new(ErrorKind::Value, "the run ended before its last part")));
+        }
     }
 
     fn check_outputs(&self, outputs: &[Option<&mut [u8]>]) -> Result<()> {
@@ -183,14 +201,14 @@ impl Body {
 
     fn run_steps(&mut self, steps: std::ops::Range<usize>, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
         self.check_bools()?;
-        let Body { exe, pool, given, x, y, bindings, workspace, allocate, hooks, .. } = self;
+        let Body { exe, pool, given, x, y, bindings, workspace, allocate, watches, .. } = self;
         let mut block = workspace.lock();
         block.reserve(exe.figures.arena_bytes, allocate.as_ref())?;
         bind(bindings, x, y, Range::exclusive(given.slice()?), outputs)?;
         let frame = bindings.frame(&exe.program, Range::exclusive(block.slice()?));
         exe.run_steps(steps, &frame, Cpu { pool }, &mut |step, cpu, frame| {
-            for h in hooks.iter_mut().filter(|h| h.step == step) {
-                (h.f)(frame.view(cpu, &exe.program.steps[step].y[h.slot])?);
+            for w in watches.iter_mut().filter(|w| w.step == step) {
+                (w.f)(frame.view(cpu, &exe.program.steps[step].y[w.slot])?);
             }
             Ok(())
         })
@@ -223,7 +241,7 @@ impl Body {
 
     fn watch(&mut self, watched: Watched, f: Callback) -> Result<()> {
         let (step, slot) = made(&self.exe, watched)?;
-        self.hooks.push(Hook { watched, step, slot, f });
+        self.watches.push(Watch { watched, step, slot, f });
         Ok(())
     }
 
@@ -239,9 +257,9 @@ impl Body {
         {
             return no("has other threads, or parts");
         }
-        let places = self.hooks.iter().map(|h| made(&exe, h.watched)).collect::<Result<Vec<_>>>()?;
-        for (h, place) in self.hooks.iter_mut().zip(places) {
-            (h.step, h.slot) = place;
+        let places = self.watches.iter().map(|w| made(&exe, w.watched)).collect::<Result<Vec<_>>>()?;
+        for (w, place) in self.watches.iter_mut().zip(places) {
+            (w.step, w.slot) = place;
         }
         self.exe = exe;
         Ok(())

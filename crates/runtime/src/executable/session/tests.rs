@@ -1,3 +1,5 @@
+mod hooks;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
