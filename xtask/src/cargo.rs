@@ -18,11 +18,18 @@ pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
     succeeds(cargo(repo.root()).args(["test", "--workspace", "--no-fail-fast"]).args(rest))
 }
 
-/// `cargo fmt --check` on every crate.
+/// The manifest of the fuzz targets, a workspace of its own.
+const FUZZ: &str = "fuzz/Cargo.toml";
+
+/// `cargo fmt --check` on every crate, and on the fuzz targets.
 pub(crate) fn check_format(repo: &Repo) -> Result<Vec<Finding>, String> {
     needs_component(repo, "fmt", "rustfmt")?;
-    let passed = succeeds(cargo(repo.root()).args(["fmt", "--all", "--", "--check"]))?;
-    Ok(verdict(passed, "some files are not formatted (shown above); run `cargo fmt --all`"))
+    let mut passed = succeeds(cargo(repo.root()).args(["fmt", "--all", "--", "--check"]))?;
+    if repo.has(Path::new(FUZZ)) {
+        let fuzz = succeeds(cargo(repo.root()).args(["fmt", "--manifest-path", FUZZ, "--", "--check"]))?;
+        passed = passed && fuzz;
+    }
+    Ok(verdict(passed, "some files are not formatted (shown above); run `cargo fmt --all`, in `fuzz` too"))
 }
 
 /// `cargo clippy` on every target, warnings refused.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
+use prost::Message;
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::graph::{Attribute, Attributes, Constant, Entry, Extent, Graph, Kind, NARROW, Node, Ref, ValueType, domain};
@@ -18,8 +19,15 @@ use crate::tensor::{self, Held, Literal};
 /// Graphs within graphs and functions within functions, as deep as any exporter goes and shallow enough for any stack.
 const MOST_DEPTH: usize = 32;
 
-/// Nodes of a model, those of its functions once a call: a small file could otherwise make any number of them.
-const MOST_NODES: usize = 1 << 18;
+/// Bytes of the messages of a model's nodes, those of its functions once a call: for each byte of the file, and in any case. A small
+/// file could otherwise make any number of them.
+const WRITTEN_OUT: (usize, usize) = (128, 4 << 20);
+
+/// What a node takes beside what its message says.
+const NODE_BYTES: usize = 64;
+
+/// Names of operators for which the nearest one that there is is looked for.
+const MOST_NEAREST: usize = 1000;
 
 fn wrong(text: String) -> Error {
     Error::new(ErrorKind::Format, text)
@@ -74,8 +82,11 @@ pub(crate) struct Builder<'a> {
     pub(crate) functions: HashMap<(String, String, String), &'a FunctionProto>,
     pub(crate) folder: Option<&'a Path>,
     /// Bytes of the main graph's initialisers that are in the file still, by number.
-    pub(crate) held: Option<(&'a File, HashMap<usize, Place>)>,
-    pub(crate) nodes: usize,
+    held: Option<(&'a File, HashMap<usize, Place>)>,
+    /// What nodes may still take, in bytes of their messages.
+    left_bytes: usize,
+    /// The names most like those of operators without a rule.
+    nearest: HashMap<(String, String), Option<&'static str>>,
     pub(crate) graphs: usize,
 }
 
@@ -88,6 +99,21 @@ struct Around<'n> {
     depth: usize,
 }
 
+impl<'a> Builder<'a> {
+    /// Of a model of so many bytes, beside those that `held` has.
+    pub(crate) fn new(
+        functions: HashMap<(String, String, String), &'a FunctionProto>,
+        folder: Option<&'a Path>,
+        held: Option<(&'a File, HashMap<usize, Place>)>,
+        model_bytes: usize,
+    ) -> Builder<'a> {
+        let held_bytes: u64 = held.iter().flat_map(|(_, places)| places.values()).map(|p| p.bytes).sum();
+        let file_bytes = model_bytes.saturating_add(usize::try_from(held_bytes).unwrap_or(usize::MAX));
+        let left_bytes = file_bytes.saturating_mul(WRITTEN_OUT.0).saturating_add(WRITTEN_OUT.1);
+        Builder { functions, folder, held, left_bytes, nearest: HashMap::new(), graphs: 0 }
+    }
+}
+
 impl Builder<'_> {
     /// The main graph. Errors: Format, and what constants and attributes give.
     pub(crate) fn main(&mut self, g: &GraphProto, opsets: &Opsets) -> Result<Graph> {
@@ -96,6 +122,25 @@ impl Builder<'_> {
 
     fn deeper(depth: usize) -> Result<usize> {
         if depth < MOST_DEPTH { Ok(depth + 1) } else { Err(wrong(format!("graphs nested deeper than {MOST_DEPTH}"))) }
+    }
+
+    /// Takes a message into account. Errors: Format.
+    fn write_out(&mut self, message: &impl Message) -> Result<()> {
+        let left = self.left_bytes.checked_sub(message.encoded_len().saturating_add(NODE_BYTES));
+        let (multiple, constant) = WRITTEN_OUT;
+        let text =
+            || format!("functions written out, nodes take more than {multiple} times the file and {constant} bytes");
+        self.left_bytes = left.ok_or_else(|| wrong(text()))?;
+        Ok(())
+    }
+
+    fn nearest(&mut self, domain: &str, op: &str) -> Option<&'static str> {
+        let key = (domain.to_owned(), op.to_owned());
+        match self.nearest.get(&key) {
+            Some(known) => *known,
+            None if self.nearest.len() == MOST_NEAREST => None,
+            None => *self.nearest.entry(key).or_insert_with(|| rules::nearest(domain, op)),
+        }
     }
 
     fn new_graph(&mut self, name: &str) -> Graph {
@@ -130,7 +175,9 @@ impl Builder<'_> {
             constants.push((name, Literal::Tensor(tensor::dense(t, self.folder)?)));
         }
         for (name, value) in constants {
-            let slot = match graph.inputs.iter_mut().find(|i| i.name == name) {
+            // inputs have the first slots, in order
+            let input = names.slots.get(name).and_then(|slot| graph.inputs.get_mut(*slot));
+            let slot = match input {
                 Some(input) if input.default.is_some() => return Err(wrong(format!("`{name}` is initialised twice"))),
                 Some(input) => {
                     input.default = Some(graph.constants.len());
@@ -171,10 +218,7 @@ impl Builder<'_> {
     }
 
     fn node(&mut self, n: &NodeProto, names: &Names<'_>, around: &Around<'_>) -> Result<Node> {
-        self.nodes += 1;
-        if self.nodes > MOST_NODES {
-            return Err(wrong(format!("more than {MOST_NODES} nodes, functions written out")));
-        }
+        self.write_out(n)?;
         let domain = domain(n.domain()).to_owned();
         let find = |name: &String| match name.as_str() {
             "" => Ok(None),
@@ -204,7 +248,8 @@ impl Builder<'_> {
                     return Err(wrong(format!("the model imports no version of the domain `{domain}`")));
                 };
                 let row = rules::find(&domain, n.op_type(), *opset);
-                (row.map_or_else(|| Kind::Unknown(rules::nearest(&domain, n.op_type())), Kind::Rule), *opset)
+                let opset = *opset;
+                (row.map_or_else(|| Kind::Unknown(self.nearest(&domain, n.op_type())), Kind::Rule), opset)
             }
         };
         let name = node_name(n);
@@ -217,6 +262,7 @@ impl Builder<'_> {
         let opsets = opsets(&f.opset_import)?;
         let mut call = given.clone();
         for a in &f.attribute_proto {
+            self.write_out(a)?;
             let around = Around { names: None, opsets: &opsets, call: None, depth };
             let empty = Names { slots: HashMap::new(), narrow: HashMap::new(), outer: None };
             if let (false, Some(v)) = (call.contains_key(a.name()), self.attribute(a, &empty, &around)?) {
@@ -261,7 +307,7 @@ impl Builder<'_> {
         Ok(Some(match kind_of(a) {
             AttributeType::Float => Attribute::Float(a.f()),
             AttributeType::Int => Attribute::Int(a.i()),
-            AttributeType::String => Attribute::String(a.s().to_vec()),
+            AttributeType::String => Attribute::String(a.s().into()),
             AttributeType::Tensor => literal(tensor::literal(a.t.as_deref().ok_or_else(missing)?, self.folder)),
             AttributeType::SparseTensor => {
                 let t = a.sparse_tensor.as_deref().ok_or_else(missing)?;
@@ -276,8 +322,8 @@ impl Builder<'_> {
                 };
                 Attribute::Graph(Box::new(self.graph(a.g.as_deref().ok_or_else(missing)?, &around)?))
             }
-            AttributeType::Floats => Attribute::Floats(a.floats.clone()),
-            AttributeType::Ints => Attribute::Ints(a.ints.clone()),
+            AttributeType::Floats => Attribute::Floats(a.floats[..].into()),
+            AttributeType::Ints => Attribute::Ints(a.ints[..].into()),
             AttributeType::Strings => Attribute::Strings(a.strings.iter().map(|s| s.to_vec()).collect()),
             AttributeType::TypeProto => Attribute::Type,
             other => Attribute::Unreadable(wrong(format!("an attribute of type {}", other.as_str_name()))),

@@ -26,6 +26,9 @@ pub(crate) const NEWEST_OPSET: i64 = 27;
 /// The newest version of the file format.
 pub(crate) const NEWEST_IR: i64 = 13;
 
+/// What the computing of values that are known may take while a model is traced: they are sizes, mostly.
+const MOST_FOLDED_BYTES: usize = 64 << 20;
+
 /// An ONNX model: its graph with names resolved, rules found, constants checked.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -107,6 +110,7 @@ impl Model {
     /// `held` has the file, and where in it the bytes of initialisers are that `bytes` leaves out.
     fn parse(bytes: Bytes, folder: Option<&Path>, held: Option<(&File, HashMap<usize, Place>)>) -> Result<Model> {
         let wrong = |text: String| Error::new(ErrorKind::Format, text);
+        let model_bytes = bytes.len();
         let proto = ModelProto::decode(bytes).map_err(|e| wrong(format!("no ONNX model: {e}")))?;
         let graph = proto.graph.as_ref().ok_or_else(|| wrong("no ONNX model: no graph".into()))?;
         match proto.ir_version {
@@ -135,7 +139,7 @@ impl Model {
                 return Err(wrong(format!("function `{}` is there twice", f.name())));
             }
         }
-        let mut builder = Builder { functions, folder, held, nodes: 0, graphs: 0 };
+        let mut builder = Builder::new(functions, folder, held, model_bytes);
         let graph = Arc::new(builder.main(graph, &imported)?);
         let mut opsets: Vec<_> = imported.into_iter().collect();
         opsets.sort();
@@ -209,8 +213,8 @@ impl Model {
     /// Errors: as [`Network::run`] and [`Model::on`].
     pub fn trace(&self, inputs: &[Fact]) -> Result<Option<Trace>> {
         // computes nothing, so that the weights are not copied
-        let (dry, options) =
-            (Device::dry(DeviceOptions::default())?, DeviceOptions { threads: 1, ..Default::default() });
+        let dry = Device::dry(DeviceOptions::default())?;
+        let options = DeviceOptions { threads: 1, budget_bytes: Some(MOST_FOLDED_BYTES), ..Default::default() };
         self.check_supported()?;
         Network::new(self.graph.clone(), self.graphs, &dry, &Device::cpu(options)?)?.trace(inputs)
     }

@@ -13,8 +13,9 @@ use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{SparseTensorProto, TensorProto};
 use crate::value::Text;
 
-/// The most bytes that a sparse tensor takes once it is dense: its file says a shape, and little more.
-const MOST_DENSE_BYTES: usize = 256 << 20;
+/// The most bytes that a sparse tensor takes once it is dense, for each byte of its values and their places, and in any case: its file
+/// says a shape, and little more.
+const DENSE: (usize, usize) = (1024, 4096);
 
 /// The most bytes of one external tensor, protobuf's own limit of a tensor inside a file.
 const MOST_EXTERNAL_BYTES: u64 = 64 << 30;
@@ -312,8 +313,13 @@ pub(crate) fn dense(t: &SparseTensorProto, folder: Option<&Path>) -> Result<Host
     let (values, indices) = (numbers(values, folder, None)?, numbers(indices, folder, None)?);
     let shape = shape_of(&t.dims)?;
     let size = values.dtype().size_bytes();
-    if shape.elems().saturating_mul(size) > MOST_DENSE_BYTES {
-        return Err(wrong(format!("a sparse tensor of shape {shape}: more than {MOST_DENSE_BYTES} bytes")));
+    let given = values.bytes().len() + indices.bytes().len();
+    let most = given.saturating_mul(DENSE.0).saturating_add(DENSE.1);
+    if shape.elems().saturating_mul(size) > most {
+        let text = format!(
+            "a sparse tensor of shape {shape}: more than the {most} bytes that {given} of values and places may become"
+        );
+        return Err(wrong(text));
     }
     let (places, n) = (indices.to_vec::<i64>()?, values.elems());
     let flat = match indices.shape().dims() {

@@ -1,24 +1,26 @@
-//! Every outside dependency is named once, in the root manifest, with a comment right above it that says why.
+//! Every outside dependency is named once, in the root manifest, with a comment right above it that says why. The fuzz targets are a
+//! workspace of their own, whose manifest says it for what only they have.
 
 use std::path::Path;
 
 use crate::finding::Finding;
-use crate::manifest::Manifest;
+use crate::manifest::{Dependency, Manifest};
 use crate::repo::Repo;
+
+/// The manifest that inherits from no other.
+const FUZZ: &str = "fuzz/Cargo.toml";
 
 /// Reads the root manifest for reasons, and every crate's for dependencies that go around it.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     let root = Path::new("Cargo.toml");
     let text = repo.read(root)?;
     let manifest = Manifest::parse(&text).map_err(|e| format!("Cargo.toml: {e}"))?;
-    let lines: Vec<&str> = text.lines().collect();
-    let mut findings = Vec::new();
-    for dependency in manifest.workspace_dependencies.iter().filter(|d| !d.is_path) {
-        let above = dependency.line.checked_sub(2).and_then(|i| lines.get(i)).unwrap_or(&"").trim();
-        if above.trim_start_matches('#').trim().is_empty() || !above.starts_with('#') {
-            let message = format!("say in a `#` comment right above why `{}` is needed", dependency.key);
-            findings.push(Finding::error(root, dependency.line, message));
-        }
+    let mut findings = without_reason(root, &text, &manifest.workspace_dependencies);
+    let fuzz = Path::new(FUZZ);
+    if repo.has(fuzz) {
+        let text = repo.read(fuzz)?;
+        let manifest = Manifest::parse(&text).map_err(|e| format!("{FUZZ}: {e}"))?;
+        findings.extend(without_reason(fuzz, &text, &manifest.dependencies));
     }
     for path in crate_manifests(repo)? {
         let manifest = Manifest::parse(&repo.read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -31,6 +33,20 @@ pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
         }
     }
     Ok(findings)
+}
+
+/// Outside dependencies of a manifest without a comment above them.
+fn without_reason(path: &Path, text: &str, dependencies: &[Dependency]) -> Vec<Finding> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut findings = Vec::new();
+    for dependency in dependencies.iter().filter(|d| !d.is_path) {
+        let above = dependency.line.checked_sub(2).and_then(|i| lines.get(i)).unwrap_or(&"").trim();
+        if above.trim_start_matches('#').trim().is_empty() || !above.starts_with('#') {
+            let message = format!("say in a `#` comment right above why `{}` is needed", dependency.key);
+            findings.push(Finding::error(path, dependency.line, message));
+        }
+    }
+    findings
 }
 
 fn crate_manifests(repo: &Repo) -> Result<Vec<std::path::PathBuf>, String> {
@@ -50,6 +66,13 @@ mod tests {
         let text = "[workspace.dependencies]\nremat = { path = \"crates/remat\" }\n# why\na = \"1\"\nb = \"1\"\n#\nc = \"1\"\n";
         let found = check(&Scratch::new(&[("Cargo.toml", text)])).unwrap();
         assert_eq!(places(&found), ["Cargo.toml:5", "Cargo.toml:7"]);
+    }
+
+    #[test]
+    fn the_fuzz_targets_say_why_they_need_what_they_need() {
+        let fuzz = "[dependencies]\nremat-onnx = { path = \"../crates/onnx\" }\n# why\na = \"1\"\nb = \"1\"\n";
+        let repo = Scratch::new(&[("Cargo.toml", ""), ("fuzz/Cargo.toml", fuzz)]);
+        assert_eq!(places(&check(&repo).unwrap()), ["fuzz/Cargo.toml:5"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Attributes of nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use remat_types::{Error, ErrorKind, Result};
 
@@ -10,17 +11,18 @@ use crate::tensor::Literal;
 /// The attributes of a node by name.
 pub(crate) type Attributes = BTreeMap<String, Attribute>;
 
-/// An attribute. Strings are bytes until they are read: some exporters write other things than UTF-8.
+/// An attribute. Strings are bytes until they are read: some exporters write other things than UTF-8. Clones share what may be long,
+/// since a call of a function gives its attributes to many nodes.
 #[derive(Clone, Debug)]
 pub(crate) enum Attribute {
     Float(f32),
     Int(i64),
-    String(Vec<u8>),
+    String(Arc<[u8]>),
     Tensor(Box<Literal>),
     Graph(Box<Graph>),
-    Floats(Vec<f32>),
-    Ints(Vec<i64>),
-    Strings(Vec<Vec<u8>>),
+    Floats(Arc<[f32]>),
+    Ints(Arc<[i64]>),
+    Strings(Arc<[Vec<u8>]>),
     /// A type, which no rule reads.
     Type,
     /// What could not be read, and why: an error only for who asks for it.

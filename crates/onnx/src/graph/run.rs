@@ -123,7 +123,11 @@ impl Shared {
             y.iter().map(|v| v.tensor()?.to_host()).collect::<Result<_>>().map(Some)
         };
         let values = std::thread::scope(|s| s.spawn(beside).join());
-        let values = values.map_err(|_| Error::new(ErrorKind::Internal, "a rule panicked"))??;
+        let values = match values.map_err(|_| Error::new(ErrorKind::Internal, "a rule panicked"))? {
+            // too large to be computed here
+            Err(e) if e.kind() == ErrorKind::Budget => return Ok(None),
+            values => values?,
+        };
         values.map(|all| all.iter().map(|h| Value::from_host(&self.device, h)).collect()).transpose()
     }
 }

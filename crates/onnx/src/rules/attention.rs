@@ -37,7 +37,7 @@ fn joined(x: &Tensor) -> Result<Tensor> {
 
 /// Heads of keys or values, as many as there are of queries: each is there for some in a row.
 fn shared(x: &Tensor, heads: usize) -> Result<Tensor> {
-    let have = x.dims()[1];
+    let [_, have, _, _] = x.dims_n()?;
     if have == heads {
         return Ok(x.clone());
     }
@@ -120,7 +120,7 @@ impl Mask {
         let keys = k.dims()[2];
         let mut mask = Mask { shows: None, bias: None };
         if let Some(m) = c.opt(3)? {
-            let have = m.dims().last().copied().unwrap_or(0);
+            let have = m.dims().last().copied().ok_or_else(|| shape_error("a mask without axes"))?;
             // a mask that ends early shows nothing of the rest
             let m = match keys.checked_sub(have) {
                 Some(missing) if missing > 0 => {

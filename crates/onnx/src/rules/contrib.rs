@@ -121,6 +121,9 @@ fn multi_head_attention(c: &Cx<'_>) -> Result<Vec<Value>> {
         (Some(k), Some(v)) => [heads_of(q, heads)?, heads_of(k, heads)?, heads_of(v, heads)?],
         _ => return Err(shape_error("keys without values")),
     };
+    if let Some(t) = [&q, &k, &v].into_iter().find(|t| t.rank() != 4) {
+        return Err(shape_error(format!("queries, keys or values of shape {}, not by heads", t.shape())));
+    }
     let mut parts = [q, k, v];
     if let Some(bias) = c.opt(3)? {
         let widths: Vec<usize> = parts.iter().map(|t| t.dims()[2] * t.dims()[3]).collect();

@@ -157,7 +157,7 @@ fn conv_transpose(c: &Cx<'_>) -> Result<Vec<Value>> {
     let cuts: Vec<[isize; 2]> = match &target {
         Some(target) => (0..d)
             .map(|a| {
-                let all = (full[a] + extra[a]) as isize - target[a] as isize;
+                let all = full[a].saturating_add(extra[a]).min(isize::MAX as usize) as isize - target[a] as isize;
                 let half = all.div_euclid(2);
                 let (begin, end) = if auto == "SAME_UPPER" { (half, all - half) } else { (all - half, half) };
                 [begin, end - extra[a] as isize]

@@ -15,6 +15,9 @@ pub(super) const ROWS: &[Row] = &[row("Resize", 10, resize), row("Upsample", 1, 
 /// The most terms of all sums along an axis: what a scale may ask for.
 const MOST_TERMS: usize = 1 << 26;
 
+/// As far outside an axis as a coordinate is told from another: further than any filter reaches.
+const FARTHEST: f64 = (1u64 << 40) as f64;
+
 /// What is done along one axis.
 #[derive(Clone, Copy, Debug)]
 struct Along {
@@ -226,6 +229,8 @@ impl Terms {
     /// The terms of one place, whose coordinate is `at`.
     fn push(&mut self, c: &Cx<'_>, at: f64, scale: f64, extent: usize, form: &Form<'_>) -> Result<()> {
         let last = extent as i64 - 1;
+        // beyond both ends all places are alike, and numbers stay those of whole places
+        let at = at.clamp(-FARTHEST, extent as f64 + FARTHEST);
         if form.mode == "nearest" {
             let place = match form.nearest {
                 "round_prefer_floor" => (at - 0.5).ceil(),

@@ -100,10 +100,9 @@ fn depth_to_space(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
     let [n, channels, h, w] = x.dims_n()?;
     let b = size(c.int_of("blocksize")?)?;
-    if b == 0 || channels % (b * b) != 0 {
-        return Err(shape_error(format!("{channels} channels in blocks of {b} x {b}")));
-    }
-    let deep = channels / (b * b);
+    let block = b.checked_mul(b).filter(|n| *n > 0 && channels.is_multiple_of(*n));
+    let block = block.ok_or_else(|| shape_error(format!("{channels} channels in blocks of {b} x {b}")))?;
+    let deep = channels / block;
     let y = match c.string("mode", "DCR")? {
         "DCR" => x.reshape(&signed(&[n, b, b, deep, h, w]))?.permute(&[0, 3, 4, 1, 5, 2])?,
         "CRD" => x.reshape(&signed(&[n, deep, b, b, h, w]))?.permute(&[0, 1, 4, 2, 5, 3])?,
@@ -175,10 +174,10 @@ fn pad(c: &Cx<'_>) -> Result<Vec<Value>> {
     // what is negative is cut off first
     let mut y = x.clone();
     for (axis, (before, after)) in all.iter().enumerate() {
-        let cut = |n: i64| usize::try_from(-n).unwrap_or(0);
+        let cut = |n: i64| if n < 0 { n.unsigned_abs() as usize } else { 0 };
         let (front, back) = (cut(*before), cut(*after));
-        if front + back > 0 {
-            let len = y.dims()[axis].checked_sub(front + back);
+        if front > 0 || back > 0 {
+            let len = y.dims()[axis].checked_sub(front.saturating_add(back));
             let len =
                 len.ok_or_else(|| shape_error(format!("axis {axis} of {} cut by {front} and {back}", y.shape())))?;
             y = y.narrow(axis as isize, front as isize, len)?;

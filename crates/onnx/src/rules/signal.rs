@@ -19,11 +19,18 @@ pub(super) const ROWS: &[Row] = &[
     row("STFT", 17, stft),
 ];
 
-/// Points of a window or a filter that a file may ask for.
+/// Points of a transform that a file may ask for.
 const MOST_POINTS: i64 = 1 << 24;
+
+/// Numbers of a window or of filters, which are made on the host.
+const MOST_MADE: usize = 1 << 21;
 
 fn points(n: i64) -> Result<usize> {
     if n > MOST_POINTS { Err(value_error(format!("{n} points; at most {MOST_POINTS}"))) } else { size(n) }
+}
+
+fn made(n: usize) -> Result<usize> {
+    if n > MOST_MADE { Err(value_error(format!("{n} numbers; at most {MOST_MADE}"))) } else { Ok(n) }
 }
 
 fn given_dtype(c: &Cx<'_>) -> Result<DType> {
@@ -32,7 +39,7 @@ fn given_dtype(c: &Cx<'_>) -> Result<DType> {
 
 /// A sum of cosines: `sum_k a[k] cos(2 pi k i / n)`.
 fn window(c: &Cx<'_>, terms: &[f64]) -> Result<Vec<Value>> {
-    let n = points(c.number(0)?)?;
+    let n = made(points(c.number(0)?)?)?;
     let period = if c.flag("periodic", true)? { n } else { n.saturating_sub(1) }.max(1) as f64;
     let at = |i: usize| -> f64 {
         terms.iter().enumerate().map(|(k, a)| a * (2.0 * PI * k as f64 * i as f64 / period).cos()).sum()
@@ -128,7 +135,8 @@ fn mel(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (mels, length) = (points(c.number(0)?)?, points(c.number(1)?)?);
     let (rate, low, high) = (c.number(2)? as f64, c.float(3)?, c.float(4)?);
     let bins = length / 2 + 1;
-    if bins.saturating_mul(mels) as i64 > MOST_POINTS || rate <= 0.0 {
+    made(bins.saturating_mul(mels))?;
+    if rate <= 0.0 {
         return Err(value_error(format!("{bins} bins of {mels} filters at a rate of {rate}")));
     }
     let to_mel = |f: f64| 2595.0 * (1.0 + f / 700.0).log10();

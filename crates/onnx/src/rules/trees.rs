@@ -10,8 +10,13 @@ use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
 use crate::graph::{Cx, shape_error, size, value_error};
 
-/// Elements of the largest table: nodes times targets, or nodes times members of a set.
-const MOST_TABLE: usize = 1 << 26;
+/// Elements of a table for each node, and in any case: nodes times targets, or nodes times members of a set.
+const MOST_TABLE: (usize, usize) = (1 << 10, 1 << 20);
+
+/// Whether a table of `n` nodes is one that a file may ask for.
+fn fits(n: usize, width: usize) -> bool {
+    n.saturating_mul(width) <= n.saturating_mul(MOST_TABLE.0).max(MOST_TABLE.1)
+}
 
 /// How a node compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,7 +313,7 @@ impl Trees {
     fn set_table(&self, device: &remat_runtime::Device, dtype: DType) -> Result<Tensor> {
         let width = self.sets.values().map(Vec::len).max().unwrap_or(0);
         let n = if self.sets.is_empty() { 0 } else { self.mode.len() };
-        if n.saturating_mul(width) > MOST_TABLE {
+        if !fits(n, width) {
             return Err(value_error("sets of more members than a table holds"));
         }
         let mut all = vec![f64::NAN; n * width];
@@ -321,7 +326,7 @@ impl Trees {
     /// `[nodes, targets]`: what is not there changes nothing.
     fn weight_table(&self, f: &str) -> Result<HostTensor> {
         let (n, targets) = (self.mode.len(), self.targets);
-        if n.saturating_mul(targets) > MOST_TABLE {
+        if !fits(n, targets) {
             return Err(value_error(format!("{n} nodes with {targets} targets")));
         }
         let nothing = match f {

@@ -1,11 +1,17 @@
 //! Grids, regions and boxes.
 
 use remat_tensor::{Between, Beyond, RoiAlign, Tensor};
-use remat_types::{DType, HostTensor, Result};
+use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, size};
+use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::value::Value;
+
+/// Numbers of regions that are made on the host.
+const MOST_ELEMS: usize = 1 << 24;
+
+/// Places that are looked at for all of them.
+const MOST_SAMPLES: usize = 1 << 28;
 
 pub(super) const ROWS: &[Row] = &[
     row("AffineGrid", 20, affine_grid),
@@ -106,6 +112,14 @@ struct Regions {
 fn on_host(c: &Cx<'_>, r: Regions) -> Result<Vec<Value>> {
     let (x, rois, images) = (c.host(0)?, c.floats(1)?, c.numbers(2)?);
     let [_, channels, h, w] = c.x(0)?.dims_n()?;
+    let each = [rois.len() / 4, channels, r.out[0], r.out[1]];
+    let elems = Shape::from(each.to_vec()).checked_elems().ok().filter(|n| *n <= MOST_ELEMS);
+    let elems =
+        elems.ok_or_else(|| shape_error(format!("regions of shape {each:?}: more than {MOST_ELEMS} numbers")))?;
+    let samples = r.samples.saturating_mul(r.samples).saturating_mul(elems);
+    if r.out.contains(&0) || samples > MOST_SAMPLES {
+        return Err(value_error(format!("{elems} parts of {} x {} samples", r.samples, r.samples)));
+    }
     let all = x.to_f64_vec();
     let plane = |image: i64, channel: usize| -> Result<&[f64]> {
         let at =
