@@ -322,7 +322,7 @@ fn what_no_kernel_takes_is_refused() {
 #[test]
 fn planes_larger_than_a_part_are_reordered_whole() {
     // more places than a thread takes at once
-    let (pool, [n, c, places, block]) = (Pool::new(2), [1, 3, (1 << 14) + 5, 2]);
+    let (pool, [n, c, places, block]) = (Pool::new(2), [1, 3, (1 << 14) + 5, 2usize]);
     let x: Vec<f32> = (0..n * c * places).map(|i| i as f32).collect();
     let (mut blocked, mut back) = (vec![0.0; n * c.div_ceil(block) * places * block], vec![0.0; x.len()]);
     to_blocked(&pool, [n, c, places], block, &x, &mut blocked);
