@@ -23,8 +23,8 @@ const MOST_DEPTH: usize = 32;
 /// file could otherwise make any number of them.
 const WRITTEN_OUT: (usize, usize) = (128, 4 << 20);
 
-/// What a node takes beside what its message says.
-const NODE_BYTES: usize = 64;
+/// What a node takes beside what its message says: the struct, and the parts of lists and maps that hold its names.
+const NODE_BYTES: usize = 512;
 
 /// Names of operators for which the nearest one that there is is looked for.
 const MOST_NEAREST: usize = 1000;
