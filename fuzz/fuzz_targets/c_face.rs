@@ -396,7 +396,8 @@ fuzz_target!(|data: &[u8]| {
     let (script, file) = rest.split_at(usize::from(*n).min(rest.len()));
     let mut s = Script(script);
     let may_run = Network::from_bytes(file, model::options(3)).is_ok_and(|n| model::small_shapes(&n).is_some());
-    let mut world = World { may_run, ..World::default() };
+    let mut world = World::default();
+    world.may_run = may_run;
     REQUESTS.store(0, SeqCst);
     REFUSES.store(0, SeqCst);
     for _ in 0..MOST_CALLS {

@@ -8,6 +8,8 @@ use remat_types::{Error, ErrorKind, Result};
 /// How a run finished, for a function that only looks.
 pub type RunResult<'e> = std::result::Result<(), &'e Error>;
 
+type Finish = dyn FnMut(RunResult<'_>) + Send;
+
 /// Functions that are called around runs, in the order in which they were added, on the thread that runs.
 ///
 /// For each run that starts, those of the start are called, and those of the end once its outputs are there or it has failed. One that
@@ -15,7 +17,7 @@ pub type RunResult<'e> = std::result::Result<(), &'e Error>;
 #[derive(Default)]
 pub struct RunHooks {
     start: Vec<Box<dyn FnMut() + Send>>,
-    finish: Vec<Box<dyn FnMut(RunResult<'_>) + Send>>,
+    finish: Vec<Box<Finish>>,
 }
 
 impl fmt::Debug for RunHooks {
@@ -62,7 +64,7 @@ impl RunHooks {
         let ended = catch_unwind(AssertUnwindSafe(|| f(run)));
         match &ended {
             Ok(Ok(())) if !is_last => {}
-            Ok(result) => of(run).finish(result.as_ref().map(|()| ())),
+            Ok(result) => of(run).finish(result.as_ref().copied()),
             Err(_) => of(run).finish(Err(&Error::new(ErrorKind::Internal, "a kernel or callback panicked"))),
         }
         ended.unwrap_or_else(|panic| resume_unwind(panic))
