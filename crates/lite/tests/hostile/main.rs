@@ -173,7 +173,7 @@ mod made {
     fn referred_attributes() -> Vec<u8> {
         let refers = [part(1, b"value_floats"), int(20, 6), part(21, b"all")].concat();
         let body: Vec<Vec<u8>> =
-            (0..5000).map(|i| node(&[], &[&format!("b{i}")], "Constant", "", &[refers.clone()])).collect();
+            (0..5000).map(|i| node(&[], &[&format!("b{i}")], "Constant", "", std::slice::from_ref(&refers))).collect();
         let call = node(&[], &["y"], "f", "own", &[floats("all", 50_000)]);
         model(&part(1, &call), &[function("f", &body, &["all"])])
     }
