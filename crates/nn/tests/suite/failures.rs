@@ -21,6 +21,15 @@ fn named(layers: &[Linear]) -> Vec<(String, Parameter)> {
 
 /// Trains layers of so many features, and gives their weights. Errors: whatever any call says.
 fn train_linear(d: &Device, layers: usize, features: usize, batch: usize, steps: usize) -> Result<Weights> {
+    train_linear_and(d, [layers, features, batch, steps], |_| Ok(()))
+}
+
+/// The same, of `[layers, features, batch, steps]`, with something done to the network's output before each update.
+fn train_linear_and(
+    d: &Device,
+    [layers, features, batch, steps]: [usize; 4],
+    before_update: impl Fn(&Tensor) -> Result<()>,
+) -> Result<Weights> {
     let mut cx = InitCx::new(d, 7);
     let net: Vec<Linear> = (0..layers)
         .map(|_| Linear::with(&mut cx, features, features, LinearOptions { bias: false, ..LinearOptions::default() }))
@@ -32,6 +41,7 @@ fn train_linear(d: &Device, layers: usize, features: usize, batch: usize, steps:
             x = l.forward(&x)?.relu()?;
         }
         x.square()?.mean()?.backward()?;
+        before_update(&x)?;
         sgd.step()?;
     }
     d.channel().sync()?;
@@ -91,6 +101,27 @@ fn eight_linear_layers_give_the_bits_or_an_error_at_every_percent_of_their_peak(
     }
     // Parameters are 46 % of the peak, gradients as much.
     assert!(least.iter().all(|l| *l <= 65), "{least:?} % of the peak suffice");
+}
+
+#[test]
+fn what_happens_to_be_there_when_a_step_updates_has_no_part_in_whether_it_can() {
+    let sizes = [8, 128, 16, 3];
+    let options = DeviceOptions { threads: 1, async_level: AsyncLevel::Sync, ..DeviceOptions::default() };
+    let free = Device::cpu(options.clone()).expect("a CPU");
+    let want = train_linear_and(&free, sizes, |_| Ok(())).expect("no budget");
+    let peak = free.channel().stats().expect("open").peak_bytes;
+    let mut taken = Vec::new();
+    for foresight in [Foresight::Off, Foresight::AtOnce] {
+        for part in (340..=400).rev() {
+            let options = DeviceOptions { budget_bytes: Some(peak * part / 400), foresight, ..options.clone() };
+            let as_it_is = is_the_same_or_refused(options.clone(), &want, |d| train_linear_and(d, sizes, |_| Ok(())));
+            // All gradients are there, and what the updates would have to make again first is not.
+            let dropped = is_the_same_or_refused(options, &want, |d| train_linear_and(d, sizes, Tensor::drop_value));
+            assert_eq!(as_it_is, dropped, "{part} of 400 are a matter of what is there, {foresight:?}");
+            taken.push(as_it_is);
+        }
+    }
+    assert!(taken.iter().all(|t| *t), "no budget of these was to be refused");
 }
 
 /// Two training steps of a network with classes, without a read on the way.

@@ -60,23 +60,37 @@ impl Worker {
                 return Err(OpFailure::Inherited(self.record_failure(e)));
             }
         }
+        if self.budget.is_none() {
+            return self.commit_needs(g);
+        }
+        let does_fit = self.will_fit(g);
+        let is_followed = self.step_planner.is_following() && (does_fit || self.would_fit_from_here(g));
+        if !is_followed {
+            self.abandon_plan();
+        }
+        let mut way = None;
         if self.does_canonical_decide() {
             self.surely(Worker::release_leaves)?;
-            self.canonical_way(g)?;
+            way = Some(self.canonical_way(g)?);
         }
-        match self.commit_needs(g) {
-            Ok(()) if self.budget.is_none() || self.is_sure_to_fit(g) => return Ok(()),
-            // Where it stands it may fit all the same. What can be made of what afterwards must not depend on that.
-            Ok(()) => {
-                self.begin_exact();
-                if self.keep_results(g) && self.rehearse(g).is_ok() {
-                    return Ok(());
-                }
+        // Needs that are state cannot be made in turn any more: they become it only where the updates then surely run.
+        let is_sure = is_followed || does_fit;
+        if is_sure {
+            match self.commit_needs(g) {
+                Ok(()) if self.is_sure_to_fit(g) => return Ok(()),
+                Err(stop) if !stop.is_shortfall() => return Err(stop),
+                Ok(()) | Err(_) => {}
             }
-            Err(stop) if self.budget.is_none() || !stop.is_shortfall() => return Err(stop),
-            Err(_) => {}
         }
-        let way = self.canonical_way(g)?;
+        // What can be made of what afterwards must not depend on where the worker stands.
+        if is_sure || self.would_fit_from_here(g) {
+            self.begin_exact();
+            match self.begin_from_here(g) {
+                Err(stop) if stop.is_shortfall() => way = None,
+                done => return done,
+            }
+        }
+        let way = way.map_or_else(|| self.canonical_way(g), Ok)?;
         self.begin_canonical()?;
         self.begin_way(way, g)?;
         self.rehearse(g)
@@ -124,11 +138,47 @@ impl Worker {
         do_fit
     }
 
-    /// From here on the worker does what a rehearsal did.
-    fn begin_exact(&mut self) {
+    /// Makes state of what the group needs and of other results, where the worker stands. Errors: why the updates would not
+    /// run then.
+    fn begin_from_here(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
+        self.commit_needs(g)?;
+        match self.keep_results(g) {
+            true => self.rehearse(g),
+            false => Err(Error::new(ErrorKind::Budget, "not all results fit at once").into()),
+        }
+    }
+
+    /// True if a copy of what the worker knows, which then does exactly the same, can begin where it stands.
+    fn would_fit_from_here(&self, g: &CommandGroup) -> bool {
+        self.copy_without_data().is_ok_and(|mut copy| {
+            copy.unpin_all_planned();
+            copy.begin_exact();
+            copy.begin_from_here(g).is_ok()
+        })
+    }
+
+    /// True if what is there can stay beside whatever the group makes: all leaves, and all that is named.
+    fn will_fit(&self, g: &CommandGroup) -> bool {
+        let mut bytes = self.table.fixed_bytes();
+        for (_, s) in self.table.storages().filter(|(_, s)| s.handles > 0) {
+            if !s.is_resident() {
+                return false;
+            }
+            bytes += if s.recipe.is_some() { padded(s.bytes) } else { 0 };
+        }
+        bytes + self.bytes_beside_all(g) <= self.memory.arena().capacity()
+    }
+
+    /// Goes on without the plan that is followed, if one is. A step that is recorded goes on being that.
+    fn abandon_plan(&mut self) {
         if self.step_planner.is_following() {
             self.abandon();
         }
+    }
+
+    /// From here on the worker does what a rehearsal did.
+    fn begin_exact(&mut self) {
+        self.abandon_plan();
         self.drop_copies();
         self.eviction.begin_canonical_rule();
     }
@@ -163,11 +213,16 @@ impl Worker {
     }
 
     /// True if every command fits whatever goes in which order: inputs are there, and what is not updated in place has room.
-    fn is_sure_to_fit(&mut self, g: &CommandGroup) -> bool {
+    fn is_sure_to_fit(&self, g: &CommandGroup) -> bool {
         // What an update would have to bring back first.
         if self.table.storages().any(|(_, s)| s.handles > 0 && !s.is_resident()) {
             return false;
         }
+        self.bytes_beside_all(g) <= self.memory.arena().capacity() - self.memory.arena().in_use()
+    }
+
+    /// Bytes that the updates take beside what is there.
+    fn bytes_beside_all(&self, g: &CommandGroup) -> usize {
         let (mut more, mut scratch) = (0, 0);
         for item in &g.items {
             if let Item::Apply(a) = item {
@@ -176,7 +231,7 @@ impl Worker {
                 scratch = scratch.max(workspace);
             }
         }
-        more + scratch <= self.memory.arena().capacity() - self.memory.arena().in_use()
+        more + scratch
     }
 
     /// Bytes that an update takes for good, and while it runs.

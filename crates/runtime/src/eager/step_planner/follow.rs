@@ -247,6 +247,15 @@ impl Worker {
         }
     }
 
+    /// Lets go of what only a plan keeps, in a copy that follows none.
+    pub(in crate::eager) fn unpin_all_planned(&mut self) {
+        let kept = self.table.storages().filter(|(_, s)| s.pinned_by_plan).map(|(id, _)| id);
+        for id in kept.collect::<Vec<_>>() {
+            self.table[id].pinned_by_plan = false;
+            self.free_if_unused(id);
+        }
+    }
+
     /// Lets go of what only a plan keeps.
     pub(in crate::eager) fn unpin_plan(&mut self) {
         for at in 0..self.step_planner.locals.len() {
