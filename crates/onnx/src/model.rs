@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use remat_runtime::{Device, DeviceOptions};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions};
 use remat_types::{Error, ErrorKind, Fact, Result, open_file, read_file};
 
 use crate::build::{Builder, opsets};
@@ -214,7 +214,13 @@ impl Model {
     pub fn trace(&self, inputs: &[Fact]) -> Result<Option<Trace>> {
         // computes nothing, so that the weights are not copied
         let dry = Device::dry(DeviceOptions::default())?;
-        let options = DeviceOptions { threads: 1, budget_bytes: Some(MOST_FOLDED_BYTES), ..Default::default() };
+        // each call waits, so that what is too large to be computed is told to the rule and not left to tell
+        let options = DeviceOptions {
+            threads: 1,
+            budget_bytes: Some(MOST_FOLDED_BYTES),
+            async_level: AsyncLevel::Sync,
+            ..Default::default()
+        };
         self.check_supported()?;
         Network::new(self.graph.clone(), self.graphs, &dry, &Device::cpu(options)?)?.trace(inputs)
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use remat::types::{Error, HostTensor, Result, Shape, write_npy};
+use remat::types::{Error, ErrorKind, HostTensor, Result, Shape, write_npy};
 use remat_lite::{Port, Session, ValueType};
 use remat_onnx::Value;
 use serde_json::{Value as Json, json};
@@ -28,9 +28,12 @@ pub(super) fn results(session: &mut Session, outputs: &[Port]) -> Result<Vec<(Gi
             ValueType::Tensor(..) | ValueType::Unknown => {
                 all.push((Given::Tensor(session.output(name)?.to_host()?), name.clone()));
             }
-            ValueType::Text | ValueType::Sequence(_) | ValueType::Optional(_) => {
-                add(session.output_value(name)?, name, &mut all)?;
-            }
+            // under a plan a sequence of maps is a tensor with a row a map
+            ValueType::Text | ValueType::Sequence(_) | ValueType::Optional(_) => match session.output(name) {
+                Ok(tensor) => all.push((Given::Tensor(tensor.to_host()?), name.clone())),
+                Err(e) if e.kind() == ErrorKind::Value => add(session.output_value(name)?, name, &mut all)?,
+                Err(e) => return Err(e),
+            },
         }
     }
     Ok(all)

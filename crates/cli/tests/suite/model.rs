@@ -243,11 +243,13 @@ fn an_input_becomes_a_constant_everywhere() {
 #[test]
 fn outputs_of_strings_and_sequences_are_shown_and_written() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lite/tests/data/real/sklearn-voted.onnx.gz");
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(packed).expect("in the repository");
-    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(file), &mut bytes).expect("compressed");
-    std::fs::write(dir.path().join("voted.onnx"), bytes).expect("writable");
+    for name in ["voted", "mapped"] {
+        let packed = format!("../lite/tests/data/real/sklearn-{name}.onnx.gz");
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(Path::new(env!("CARGO_MANIFEST_DIR")).join(packed)).expect("in the repository");
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(file), &mut bytes).expect("compressed");
+        std::fs::write(dir.path().join(format!("{name}.onnx")), bytes).expect("writable");
+    }
     let o = remat(dir.path(), &["run", "voted.onnx", "--output", "results", "--json", "a.json"]);
     assert_code(&o, OK);
     let report = json(&dir.path().join("a.json"));
@@ -260,6 +262,13 @@ fn outputs_of_strings_and_sequences_are_shown_and_written() {
     let written = json(&dir.path().join("results").join(format!("{name}.json")));
     assert_eq!(written["data"], label["first"]);
     assert_eq!(of("f32")["shape"][0], 1, "{report}");
+    // declared as a sequence of maps, of which a plan makes a tensor
+    let o = remat(dir.path(), &["run", "mapped.onnx", "--json", "a.json"]);
+    assert_code(&o, OK);
+    let report = json(&dir.path().join("a.json"));
+    let outputs = report["outputs"].as_array().expect("a list");
+    let probability = outputs.iter().find(|x| x["name"] == "output_probability").expect("an output");
+    assert_eq!((&probability["dtype"], &probability["shape"][0]), (&"f32".into(), &1.into()), "{report}");
 }
 
 #[test]
