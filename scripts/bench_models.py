@@ -108,6 +108,11 @@ def weighted(model):
         w = (w - 0.5) * (12 / max(1, w[0].size)) ** 0.5 if len(shape) > 1 else w + 0.5
         graph.initializer.append(numpy_helper.from_array(w.astype(np.float32), node.output[0]))
         graph.node.remove(node)
+    read = {name for node in graph.node for name in node.input}
+    for unread in [w for w in graph.initializer if w.name not in read]:
+        graph.initializer.remove(unread)
+    for unread in [i for i in graph.input if i.name not in read]:
+        graph.input.remove(unread)
     return model
 
 
