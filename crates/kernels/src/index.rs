@@ -20,7 +20,7 @@ mod trees;
 pub use indices::{BadIndex, Indices};
 pub use places::{Named, Places, Row, gather};
 pub use put::{Put, Source, put};
-pub use trees::{BadTree, TreeNodes, tree_leaf};
+pub use trees::{BadTree, TreeNodes, tree_leaf, tree_sum};
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::pool::Pool;

@@ -29,7 +29,8 @@ pub struct Options {
     /// Inputs that are always these tensors, by name: they are constants of the network, and no inputs of its sessions. What follows
     /// from them is computed once, and branches that they decide are gone.
     pub fixed: Vec<(String, HostTensor)>,
-    /// A folder for a file that plans may copy values to, where that is cheaper than computing them again.
+    /// A folder for a file that plans may copy values to, where that is cheaper than computing them again, and from which runs read
+    /// weights that do not fit the budget. Of a model that is one graph.
     pub spill_to: Option<PathBuf>,
     /// The key of a file whose weights are encrypted.
     pub key: Option<Key>,

@@ -6,7 +6,7 @@ use remat_graph::ir::{Origin, ValueId};
 use remat_onnx::{Labels, Trace, Value};
 use remat_runtime::compile::{CompileCx, CompiledGraph};
 use remat_runtime::{Executable, Session, padded};
-use remat_types::{HostTensor, Result};
+use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::Options;
 
@@ -48,7 +48,11 @@ impl Plan {
     pub(crate) fn new(trace: Trace, options: &Options) -> Result<Plan> {
         let compile = options.compile();
         let cx = CompileCx { spill: options.spill()?, ..CompileCx::alone(options.threads, &compile) };
-        let compiled = Arc::new(Mutex::new(CompiledGraph::new(trace.graph, &cx, &compile)?));
+        let compiled = CompiledGraph::new(trace.graph, &cx, &compile).map_err(|e| match (e.kind(), &cx.spill) {
+            (ErrorKind::Budget, None) => e.context("weights stay in memory, for there is no folder to spill to"),
+            _ => e,
+        })?;
+        let compiled = Arc::new(Mutex::new(compiled));
         Ok(Plan { compiled, labels: trace.labels.into() })
     }
 

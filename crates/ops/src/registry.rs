@@ -177,7 +177,7 @@ pub mod families {
         FACTOR, factor = "Factorisations of matrices, and solutions by them.":
             Cholesky, Eigh, Pinv, Qr, SlogDet, Solve, SolveTriangular, Svd;
         INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad,
-            TreeLeaf;
+            TreeLeaf, TreeSum;
         LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
         LOSS, loss = "Losses, and what their gradients need.":
             CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight;

@@ -3,6 +3,7 @@
 //! One thread copies out and one copies in, both beside the kernels, as the planner's clock assumes
 //! ([`remat_graph::plan`]). The file has no name, so that nothing of it is left whatever ends the process.
 
+mod constants;
 mod disk;
 mod file;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use crate::arena::ALIGN_BYTES;
 
+pub(crate) use constants::ConstantFile;
 pub(crate) use disk::BLOCK_BYTES;
 use disk::{Bounce, Disk};
 pub(crate) use file::{Flight, Slot, SpillFile};

@@ -50,7 +50,8 @@ pub(crate) struct RunOptions {
     memory_budget: MemoryBudget,
     #[command(flatten)]
     passes: PassOptions,
-    /// With a budget, copy what does not fit to a file in DIR where that is cheaper than computing it again
+    /// With a budget, copy what does not fit to a file in DIR where that is cheaper than computing it again, and read weights that do
+    /// not fit from there
     #[arg(long, value_name = "DIR")]
     spill_to: Option<PathBuf>,
     #[command(flatten)]

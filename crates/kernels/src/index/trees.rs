@@ -2,6 +2,7 @@
 
 use crate::copy::{PARALLEL_MIN_ELEMS, chunks};
 use crate::pool::Pool;
+use crate::reduce::Arith;
 
 /// The nodes of all trees, as a table a property. A node both of whose ways lead to itself is a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -69,35 +70,79 @@ pub fn tree_leaf<T: Copy + Sync>(
     y: &mut [i64],
 ) -> Result<(), BadTree> {
     nodes.check(features, roots)?;
-    if y.is_empty() {
-        return Ok(());
-    }
     let trees = roots.len();
-    // a leaf is some five comparisons
-    let parallel = y.len() >= PARALLEL_MIN_ELEMS / 8;
-    chunks(pool, parallel, y, PART_ROWS * trees, |part, y| {
-        for (b, y) in y.chunks_mut(LANES * trees).enumerate() {
-            let x = &x[(part * PART_ROWS + b * LANES) * features..];
-            if y.len() == LANES * trees {
-                block::<T, LANES>(goes, x, features, nodes, roots, y);
-            } else {
-                for (row, y) in y.chunks_mut(trees).enumerate() {
-                    block::<T, 1>(goes, &x[row * features..], features, nodes, roots, y);
-                }
-            }
-        }
+    rows(pool, goes, x, features, nodes, roots, y, trees, |y, tree, row, leaf| y[row * trees + tree] = leaf as i64);
+    Ok(())
+}
+
+/// `y[i, k]`: the sum, from the first tree to the last, of `weight[l, k]` for `weight: [nodes, targets]` over the leaves `l` of row `i`,
+/// as [`tree_leaf`] finds them. Errors: as [`TreeNodes::check`].
+///
+/// # Panics
+/// If a table is shorter than that of splits, or `x` than `y` has rows.
+#[allow(clippy::too_many_arguments, reason = "those of `tree_leaf`, and what is added up")]
+pub fn tree_sum<T: Arith>(
+    pool: &Pool,
+    goes: impl Fn(T, T) -> bool + Copy + Sync,
+    x: &[T],
+    features: usize,
+    nodes: TreeNodes<'_, T>,
+    roots: &[i64],
+    (weight, targets): (&[T], usize),
+    y: &mut [T],
+) -> Result<(), BadTree> {
+    nodes.check(features, roots)?;
+    y.fill(T::ZERO);
+    rows(pool, goes, x, features, nodes, roots, y, targets, |y, _, row, leaf| {
+        let weight = &weight[leaf * targets..(leaf + 1) * targets];
+        y[row * targets..(row + 1) * targets].iter_mut().zip(weight).for_each(|(y, w)| *y = y.plus(*w));
     });
     Ok(())
 }
 
+/// Calls `found(results, tree, row, leaf)` for every row and tree, those of a row in the order of the trees: `results` are some rows of
+/// `y: [rows, width]`, and `row` counts from their first.
+#[allow(clippy::too_many_arguments, reason = "those of `tree_leaf`, and what is done with a leaf")]
+fn rows<T: Copy + Sync, U: Copy + Send + Sync>(
+    pool: &Pool,
+    goes: impl Fn(T, T) -> bool + Copy + Sync,
+    x: &[T],
+    features: usize,
+    nodes: TreeNodes<'_, T>,
+    roots: &[i64],
+    y: &mut [U],
+    width: usize,
+    found: impl Fn(&mut [U], usize, usize, usize) + Copy + Sync,
+) {
+    if y.is_empty() {
+        return;
+    }
+    // a leaf is some five comparisons
+    let parallel = y.len() / width * roots.len() >= PARALLEL_MIN_ELEMS / 8;
+    chunks(pool, parallel, y, PART_ROWS * width, |part, y| {
+        for (b, y) in y.chunks_mut(LANES * width).enumerate() {
+            let x = &x[(part * PART_ROWS + b * LANES) * features..];
+            if y.len() == LANES * width {
+                block::<T, LANES>(goes, x, features, nodes, roots, |tree, row, leaf| found(y, tree, row, leaf));
+            } else {
+                for (row, y) in y.chunks_mut(width).enumerate() {
+                    let x = &x[row * features..];
+                    block::<T, 1>(goes, x, features, nodes, roots, |tree, row, leaf| found(y, tree, row, leaf));
+                }
+            }
+        }
+    });
+}
+
 /// `N` rows, through one tree after the other: its tables stay in the cache. Every way leads onwards, so that each comes to a leaf.
+#[inline(always)]
 fn block<T: Copy, const N: usize>(
     goes: impl Fn(T, T) -> bool + Copy,
     x: &[T],
     features: usize,
     nodes: TreeNodes<'_, T>,
     roots: &[i64],
-    y: &mut [i64],
+    mut found: impl FnMut(usize, usize, usize),
 ) {
     let rows: [&[T]; N] = std::array::from_fn(|k| &x[k * features..(k + 1) * features]);
     for (t, root) in roots.iter().enumerate() {
@@ -114,52 +159,6 @@ fn block<T: Copy, const N: usize>(
                 break;
             }
         }
-        for (k, at) in at.iter().enumerate() {
-            y[k * roots.len() + t] = *at as i64;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `x0 <= 0 ? (x1 <= 5 ? 2 : 3) : 4`, and a leaf alone.
-    const FEATURE: [i64; 6] = [0, 1, 0, 0, 0, 0];
-    const SPLIT: [f32; 6] = [0.0, 5.0, 0.0, 0.0, 0.0, 0.0];
-    const YES: [i64; 6] = [1, 2, 2, 3, 4, 5];
-    const NO: [i64; 6] = [4, 3, 2, 3, 4, 5];
-
-    fn nodes() -> TreeNodes<'static, f32> {
-        TreeNodes { feature: &FEATURE, split: &SPLIT, yes: &YES, no: &NO }
-    }
-
-    #[test]
-    fn rows_come_to_their_leaves_on_any_number_of_threads() {
-        let want = |x: &[f32]| if x[0] > 0.0 || x[0].is_nan() { 4 } else { 2 + i64::from(x[1] > 5.0) };
-        for rows in [0, 1, 7, 8, 9, 70, 9000] {
-            let x: Vec<f32> = (0..2 * rows).map(|i| (i * 7 % 13) as f32 - 4.0).collect();
-            let wanted: Vec<i64> = x.chunks(2).flat_map(|x| [want(x), 5]).collect();
-            for threads in [1, 2] {
-                let mut y = vec![-1; 2 * rows];
-                tree_leaf(&Pool::new(threads), |a, b| a <= b, &x, 2, nodes(), &[0, 5], &mut y).expect("well formed");
-                assert_eq!(y, wanted, "{rows} rows");
-            }
-        }
-        let mut y = [0; 1];
-        tree_leaf(&Pool::new(1), |a, b| a <= b, &[f32::NAN, 0.0], 2, nodes(), &[0], &mut y).expect("well formed");
-        assert_eq!(y, [4]);
-    }
-
-    #[test]
-    fn tables_that_lead_nowhere_are_told() {
-        let bad = |nodes: TreeNodes<'_, f32>, features, roots: &[i64]| nodes.check(features, roots).expect_err("bad");
-        assert_eq!(bad(nodes(), 1, &[0]), BadTree::Feature(1));
-        assert_eq!(bad(nodes(), 2, &[0, 6]), BadTree::Root(1));
-        assert_eq!(bad(nodes(), 2, &[-1]), BadTree::Root(0));
-        for way in [0, 6, -1] {
-            assert_eq!(bad(TreeNodes { yes: &[1, way, 2, 3, 4, 5], ..nodes() }, 2, &[0]), BadTree::Way(1));
-            assert_eq!(bad(TreeNodes { no: &[4, way, 2, 3, 4, 5], ..nodes() }, 2, &[0]), BadTree::Way(1));
-        }
+        at.iter().enumerate().for_each(|(k, at)| found(t, k, *at));
     }
 }

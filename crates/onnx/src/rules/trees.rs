@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use remat_ops::index::TreeLeaf;
+use remat_ops::index::{TreeLeaf, TreeSum};
 use remat_ops::pointwise::CompareFn;
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
@@ -226,17 +226,22 @@ impl Trees {
         let (feature, yes, no) = (ints(&self.feature)?, ints(&self.yes)?, ints(&self.no)?);
         let value = Tensor::from_slice(device, &self.value, [self.value.len()])?.cast(dtype)?;
         let roots = ints(&self.roots)?;
-        let at = match self.one_comparison() {
-            Some(f) => Tensor::apply1(TreeLeaf { f }, &[&x, &value, &feature, &yes, &no, &roots])?,
-            None => self.levels(c, &x, [&value, &feature, &yes, &no, &roots], depth)?,
+        let table = Tensor::from_host(device, &self.weight_table(f)?)?.cast(dtype)?;
+        let nodes = [&x, &value, &feature, &yes, &no, &roots];
+        let one = self.one_comparison();
+        let at = || match one {
+            Some(f) => Tensor::apply1(TreeLeaf { f }, &nodes),
+            None => self.levels(c, &x, [&value, &feature, &yes, &no, &roots], depth),
         };
-        let of_leaves = self.weight_table(f)?;
-        let table = Tensor::from_host(device, &of_leaves)?.cast(dtype)?;
-        let all = table.take(0, &at)?;
+        let sum = || match one {
+            Some(f) => Tensor::apply1(TreeSum { f }, &[&nodes[..], &[&table]].concat()),
+            None => table.take(0, &at()?)?.sum_over(&[1], false),
+        };
         match f {
-            "SUM" => all.sum_over(&[1], false),
-            "AVERAGE" => all.sum_over(&[1], false)?.div(self.roots.len().max(1) as f64),
+            "SUM" => sum(),
+            "AVERAGE" => sum()?.div(self.roots.len().max(1) as f64),
             "MIN" | "MAX" => {
+                let all = table.take(0, &at()?)?;
                 let y = if f == "MIN" { all.min_over(&[1], false)? } else { all.max_over(&[1], false)? };
                 // a target that no tree speaks of
                 y.is_inf()?.where_cond(&y.zeros_like()?, &y)

@@ -11,7 +11,7 @@ mod put_fn;
 mod scatter;
 mod take;
 mod take_along;
-mod tree_leaf;
+mod trees;
 
 pub use index_op::Index;
 pub use index_put::IndexPut;
@@ -22,7 +22,7 @@ pub(crate) use put_fn::added_to_zeros;
 pub use scatter::Scatter;
 pub use take::{Take, TakeGrad};
 pub use take_along::TakeAlong;
-pub use tree_leaf::TreeLeaf;
+pub use trees::{TreeLeaf, TreeSum};
 
 use remat_kernels::index::{BadIndex, Indices};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};

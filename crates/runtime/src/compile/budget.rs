@@ -7,6 +7,9 @@ use super::CompileOptions;
 use crate::arena::padded;
 use crate::eager::Device;
 
+/// Who holds what is not workspace.
+const BESIDE: &str = "states, inputs, outputs and what else is on the device";
+
 /// The budget under which a run is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunBudget {
@@ -55,11 +58,22 @@ impl RunBudget {
     pub(super) fn of_the_whole_run(&self, e: Error, beside: usize) -> Error {
         let Some(s) = e.shortfall() else { return e };
         let mut s = s.clone();
-        let by = "states, inputs, outputs and what else is on the device".into();
-        s.pinned.push(PinnedBytes { by, bytes: beside });
+        s.pinned.push(PinnedBytes { by: BESIDE.into(), bytes: beside });
         s.pinned.sort_by_key(|p| std::cmp::Reverse(p.bytes));
         s.least_bytes += beside;
         s.smallest_feasible_bytes += beside;
         Error::budget(BudgetShortfall { budget_bytes: self.bytes, ..s })
+    }
+
+    /// The error of a run whose inputs, outputs and constants alone are too much, though it needs nothing beside them.
+    pub(super) fn without_workspace(&self, beside: usize) -> Error {
+        Error::budget(BudgetShortfall {
+            op: "compiled".into(),
+            needed_bytes: 0,
+            budget_bytes: self.bytes,
+            pinned: vec![PinnedBytes { by: BESIDE.into(), bytes: beside }],
+            least_bytes: beside,
+            smallest_feasible_bytes: beside,
+        })
     }
 }

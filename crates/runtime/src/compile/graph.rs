@@ -8,7 +8,9 @@ use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_types::{Fact, Result};
 
+use super::stored::{LEAST_BYTES, with_stored_constants};
 use super::{Beside, CompileOptions, RunBudget};
+use crate::arena::padded;
 use crate::device::{HostKernels, KernelSet};
 use crate::eager::Device;
 use crate::executable::{Executable, ExecutableOptions, HOST, Observer, PlanTimes};
@@ -114,22 +116,21 @@ impl CompiledGraph {
     /// Compiles a graph whose states are frozen already where they should be ([`freeze`](super::freeze)): of the options it
     /// takes the passes, and whether constants count against the budget.
     ///
+    /// Where a budget cannot hold the constants beside a run and there is a folder to spill to, the largest of them go to a file there,
+    /// as many as it takes, and each run reads those when it needs them.
+    ///
     /// Errors: those of passes and of [`Executable::for_kernels`]; Budget, with the figures of the whole run, if no order of calls
-    /// keeps to it.
+    /// keeps to it; Io for constants that cannot be written.
     pub fn new(graph: Graph, cx: &CompileCx, options: &CompileOptions) -> Result<CompiledGraph> {
         // what it was made of ends here: the executable moves constants that nobody else holds
         let (target, pool) = (KernelTarget(&*cx.kernels), Pool::new(cx.threads));
         let graph = optimize(graph, &PassCx { options: &options.passes, target: &target, pool: &pool })?.0;
         let with_constants = options.freeze || cx.kernels.holds_constants();
-        let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, with_constants)));
-        let workspace_limit = budget.map(|(b, beside)| b.bytes.saturating_sub(beside));
-        let (spill, plan_seconds) = (cx.spill.clone(), cx.plan_seconds);
-        let options = ExecutableOptions { workspace_limit, plan_seconds, spill, ..Default::default() };
-        let executable = Executable::for_kernels(Arc::new(graph), &cx.kernels, &options);
-        let executable = Arc::new(executable.map_err(|e| match budget {
-            Some((b, beside)) => b.of_the_whole_run(e, beside),
-            None => e,
-        })?);
+        let (executable, options) = match (&cx.spill, cx.budget) {
+            (Some(to), Some(_)) if with_constants => fitted(graph, cx, to)?,
+            _ => build(Arc::new(graph), cx, with_constants)?,
+        };
+        let executable = Arc::new(executable);
         let mut planner = Planner::new(&SECOND_PLAN);
         if !is_changed_by_times(&executable) {
             planner.stop();
@@ -217,6 +218,59 @@ impl CompiledGraph {
     pub fn observe(&self, observer: Option<Arc<dyn Observer>>) {
         self.executable.observe(observer);
     }
+}
+
+/// A graph's executable within what a budget leaves beside the run. Errors: those of [`CompiledGraph::new`].
+fn build(graph: Arc<Graph>, cx: &CompileCx, with_constants: bool) -> Result<(Executable, ExecutableOptions)> {
+    let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, with_constants)));
+    let workspace_limit = budget.map(|(b, beside)| b.bytes.saturating_sub(beside));
+    let (spill, plan_seconds) = (cx.spill.clone(), cx.plan_seconds);
+    let options = ExecutableOptions { workspace_limit, plan_seconds, spill, ..Default::default() };
+    let executable = Executable::for_kernels(graph, &cx.kernels, &options).map_err(|e| match budget {
+        Some((b, beside)) => b.of_the_whole_run(e, beside),
+        None => e,
+    })?;
+    match budget {
+        // a run may need no workspace at all
+        Some((b, beside)) if beside > b.bytes => Err(b.without_workspace(beside)),
+        _ => Ok((executable, options)),
+    }
+}
+
+/// The same for a graph whose constants count, with as few of them in a file as it takes.
+fn fitted(graph: Graph, cx: &CompileCx, to: &SpillTo) -> Result<(Executable, ExecutableOptions)> {
+    let graph = Arc::new(graph);
+    let mut refused = match build(graph.clone(), cx, true) {
+        Ok(fits) => return settled(fits, graph, cx),
+        Err(e) => e,
+    };
+    let all = graph.value_ids().map(|v| padded(graph.fact(v).bytes())).fold(0, usize::saturating_add);
+    let mut bytes = 0;
+    while bytes < all {
+        // what is missing, and then more and more: those in use together lie in the workspace
+        let Some(s) = refused.shortfall() else { break };
+        let missing = s.smallest_feasible_bytes.saturating_sub(s.budget_bytes);
+        bytes = bytes.saturating_add(missing.max(bytes / 8).max(LEAST_BYTES));
+        let Some(stored) = with_stored_constants(&graph, to, bytes)?.map(Arc::new) else { break };
+        match build(stored.clone(), cx, true) {
+            Ok(fits) => {
+                drop(graph);
+                return settled(fits, stored, cx);
+            }
+            Err(e) => refused = e,
+        }
+    }
+    Err(refused)
+}
+
+/// The same executable again, which now is the only one to hold the graph: constants that others hold stay where they lie.
+fn settled(
+    fits: (Executable, ExecutableOptions),
+    graph: Arc<Graph>,
+    cx: &CompileCx,
+) -> Result<(Executable, ExecutableOptions)> {
+    drop(fits);
+    build(graph, cx, true)
 }
 
 /// True if its plan makes something again or copies it out: with other times it may be another one.

@@ -28,6 +28,7 @@ mod function;
 mod graph;
 mod options;
 mod segments;
+mod stored;
 mod symbols;
 #[cfg(test)]
 mod tests;

@@ -186,3 +186,75 @@ fn a_graph_is_compiled_for_the_kernels_that_its_device_has() {
     assert!(all.0 > 0 && none.0 == 0, "{} and {} fused ops", all.0, none.0);
     assert_eq!(all.1.bytes(), none.1.bytes());
 }
+
+#[test]
+fn a_run_without_workspace_is_refused_where_its_inputs_and_outputs_do_not_fit() {
+    let under = |budget: usize| {
+        let b = Builder::new();
+        let x = b.input(Fact::new(DType::F32, [1000]), Some("x"));
+        b.output(b.node(Unary { f: UnaryFn::Tanh }.into(), &[x], None).expect("fits")[0], "y");
+        let options = CompileOptions { memory_budget: Some(budget), freeze: true, ..CompileOptions::default() };
+        CompiledGraph::new(b.finish().expect("valid"), &CompileCx::alone(1, &options), &options)
+    };
+    let both = 2 * crate::padded(4000);
+    assert_eq!(under(both).expect("they fit").executable().figures().arena_bytes, 0);
+    let e = under(both - 1).expect_err("one byte is missing");
+    let s = e.shortfall().expect("figures");
+    assert_eq!((s.budget_bytes, s.least_bytes, s.smallest_feasible_bytes), (both - 1, both, both));
+}
+
+/// Layers with a weight each, which are nearly all that a run of few rows holds.
+fn weighty(layers: usize, side: usize) -> Graph {
+    let b = Builder::new();
+    let mut y = b.input(Fact::new(DType::F32, [2, side]), Some("x"));
+    for k in 0..layers {
+        let w: Vec<f32> = (0..side * side).map(|i| ((i * (k + 3)) % 29) as f32 * 0.004 - 0.05).collect();
+        let w = b.constant(&HostTensor::from_slice(&w, [side, side]).expect("fits"));
+        let product = b.node(MatMul {}.into(), &[y, w], None).expect("fits")[0];
+        y = b.node(Unary { f: UnaryFn::Tanh }.into(), &[product], None).expect("fits")[0];
+    }
+    b.output(y, "y");
+    b.finish().expect("valid")
+}
+
+#[test]
+fn weights_that_do_not_fit_are_read_from_a_file_in_every_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (layers, side) = (8, 192);
+    let run = |budget: Option<usize>, spills: bool| {
+        let options = CompileOptions { memory_budget: budget, freeze: true, ..CompileOptions::default() };
+        let spill = spills.then(|| crate::SpillTo::measure(folder.path())).transpose()?;
+        let cx = CompileCx { spill, ..CompileCx::alone(1, &options) };
+        let compiled = CompiledGraph::new(weighty(layers, side), &cx, &options)?;
+        let e = compiled.executable().clone();
+        let given = RunBudget { bytes: 0, fixed_bytes: 0 }.beside_workspace(e.graph(), Beside::default(), true);
+        let reads = e.graph().nodes().iter().filter(|n| n.op.label() == "read_constant").count();
+        let mut s = Session::new(e.clone())?;
+        let x = s.input_as_mut::<f32>(0)?;
+        x.iter_mut().enumerate().for_each(|(i, v)| *v = (i % 13) as f32 * 0.1);
+        let mut bits = Vec::new();
+        for _ in 0..2 {
+            s.run()?;
+            bits.push(s.output(0)?.as_slice::<f32>()?.iter().map(|v| v.to_bits()).collect::<Vec<u32>>());
+        }
+        assert_eq!(bits[0], bits[1]);
+        remat_types::Result::Ok((bits.remove(0), given + e.figures().arena_bytes, reads))
+    };
+    let (want, whole, reads) = run(None, true).expect("no budget");
+    assert_eq!(reads, 0);
+    let mut before = 0;
+    for percent in [100, 80, 60, 40, 25] {
+        let budget = whole * percent / 100;
+        let (got, bytes, reads) = run(Some(budget), true).expect("the largest weight fits");
+        assert_eq!(got, want, "{percent} %");
+        assert!(bytes <= budget, "{bytes} of {budget}");
+        assert!(reads >= before && reads <= layers, "{reads} at {percent} %, {before} before");
+        assert!((reads == 0) == (percent == 100), "{reads} at {percent} %");
+        before = reads;
+        let refused = run(Some(budget), false).map_err(|e| e.kind());
+        assert_eq!(refused.err(), (percent < 100).then_some(ErrorKind::Budget), "without a folder, {percent} %");
+    }
+    let e = run(Some(whole / 20), true).expect_err("not even one weight");
+    assert!(e.shortfall().is_some_and(|s| s.smallest_feasible_bytes > whole / 20), "{e}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0, "the file has no name");
+}

@@ -99,6 +99,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "tanh_grad",
     "to_blocked",
     "tree_leaf",
+    "tree_sum",
     "unslice",
     "zero_test",
 ];

@@ -138,6 +138,7 @@ const UPDATE: &str = "an update of parameters; an exported model is for inferenc
 const DRAW: &str = "random numbers of a key; the standard's have another generator";
 const FACTOR: &str = "the standard has no factorisations of matrices";
 const PACKED: &str = "a layout that a pass for this machine made; export the graph of a level below 3";
+const TREES: &str = "trees are of another domain of the standard, which takes their tables as attributes";
 
 /// The ops that are not written.
 pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
@@ -158,9 +159,8 @@ pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
     without::<factor::Solve>(FACTOR),
     without::<factor::SolveTriangular>(FACTOR),
     without::<factor::Svd>(FACTOR),
-    without::<index_ops::TreeLeaf>(
-        "trees are of another domain of the standard, which takes their tables as attributes",
-    ),
+    without::<index_ops::TreeLeaf>(TREES),
+    without::<index_ops::TreeSum>(TREES),
     without::<losses::CrossEntropyGrad>(GRADIENT),
     without::<losses::CtcLoss>("the standard has no sum over alignments; an exported model is for inference"),
     without::<losses::CtcLossGrad>(GRADIENT),

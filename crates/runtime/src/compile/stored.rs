@@ -1,0 +1,116 @@
+//! Constants that do not fit a budget beside the rest: each becomes a node that reads it from a file, so that it takes memory
+//! from before its first use to its last, and the planner may evict it and read it again like any other result.
+
+use std::any::Any;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use remat_graph::ir::{Graph, Origin, Patch, ValueId};
+use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
+use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+
+use crate::arena::padded;
+use crate::spill::{ConstantFile, SpillTo};
+
+/// Smaller ones stay: a read of them costs a seek, and together they are little.
+pub(super) const LEAST_BYTES: usize = 64 << 10;
+
+/// The bytes per second that [`Cost::prior_ns`] assumes of memory.
+const PRIOR_BYTES_PER_S: u64 = 8_000_000_000;
+
+/// A constant in a file.
+#[derive(Debug)]
+struct ReadConstant {
+    file: Arc<ConstantFile>,
+    at: u64,
+    fact: Fact,
+    read_bytes_per_s: u64,
+}
+
+/// The graph with constants of `bytes` bytes in all, if there are as many, in a file: the largest, since the fewest calls then wait
+/// for the disk. `None` if there is none that can go. Errors: Io.
+pub(super) fn with_stored_constants(graph: &Graph, to: &SpillTo, bytes: usize) -> Result<Option<Graph>> {
+    let mut large: Vec<(usize, ValueId)> = graph
+        .value_ids()
+        .filter(|v| matches!(graph.value(*v).origin, Origin::Constant(_)) && !graph.is_result(*v))
+        .map(|v| (padded(graph.fact(v).bytes()), v))
+        .filter(|(bytes, _)| *bytes >= LEAST_BYTES)
+        .collect();
+    large.sort_by_key(|(bytes, v)| (std::cmp::Reverse(*bytes), v.index()));
+    let (mut count, mut total) = (0, 0usize);
+    while let Some((size, _)) = large.get(count).filter(|_| total < bytes) {
+        (count, total) = (count + 1, total.saturating_add(*size));
+    }
+    if count == 0 {
+        return Ok(None);
+    }
+    let mut file = ConstantFile::create(to)?;
+    let mut places = Vec::with_capacity(count);
+    for (_, v) in &large[..count] {
+        let Origin::Constant(data) = &graph.value(*v).origin else { continue };
+        places.push((*v, file.append(data.bytes())?, Fact::new(data.dtype(), data.shape().clone())));
+    }
+    file.flush()?;
+    let (file, mut patch) = (Arc::new(file), Patch::new());
+    for (v, at, fact) in places {
+        let op = ReadConstant { file: file.clone(), at, fact, read_bytes_per_s: to.rates().read_bytes_per_s };
+        let y = patch.node(OpRef::from_shared(Arc::new(op)), &[], None);
+        patch.replace(v, y);
+    }
+    graph.patched(&patch).map(Some)
+}
+
+impl Op for ReadConstant {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        match x.len() {
+            0 => Ok(smallvec![self.fact.clone()]),
+            n => Err(Error::new(ErrorKind::Arity, format!("{n} inputs for a constant"))),
+        }
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        self.file.read(self.at, cx.y[0].bytes_mut())
+    }
+
+    fn grad(&self, _cx: &mut GradCx<'_>) -> Result<Grads> {
+        Ok(smallvec![])
+    }
+
+    fn cost(&self, _x: &[&Fact], y: &[Fact]) -> Cost {
+        let bytes: usize = y.iter().map(Fact::bytes).sum();
+        let slower = u128::from(PRIOR_BYTES_PER_S) * bytes as u128 / u128::from(self.read_bytes_per_s.max(1));
+        Cost { flops: 0, bytes: u64::try_from(slower).unwrap_or(u64::MAX) }
+    }
+
+    fn may_fail(&self) -> bool {
+        true
+    }
+}
+
+impl DynIdentity for ReadConstant {
+    fn name(&self) -> &'static str {
+        "read_constant"
+    }
+
+    fn label(&self) -> &'static str {
+        "read_constant"
+    }
+
+    fn dyn_eq(&self, other: &dyn Op) -> bool {
+        let other = other.as_any().downcast_ref::<ReadConstant>();
+        other.is_some_and(|o| Arc::ptr_eq(&self.file, &o.file) && self.at == o.at)
+    }
+
+    fn dyn_hash(&self, state: &mut dyn Hasher) {
+        state.write_usize(Arc::as_ptr(&self.file) as usize);
+        state.write_u64(self.at);
+    }
+
+    fn to_json(&self) -> Result<serde_json::Value> {
+        Err(Error::new(ErrorKind::Format, "save the graph as it was before its constants went to a file"))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
