@@ -31,7 +31,6 @@ impl Geometry {
     pub(super) fn of(c: &Cx<'_>, spatial: &[usize], kernel: Option<&[usize]>) -> Result<Geometry> {
         let d = spatial.len();
         let kernel = match (c.sizes("kernel_shape")?, kernel) {
-            (Some(k), _) if k.len() != d => return Err(shape_error(format!("a kernel of {k:?} for {d} axes"))),
             (Some(k), Some(w)) if k != w => {
                 return Err(shape_error(format!("a kernel of {k:?}, and a weight of {w:?}")));
             }
@@ -39,6 +38,9 @@ impl Geometry {
             (None, Some(w)) => w.to_vec(),
             (None, None) => return Err(c.missing("kernel_shape")),
         };
+        if kernel.len() != d {
+            return Err(shape_error(format!("a kernel of {kernel:?} for {d} axes")));
+        }
         let (stride, dilation) = (c.sizes_for("strides", d, 1)?, c.sizes_for("dilations", d, 1)?);
         if kernel.iter().chain(&stride).chain(&dilation).any(|n| *n == 0) {
             return Err(value_error(format!("a kernel of {kernel:?}, strides {stride:?}, dilations {dilation:?}")));
