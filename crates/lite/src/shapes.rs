@@ -76,7 +76,12 @@ impl Shapes {
                 return Err(unknown("extent", name, named.iter().copied()));
             }
         }
-        ports.iter().map(|p| self.fact(p).map_err(|e| e.context(format!("input `{}`", p.name)))).collect()
+        let fact = |p: &Port| {
+            let fact = self.fact(p)?;
+            fact.iter().try_for_each(|f| f.shape.checked_elems().map(|_| ()))?;
+            Ok(fact)
+        };
+        ports.iter().map(|p| fact(p).map_err(|e: Error| e.context(format!("input `{}`", p.name)))).collect()
     }
 
     fn fact(&self, port: &Port) -> Result<Option<Fact>> {

@@ -155,7 +155,7 @@ impl Drop for Outside {
 /// that are known.
 ///
 /// Errors: those of `f`; Value if this thread traces already, if a result is not of this trace, or for what a trace
-/// cannot do; Format if a state has two next versions.
+/// cannot do; Shape for inputs of more elements than memory can address; Format if a state has two next versions.
 pub fn trace(
     device: &Device,
     inputs: &[Fact],
@@ -164,6 +164,9 @@ pub fn trace(
 ) -> Result<Traced> {
     if is_tracing() {
         return Err(Error::new(ErrorKind::Value, "a compiled function was called for the first time within another"));
+    }
+    for fact in inputs {
+        fact.shape.checked_elems()?;
     }
     begin(device, inputs, Kind::Function, Some(sizes.to_vec()), f)
 }
