@@ -162,3 +162,55 @@ fn block<T: Copy, const N: usize>(
         at.iter().enumerate().for_each(|(k, at)| found(t, k, *at));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `x0 <= 0 ? (x1 <= 5 ? 2 : 3) : 4`, and a leaf alone.
+    const FEATURE: [i64; 6] = [0, 1, 0, 0, 0, 0];
+    const SPLIT: [f32; 6] = [0.0, 5.0, 0.0, 0.0, 0.0, 0.0];
+    const YES: [i64; 6] = [1, 2, 2, 3, 4, 5];
+    const NO: [i64; 6] = [4, 3, 2, 3, 4, 5];
+
+    fn nodes() -> TreeNodes<'static, f32> {
+        TreeNodes { feature: &FEATURE, split: &SPLIT, yes: &YES, no: &NO }
+    }
+
+    #[test]
+    fn rows_come_to_their_leaves_on_any_number_of_threads() {
+        let want = |x: &[f32]| if x[0] > 0.0 || x[0].is_nan() { 4 } else { 2 + i64::from(x[1] > 5.0) };
+        for rows in [0, 1, 7, 8, 9, 70, 9000] {
+            let x: Vec<f32> = (0..2 * rows).map(|i| (i * 7 % 13) as f32 - 4.0).collect();
+            let wanted: Vec<i64> = x.chunks(2).flat_map(|x| [want(x), 5]).collect();
+            for threads in [1, 2] {
+                let mut y = vec![-1; 2 * rows];
+                tree_leaf(&Pool::new(threads), |a, b| a <= b, &x, 2, nodes(), &[0, 5], &mut y).expect("well formed");
+                assert_eq!(y, wanted, "{rows} rows");
+                // what lies at a leaf is its number and the number's square, which are whole in f32
+                let weight: Vec<f32> = (0..6).flat_map(|l| [l as f32, (l * l) as f32]).collect();
+                let sums: Vec<f32> =
+                    wanted.chunks(2).flat_map(|l| [l[0] + 5, l[0] * l[0] + 25].map(|v| v as f32)).collect();
+                let mut y = vec![-1.0; 2 * rows];
+                let (pool, roots) = (Pool::new(threads), [0, 5]);
+                tree_sum(&pool, |a, b| a <= b, &x, 2, nodes(), &roots, (&weight, 2), &mut y).expect("well formed");
+                assert_eq!(y, sums, "{rows} rows");
+            }
+        }
+        let mut y = [0; 1];
+        tree_leaf(&Pool::new(1), |a, b| a <= b, &[f32::NAN, 0.0], 2, nodes(), &[0], &mut y).expect("well formed");
+        assert_eq!(y, [4]);
+    }
+
+    #[test]
+    fn tables_that_lead_nowhere_are_told() {
+        let bad = |nodes: TreeNodes<'_, f32>, features, roots: &[i64]| nodes.check(features, roots).expect_err("bad");
+        assert_eq!(bad(nodes(), 1, &[0]), BadTree::Feature(1));
+        assert_eq!(bad(nodes(), 2, &[0, 6]), BadTree::Root(1));
+        assert_eq!(bad(nodes(), 2, &[-1]), BadTree::Root(0));
+        for way in [0, 6, -1] {
+            assert_eq!(bad(TreeNodes { yes: &[1, way, 2, 3, 4, 5], ..nodes() }, 2, &[0]), BadTree::Way(1));
+            assert_eq!(bad(TreeNodes { no: &[4, way, 2, 3, 4, 5], ..nodes() }, 2, &[0]), BadTree::Way(1));
+        }
+    }
+}
