@@ -9,6 +9,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -58,8 +59,12 @@ impl SpillTo {
     }
 
     pub(crate) fn open(&self) -> Result<SpillFile> {
-        let file = tempfile::tempfile_in(&self.folder).map_err(|e| failed("open", &self.folder, &e))?;
-        SpillFile::over(file, self.folder.clone())
+        SpillFile::over(self.file()?, self.folder.clone())
+    }
+
+    /// A file in the folder that has no name.
+    fn file(&self) -> Result<File> {
+        tempfile::tempfile_in(&self.folder).map_err(|e| failed("open", &self.folder, &e))
     }
 }
 

@@ -20,9 +20,8 @@ pub(crate) struct ConstantFile {
 impl ConstantFile {
     /// Errors (Io): the folder is not there, or cannot be written.
     pub(crate) fn create(to: &SpillTo) -> Result<ConstantFile> {
-        let folder = to.folder().to_owned();
-        let file = tempfile::tempfile_in(&folder).map_err(|e| failed("open", &folder, &e))?;
-        Ok(ConstantFile { disk: Disk::new(file), folder, end: 0, bounce: Mutex::default() })
+        let (disk, folder) = (Disk::new(to.file()?), to.folder().to_owned());
+        Ok(ConstantFile { disk, folder, end: 0, bounce: Mutex::default() })
     }
 
     /// Writes bytes, and gives their place. Errors (Io): no room.
