@@ -320,12 +320,13 @@ impl Machine {
 
     /// Of all plans together, and the most that the device held.
     pub(crate) fn memory(&mut self) -> Result<Memory> {
-        let mut all = Memory { constant_bytes: 0, io_bytes: 0, workspace_bytes: 0, recomputed_calls: 0 };
+        let mut all = Memory::default();
         for p in &mut self.planned {
             let m = memory_of(p.run.executable()?);
             all.constant_bytes += m.constant_bytes;
             all.io_bytes += m.io_bytes;
             all.workspace_bytes += m.workspace_bytes;
+            all.stored_bytes += m.stored_bytes;
             all.recomputed_calls += m.recomputed_calls;
         }
         if let Some(network) = &lock(&self.shared.state).network {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_graph::ir::{Origin, ValueId};
 use remat_onnx::{Labels, Trace, Value};
-use remat_runtime::compile::{CompileCx, CompiledGraph};
+use remat_runtime::compile::{CompileCx, CompiledGraph, stored_constant_bytes};
 use remat_runtime::{Executable, Session, padded};
 use remat_types::{ErrorKind, HostTensor, Result};
 
@@ -15,7 +15,7 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Bytes of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Weights and other constants, which all sessions of these shapes share.
     pub constant_bytes: usize,
@@ -23,6 +23,8 @@ pub struct Memory {
     pub io_bytes: usize,
     /// What lives only within a run. Of a model that is no single graph: the most that the device held.
     pub workspace_bytes: usize,
+    /// Weights that do not fit the budget and that runs read from a file when they need them; no part of the memory.
+    pub stored_bytes: usize,
     /// Calls that a run makes again to keep to the budget. Of a model that is no single graph: those of all runs so far, of all
     /// sessions.
     pub recomputed_calls: usize,
@@ -90,6 +92,7 @@ pub(crate) fn memory_of(e: &Executable) -> Memory {
         constant_bytes: g.value_ids().filter(is_constant).map(of).sum(),
         io_bytes: g.inputs().iter().copied().chain(g.outputs().iter().map(|o| o.value)).map(of).sum(),
         workspace_bytes: f.arena_bytes,
+        stored_bytes: stored_constant_bytes(g),
         recomputed_calls: f.recomputed_calls,
     }
 }

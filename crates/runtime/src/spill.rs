@@ -48,6 +48,11 @@ impl SpillTo {
         Ok(SpillTo { folder: folder.into(), rates })
     }
 
+    /// True if files of this folder are kept in memory (tmpfs, ramfs): a copy there takes what it is to save. Known on Linux alone.
+    pub fn is_in_memory(folder: &Path) -> bool {
+        disk::is_in_memory(folder)
+    }
+
     /// Where to.
     pub fn folder(&self) -> &Path {
         &self.folder

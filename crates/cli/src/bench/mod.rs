@@ -17,7 +17,7 @@ use remat_kernels::pool::Pool;
 use serde::Serialize;
 
 use crate::budget::MemoryBudget;
-use crate::model::{PassOptions, RunOptions, ShapeOptions};
+use crate::model::{PassOptions, RunOptions, ShapeOptions, SpillOptions};
 use crate::output::{self, print};
 use crate::process;
 use crate::sizes::show;
@@ -72,11 +72,10 @@ pub(crate) struct Options {
     #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
     memory_budget: MemoryBudget,
     /// Do not plan eager steps that repeat: evict by the online policy alone
-    #[arg(long, conflicts_with = "compiled")]
+    #[arg(long, conflicts_with_all = ["compiled", "spill_to"])]
     no_foresight: bool,
-    /// Plans may copy what does not fit to a file in DIR where that is cheaper than computing it again
-    #[arg(long, value_name = "DIR", conflicts_with = "no_foresight")]
-    spill_to: Option<PathBuf>,
+    #[command(flatten)]
+    spill: SpillOptions,
     #[command(flatten)]
     shapes: ShapeOptions,
     #[command(flatten)]
@@ -187,16 +186,16 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
             let compiled = o.compiled || o.session;
             let mode = RunMode { batch, threads, compiled, budget: o.memory_budget, foresight };
-            networks::network(*network, mode, o.session, o.spill_to.as_deref())?
+            networks::network(*network, mode, o.session, o.spill.spill_to.as_deref())?
         }
         Kind::Model(path) => {
-            let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill_to.clone());
+            let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill.clone());
             models::model(path, &run, &o.shapes)?
         }
     };
     let mut report = measure(o, batch, threads, case)?;
     if let (Some(Peer::Onnxruntime), Kind::Model(path)) = (o.vs, &o.work.kind) {
-        let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill_to.clone());
+        let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill.clone());
         report.versus = Some(models::versus(path, &run, &o.shapes, o.seconds)?);
     }
     match o.json.as_deref() {

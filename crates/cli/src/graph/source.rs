@@ -88,7 +88,8 @@ fn read(path: &Path) -> Result<Option<Graph>> {
 
 /// A model as a session runs it. Errors: those of loading it; Value for one that is no single graph.
 fn deployed(path: &Path, shapes: &ShapeOptions, budget: MemoryBudget) -> Result<Traced> {
-    let options = model::RunOptions::new(threads(), budget, model::PassOptions::default(), None);
+    let options =
+        model::RunOptions::new(threads(), budget, model::PassOptions::default(), model::SpillOptions::default());
     let network = model::open(path, &options, shapes, None)?;
     let shapes = shapes.or_ones(network.inputs())?;
     let mut session = model::load(path, network, &options, &shapes)?.session;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::difference::Tolerance;
 use super::inputs::{InputOptions, made_up};
-use super::{Half, KeyOption, PassOptions, RunOptions, load, open, refuse_unsupported};
+use super::{Half, KeyOption, PassOptions, RunOptions, SpillOptions, load, open, refuse_unsupported};
 use crate::budget::MemoryBudget;
 use crate::output::{self, note, say};
 use crate::process::EXIT_BUDGET;
@@ -130,7 +130,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
 
 fn base(o: &Options) -> RunOptions {
     let unlimited = MemoryBudget::Unlimited;
-    RunOptions { key: o.key.clone(), ..RunOptions::new(1, unlimited, PassOptions::default(), None) }
+    RunOptions { key: o.key.clone(), ..RunOptions::new(1, unlimited, PassOptions::default(), SpillOptions::default()) }
 }
 
 /// Powers of two, and the most.

@@ -15,7 +15,7 @@ pub(crate) mod value;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use remat::runtime::DeviceOptions;
+use remat::runtime::{DeviceOptions, SpillTo};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape, read_file};
 use remat_lite::{Key, Network, Options, Port, Session, Shapes};
 
@@ -24,6 +24,7 @@ use value::Input;
 use crate::budget::MemoryBudget;
 use crate::output::note;
 use crate::process::EXIT_UNSUPPORTED;
+use crate::sizes::show;
 
 /// The shapes of a model's inputs, and the inputs that are no longer such.
 #[derive(Args, Clone, Debug, Default)]
@@ -50,12 +51,22 @@ pub(crate) struct RunOptions {
     memory_budget: MemoryBudget,
     #[command(flatten)]
     passes: PassOptions,
-    /// With a budget, copy what does not fit to a file in DIR where that is cheaper than computing it again, and read weights that do
-    /// not fit from there
-    #[arg(long, value_name = "DIR")]
-    spill_to: Option<PathBuf>,
+    #[command(flatten)]
+    spill: SpillOptions,
     #[command(flatten)]
     key: KeyOption,
+}
+
+/// Where a run may keep what does not fit its budget.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SpillOptions {
+    /// With a budget, copy what does not fit to a file in DIR where that is cheaper than computing it again, and read weights that do
+    /// not fit from there [default: a folder of temporary files, for the weights of a budget that cannot be kept otherwise]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spill_to: Option<PathBuf>,
+    /// Refuse a budget that the weights do not fit, rather than read them from a temporary file
+    #[arg(long, conflicts_with = "spill_to")]
+    no_spill: bool,
 }
 
 /// The key of a file whose weights are encrypted.
@@ -96,15 +107,15 @@ impl RunOptions {
         threads: usize,
         memory_budget: MemoryBudget,
         passes: PassOptions,
-        spill_to: Option<PathBuf>,
+        spill: SpillOptions,
     ) -> RunOptions {
         let threads = u16::try_from(threads).ok();
-        RunOptions { threads, memory_budget, passes, spill_to, key: KeyOption::default() }
+        RunOptions { threads, memory_budget, passes, spill, key: KeyOption::default() }
     }
 
     /// For the loader; the budget is in bytes by now. Errors: those of a key.
     fn loader(&self, memory_budget: Option<usize>, outputs: Option<Vec<String>>) -> Result<Options> {
-        let (threads, spill_to, key) = (self.threads(), self.spill_to.clone(), self.key.key()?);
+        let (threads, spill_to, key) = (self.threads(), self.spill.spill_to.clone(), self.key.key()?);
         Ok(Options { threads, memory_budget, outputs, spill_to, key, ..self.passes.loader() })
     }
 
@@ -244,8 +255,42 @@ pub(crate) fn load(path: &Path, network: Network, options: &RunOptions, shapes: 
         }
         MemoryBudget::Bytes(_) | MemoryBudget::Unlimited => network,
     };
-    let session = network.session(shapes)?;
+    let session = match network.session(shapes) {
+        Err(e) if e.kind() == ErrorKind::Budget => with_stored_weights(path, network, &options.spill, shapes, e)?,
+        made => made?,
+    };
     Ok(Loaded { session, budget_bytes })
+}
+
+/// The session under a budget that is too little for all weights. Errors: `refused`, where weights may not go to a file; those of
+/// [`Network::session`].
+fn with_stored_weights(
+    path: &Path,
+    network: Network,
+    spill: &SpillOptions,
+    shapes: &Shapes,
+    refused: Error,
+) -> Result<Session> {
+    let may_store = !spill.no_spill && spill.spill_to.is_none();
+    let Some(dir) = temporary_folder().filter(|_| may_store) else { return Err(refused) };
+    let options = Options { spill_to: Some(dir.clone()), ..network.options().clone() };
+    drop(network);
+    let mut session = Network::open(path, options)?.session(shapes)?;
+    let bytes = session.memory()?.stored_bytes;
+    note!(
+        "{} of weights do not fit the budget: each run reads them from a file in {} (`--spill-to DIR` names another folder)",
+        show(bytes),
+        dir.display()
+    );
+    Ok(session)
+}
+
+/// A folder on a disk for files that nobody keeps: that of `TMPDIR`, or /var/tmp, which outlasts the machine's memory where /tmp need
+/// not (Filesystem Hierarchy Standard 3.0, section 5.15).
+fn temporary_folder() -> Option<PathBuf> {
+    let given = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let all = given.into_iter().chain([PathBuf::from("/var/tmp"), std::env::temp_dir()]);
+    all.into_iter().find(|dir| dir.is_dir() && !SpillTo::is_in_memory(dir))
 }
 
 /// The error of a model whose operators run one by one, where a plan is asked for.

@@ -95,6 +95,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
             "peak_bytes": memory.total_bytes(),
             "budget_bytes": loaded.budget_bytes,
             "recomputed_calls": memory.recomputed_calls,
+            "stored_bytes": memory.stored_bytes,
         });
         output::write(path, format!("{report}\n"))?;
     }
@@ -107,7 +108,12 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
         } else {
             String::new()
         };
-        say!("memory {}{of}{again}", show(memory.total_bytes()));
+        let stored = if memory.stored_bytes > 0 {
+            format!(", {} of weights read from a file", show(memory.stored_bytes))
+        } else {
+            String::new()
+        };
+        say!("memory {}{of}{again}{stored}", show(memory.total_bytes()));
     }
     let Some(differences) = differences else { return Ok(0) };
     for d in &differences {

@@ -10,7 +10,7 @@ use remat_graph::plan::problem::Problem;
 use crate::budget::MemoryBudget;
 use crate::input;
 use crate::model::inputs::made_up;
-use crate::model::{PassOptions, RunOptions, ShapeOptions, load, no_single_graph, open};
+use crate::model::{PassOptions, RunOptions, ShapeOptions, SpillOptions, load, no_single_graph, open};
 use crate::workload::Workload;
 
 pub(super) fn problem(path: &Path) -> Result<Problem> {
@@ -43,7 +43,7 @@ pub(super) fn traced(
 /// that is no single graph.
 pub(super) fn model(path: &Path, shapes: &ShapeOptions, threads: Option<usize>, is_estimated: bool) -> Result<Problem> {
     let threads = threads.unwrap_or(DeviceOptions::default().threads);
-    let options = RunOptions::new(threads, MemoryBudget::Unlimited, PassOptions::default(), None);
+    let options = RunOptions::new(threads, MemoryBudget::Unlimited, PassOptions::default(), SpillOptions::default());
     let network = open(path, &options, shapes, None)?;
     let shapes = shapes.or_ones(network.inputs())?;
     let mut session = load(path, network, &options, &shapes)?.session;

@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use remat::graph::ir::Builder;
+use remat::ops::linalg::MatMul;
+use remat::ops::pointwise::{Unary, UnaryFn};
+use remat::types::{DType, Fact, HostTensor};
 use serde_json::Value;
 
 use crate::{BUDGET, OK, USAGE, assert_code, err, json, out, remat};
@@ -129,6 +133,53 @@ fn two_models_are_compared_layer_by_layer() {
     let o = run(&["compare", &model("cnn"), &model("encoder")]);
     assert_code(&o, ERROR);
     assert_code(&run(&["compare", &model("foreign"), &model("cnn")]), UNSUPPORTED);
+}
+
+/// A file of a graph whose weights are nearly all that a run of it takes.
+fn weighty() -> Vec<u8> {
+    let (layers, side) = (8, 192);
+    let b = Builder::new();
+    let mut y = b.input(Fact::new(DType::F32, [2, side]), Some("x"));
+    for k in 0..layers {
+        let w: Vec<f32> = (0..side * side).map(|i| ((i * (k + 3)) % 29) as f32 * 0.004 - 0.05).collect();
+        let w = b.constant(&HostTensor::from_slice(&w, [side, side]).expect("fits"));
+        let product = b.node(MatMul {}.into(), &[y, w], None).expect("fits")[0];
+        y = b.node(Unary { f: UnaryFn::Tanh }.into(), &[product], None).expect("fits")[0];
+    }
+    b.output(y, "y");
+    b.finish().and_then(|g| g.to_bytes()).expect("a file")
+}
+
+#[test]
+fn weights_that_a_budget_cannot_hold_are_read_from_a_temporary_file_with_the_same_outputs() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(dir.path().join("weighty.remat"), weighty()).expect("written");
+    let of = |more: &[&str]| {
+        let args = ["run", "weighty.remat", "--threads", "1", "--output", "y", "--json", "-"];
+        let o = remat(dir.path(), &[&args[..], more].concat());
+        let y = std::fs::read(dir.path().join("y/y.npy")).unwrap_or_default();
+        (o.status.code(), serde_json::from_str::<Value>(&out(&o)).ok(), y, err(&o))
+    };
+    let (code, free, want, text) = of(&[]);
+    assert_eq!(code, Some(OK), "{text}");
+    assert_eq!(free.expect("figures")["stored_bytes"], 0);
+    let mut stored = 0;
+    for percent in ["90%", "80%", "70%", "60%"] {
+        let (refused, ..) = of(&["--memory-budget", percent, "--no-spill"]);
+        let (code, tight, y, text) = of(&["--memory-budget", percent]);
+        if code == Some(BUDGET) {
+            continue;
+        }
+        assert_eq!(code, Some(OK), "{percent}: {text}");
+        let tight = tight.expect("figures");
+        assert!(tight["peak_bytes"].as_u64() <= tight["budget_bytes"].as_u64(), "{tight}");
+        assert!(y == want, "{percent}: the outputs, to the bit");
+        let is_stored = tight["stored_bytes"].as_u64().is_some_and(|n| n > 0);
+        assert_eq!(is_stored, refused == Some(BUDGET), "{percent}: {text}");
+        assert_eq!(is_stored, text.contains("of weights do not fit the budget"), "{text}");
+        stored += usize::from(is_stored);
+    }
+    assert!(stored > 0, "no budget was too little for the weights");
 }
 
 #[test]

@@ -207,7 +207,10 @@ fn an_infeasible_budget_leaves_everything_intact_and_training_goes_on() {
                 let held = channel.stats().expect("open").in_use_bytes;
                 // state stays, and a third of an activation of 1 MiB
                 channel.set_budget(Some(held + (340 << 10))).expect("what is held fits");
+                // so that nothing has failed before the step is queued
+                let paused = channel.pause().expect("open");
                 let loss = step(d, &net, &mut adam, i).expect("errors come later");
+                drop(paused);
                 let e = loss.to_host().expect_err("the budget is too small");
                 assert_eq!(e.kind(), ErrorKind::Budget, "{e}");
                 let shortfall = e.shortfall().expect("figures");

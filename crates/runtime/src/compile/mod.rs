@@ -40,4 +40,5 @@ pub use function::{Function, FunctionTrace, State, VersionedCell};
 pub use graph::{CompileCx, CompiledGraph};
 pub use options::CompileOptions;
 pub use segments::SegmentRun;
+pub use stored::stored_constant_bytes;
 pub use symbols::Symbols;

@@ -60,6 +60,12 @@ pub(super) fn with_stored_constants(graph: &Graph, to: &SpillTo, bytes: usize) -
     graph.patched(&patch).map(Some)
 }
 
+/// Bytes of the constants that runs of this graph read from a file.
+pub fn stored_constant_bytes(graph: &Graph) -> usize {
+    let ops = graph.nodes().iter().filter_map(|n| n.op.as_any().downcast_ref::<ReadConstant>());
+    ops.map(|o| o.fact.bytes()).sum()
+}
+
 impl Op for ReadConstant {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
         match x.len() {

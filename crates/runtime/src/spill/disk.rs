@@ -8,6 +8,7 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Addresses, offsets and lengths of direct transfers are multiples of this, which is a usual page and suffices for usual disks;
@@ -128,6 +129,25 @@ fn is_refused(e: &io::Error) -> bool {
 
 #[cfg(not(target_os = "linux"))]
 fn is_refused(_: &io::Error) -> bool {
+    false
+}
+
+/// True if the folder is of a file system without a disk.
+#[cfg(target_os = "linux")]
+pub(super) fn is_in_memory(folder: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+
+    let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else { return false };
+    let mut seen = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the path ends with a zero and `seen` has room; it is written where the call tells 0.
+    let kind = unsafe { (libc::statfs(path.as_ptr(), seen.as_mut_ptr()) == 0).then(|| seen.assume_init().f_type) };
+    // linux/magic.h has RAMFS_MAGIC; libc has not
+    const RAMFS: i64 = 0x8584_58f6;
+    kind.is_some_and(|k| [i64::from(libc::TMPFS_MAGIC), RAMFS].contains(&i64::from(k)))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_in_memory(_: &Path) -> bool {
     false
 }
 
