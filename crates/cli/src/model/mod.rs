@@ -116,6 +116,12 @@ impl RunOptions {
     /// For the loader; the budget is in bytes by now. Errors: those of a key.
     fn loader(&self, memory_budget: Option<usize>, outputs: Option<Vec<String>>) -> Result<Options> {
         let (threads, spill_to, key) = (self.threads(), self.spill.spill_to.clone(), self.key.key()?);
+        if let Some(dir) = spill_to.as_deref().filter(|dir| SpillTo::is_in_memory(dir)) {
+            note!(
+                "warning: files in {} are kept in memory, and no part of the budget: nothing is saved there",
+                dir.display()
+            );
+        }
         Ok(Options { threads, memory_budget, outputs, spill_to, key, ..self.passes.loader() })
     }
 
@@ -276,12 +282,11 @@ fn with_stored_weights(
     let options = Options { spill_to: Some(dir.clone()), ..network.options().clone() };
     drop(network);
     let mut session = Network::open(path, options)?.session(shapes)?;
-    let bytes = session.memory()?.stored_bytes;
-    note!(
-        "{} of weights do not fit the budget: each run reads them from a file in {} (`--spill-to DIR` names another folder)",
-        show(bytes),
-        dir.display()
-    );
+    let what = match session.memory()?.stored_bytes {
+        0 => "values that do not fit the budget are copied to".to_owned(),
+        bytes => format!("{} of weights do not fit the budget: each run reads them from", show(bytes)),
+    };
+    note!("{what} a file in {} (`--spill-to DIR` names another folder)", dir.display());
     Ok(session)
 }
 

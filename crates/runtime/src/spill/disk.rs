@@ -142,8 +142,9 @@ pub(super) fn is_in_memory(folder: &Path) -> bool {
     // SAFETY: the path ends with a zero and `seen` has room; it is written where the call tells 0.
     let kind = unsafe { (libc::statfs(path.as_ptr(), seen.as_mut_ptr()) == 0).then(|| seen.assume_init().f_type) };
     // linux/magic.h has RAMFS_MAGIC; libc has not
-    const RAMFS: i64 = 0x8584_58f6;
-    kind.is_some_and(|k| [i64::from(libc::TMPFS_MAGIC), RAMFS].contains(&i64::from(k)))
+    const RAMFS: i128 = 0x8584_58f6;
+    // of which integer these are depends on processor and C library
+    kind.is_some_and(|k| [i128::from(libc::TMPFS_MAGIC), RAMFS].contains(&i128::from(k)))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -154,3 +154,12 @@ fn a_disk_that_gives_other_bytes_back_is_an_error() {
     });
     assert!(e.to_string().contains("are not those written"), "{e}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_is_memory_is_told_from_a_disk() {
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("of every Linux");
+    let is_mounted = mounts.lines().any(|l| l.contains(" /dev/shm tmpfs "));
+    assert_eq!(SpillTo::is_in_memory(Path::new("/dev/shm")), is_mounted);
+    assert!(!SpillTo::is_in_memory(Path::new("/proc")) && !SpillTo::is_in_memory(Path::new("/nowhere/at/all")));
+}
