@@ -27,7 +27,7 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
     Layer { may_be_unsafe: true, ..library(role, uses) }
 }
 
-/// `{types <- kernels, linalg} <- ops <- graph <- runtime <- tensor <- nn <- remat; tensor <- onnx <- lite;
+/// `{types <- kernels, comm; linalg} <- ops <- graph <- runtime <- tensor <- nn <- remat; tensor <- onnx <- lite;
 /// {remat, lite} <- {cli, python}`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
 /// operators are exist as methods of tensors, and a second set over graphs would be a second vocabulary.
 pub(crate) const LAYERS: &[Layer] = &[
@@ -35,7 +35,8 @@ pub(crate) const LAYERS: &[Layer] = &[
     unsafe_library("kernels", &["types"]),
     Layer { private_to: Some("ops"), is_library: false, ..library("op-derive", &[]) },
     unsafe_library("linalg", &[]),
-    library("ops", &["kernels", "linalg"]),
+    Layer { unsafe_folder: Some("mpi"), ..unsafe_library("comm", &["types"]) },
+    library("ops", &["kernels", "linalg", "comm"]),
     library("graph", &["ops"]),
     unsafe_library("runtime", &["graph"]),
     library("tensor", &["runtime"]),

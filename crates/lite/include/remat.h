@@ -494,6 +494,10 @@ typedef struct remat_memory {
      * Calls that a run makes again to keep to the budget.
      */
     size_t recomputed_calls;
+    /**
+     * Weights that do not fit the budget and that runs read from a file when they need them; no part of total_bytes.
+     */
+    size_t stored_bytes;
 } remat_memory;
 
 #ifdef __cplusplus

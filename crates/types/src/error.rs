@@ -33,6 +33,8 @@ pub enum ErrorKind {
     Budget,
     /// The tensor depends on an operation that failed.
     Poisoned,
+    /// Another rank failed, does not come, or makes another call.
+    Peer,
     /// The device or channel was closed, or the process has forked.
     Closed,
     /// The operating system refused a file or memory operation.
@@ -60,6 +62,7 @@ impl ErrorKind {
             ErrorKind::Device => "device",
             ErrorKind::Budget => "budget",
             ErrorKind::Poisoned => "poisoned",
+            ErrorKind::Peer => "peer",
             ErrorKind::Closed => "closed",
             ErrorKind::Io => "io",
             ErrorKind::Format => "format",

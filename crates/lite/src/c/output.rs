@@ -52,6 +52,8 @@ pub struct remat_memory {
     pub total_bytes: usize,
     /// Calls that a run makes again to keep to the budget.
     pub recomputed_calls: usize,
+    /// Weights that do not fit the budget and that runs read from a file when they need them; no part of total_bytes.
+    pub stored_bytes: usize,
 }
 
 // SAFETY: of numbers alone.
@@ -137,6 +139,7 @@ pub unsafe extern "C" fn remat_session_memory(session: *mut remat_session, memor
             workspace_bytes: m.workspace_bytes,
             total_bytes: m.total_bytes(),
             recomputed_calls: m.recomputed_calls,
+            stored_bytes: m.stored_bytes,
         };
         // SAFETY: what the header asks for.
         unsafe { write(memory, seen) }

@@ -1,0 +1,520 @@
+//! A group of ranks as one of them sees it: calls that all ranks agree on first, and collectives over elements.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use remat_types::{DType, Error, ErrorKind, Result, Shape};
+
+use crate::reduce::{accumulate, finish};
+use crate::statistics::Counters;
+use crate::{Reduction, Statistics, Transport};
+
+/// How long a rank waits for the others unless it says otherwise: longer than steps take, shorter than a person's patience.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
+
+/// What a reduction moves at a time: its workspace stays small, and its parts in the cache.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// Up to so many bytes of all ranks a reduction gathers all values at once, in one exchange instead of two.
+const GATHERED_BYTES: usize = 32 << 10;
+
+/// Text that ranks tell one another of a call or a failure.
+const TEXT_BYTES: usize = 1024;
+
+/// What all ranks must say alike of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call(String);
+
+impl Call {
+    /// A call of this name on elements that all ranks have in equal number.
+    pub fn new(name: &str, detail: impl fmt::Display, dtype: DType, shape: &Shape) -> Self {
+        Call(format!("{name}({detail}) of {dtype} {shape}"))
+    }
+
+    /// One that says no more than its name.
+    pub fn named(name: impl Into<String>) -> Self {
+        Call(name.into())
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// See the [crate]. Clones are the same communicator. Its calls are made by one thread at a time, in an order that is the same on all
+/// ranks; what must not depend on the order of another thread's calls has a [duplicate](Communicator::duplicate) of its own.
+#[derive(Clone)]
+pub struct Communicator(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    transport: Box<dyn Transport>,
+    limit: Duration,
+    counters: Counters,
+}
+
+impl Communicator {
+    /// The ranks of a transport, which wait for each other at most as long as `limit`.
+    pub fn new(transport: Box<dyn Transport>, limit: Duration) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Communicator(Arc::new(Inner { id, transport, limit, counters: Counters::default() }))
+    }
+
+    /// A group of this rank alone, whose collectives are copies.
+    pub fn alone() -> Self {
+        Communicator::new(Box::new(crate::transport::Alone), DEFAULT_LIMIT)
+    }
+
+    /// The number of this rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.0.transport.rank()
+    }
+
+    /// The number of ranks, at least 1.
+    pub fn size(&self) -> usize {
+        self.0.transport.size()
+    }
+
+    /// How long a rank waits for the others.
+    pub fn limit(&self) -> Duration {
+        self.0.limit
+    }
+
+    /// What its calls took so far.
+    pub fn statistics(&self) -> Statistics {
+        self.0.counters.read()
+    }
+
+    /// The ranks with the same `color`, in the order of `key` and then of rank; `None` for a rank that gives no color. All ranks
+    /// call it. Errors (Peer): a rank failed, or does not come.
+    pub fn split(&self, color: Option<usize>, key: usize) -> Result<Option<Communicator>> {
+        self.enter(&Call::named("split"), 0)?;
+        let transport = self.0.transport.split(color, key)?;
+        Ok(transport.map(|t| Communicator::new(t, self.0.limit)))
+    }
+
+    /// The same ranks, whose calls have an order of their own. All ranks call it. Errors: as [`Communicator::split`].
+    pub fn duplicate(&self) -> Result<Communicator> {
+        let all = self.split(Some(0), self.rank())?;
+        all.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without this rank"))
+    }
+
+    /// Waits until all ranks are here. Errors (Peer): a rank failed, does not come, or makes another call.
+    pub fn barrier(&self) -> Result<()> {
+        self.enter(&Call::named("barrier"), 0)
+    }
+
+    /// Tells the others that this rank cannot make the call that comes next, which gives each of them an error with this text, and
+    /// is then over for all of them. Errors (Peer): a rank does not come.
+    pub fn fail(&self, call: &Call, why: &Error) -> Result<()> {
+        match self.arrive(call, 0, Some(why)) {
+            Err(e) if e.kind() == ErrorKind::Peer && self.size() > 1 => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether all ranks came through something: an error on each of them if one has failed, its own on that one. Errors (Peer): of
+    /// another rank, the first that failed.
+    pub fn agree(&self, call: &Call, mine: Result<()>) -> Result<()> {
+        match mine {
+            Ok(()) => self.enter(call, 0),
+            Err(e) => self.fail(call, &e).and(Err(e)),
+        }
+    }
+
+    /// Every collective begins here. Errors (Peer): a rank failed, does not come, or makes another call.
+    fn enter(&self, call: &Call, bytes: usize) -> Result<()> {
+        self.arrive(call, bytes, None)
+    }
+
+    /// Waits for all ranks with this one's failure or none. Errors: as [`Communicator::enter`]; what others failed with is no error
+    /// for one that failed itself.
+    fn arrive(&self, call: &Call, bytes: usize, failure: Option<&Error>) -> Result<()> {
+        let number = self.0.counters.call(bytes);
+        if self.size() == 1 {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let result = self.arrive_timed(call, number, failure);
+        self.0.counters.waited(start.elapsed().as_nanos());
+        result
+    }
+
+    fn arrive_timed(&self, call: &Call, number: u64, failure: Option<&Error>) -> Result<()> {
+        let mut hash = DefaultHasher::new();
+        call.0.hash(&mut hash);
+        let hash = hash.finish();
+        // the greatest is the first rank that failed
+        let status = if failure.is_some() { u64::MAX - self.rank() as u64 } else { 0 };
+        let mut words = [status, hash, !hash];
+        self.0.transport.agree(&mut words, self.0.limit).map_err(|e| e.context(format!("{call}, call {number}")))?;
+        if words[0] != 0 {
+            let first = usize::try_from(u64::MAX - words[0]).unwrap_or(usize::MAX);
+            return self.hear_failure(first, call, failure);
+        }
+        match words[1] == !words[2] {
+            true => Ok(()),
+            false => Err(self.tell_mismatch(call, number)),
+        }
+    }
+
+    /// The failure of rank `first`, which is no error for a rank that failed itself.
+    fn hear_failure(&self, first: usize, call: &Call, failure: Option<&Error>) -> Result<()> {
+        let mut text = [0; TEXT_BYTES];
+        if let Some(e) = failure {
+            put_text(&mut text, &e.to_string());
+        }
+        self.0.transport.broadcast(&mut text, first)?;
+        match failure {
+            Some(_) => Ok(()),
+            None => {
+                let text = format!("rank {first} has no part in {call}: {}", text_of(&text));
+                Err(Error::new(ErrorKind::Peer, text))
+            }
+        }
+    }
+
+    /// What other ranks call instead.
+    fn tell_mismatch(&self, call: &Call, number: u64) -> Error {
+        let mut mine = [0; TEXT_BYTES];
+        put_text(&mut mine, &format!("{call}, its call {number}"));
+        let parts: Vec<Range<usize>> = (0..self.size()).map(|r| r * TEXT_BYTES..(r + 1) * TEXT_BYTES).collect();
+        let mut all = vec![0; parts.len() * TEXT_BYTES];
+        if let Err(e) = self.0.transport.all_gather(&mine, &mut all, &parts) {
+            return e;
+        }
+        let told: Vec<String> = parts.into_iter().map(|p| text_of(&all[p])).collect();
+        let mine = &told[self.rank()];
+        let other = told.iter().position(|t| t != mine).unwrap_or(0);
+        let text = format!("rank {} calls {mine}, while rank {other} calls {}", self.rank(), told[other]);
+        Error::new(ErrorKind::Peer, text)
+    }
+
+    fn move_bytes(&self, f: impl FnOnce(&dyn Transport) -> Result<()>) -> Result<()> {
+        let start = Instant::now();
+        let result = f(&*self.0.transport);
+        self.0.counters.moved(start.elapsed().as_nanos());
+        result
+    }
+
+    /// Bytes that [`Communicator::all_reduce`] and [`Communicator::reduce`] need beside tensors of so many bytes.
+    pub fn reduce_workspace(&self, dtype: DType, bytes: usize) -> usize {
+        let (size, elem) = (self.size(), dtype.size_bytes());
+        match size {
+            1 => 0,
+            _ if bytes.saturating_mul(size) <= GATHERED_BYTES => bytes * size,
+            _ => (bytes.min(CHUNK_BYTES) / elem).div_ceil(size) * elem * size,
+        }
+    }
+
+    /// `y` becomes the reduction of all ranks' `x`, on all ranks. `work` has [`Communicator::reduce_workspace`] bytes.
+    ///
+    /// Errors: DType if there is no such reduction, Peer.
+    pub fn all_reduce(
+        &self,
+        call: &Call,
+        reduction: Reduction,
+        dtype: DType,
+        x: &[u8],
+        y: &mut [u8],
+        work: &mut [u8],
+    ) -> Result<()> {
+        reduction.check(dtype)?;
+        self.enter(call, x.len())?;
+        let size = self.size();
+        if size == 1 {
+            y.copy_from_slice(x);
+            return Ok(());
+        }
+        self.move_bytes(|t| {
+            if x.len() * size <= GATHERED_BYTES {
+                let parts: Vec<Range<usize>> = (0..size).map(|r| r * x.len()..(r + 1) * x.len()).collect();
+                let all = &mut work[..size * x.len()];
+                t.all_gather(x, all, &parts)?;
+                let sum = reduce_blocks(reduction, dtype, all, x.len(), size);
+                y.copy_from_slice(sum);
+                return Ok(());
+            }
+            for chunk in chunks(x.len(), dtype) {
+                let parts = shares(chunk.len(), dtype, size);
+                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work)?;
+                t.all_gather(sum, &mut y[chunk], &parts)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// `y` becomes the reduction of all ranks' `x` on rank `root`; on others it is not written, and may be empty. `work` has
+    /// [`Communicator::reduce_workspace`] bytes.
+    ///
+    /// Errors: DType if there is no such reduction, Value for a root that does not exist, Peer.
+    pub fn reduce(
+        &self,
+        call: &Call,
+        (reduction, dtype): (Reduction, DType),
+        root: usize,
+        x: &[u8],
+        y: &mut [u8],
+        work: &mut [u8],
+    ) -> Result<()> {
+        reduction.check(dtype)?;
+        self.check_rank(root, "root")?;
+        self.enter(call, x.len())?;
+        if self.size() == 1 {
+            y.copy_from_slice(x);
+            return Ok(());
+        }
+        let (is_root, size) = (self.rank() == root, self.size());
+        self.move_bytes(|t| {
+            // every rank reduces its share, as for all, and the shares meet at the root
+            for chunk in chunks(x.len(), dtype) {
+                let parts = shares(chunk.len(), dtype, size);
+                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work)?;
+                let none = vec![0..0; size];
+                let mut to = none.clone();
+                to[root] = 0..sum.len();
+                match is_root {
+                    true => t.all_to_all(sum, &to, &mut y[chunk], &parts)?,
+                    false => t.all_to_all(sum, &to, &mut [], &none)?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Bytes that [`Communicator::reduce_scatter`] needs beside its tensors, of which the result has so many bytes.
+    pub fn reduce_scatter_workspace(&self, dtype: DType, bytes: usize) -> usize {
+        match self.size() {
+            1 => 0,
+            size => (bytes.min(CHUNK_BYTES / size.max(1)).max(dtype.size_bytes().min(bytes))) * size,
+        }
+    }
+
+    /// Of as many equal blocks of `x` as there are ranks, `y` becomes the reduction of this rank's block over all ranks. `work` has
+    /// [`Communicator::reduce_scatter_workspace`] bytes.
+    ///
+    /// Errors: DType if there is no such reduction, Peer.
+    pub fn reduce_scatter(
+        &self,
+        call: &Call,
+        reduction: Reduction,
+        dtype: DType,
+        x: &[u8],
+        y: &mut [u8],
+        work: &mut [u8],
+    ) -> Result<()> {
+        reduction.check(dtype)?;
+        self.enter(call, x.len())?;
+        let size = self.size();
+        if size == 1 {
+            y.copy_from_slice(x);
+            return Ok(());
+        }
+        let block = y.len();
+        let step = self.reduce_scatter_workspace(dtype, block) / size / dtype.size_bytes() * dtype.size_bytes();
+        self.move_bytes(|t| {
+            for start in (0..block).step_by(step.max(1)) {
+                let len = step.min(block - start);
+                let to: Vec<Range<usize>> = (0..size).map(|r| r * block + start..r * block + start + len).collect();
+                let from: Vec<Range<usize>> = (0..size).map(|q| q * len..(q + 1) * len).collect();
+                let all = &mut work[..size * len];
+                t.all_to_all(x, &to, all, &from)?;
+                y[start..start + len].copy_from_slice(reduce_blocks(reduction, dtype, all, len, size));
+            }
+            Ok(())
+        })
+    }
+
+    /// `y` becomes all ranks' `x`, one behind the other. Errors: Peer.
+    pub fn all_gather(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
+        self.enter(call, x.len())?;
+        let parts: Vec<Range<usize>> = (0..self.size()).map(|r| r * x.len()..(r + 1) * x.len()).collect();
+        self.move_bytes(|t| t.all_gather(x, y, &parts))
+    }
+
+    /// `bytes` become those of rank `root`. Errors: Value for a root that does not exist, Peer.
+    pub fn broadcast(&self, call: &Call, root: usize, bytes: &mut [u8]) -> Result<()> {
+        self.check_rank(root, "root")?;
+        self.enter(call, bytes.len())?;
+        self.move_bytes(|t| t.broadcast(bytes, root))
+    }
+
+    /// `y` becomes all ranks' `x`, one behind the other, on rank `root`; on others it may be empty. Errors: Value for a root that does
+    /// not exist, Peer.
+    pub fn gather(&self, call: &Call, root: usize, x: &[u8], y: &mut [u8]) -> Result<()> {
+        self.check_rank(root, "root")?;
+        self.enter(call, x.len())?;
+        let none = vec![0..0; self.size()];
+        let mut to = none.clone();
+        to[root] = 0..x.len();
+        self.move_bytes(|t| match self.rank() == root {
+            true => {
+                let from: Vec<Range<usize>> = (0..self.size()).map(|q| q * x.len()..(q + 1) * x.len()).collect();
+                t.all_to_all(x, &to, y, &from)
+            }
+            false => t.all_to_all(x, &to, &mut [], &none),
+        })
+    }
+
+    /// `y` becomes this rank's block of as many equal blocks of `x` as there are ranks, of rank `root`; on others `x` may be empty.
+    /// Errors: Value for a root that does not exist, Peer.
+    pub fn scatter(&self, call: &Call, root: usize, x: &[u8], y: &mut [u8]) -> Result<()> {
+        self.check_rank(root, "root")?;
+        self.enter(call, y.len())?;
+        let mut from = vec![0..0; self.size()];
+        from[root] = 0..y.len();
+        let to = match self.rank() == root {
+            true => (0..self.size()).map(|r| r * y.len()..(r + 1) * y.len()).collect(),
+            false => vec![0..0; self.size()],
+        };
+        let x = if self.rank() == root { x } else { &[] };
+        self.move_bytes(|t| t.all_to_all(x, &to, y, &from))
+    }
+
+    /// Of as many equal blocks of `x` as there are ranks, block `r` goes to rank `r`; `y` is what comes, in the order of ranks.
+    /// Errors: Peer.
+    pub fn all_to_all(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
+        self.enter(call, x.len())?;
+        let block = x.len() / self.size();
+        let parts: Vec<Range<usize>> = (0..self.size()).map(|r| r * block..(r + 1) * block).collect();
+        self.move_bytes(|t| t.all_to_all(x, &parts, y, &parts))
+    }
+
+    /// Sends `x` to rank `to`, which receives it with an equal call; returns when it has arrived.
+    ///
+    /// Errors: Value for this rank, or one that does not exist; Peer if that rank receives something else, failed, or does not come.
+    pub fn send(&self, call: &Call, to: usize, x: &[u8]) -> Result<()> {
+        self.meet(call, to, x.len(), None)?;
+        self.move_bytes(|t| t.send(x, to, self.0.limit))
+    }
+
+    /// Receives what rank `from` sends with an equal call. Errors: as [`Communicator::send`].
+    pub fn receive(&self, call: &Call, from: usize, y: &mut [u8]) -> Result<()> {
+        self.meet(call, from, y.len(), None)?;
+        self.move_bytes(|t| t.receive(y, from, self.0.limit))
+    }
+
+    /// Tells rank `peer` that this one cannot send or receive what comes next between both. Errors: Value as
+    /// [`Communicator::send`], Peer if that rank does not come.
+    pub fn fail_message(&self, call: &Call, peer: usize, why: &Error) -> Result<()> {
+        self.meet(call, peer, 0, Some(why))
+    }
+
+    /// Agrees with one rank on a call between both. Errors: as [`Communicator::enter`]; none if this rank failed.
+    fn meet(&self, call: &Call, peer: usize, bytes: usize, failure: Option<&Error>) -> Result<()> {
+        self.check_peer(peer)?;
+        let number = self.0.counters.call(bytes);
+        let start = Instant::now();
+        let (mut mine, mut other) = ([0; TEXT_BYTES], [0; TEXT_BYTES]);
+        mine[0] = u8::from(failure.is_some());
+        put_text(&mut mine[1..], &failure.map_or_else(|| call.0.clone(), Error::to_string));
+        let (t, limit) = (&self.0.transport, self.0.limit);
+        // the lower rank speaks first
+        let met = match self.rank() < peer {
+            true => t.send(&mine, peer, limit).and_then(|()| t.receive(&mut other, peer, limit)),
+            false => t.receive(&mut other, peer, limit).and_then(|()| t.send(&mine, peer, limit)),
+        };
+        self.0.counters.waited(start.elapsed().as_nanos());
+        met.map_err(|e| e.context(format!("{call}, call {number}")))?;
+        let told = text_of(&other[1..]);
+        if failure.is_some() {
+            Ok(())
+        } else if other[0] != 0 {
+            Err(Error::new(ErrorKind::Peer, format!("rank {peer} has no part in {call}: {told}")))
+        } else if told != text_of(&mine[1..]) {
+            let text = format!("rank {} calls {call}, while rank {peer} calls {told}", self.rank());
+            Err(Error::new(ErrorKind::Peer, text))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_rank(&self, rank: usize, what: &str) -> Result<()> {
+        match rank < self.size() {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Value, format!("{what} is rank {rank}; there are {}", self.size()))),
+        }
+    }
+
+    fn check_peer(&self, peer: usize) -> Result<()> {
+        self.check_rank(peer, "the peer")?;
+        match peer == self.rank() {
+            true => Err(Error::new(ErrorKind::Value, format!("rank {peer} is the caller itself"))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Sends each rank its share of a chunk, and reduces what comes for this one, in the order of ranks.
+fn exchange<'w>(
+    t: &dyn Transport,
+    reduction: Reduction,
+    dtype: DType,
+    x: &[u8],
+    parts: &[Range<usize>],
+    work: &'w mut [u8],
+) -> Result<&'w [u8]> {
+    let mine = parts[t.rank()].len();
+    let from: Vec<Range<usize>> = (0..parts.len()).map(|q| q * mine..(q + 1) * mine).collect();
+    let all = &mut work[..parts.len() * mine];
+    t.all_to_all(x, parts, all, &from)?;
+    Ok(reduce_blocks(reduction, dtype, all, mine, parts.len()))
+}
+
+/// Reduces `size` blocks of equal length into the first.
+fn reduce_blocks(reduction: Reduction, dtype: DType, all: &mut [u8], len: usize, size: usize) -> &[u8] {
+    let (first, rest) = all.split_at_mut(len);
+    if len > 0 {
+        rest.chunks_exact(len).for_each(|x| accumulate(reduction, dtype, first, x));
+    }
+    finish(reduction, dtype, first, size);
+    first
+}
+
+/// Ranges of bytes that a reduction takes one after the other.
+fn chunks(bytes: usize, dtype: DType) -> impl Iterator<Item = Range<usize>> {
+    let step = CHUNK_BYTES / dtype.size_bytes() * dtype.size_bytes();
+    (0..bytes).step_by(step).map(move |start| start..(start + step).min(bytes))
+}
+
+/// The range of each rank in so many bytes, which differ by one element at most.
+fn shares(bytes: usize, dtype: DType, size: usize) -> Vec<Range<usize>> {
+    let (elem, elems) = (dtype.size_bytes(), bytes / dtype.size_bytes());
+    let start = |r: usize| (elems / size * r + r.min(elems % size)) * elem;
+    (0..size).map(|r| start(r)..start(r + 1)).collect()
+}
+
+/// Text, cut at its end if it is too long, and zeros.
+fn put_text(to: &mut [u8], text: &str) {
+    let end = (0..=text.len().min(to.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+    to[..end].copy_from_slice(&text.as_bytes()[..end]);
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+impl PartialEq for Communicator {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+impl Eq for Communicator {}
+impl Hash for Communicator {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank(), self.size())
+    }
+}

@@ -1,0 +1,85 @@
+//! Ranks as processes that an MPI launcher started: `mpirun -n 4 program`.
+//!
+//! While a rank waits for others it sleeps between its looks, so that it takes no processor from them or from its own computing
+//! threads; only when all have come are MPI's blocking calls made, which move bytes as fast as the library can. A rank that does
+//! not come in time, or a failure of MPI itself, ends all processes: MPI has no way back from either.
+
+#![allow(unsafe_code)]
+
+mod transport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::mpi::Threading;
+use ::mpi::environment::Universe;
+use ::mpi::topology::SimpleCommunicator;
+use ::mpi::traits::Communicator as _;
+use remat_types::{Error, ErrorKind, Result};
+
+use self::transport::Mpi;
+use crate::Communicator;
+
+/// Runs `f` with all processes that the launcher started, which wait for each other at most as long as `limit`, and ends MPI. If `f`
+/// fails, prints why to standard error and ends all processes with the exit status `status`.
+///
+/// Errors (Device): MPI was started already, or does not support calls of several threads.
+pub fn run<T>(limit: Duration, status: i32, f: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
+    let (universe, threading) = ::mpi::initialize_with_threading(Threading::Multiple)
+        .ok_or_else(|| Error::new(ErrorKind::Device, "MPI was started already in this process"))?;
+    if threading != Threading::Multiple {
+        let text = "this MPI library gives no support for threads (MPI_THREAD_MULTIPLE); use a build of it that does";
+        return Err(Error::new(ErrorKind::Device, text));
+    }
+    let world = universe.world();
+    let process = Arc::new(Process { status, _universe: universe });
+    let guard = EndsAll { world: world.duplicate(), status, is_armed: true };
+    let transport = Mpi::new(world.duplicate(), process.clone());
+    match f(Communicator::new(Box::new(transport), limit)) {
+        Ok(y) => {
+            guard.disarm();
+            Ok(y)
+        }
+        Err(e) => {
+            eprintln!("error: rank {}: {e}", world.rank());
+            world.abort(status)
+        }
+    }
+}
+
+/// The rank of this process and the number of ranks as the launcher's environment says it, before MPI is started; `None` without a
+/// launcher that is known: Open MPI's, and those of MPICH and its kin.
+pub fn launched() -> Option<(usize, usize)> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
+    let pairs = [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")];
+    pairs.into_iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)))
+}
+
+/// MPI runs as long as one of these is there.
+struct Process {
+    /// The exit status of all processes where one ends them.
+    status: i32,
+    _universe: Universe,
+}
+
+/// Ends all processes if this one unwinds, since MPI's end waits for all.
+struct EndsAll {
+    world: SimpleCommunicator,
+    status: i32,
+    is_armed: bool,
+}
+
+impl EndsAll {
+    fn disarm(mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        if self.is_armed {
+            eprintln!("error: rank {} panicked, which ends all ranks", self.world.rank());
+            self.world.abort(self.status);
+        }
+    }
+}

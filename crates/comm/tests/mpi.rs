@@ -1,0 +1,79 @@
+//! The same over MPI: this program starts itself under `mpirun`.
+
+#[path = "suite/collectives.rs"]
+#[allow(dead_code, unused_imports, reason = "the test of threads is in the suite")]
+mod collectives;
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use remat_comm::{Call, Communicator, mpi};
+use remat_types::{Error, ErrorKind, Result};
+
+const STATUS: i32 = 17;
+
+fn under_mpirun(ranks: usize, what: &str) -> Output {
+    let program = std::env::current_exe().expect("this program has a path");
+    let mut command = Command::new("mpirun");
+    command.args(["--allow-run-as-root", "--oversubscribe", "-n", &ranks.to_string()]).arg(program).arg(what);
+    command.output().expect("mpirun is part of the MPI library")
+}
+
+/// What the ranks do, by name.
+fn ranks(what: &str, c: &Communicator) -> Result<()> {
+    let call = Call::named("meeting");
+    match (what, c.rank()) {
+        ("collectives", _) => {
+            collectives::check_all(c)?;
+            let group = c.split((c.rank() != 1).then_some(4), c.size() - c.rank())?;
+            assert_eq!(group.is_none(), c.rank() == 1);
+            group.map_or(Ok(()), |g| collectives::check_all(&g))
+        }
+        ("fail", 1) => c.agree(&call, Err(Error::new(ErrorKind::Budget, "one byte too many"))),
+        ("fail", _) => match c.agree(&call, Ok(())) {
+            // what the others get is an error of theirs, with which they could go on
+            Err(e) if e.message().contains("rank 1") && e.message().contains("one byte too many") => loop {
+                std::thread::sleep(Duration::from_millis(20));
+            },
+            other => other,
+        },
+        ("mismatch", r) => c.agree(&Call::named(format!("step {r}")), Ok(())),
+        ("panic", 1) => panic!("at the disco"),
+        ("hang", 1) => loop {
+            std::thread::sleep(Duration::from_secs(1));
+        },
+        ("die", 1) => std::process::abort(),
+        _ => c.barrier(),
+    }
+}
+
+fn main() {
+    if mpi::launched().is_some() {
+        let what = std::env::args().nth(1).expect("a name");
+        let limit = if what == "hang" { Duration::from_secs(2) } else { Duration::from_secs(120) };
+        return mpi::run(limit, STATUS, |c| ranks(&what, &c)).expect("failures end all ranks");
+    }
+    for n in [1, 2, 3, 4] {
+        let output = under_mpirun(n, "collectives");
+        assert!(output.status.success(), "{n} ranks: {output:?}");
+    }
+    let expected = [
+        ("fail", "error: rank 1: one byte too many"),
+        ("mismatch", "step 0"),
+        ("panic", "error: rank 1 panicked"),
+        ("hang", "rank 1 has not come"),
+        ("die", "rank 1"),
+    ];
+    for (what, text) in expected {
+        let start = Instant::now();
+        let output = under_mpirun(3, what);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success(), "{what}: {told}");
+        assert!(told.contains(text), "{what}: {told}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{what} took {:?}", start.elapsed());
+        if what != "die" {
+            assert_eq!(output.status.code(), Some(STATUS), "{what}: {told}");
+        }
+        println!("{what}: ended in {:.1} s", start.elapsed().as_secs_f64());
+    }
+}

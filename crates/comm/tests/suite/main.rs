@@ -1,0 +1,5 @@
+//! Ranks as threads of this process.
+
+mod collectives;
+mod failures;
+mod groups;
