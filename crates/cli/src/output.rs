@@ -7,12 +7,16 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use remat::types::{Error, Result};
 
 /// Why standard output is silent.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Nothing is printed to standard output: another rank prints.
+static SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line of the results.
 macro_rules! say {
@@ -67,7 +71,21 @@ pub(crate) fn finish() -> Result<()> {
     }
 }
 
+/// From now on standard output stays empty.
+#[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "only ranks are silent"))]
+pub(crate) fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
+/// True after [`silence`].
+pub(crate) fn is_silent() -> bool {
+    SILENT.load(Ordering::Relaxed)
+}
+
 fn print_bytes(bytes: &[u8]) {
+    if is_silent() {
+        return;
+    }
     attempt(|to| to.write_all(bytes));
 }
 

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
 use crate::reduce::{accumulate, finish};
@@ -21,6 +24,9 @@ const CHUNK_BYTES: usize = 4 << 20;
 
 /// Up to so many bytes of all ranks a reduction gathers all values at once, in one exchange instead of two.
 const GATHERED_BYTES: usize = 32 << 10;
+
+/// The serial form of a group of one rank.
+const ALONE: &str = "alone";
 
 /// Text that ranks tell one another of a call or a failure.
 const TEXT_BYTES: usize = 1024;
@@ -63,7 +69,8 @@ impl Communicator {
     /// The ranks of a transport, which wait for each other at most as long as `limit`.
     pub fn new(transport: Box<dyn Transport>, limit: Duration) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        // all groups of one rank are one
+        let id = if transport.size() == 1 { 0 } else { NEXT.fetch_add(1, Ordering::Relaxed) };
         Communicator(Arc::new(Inner { id, transport, limit, counters: Counters::default() }))
     }
 
@@ -436,14 +443,16 @@ impl Communicator {
         }
     }
 
-    fn check_rank(&self, rank: usize, what: &str) -> Result<()> {
+    /// Errors (Value) unless there is such a rank; `what` names it in the error.
+    pub fn check_rank(&self, rank: usize, what: &str) -> Result<()> {
         match rank < self.size() {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::Value, format!("{what} is rank {rank}; there are {}", self.size()))),
         }
     }
 
-    fn check_peer(&self, peer: usize) -> Result<()> {
+    /// Errors (Value) unless there is such a rank, and it is another one.
+    pub fn check_peer(&self, peer: usize) -> Result<()> {
         self.check_rank(peer, "the peer")?;
         match peer == self.rank() {
             true => Err(Error::new(ErrorKind::Value, format!("rank {peer} is the caller itself"))),
@@ -500,6 +509,25 @@ fn put_text(to: &mut [u8], text: &str) {
 fn text_of(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// A group of one rank is `"alone"`. A group of several is a value of a program that runs: its text is for people, and is not read.
+impl Serialize for Communicator {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        match self.size() {
+            1 => to.serialize_str(ALONE),
+            _ => to.collect_str(&format_args!("{self:?}")),
+        }
+    }
+}
+impl<'de> Deserialize<'de> for Communicator {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        match text.as_str() {
+            ALONE => Ok(Communicator::alone()),
+            _ => Err(D::Error::custom(format!("a group of ranks, `{text}`, is no part of a file: trace the graph where they run"))),
+        }
+    }
 }
 
 impl PartialEq for Communicator {

@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 mod communicator;
+mod launch;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod reduce;
@@ -19,6 +20,7 @@ pub mod threads;
 mod transport;
 
 pub use communicator::{Call, Communicator, DEFAULT_LIMIT};
+pub use launch::launched;
 pub use reduce::Reduction;
 pub use statistics::Statistics;
 pub use transport::Transport;

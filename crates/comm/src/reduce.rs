@@ -2,9 +2,11 @@
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use remat_types::{DType, Error, ErrorKind, Result, bf16, f16};
+use serde::{Deserialize, Serialize};
 
 /// How elements of several ranks become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reduction {
     /// Their sum; integers wrap.
     Sum,

@@ -19,6 +19,7 @@ pub mod schema;
 
 pub mod activation;
 pub mod attention;
+pub mod collective;
 pub mod compose;
 pub mod conv;
 pub mod cpu;

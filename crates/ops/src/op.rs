@@ -191,6 +191,10 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     fn repeatable(&self) -> bool {
         true
     }
+
+    /// Called in place of [`Op::eval`] where the op cannot run, because an input failed or memory is short: a collective tells the other
+    /// ranks, who would wait for this one.
+    fn abandon(&self, _why: &Error) {}
 }
 
 /// The static face of an operator: identity, description, persistence, examples.

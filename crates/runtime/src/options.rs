@@ -1,6 +1,7 @@
 //! Typed options of a device, with their defaults.
 
 use crate::spill::SpillTo;
+use remat_ops::collective::Communicator;
 use remat_types::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +73,9 @@ pub struct DeviceOptions {
     /// costs less than computing it again. A device that cannot ([`crate::Backend::open_spill`]) computes it again. Default:
     /// `None`.
     pub spill: Option<SpillTo>,
+    /// The ranks of a distributed program, of which this device is one's. The updates of an optimiser's step are made on all of
+    /// them or on none: before the first one they agree that all can be made. Default: `None`.
+    pub ranks: Option<Communicator>,
 }
 
 /// What a process can address on the machines there are: the most that a budget can be.
@@ -101,6 +105,7 @@ impl Default for DeviceOptions {
             policy: PolicyKind::Window,
             foresight: Foresight::Beside,
             spill: None,
+            ranks: None,
         }
     }
 }

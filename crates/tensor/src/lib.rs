@@ -27,6 +27,7 @@ pub use methods::{
     NewAxis, Nonlinearity, PadMode, Patches, Places, Pooling, QueryPlace, RecurrentSteps, RecurrentWeights, RoiAlign,
     Rope, RopePairs, Settle, Sizes, Span, StftOptions, TriangleOptions, Warp, Window, by,
 };
+pub use remat_comm as comm;
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;
 #[expect(deprecated, reason = "the name of before")]

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use remat::runtime::{ALIGN_BYTES, Device, DeviceOptions};
 use remat::types::{ErrorKind, Result};
 
+use super::ranks::Ranks;
 use super::session::Session;
 use super::task::{Settings, Task};
 
@@ -23,11 +24,14 @@ pub(super) struct Dry<'a, T: Task> {
     pub(super) settings: &'a Settings<T::Model>,
     pub(super) threads: usize,
     pub(super) compiled: bool,
+    /// A dry run is one rank's: it computes nothing, and the others hear nothing of it.
+    pub(super) ranks: &'a Ranks,
 }
 
 impl<T: Task> Dry<'_, T> {
     fn run(&self, budget: Option<usize>) -> Result<usize> {
-        let options = DeviceOptions { budget_bytes: budget, threads: self.threads, ..DeviceOptions::default() };
+        let ranks = Some(self.ranks.device.clone());
+        let options = DeviceOptions { budget_bytes: budget, threads: self.threads, ranks, ..DeviceOptions::default() };
         let device = Device::dry(options)?;
         let peak = self.rehearse(&device);
         // What failed beside the first error is not worth a word.
@@ -36,7 +40,7 @@ impl<T: Task> Dry<'_, T> {
     }
 
     fn rehearse(&self, device: &Device) -> Result<usize> {
-        let mut session = Session::new(device, self.task, self.settings, self.compiled)?;
+        let mut session = Session::new(device, self.task, self.settings, self.compiled, self.ranks)?;
         session.rehearse(STEPS)?;
         device.channel().sync()?;
         Ok(device.channel().stats()?.peak_bytes)

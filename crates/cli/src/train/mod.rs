@@ -4,6 +4,7 @@ mod dry;
 mod log;
 mod plot;
 mod progress;
+mod ranks;
 mod saving;
 mod session;
 mod task;
@@ -11,6 +12,7 @@ mod task;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use remat::nn::Checkpoint;
@@ -25,6 +27,7 @@ use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use log::Log;
 use progress::Progress;
+use ranks::Ranks;
 use session::{End, Outcome, Session};
 pub(crate) use task::{EPOCHS, Settings, Task};
 
@@ -69,6 +72,9 @@ pub(crate) struct RunOptions {
     /// End after this many steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
+    /// Under `mpirun`: seconds that a rank waits for the others before all end
+    #[arg(long, default_value = "300", value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    rank_limit: u64,
 }
 
 /// For the options of tasks.
@@ -89,7 +95,8 @@ pub(crate) trait TaskOptions: Args {
 
 /// Runs a task with its options' settings, or with those of the checkpoint that it resumes.
 pub(crate) fn run<O: TaskOptions>(o: &O) -> Result<()> {
-    run_task::<O::Task>(o.run(), o.settings())
+    let limit = Duration::from_secs(o.run().rank_limit);
+    ranks::with_ranks(limit, |ranks| run_task::<O::Task>(o.run(), o.settings(), ranks))
 }
 
 /// The training step of a task, for another batch size or the usual one, traced without memory, and how many numbers it
@@ -99,7 +106,7 @@ pub(crate) fn traced<O: TaskOptions>(batch_size: Option<usize>) -> Result<(Arc<E
     settings.batch_size = batch_size.unwrap_or(settings.batch_size);
     let device = Device::dry(DeviceOptions::default())?;
     let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
-    let mut session = Session::<O::Task>::new(&device, &task, &settings, true)?;
+    let mut session = Session::<O::Task>::new(&device, &task, &settings, true, &Ranks::alone())?;
     Ok((session.executable()?, session.parameter_count()))
 }
 
@@ -115,7 +122,7 @@ pub(crate) fn timed<O: TaskOptions>(
     options.threads = threads.unwrap_or(options.threads);
     let device = if runs == 0 { Device::dry(options)? } else { Device::cpu(options)? };
     let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
-    let mut session = Session::<O::Task>::new(&device, &task, &settings, true)?;
+    let mut session = Session::<O::Task>::new(&device, &task, &settings, true, &Ranks::alone())?;
     if runs > 0 {
         session.rehearse(runs)?;
     }
@@ -135,7 +142,7 @@ pub(crate) fn recorded<O: TaskOptions>(
     options.threads = threads.unwrap_or(options.threads);
     let device = if is_estimated { Device::dry(options)? } else { Device::cpu(options)? };
     let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
-    let mut session = Session::<O::Task>::new(&device, &task, &settings, false)?;
+    let mut session = Session::<O::Task>::new(&device, &task, &settings, false, &Ranks::alone())?;
     session.rehearse(1)?;
     let channel = device.channel();
     channel.start_recording()?;
@@ -145,15 +152,15 @@ pub(crate) fn recorded<O: TaskOptions>(
     Ok(stream)
 }
 
-fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()> {
+fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks) -> Result<()> {
     let resumed = o.resume.as_ref().map(Checkpoint::load).transpose()?;
     let settings = match &resumed {
         Some(c) => Settings::of_checkpoint::<T>(c)?,
         None => settings,
     };
-    check_places(o)?;
-    let mut log = Log::new(o.json.as_deref())?;
-    let mut options = DeviceOptions::default();
+    ranks.on_first("the places of a run", || check_places(o))?;
+    let mut log = Log::new(o.json.as_deref().filter(|_| ranks.is_first()))?;
+    let mut options = DeviceOptions { ranks: Some(ranks.device.clone()), ..DeviceOptions::default() };
     if o.no_foresight {
         options.foresight = Foresight::Off;
     }
@@ -161,13 +168,16 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()>
         options.threads = usize::from(t);
     }
     let task = Rc::new(T::new(&settings.model)?);
-    let dry = Dry { task: &task, settings: &settings, threads: options.threads, compiled: o.compiled };
+    let dry = Dry { task: &task, settings: &settings, threads: options.threads, compiled: o.compiled, ranks };
     let unbudgeted = dry.peak()?;
     options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;
     // without a budget nothing is spilled, and the folder need not be measured
     let spill_to = o.spill_to.as_ref().filter(|_| options.budget_bytes.is_some());
     options.spill = spill_to.map(SpillTo::measure).transpose()?;
     let shown = options.budget_bytes.map_or_else(|| "unlimited".to_owned(), sizes::show);
+    if ranks.size() > 1 {
+        say!("{} ranks, of which each takes {} of a batch of {}", ranks.size(), settings.batch_size / ranks.size(), settings.batch_size);
+    }
     say!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
     let smallest = || dry.smallest_budget(unbudgeted);
     let explain = |e: Error| {
@@ -180,15 +190,44 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>) -> Result<()>
     };
     interrupt::install();
     let device = Device::cpu(options.clone())?;
-    let outcome = train(&device, &task, &settings, resumed.as_ref(), o, &mut log).map_err(explain)?;
+    let outcome = train(&device, &task, &settings, resumed.as_ref(), o, ranks, &mut log).map_err(explain)?;
     let memory = device.channel().report()?;
     let smallest = if options.budget_bytes.is_some() { smallest()? } else { None };
     report::print(&memory, smallest);
     if let Some(f) = &outcome.compiled {
         report::print_compiled(f);
     }
-    log.line(|| results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads));
+    let every = rank_figures(ranks, &memory, &outcome)?;
+    log.line(|| results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads, every));
     log.finish()
+}
+
+/// What each rank's memory and communication came to; printed where there are several.
+fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &Outcome) -> Result<serde_json::Value> {
+    let (s, c) = (&memory.stats, ranks.device.statistics());
+    let all = ranks.figures(&[
+        ("peak_bytes", s.peak_bytes as u64),
+        ("budget_bytes", s.budget_bytes.unwrap_or(0) as u64),
+        ("recomputed_ops", s.recomputed_ops + outcome.recomputed_calls),
+        ("collectives", c.calls),
+        ("communicated_bytes", c.bytes),
+        ("waiting_ns", c.waiting_ns),
+        ("moving_ns", c.moving_ns),
+    ])?;
+    for (rank, f) in all.as_array().into_iter().flatten().enumerate().filter(|_| ranks.size() > 1) {
+        let number = |name: &str| f[name].as_u64().unwrap_or(0);
+        let ms = |name: &str| number(name) as f64 / 1e6;
+        say!(
+            "rank {rank}: peak {}, {} ops again; {} in {} collectives, {:.0} ms waiting and {:.0} ms moving",
+            sizes::show(number("peak_bytes") as usize),
+            number("recomputed_ops"),
+            sizes::show(number("communicated_bytes") as usize),
+            number("collectives"),
+            ms("waiting_ns"),
+            ms("moving_ns"),
+        );
+    }
+    Ok(all)
 }
 
 fn train<T: Task>(
@@ -197,19 +236,22 @@ fn train<T: Task>(
     settings: &Settings<T::Model>,
     resumed: Option<&Checkpoint>,
     o: &RunOptions,
+    ranks: &Ranks,
     log: &mut Log,
 ) -> Result<Outcome> {
-    let mut session = Session::new(device, task, settings, o.compiled)?;
+    let mut session = Session::new(device, task, settings, o.compiled, ranks)?;
     if let Some(c) = resumed {
         session.restore(c)?;
     }
-    if o.profile.is_some() {
+    if o.profile.is_some() && ranks.is_first() {
         device.channel().start_trace()?;
     }
     let progress = Progress::new(settings.epochs, session.steps_per_epoch(), T::UNIT, device);
-    let end = End { save: o.save.as_deref(), plot: o.plot.as_deref(), steps: o.steps };
+    let first = |path: &'_ Option<PathBuf>| path.clone().filter(|_| ranks.is_first());
+    let (save, plot) = (first(&o.save), first(&o.plot));
+    let end = End { save: save.as_deref(), plot: plot.as_deref(), steps: o.steps };
     let outcome = session.run(&end, &progress, log)?;
-    if let Some(path) = &o.profile {
+    if let Some(path) = o.profile.as_ref().filter(|_| ranks.is_first()) {
         let trace = device.channel().stop_trace()?.to_chrome_json();
         output::write(path, format!("{trace}\n"))?;
         if !output::is_standard(path) {
@@ -254,6 +296,7 @@ fn results<T: Task>(
     unbudgeted: usize,
     smallest: Option<usize>,
     threads: usize,
+    ranks: serde_json::Value,
 ) -> serde_json::Value {
     let s = &memory.stats;
     json!({
@@ -277,5 +320,6 @@ fn results<T: Task>(
         "compiled": outcome.compiled,
         "interrupted": interrupt::requested(),
         "memory": memory,
+        "ranks": ranks,
     })
 }

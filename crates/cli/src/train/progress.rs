@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::runtime::Device;
 
-use crate::output::{note, say};
+use crate::output::{is_silent, note, say};
 use crate::sizes::show;
 
 /// Time between two plain lines within an epoch.
@@ -40,7 +40,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(epochs: u64, steps: u64, unit: &'static str, device: &Device) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = (std::io::stderr().is_terminal() && !is_silent()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
             // what comes first is what must be seen: a narrow terminal cuts the message
             let style = ProgressStyle::with_template("{prefix} {bar:10} {pos}/{len} {wide_msg}");

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use remat::nn::{Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Module, Optimizer, Schedule, TrainState};
+use remat::nn::distributed::{DataParallel, Reduction};
+use remat::nn::{
+    Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Module, Optimizer, Schedule, Shard, TrainState,
+};
 use remat::runtime::{Device, Executable, MemoryFigures};
 use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
 use remat::types::{Error, ErrorKind, PinnedBytes, Result};
@@ -17,9 +20,9 @@ use sha2::{Digest, Sha256};
 use super::log::Log;
 use super::plot;
 use super::progress::{Progress, Step};
+use super::ranks::Ranks;
 use super::saving::Saving;
 use super::task::{Settings, Task};
-use crate::interrupt;
 use crate::output::{self, say};
 
 /// Most examples of a test batch; never more than a training batch has, so that testing does not decide the peak.
@@ -80,7 +83,10 @@ type StepFn = Box<dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>>;
 pub(super) struct Session<T: Task> {
     task: Rc<T>,
     device: Device,
+    ranks: Ranks,
     net: Rc<T::Net>,
+    /// Of several ranks.
+    parallel: Option<Rc<DataParallel>>,
     optimizer: Rc<RefCell<Box<dyn Optimizer>>>,
     learning_rate: LearningRate,
     /// The step as a compiled graph; `None` to run it op by op.
@@ -101,11 +107,16 @@ impl<T: Task> Session<T> {
         task: &Rc<T>,
         settings: &Settings<T::Model>,
         compiled: bool,
+        ranks: &Ranks,
     ) -> Result<Session<T>> {
+        let batch_size = local_batch(settings.batch_size, ranks)?;
         let net = Rc::new(task.net(&mut InitCx::new(device, settings.seed))?);
+        let several = (ranks.size() > 1).then(|| DataParallel::new(&*net, &ranks.device, Default::default()));
+        let parallel = several.transpose()?.map(Rc::new);
         let optimizer = task.optimizer(&net, settings.learning_rate)?;
         let loader_options = LoaderOptions {
-            batch_size: settings.batch_size,
+            batch_size,
+            shard: Shard { rank: ranks.rank(), ranks: ranks.size() },
             shuffle: Some(settings.seed),
             drop_last: true,
             prefetch: PREFETCH,
@@ -118,17 +129,21 @@ impl<T: Task> Session<T> {
         let cosine = Schedule::Cosine { lr: settings.learning_rate, min: 0.0, steps: steps - warmup };
         let learning_rate = optimizer.learning_rate();
         let optimizer = Rc::new(RefCell::new(optimizer));
-        let staged = PREFETCH * (settings.batch_size * task.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
+        let staged = PREFETCH * (batch_size * task.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
         let compiled = compiled.then(|| {
-            let (net, optimizer) = (net.clone(), optimizer.clone());
-            let f: StepFn = Box::new(move |batch| step::<T>(&net, &mut **optimizer.borrow_mut(), batch.to_vec()));
+            let (net, optimizer, parallel) = (net.clone(), optimizer.clone(), parallel.clone());
+            let f: StepFn = Box::new(move |batch| {
+                step::<T>(&net, &mut **optimizer.borrow_mut(), parallel.as_deref(), batch.to_vec())
+            });
             let memory_budget = device.options().budget_bytes.map(|b| b.saturating_sub(staged));
             compile_with(device, CompileOptions { memory_budget, ..CompileOptions::default() }, f)
         });
         Ok(Session {
             task: task.clone(),
             device: device.clone(),
+            ranks: ranks.clone(),
             net,
+            parallel,
             optimizer,
             learning_rate,
             compiled,
@@ -171,7 +186,7 @@ impl<T: Task> Session<T> {
         self.learning_rate.set(self.schedule.at(self.step));
         let y = match &mut self.compiled {
             Some(f) => f.call(&batch.iter().collect::<Vec<_>>()).map_err(|e| beside(e, self.staged))?,
-            None => step::<T>(&self.net, &mut **self.optimizer.borrow_mut(), batch)?,
+            None => step::<T>(&self.net, &mut **self.optimizer.borrow_mut(), self.parallel.as_deref(), batch)?,
         };
         self.step += 1;
         let [loss, right] = <[Tensor; 2]>::try_from(y)
@@ -217,7 +232,7 @@ impl<T: Task> Session<T> {
         };
         let mut saving = Saving::new(end.save);
         let tell = |text: &str| progress.note(text);
-        while self.loader.position().epoch < self.settings.epochs && !self.is_done(end) {
+        while self.loader.position().epoch < self.settings.epochs && !self.is_done(end)? {
             let ended = self.epoch(&mut out, progress, end, &mut saving, log)?;
             saving.save(|dir| self.save(dir), &tell)?;
             if let Err(e) = self.plot(end, &out) {
@@ -239,8 +254,9 @@ impl<T: Task> Session<T> {
         Ok(out)
     }
 
-    fn is_done(&self, end: &End<'_>) -> bool {
-        interrupt::requested() || end.steps.is_some_and(|n| self.step >= n)
+    /// True on all ranks or on none.
+    fn is_done(&self, end: &End<'_>) -> Result<bool> {
+        Ok(self.ranks.is_interrupted()? || end.steps.is_some_and(|n| self.step >= n))
     }
 
     /// Steps until the run ends by itself.
@@ -276,7 +292,7 @@ impl<T: Task> Session<T> {
         let started = Instant::now();
         let (mut seen, mut right, mut loss_sum, mut batches) = (0usize, 0f64, 0f64, 0u64);
         loop {
-            if self.is_done(end) && batches > 0 {
+            if self.is_done(end)? && batches > 0 {
                 return Ok(false);
             }
             let begun = Instant::now();
@@ -315,7 +331,7 @@ impl<T: Task> Session<T> {
     }
 
     fn test_batch_size(&self) -> usize {
-        TEST_BATCH.min(self.settings.batch_size)
+        TEST_BATCH.min(self.settings.batch_size / self.ranks.size())
     }
 
     /// Runs `f` on the network as it evaluates.
@@ -333,11 +349,16 @@ impl<T: Task> Session<T> {
     }
 
     fn test(&self) -> Result<f64> {
+        if let Some(parallel) = &self.parallel {
+            // each has statistics of its own batches
+            parallel.broadcast_buffers()?;
+        }
         let mut sum = 0.0;
-        for from in (0..self.task.test_len()).step_by(self.test_batch_size()) {
+        let batches = (0..self.task.test_len()).step_by(self.test_batch_size());
+        for from in batches.skip(self.ranks.rank()).step_by(self.ranks.size()) {
             sum += f64::from(self.test_batch(from)?.item::<f32>()?);
         }
-        Ok(sum / (self.task.test_len() * self.task.predictions()) as f64)
+        Ok(self.ranks.sum(sum)? / (self.task.test_len() * self.task.predictions()) as f64)
     }
 
     /// A hash over names, shapes and bits of all parameters and buffers.
@@ -347,15 +368,43 @@ impl<T: Task> Session<T> {
             hash.update(format!("{name} {}{}\n", t.dtype(), t.shape()));
             hash.update(t.bytes());
         }
-        Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+        let mine = hash.finalize();
+        if self.ranks.gather(&mine)?.chunks(mine.len()).any(|other| other != &mine[..]) {
+            return Err(Error::new(ErrorKind::Internal, "the ranks have trained different weights"));
+        }
+        Ok(mine.iter().map(|b| format!("{b:02x}")).collect())
     }
 }
 
 /// Forward, backward and update: the loss, and the number of predictions that are right.
-fn step<T: Task>(net: &T::Net, optimizer: &mut dyn Optimizer, batch: Vec<Tensor>) -> Result<Vec<Tensor>> {
+fn step<T: Task>(
+    net: &T::Net,
+    optimizer: &mut dyn Optimizer,
+    parallel: Option<&DataParallel>,
+    batch: Vec<Tensor>,
+) -> Result<Vec<Tensor>> {
     let [loss, right] = T::loss(net, batch)?;
-    loss.backward()?;
+    match parallel {
+        Some(parallel) => parallel.backward(&loss)?,
+        None => loss.backward()?,
+    }
     T::limit(net)?;
     optimizer.step()?;
-    Ok(vec![loss.detach(), right])
+    let loss = loss.detach();
+    let Some(parallel) = parallel else { return Ok(vec![loss, right]) };
+    // those of the whole batch
+    let ranks = parallel.group();
+    let both = Tensor::stack(&[&loss.div(ranks.size() as f64)?, &right], 0)?.all_reduce(Reduction::Sum, ranks)?;
+    both.unbind(0)
+}
+
+/// A rank's part of a batch. Errors: Value unless each rank gets as much.
+fn local_batch(batch_size: usize, ranks: &Ranks) -> Result<usize> {
+    match (batch_size / ranks.size(), batch_size % ranks.size()) {
+        (part @ 1.., 0) => Ok(part),
+        _ => {
+            let text = format!("a batch of {batch_size} cannot be shared by {} ranks: give a multiple", ranks.size());
+            Err(Error::new(ErrorKind::Value, text))
+        }
+    }
 }

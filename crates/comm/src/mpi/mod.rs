@@ -9,6 +9,7 @@
 mod transport;
 
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::Duration;
 
 use ::mpi::Threading;
@@ -20,11 +21,19 @@ use remat_types::{Error, ErrorKind, Result};
 use self::transport::Mpi;
 use crate::Communicator;
 
+/// How long a rank waits for the one that failed by itself.
+const OWN_WORDS: Duration = Duration::from_secs(1);
+
 /// Runs `f` with all processes that the launcher started, which wait for each other at most as long as `limit`, and ends MPI. If `f`
-/// fails, prints why to standard error and ends all processes with the exit status `status`.
+/// fails, prints why to standard error and ends all processes with the exit status that `status` gives for the error. A rank that
+/// fails for another's sake leaves it the time to say so itself.
 ///
 /// Errors (Device): MPI was started already, or does not support calls of several threads.
-pub fn run<T>(limit: Duration, status: i32, f: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
+pub fn run<T>(
+    limit: Duration,
+    status: impl Fn(&Error) -> i32,
+    f: impl FnOnce(Communicator) -> Result<T>,
+) -> Result<T> {
     let (universe, threading) = ::mpi::initialize_with_threading(Threading::Multiple)
         .ok_or_else(|| Error::new(ErrorKind::Device, "MPI was started already in this process"))?;
     if threading != Threading::Multiple {
@@ -32,8 +41,9 @@ pub fn run<T>(limit: Duration, status: i32, f: impl FnOnce(Communicator) -> Resu
         return Err(Error::new(ErrorKind::Device, text));
     }
     let world = universe.world();
-    let process = Arc::new(Process { status, _universe: universe });
-    let guard = EndsAll { world: world.duplicate(), status, is_armed: true };
+    let of_peers = status(&Error::new(ErrorKind::Peer, "a rank does not come"));
+    let process = Arc::new(Process { status: of_peers, _universe: universe });
+    let guard = EndsAll { world: world.duplicate(), status: of_peers, is_armed: true };
     let transport = Mpi::new(world.duplicate(), process.clone());
     match f(Communicator::new(Box::new(transport), limit)) {
         Ok(y) => {
@@ -41,18 +51,13 @@ pub fn run<T>(limit: Duration, status: i32, f: impl FnOnce(Communicator) -> Resu
             Ok(y)
         }
         Err(e) => {
+            if e.kind() == ErrorKind::Peer {
+                sleep(OWN_WORDS);
+            }
             eprintln!("error: rank {}: {e}", world.rank());
-            world.abort(status)
+            world.abort(status(&e))
         }
     }
-}
-
-/// The rank of this process and the number of ranks as the launcher's environment says it, before MPI is started; `None` without a
-/// launcher that is known: Open MPI's, and those of MPICH and its kin.
-pub fn launched() -> Option<(usize, usize)> {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
-    let pairs = [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")];
-    pairs.into_iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)))
 }
 
 /// MPI runs as long as one of these is there.

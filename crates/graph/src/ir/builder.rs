@@ -22,6 +22,8 @@ struct Inner {
     constants: FxHashMap<HostTensor, ValueId>,
     scope: Option<Arc<str>>,
     keep_all: bool,
+    /// The last application of an op that runs exactly once.
+    last_once: Option<NodeId>,
 }
 
 impl Inner {
@@ -110,7 +112,12 @@ impl Builder {
             b.made.insert(key.clone(), node);
         }
         let scope = b.scope.clone();
-        b.parts.nodes.push(Node { op: key.0, x: key.1, y: y.clone(), after: SmallVec::new(), site, scope });
+        // what runs exactly once stays in the order of the program
+        let mut after = SmallVec::new();
+        if !key.0.repeatable() {
+            after.extend(b.last_once.replace(node));
+        }
+        b.parts.nodes.push(Node { op: key.0, x: key.1, y: y.clone(), after, site, scope });
         Ok(y)
     }
 

@@ -194,7 +194,10 @@ impl<'a> Rebuild<'a> {
         let nexts: Vec<(usize, ValueId)> =
             kept.iter().enumerate().filter_map(|(i, old)| Some((i, self.old.states()[*old].next?))).collect();
         // The old order first, so that what is not changed stays in place.
-        let mut needed = self.needed(outputs.iter().map(|(_, v)| *v).chain(nexts.iter().map(|(_, v)| *v)));
+        // What runs exactly once does so though nothing reads it: other ranks may wait for it.
+        let once = self.old.nodes().iter().filter(|n| !n.op.repeatable()).filter_map(|n| n.y.first().copied());
+        let results = outputs.iter().map(|(_, v)| *v).chain(nexts.iter().map(|(_, v)| *v)).chain(once);
+        let mut needed = self.needed(results);
         needed.sort_by_key(|(rank, _)| *rank);
         for (_, which) in needed {
             self.copy(which)?;

@@ -6,7 +6,7 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Dataset;
-use super::order::Order;
+use super::order::{Order, Shard};
 use super::prefetch::{Job, Prefetch, read};
 
 /// Threads that a loader may have.
@@ -28,11 +28,13 @@ pub struct LoaderOptions {
     /// Batches prepared ahead, at most, when there are workers. Their bytes count against the device's budget, take no more
     /// than a quarter of it, and give way where the device needs the room. Default: 2.
     pub prefetch: usize,
+    /// The part of each epoch that this rank reads. Default: [`Shard::WHOLE`].
+    pub shard: Shard,
 }
 
 impl Default for LoaderOptions {
     fn default() -> Self {
-        LoaderOptions { batch_size: 32, shuffle: None, drop_last: false, workers: 1, prefetch: 2 }
+        LoaderOptions { batch_size: 32, shuffle: None, drop_last: false, workers: 1, prefetch: 2, shard: Shard::WHOLE }
     }
 }
 
@@ -86,14 +88,18 @@ enum Source {
 }
 
 impl DataLoader {
-    /// A loader at its first batch. Errors: Value for a batch size of 0 or above 2^30, more than 1024 workers, or workers
-    /// without prefetch.
+    /// A loader at its first batch. Errors: Value for a batch size of 0 or above 2^30, more than 1024 workers, workers without
+    /// prefetch, or the shard of a rank that is not below their number.
     pub fn new(device: &Device, dataset: impl Dataset, options: LoaderOptions) -> Result<Self> {
         if options.batch_size == 0 {
             return Err(Error::new(ErrorKind::Value, "batch_size is 0, must be at least 1"));
         }
         if options.batch_size > BATCH_MAX {
             let text = format!("batch_size is {}, must be at most {BATCH_MAX}", options.batch_size);
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        if options.shard.rank >= options.shard.ranks {
+            let text = format!("shard of rank {}, must be below the {} ranks", options.shard.rank, options.shard.ranks);
             return Err(Error::new(ErrorKind::Value, text));
         }
         if options.workers > WORKERS_MAX {
@@ -112,10 +118,10 @@ impl DataLoader {
         })
     }
 
-    /// Batches of an epoch.
+    /// Batches of an epoch, of this loader's shard: as many on every rank.
     pub fn batches(&self) -> usize {
-        let (n, size) = (self.dataset.len(), self.options.batch_size);
-        if self.options.drop_last { n / size } else { n.div_ceil(size) }
+        let (n, size, ranks) = (self.dataset.len(), self.options.batch_size, self.options.shard.ranks);
+        if self.options.drop_last { n / size / ranks } else { n.div_ceil(size).div_ceil(ranks) }
     }
 
     /// The batch that comes next.
@@ -184,7 +190,7 @@ impl DataLoader {
     fn start(&self) -> Result<Epoch> {
         let seed = self.options.shuffle.map(|seed| [seed, self.position.epoch]);
         let batches = self.batches();
-        let order = Order::new(self.dataset.len(), self.options.batch_size, batches, seed)?;
+        let order = Order::new(self.dataset.len(), self.options.batch_size, batches, seed, self.options.shard)?;
         let source = match self.options.workers {
             0 => Source::Direct(order),
             workers => {

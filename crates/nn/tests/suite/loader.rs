@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use remat_nn::{DataLoader, Dataset, LoaderOptions, LoaderPosition, TensorDataset};
+use remat_nn::{DataLoader, Dataset, LoaderOptions, LoaderPosition, Shard, TensorDataset};
 use remat_runtime::{Device, DeviceOptions, Kind};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
@@ -288,4 +288,36 @@ fn senseless_options_are_refused() {
     assert_eq!(kind(LoaderOptions { prefetch: 0, ..options(1) }), ErrorKind::Value);
     assert_eq!(kind(LoaderOptions { batch_size: usize::MAX, ..options(1) }), ErrorKind::Value);
     assert_eq!(kind(options(usize::MAX)), ErrorKind::Value);
+}
+
+#[test]
+fn shards_of_an_epoch_are_its_batches_in_rounds() {
+    let d = cpu();
+    for (workers, drop_last) in [(0, false), (2, false), (0, true), (3, true)] {
+        let o = LoaderOptions { drop_last, ..options(workers) };
+        let whole = epoch(&mut DataLoader::new(&d, numbers(23), o).expect("valid"));
+        for ranks in [1, 2, 3, 4, 7] {
+            let mut shards: Vec<DataLoader> = (0..ranks)
+                .map(|rank| DataLoader::new(&d, numbers(23), LoaderOptions { shard: Shard { rank, ranks }, ..o }).expect("valid"))
+                .collect();
+            let rounds = if drop_last { whole.len() / ranks } else { whole.len().div_ceil(ranks) };
+            assert!(shards.iter().all(|l| l.batches() == rounds));
+            let read: Vec<Vec<Vec<i64>>> = shards.iter_mut().map(epoch).collect();
+            for round in 0..rounds {
+                for (rank, batches) in read.iter().enumerate() {
+                    // a round that is not whole goes on at the begin
+                    assert_eq!(batches[round], whole[(round * ranks + rank) % whole.len()], "{rank} of {ranks}");
+                }
+            }
+        }
+    }
+    let o = LoaderOptions { shard: Shard { rank: 2, ranks: 3 }, ..options(2) };
+    let mut l = DataLoader::new(&d, numbers(40), o).expect("valid");
+    let all = epoch(&mut l);
+    l.set_position(LoaderPosition { epoch: 0, batch: 2 }).expect("a place of the epoch");
+    assert_eq!(epoch(&mut l), all[2..], "it goes on in the middle");
+    for shard in [Shard { rank: 1, ranks: 1 }, Shard { rank: 0, ranks: 0 }] {
+        let e = DataLoader::new(&d, numbers(4), LoaderOptions { shard, ..options(0) }).err().expect("no such rank");
+        assert_eq!(e.kind(), ErrorKind::Value);
+    }
 }

@@ -4,6 +4,8 @@ mod averages;
 mod checkpoint;
 mod compiled;
 mod derive;
+mod distributed;
+mod distributions;
 mod failures;
 mod gradients;
 mod init;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use remat_ops::OpRef;
 use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
 
 use super::command::{Apply, Until};
@@ -27,7 +28,11 @@ impl Worker {
             self.learn_times();
         }
         self.before_op(a);
+        self.is_launched = false;
         let result = self.apply_if_canonical(a);
+        if let Err(stop) = &result {
+            self.abandon_op(&a.op, stop.error());
+        }
         let reply = match result {
             Ok(()) => {
                 self.record_apply(a);
@@ -58,6 +63,13 @@ impl Worker {
         if let Some((reply_to, until)) = done {
             let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
             reply_to.send(reply.and(finished));
+        }
+    }
+
+    /// Other ranks may wait for an op that cannot run.
+    pub(super) fn abandon_op(&mut self, op: &OpRef, why: &Error) {
+        if !op.repeatable() && !self.is_launched && !self.is_rehearsal && !self.launcher.device().is_dry() {
+            op.abandon(why);
         }
     }
 

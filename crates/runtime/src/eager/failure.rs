@@ -90,6 +90,11 @@ impl Failure {
         e.located_as(&self.error)
     }
 
+    /// What went wrong, for others than the caller: nobody counts as told.
+    pub(crate) fn error(&self) -> &Error {
+        &self.error
+    }
+
     /// Counts as told from now on. What it held back; `None` if somebody was told before.
     fn tell(&self) -> Option<Option<HeldBack>> {
         let mut state = lock(&self.state);
@@ -244,6 +249,14 @@ impl OpFailure {
         match self {
             OpFailure::Own(e) => e,
             OpFailure::Inherited(f) => failures.report(&f),
+        }
+    }
+
+    /// What went wrong, for others than the caller: nobody counts as told.
+    pub(super) fn error(&self) -> &Error {
+        match self {
+            OpFailure::Own(e) => e,
+            OpFailure::Inherited(f) => &f.error,
         }
     }
 

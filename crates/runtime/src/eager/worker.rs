@@ -57,6 +57,8 @@ pub(super) struct Worker {
     pub(super) is_rehearsal: bool,
     /// The commands of a group run, which was found to fit as a whole.
     pub(super) is_in_group: bool,
+    /// The command that runs, an op that runs exactly once, was launched.
+    pub(super) is_launched: bool,
 }
 
 impl Worker {
@@ -93,6 +95,7 @@ impl Worker {
             steps: Steps::new(failures),
             is_rehearsal: false,
             is_in_group: false,
+            is_launched: false,
         };
         if w.budget.is_some() {
             w.open_spill()?;

@@ -285,6 +285,10 @@ impl Op for Executable {
     fn repeatable(&self) -> bool {
         self.program.steps.iter().all(|s| s.op.repeatable())
     }
+
+    fn abandon(&self, why: &Error) {
+        self.program.steps.iter().for_each(|s| s.op.abandon(why));
+    }
 }
 
 impl DynIdentity for Executable {

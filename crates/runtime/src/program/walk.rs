@@ -118,19 +118,27 @@ pub(crate) fn run_steps<M: Machine>(
     range: std::ops::Range<usize>,
     watch: &mut impl Watch<M>,
 ) -> Result<()> {
+    let end = range.end;
     for i in range {
-        let step = &frame.program.steps[i];
-        watch.before(m, i).map_err(|e| step.located(e))?;
-        m.begin(step, frame.program);
-        let done = match &step.flow {
-            None => m.kernel(step, frame),
-            Some(flow) => run_flow(m, flow, step, frame),
-        };
-        m.end();
-        done.map_err(|e| step.located(e))?;
-        watch.after(m, i, frame)?;
+        run_step(m, frame, i, watch).inspect_err(|e| {
+            // other ranks make the calls that would have followed
+            frame.program.steps[i + 1..end].iter().for_each(|s| s.op.abandon(e));
+        })?;
     }
     Ok(())
+}
+
+fn run_step<M: Machine>(m: &mut M, frame: &Frame<'_, M::Span>, i: usize, watch: &mut impl Watch<M>) -> Result<()> {
+    let step = &frame.program.steps[i];
+    watch.before(m, i).map_err(|e| step.located(e)).inspect_err(|e| step.op.abandon(e))?;
+    m.begin(step, frame.program);
+    let done = match &step.flow {
+        None => m.kernel(step, frame),
+        Some(flow) => run_flow(m, flow, step, frame),
+    };
+    m.end();
+    done.map_err(|e| step.located(e))?;
+    watch.after(m, i, frame)
 }
 
 /// Makes states that are updated lie in their outputs: there already where `is_held` says so of (input, output), else copied

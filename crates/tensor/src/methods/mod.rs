@@ -6,6 +6,7 @@
 mod activation;
 mod algebra;
 mod attention;
+mod collective;
 mod conv;
 mod conv_transpose;
 mod create;

@@ -1,6 +1,7 @@
 //! The crate as its users see it; one binary, so that it links once.
 
 mod attention;
+mod collective;
 mod compiled;
 mod control_flow;
 mod conv;

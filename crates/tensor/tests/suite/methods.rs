@@ -7,12 +7,13 @@ use remat_ops::Registry;
 use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::ConvParams;
+use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::Windows;
 use remat_tensor::{
     Attend, Between, Beyond, FftNorm, Interpolate, InterpolateOptions, Nonlinearity, Pooling, RecurrentSteps,
     RecurrentWeights, Sizes, Tensor, TriangleOptions, gradcheck,
 };
-use remat_types::{DType, HostTensor, Result, bf16};
+use remat_types::{DType, ErrorKind, HostTensor, Result, bf16};
 
 use crate::support::{cpu, plain, tensor, values, wave};
 
@@ -76,6 +77,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "pow_slope_b",
     "prelu_slope",
     "radam_update",
+    "receive",
     "recip_grad",
     "recurrence",
     "recurrent_grad",
@@ -86,6 +88,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "rsqrt_grad",
     "sample_points_grad",
     "sample_points_slope",
+    "send",
     "sgd_update",
     "sigmoid_grad",
     "silu_grad",
@@ -117,6 +120,15 @@ fn call_maths(x: &Tensor) -> Result<()> {
     let _ = (a.qr()?, a.svd()?, a.eigh()?);
     let norm = FftNorm::Backward;
     x.rfft(None, -1, norm)?.fft(None, -1, norm)?.irfft(Some(3), -1, norm)?;
+    Ok(())
+}
+
+/// What ranks do together, on one rank; messages are of two.
+fn call_collectives(x: &Tensor) -> Result<()> {
+    let (alone, f) = (Communicator::alone(), Reduction::Sum);
+    let _ = (x.all_reduce(f, &alone)?, x.all_gather(0, &alone)?, x.reduce_scatter(f, 1, &alone)?);
+    let _ = (x.broadcast_from(0, &alone)?, x.reduce_to(0, f, &alone)?, x.gather_to(0, 1, &alone)?);
+    let _ = (x.scatter_from(0, 2, 0, &alone)?, x.all_to_all(0, 1, &alone)?);
     Ok(())
 }
 
@@ -210,6 +222,7 @@ fn call_everything(d: &Device) -> Result<()> {
         x.bce_with_logits(0.0)?,
     );
     call_maths(&x)?;
+    call_collectives(&x)?;
     call_vision(&x)?;
     x.rms_norm(&x.select(0, 0)?, 1, 1e-5)?;
     let _ = (x.argmax_over(0, false)?, x.argmin_over(0, false)?, x.reshape(&[-1])?, x.broadcast_to([2, 2, 3])?);
@@ -479,4 +492,28 @@ fn ranges_that_contain_their_end_are_pythons_with_one_more() {
     assert_eq!(of((..=1).into()), [0.0, 1.0]);
     assert_eq!(of((..=-1).into()), [0.0, 1.0, 2.0, 3.0, 4.0]);
     assert_eq!(of((..=isize::MAX).into()), [0.0, 1.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn a_number_is_scattered_to_every_place_of_an_index() {
+    let d = plain();
+    let x = tensor(&d, &[1.0, 2.0, 3.0, 4.0], [4]);
+    let index = Tensor::new(&d, &[3, 0], [2]).expect("fits");
+    assert_eq!(values(&x.scatter(0, &index, 9.0).expect("fits")), [9.0, 2.0, 3.0, 9.0]);
+    let index = Tensor::new(&d, &[1, 0], [1, 2]).expect("fits");
+    let y = x.reshape(&[2, 2]).and_then(|x| x.scatter(0, &index, 9.0)).expect("fits");
+    assert_eq!(values(&y), [1.0, 9.0, 9.0, 4.0]);
+}
+
+#[test]
+fn a_complete_qr_of_more_rows_than_columns_has_no_gradient() {
+    let d = plain();
+    let gradient = |shape: [usize; 2]| {
+        let x = tensor(&d, &[1.0, 2.0, 3.0, -4.0, 5.0, 1.5], shape).requires_grad()?;
+        Tensor::apply(remat_ops::factor::Qr { complete: true }, &[&x])?[1].sum()?.backward()
+    };
+    gradient([2, 3]).expect("no fewer columns than rows");
+    let e = gradient([3, 2]).expect_err("the rest of q is free");
+    assert_eq!(e.kind(), ErrorKind::NotDifferentiable);
+    assert!(e.to_string().contains("complete qr"), "{e}");
 }

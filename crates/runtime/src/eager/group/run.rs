@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use remat_ops::collective::Call;
 use remat_types::{Error, ErrorKind, SmallVec};
 
 use super::rehearse::Way;
@@ -22,6 +23,7 @@ impl Worker {
             true => Err(self.cancelled()),
             false => self.prepare(&mut g),
         };
+        let prepared = self.agree(prepared);
         let result = match prepared {
             Ok(()) => self.run_prepared(g),
             Err(stop) => Err(self.skip(g, stop)),
@@ -30,6 +32,23 @@ impl Worker {
         if let Some((reply, until)) = done {
             let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
             reply.send(result.map_err(|f| self.steps.failures().report(&f)).and(finished));
+        }
+    }
+
+    /// Whether the updates can be made on all ranks. Errors: why not on this one, or (Peer) on another.
+    fn agree(&mut self, mine: std::result::Result<(), OpFailure>) -> std::result::Result<(), OpFailure> {
+        let Some(ranks) = self.options.ranks.clone().filter(|r| r.size() > 1 && !self.is_rehearsal) else { return mine };
+        if self.launcher.device().is_dry() {
+            return mine;
+        }
+        let call = Call::named("the updates of a step");
+        match mine {
+            Ok(()) => Ok(ranks.agree(&call, Ok(()))?),
+            Err(stop) => {
+                // a rank that does not come to hear of it is told of by its own
+                let _ = ranks.fail(&call, stop.error());
+                Err(stop)
+            }
         }
     }
 
@@ -294,6 +313,8 @@ impl Worker {
         for item in g.items {
             match item {
                 Item::Apply(a) => {
+                    self.is_launched = false;
+                    self.abandon_op(&a.op, failure.error());
                     self.bind_failed(&a, &failure);
                     a.x.iter().filter(|x| x.1).for_each(|x| self.delete(x.0));
                 }

@@ -178,6 +178,7 @@ impl Worker {
             let donated_from = call.donated_from.get(j).copied().flatten();
             launch.y.push(OutBuffer { dtype: f.dtype, shape: &f.shape, at, bytes, donated_from });
         }
+        self.is_launched = true;
         if !self.launcher.is_asynchronous {
             return match self.has_kernel(call) {
                 true => self.launcher.queue(&launch).map(|_| false),

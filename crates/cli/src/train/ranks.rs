@@ -1,0 +1,114 @@
+//! The ranks of a training run: one, or those that an MPI launcher started.
+
+use remat::nn::distributed::{Call, Communicator};
+use remat::types::{DType, Error, Result};
+use serde_json::{Value, json};
+
+use crate::interrupt;
+
+/// What rank this process is.
+#[derive(Clone)]
+pub(crate) struct Ranks {
+    /// For what the device runs.
+    pub(super) device: Communicator,
+    /// For what the program itself asks, whose order is its own.
+    program: Communicator,
+}
+
+impl Ranks {
+    pub(super) fn alone() -> Ranks {
+        Ranks { device: Communicator::alone(), program: Communicator::alone() }
+    }
+
+    /// Those of a group. Errors (Peer): a rank does not come.
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there is no other rank"))]
+    pub(super) fn of(device: Communicator) -> Result<Ranks> {
+        let program = device.duplicate()?;
+        Ok(Ranks { device, program })
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.program.rank()
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.program.size()
+    }
+
+    /// True for the rank that prints and saves.
+    pub(super) fn is_first(&self) -> bool {
+        self.rank() == 0
+    }
+
+    /// Whether one of the ranks was asked to end. Errors: Peer.
+    pub(super) fn is_interrupted(&self) -> Result<bool> {
+        let mine = [u8::from(interrupt::requested())];
+        Ok(self.gather(&mine)?.contains(&1))
+    }
+
+    /// What `f` gives on the first rank has happened for all, or has failed on all. Errors: those of `f`, on the others Peer.
+    pub(super) fn on_first(&self, what: &str, f: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mine = if self.is_first() { f() } else { Ok(()) };
+        self.program.agree(&Call::named(what), mine)
+    }
+
+    /// The sum over all ranks, in their order.
+    pub(super) fn sum(&self, mine: f64) -> Result<f64> {
+        let all = self.gather(&mine.to_le_bytes())?;
+        Ok(all.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap_or_default())).sum())
+    }
+
+    /// The same bytes of each rank, one behind the other.
+    pub(super) fn gather(&self, mine: &[u8]) -> Result<Vec<u8>> {
+        let mut all = vec![0; mine.len() * self.size()];
+        let call = Call::new("figures", "", DType::U8, &[mine.len()].into());
+        self.program.all_gather(&call, mine, &mut all)?;
+        Ok(all)
+    }
+
+    /// A list of an object for each rank, of figures that each has. Errors: Peer.
+    pub(super) fn figures(&self, mine: &[(&str, u64)]) -> Result<Value> {
+        let bytes: Vec<u8> = mine.iter().flat_map(|(_, v)| v.to_le_bytes()).collect();
+        let all = self.gather(&bytes)?;
+        let of = |rank: &[u8]| {
+            let numbers = rank.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()));
+            mine.iter().zip(numbers).map(|((name, _), v)| ((*name).to_owned(), json!(v))).collect()
+        };
+        Ok(all.chunks_exact(bytes.len().max(1)).map(|rank| Value::Object(of(rank))).collect())
+    }
+}
+
+/// Runs `f` with the ranks that an MPI launcher started, or alone. Errors: those of `f`, of one rank; of several they end all
+/// processes. Value if there is a launcher and this command cannot talk to it.
+#[cfg(feature = "mpi")]
+pub(super) fn with_ranks(limit: std::time::Duration, f: impl FnOnce(&Ranks) -> Result<()>) -> Result<()> {
+    use remat::nn::distributed::{launched, mpi};
+
+    use crate::output;
+    use crate::process::exit_code;
+
+    match launched() {
+        None => f(&Ranks::alone()),
+        Some((rank, _)) => {
+            if rank > 0 {
+                output::silence();
+            }
+            mpi::run(limit, |e| i32::from(exit_code(e)), |ranks| f(&Ranks::of(ranks)?))
+        }
+    }
+}
+
+/// As above, of a command that was built without MPI.
+#[cfg(not(feature = "mpi"))]
+pub(super) fn with_ranks(_limit: std::time::Duration, f: impl FnOnce(&Ranks) -> Result<()>) -> Result<()> {
+    match remat::nn::distributed::launched() {
+        Some((_, size)) if size > 1 => {
+            let text = format!(
+                "an MPI launcher started {size} processes of this command, which was built without MPI and would train {size} \
+                 networks; build it with `cargo build --release -p remat-cli --features mpi`"
+            );
+            Err(Error::new(remat::types::ErrorKind::Value, text))
+        }
+        _ => f(&Ranks::alone()),
+    }
+}

@@ -1,0 +1,299 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use remat_runtime::Kind;
+use remat_tensor::comm::{Communicator, Reduction};
+use remat_tensor::{Tensor, no_grad};
+use remat_types::{DType, Error, ErrorKind, Result};
+
+use crate::{Module, Parameter};
+
+/// How a [`DataParallel`] works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataParallelOptions {
+    /// Gradients are reduced together up to about so many bytes. Default: 10 MiB, as MegEngine's `AllreduceCallback`.
+    pub bucket_bytes: usize,
+    /// A parameter of which no rank has a gradient keeps none, as in one process; the ranks ask each other after each pass, which
+    /// waits for the device. Without it such a gradient is zeros. Default: false.
+    pub find_unused: bool,
+}
+
+impl Default for DataParallelOptions {
+    fn default() -> Self {
+        DataParallelOptions { bucket_bytes: 10 << 20, find_unused: false }
+    }
+}
+
+/// Data parallel training of a module: every rank has the same parameters, passes its own batch, and gets the gradient of the mean
+/// of all ranks' losses.
+///
+/// The gradients' bits are those of one process that [accumulates](crate::Accumulate) the ranks' batches in their order. They are
+/// reduced in buckets while the backward pass goes on: a bucket goes as soon as its last gradient is there and all buckets before it
+/// went, so that the order of reductions is the same on all ranks.
+///
+/// ```
+/// # use remat_nn::distributed::{DataParallel, threads};
+/// # use remat_nn::{InitCx, Layer, Linear, Module, Optimizer, Reduction, Sgd, SgdOptions, loss};
+/// # use remat_runtime::{Device, DeviceOptions};
+/// # use remat_tensor::Tensor;
+/// let weights = threads::run(2, |ranks| {
+///     let device = Device::cpu(DeviceOptions { ranks: Some(ranks.clone()), ..Default::default() })?;
+///     let net = Linear::new(&mut InitCx::new(&device, ranks.rank() as u64), 1, 1)?;
+///     let parallel = DataParallel::new(&net, &ranks, Default::default())?;
+///     let mut sgd = Sgd::new(net.named_parameters(), SgdOptions::default())?;
+///     for _ in 0..3 {
+///         let x = Tensor::new(&device, &[1.0 + ranks.rank() as f32], [1, 1])?;
+///         parallel.backward(&loss::mse(&net.forward(&x)?, &x, Reduction::Mean)?)?;
+///         sgd.step()?;
+///     }
+///     net.state_dict()
+/// })?;
+/// assert_eq!(weights[0], weights[1]);
+/// # Ok::<(), remat_types::Error>(())
+/// ```
+pub struct DataParallel {
+    group: Communicator,
+    options: DataParallelOptions,
+    parameters: Vec<Parameter>,
+    buffers: Vec<Parameter>,
+    pass: Arc<Mutex<Pass>>,
+}
+
+/// Parameters whose gradients go together.
+struct Bucket {
+    /// By their place in the list of all.
+    parameters: Vec<usize>,
+}
+
+/// A backward pass, or none.
+struct Pass {
+    group: Communicator,
+    parameters: Vec<Parameter>,
+    /// In the order in which they are reduced.
+    buckets: Vec<Bucket>,
+    is_active: bool,
+    /// What was accumulated before the pass.
+    before: Vec<Option<Tensor>>,
+    /// Gradients that wait for their bucket.
+    ready: Vec<Option<Tensor>>,
+    /// Gradients that came in this pass.
+    came: Vec<bool>,
+    /// What has been reduced.
+    reduced: Vec<Option<Tensor>>,
+    /// Buckets that were reduced.
+    done: usize,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DataParallel {
+    /// Makes every rank's parameters and buffers those of rank 0, and listens to gradients of what is trained. All ranks call it, with
+    /// modules of the same structure.
+    ///
+    /// Errors: Value for a bucket of 0 bytes, and for a device without ranks; Peer if ranks differ. Budget as a copy of the largest
+    /// parameter.
+    pub fn new(module: &impl Module, group: &Communicator, options: DataParallelOptions) -> Result<Self> {
+        if options.bucket_bytes == 0 {
+            return Err(Error::new(ErrorKind::Value, "bucket_bytes is 0, must be at least 1"));
+        }
+        let parameters: Vec<Parameter> = module.named_parameters().into_iter().map(|(_, p)| p).collect();
+        let buffers: Vec<Parameter> = module.named_buffers().into_iter().map(|(_, p)| p).collect();
+        let has_ranks = |p: &Parameter| p.device().options().ranks.is_some();
+        if group.size() > 1 && !parameters.iter().all(has_ranks) {
+            let text = "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some ranks only";
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        let n = parameters.len();
+        let pass = Arc::new(Mutex::new(Pass {
+            group: group.clone(),
+            parameters: parameters.clone(),
+            buckets: buckets(&parameters, options.bucket_bytes),
+            is_active: false,
+            before: vec![None; n],
+            ready: vec![None; n],
+            came: vec![false; n],
+            reduced: vec![None; n],
+            done: 0,
+        }));
+        let this = DataParallel { group: group.clone(), options, parameters, buffers, pass };
+        if group.size() > 1 {
+            this.broadcast_parameters()?;
+            this.broadcast_buffers()?;
+            this.listen()?;
+        }
+        Ok(this)
+    }
+
+    /// The ranks.
+    pub fn group(&self) -> &Communicator {
+        &self.group
+    }
+
+    /// How many buckets the gradients make.
+    pub fn buckets(&self) -> usize {
+        lock(&self.pass).buckets.len()
+    }
+
+    /// Makes every rank's parameters those of rank 0: after a checkpoint was loaded there. Errors: Peer.
+    pub fn broadcast_parameters(&self) -> Result<()> {
+        broadcast(&self.parameters, &self.group)
+    }
+
+    /// Makes every rank's buffers those of rank 0: running statistics, before a test. Errors: Peer.
+    pub fn broadcast_buffers(&self) -> Result<()> {
+        broadcast(&self.buffers, &self.group)
+    }
+
+    /// Accumulates the gradient of the mean of all ranks' losses, and of what other passes have accumulated on each of them, into the
+    /// parameters. A pass of this rank alone is [`Tensor::backward`] of its loss over the number of passes and ranks.
+    ///
+    /// Errors: those of [`Tensor::backward`]; on the device (Peer) if a rank failed, or does not come.
+    #[track_caller]
+    pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        if self.group.size() == 1 {
+            return loss.backward();
+        }
+        lock(&self.pass).begin();
+        let passed = loss.div(self.group.size() as f64).and_then(|loss| loss.backward());
+        let mut pass = lock(&self.pass);
+        pass.is_active = false;
+        let result = passed.and_then(|()| {
+            let _quiet = no_grad();
+            pass.finish(self.options.find_unused)
+        });
+        pass.clear();
+        result
+    }
+
+    fn listen(&self) -> Result<()> {
+        for (i, p) in self.parameters.iter().enumerate() {
+            let pass: Weak<Mutex<Pass>> = Arc::downgrade(&self.pass);
+            p.on_grad(move |g| match pass.upgrade() {
+                Some(pass) => lock(&pass).take(i, g),
+                None => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Parameters in the order in which a backward pass likely comes to their gradients, the last first; of one dtype each.
+fn buckets(parameters: &[Parameter], bytes: usize) -> Vec<Bucket> {
+    let mut all: Vec<Bucket> = Vec::new();
+    let mut open: Vec<(DType, Bucket, usize)> = Vec::new();
+    for (i, p) in parameters.iter().enumerate().rev() {
+        let at = open.iter().position(|o| o.0 == p.dtype()).unwrap_or_else(|| {
+            open.push((p.dtype(), Bucket { parameters: Vec::new() }, 0));
+            open.len() - 1
+        });
+        open[at].1.parameters.push(i);
+        open[at].2 += p.elems() * p.dtype().size_bytes();
+        if open[at].2 >= bytes {
+            all.push(open.remove(at).1);
+        }
+    }
+    all.extend(open.into_iter().map(|o| o.1));
+    all
+}
+
+fn broadcast(parameters: &[Parameter], group: &Communicator) -> Result<()> {
+    let _quiet = no_grad();
+    parameters.iter().try_for_each(|p| p.set(&p.get()?.detach().broadcast_from(0, group)?))
+}
+
+impl Pass {
+    fn begin(&mut self) {
+        self.clear();
+        self.is_active = true;
+        // the sum with what was accumulated is what is reduced
+        self.before = self.parameters.iter().map(Parameter::take_grad).collect();
+    }
+
+    fn clear(&mut self) {
+        self.before.fill(None);
+        self.ready.fill(None);
+        self.came.fill(false);
+        self.reduced.fill(None);
+        self.done = 0;
+    }
+
+    /// The gradient of parameter `i` is complete.
+    fn take(&mut self, i: usize, g: &Tensor) -> Result<()> {
+        if !self.is_active {
+            return Ok(());
+        }
+        let _quiet = no_grad();
+        let g = g.detach();
+        self.came[i] = true;
+        self.ready[i] = Some(match self.before[i].take() {
+            Some(before) => before.add(&g)?,
+            None => g,
+        });
+        while let Some(bucket) = self.buckets.get(self.done)
+            && bucket.parameters.iter().all(|i| self.ready[*i].is_some())
+        {
+            self.reduce()?;
+        }
+        Ok(())
+    }
+
+    /// Reduces the next bucket, whose gradients are all there.
+    fn reduce(&mut self) -> Result<()> {
+        let missing = || Error::new(ErrorKind::Internal, "a bucket without all of its gradients");
+        let members = &self.buckets[self.done].parameters;
+        let taken: Vec<Tensor> =
+            members.iter().map(|i| self.ready[*i].take().ok_or_else(missing)).collect::<Result<_>>()?;
+        let flat: Vec<Tensor> = taken.iter().map(|g| g.reshape(&[-1])).collect::<Result<_>>()?;
+        drop(taken);
+        let extents: Vec<usize> = flat.iter().map(Tensor::elems).collect();
+        let whole = match &flat[..] {
+            [one] => one.clone(),
+            all => Tensor::concat(&all.iter().collect::<Vec<_>>(), 0)?,
+        };
+        drop(flat);
+        let whole = whole.all_reduce(Reduction::Sum, &self.group)?;
+        for (part, i) in whole.split(&extents, 0)?.into_iter().zip(members) {
+            let dims: Vec<isize> = self.parameters[*i].shape().iter().map(|d| *d as isize).collect();
+            self.reduced[*i] = Some(part.reshape(&dims)?);
+        }
+        self.done += 1;
+        Ok(())
+    }
+
+    /// The rest of the buckets, with zeros for gradients that did not come, and all results to the parameters.
+    fn finish(&mut self, find_unused: bool) -> Result<()> {
+        let mut used: Vec<bool> = self.came.clone();
+        for i in 0..self.parameters.len() {
+            let is_waiting = self.reduced[i].is_none() && self.ready[i].is_none();
+            if is_waiting {
+                let before = self.before[i].take();
+                used[i] |= before.is_some();
+                let p = &self.parameters[i];
+                self.ready[i] = Some(match before {
+                    Some(g) => g,
+                    None => Tensor::zeros(p.device(), p.shape().clone(), p.dtype())?,
+                });
+            }
+        }
+        while self.done < self.buckets.len() {
+            self.reduce()?;
+        }
+        if find_unused && let Some(p) = self.parameters.first() {
+            let mine: Vec<u8> = used.iter().map(|u| u8::from(*u)).collect();
+            let any = Tensor::from_slice(p.device(), &mine, [mine.len()])?.all_reduce(Reduction::Max, &self.group)?;
+            used = any.to_vec::<u8>()?.into_iter().map(|u| u > 0).collect();
+        } else {
+            used.fill(true);
+        }
+        for (i, p) in self.parameters.iter().enumerate() {
+            let g = self.reduced[i].take().filter(|_| used[i]);
+            if let Some(g) = &g {
+                g.tag(Kind::Gradient)?;
+            }
+            // what the pass itself accumulated is this rank's alone
+            p.set_grad(g.filter(|_| !p.is_frozen()))?;
+        }
+        Ok(())
+    }
+}
