@@ -197,7 +197,7 @@ fn a_parameter_that_only_some_ranks_use_has_zeros_from_the_others() {
 fn compiled_steps_have_the_same_bits() {
     let want = accumulated(2).expect("trains");
     let options = DataParallelOptions { bucket_bytes: 20_000, ..Default::default() };
-    for share in [None, Some(0.97)] {
+    for is_short in [false, true] {
         let seen = threads::run_within(2, LIMIT, |ranks| {
             let d = device(Some(&ranks), None)?;
             let net = Rc::new(Net::new(&d, ranks.rank() as u64)?);
@@ -217,22 +217,19 @@ fn compiled_steps_have_the_same_bits() {
                 })
             };
             let x = batch(&d, 0, ranks.rank());
-            let budget = match share {
-                Some(share) => {
-                    let f = compile(None).executable(&[&x])?.figures();
-                    let whole = f.arena_bytes + f.state_bytes + f.input_bytes + f.output_bytes + f.constant_bytes;
-                    Some((whole as f64 * share) as usize)
-                }
-                None => None,
-            };
-            let mut f = compile(budget);
+            // the least that is told to suffice
+            let least = compile(Some(1 << 16)).executable(&[&x]).expect_err("less than the parameters");
+            let least = least.shortfall().map(|s| s.smallest_feasible_bytes);
+            assert!(least.is_some());
+            let mut f = compile(least.filter(|_| is_short));
             for step in 0..STEPS {
                 f.call(&[&batch(&d, step, ranks.rank())])?[0].item::<f32>()?;
             }
+            assert_eq!(f.figures().iter().any(|f| f.recomputed_calls > 0), is_short, "{:?}", f.figures());
             net.bits()
         });
         for (rank, bits) in seen.expect("trains").iter().enumerate() {
-            assert!(*bits == want, "rank {rank}, share {share:?}");
+            assert!(*bits == want, "rank {rank}, short of memory: {is_short}");
         }
     }
 }

@@ -5,7 +5,8 @@
 //! collective that moves cotangents back the way the values came.
 //!
 //! Inputs are contiguous and of equal dtype and shape on all ranks, unless an op says otherwise; ranks whose calls differ get an
-//! error that names both. Ranks are counted along axis 0 where tensors are put together or taken apart.
+//! error that names both. Messages between two ranks are ops like the others, but in no registry: a file holds groups of one rank only,
+//! which has nobody to send to. Ranks are counted along axis 0 where tensors are put together or taken apart.
 
 mod all_gather;
 mod all_reduce;
