@@ -10,7 +10,9 @@ use crate::{Module, Parameter};
 /// How a [`DataParallel`] works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataParallelOptions {
-    /// Gradients are reduced together up to about so many bytes. Default: 10 MiB, as MegEngine's `AllreduceCallback`.
+    /// Gradients are reduced together up to about so many bytes, and up to about an eighth of all: with less than that many buckets
+    /// nothing would be reduced before the end of a pass, and a bucket lies beside its gradients. Default: 10 MiB, as MegEngine's
+    /// `AllreduceCallback`.
     pub bucket_bytes: usize,
     /// A parameter of which no rank has a gradient keeps none, as in one process; the ranks ask each other after each pass, which
     /// waits for the device. Without it such a gradient is zeros. Default: false.
@@ -178,8 +180,16 @@ impl DataParallel {
     }
 }
 
+/// Buckets that the gradients make at least, if they are large enough.
+const LEAST_BUCKETS: usize = 8;
+
+/// Smaller buckets cost more calls than they save.
+const SMALL_BUCKET_BYTES: usize = 64 << 10;
+
 /// Parameters in the order in which a backward pass likely comes to their gradients, the last first; of one dtype each.
 fn buckets(parameters: &[Parameter], bytes: usize) -> Vec<Bucket> {
+    let all: usize = parameters.iter().map(|p| p.elems() * p.dtype().size_bytes()).sum();
+    let bytes = bytes.min((all / LEAST_BUCKETS).max(SMALL_BUCKET_BYTES));
     let mut all: Vec<Bucket> = Vec::new();
     let mut open: Vec<(DType, Bucket, usize)> = Vec::new();
     for (i, p) in parameters.iter().enumerate().rev() {
