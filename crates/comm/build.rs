@@ -5,10 +5,10 @@ use std::process::Command;
 /// Where an MPI library tells of itself: its compiler, or its package's file.
 fn has_mpi() -> bool {
     let compiler = std::env::var("MPICC").unwrap_or_else(|_| "mpicc".into());
-    let runs = |program: &str, argument: &str| {
-        Command::new(program).arg(argument).output().is_ok_and(|o| o.status.success())
-    };
-    runs(&compiler, "--version") || ["ompi", "mpich", "mpi"].iter().any(|p| runs("pkg-config", &format!("--exists={p}")))
+    let runs =
+        |program: &str, argument: &str| Command::new(program).arg(argument).output().is_ok_and(|o| o.status.success());
+    runs(&compiler, "--version")
+        || ["ompi", "mpich", "mpi"].iter().any(|p| runs("pkg-config", &format!("--exists={p}")))
 }
 
 fn main() {

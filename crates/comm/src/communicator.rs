@@ -525,7 +525,9 @@ impl<'de> Deserialize<'de> for Communicator {
         let text = String::deserialize(from)?;
         match text.as_str() {
             ALONE => Ok(Communicator::alone()),
-            _ => Err(D::Error::custom(format!("a group of ranks, `{text}`, is no part of a file: trace the graph where they run"))),
+            _ => Err(D::Error::custom(format!(
+                "a group of ranks, `{text}`, is no part of a file: trace the graph where they run"
+            ))),
         }
     }
 }

@@ -41,7 +41,9 @@ impl Reduction {
         };
         match has {
             true => Ok(()),
-            false => Err(Error::new(ErrorKind::DType, format!("{dtype} has no {} over ranks; cast it first", self.name()))),
+            false => {
+                Err(Error::new(ErrorKind::DType, format!("{dtype} has no {} over ranks; cast it first", self.name())))
+            }
         }
     }
 }
@@ -71,8 +73,12 @@ pub(crate) fn finish(reduction: Reduction, dtype: DType, y: &mut [u8], size: usi
         return;
     }
     match dtype {
-        DType::F16 => cast_slice_mut::<u8, f16>(y).iter_mut().for_each(|y| *y = f16::from_f32(y.to_f32() / size as f32)),
-        DType::BF16 => cast_slice_mut::<u8, bf16>(y).iter_mut().for_each(|y| *y = bf16::from_f32(y.to_f32() / size as f32)),
+        DType::F16 => {
+            cast_slice_mut::<u8, f16>(y).iter_mut().for_each(|y| *y = f16::from_f32(y.to_f32() / size as f32))
+        }
+        DType::BF16 => {
+            cast_slice_mut::<u8, bf16>(y).iter_mut().for_each(|y| *y = bf16::from_f32(y.to_f32() / size as f32))
+        }
         DType::F32 => cast_slice_mut::<u8, f32>(y).iter_mut().for_each(|y| *y /= size as f32),
         DType::F64 => cast_slice_mut::<u8, f64>(y).iter_mut().for_each(|y| *y /= size as f64),
         _ => {}
@@ -158,7 +164,9 @@ mod tests {
 
     #[test]
     fn only_reductions_that_a_dtype_has() {
-        for (reduction, dtype) in [(Reduction::Sum, DType::Bool), (Reduction::Mean, DType::I32), (Reduction::Mean, DType::Bool)] {
+        for (reduction, dtype) in
+            [(Reduction::Sum, DType::Bool), (Reduction::Mean, DType::I32), (Reduction::Mean, DType::Bool)]
+        {
             let e = reduction.check(dtype).expect_err("there is none");
             assert_eq!(e.kind(), ErrorKind::DType);
             assert!(e.message().contains(dtype.name()), "{e}");

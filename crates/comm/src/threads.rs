@@ -24,7 +24,11 @@ pub fn run<T: Send>(size: usize, f: impl Fn(Communicator) -> Result<T> + Sync) -
 }
 
 /// As [`run`], for ranks that wait for each other at most as long as `limit`.
-pub fn run_within<T: Send>(size: usize, limit: Duration, f: impl Fn(Communicator) -> Result<T> + Sync) -> Result<Vec<T>> {
+pub fn run_within<T: Send>(
+    size: usize,
+    limit: Duration,
+    f: impl Fn(Communicator) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     if size == 0 {
         return Err(Error::new(ErrorKind::Value, "there must be at least one rank"));
     }
@@ -51,7 +55,12 @@ pub fn run_within<T: Send>(size: usize, limit: Duration, f: impl Fn(Communicator
 }
 
 /// One rank's life; whoever waits for it afterwards learns how it ended.
-fn run_rank<T>(hub: &Arc<Hub>, rank: usize, limit: Duration, f: &(impl Fn(Communicator) -> Result<T> + Sync)) -> Result<T> {
+fn run_rank<T>(
+    hub: &Arc<Hub>,
+    rank: usize,
+    limit: Duration,
+    f: &(impl Fn(Communicator) -> Result<T> + Sync),
+) -> Result<T> {
     let transport = Threads { hub: hub.clone(), rank };
     let result = catch_unwind(AssertUnwindSafe(|| f(Communicator::new(Box::new(transport), limit))));
     let result = result.unwrap_or_else(|panic| {
@@ -230,7 +239,8 @@ impl Transport for Threads {
         let all = self.exchange(bytes)?;
         for (other, part) in all.iter().zip(from) {
             let at = self.rank * size_of::<u64>();
-            let start = other.get(at..at + size_of::<u64>()).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+            let start =
+                other.get(at..at + size_of::<u64>()).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
             let start = usize::try_from(start).unwrap_or(usize::MAX);
             recv[part.clone()].copy_from_slice(other.get(start..start + part.len()).ok_or_else(short)?);
         }

@@ -176,7 +176,12 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
     options.spill = spill_to.map(SpillTo::measure).transpose()?;
     let shown = options.budget_bytes.map_or_else(|| "unlimited".to_owned(), sizes::show);
     if ranks.size() > 1 {
-        say!("{} ranks, of which each takes {} of a batch of {}", ranks.size(), settings.batch_size / ranks.size(), settings.batch_size);
+        say!(
+            "{} ranks, of which each takes {} of a batch of {}",
+            ranks.size(),
+            settings.batch_size / ranks.size(),
+            settings.batch_size
+        );
     }
     say!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
     let smallest = || dry.smallest_budget(unbudgeted);

@@ -29,11 +29,7 @@ const OWN_WORDS: Duration = Duration::from_secs(1);
 /// fails for another's sake leaves it the time to say so itself.
 ///
 /// Errors (Device): MPI was started already, or does not support calls of several threads.
-pub fn run<T>(
-    limit: Duration,
-    status: impl Fn(&Error) -> i32,
-    f: impl FnOnce(Communicator) -> Result<T>,
-) -> Result<T> {
+pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
     let (universe, threading) = ::mpi::initialize_with_threading(Threading::Multiple)
         .ok_or_else(|| Error::new(ErrorKind::Device, "MPI was started already in this process"))?;
     if threading != Threading::Multiple {

@@ -251,7 +251,8 @@ impl Transport for Mpi {
 
     fn split(&self, color: Option<usize>, key: usize) -> Result<Option<Box<dyn Transport>>> {
         let number = |n: usize| {
-            i32::try_from(n).map_err(|_| Error::new(ErrorKind::Value, format!("a color or a key of {n} is too large for MPI")))
+            i32::try_from(n)
+                .map_err(|_| Error::new(ErrorKind::Value, format!("a color or a key of {n} is too large for MPI")))
         };
         let color = color.map_or(Ok(Color::undefined()), |c| number(c).map(Color::with_value))?;
         let group = self.ranks.split_by_color_with_key(color, number(key)?);

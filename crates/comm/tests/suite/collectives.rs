@@ -101,7 +101,8 @@ fn moves(c: &Communicator) -> Result<()> {
         let x = values(rank, elems * size);
         let mut y = vec![0f32; elems * size];
         c.all_to_all(&call("all_to_all"), cast_slice(&x), cast_slice_mut(&mut y))?;
-        let want: Vec<f32> = (0..size).flat_map(|q| values(q, elems * size)[rank * elems..][..elems].to_vec()).collect();
+        let want: Vec<f32> =
+            (0..size).flat_map(|q| values(q, elems * size)[rank * elems..][..elems].to_vec()).collect();
         assert_eq!(y, want, "{elems} on {c:?}");
     }
     Ok(())

@@ -70,7 +70,10 @@ fn messages_that_do_not_fit_are_named_on_both_sides() {
         _ => c.receive(&of(1), 0, &mut [0; 2]),
     });
     for e in seen.iter().map(|e| e.as_ref().expect("they differ")) {
-        assert!(e.kind() == ErrorKind::Peer && ["message 0", "message 1"].iter().all(|m| e.message().contains(m)), "{e}");
+        assert!(
+            e.kind() == ErrorKind::Peer && ["message 0", "message 1"].iter().all(|m| e.message().contains(m)),
+            "{e}"
+        );
     }
     let why = Error::new(ErrorKind::Budget, "no room");
     for failing in [0, 1] {

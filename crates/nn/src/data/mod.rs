@@ -6,5 +6,5 @@ mod order;
 mod prefetch;
 
 pub use dataset::{Dataset, TensorDataset};
-pub use order::Shard;
 pub use loader::{DataLoader, LoaderOptions, LoaderPosition};
+pub use order::Shard;

@@ -38,7 +38,13 @@ impl Order {
     /// keeps the dataset's order.
     ///
     /// Errors: Value for more examples than can be shuffled.
-    pub(super) fn new(len: usize, batch_size: usize, batches: usize, seed: Option<[u64; 2]>, shard: Shard) -> Result<Order> {
+    pub(super) fn new(
+        len: usize,
+        batch_size: usize,
+        batches: usize,
+        seed: Option<[u64; 2]>,
+        shard: Shard,
+    ) -> Result<Order> {
         let shuffled = seed.map(|key| shuffle(len, key)).transpose()?;
         Ok(Order { len, batch_size, batches, shuffled, shard })
     }

@@ -103,7 +103,8 @@ impl DataParallel {
         let buffers: Vec<Parameter> = module.named_buffers().into_iter().map(|(_, p)| p).collect();
         let has_ranks = |p: &Parameter| p.device().options().ranks.is_some();
         if group.size() > 1 && !parameters.iter().all(has_ranks) {
-            let text = "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some ranks only";
+            let text =
+                "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some ranks only";
             return Err(Error::new(ErrorKind::Value, text));
         }
         let n = parameters.len();

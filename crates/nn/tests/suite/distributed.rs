@@ -30,7 +30,12 @@ impl Net {
     fn new(device: &Device, seed: u64) -> Result<Net> {
         let cx = &mut InitCx::new(device, seed);
         let middle = (0..4).map(|_| Linear::new(cx, WIDTH, WIDTH)).collect::<Result<_>>()?;
-        Ok(Net { first: Linear::new(cx, 3, WIDTH)?, middle, last: Linear::new(cx, WIDTH, 2)?, extra: Linear::new(cx, WIDTH, 2)? })
+        Ok(Net {
+            first: Linear::new(cx, 3, WIDTH)?,
+            middle,
+            last: Linear::new(cx, WIDTH, 2)?,
+            extra: Linear::new(cx, WIDTH, 2)?,
+        })
     }
 
     fn loss(&self, x: &Tensor, with_extra: bool) -> Result<Tensor> {
@@ -80,7 +85,11 @@ fn accumulated(size: usize) -> Result<Vec<HostTensor>> {
 }
 
 /// A rank's parameters afterwards, and the ops that it made again.
-fn parallel(ranks: &Communicator, budget: Option<usize>, options: DataParallelOptions) -> Result<(Vec<HostTensor>, u64)> {
+fn parallel(
+    ranks: &Communicator,
+    budget: Option<usize>,
+    options: DataParallelOptions,
+) -> Result<(Vec<HostTensor>, u64)> {
     let d = device(Some(ranks), budget)?;
     // every rank begins with other weights
     let net = Net::new(&d, ranks.rank() as u64)?;

@@ -298,7 +298,10 @@ fn shards_of_an_epoch_are_its_batches_in_rounds() {
         let whole = epoch(&mut DataLoader::new(&d, numbers(23), o).expect("valid"));
         for ranks in [1, 2, 3, 4, 7] {
             let mut shards: Vec<DataLoader> = (0..ranks)
-                .map(|rank| DataLoader::new(&d, numbers(23), LoaderOptions { shard: Shard { rank, ranks }, ..o }).expect("valid"))
+                .map(|rank| {
+                    DataLoader::new(&d, numbers(23), LoaderOptions { shard: Shard { rank, ranks }, ..o })
+                        .expect("valid")
+                })
                 .collect();
             let rounds = if drop_last { whole.len() / ranks } else { whole.len().div_ceil(ranks) };
             assert!(shards.iter().all(|l| l.batches() == rounds));

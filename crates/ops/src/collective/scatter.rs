@@ -31,7 +31,8 @@ impl Op for ScatterFrom {
         let whole = self.extent.saturating_mul(self.group.size());
         let (rank, want) = (self.group.rank(), if self.group.rank() == self.root { whole } else { 0 });
         if x[0].shape[0] != want {
-            let text = format!("axis 0 of {} is not {want}, on rank {rank} of a scatter from {}", x[0].shape, self.root);
+            let text =
+                format!("axis 0 of {} is not {want}, on rank {rank} of a scatter from {}", x[0].shape, self.root);
             return Err(Error::new(ErrorKind::Shape, text));
         }
         Ok(smallvec![Fact::new(x[0].dtype, with_extent(x[0], self.extent)?)])

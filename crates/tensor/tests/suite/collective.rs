@@ -55,14 +55,9 @@ fn sum(x: &[Tensor]) -> Result<Tensor> {
     folded(x, |a, b| a.add(b))
 }
 
-
 const CASES: [Case; 13] = [
     Case { name: "sum", together: |x, g| x.all_reduce(Reduction::Sum, g), alone: |x, _| sum(x) },
-    Case {
-        name: "mean",
-        together: |x, g| x.all_reduce(Reduction::Mean, g),
-        alone: |x, _| sum(x)?.div(x.len() as f64),
-    },
+    Case { name: "mean", together: |x, g| x.all_reduce(Reduction::Mean, g), alone: |x, _| sum(x)?.div(x.len() as f64) },
     Case {
         name: "max",
         together: |x, g| x.all_reduce(Reduction::Max, g),
@@ -117,7 +112,8 @@ const CASES: [Case; 13] = [
 /// A number that depends on every element in its own way.
 fn weighted(y: &Tensor, rank: usize) -> Result<Tensor> {
     let n = y.elems();
-    let w = Tensor::from_slice(&y.device(), &(0..n).map(|i| 1.0 + (i + rank) as f64 * 0.25).collect::<Vec<f64>>(), [n])?;
+    let w =
+        Tensor::from_slice(&y.device(), &(0..n).map(|i| 1.0 + (i + rank) as f64 * 0.25).collect::<Vec<f64>>(), [n])?;
     let y = y.flatten(0, -1)?;
     y.mul(&y)?.mul(&w)?.sum()
 }
@@ -146,13 +142,15 @@ fn gradients_are_those_of_the_sum_of_all_losses() {
                 let first = grad(&loss, &[&x], true)?.remove(0).ok_or_else(|| missing(case.name))?;
                 let second = grad(&weighted(&first, 7)?, &[&x], false)?.remove(0);
 
-                let leaves: Vec<Tensor> = all(d, size)?.into_iter().map(|x| x.requires_grad()).collect::<Result<_>>()?;
+                let leaves: Vec<Tensor> =
+                    all(d, size)?.into_iter().map(|x| x.requires_grad()).collect::<Result<_>>()?;
                 let losses: Vec<Tensor> =
                     (0..size).map(|r| weighted(&(case.alone)(&leaves, r)?, r)).collect::<Result<_>>()?;
                 let of: Vec<&Tensor> = leaves.iter().collect();
                 // one process has none where a rank's values go nowhere; the ranks have zeros
                 let found = grad(&sum(&losses)?, &of, true)?.into_iter().zip(&leaves);
-                let grads: Vec<Tensor> = found.map(|(g, x)| g.map_or_else(|| x.detach().mul(0.0), Ok)).collect::<Result<_>>()?;
+                let grads: Vec<Tensor> =
+                    found.map(|(g, x)| g.map_or_else(|| x.detach().mul(0.0), Ok)).collect::<Result<_>>()?;
                 let seconds: Vec<Tensor> = grads.iter().map(|g| weighted(g, 7)).collect::<Result<_>>()?;
                 let want_second = grad(&sum(&seconds)?, &of, false)?.swap_remove(ranks.rank());
 
@@ -237,7 +235,11 @@ fn compiled_functions_keep_the_order_of_collectives() {
                 assert_eq!(got[1].to_host()?, b.add(&a)?.to_host()?);
                 got[0].to_host()?;
             }
-            assert_eq!(ranks.statistics().calls - calls, 3 * 4, "each runs exactly once a call, also what nothing reads");
+            assert_eq!(
+                ranks.statistics().calls - calls,
+                3 * 4,
+                "each runs exactly once a call, also what nothing reads"
+            );
             Ok(())
         });
     }

@@ -7,8 +7,8 @@ use remat_ops::Registry;
 use remat_ops::testing::each_sample;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::ConvParams;
-use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::Windows;
+use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::{
     Attend, Between, Beyond, FftNorm, Interpolate, InterpolateOptions, Nonlinearity, Pooling, RecurrentSteps,
     RecurrentWeights, Sizes, Tensor, TriangleOptions, gradcheck,

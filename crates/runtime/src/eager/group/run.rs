@@ -37,7 +37,9 @@ impl Worker {
 
     /// Whether the updates can be made on all ranks. Errors: why not on this one, or (Peer) on another.
     fn agree(&mut self, mine: std::result::Result<(), OpFailure>) -> std::result::Result<(), OpFailure> {
-        let Some(ranks) = self.options.ranks.clone().filter(|r| r.size() > 1 && !self.is_rehearsal) else { return mine };
+        let Some(ranks) = self.options.ranks.clone().filter(|r| r.size() > 1 && !self.is_rehearsal) else {
+            return mine;
+        };
         if self.launcher.device().is_dry() {
             return mine;
         }
