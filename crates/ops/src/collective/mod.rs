@@ -11,6 +11,7 @@
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
+mod axis;
 mod broadcast;
 mod gather;
 mod message;
@@ -21,6 +22,7 @@ mod scatter;
 pub use all_gather::AllGather;
 pub use all_reduce::AllReduce;
 pub use all_to_all::AllToAll;
+pub use axis::{all_gather, all_to_all, gather_to, reduce_scatter, scatter_from};
 pub use broadcast::Broadcast;
 pub use gather::GatherTo;
 pub use message::{Receive, Send};

@@ -8,7 +8,6 @@
 mod activation;
 mod arith;
 mod attention;
-mod collective;
 mod conv;
 mod conv_transpose;
 mod create;
@@ -23,7 +22,6 @@ pub(crate) use activation::{SELU_LIMIT, demand};
 pub use activation::{celu, elu, hardshrink, selu, softplus, softshrink, tanhshrink, threshold};
 pub use arith::Arith;
 pub(crate) use attention::{attention, attention_bias_gradient, attention_gradients};
-pub use collective::{all_gather, all_to_all, gather_to, reduce_scatter, scatter_from};
 pub use conv::{conv1d, conv3d};
 pub use conv_transpose::{conv_transpose1d, conv_transpose2d, conv_transpose3d};
 pub use create::{eye, linspace, tril, triu};

@@ -1,8 +1,7 @@
 //! What ranks do together. Every rank of a group calls the same methods in the same order; see the notes of
 //! [`remat_ops::collective`].
 
-use remat_ops::collective::{AllReduce, Broadcast, Communicator, Receive, ReduceTo, Reduction, Send};
-use remat_ops::compose;
+use remat_ops::collective::{self, AllReduce, Broadcast, Communicator, Receive, ReduceTo, Reduction, Send};
 use remat_runtime::Device;
 use remat_types::{DType, Result, Shape, axis_of};
 
@@ -35,7 +34,7 @@ impl Tensor {
     #[track_caller]
     pub fn all_gather(&self, axis: isize, group: &Communicator) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("all_gather")?;
-        compose::all_gather(&TapeCx::of(self), self.clone(), axis, group).in_op("all_gather")
+        collective::all_gather(&TapeCx::of(self), self.clone(), axis, group).in_op("all_gather")
     }
 
     /// Of as many equal parts along `axis` as there are ranks, this rank's, reduced over all ranks. Errors: DType if there is no such
@@ -43,7 +42,7 @@ impl Tensor {
     #[track_caller]
     pub fn reduce_scatter(&self, reduction: Reduction, axis: isize, group: &Communicator) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("reduce_scatter")?;
-        compose::reduce_scatter(&TapeCx::of(self), self.clone(), axis, reduction, group).in_op("reduce_scatter")
+        collective::reduce_scatter(&TapeCx::of(self), self.clone(), axis, reduction, group).in_op("reduce_scatter")
     }
 
     /// Rank `root`'s tensor, on all ranks; those of the others only say dtype and shape. Errors: Value for a root that does not exist.
@@ -65,7 +64,7 @@ impl Tensor {
     #[track_caller]
     pub fn gather_to(&self, root: usize, axis: isize, group: &Communicator) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("gather_to")?;
-        compose::gather_to(&TapeCx::of(self), self.clone(), axis, root, group).in_op("gather_to")
+        collective::gather_to(&TapeCx::of(self), self.clone(), axis, root, group).in_op("gather_to")
     }
 
     /// This rank's part, of extent `extent`, of rank `root`'s tensor along `axis`, which has that extent for each rank there. On the
@@ -75,7 +74,7 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_from(&self, root: usize, extent: usize, axis: isize, group: &Communicator) -> Result<Tensor> {
         let axis = axis_of(axis, self.rank()).in_op("scatter_from")?;
-        compose::scatter_from(&TapeCx::of(self), self.clone(), axis, extent, root, group).in_op("scatter_from")
+        collective::scatter_from(&TapeCx::of(self), self.clone(), axis, extent, root, group).in_op("scatter_from")
     }
 
     /// Of as many equal parts along axis `split` as there are ranks, part `r` goes to rank `r`; what comes is put together along axis
@@ -84,7 +83,7 @@ impl Tensor {
     pub fn all_to_all(&self, split: isize, concat: isize, group: &Communicator) -> Result<Tensor> {
         let split = axis_of(split, self.rank()).in_op("all_to_all")?;
         let concat = axis_of(concat, self.rank()).in_op("all_to_all")?;
-        compose::all_to_all(&TapeCx::of(self), self.clone(), split, concat, group).in_op("all_to_all")
+        collective::all_to_all(&TapeCx::of(self), self.clone(), split, concat, group).in_op("all_to_all")
     }
 
     /// Sends the tensor to rank `to`, which [receives](Tensor::receive_from) it. The result has no elements: what must happen afterwards

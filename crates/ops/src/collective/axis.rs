@@ -2,10 +2,9 @@
 
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
-use super::permuted;
+use super::{AllGather, AllToAll, Communicator, GatherTo, ReduceScatter, Reduction, ScatterFrom};
 use crate::Apply;
-use crate::collective::{AllGather, AllToAll, Communicator, GatherTo, ReduceScatter, Reduction, ScatterFrom};
-use crate::shape::{Concat, Contiguous, Slice};
+use crate::shape::{Concat, Contiguous, Permute, Slice};
 
 /// `f` of the value with `axis` in front, where ranks are counted, and the axis back at its place.
 fn along<A: Apply>(cx: &A, x: A::Value, axis: usize, f: impl FnOnce(A::Value) -> Result<A::Value>) -> Result<A::Value> {
@@ -16,8 +15,8 @@ fn along<A: Apply>(cx: &A, x: A::Value, axis: usize, f: impl FnOnce(A::Value) ->
     let forth: SmallVec<[usize; 4]> = [axis].into_iter().chain((0..rank).filter(|a| *a != axis)).collect();
     let back: SmallVec<[usize; 4]> =
         (0..rank).map(|a| if a == axis { 0 } else { 1 + a - usize::from(a > axis) }).collect();
-    let y = f(permuted(cx, x, &forth)?)?;
-    permuted(cx, y, &back)
+    let y = f(cx.apply1(Permute { order: forth }, [x])?)?;
+    cx.apply1(Permute { order: back }, [y])
 }
 
 /// All ranks' values, one behind the other along `axis`, on all ranks.
