@@ -346,6 +346,12 @@ impl Communicator {
         self.move_bytes(|t| t.all_gather(x, y, &parts))
     }
 
+    /// What each rank has as `x` comes to lie in its range of `y`, on all ranks. Errors: Peer.
+    pub fn all_gather_parts(&self, call: &Call, x: &[u8], y: &mut [u8], parts: &[Range<usize>]) -> Result<()> {
+        self.enter(call, x.len())?;
+        self.move_bytes(|t| t.all_gather(x, y, parts))
+    }
+
     /// `bytes` become those of rank `root`. Errors: Value for a root that does not exist, Peer.
     pub fn broadcast(&self, call: &Call, root: usize, bytes: &mut [u8]) -> Result<()> {
         self.check_rank(root, "root")?;

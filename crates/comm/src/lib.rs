@@ -1,6 +1,6 @@
 //! Ranks and what they do together: communicators, and collectives over the bytes of tensors.
 //!
-//! A [`Communicator`] is a group of ranks as one of them sees it. Ranks are processes over MPI ([`mpi`], a feature), or threads of
+//! A [`Communicator`] is a group of ranks as one of them sees it. Ranks are processes over MPI (`mpi`, a feature), or threads of
 //! this process ([`threads`]); both are [`Transport`]s, which move bytes and know nothing of tensors. What is reduced is reduced
 //! here, in the order of ranks, so its bits depend on the ranks' values and their number alone: they are those of one process that
 //! adds up the same values one after the other.

@@ -264,7 +264,11 @@ impl Transport for Threads {
     fn send(&self, bytes: &[u8], to: usize, limit: Duration) -> Result<()> {
         let key = (self.rank, to);
         let bytes = Arc::new(bytes.to_vec());
-        self.hub.wait(limit, |s| Some(s.messages.entry(key).or_default().push_back(bytes.clone())), |_| Vec::new())
+        let put = |s: &mut State| {
+            s.messages.entry(key).or_default().push_back(bytes.clone());
+            Some(())
+        };
+        self.hub.wait(limit, put, |_| Vec::new())
     }
 
     fn receive(&self, bytes: &mut [u8], from: usize, limit: Duration) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The ranks of a training run: one, or those that an MPI launcher started.
 
 use remat::nn::distributed::{Call, Communicator};
-use remat::types::{DType, Error, Result};
+use remat::types::{DType, Result};
 use serde_json::{Value, json};
 
 use crate::interrupt;
@@ -107,7 +107,7 @@ pub(super) fn with_ranks(_limit: std::time::Duration, f: impl FnOnce(&Ranks) -> 
                 "an MPI launcher started {size} processes of this command, which was built without MPI and would train {size} \
                  networks; build it with `cargo build --release -p remat-cli --features mpi`"
             );
-            Err(Error::new(remat::types::ErrorKind::Value, text))
+            Err(remat::types::Error::new(remat::types::ErrorKind::Value, text))
         }
         _ => f(&Ranks::alone()),
     }

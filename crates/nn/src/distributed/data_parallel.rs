@@ -275,11 +275,11 @@ impl Pass {
     /// The rest of the buckets, with zeros for gradients that did not come, and all results to the parameters.
     fn finish(&mut self, find_unused: bool) -> Result<()> {
         let mut used: Vec<bool> = self.came.clone();
-        for i in 0..self.parameters.len() {
+        for (i, used) in used.iter_mut().enumerate() {
             let is_waiting = self.reduced[i].is_none() && self.ready[i].is_none();
             if is_waiting {
                 let before = self.before[i].take();
-                used[i] |= before.is_some();
+                *used |= before.is_some();
                 let p = &self.parameters[i];
                 self.ready[i] = Some(match before {
                     Some(g) => g,

@@ -4,8 +4,10 @@
 //! [`DeviceOptions::ranks`](remat_runtime::DeviceOptions::ranks): so the updates of a step are made on all ranks or on none.
 
 mod data_parallel;
+mod sharded;
 
 pub use data_parallel::{DataParallel, DataParallelOptions};
 #[cfg(feature = "mpi")]
 pub use remat_tensor::comm::mpi;
 pub use remat_tensor::comm::{Call, Communicator, DEFAULT_LIMIT, Reduction, Statistics, launched, threads};
+pub use sharded::Sharded;

@@ -59,6 +59,10 @@ impl Rule for AdafactorOptions {
         AdafactorOptions { lr, ..self }
     }
 
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     fn check(&self) -> Result<()> {
         rule::check(self, &self.op(false))
     }

@@ -180,8 +180,9 @@ impl<R: Rule> Grouped<R> {
     }
 }
 
-impl<R: Rule> Optimizer for Grouped<R> {
-    fn step(&mut self) -> Result<()> {
+impl<R: Rule> Grouped<R> {
+    /// As [`Optimizer::step`], with more updates that are part of it.
+    pub(crate) fn step_with(&mut self, more: impl FnOnce() -> Result<()>) -> Result<()> {
         self.groups.iter().try_for_each(|g| lock(&g.rule).check())?;
         let Some(channel) = self.device().map(Device::channel) else { return Ok(()) };
         // What failed in the step before, or in this one until now.
@@ -194,7 +195,10 @@ impl<R: Rule> Optimizer for Grouped<R> {
         let grads: Vec<Option<Tensor>> = self.slots().map(|s| used(&s.parameter)).collect();
         let needs: Vec<_> = grads.iter().flatten().map(|g| (g.handle().id(), Kind::Gradient)).collect();
         let mut grads = grads.into_iter();
-        let moved = channel.group(&needs, || self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads)));
+        let moved = channel.group(&needs, || {
+            self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads))?;
+            more()
+        });
         match moved {
             Ok(()) => channel.step_mark(),
             Err(e) => {
@@ -202,6 +206,12 @@ impl<R: Rule> Optimizer for Grouped<R> {
                 Err(e)
             }
         }
+    }
+}
+
+impl<R: Rule> Optimizer for Grouped<R> {
+    fn step(&mut self) -> Result<()> {
+        self.step_with(|| Ok(()))
     }
 
     fn named_parameters(&self) -> Vec<(String, Parameter)> {

@@ -10,6 +10,7 @@ rule! {
     /// `r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p`; `p -= lr |p| / |r| r`, and `lr r` where
     /// either norm is 0.
     Lamb, LambOptions => LambUpdate, "lamb";
+    elementwise = false;
     /// Learning rate. Default: 1e-3.
     lr = 1e-3;
     /// Decay of the first moment. Default: 0.9.

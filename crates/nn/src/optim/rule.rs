@@ -26,6 +26,11 @@ pub trait Rule: Copy + PartialEq + Send + Sync + Serialize + DeserializeOwned + 
     /// Errors: Value for an option outside its domain.
     fn check(&self) -> Result<()>;
 
+    /// True if each element moves by its own gradient and state alone, so that parts of a parameter can be moved apart. Default: true.
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     /// What is kept of a parameter of this dtype and shape; nothing if these options need none.
     fn state(&self, parameter: &Fact) -> Vec<StateSpec>;
 
@@ -139,6 +144,7 @@ pub(super) fn check_rate(lr: f64) -> Result<()> {
 macro_rules! rule {
     (
         $(#[$doc:meta])* $optimizer:ident, $options:ident => $op:ident, $name:literal;
+        $( elementwise = $elementwise:literal; )?
         $(#[$lr_doc:meta])* lr = $lr:expr;
         $( $(#[$field_doc:meta])* $field:ident: $ty:ty = $default:expr; )*
         |$o:ident, $p:ident| $states:expr
@@ -181,6 +187,12 @@ macro_rules! rule {
             fn check(&self) -> remat_types::Result<()> {
                 $crate::optim::rule::check(self, &self.op())
             }
+
+            $(
+                fn is_elementwise(&self) -> bool {
+                    $elementwise
+                }
+            )?
 
             fn state(&self, $p: &remat_types::Fact) -> Vec<$crate::optim::StateSpec> {
                 let $o = self;

@@ -51,6 +51,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "fused_matmul",
     "fused_reduce",
     "gamma_slope",
+    "gather_shards",
     "gelu_grad",
     "gelu_tanh_grad",
     "hsigmoid_grad",
