@@ -6,6 +6,7 @@
 mod cases;
 mod models;
 mod networks;
+mod ranks;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -42,6 +43,7 @@ Examples:
   remat bench train:resnet50 --batch 32 --compiled --memory-budget 40% --spill-to /var/tmp
   remat bench resnet50.onnx --memory-budget 60%
   remat bench bert.onnx --shape tokens=1x128 --threads 1 --vs onnxruntime
+  mpirun -n 2 remat bench allreduce:16MiB
   remat bench speech.onnx --shape sound=1x512 --fix rate='[16000]'";
 
 /// Options of the command.
@@ -180,6 +182,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     }
     let case = match &o.work.kind {
         Kind::Machine => return machine(o, threads),
+        Kind::AllReduce(bytes) => return ranks::run(*bytes, o.seconds, o.json.as_deref()),
         Kind::MatMul(work) => cases::matmul(*work, o.dtype, batch, threads)?,
         Kind::Conv(work) => cases::conv(work, batch, threads)?,
         Kind::Network(network) => {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use remat_kernels::conv::Conv2d;
 
+use crate::budget::MemoryBudget;
 use crate::networks::{Network, Trained};
 
 /// The forms of a work, for help and errors.
@@ -17,6 +18,7 @@ pub(super) const FORMS: &str =
                                     are the gradients of the input and of the weight; --batch images
   model:NAME                        a forward pass of mlp, resnet18, resnet50, mobilenetv2, gpt or bert
   train:NAME                        a training step of mlp, resnet18 (images of 64x64), resnet50 or gpt
+  allreduce:BYTES                   a sum over ranks, beside MPI's own; under mpirun
   FILE.onnx                         a run of a model; --shape and --extent give extents that it leaves open";
 
 /// A piece of work, and how it was written.
@@ -29,6 +31,8 @@ pub(super) struct Work {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Machine,
+    /// Of so many bytes.
+    AllReduce(usize),
     MatMul(MatMul),
     Conv(Conv),
     Network(Network),
@@ -94,12 +98,13 @@ impl FromStr for Work {
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
         match (kind, rest) {
             ("machine", None) => Ok(Kind::Machine),
+            ("allreduce", Some(rest)) => all_reduce(rest).map(Kind::AllReduce),
             ("matmul", Some(rest)) => matmul(rest).map(Kind::MatMul),
             ("conv", Some(rest)) => conv(rest).map(Kind::Conv),
             ("model", Some(name)) => Network::model(name).map(Kind::Network),
             ("train", Some(name)) => Network::step(name).map(Kind::Network).map_err(|e| with_tasks(e, name)),
             ("model" | "train", None) => Err(format!("`{kind}` needs a name after a colon")),
-            ("matmul" | "conv", None) => Err(format!("`{kind}` needs sizes after a colon")),
+            ("matmul" | "conv" | "allreduce", None) => Err(format!("`{kind}` needs sizes after a colon")),
             _ if Path::new(text).extension().is_some_and(|e| e == "onnx") => Ok(Kind::Model(text.into())),
             _ => Err(format!("there is no work `{text}`")),
         }
@@ -130,6 +135,15 @@ fn numbers<const N: usize>(text: &str) -> Result<[usize; N], String> {
 /// One number for both axes, or one for each.
 fn pair(text: &str) -> Result<[usize; 2], String> {
     if text.contains('x') { numbers(text) } else { Ok([number(text)?; 2]) }
+}
+
+/// Bytes of f32.
+fn all_reduce(text: &str) -> Result<usize, String> {
+    const BYTES: std::ops::RangeInclusive<usize> = 4..=1 << 36;
+    match text.parse() {
+        Ok(MemoryBudget::Bytes(bytes)) if BYTES.contains(&bytes) => Ok(bytes),
+        _ => Err(format!("`{text}` is no size from 4B to 64GiB")),
+    }
 }
 
 fn matmul(text: &str) -> Result<MatMul, String> {
@@ -204,6 +218,7 @@ mod tests {
     fn works_are_read_as_they_are_written() {
         let read = |text: &str| text.parse::<Work>().expect("a work").kind;
         assert_eq!(read("machine"), Kind::Machine);
+        assert_eq!(read("allreduce:16MiB"), Kind::AllReduce(16 << 20));
         assert_eq!(read("matmul:2x3x4:nt"), Kind::MatMul(MatMul { m: 2, k: 3, n: 4, transposed: [false, true] }));
         let Kind::Conv(conv) = read("conv:64x56x57-128k3x5s2p1x2d1g2:dw") else { panic!("not a convolution") };
         assert_eq!((conv.x, conv.k, conv.kernel), ([64, 56, 57], 128, [3, 5]));

@@ -10,13 +10,13 @@ use std::sync::atomic::AtomicU64;
 
 use clap::Args;
 use remat::nn::models::{Gpt, GptConfig};
-use remat::nn::{AdamW, AdamWOptions, Dataset, InitCx, Layer, Module, Optimizer, clip_grad_norm};
+use remat::nn::{AdamWOptions, Dataset, InitCx, Layer, Module, Optimizer, clip_grad_norm};
 use remat::runtime::Device;
 use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::train::{self, RunOptions, Settings, Task, TaskOptions};
+use crate::train::{self, Ranks, RunOptions, Settings, Task, TaskOptions};
 use data::{Text, Windows};
 
 /// What the options allow, and a checkpoint may hold.
@@ -160,9 +160,9 @@ impl Task for CharsTask {
         Gpt::new(cx, &config)
     }
 
-    fn optimizer(&self, net: &Gpt, lr: f64) -> Result<Box<dyn Optimizer>> {
+    fn optimizer(&self, net: &Gpt, lr: f64, ranks: &Ranks) -> Result<Box<dyn Optimizer>> {
         let options = AdamWOptions { lr, beta2: BETA2, weight_decay: WEIGHT_DECAY, ..AdamWOptions::default() };
-        Ok(Box::new(AdamW::new(net.named_parameters(), options)?))
+        ranks.optimizer(net.named_parameters(), options)
     }
 
     fn examples(&self) -> (impl Dataset, Arc<AtomicU64>) {

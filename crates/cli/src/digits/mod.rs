@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::Args;
-use remat::nn::{Dataset, InitCx, Layer, Module, Optimizer, Sgd, SgdOptions};
+use remat::nn::{Dataset, InitCx, Layer, Module, Optimizer, SgdOptions};
 use remat::runtime::Device;
 use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
 
-use crate::train::{self, RunOptions, Settings, Task, TaskOptions};
+use crate::train::{self, Ranks, RunOptions, Settings, Task, TaskOptions};
 use data::Digits;
 use model::DigitsNet;
 
@@ -81,10 +81,10 @@ impl Task for DigitsTask {
         DigitsNet::new(cx)
     }
 
-    fn optimizer(&self, net: &DigitsNet, lr: f64) -> Result<Box<dyn Optimizer>> {
+    fn optimizer(&self, net: &DigitsNet, lr: f64, ranks: &Ranks) -> Result<Box<dyn Optimizer>> {
         let options =
             SgdOptions { lr, momentum: MOMENTUM, weight_decay: WEIGHT_DECAY, nesterov: true, ..SgdOptions::default() };
-        Ok(Box::new(Sgd::new(net.named_parameters(), options)?))
+        ranks.optimizer(net.named_parameters(), options)
     }
 
     fn examples(&self) -> (impl Dataset, Arc<AtomicU64>) {

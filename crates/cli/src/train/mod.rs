@@ -27,7 +27,7 @@ use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use log::Log;
 use progress::Progress;
-use ranks::Ranks;
+pub(crate) use ranks::Ranks;
 use session::{End, Outcome, Session};
 pub(crate) use task::{EPOCHS, Settings, Task};
 
@@ -75,6 +75,9 @@ pub(crate) struct RunOptions {
     /// Under `mpirun`: seconds that a rank waits for the others before all end
     #[arg(long, default_value = "300", value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     rank_limit: u64,
+    /// Under `mpirun`: each rank keeps the optimiser's state of its part of every parameter
+    #[arg(long, conflicts_with_all = ["save", "resume"])]
+    shard_state: bool,
 }
 
 /// For the options of tasks.
@@ -96,7 +99,7 @@ pub(crate) trait TaskOptions: Args {
 /// Runs a task with its options' settings, or with those of the checkpoint that it resumes.
 pub(crate) fn run<O: TaskOptions>(o: &O) -> Result<()> {
     let limit = Duration::from_secs(o.run().rank_limit);
-    ranks::with_ranks(limit, |ranks| run_task::<O::Task>(o.run(), o.settings(), ranks))
+    ranks::with_ranks(limit, o.run().shard_state, |ranks| run_task::<O::Task>(o.run(), o.settings(), ranks))
 }
 
 /// The training step of a task, for another batch size or the usual one, traced without memory, and how many numbers it
@@ -213,6 +216,7 @@ fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &
     let all = ranks.figures(&[
         ("peak_bytes", s.peak_bytes as u64),
         ("budget_bytes", s.budget_bytes.unwrap_or(0) as u64),
+        ("optimizer_state_bytes", outcome.optimizer_state_bytes as u64),
         ("recomputed_ops", s.recomputed_ops + outcome.recomputed_calls),
         ("collectives", c.calls),
         ("communicated_bytes", c.bytes),
@@ -223,8 +227,9 @@ fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &
         let number = |name: &str| f[name].as_u64().unwrap_or(0);
         let ms = |name: &str| number(name) as f64 / 1e6;
         say!(
-            "rank {rank}: peak {}, {} ops again; {} in {} collectives, {:.0} ms waiting and {:.0} ms moving",
+            "rank {rank}: peak {}, {} of optimiser state, {} ops again; {} in {} collectives, {:.0} ms waiting and {:.0} ms moving",
             sizes::show(number("peak_bytes") as usize),
+            sizes::show(number("optimizer_state_bytes") as usize),
             number("recomputed_ops"),
             sizes::show(number("communicated_bytes") as usize),
             number("collectives"),

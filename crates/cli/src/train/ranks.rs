@@ -1,6 +1,7 @@
 //! The ranks of a training run: one, or those that an MPI launcher started.
 
-use remat::nn::distributed::{Call, Communicator};
+use remat::nn::distributed::{Call, Communicator, Sharded};
+use remat::nn::{Grouped, Optimizer, Parameter, Rule};
 use remat::types::{DType, Result};
 use serde_json::{Value, json};
 
@@ -13,18 +14,32 @@ pub(crate) struct Ranks {
     pub(super) device: Communicator,
     /// For what the program itself asks, whose order is its own.
     program: Communicator,
+    /// Each keeps a part of the optimiser's state.
+    divides_state: bool,
 }
 
 impl Ranks {
     pub(super) fn alone() -> Ranks {
-        Ranks { device: Communicator::alone(), program: Communicator::alone() }
+        Ranks { device: Communicator::alone(), program: Communicator::alone(), divides_state: false }
     }
 
     /// Those of a group. Errors (Peer): a rank does not come.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there is no other rank"))]
-    pub(super) fn of(device: Communicator) -> Result<Ranks> {
+    pub(super) fn of(device: Communicator, divides_state: bool) -> Result<Ranks> {
         let program = device.duplicate()?;
-        Ok(Ranks { device, program })
+        Ok(Ranks { device, program, divides_state })
+    }
+
+    /// The optimiser of a task: with all of its state, or this rank's part.
+    pub(crate) fn optimizer<R: Rule>(
+        &self,
+        parameters: Vec<(String, Parameter)>,
+        options: R,
+    ) -> Result<Box<dyn Optimizer>> {
+        match self.divides_state {
+            true => Ok(Box::new(Sharded::new(parameters, &self.device, options)?)),
+            false => Ok(Box::new(Grouped::new(parameters, options)?)),
+        }
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -81,7 +96,11 @@ impl Ranks {
 /// Runs `f` with the ranks that an MPI launcher started, or alone. Errors: those of `f`, of one rank; of several they end all
 /// processes. Value if there is a launcher and this command cannot talk to it.
 #[cfg(feature = "mpi")]
-pub(super) fn with_ranks(limit: std::time::Duration, f: impl FnOnce(&Ranks) -> Result<()>) -> Result<()> {
+pub(super) fn with_ranks(
+    limit: std::time::Duration,
+    divides_state: bool,
+    f: impl FnOnce(&Ranks) -> Result<()>,
+) -> Result<()> {
     use remat::nn::distributed::{launched, mpi};
 
     use crate::output;
@@ -93,14 +112,18 @@ pub(super) fn with_ranks(limit: std::time::Duration, f: impl FnOnce(&Ranks) -> R
             if rank > 0 {
                 output::silence();
             }
-            mpi::run(limit, |e| i32::from(exit_code(e)), |ranks| f(&Ranks::of(ranks)?))
+            mpi::run(limit, |e| i32::from(exit_code(e)), |ranks| f(&Ranks::of(ranks, divides_state)?))
         }
     }
 }
 
 /// As above, of a command that was built without MPI.
 #[cfg(not(feature = "mpi"))]
-pub(super) fn with_ranks(_limit: std::time::Duration, f: impl FnOnce(&Ranks) -> Result<()>) -> Result<()> {
+pub(super) fn with_ranks(
+    _limit: std::time::Duration,
+    _divides_state: bool,
+    f: impl FnOnce(&Ranks) -> Result<()>,
+) -> Result<()> {
     match remat::nn::distributed::launched() {
         Some((_, size)) if size > 1 => {
             let text = format!(

@@ -55,6 +55,8 @@ pub(super) struct Outcome {
     pub(super) compiled: Option<MemoryFigures>,
     /// Calls within compiled steps that ran again.
     pub(super) recomputed_calls: u64,
+    /// What this rank keeps of it.
+    pub(super) optimizer_state_bytes: usize,
 }
 
 impl Outcome {
@@ -113,7 +115,7 @@ impl<T: Task> Session<T> {
         let net = Rc::new(task.net(&mut InitCx::new(device, settings.seed))?);
         let several = (ranks.size() > 1).then(|| DataParallel::new(&*net, &ranks.device, Default::default()));
         let parallel = several.transpose()?.map(Rc::new);
-        let optimizer = task.optimizer(&net, settings.learning_rate)?;
+        let optimizer = task.optimizer(&net, settings.learning_rate, ranks)?;
         let loader_options = LoaderOptions {
             batch_size,
             shard: Shard { rank: ranks.rank(), ranks: ranks.size() },
@@ -229,6 +231,7 @@ impl<T: Task> Session<T> {
             seconds: 0.0,
             compiled: None,
             recomputed_calls: 0,
+            optimizer_state_bytes: self.optimizer_state_bytes(),
         };
         let mut saving = Saving::new(end.save);
         let tell = |text: &str| progress.note(text);
@@ -257,6 +260,11 @@ impl<T: Task> Session<T> {
     /// True on all ranks or on none.
     fn is_done(&self, end: &End<'_>) -> Result<bool> {
         Ok(self.ranks.is_interrupted()? || end.steps.is_some_and(|n| self.step >= n))
+    }
+
+    fn optimizer_state_bytes(&self) -> usize {
+        let state = self.optimizer.borrow().named_state();
+        state.iter().map(|(_, p)| p.elems() * p.dtype().size_bytes()).sum()
     }
 
     /// Steps until the run ends by itself.

@@ -12,6 +12,8 @@ use remat::types::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::Ranks;
+
 /// What decides a run's numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings<M> {
@@ -62,7 +64,7 @@ pub(crate) trait Task: Sized + 'static {
 
     fn net(&self, cx: &mut InitCx) -> Result<Self::Net>;
 
-    fn optimizer(&self, net: &Self::Net, learning_rate: f64) -> Result<Box<dyn Optimizer>>;
+    fn optimizer(&self, net: &Self::Net, learning_rate: f64, ranks: &Ranks) -> Result<Box<dyn Optimizer>>;
 
     /// Training examples, and the value in which the caller stores the epoch that they are read for.
     fn examples(&self) -> (impl Dataset, Arc<AtomicU64>);

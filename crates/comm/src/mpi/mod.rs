@@ -13,9 +13,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use ::mpi::Threading;
+use ::mpi::collective::SystemOperation;
 use ::mpi::environment::Universe;
 use ::mpi::topology::SimpleCommunicator;
-use ::mpi::traits::Communicator as _;
+use ::mpi::traits::{Communicator as _, CommunicatorCollectives as _};
 use remat_types::{Error, ErrorKind, Result};
 
 use self::transport::Mpi;
@@ -54,6 +55,16 @@ pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Co
             world.abort(status(&e))
         }
     }
+}
+
+/// `y` becomes the sum of all processes' `x` as MPI itself takes it, in an order of its own: to compare times. MPI runs.
+///
+/// # Panics
+///
+/// If `x` and `y` differ in length.
+pub fn sum_of_mpi(x: &[f32], y: &mut [f32]) {
+    assert_eq!(x.len(), y.len(), "a sum is as long as what is added");
+    SimpleCommunicator::world().all_reduce_into(x, y, SystemOperation::sum());
 }
 
 /// MPI runs as long as one of these is there.
