@@ -97,6 +97,14 @@ def pids_of(launcher):
     return [int(line.split()[0]) for line in out.splitlines() if " train " in line]
 
 
+def runs(pid):
+    """Whether a process is there and has not ended; one that nobody waits for stays as a zombie."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def check_kills(ranks, kills, seed):
     draw = random.Random(seed)
     slowest, resumed, early = 0.0, 0, 0
@@ -122,7 +130,7 @@ def check_kills(ranks, kills, seed):
                 continue
             took = time.monotonic() - start
             slowest = max(slowest, took)
-            left = [p for p in found if pathlib.Path(f"/proc/{p}").exists()]
+            left = [p for p in found if runs(p)]
             if status == 0 or left:
                 check(False, f"kill {i}: exit status {status}, left {left}")
             if (kept / "checkpoint.safetensors").exists():
