@@ -53,6 +53,16 @@ impl fmt::Display for Call {
     }
 }
 
+/// What comes of all ranks' calls.
+enum Agreed {
+    /// They are the same.
+    All,
+    /// This rank has failed, and maybe others behind it.
+    Failed(usize),
+    /// They differ.
+    Otherwise,
+}
+
 /// See the [crate]. Clones are the same communicator. Its calls are made by one thread at a time, in an order that is the same on all
 /// ranks; what must not depend on the order of another thread's calls has a [duplicate](Communicator::duplicate) of its own.
 #[derive(Clone)]
@@ -136,6 +146,23 @@ impl Communicator {
         }
     }
 
+    /// Waits until all ranks call this: after an error, for which each may have left out another number of calls. Whatever call a rank
+    /// still makes before it comes here fails with an error of kind Peer, and nobody waits for those that did not make it.
+    ///
+    /// Errors (Peer): a rank is gone, or does not come within the limit.
+    pub fn meet_again(&self) -> Result<()> {
+        let call = Call::named("what follows after an error");
+        let number = self.0.counters.call(0);
+        while self.size() > 1 {
+            match self.agree_on(&call, None)? {
+                Agreed::All => break,
+                Agreed::Failed(first) => drop(self.hear_failure(first, &call, None)?),
+                Agreed::Otherwise => drop(self.tell_mismatch(&call, number)?),
+            }
+        }
+        Ok(())
+    }
+
     /// Every collective begins here. Errors (Peer): a rank failed, does not come, or makes another call.
     fn enter(&self, call: &Call, bytes: usize) -> Result<()> {
         self.arrive(call, bytes, None)
@@ -155,53 +182,55 @@ impl Communicator {
     }
 
     fn arrive_timed(&self, call: &Call, number: u64, failure: Option<&Error>) -> Result<()> {
+        let agreed = self.agree_on(call, failure).map_err(|e| e.context(format!("{call}, call {number}")))?;
+        match agreed {
+            Agreed::All => Ok(()),
+            Agreed::Failed(first) => self.hear_failure(first, call, failure)?.map_or(Ok(()), Err),
+            Agreed::Otherwise => Err(self.tell_mismatch(call, number)?),
+        }
+    }
+
+    /// What comes of all ranks' calls. Errors (Peer): a rank is gone, or does not come.
+    fn agree_on(&self, call: &Call, failure: Option<&Error>) -> Result<Agreed> {
         let mut hash = DefaultHasher::new();
         call.0.hash(&mut hash);
         let hash = hash.finish();
         // the greatest is the first rank that failed
         let status = if failure.is_some() { u64::MAX - self.rank() as u64 } else { 0 };
         let mut words = [status, hash, !hash];
-        self.0.transport.agree(&mut words, self.0.limit).map_err(|e| e.context(format!("{call}, call {number}")))?;
-        if words[0] != 0 {
-            let first = usize::try_from(u64::MAX - words[0]).unwrap_or(usize::MAX);
-            return self.hear_failure(first, call, failure);
-        }
-        match words[1] == !words[2] {
-            true => Ok(()),
-            false => Err(self.tell_mismatch(call, number)),
-        }
+        self.0.transport.agree(&mut words, self.0.limit)?;
+        Ok(match words {
+            [0, hash, other] if hash == !other => Agreed::All,
+            [0, ..] => Agreed::Otherwise,
+            [status, ..] => Agreed::Failed(usize::try_from(u64::MAX - status).unwrap_or(usize::MAX)),
+        })
     }
 
-    /// The failure of rank `first`, which is no error for a rank that failed itself.
-    fn hear_failure(&self, first: usize, call: &Call, failure: Option<&Error>) -> Result<()> {
+    /// The failure of rank `first`; none for a rank that failed itself. Errors (Peer): a rank is gone.
+    fn hear_failure(&self, first: usize, call: &Call, failure: Option<&Error>) -> Result<Option<Error>> {
         let mut text = [0; TEXT_BYTES];
         if let Some(e) = failure {
             put_text(&mut text, &e.to_string());
         }
         self.0.transport.broadcast(&mut text, first)?;
-        match failure {
-            Some(_) => Ok(()),
-            None => {
-                let text = format!("rank {first} has no part in {call}: {}", text_of(&text));
-                Err(Error::new(ErrorKind::Peer, text))
-            }
-        }
+        Ok(failure.is_none().then(|| {
+            let text = format!("rank {first} has no part in {call}: {}", text_of(&text));
+            Error::new(ErrorKind::Peer, text)
+        }))
     }
 
-    /// What other ranks call instead.
-    fn tell_mismatch(&self, call: &Call, number: u64) -> Error {
+    /// What other ranks call instead. Errors (Peer): a rank is gone.
+    fn tell_mismatch(&self, call: &Call, number: u64) -> Result<Error> {
         let mut mine = [0; TEXT_BYTES];
         put_text(&mut mine, &format!("{call}, its call {number}"));
         let parts: Vec<Range<usize>> = (0..self.size()).map(|r| r * TEXT_BYTES..(r + 1) * TEXT_BYTES).collect();
         let mut all = vec![0; parts.len() * TEXT_BYTES];
-        if let Err(e) = self.0.transport.all_gather(&mine, &mut all, &parts) {
-            return e;
-        }
+        self.0.transport.all_gather(&mine, &mut all, &parts)?;
         let told: Vec<String> = parts.into_iter().map(|p| text_of(&all[p])).collect();
         let mine = &told[self.rank()];
         let other = told.iter().position(|t| t != mine).unwrap_or(0);
         let text = format!("rank {} calls {mine}, while rank {other} calls {}", self.rank(), told[other]);
-        Error::new(ErrorKind::Peer, text)
+        Ok(Error::new(ErrorKind::Peer, text))
     }
 
     fn move_bytes(&self, f: impl FnOnce(&dyn Transport) -> Result<()>) -> Result<()> {

@@ -148,3 +148,26 @@ fn ranks_that_do_not_exist_are_errors_without_a_call() {
     assert!(seen.iter().all(Option::is_none), "{seen:?}");
     assert_eq!(threads::run(0, |_| Ok(())).expect_err("none").kind(), ErrorKind::Value);
 }
+
+#[test]
+fn ranks_that_left_out_calls_meet_again() {
+    let seen = errors(3, |c| {
+        let call = |i: usize| Call::named(format!("call {i}"));
+        // rank 0 makes three calls before it hears of an error, rank 1 one, and rank 2 says that it failed in two
+        let failed = match c.rank() {
+            0 => (0..3).filter(|i| gather(c, &call(*i)).is_err()).count(),
+            1 => usize::from(gather(c, &call(0)).is_err()),
+            _ => {
+                let why = Error::new(ErrorKind::Budget, "no room");
+                (0..2).for_each(|i| c.fail(&call(i), &why).expect("the others come"));
+                0
+            }
+        };
+        assert_eq!(failed, [3, 1, 0][c.rank()]);
+        c.meet_again()?;
+        gather(c, &call(9))
+    });
+    assert!(seen.iter().all(Option::is_none), "{seen:?}");
+    let gone = threads::run_within(2, SHORT, |c| if c.rank() == 0 { c.meet_again() } else { Ok(()) });
+    assert_eq!(gone.expect_err("one has ended").kind(), ErrorKind::Peer);
+}

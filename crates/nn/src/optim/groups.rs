@@ -187,7 +187,9 @@ impl<R: Rule> Grouped<R> {
         let Some(channel) = self.device().map(Device::channel) else { return Ok(()) };
         // What failed in the step before, or in this one until now.
         if let Err(e) = channel.check_step() {
-            self.skip_step()?;
+            // the caller gives it up with the other ranks
+            self.zero_grad();
+            channel.give_up_step()?;
             return Err(e);
         }
         // of what was frozen since its gradient came, that goes unused

@@ -110,12 +110,18 @@ pub trait Optimizer: Send {
         self.named_parameters().iter().for_each(|(_, p)| drop(p.take_grad()));
     }
 
-    /// Gives a step up after an error: drops the gradients and ends the step. What else failed in it is not told any more.
-    /// Errors: Closed.
+    /// Gives a step up after an error: drops the gradients and ends the step. What else failed in it is not told any more. On a
+    /// device of several ranks all of them call it, and go on together.
+    ///
+    /// Errors: Closed; Peer if a rank is gone, or does not come.
     fn skip_step(&self) -> Result<()> {
         self.zero_grad();
         match self.named_parameters().first() {
-            Some((_, p)) => p.device().channel().give_up_step(),
+            Some((_, p)) => {
+                let channel = p.device().channel();
+                channel.give_up_step()?;
+                channel.meet_again()
+            }
             None => Ok(()),
         }
     }

@@ -373,6 +373,17 @@ impl Channel {
         self.ask(|reply| Command::Sync { reply })
     }
 
+    /// After an error on a device of several ranks ([`DeviceOptions::ranks`](crate::DeviceOptions::ranks)): waits until all of them call
+    /// this, so that they go on together however much of the step each has queued. Does nothing on other devices.
+    ///
+    /// Errors (Peer): a rank is gone, or does not come.
+    pub fn meet_again(&self) -> Result<()> {
+        match self.shared.options.ranks.as_ref().is_some_and(|r| r.size() > 1) && !trace::is_tracing() {
+            true => self.ask(|reply| Command::MeetAgain { reply }),
+            false => Ok(()),
+        }
+    }
+
     /// Ends this thread's step: a failure before this mark no longer holds back updates after it. Waits until the mark
     /// before it has been passed, so that what failed in the step before is known. Errors: as [`Channel::check`]; Closed.
     pub fn step_mark(&self) -> Result<()> {

@@ -97,6 +97,10 @@ pub(crate) enum Command {
     Sync {
         reply: Reply<()>,
     },
+    /// Waits until all ranks have given their step up.
+    MeetAgain {
+        reply: Reply<()>,
+    },
     /// The caller's step ends.
     StepMark {
         caller: Caller,
@@ -160,6 +164,7 @@ impl Command {
             Command::Fetch { reply, .. } => no(reply, e),
             Command::Await { reply, .. }
             | Command::Sync { reply }
+            | Command::MeetAgain { reply }
             | Command::Verify { reply }
             | Command::SetBudget { reply, .. }
             | Command::Close { reply } => no(reply, e),

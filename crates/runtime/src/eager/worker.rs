@@ -211,6 +211,7 @@ impl Worker {
                 reply.send(self.wait_value(id));
             }
             Command::Sync { reply } => reply.send(self.sync()),
+            Command::MeetAgain { reply } => reply.send(self.meet_again()),
             Command::StepMark { caller, is_given_up, done } => {
                 self.step_mark(caller, is_given_up);
                 done.into_iter().for_each(|done| done.send(Ok(())));

@@ -24,7 +24,7 @@ use std::sync::LazyLock;
 use remat_ops::vision as vision_ops;
 use remat_ops::{OpDef, OpRef};
 use remat_ops::{
-    activation, attention as attend, conv as conv_ops, cpu, factor, index as index_ops, linalg as products,
+    activation, attention as attend, collective, conv as conv_ops, cpu, factor, index as index_ops, linalg as products,
 };
 use remat_ops::{loss as losses, norm as norms, optim, order as order_ops, pointwise as point, pooling, random};
 use remat_ops::{recurrent as recurrent_ops, reduce as reduce_ops, shape as shape_ops, spectral as spectral_ops};
@@ -138,12 +138,22 @@ const UPDATE: &str = "an update of parameters; an exported model is for inferenc
 const DRAW: &str = "random numbers of a key; the standard's have another generator";
 const FACTOR: &str = "the standard has no factorisations of matrices";
 const PACKED: &str = "a layout that a pass for this machine made; export the graph of a level below 3";
+const RANKS: &str = "what ranks do together; a model runs in one process";
 const TREES: &str = "trees are of another domain of the standard, which takes their tables as attributes";
 
 /// The ops that are not written.
 pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
     without::<activation::SoftmaxGrad>(GRADIENT),
     without::<attend::AttentionGrad>(GRADIENT),
+    without::<collective::AllGather>(RANKS),
+    without::<collective::AllReduce>(RANKS),
+    without::<collective::AllToAll>(RANKS),
+    without::<collective::Broadcast>(RANKS),
+    without::<collective::GatherShards>(RANKS),
+    without::<collective::GatherTo>(RANKS),
+    without::<collective::ReduceScatter>(RANKS),
+    without::<collective::ReduceTo>(RANKS),
+    without::<collective::ScatterFrom>(RANKS),
     without::<conv_ops::Conv2dWeightGrad>(GRADIENT),
     without::<cpu::ConvBlocked>(PACKED),
     without::<cpu::FromBlocked>(PACKED),

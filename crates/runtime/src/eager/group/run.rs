@@ -54,6 +54,15 @@ impl Worker {
         }
     }
 
+    /// Waits until all ranks have given their step up. Errors (Peer): one is gone, or does not come.
+    pub(in crate::eager) fn meet_again(&mut self) -> remat_types::Result<()> {
+        let Some(ranks) = self.options.ranks.clone() else { return Ok(()) };
+        match self.is_rehearsal || self.launcher.device().is_dry() {
+            true => Ok(()),
+            false => ranks.meet_again(),
+        }
+    }
+
     fn cancelled(&self) -> OpFailure {
         // Whoever gave up has the error itself.
         let e = Error::new(ErrorKind::Poisoned, "the updates that it belongs to were given up");
