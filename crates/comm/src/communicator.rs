@@ -131,10 +131,7 @@ impl Communicator {
     /// Tells the others that this rank cannot make the call that comes next, which gives each of them an error with this text, and
     /// is then over for all of them. Errors (Peer): a rank does not come.
     pub fn fail(&self, call: &Call, why: &Error) -> Result<()> {
-        match self.arrive(call, 0, Some(why)) {
-            Err(e) if e.kind() == ErrorKind::Peer && self.size() > 1 => Err(e),
-            _ => Ok(()),
-        }
+        self.arrive(call, 0, Some(why))
     }
 
     /// Whether all ranks came through something: an error on each of them if one has failed, its own on that one. Errors (Peer): of
@@ -223,7 +220,7 @@ impl Communicator {
     fn tell_mismatch(&self, call: &Call, number: u64) -> Result<Error> {
         let mut mine = [0; TEXT_BYTES];
         put_text(&mut mine, &format!("{call}, its call {number}"));
-        let parts: Vec<Range<usize>> = (0..self.size()).map(|r| r * TEXT_BYTES..(r + 1) * TEXT_BYTES).collect();
+        let parts = blocks(TEXT_BYTES, self.size());
         let mut all = vec![0; parts.len() * TEXT_BYTES];
         self.0.transport.all_gather(&mine, &mut all, &parts)?;
         let told: Vec<String> = parts.into_iter().map(|p| text_of(&all[p])).collect();
@@ -271,9 +268,8 @@ impl Communicator {
         }
         self.move_bytes(|t| {
             if x.len() * size <= GATHERED_BYTES {
-                let parts: Vec<Range<usize>> = (0..size).map(|r| r * x.len()..(r + 1) * x.len()).collect();
                 let all = &mut work[..size * x.len()];
-                t.all_gather(x, all, &parts)?;
+                t.all_gather(x, all, &blocks(x.len(), size))?;
                 let sum = reduce_blocks(reduction, dtype, all, x.len(), size);
                 y.copy_from_slice(sum);
                 return Ok(());
@@ -359,9 +355,8 @@ impl Communicator {
             for start in (0..block).step_by(step.max(1)) {
                 let len = step.min(block - start);
                 let to: Vec<Range<usize>> = (0..size).map(|r| r * block + start..r * block + start + len).collect();
-                let from: Vec<Range<usize>> = (0..size).map(|q| q * len..(q + 1) * len).collect();
                 let all = &mut work[..size * len];
-                t.all_to_all(x, &to, all, &from)?;
+                t.all_to_all(x, &to, all, &blocks(len, size))?;
                 y[start..start + len].copy_from_slice(reduce_blocks(reduction, dtype, all, len, size));
             }
             Ok(())
@@ -370,9 +365,7 @@ impl Communicator {
 
     /// `y` becomes all ranks' `x`, one behind the other. Errors: Peer.
     pub fn all_gather(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
-        self.enter(call, x.len())?;
-        let parts: Vec<Range<usize>> = (0..self.size()).map(|r| r * x.len()..(r + 1) * x.len()).collect();
-        self.move_bytes(|t| t.all_gather(x, y, &parts))
+        self.all_gather_parts(call, x, y, &blocks(x.len(), self.size()))
     }
 
     /// What each rank has as `x` comes to lie in its range of `y`, on all ranks. Errors: Peer.
@@ -397,10 +390,7 @@ impl Communicator {
         let mut to = none.clone();
         to[root] = 0..x.len();
         self.move_bytes(|t| match self.rank() == root {
-            true => {
-                let from: Vec<Range<usize>> = (0..self.size()).map(|q| q * x.len()..(q + 1) * x.len()).collect();
-                t.all_to_all(x, &to, y, &from)
-            }
+            true => t.all_to_all(x, &to, y, &blocks(x.len(), self.size())),
             false => t.all_to_all(x, &to, &mut [], &none),
         })
     }
@@ -413,7 +403,7 @@ impl Communicator {
         let mut from = vec![0..0; self.size()];
         from[root] = 0..y.len();
         let to = match self.rank() == root {
-            true => (0..self.size()).map(|r| r * y.len()..(r + 1) * y.len()).collect(),
+            true => blocks(y.len(), self.size()),
             false => vec![0..0; self.size()],
         };
         let x = if self.rank() == root { x } else { &[] };
@@ -424,8 +414,7 @@ impl Communicator {
     /// Errors: Peer.
     pub fn all_to_all(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
         self.enter(call, x.len())?;
-        let block = x.len() / self.size();
-        let parts: Vec<Range<usize>> = (0..self.size()).map(|r| r * block..(r + 1) * block).collect();
+        let parts = blocks(x.len() / self.size(), self.size());
         self.move_bytes(|t| t.all_to_all(x, &parts, y, &parts))
     }
 
@@ -506,10 +495,14 @@ fn exchange<'w>(
     work: &'w mut [u8],
 ) -> Result<&'w [u8]> {
     let mine = parts[t.rank()].len();
-    let from: Vec<Range<usize>> = (0..parts.len()).map(|q| q * mine..(q + 1) * mine).collect();
     let all = &mut work[..parts.len() * mine];
-    t.all_to_all(x, parts, all, &from)?;
+    t.all_to_all(x, parts, all, &blocks(mine, parts.len()))?;
     Ok(reduce_blocks(reduction, dtype, all, mine, parts.len()))
+}
+
+/// The ranges of as many blocks of so many bytes as there are ranks, one behind the other.
+fn blocks(bytes: usize, size: usize) -> Vec<Range<usize>> {
+    (0..size).map(|r| r * bytes..(r + 1) * bytes).collect()
 }
 
 /// Reduces `size` blocks of equal length into the first.

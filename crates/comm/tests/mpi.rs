@@ -1,7 +1,6 @@
 //! The same over MPI: this program starts itself under `mpirun`.
 
-#[path = "suite/collectives.rs"]
-#[allow(dead_code, unused_imports, reason = "the test of threads is in the suite")]
+#[path = "shared/collectives.rs"]
 mod collectives;
 
 use std::process::{Command, Output};

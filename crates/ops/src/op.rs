@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use remat_comm::{Call, Communicator};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Scalar};
 
 use crate::pointwise::Pointwise;
@@ -92,7 +93,7 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
 
     /// True if `eval` may fail for the values of inputs that are no integers: no state is overwritten before it has run.
     fn may_fail(&self) -> bool {
-        !self.shape_inputs().is_empty()
+        !self.shape_inputs().is_empty() || self.ranks().is_some()
     }
 
     /// For an op that runs one of several graphs, where these values say which: that graph, as the crate of graphs has it,
@@ -189,12 +190,22 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
 
     /// False for an op that must run exactly once: a collective, a user's callback.
     fn repeatable(&self) -> bool {
-        true
+        self.ranks().is_none()
+    }
+
+    /// The ranks that all make this call, of a collective.
+    fn ranks(&self) -> Option<&Communicator> {
+        None
     }
 
     /// Called in place of [`Op::eval`] where the op cannot run, because an input failed or memory is short: a collective tells the other
     /// ranks, who would wait for this one.
-    fn abandon(&self, _why: &Error) {}
+    fn abandon(&self, why: &Error) {
+        if let Some(ranks) = self.ranks() {
+            // what keeps it from telling them is known to all of them alike: they do not come either
+            let _ = ranks.fail(&Call::named(self.name()), why);
+        }
+    }
 }
 
 /// The static face of an operator: identity, description, persistence, examples.

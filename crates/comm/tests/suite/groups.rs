@@ -58,3 +58,10 @@ fn a_group_hears_of_a_rank_that_left_the_whole() {
 fn alone_is_a_group_of_one() {
     check_all(&Communicator::alone()).expect("copies");
 }
+
+#[test]
+fn collectives_give_what_one_process_computes() {
+    for size in [1, 2, 3, 4] {
+        threads::run(size, |c| check_all(&c)).expect("all agree");
+    }
+}

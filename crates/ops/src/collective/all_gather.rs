@@ -1,7 +1,7 @@
 use remat_comm::{Communicator, Reduction};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{ReduceScatter, abandon, call, want_axis, with_extent};
+use super::{ReduceScatter, call, want_axis, with_extent};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -37,16 +37,8 @@ impl Op for AllGather {
         Ok(smallvec![Some(cx.apply(back, &[dy])?)])
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 

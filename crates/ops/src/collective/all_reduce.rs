@@ -1,7 +1,7 @@
 use remat_comm::{Communicator, Reduction};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{AllGather, abandon, call, in_front};
+use super::{AllGather, call, in_front};
 use crate::host::arity;
 use crate::reduce::{Reduce, ReduceFn};
 use crate::sample::t;
@@ -53,16 +53,8 @@ impl Op for AllReduce {
         self.group.reduce_workspace(x[0].dtype, x[0].bytes())
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 

@@ -1,7 +1,7 @@
 use remat_comm::Communicator;
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{abandon, block_of, call};
+use super::{block_of, call};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -36,16 +36,8 @@ impl Op for AllToAll {
         Ok(smallvec![Some(cx.apply(self.clone(), &[dy])?)])
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 

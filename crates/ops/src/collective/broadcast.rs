@@ -1,7 +1,7 @@
 use remat_comm::{Communicator, Reduction};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{ReduceTo, abandon, call};
+use super::{ReduceTo, call};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -46,16 +46,8 @@ impl Op for Broadcast {
         &[(0, 0)]
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 

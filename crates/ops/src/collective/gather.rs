@@ -1,7 +1,7 @@
 use remat_comm::Communicator;
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{ScatterFrom, abandon, call, want_axis, with_extent};
+use super::{ScatterFrom, call, want_axis, with_extent};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -45,16 +45,8 @@ impl Op for GatherTo {
         Ok(smallvec![Some(cx.apply(back, &[dy])?)])
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 

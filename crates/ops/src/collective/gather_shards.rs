@@ -1,9 +1,9 @@
 use std::ops::Range;
 
 use remat_comm::Communicator;
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{abandon, call};
+use super::call;
 use crate::args::{not_differentiable, want_dtype, want_shape};
 use crate::host::arity;
 use crate::sample::t;
@@ -60,12 +60,13 @@ impl Op for GatherShards {
         &[(0, 0)]
     }
 
-    fn repeatable(&self) -> bool {
-        false
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    // all ranks have come by then, and what follows it may overwrite states as it does
+    fn may_fail(&self) -> bool {
+        false
     }
 }
 

@@ -50,12 +50,8 @@ impl Op for Send {
         Ok(smallvec![Some(cx.apply(back, &[dy])?)])
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 
     fn abandon(&self, why: &Error) {
@@ -115,12 +111,8 @@ impl Op for Receive {
         Ok(smallvec![Some(cx.apply(Send { to: self.from, group: self.group.clone() }, &[dy])?)])
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 
     fn abandon(&self, why: &Error) {

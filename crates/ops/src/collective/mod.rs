@@ -62,12 +62,6 @@ fn call(name: &str, detail: impl std::fmt::Display, x: &Fact) -> Call {
     Call::new(name, detail, x.dtype, &x.shape)
 }
 
-/// Tells the other ranks that this one has no part in its next call of `group`. What keeps it from telling them is known to all ranks
-/// alike: they do not come either.
-fn abandon(group: &Communicator, name: &str, why: &Error) {
-    let _ = group.fail(&Call::named(name), why);
-}
-
 /// Errors (Axis) unless `x` has an axis along which ranks are counted.
 fn want_axis(x: &Fact) -> Result<()> {
     match x.rank() {

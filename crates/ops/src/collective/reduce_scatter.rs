@@ -1,7 +1,7 @@
 use remat_comm::{Communicator, Reduction};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{AllGather, AllToAll, abandon, block_of, call, with_extent};
+use super::{AllGather, AllToAll, block_of, call, with_extent};
 use crate::host::arity;
 use crate::reduce::{Reduce, ReduceFn};
 use crate::sample::t;
@@ -65,16 +65,8 @@ impl Op for ReduceScatter {
         self.group.reduce_scatter_workspace(x[0].dtype, x[0].bytes() / self.group.size())
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 

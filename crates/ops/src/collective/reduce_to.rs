@@ -1,7 +1,7 @@
 use remat_comm::{Communicator, Reduction};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
+use remat_types::{ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{AllReduce, Broadcast, abandon, call};
+use super::{AllReduce, Broadcast, call};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -59,16 +59,8 @@ impl Op for ReduceTo {
         self.group.reduce_workspace(x[0].dtype, x[0].bytes())
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 

@@ -1,7 +1,7 @@
 use remat_comm::Communicator;
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
 
-use super::{GatherTo, abandon, call, want_axis, with_extent};
+use super::{GatherTo, call, want_axis, with_extent};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
@@ -49,16 +49,8 @@ impl Op for ScatterFrom {
         Ok(smallvec![Some(cx.apply(GatherTo { root: self.root, group: self.group.clone() }, &[dy])?)])
     }
 
-    fn may_fail(&self) -> bool {
-        true
-    }
-
-    fn repeatable(&self) -> bool {
-        false
-    }
-
-    fn abandon(&self, why: &Error) {
-        abandon(&self.group, Self::NAME, why);
+    fn ranks(&self) -> Option<&Communicator> {
+        Some(&self.group)
     }
 }
 
