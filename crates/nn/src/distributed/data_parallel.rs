@@ -55,16 +55,12 @@ impl Default for DataParallelOptions {
 pub struct DataParallel {
     group: Communicator,
     options: DataParallelOptions,
-    parameters: Vec<Parameter>,
     buffers: Vec<Parameter>,
     pass: Arc<Mutex<Pass>>,
 }
 
-/// Parameters whose gradients go together.
-struct Bucket {
-    /// By their place in the list of all.
-    parameters: Vec<usize>,
-}
+/// Parameters whose gradients go together, by their place in the list of all.
+type Bucket = Vec<usize>;
 
 /// A backward pass, or none.
 struct Pass {
@@ -110,8 +106,8 @@ impl DataParallel {
         let n = parameters.len();
         let pass = Arc::new(Mutex::new(Pass {
             group: group.clone(),
-            parameters: parameters.clone(),
             buckets: buckets(&parameters, options.bucket_bytes),
+            parameters,
             is_active: false,
             before: vec![None; n],
             ready: vec![None; n],
@@ -119,7 +115,7 @@ impl DataParallel {
             reduced: vec![None; n],
             done: 0,
         }));
-        let this = DataParallel { group: group.clone(), options, parameters, buffers, pass };
+        let this = DataParallel { group: group.clone(), options, buffers, pass };
         if group.size() > 1 {
             this.broadcast_parameters()?;
             this.broadcast_buffers()?;
@@ -140,7 +136,7 @@ impl DataParallel {
 
     /// Makes every rank's parameters those of rank 0: after a checkpoint was loaded there. Errors: Peer.
     pub fn broadcast_parameters(&self) -> Result<()> {
-        broadcast(&self.parameters, &self.group)
+        broadcast(&lock(&self.pass).parameters, &self.group)
     }
 
     /// Makes every rank's buffers those of rank 0: running statistics, before a test. Errors: Peer.
@@ -170,7 +166,7 @@ impl DataParallel {
     }
 
     fn listen(&self) -> Result<()> {
-        for (i, p) in self.parameters.iter().enumerate() {
+        for (i, p) in lock(&self.pass).parameters.iter().enumerate() {
             let pass: Weak<Mutex<Pass>> = Arc::downgrade(&self.pass);
             p.on_grad(move |g| match pass.upgrade() {
                 Some(pass) => lock(&pass).take(i, g),
@@ -195,10 +191,10 @@ fn buckets(parameters: &[Parameter], bytes: usize) -> Vec<Bucket> {
     let mut open: Vec<(DType, Bucket, usize)> = Vec::new();
     for (i, p) in parameters.iter().enumerate().rev() {
         let at = open.iter().position(|o| o.0 == p.dtype()).unwrap_or_else(|| {
-            open.push((p.dtype(), Bucket { parameters: Vec::new() }, 0));
+            open.push((p.dtype(), Bucket::new(), 0));
             open.len() - 1
         });
-        open[at].1.parameters.push(i);
+        open[at].1.push(i);
         open[at].2 += p.elems() * p.dtype().size_bytes();
         if open[at].2 >= bytes {
             all.push(open.remove(at).1);
@@ -242,7 +238,7 @@ impl Pass {
             None => g,
         });
         while let Some(bucket) = self.buckets.get(self.done)
-            && bucket.parameters.iter().all(|i| self.ready[*i].is_some())
+            && bucket.iter().all(|i| self.ready[*i].is_some())
         {
             self.reduce()?;
         }
@@ -252,7 +248,7 @@ impl Pass {
     /// Reduces the next bucket, whose gradients are all there.
     fn reduce(&mut self) -> Result<()> {
         let missing = || Error::new(ErrorKind::Internal, "a bucket without all of its gradients");
-        let members = &self.buckets[self.done].parameters;
+        let members = &self.buckets[self.done];
         let taken: Vec<Tensor> =
             members.iter().map(|i| self.ready[*i].take().ok_or_else(missing)).collect::<Result<_>>()?;
         let flat: Vec<Tensor> = taken.iter().map(|g| g.reshape(&[-1])).collect::<Result<_>>()?;

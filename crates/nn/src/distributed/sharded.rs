@@ -47,15 +47,13 @@ struct Part {
     shard: Parameter,
 }
 
-impl Part {
-    /// This rank's elements of a tensor like the parameter.
-    fn of(&self, x: &Tensor, group: &Communicator) -> Result<Tensor> {
-        let range = GatherShards::range(self.parameter.elems(), group.rank(), group.size());
-        let part = x.reshape(&[-1])?.narrow(0, range.start as isize, range.len())?;
-        match self.shard.elems() - range.len() {
-            0 => Ok(part),
-            more => part.pad(&[(0, more)], 0.0),
-        }
+/// This rank's elements of a tensor, with zeros behind its end.
+fn part_of(x: &Tensor, group: &Communicator) -> Result<Tensor> {
+    let range = GatherShards::range(x.elems(), group.rank(), group.size());
+    let part = x.reshape(&[-1])?.narrow(0, range.start as isize, range.len())?;
+    match x.elems().div_ceil(group.size()) - range.len() {
+        0 => Ok(part),
+        more => part.pad(&[(0, more)], 0.0),
     }
 }
 
@@ -72,11 +70,8 @@ impl<R: Rule> Sharded<R> {
         let _quiet = no_grad();
         let mut parts = Vec::new();
         for (name, parameter) in parameters {
-            let k = parameter.elems().div_ceil(group.size());
-            let shard = Parameter::new(Tensor::zeros(parameter.device(), [k], parameter.dtype())?)?;
-            let part = Part { name, parameter, shard };
-            part.shard.set(&part.of(&part.parameter.get()?.detach(), group)?.contiguous()?)?;
-            parts.push(part);
+            let shard = Parameter::new(part_of(&parameter.get()?.detach(), group)?.contiguous()?)?;
+            parts.push(Part { name, parameter, shard });
         }
         let shards = parts.iter().map(|p| (p.name.clone(), p.shard.clone())).collect();
         Ok(Sharded { inner: Grouped::new(shards, options)?, group: group.clone(), parts })
@@ -88,13 +83,13 @@ impl<R: Rule> Sharded<R> {
     pub fn take_parameters(&self) -> Result<()> {
         let _quiet = no_grad();
         for part in &self.parts {
-            part.shard.set(&part.of(&part.parameter.get()?.detach(), &self.group)?.contiguous()?)?;
+            part.shard.set(&part_of(&part.parameter.get()?.detach(), &self.group)?.contiguous()?)?;
         }
         Ok(())
     }
 
     /// The part that a state belongs to, by the state's name.
-    fn part_of(&self, state: &str) -> Option<&Part> {
+    fn part_with(&self, state: &str) -> Option<&Part> {
         self.parts.iter().find(|p| state.strip_prefix(&p.name).is_some_and(|rest| rest.starts_with('.')))
     }
 }
@@ -105,7 +100,7 @@ impl<R: Rule> Optimizer for Sharded<R> {
         let mut moved = Vec::new();
         for part in &self.parts {
             if let Some(g) = part.parameter.take_grad().filter(|_| !part.parameter.is_frozen()) {
-                part.shard.set_grad(Some(part.of(&g, &self.group)?))?;
+                part.shard.set_grad(Some(part_of(&g, &self.group)?))?;
                 moved.push(part);
             }
         }
@@ -157,7 +152,7 @@ impl<R: Rule> Optimizer for Sharded<R> {
         let mut all = BTreeMap::new();
         for (name, state) in self.inner.named_state() {
             let value = state.get()?.detach();
-            let whole = match self.part_of(&name).filter(|_| state.shape().rank() == 1) {
+            let whole = match self.part_with(&name).filter(|_| state.shape().rank() == 1) {
                 Some(part) => {
                     let dims: Vec<isize> = part.parameter.shape().iter().map(|d| *d as isize).collect();
                     value.all_gather(0, &self.group)?.narrow(0, 0, part.parameter.elems())?.reshape(&dims)?
@@ -175,7 +170,7 @@ impl<R: Rule> Optimizer for Sharded<R> {
         let mut mine = BTreeMap::new();
         for (name, whole) in all {
             let state = own.iter().find(|(n, _)| n == name).map(|(_, p)| p);
-            let part = self.part_of(name).filter(|p| state.is_some_and(|s| s.shape() == p.shard.shape()));
+            let part = self.part_with(name).filter(|p| state.is_some_and(|s| s.shape() == p.shard.shape()));
             let value = match part.filter(|p| whole.shape() == p.parameter.shape()) {
                 Some(part) => shard_of(whole, &self.group, part.shard.elems())?,
                 None => whole.clone(),
