@@ -247,7 +247,8 @@ impl Communicator {
         }
     }
 
-    /// `y` becomes the reduction of all ranks' `x`, on all ranks. `work` has [`Communicator::reduce_workspace`] bytes.
+    /// `y` becomes the reduction of all ranks' `x`, on all ranks; without an `x`, of what `y` holds. `work` has
+    /// [`Communicator::reduce_workspace`] bytes.
     ///
     /// Errors: DType if there is no such reduction, Peer.
     pub fn all_reduce(
@@ -255,28 +256,30 @@ impl Communicator {
         call: &Call,
         reduction: Reduction,
         dtype: DType,
-        x: &[u8],
+        x: Option<&[u8]>,
         y: &mut [u8],
         work: &mut [u8],
     ) -> Result<()> {
         reduction.check(dtype)?;
-        self.enter(call, x.len())?;
+        self.enter(call, y.len())?;
         let size = self.size();
         if size == 1 {
-            y.copy_from_slice(x);
+            x.into_iter().for_each(|x| y.copy_from_slice(x));
             return Ok(());
         }
         self.move_bytes(|t| {
-            if x.len() * size <= GATHERED_BYTES {
-                let all = &mut work[..size * x.len()];
-                t.all_gather(x, all, &blocks(x.len(), size))?;
-                let sum = reduce_blocks(reduction, dtype, all, x.len(), size);
+            if y.len() * size <= GATHERED_BYTES {
+                let all = &mut work[..size * y.len()];
+                t.all_gather(x.unwrap_or(y), all, &blocks(y.len(), size))?;
+                let sum = reduce_blocks(reduction, dtype, all, y.len(), size);
                 y.copy_from_slice(sum);
                 return Ok(());
             }
-            for chunk in chunks(x.len(), dtype) {
+            for chunk in chunks(y.len(), dtype) {
                 let parts = shares(chunk.len(), dtype, size);
-                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work)?;
+                // a chunk of `y` is written when all that it held has left
+                let from = &x.unwrap_or(y)[chunk.clone()];
+                let sum = exchange(t, reduction, dtype, from, &parts, work)?;
                 t.all_gather(sum, &mut y[chunk], &parts)?;
             }
             Ok(())

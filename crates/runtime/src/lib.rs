@@ -21,8 +21,8 @@ mod testing;
 
 pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
 pub use device::{
-    Backend, Buffer, EmulatedOptions, Event, FileCopy, HostKernels, KernelSet, Launch, LaunchTime, OutBuffer,
-    ProgramLaunch, RaceLog, StreamId,
+    Backend, Buffer, CommSpan, Communication, EmulatedOptions, Event, FileCopy, HostKernels, KernelSet, Launch,
+    LaunchTime, OutBuffer, ProgramLaunch, RaceLog, StreamId,
 };
 /// Tracing of eager programs into graphs.
 pub mod tracing {

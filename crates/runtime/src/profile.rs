@@ -10,6 +10,7 @@ pub(crate) enum Lane {
     Execution,
     Recomputation,
     Memory,
+    Communication,
 }
 
 #[derive(Clone, Debug)]
@@ -66,10 +67,10 @@ impl Trace {
     }
 
     /// The trace in Chrome's trace event format (JSON object form): times in microseconds, one lane each for
-    /// dispatch, execution, recomputation and evictions, and a counter of the bytes in use.
+    /// dispatch, execution, recomputation, evictions and the collectives that ran beside, and a counter of the bytes in use.
     pub fn to_chrome_json(&self) -> Value {
         let us = |ns: u64| ns as f64 / 1e3;
-        let lanes = [Lane::Dispatch, Lane::Execution, Lane::Recomputation, Lane::Memory];
+        let lanes = [Lane::Dispatch, Lane::Execution, Lane::Recomputation, Lane::Memory, Lane::Communication];
         let mut events: Vec<Value> = lanes
             .iter()
             .map(|&l| {

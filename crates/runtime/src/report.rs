@@ -109,6 +109,12 @@ pub struct Stats {
     pub host_fallback_ns: u64,
     /// Bytes they copied, there and back.
     pub host_fallback_bytes: u64,
+    /// Time in which collectives of several ranks ran beside the ops, other ranks waited for.
+    #[serde(default)]
+    pub communication_ns: u64,
+    /// Time of that in which the device waited for them.
+    #[serde(default)]
+    pub exposed_communication_ns: u64,
     /// Storages evicted for room.
     pub evictions: u64,
     /// Bytes evicted for room.

@@ -44,6 +44,7 @@ Examples:
   remat bench resnet50.onnx --memory-budget 60%
   remat bench bert.onnx --shape tokens=1x128 --threads 1 --vs onnxruntime
   mpirun -n 2 remat bench allreduce:16MiB
+  mpirun -n 2 remat bench train:resnet18 --threads 1
   remat bench speech.onnx --shape sound=1x512 --fix rate='[16000]'";
 
 /// Options of the command.
@@ -182,13 +183,16 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     }
     let case = match &o.work.kind {
         Kind::Machine => return machine(o, threads),
-        Kind::AllReduce(bytes) => return ranks::run(*bytes, o.seconds, o.json.as_deref()),
+        Kind::AllReduce(bytes) => return ranks::run(&ranks::Task::AllReduce(*bytes), o.seconds, o.json.as_deref()),
         Kind::MatMul(work) => cases::matmul(*work, o.dtype, batch, threads)?,
         Kind::Conv(work) => cases::conv(work, batch, threads)?,
         Kind::Network(network) => {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
             let compiled = o.compiled || o.session;
             let mode = RunMode { batch, threads, compiled, budget: o.memory_budget, foresight };
+            if ranks::are_launched() {
+                return ranks::run(&ranks::Task::Step(*network, mode), o.seconds, o.json.as_deref());
+            }
             networks::network(*network, mode, o.session, o.spill.spill_to.as_deref())?
         }
         Kind::Model(path) => {

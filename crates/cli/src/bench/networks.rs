@@ -50,7 +50,7 @@ pub(super) fn network(
 }
 
 /// The peak without a budget, from two runs without memory: the first makes what the second finds.
-fn peak(network: Network, mode: RunMode, dry: &Device) -> Result<usize> {
+pub(super) fn peak(network: Network, mode: RunMode, dry: &Device) -> Result<usize> {
     let mut running = Running::new(network, mode.batch, mode.compiled, dry)?;
     running.run()?;
     running.run()?;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
+use remat::nn::distributed::DataParallel;
 use remat::nn::models::{Gpt, GptConfig, ResNet, ResNetConfig};
 use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Sgd, SgdOptions};
 use remat::runtime::Device;
@@ -113,7 +114,7 @@ impl Setup {
         }
     }
 
-    /// Cross entropy, backward, and AdamW for tokens or SGD with momentum for the rest.
+    /// Cross entropy, backward, and AdamW for tokens or SGD with momentum for the rest; data parallel on a device with ranks.
     fn train(net: Box<dyn Layer>, x: Tensor, classes: usize) -> Result<Setup> {
         let tokens = x.dtype().is_int();
         let parameters = net.named_parameters();
@@ -125,10 +126,15 @@ impl Setup {
         let places = if tokens { x.elems() } else { x.dims()[0] };
         let labels = integers(&x.device(), classes, [places])?;
         let optimizer = Rc::new(RefCell::new(optimizer));
+        let ranks = x.device().options().ranks.clone().filter(|ranks| ranks.size() > 1);
+        let parallel = ranks.map(|ranks| DataParallel::new(&net, &ranks, Default::default())).transpose()?;
         let f = move |x: &[Tensor]| {
             let logits = net.forward(&x[0])?.reshape(&[-1, classes as isize])?;
             let loss = logits.cross_entropy(&x[1])?;
-            loss.backward()?;
+            match &parallel {
+                Some(parallel) => parallel.backward(&loss)?,
+                None => loss.backward()?,
+            }
             optimizer.borrow_mut().step()?;
             Ok(vec![loss.detach()])
         };

@@ -222,12 +222,14 @@ fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &
         ("communicated_bytes", c.bytes),
         ("waiting_ns", c.waiting_ns),
         ("moving_ns", c.moving_ns),
+        ("communication_ns", s.communication_ns),
+        ("exposed_communication_ns", s.exposed_communication_ns),
     ])?;
     for (rank, f) in all.as_array().into_iter().flatten().enumerate().filter(|_| ranks.size() > 1) {
         let number = |name: &str| f[name].as_u64().unwrap_or(0);
         let ms = |name: &str| number(name) as f64 / 1e6;
         say!(
-            "rank {rank}: peak {}, {} of optimiser state, {} ops again; {} in {} collectives, {:.0} ms waiting and {:.0} ms moving",
+            "rank {rank}: peak {}, {} of optimiser state, {} ops again; {} in {} collectives, {:.0} ms waiting and {:.0} ms moving, of which the device waited {:.0} ms",
             sizes::show(number("peak_bytes") as usize),
             sizes::show(number("optimizer_state_bytes") as usize),
             number("recomputed_ops"),
@@ -235,6 +237,7 @@ fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &
             number("collectives"),
             ms("waiting_ns"),
             ms("moving_ns"),
+            ms("exposed_communication_ns"),
         );
     }
     Ok(all)

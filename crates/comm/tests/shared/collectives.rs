@@ -45,7 +45,7 @@ fn reductions(c: &Communicator) -> Result<()> {
             let what = format!("{} of {elems} on {c:?}", reduction.name());
             let mut y = vec![0f32; elems];
             let (xb, work) = (cast_slice(&x), cast_slice_mut(&mut work));
-            c.all_reduce(&call("all"), reduction, dtype, xb, cast_slice_mut(&mut y), work)?;
+            c.all_reduce(&call("all"), reduction, dtype, Some(xb), cast_slice_mut(&mut y), work)?;
             assert_eq!(y, want, "{what}");
             let root = elems % size;
             let mut y = vec![0f32; if c.rank() == root { elems } else { 0 }];
@@ -58,7 +58,7 @@ fn reductions(c: &Communicator) -> Result<()> {
     let mut y = vec![f16::ZERO; 9];
     let mut work = vec![f16::ZERO; c.reduce_workspace(DType::F16, 18) / 2];
     let work = cast_slice_mut(&mut work);
-    c.all_reduce(&call("half"), Reduction::Sum, DType::F16, cast_slice(&x), cast_slice_mut(&mut y), work)?;
+    c.all_reduce(&call("half"), Reduction::Sum, DType::F16, Some(cast_slice(&x)), cast_slice_mut(&mut y), work)?;
     let want = (1..size).fold(f16::from_f32(0.1), |y, r| y + f16::from_f32(0.1 + r as f32));
     assert_eq!(y, [want; 9]);
     Ok(())

@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use remat_ops::collective::AllReduce;
 use remat_runtime::Kind;
 use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::{Tensor, no_grad};
@@ -251,15 +252,16 @@ impl Pass {
         let members = &self.buckets[self.done];
         let taken: Vec<Tensor> =
             members.iter().map(|i| self.ready[*i].take().ok_or_else(missing)).collect::<Result<_>>()?;
-        let flat: Vec<Tensor> = taken.iter().map(|g| g.reshape(&[-1])).collect::<Result<_>>()?;
+        let mut flat: Vec<Tensor> = taken.iter().map(|g| g.reshape(&[-1])).collect::<Result<_>>()?;
         drop(taken);
         let extents: Vec<usize> = flat.iter().map(Tensor::elems).collect();
-        let whole = match &flat[..] {
-            [one] => one.clone(),
-            all => Tensor::concat(&all.iter().collect::<Vec<_>>(), 0)?,
+        let whole = match flat.len() {
+            1 => flat.swap_remove(0),
+            _ => Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)?,
         };
         drop(flat);
-        let whole = whole.all_reduce(Reduction::Sum, &self.group)?;
+        // in place: nobody else has the bucket
+        let whole = Tensor::apply_owned(AllReduce { reduction: Reduction::Sum, group: self.group.clone() }, [whole])?;
         for (part, i) in whole.split(&extents, 0)?.into_iter().zip(members) {
             let dims: Vec<isize> = self.parameters[*i].shape().iter().map(|d| *d as isize).collect();
             self.reduced[*i] = Some(part.reshape(&dims)?);

@@ -1,4 +1,5 @@
-//! The CPU device: kernels run on the worker's thread and its pool, and have run when a launch returns.
+//! The CPU device: kernels run on the worker's thread and its pool, and have run when a launch returns. Collectives of several ranks
+//! run on a thread of their own, and whatever touches their memory waits for them.
 
 use std::time::Instant;
 
@@ -6,11 +7,17 @@ use remat_graph::plan::problem::SpillRates;
 use remat_kernels::pool::Pool;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
-use super::execute;
-use super::{Backend, Buffer, Event, FileCopy, Launch, Region, StreamId};
+use super::execute::{self, LaunchOperands};
+use super::{Backend, Buffer, CommSpan, Communication, Event, FileCopy, Launch, ProgramLaunch, Region, StreamId};
+use crate::program::comm_thread::CommThread;
+use crate::program::operands::Range;
 use crate::spill::{Slot, SpillFile, SpillTo};
 
 pub(crate) struct Cpu {
+    /// Before the region, whose memory its collectives use; started by the first of them.
+    comm: Option<CommThread>,
+    /// What it runs is recorded for a trace.
+    is_recording: bool,
     /// Before the region: whoever drops it waits for the copies there.
     spill: Option<SpillFile>,
     /// Copies that were not waited for, and whether they go out.
@@ -31,7 +38,15 @@ impl Cpu {
             Error::new(ErrorKind::Io, format!("cannot start {threads} compute threads: {e}; ask for fewer"))
                 .with_source(e)
         })?;
-        Ok(Cpu { spill: None, in_flight: Vec::new(), region, pool, opened: Instant::now() })
+        Ok(Cpu {
+            comm: None,
+            is_recording: false,
+            spill: None,
+            in_flight: Vec::new(),
+            region,
+            pool,
+            opened: Instant::now(),
+        })
     }
 
     /// Errors (Internal) if a copy is under way that these bytes must wait for: every one if they are written, those to
@@ -47,8 +62,47 @@ impl Cpu {
         }
     }
 
+    /// Waits for collectives that these bytes must wait for. Errors: they failed.
+    fn before(&self, at: usize, bytes: usize, is_written: bool) -> Result<()> {
+        match &self.comm {
+            Some(comm) if bytes > 0 => comm.before(Range::new(self.region.first(at, bytes)?, bytes), is_written),
+            _ => Ok(()),
+        }
+    }
+
+    /// Errors (Internal): an operand runs into a copy.
+    fn check_launch(&self, launch: &Launch<'_>) -> Result<()> {
+        if self.in_flight.is_empty() {
+            return Ok(());
+        }
+        let written = launch.y.iter().map(|y| (y.at, y.bytes)).chain([launch.workspace]);
+        written.into_iter().try_for_each(|(at, bytes)| self.check("a result", at, bytes, true))?;
+        launch.x.iter().try_for_each(|x| self.check("an input", x.at, x.bytes, false))
+    }
+
+    fn start_comm_thread(&mut self) -> Result<()> {
+        if self.comm.is_none() {
+            let comm = self.comm.insert(CommThread::new(self.opened)?);
+            if self.is_recording {
+                comm.record();
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a collective beside what comes behind it. Errors: of one that was to make its inputs.
+    fn start(&mut self, launch: &Launch<'_>) -> Result<()> {
+        self.start_comm_thread()?;
+        let Some(comm) = &self.comm else { return Ok(()) };
+        let operands = LaunchOperands::new(&self.region, launch)?;
+        // SAFETY: the region outlives the thread. Outputs and workspace overlap nothing else of the launch, and every other access to
+        // the region asks first; `check_launch` has seen that no copy reaches them.
+        unsafe { comm.start(launch.op, Some(launch.site), &operands) }
+    }
+
     fn begin_copy(&mut self, copy: FileCopy, is_out: bool) -> Result<()> {
         self.check("a copy", copy.at, copy.bytes, !is_out)?;
+        self.before(copy.at, copy.bytes, !is_out)?;
         let first = self.region.first(copy.at, copy.bytes)?;
         let file = self.spill.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, "there is no spill file"))?;
         let slot = Slot { at: copy.file_at, bytes: copy.bytes };
@@ -83,24 +137,46 @@ impl Backend for Cpu {
         if self.check("a release", from, to.saturating_sub(from), true).is_err() {
             self.spill.iter().for_each(|f| self.in_flight.iter().for_each(|c| drop(f.wait(c.0.number))));
         }
+        self.comm.iter().for_each(CommThread::wait_all);
         // SAFETY: as in `launch`.
         unsafe { self.region.release(from, to) };
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
-        if !self.in_flight.is_empty() {
-            let written = launch.y.iter().map(|y| (y.at, y.bytes)).chain([launch.workspace]);
-            written.into_iter().try_for_each(|(at, bytes)| self.check("a result", at, bytes, true))?;
-            launch.x.iter().try_for_each(|x| self.check("an input", x.at, x.bytes, false))?;
+        self.check_launch(launch)?;
+        if launch.op.ranks().is_some_and(|ranks| ranks.size() > 1) {
+            return self.start(launch).map(|()| Event::REACHED);
         }
-        // SAFETY: only this thread and copies reach the region, of which `check` has seen that they are elsewhere or only
-        // read; nothing this thread started earlier still runs, and pool threads work for the running call alone.
+        if let Some(comm) = &self.comm {
+            comm.before_kernel(&LaunchOperands::new(&self.region, launch)?)?;
+            if !launch.op.repeatable() {
+                // it may have collectives within it, which come behind those that were started
+                comm.wait_all();
+            }
+        }
+        // SAFETY: only this thread, copies and collectives reach the region. `check_launch` has seen that copies are elsewhere or
+        // only read, and collectives were waited for; nothing this thread started earlier still runs, and pool threads work
+        // for the running call alone.
         unsafe { execute::run_op(&self.region, &self.pool, launch)? };
+        Ok(Event::REACHED)
+    }
+
+    fn run(&mut self, program: &ProgramLaunch<'_, '_>) -> Result<Event> {
+        if !program.owner().is_some_and(|owner| owner.program().has_collectives()) {
+            return self.launch(program.launch);
+        }
+        self.start_comm_thread()?;
+        let (Some(comm), Some(owner)) = (&self.comm, program.owner()) else { return self.launch(program.launch) };
+        self.check_launch(program.launch)?;
+        comm.before_kernel(&LaunchOperands::new(&self.region, program.launch)?)?;
+        // SAFETY: as in `launch`; collectives that the program starts end within it.
+        unsafe { execute::run_launch(&self.region, &self.pool, program.launch, |cx| owner.run_on_host(cx, comm))? };
         Ok(Event::REACHED)
     }
 
     fn upload(&mut self, _stream: StreamId, at: usize, data: &HostTensor) -> Result<Event> {
         self.check("an upload", at, data.bytes().len(), true)?;
+        self.before(at, data.bytes().len(), true)?;
         // SAFETY: as in `launch`.
         unsafe { execute::upload(&self.region, at, data)? };
         Ok(Event::REACHED)
@@ -108,12 +184,18 @@ impl Backend for Cpu {
 
     fn download(&mut self, x: &Buffer<'_>, _after: Event) -> Result<HostTensor> {
         self.check("a download", x.at, x.bytes, false)?;
+        self.before(x.at, x.bytes, false)?;
         // SAFETY: as in `launch`.
         unsafe { execute::download(&self.region, x) }
     }
 
     fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()> {
         self.check("a move", from.min(to), from.abs_diff(to) + bytes, true)?;
+        let range = |at| Ok::<_, Error>(Range::new(self.region.first(at, bytes)?, bytes));
+        if let Some(comm) = self.comm.as_ref().filter(|_| bytes > 0) {
+            comm.wait_all();
+            comm.moved(range(from)?, range(to)?);
+        }
         // SAFETY: as in `launch`.
         unsafe { execute::shift(&self.region, from, to, bytes) }
     }
@@ -147,6 +229,36 @@ impl Backend for Cpu {
 
     fn synchronize(&mut self, _event: Event) -> Result<()> {
         Ok(())
+    }
+
+    fn synchronize_all(&mut self) -> Result<()> {
+        self.comm.as_ref().and_then(CommThread::take_failure).map_or(Ok(()), Err)
+    }
+
+    fn failed_after(&mut self, _marks: &[Event]) -> Option<Error> {
+        self.comm.as_ref()?.take_failure()
+    }
+
+    fn settle(&mut self, at: usize, bytes: usize) -> Result<()> {
+        self.before(at, bytes, false)
+    }
+
+    fn communication(&self) -> Communication {
+        self.comm.as_ref().map_or_else(Communication::default, CommThread::figures)
+    }
+
+    fn record_communication(&mut self) {
+        self.is_recording = true;
+        self.comm.iter().for_each(CommThread::record);
+    }
+
+    fn take_communication(&mut self) -> Vec<CommSpan> {
+        self.is_recording = false;
+        self.comm.as_ref().map_or_else(Vec::new, CommThread::take_record)
+    }
+
+    fn wait_idle(&mut self) {
+        self.comm.iter().for_each(CommThread::wait_all);
     }
 
     fn now_ns(&self) -> u64 {

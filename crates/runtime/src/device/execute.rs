@@ -3,23 +3,38 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat_kernels::pool::Pool;
+use remat_ops::EvalCx;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::device::{Buffer, Launch, Region};
-use crate::program::operands::{Input, Operands, Output, Range, call_kernel};
+use crate::program::operands::{Input, Operands, Output, Range, with_operands};
 
-/// Runs a launch on host memory. Errors: the op's, or Internal if ranges overlap that must not.
+/// Runs a launch on host memory, by `f`: its op's kernel, or what does the same. Errors: those of `f`, or Internal if ranges overlap
+/// that must not.
 ///
 /// # Safety
 /// Until this returns nobody else writes the launch's inputs, or reads or writes its outputs and workspace.
-pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Result<()> {
-    check_disjoint(l)?;
-    let operands = LaunchOperands { region, launch: l };
+pub(crate) unsafe fn run_launch(
+    region: &Region,
+    pool: &Pool,
+    l: &Launch<'_>,
+    f: impl FnOnce(&mut EvalCx<'_>) -> Result<()>,
+) -> Result<()> {
+    let operands = LaunchOperands::new(region, l)?;
     contained(l.op.label(), || {
         // SAFETY: the region is alive. Nobody else uses the operands by the caller's promise, and outputs and workspace
         // overlap nothing of the launch by `check_disjoint`.
-        unsafe { call_kernel(&**l.op, &operands, pool) }
+        unsafe { with_operands(&operands, pool, f) }
     })
+}
+
+/// Runs the kernel of a launch on host memory. Errors: as [`run_launch`].
+///
+/// # Safety
+/// As [`run_launch`].
+pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Result<()> {
+    // SAFETY: the same promise.
+    unsafe { run_launch(region, pool, l, |cx| l.op.eval(cx)) }
 }
 
 /// Runs the kernel of `op`. One that panics is a bug, but it must not take the device and every waiter with it. Errors: the
@@ -33,13 +48,19 @@ pub(crate) fn contained<T>(op: &'static str, kernel: impl FnOnce() -> Result<T>)
     result.map_err(|e| e.with_op(op))
 }
 
-/// What the kernel of a launch is called on.
-struct LaunchOperands<'r, 'l> {
+/// What the kernel of a launch is called on; outputs and workspace overlap nothing else.
+pub(crate) struct LaunchOperands<'r, 'l> {
     region: &'r Region,
     launch: &'r Launch<'l>,
 }
 
-impl LaunchOperands<'_, '_> {
+impl<'r, 'l> LaunchOperands<'r, 'l> {
+    /// Errors (Internal): ranges overlap that must not.
+    pub(crate) fn new(region: &'r Region, launch: &'r Launch<'l>) -> Result<Self> {
+        check_disjoint(launch)?;
+        Ok(LaunchOperands { region, launch })
+    }
+
     fn range(&self, at: usize, bytes: usize) -> Result<Range> {
         Ok(Range::new(self.region.first(at, bytes)?, bytes))
     }

@@ -119,6 +119,28 @@ pub struct FileCopy {
     pub file_at: u64,
 }
 
+/// What collectives took that a device ran beside its kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Communication {
+    /// Nanoseconds in which they ran, other ranks waited for.
+    pub busy_ns: u64,
+    /// Nanoseconds in which the device waited for them.
+    pub exposed_ns: u64,
+}
+
+/// When a collective ran, by its device's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommSpan {
+    /// The op.
+    pub label: &'static str,
+    /// Its begin.
+    pub start_ns: u64,
+    /// Its length.
+    pub duration_ns: u64,
+    /// Bytes of its outputs.
+    pub bytes: usize,
+}
+
 /// A device. Calls come from one thread, the worker that owns it.
 pub trait Backend: Send {
     /// A name for reports: `cpu`.
@@ -220,6 +242,24 @@ pub trait Backend: Send {
     /// reported now. There is at most one mark a stream, and a stream without one counts as a whole.
     fn failed_after(&mut self, _marks: &[Event]) -> Option<Error> {
         None
+    }
+
+    /// Waits for what a device that is not asynchronous runs beside its kernels and that writes these bytes. Errors: it failed.
+    fn settle(&mut self, _at: usize, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// What collectives took that ran beside kernels.
+    fn communication(&self) -> Communication {
+        Communication::default()
+    }
+
+    /// Begins to record when collectives run beside kernels.
+    fn record_communication(&mut self) {}
+
+    /// Waits for them, and ends the recording.
+    fn take_communication(&mut self) -> Vec<CommSpan> {
+        Vec::new()
     }
 
     /// Waits for all streams and leaves failures to be reported by others: for whoever moves memory.

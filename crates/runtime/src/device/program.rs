@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use remat_ops::EvalCx;
 use remat_types::Result;
 
 use crate::device::Launch;
+use crate::program::comm_thread::CommThread;
 use crate::program::flow::Flow;
 use crate::program::times::StepTimes;
 use crate::program::walk::{Frame, Given, Machine, Watch, hold_states, run_steps};
@@ -31,6 +33,9 @@ pub(crate) trait ProgramOwner {
     fn program(&self) -> &Program;
 
     fn times(&self) -> &Arc<StepTimes>;
+
+    /// Runs it on the host, its collectives on their own thread; all have ended when this returns. Errors: those of its steps.
+    fn run_on_host(&self, cx: &mut EvalCx<'_>, comm: &CommThread) -> Result<()>;
 
     /// True if it is to be shown what steps give.
     fn is_observed(&self) -> bool;

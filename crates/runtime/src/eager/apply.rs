@@ -69,6 +69,8 @@ impl Worker {
     /// Other ranks may wait for an op that cannot run.
     pub(super) fn abandon_op(&mut self, op: &OpRef, why: &Error) {
         if !op.repeatable() && !self.is_launched && !self.is_rehearsal && !self.launcher.device().is_dry() {
+            // its calls come behind those that are under way
+            self.launcher.wait_idle();
             op.abandon(why);
         }
     }
@@ -265,8 +267,12 @@ impl Worker {
                 self.hand_over(x[i].storage, y);
             }
         }
-        if a.fallback.is_empty() || !self.launcher.is_asynchronous() {
+        if a.fallback.is_empty() {
             return self.run(&call);
+        }
+        if !self.launcher.is_asynchronous() {
+            let ns = self.run(&call)?;
+            return self.settle(y[0]).map(|()| ns);
         }
         // The old version can only come back if the failure is known before anything else uses the new one.
         let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table[*y].written).collect();

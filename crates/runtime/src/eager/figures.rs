@@ -4,6 +4,8 @@ use remat_types::{Error, ErrorKind, Result};
 use rustc_hash::FxHashMap;
 
 use super::worker::Worker;
+use crate::device::CommSpan;
+use crate::profile::{Lane, Span, Trace};
 use crate::report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
 
 impl Worker {
@@ -17,7 +19,23 @@ impl Worker {
         self.stats.storages = self.table.storage_count();
         self.stats.recipes = self.table.recipe_count();
         self.stats.spill_failure = self.spills.failure().map(Error::to_string);
+        let communication = self.launcher.device().communication();
+        self.stats.communication_ns = communication.busy_ns - self.reset_communication.busy_ns;
+        self.stats.exposed_communication_ns = communication.exposed_ns - self.reset_communication.exposed_ns;
         self.stats.clone()
+    }
+
+    pub(super) fn start_trace(&mut self) {
+        self.trace = Some(Trace { budget: self.budget, ..Trace::default() });
+        self.launcher.device().record_communication();
+    }
+
+    pub(super) fn take_trace(&mut self) -> Trace {
+        let mut trace = self.trace.take().unwrap_or_default();
+        for CommSpan { label, start_ns, duration_ns, bytes } in self.launcher.device().take_communication() {
+            trace.span(Span { lane: Lane::Communication, name: label, scope: None, start_ns, duration_ns, bytes });
+        }
+        trace
     }
 
     pub(super) fn report(&mut self) -> MemoryReport {
@@ -55,6 +73,7 @@ impl Worker {
         self.memory.reset_peak();
         self.stats = Stats::default();
         self.recomputed.clear();
+        self.reset_communication = self.launcher.device().communication();
         self.launcher.reset_figures();
     }
 }

@@ -102,6 +102,7 @@ impl Worker {
         }
         *self.steps.ended.entry(caller).or_default() += 1;
         self.launcher.mark_step();
+        self.end_comm_scratch();
         self.end_of_step();
     }
 }

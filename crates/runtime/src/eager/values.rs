@@ -243,7 +243,7 @@ impl Worker {
         )
         .map_err(|stop| stop.report(self.steps.failures()))?;
         let event = self.table[s[0].storage].written;
-        let result = self.launcher.device().synchronize(event);
+        let result = self.launcher.device().synchronize(event).and_then(|()| self.settle(s[0].storage));
         self.unpin(&s);
         result
     }

@@ -12,13 +12,13 @@ use super::feasibility::Feasibility;
 use super::launcher::Launcher;
 use super::launcher::op_costs::OpCosts;
 use super::memory::Memory;
-use super::memory::table::{Slot, Table};
+use super::memory::table::{Slot, StorageId, Table};
 use super::queue::{Batch, Next, Queue, Reply};
 use super::simulation::CommandStream;
 use super::spill::Spills;
 use super::step_planner::{CommandKind, StepPlanner};
 use super::steps::Steps;
-use crate::device::Backend;
+use crate::device::{Backend, Communication};
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
 use crate::report::{Kind, Stats};
@@ -32,6 +32,10 @@ pub(super) struct Worker {
     pub(super) memory: Memory,
     pub(super) op_costs: OpCosts,
     pub(super) stats: Stats,
+    /// Scratch memory of the collectives of this step.
+    pub(super) comm_scratch: Option<StorageId>,
+    /// What collectives had taken when the counters were set to zero.
+    pub(super) reset_communication: Communication,
     pub(super) recomputed: FxHashMap<&'static str, (u64, u64)>,
     pub(super) trace: Option<Trace>,
     pub(super) recording: Option<CommandStream>,
@@ -78,6 +82,8 @@ impl Worker {
             memory: Memory::new(capacity),
             op_costs: OpCosts::default(),
             stats: Stats::default(),
+            comm_scratch: None,
+            reset_communication: Communication::default(),
             recomputed: FxHashMap::default(),
             trace: None,
             recording: None,
@@ -234,8 +240,8 @@ impl Worker {
                 // An error means that the other side hung up, which is the signal to go on.
                 let _ = until.recv();
             }
-            Command::StartTrace => self.trace = Some(Trace { budget: self.budget, ..Trace::default() }),
-            Command::StopTrace { reply } => reply.send(Ok(self.trace.take().unwrap_or_default())),
+            Command::StartTrace => self.start_trace(),
+            Command::StopTrace { reply } => reply.send(Ok(self.take_trace())),
             Command::StartRecording => self.start_recording(),
             Command::StopRecording { reply } => reply.send(Ok(self.recording.take().unwrap_or_default())),
             Command::Close { reply } => reply.send(Ok(())),

@@ -46,6 +46,7 @@ pub(super) enum Root {
 }
 
 /// A storage that lives within a run, from its first call to its last.
+#[derive(Clone)]
 pub(super) struct Temp {
     pub(super) bytes: usize,
     pub(super) first: usize,

@@ -43,7 +43,12 @@ pub(super) fn build(
     };
     let parts = Parts { outputs: &options.parts, ends: &ends };
     let lowered = lower(&graph, kernels, true, &parts)?;
-    let placed = in_order(&lowered);
+    let beside = in_order(&lowered, &beside(&lowered));
+    // collectives that run beside need more, which is not worth a recomputation
+    let placed = match options.workspace_limit {
+        Some(limit) if beside.arena_bytes > limit => in_order(&lowered, &one_after_the_other(&lowered)),
+        _ => beside,
+    };
     match options.workspace_limit {
         Some(limit) if placed.arena_bytes > limit && ends.len() > 1 => {
             let text = format!("parts need a workspace of {} bytes, and the limit is {limit}", placed.arena_bytes);
@@ -58,12 +63,50 @@ pub(super) fn build(
     }
 }
 
+/// Which temporary has the bytes of each, and from which call to which that one lives.
+struct Lives {
+    place: Vec<usize>,
+    temps: Vec<Temp>,
+}
+
+/// No call runs beside another.
+fn one_after_the_other(l: &Lowered) -> Lives {
+    Lives { place: (0..l.temps.len()).collect(), temps: l.temps.clone() }
+}
+
+/// Collectives of several ranks run beside the calls behind them: what one reads lives until its result is read, and all have one
+/// workspace, that of no other call, as they run one after the other.
+fn beside(l: &Lowered) -> Lives {
+    let mut lives = one_after_the_other(l);
+    let end = l.calls.len().saturating_sub(1);
+    let mut shared: Option<usize> = None;
+    for (i, call) in l.calls.iter().enumerate().filter(|(_, d)| d.op.ranks().is_some_and(|ranks| ranks.size() > 1)) {
+        let reads = |d: &UnplacedCall| d.x.iter().any(|x| call.y.iter().any(|y| y.0 == x.0));
+        let until = l.calls[i + 1..].iter().position(reads).map_or(end, |after| i + 1 + after);
+        for (root, ..) in &call.x {
+            if let Root::Temp(t) = root {
+                lives.temps[*t].last = lives.temps[*t].last.max(until);
+            }
+        }
+        if let Some(t) = call.workspace {
+            let s = *shared.get_or_insert(t);
+            lives.place[t] = s;
+            lives.temps[s].bytes = lives.temps[s].bytes.max(l.temps[t].bytes);
+            lives.temps[s].last = end;
+            if s != t {
+                lives.temps[t].bytes = 0;
+            }
+        }
+    }
+    lives
+}
+
 /// Every call once, each temporary at one offset.
-fn in_order(l: &Lowered) -> PlacedCalls {
+fn in_order(l: &Lowered, lives: &Lives) -> PlacedCalls {
     let interval = |t: &Temp| Interval { storage: None, start: t.first, end: t.last, bytes: padded(t.bytes) as u64 };
-    let lifetimes = Lifetimes::of(l.temps.iter().map(interval).collect(), l.calls.len());
+    let lifetimes = Lifetimes::of(lives.temps.iter().map(interval).collect(), l.calls.len());
     let placed = assign(&lifetimes, arena::Effort::default());
-    let offset = |t: usize| (t, placed.offsets[t] as usize);
+    let offset = |t: usize| (t, placed.offsets[lives.place[t]] as usize);
     let made = |d: &UnplacedCall| {
         let new = d.y.iter().filter_map(|y| match y {
             (Root::Temp(t), _, None) => Some(offset(*t)),

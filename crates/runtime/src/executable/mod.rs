@@ -258,7 +258,7 @@ impl Op for Executable {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        self.run(cx)
+        self.run(cx, None)
     }
 
     fn grad(&self, _cx: &mut GradCx<'_>) -> Result<Grads> {

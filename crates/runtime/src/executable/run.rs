@@ -10,18 +10,19 @@ use super::Executable;
 use super::observe::{Observed, Observer};
 use super::spill::InFlight;
 use crate::device::program::ProgramOwner;
+use crate::program::comm_thread::CommThread;
 use crate::program::copies::beyond;
 use crate::program::cpu::{Bindings, Cpu};
 use crate::program::operands::Range;
 use crate::program::times::StepTimes;
-use crate::program::walk::{Frame, Watch, hold_states, run_steps};
+use crate::program::walk::{Frame, Machine, Watch, hold_states, run_steps};
 use crate::program::{Program, Step, ValueView};
 
 /// What else is called after a step.
 pub(super) type AfterStep<'a> = dyn FnMut(usize, Cpu<'_>, &Frame<'_, Range>) -> Result<()> + 'a;
 
 impl Executable {
-    pub(super) fn run(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+    pub(super) fn run(&self, cx: &mut EvalCx<'_>, comm: Option<&CommThread>) -> Result<()> {
         self.program.check_threads(cx.pool.threads())?;
         // One list serves all runs; a second run at the same time, on another device, makes its own.
         let mut own = Bindings::default();
@@ -29,8 +30,9 @@ impl Executable {
         let given = kept.as_deref_mut().unwrap_or(&mut own);
         given.bind(cx)?;
         let frame = given.frame(&self.program, Range::exclusive(cx.workspace));
-        hold_states(&mut Cpu { pool: cx.pool }, &frame, |i, j| cx.y[j].holds() == Some(i))?;
-        self.run_steps(0..self.program.steps.len(), &frame, Cpu { pool: cx.pool }, &mut |_, _, _| Ok(()))
+        let mut cpu = Cpu { pool: cx.pool, comm };
+        hold_states(&mut cpu, &frame, |i, j| cx.y[j].holds() == Some(i))?;
+        self.run_steps(0..self.program.steps.len(), &frame, cpu, &mut |_, _, _| Ok(()))
     }
 
     /// Runs the steps of `range` in order; after each the observer is shown what it gave, then `after` is called.
@@ -75,6 +77,14 @@ impl ProgramOwner for Executable {
         &self.times
     }
 
+    fn run_on_host(&self, cx: &mut EvalCx<'_>, comm: &CommThread) -> Result<()> {
+        let before = comm.take_failure();
+        let result = self.run(cx, Some(comm));
+        let own = comm.take_failure();
+        comm.put_back(before);
+        result.and(own.map_or(Ok(()), Err))
+    }
+
     fn is_observed(&self) -> bool {
         self.observer().is_some()
     }
@@ -95,10 +105,12 @@ struct Calls<'a, 'f> {
 }
 
 impl<'p> Watch<Cpu<'p>> for Calls<'_, '_> {
-    fn before(&mut self, _cpu: &mut Cpu<'p>, i: usize) -> Result<()> {
+    fn before(&mut self, cpu: &mut Cpu<'p>, i: usize) -> Result<()> {
         if let Some(copies) = &mut self.copies
-            && copies.before(i)?
+            && copies.are_due(i)
         {
+            cpu.settle();
+            copies.before(i)?;
             self.start = Instant::now();
         }
         Ok(())

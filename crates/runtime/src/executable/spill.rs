@@ -75,12 +75,15 @@ pub(super) struct InFlight<'f> {
 }
 
 impl InFlight<'_> {
-    /// What comes before step `i`; true if there was something. Errors (Io): a copy failed.
-    pub(super) fn before(&mut self, i: usize) -> Result<bool> {
-        let mut any = false;
+    /// True if something comes before step `i`.
+    pub(super) fn are_due(&self, i: usize) -> bool {
+        self.copies.list.get(self.next).is_some_and(|(before, _)| *before <= i)
+    }
+
+    /// What comes before step `i`. Errors (Io): a copy failed.
+    pub(super) fn before(&mut self, i: usize) -> Result<()> {
         while let Some(&(_, m)) = self.copies.list.get(self.next).filter(|(before, _)| *before <= i) {
             self.next += 1;
-            any = true;
             match m {
                 CopyStep::Wait { slot } => self.flight.wait(slot)?,
                 CopyStep::Out { slot, at } => {
@@ -93,6 +96,6 @@ impl InFlight<'_> {
                 }
             }
         }
-        Ok(any)
+        Ok(())
     }
 }

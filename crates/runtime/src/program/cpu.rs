@@ -4,6 +4,7 @@ use remat_kernels::pool::Pool;
 use remat_ops::EvalCx;
 use remat_types::{Error, ErrorKind, Result, SmallVec};
 
+use super::comm_thread::CommThread;
 use super::flow::Flow;
 use super::operands::{Input, Operands, Output, Range, call_kernel};
 use super::walk::{Frame, Given, Machine, Span};
@@ -54,7 +55,7 @@ impl Flow {
         let mut given = Bindings::default();
         given.bind(cx)?;
         let arena = Range::exclusive(cx.workspace);
-        self.run(&mut Cpu { pool: cx.pool }, &Given { x: &given.x, y: &given.y, arena })
+        self.run(&mut Cpu { pool: cx.pool, comm: None }, &Given { x: &given.x, y: &given.y, arena })
     }
 }
 
@@ -62,6 +63,15 @@ impl Flow {
 #[derive(Clone, Copy)]
 pub(crate) struct Cpu<'p> {
     pub(crate) pool: &'p Pool,
+    /// Where collectives run beside the other steps; without one, each runs as a step.
+    pub(crate) comm: Option<&'p CommThread>,
+}
+
+impl Cpu<'_> {
+    /// Waits for collectives that these bytes must wait for. Errors: they failed.
+    fn before(&self, range: Range, is_written: bool) -> Result<()> {
+        self.comm.map_or(Ok(()), |comm| comm.before(range, is_written))
+    }
 }
 
 impl Machine for Cpu<'_> {
@@ -73,35 +83,58 @@ impl Machine for Cpu<'_> {
     }
 
     fn kernel(&mut self, step: &Step, frame: &Frame<'_, Range>) -> Result<()> {
+        let operands = StepOperands { step, frame, cpu: *self };
+        if let Some(comm) = self.comm {
+            if step.op.ranks().is_some_and(|ranks| ranks.size() > 1) {
+                // SAFETY: as below; the run's memory outlives it, since a run ends with `settle`, and every access of the steps
+                // behind asks first.
+                return unsafe { comm.start(&step.op, step.site, &operands) };
+            }
+            if step.updates_state(frame.program) {
+                // nothing may fail any more
+                comm.take_failure().map_or(Ok(()), Err)?;
+            }
+            comm.before_kernel(&operands)?;
+        }
         // SAFETY: what a frame finds lies within memory that is alive, and the run's alone, for the whole run. Outputs and
-        // workspace of a step overlap nothing else of it (`Step::check`), and steps run one after the other.
-        unsafe { call_kernel(&*step.op, &StepOperands { step, frame, cpu: *self }, self.pool) }
+        // workspace of a step overlap nothing else of it (`Step::check`), and steps run one after the other, but for collectives
+        // on a thread of their own, which were asked for.
+        unsafe { call_kernel(&*step.op, &operands, self.pool) }
     }
 
     fn copy(&mut self, from: Range, to: Range) -> Result<()> {
         if from.size_bytes() != to.size_bytes() {
             return Err(Error::new(ErrorKind::Internal, "a copy between ranges of two sizes"));
         }
-        // SAFETY: both are alive, as in `kernel`; nothing else runs, and they may overlap.
+        self.before(from, false)?;
+        self.before(to, true)?;
+        // SAFETY: both are alive, as in `kernel`; nothing else runs on them, and they may overlap.
         unsafe { std::ptr::copy(from.first(), to.first(), to.size_bytes()) };
         Ok(())
     }
 
     fn fill_zero(&mut self, to: Range) -> Result<()> {
-        // SAFETY: alive, as in `kernel`; nothing else runs.
+        self.before(to, true)?;
+        // SAFETY: alive, as in `kernel`; nothing else runs on it.
         unsafe { to.bytes_mut() }.fill(0);
         Ok(())
     }
 
     fn write_number(&mut self, to: Range, number: i64) -> Result<()> {
+        self.before(to, true)?;
         // SAFETY: as in `fill_zero`.
         let to = unsafe { to.bytes_mut() };
         to.try_into().map(|to: &mut [u8; 8]| *to = number.to_ne_bytes()).map_err(|_| no_number(to.len()))
     }
 
     fn read_number(&mut self, from: Range) -> Result<i64> {
-        // SAFETY: alive, as in `kernel`; nothing else runs.
+        self.before(from, false)?;
+        // SAFETY: alive, as in `kernel`; nothing else writes it.
         number(unsafe { from.bytes() })
+    }
+
+    fn settle(&mut self) {
+        self.comm.iter().for_each(|comm| comm.wait_all());
     }
 }
 
@@ -157,6 +190,7 @@ impl Frame<'_, Range> {
     /// What an output holds after its step.
     pub(crate) fn view<'v>(&'v self, cpu: Cpu<'_>, t: &'v OutputSlot) -> Result<ValueView<'v>> {
         let range = self.find(&mut { cpu }, t.place, t.bytes)?;
+        cpu.before(range, false)?;
         // SAFETY: the range lies within memory that is alive for this run; nothing writes it while the view is shown,
         // which is between two steps, on the thread that runs them.
         Ok(ValueView { dtype: t.dtype, shape: &t.shape, bytes: unsafe { range.bytes() } })

@@ -9,6 +9,7 @@
 //! Programs are made from graphs (`executable/layout.rs`); what a run of one is to a device, its figures, times and
 //! observers, is the [`Executable`](crate::Executable)'s.
 
+pub(crate) mod comm_thread;
 pub(crate) mod copies;
 pub(crate) mod cpu;
 pub(crate) mod flow;
@@ -135,6 +136,11 @@ pub(crate) fn with_constants(workspace_bytes: usize, constant_bytes: usize) -> u
 }
 
 impl Program {
+    /// True if one of its own steps is a collective of several ranks.
+    pub(crate) fn has_collectives(&self) -> bool {
+        self.steps.iter().any(|s| s.op.ranks().is_some_and(|ranks| ranks.size() > 1))
+    }
+
     /// Bytes of its constants, and of those of the programs that its steps run.
     pub(crate) fn count_constant_bytes(steps: &[Step], constants: &[Arc<HostTensor>]) -> usize {
         let own: usize = constants.iter().map(|c| padded(c.bytes().len())).sum();
@@ -151,6 +157,12 @@ impl Step {
     /// An error with the op and the line of the program that it came from.
     pub(crate) fn located(&self, e: Error) -> Error {
         self.origin().located(e)
+    }
+
+    /// True if it writes the next version of a state to its place.
+    pub(crate) fn updates_state(&self, program: &Program) -> bool {
+        let is_state = |p: Place| matches!(p, Place::Output(j) if program.updates.iter().any(|u| u.1 == j));
+        self.y.iter().any(|t| is_state(t.place))
     }
 
     /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, all lies

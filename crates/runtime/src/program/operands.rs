@@ -42,6 +42,11 @@ impl Range {
         self.part(skip.min(self.1), self.1.saturating_sub(skip))
     }
 
+    /// Where it begins and ends.
+    pub(crate) fn addresses(self) -> (usize, usize) {
+        (self.0.addr(), self.0.addr() + self.1)
+    }
+
     /// Its first byte.
     pub(crate) fn first(self) -> *mut u8 {
         self.0
@@ -105,9 +110,22 @@ pub(crate) trait Operands<'o> {
 /// Calls a kernel. Errors: the kernel's, and those of its operands.
 ///
 /// # Safety
+/// As [`with_operands`].
+pub(crate) unsafe fn call_kernel<'o>(op: &dyn Op, o: &impl Operands<'o>, pool: &Pool) -> Result<()> {
+    // SAFETY: the same promise.
+    unsafe { with_operands(o, pool, |cx| op.eval(cx)) }
+}
+
+/// Calls `f` with operands. Errors: those of `f`, and of the operands.
+///
+/// # Safety
 /// The memory of all operands is alive until this returns. Outputs and workspace overlap nothing else of them, and nobody
 /// else reads or writes those, or writes an input, meanwhile.
-pub(crate) unsafe fn call_kernel<'o>(op: &dyn Op, o: &impl Operands<'o>, pool: &Pool) -> Result<()> {
+pub(crate) unsafe fn with_operands<'o>(
+    o: &impl Operands<'o>,
+    pool: &Pool,
+    f: impl FnOnce(&mut EvalCx<'_>) -> Result<()>,
+) -> Result<()> {
     let (inputs, outputs) = o.counts();
     let mut x: SmallVec<[In<'_>; INLINE]> = SmallVec::new();
     for i in 0..inputs {
@@ -120,24 +138,24 @@ pub(crate) unsafe fn call_kernel<'o>(op: &dyn Op, o: &impl Operands<'o>, pool: &
     // SAFETY: alive, and nobody else's by the caller's promise.
     let workspace = unsafe { o.workspace()?.bytes_mut() };
     match outputs {
-        1 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<1>(o)?, workspace, pool }),
-        2 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<2>(o)?, workspace, pool }),
-        3 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<3>(o)?, workspace, pool }),
-        4 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<4>(o)?, workspace, pool }),
-        5 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<5>(o)?, workspace, pool }),
-        6 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<6>(o)?, workspace, pool }),
-        7 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<7>(o)?, workspace, pool }),
-        8 => op.eval(&mut EvalCx { x: &x, y: &mut outs::<8>(o)?, workspace, pool }),
+        1 => f(&mut EvalCx { x: &x, y: &mut outs::<1>(o)?, workspace, pool }),
+        2 => f(&mut EvalCx { x: &x, y: &mut outs::<2>(o)?, workspace, pool }),
+        3 => f(&mut EvalCx { x: &x, y: &mut outs::<3>(o)?, workspace, pool }),
+        4 => f(&mut EvalCx { x: &x, y: &mut outs::<4>(o)?, workspace, pool }),
+        5 => f(&mut EvalCx { x: &x, y: &mut outs::<5>(o)?, workspace, pool }),
+        6 => f(&mut EvalCx { x: &x, y: &mut outs::<6>(o)?, workspace, pool }),
+        7 => f(&mut EvalCx { x: &x, y: &mut outs::<7>(o)?, workspace, pool }),
+        8 => f(&mut EvalCx { x: &x, y: &mut outs::<8>(o)?, workspace, pool }),
         n => {
             let mut y = (0..n).map(|j| o.output(j).map(out)).collect::<Result<Vec<_>>>()?;
-            op.eval(&mut EvalCx { x: &x, y: &mut y, workspace, pool })
+            f(&mut EvalCx { x: &x, y: &mut y, workspace, pool })
         }
     }
 }
 
-/// Called by [`call_kernel`] alone, once for each output.
+/// Called by [`with_operands`] alone, once for each output.
 fn out<'o>((dtype, shape, range, holds): Output<'o>) -> Out<'o> {
-    // SAFETY: alive and exclusive by the promise of the caller of `call_kernel`, which takes each output once and makes
+    // SAFETY: alive and exclusive by the promise of the caller of `with_operands`, which takes each output once and makes
     // no slice of an input that one took over.
     Out::new(dtype, shape, unsafe { range.bytes_mut() }, holds)
 }

@@ -46,6 +46,9 @@ pub(crate) trait Machine {
     /// Reads an integer of 8 bytes, or of one: then a bool. Errors (Internal): another size.
     fn read_number(&mut self, from: Self::Span) -> Result<i64>;
 
+    /// Waits for what runs beside the steps; failures stay to be told.
+    fn settle(&mut self) {}
+
     /// A step begins, or a step of what it runs.
     fn begin(&mut self, _step: &Step, _program: &Program) {}
 
@@ -120,17 +123,24 @@ pub(crate) fn run_steps<M: Machine>(
 ) -> Result<()> {
     let end = range.end;
     for i in range {
-        run_step(m, frame, i, watch).inspect_err(|e| {
-            // other ranks make the calls that would have followed
-            frame.program.steps[i + 1..end].iter().for_each(|s| s.op.abandon(e));
-        })?;
+        if let Err(e) = run_step(m, frame, i, watch) {
+            // other ranks make the calls that would have followed, in their order
+            m.settle();
+            frame.program.steps[i + 1..end].iter().for_each(|s| s.op.abandon(&e));
+            return Err(e);
+        }
     }
     Ok(())
 }
 
 fn run_step<M: Machine>(m: &mut M, frame: &Frame<'_, M::Span>, i: usize, watch: &mut impl Watch<M>) -> Result<()> {
     let step = &frame.program.steps[i];
-    watch.before(m, i).map_err(|e| step.located(e)).inspect_err(|e| step.op.abandon(e))?;
+    if let Err(e) = watch.before(m, i) {
+        let e = step.located(e);
+        m.settle();
+        step.op.abandon(&e);
+        return Err(e);
+    }
     m.begin(step, frame.program);
     let done = match &step.flow {
         None => m.kernel(step, frame),

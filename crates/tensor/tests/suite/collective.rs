@@ -1,11 +1,15 @@
 //! Collectives on ranks that are threads: values, gradients, compiled functions, budgets, and what fails.
 
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use remat_ops::schema::Params;
+use remat_ops::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::comm::{Communicator, Reduction, threads};
 use remat_tensor::{Tensor, compile, grad};
-use remat_types::{DType, Error, ErrorKind, Result};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, smallvec};
+use serde::{Deserialize, Serialize};
 
 /// Longer than any test waits, shorter than patience.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -341,4 +345,136 @@ fn other_calls_on_other_ranks_are_errors_that_name_both() {
         assert_eq!(x.send_to(ranks.rank(), ranks).expect_err("itself").kind(), ErrorKind::Value);
         Ok(())
     });
+}
+
+/// Lets rank 1 wait for rank 0's word; one for each test, by number.
+static GATES: [Gate; 3] = [const { Gate(Mutex::new(false), Condvar::new()) }; 3];
+
+struct Gate(Mutex<bool>, Condvar);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.lock().expect("no panic") = true;
+        self.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let open = self.0.lock().expect("no panic");
+        let (open, _) = self.1.wait_timeout_while(open, LIMIT, |open| !*open).expect("no panic");
+        assert!(*open, "rank 0 does not come");
+    }
+}
+
+/// `x`, and opens a gate when it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Opens(usize);
+
+impl Op for Opens {
+    fn infer(&self, x: &[&Fact]) -> Result<Facts> {
+        Ok(smallvec![x[0].clone()])
+    }
+
+    fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
+        GATES[self.0].open();
+        cx.output_from::<f32>(0, 0).map(|_| ())
+    }
+
+    fn grad(&self, _cx: &mut GradCx<'_>) -> Result<Grads> {
+        Ok(smallvec![None])
+    }
+
+    fn repeatable(&self) -> bool {
+        false
+    }
+}
+
+impl Params for Opens {}
+
+impl OpDef for Opens {
+    const NAME: &'static str = "opens";
+
+    fn samples() -> Vec<Sample<Self>> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn ops_run_while_a_collective_waits_for_another_rank() {
+    const N: usize = 1 << 16;
+    on(2, |ranks, d| {
+        let x = Tensor::full(d, [N], DType::F32, 1.0 + ranks.rank() as f64)?;
+        if ranks.rank() == 1 {
+            GATES[0].pass();
+            let y = x.all_reduce(Reduction::Sum, ranks)?;
+            assert_eq!(y.to_vec::<f32>()?, vec![3.0; N]);
+            return Ok(());
+        }
+        let y = x.all_reduce(Reduction::Sum, ranks)?;
+        for i in 0..4 {
+            let z = Tensor::full(d, [8], DType::F32, f64::from(i))?.add(1.0)?;
+            assert_eq!(z.to_vec::<f32>()?, [i as f32 + 1.0; 8], "read while the collective waits");
+        }
+        GATES[0].open();
+        // its bytes are wanted for another while the collective may still read them
+        drop(x);
+        let filled = Tensor::full(d, [N], DType::F32, 7.0)?;
+        assert_eq!(y.to_vec::<f32>()?, vec![3.0; N]);
+        assert_eq!(filled.to_vec::<f32>()?, vec![7.0; N]);
+        let stats = d.channel().stats()?;
+        assert!(stats.communication_ns > 0 && stats.exposed_communication_ns <= stats.communication_ns, "{stats:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn steps_of_a_compiled_function_run_while_a_collective_waits() {
+    const N: usize = 1 << 14;
+    on(2, |ranks, d| {
+        let group = ranks.clone();
+        let rank = ranks.rank();
+        let mut f = compile(d, move |x: &[Tensor]| {
+            let y = x[0].add(1.0)?.all_reduce(Reduction::Sum, &group)?;
+            let other = if rank == 0 { Tensor::apply1(Opens(1), &[&x[0]])?.sqrt()? } else { x[0].sqrt()? };
+            Ok(vec![y.sum()?, other.sum()?])
+        });
+        let x = Tensor::full(d, [N], DType::F32, 4.0)?;
+        for _ in 0..3 {
+            if rank == 1 {
+                GATES[1].pass();
+            }
+            let y = f.call(&[&x])?;
+            assert_eq!(y[0].to_vec::<f32>()?, [10.0 * N as f32]);
+            assert_eq!(y[1].to_vec::<f32>()?, [2.0 * N as f32]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn whatever_reads_a_collective_that_failed_fails() {
+    let seen = threads::run_within(2, LIMIT, |ranks| {
+        let d = device(&ranks, (ranks.rank() == 1).then_some(1 << 14))?;
+        let x = Tensor::ones(&d, [1024], DType::F32)?;
+        if ranks.rank() == 1 {
+            GATES[2].pass();
+            let no_memory = Tensor::ones(&d, [1 << 14], DType::F32)?.sum()?.add(&x)?;
+            let e = no_memory.all_reduce(Reduction::Sum, &ranks)?.to_host().expect_err("no memory");
+            return Ok(vec![e]);
+        }
+        let y = x.all_reduce(Reduction::Sum, &ranks)?;
+        let (z, other) = (y.mul(2.0)?, x.add(1.0)?);
+        GATES[2].open();
+        assert_eq!(other.to_vec::<f32>()?, vec![2.0; 1024]);
+        let read = [y.to_host(), z.to_host(), y.add(1.0)?.to_host(), y.reshape(&[32, 32])?.to_host()];
+        let errors = read.into_iter().map(|r| r.expect_err("rank 1 has no part in it")).collect();
+        // what takes its bytes has nothing to do with it
+        drop((y, z));
+        assert_eq!(Tensor::full(&d, [1024], DType::F32, 3.0)?.to_vec::<f32>()?, vec![3.0; 1024]);
+        Ok(errors)
+    });
+    let seen = seen.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(seen[1][0].kind(), ErrorKind::Budget, "{}", seen[1][0]);
+    for e in &seen[0] {
+        assert!(e.message().contains("rank 1"), "{e}");
+    }
 }

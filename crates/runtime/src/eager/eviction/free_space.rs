@@ -218,6 +218,7 @@ impl Worker {
             self.budget = None;
             return Ok(());
         };
+        self.end_comm_scratch();
         self.open_spill()?;
         if bytes >= self.memory.arena().capacity() {
             self.launcher.device().reserve(bytes)?;

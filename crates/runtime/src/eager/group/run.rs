@@ -43,6 +43,7 @@ impl Worker {
         if self.launcher.device().is_dry() {
             return mine;
         }
+        self.launcher.wait_idle();
         let call = Call::named("the updates of a step");
         match mine {
             Ok(()) => Ok(ranks.agree(&call, Ok(()))?),
@@ -57,10 +58,11 @@ impl Worker {
     /// Waits until all ranks have given their step up. Errors (Peer): one is gone, or does not come.
     pub(in crate::eager) fn meet_again(&mut self) -> remat_types::Result<()> {
         let Some(ranks) = self.options.ranks.clone() else { return Ok(()) };
-        match self.is_rehearsal || self.launcher.device().is_dry() {
-            true => Ok(()),
-            false => ranks.meet_again(),
+        if self.is_rehearsal || self.launcher.device().is_dry() {
+            return Ok(());
         }
+        self.launcher.wait_idle();
+        ranks.meet_again()
     }
 
     fn cancelled(&self) -> OpFailure {
@@ -77,16 +79,20 @@ impl Worker {
         for id in used {
             match self.table.tensor(&id) {
                 Some(Slot::Failed(f)) => return Err(OpFailure::Inherited(f.clone())),
-                Some(Slot::Ready(x)) if self.launcher.is_asynchronous() => storages.push(x.storage),
-                _ => {}
+                Some(Slot::Ready(x)) => storages.push(x.storage),
+                None => {}
             }
         }
         if let Some(f) = self.failure_of_step() {
             return Err(OpFailure::Inherited(f));
         }
-        // on an asynchronous device no slot says that what made a value has failed, once somebody was told of it
+        // no slot says that what made a value beside the worker has failed, once somebody was told of it
         for storage in storages {
-            if let Err(e) = self.launcher.device().synchronize(self.table[storage].written) {
+            let made = match self.launcher.is_asynchronous() {
+                true => self.launcher.device().synchronize(self.table[storage].written),
+                false => self.settle(storage),
+            };
+            if let Err(e) = made {
                 return Err(OpFailure::Inherited(self.record_failure(e)));
             }
         }

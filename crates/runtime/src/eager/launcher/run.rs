@@ -100,6 +100,7 @@ impl Worker {
         self.running = call.label.text;
         let workspace = match call.workspace_bytes {
             0 => None,
+            bytes if self.holds_comm_scratch(call.op) => Some(self.comm_scratch(bytes, call)?),
             bytes => Some(self.scratch(bytes, call, scratch)?),
         };
         self.note_least_budget(call.x, call.y);
@@ -135,6 +136,34 @@ impl Worker {
             return Err(self.needing(e, id, more));
         }
         Ok(id)
+    }
+
+    /// True for a collective whose scratch memory stays until the step ends. Under a budget none does: what takes its bytes waits.
+    fn holds_comm_scratch(&self, op: &OpRef) -> bool {
+        self.budget.is_none() && !self.launcher.is_asynchronous && op.ranks().is_some_and(|ranks| ranks.size() > 1)
+    }
+
+    /// Scratch memory of a collective, which others share: they run one after the other, beside ops that take other bytes.
+    fn comm_scratch(&mut self, bytes: usize, call: &Call<'_>) -> Result<StorageId> {
+        if let Some(id) = self.comm_scratch.filter(|id| self.table[*id].bytes >= bytes) {
+            return Ok(id);
+        }
+        self.end_comm_scratch();
+        let mut own: SmallVec<[StorageId; 2]> = SmallVec::new();
+        let placed = self.scratch(bytes, call, &mut own);
+        own.iter().for_each(|id| self.table[*id].pins = 0);
+        match &placed {
+            Ok(id) => self.comm_scratch = Some(*id),
+            Err(_) => own.into_iter().for_each(|id| self.destroy(id)),
+        }
+        placed
+    }
+
+    /// Gives the scratch memory of collectives back.
+    pub(in crate::eager) fn end_comm_scratch(&mut self) {
+        if let Some(id) = self.comm_scratch.take() {
+            self.destroy(id);
+        }
     }
 
     /// A contiguous copy of a strided input, in scratch memory.

@@ -73,6 +73,15 @@ impl Worker {
         }
     }
 
+    /// Waits for a collective that writes a storage beside the kernels of a device that is not asynchronous. Errors: it failed.
+    pub(in crate::eager) fn settle(&mut self, id: StorageId) -> Result<()> {
+        let s = &self.table[id];
+        match s.is_resident() {
+            true => self.launcher.device().settle(s.start(), s.bytes),
+            false => Ok(()),
+        }
+    }
+
     /// Changes what a storage counts as.
     pub(in crate::eager) fn set_kind(&mut self, id: StorageId, kind: Kind) {
         let s = &mut self.table[id];

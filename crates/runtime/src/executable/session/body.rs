@@ -206,7 +206,7 @@ impl Body {
         block.reserve(exe.figures.arena_bytes, allocate.as_ref())?;
         bind(bindings, x, y, Range::exclusive(given.slice()?), outputs)?;
         let frame = bindings.frame(&exe.program, Range::exclusive(block.slice()?));
-        exe.run_steps(steps, &frame, Cpu { pool }, &mut |step, cpu, frame| {
+        exe.run_steps(steps, &frame, Cpu { pool, comm: None }, &mut |step, cpu, frame| {
             for w in watches.iter_mut().filter(|w| w.step == step) {
                 (w.f)(frame.view(cpu, &exe.program.steps[step].y[w.slot])?);
             }
