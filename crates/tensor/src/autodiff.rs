@@ -1,8 +1,10 @@
 //! Reverse-mode differentiation over the tape.
 //!
-//! Nodes are visited by descending age. Each runs its cached backward graph: through the recording seam when a
+//! Nodes are visited by descending age, but for leaves with hooks, which are as soon as their gradients are complete (`watched.rs`). Each runs its cached backward graph: through the recording seam when a
 //! gradient of the gradient is wanted, straight through the channel otherwise. Cotangents and saved values are handed
 //! over, not shared, so that a budget sees them die as early as they can and kernels may overwrite them.
+
+mod watched;
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
@@ -13,6 +15,7 @@ use remat_runtime::{Channel, Handle, Kind};
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Scope, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::watched::Watched;
 use crate::Tensor;
 use crate::site::InOp;
 use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Saved, TapeCx, TensorSpec, lock};
@@ -62,6 +65,7 @@ struct Sweep {
     cotangents: FxHashMap<NodeId, SmallVec<[Option<Tensor>; 2]>>,
     queue: BinaryHeap<ByAge>,
     queued: FxHashSet<NodeId>,
+    watched: Watched,
     site: CallSite,
 }
 
@@ -74,6 +78,7 @@ impl Sweep {
             cotangents: FxHashMap::default(),
             queue: BinaryHeap::new(),
             queued: FxHashSet::default(),
+            watched: Watched::default(),
             site,
         }
     }
@@ -126,9 +131,17 @@ impl Sweep {
             if !self.retain_graph {
                 lock(&node.inputs).clear();
             }
+            self.watched.come_to(&edges, &self.queue);
             for (edge, g) in edges.iter().zip(grads) {
                 if let (Some(edge), Some(g)) = (edge, g) {
                     self.add(edge, g)?;
+                }
+            }
+            for edge in edges.iter().flatten() {
+                if self.watched.is_last_use(edge)
+                    && let Some(dy) = self.cotangents.remove(&Arc::as_ptr(&edge.node))
+                {
+                    done(&edge.node, dy)?;
                 }
             }
         }

@@ -124,7 +124,7 @@ pub struct FileCopy {
 pub struct Communication {
     /// Nanoseconds in which they ran, other ranks waited for.
     pub busy_ns: u64,
-    /// Nanoseconds in which the device waited for them.
+    /// Nanoseconds of that in which the device waited for them.
     pub exposed_ns: u64,
 }
 

@@ -28,6 +28,7 @@ pub(crate) struct CommThread {
     /// `None` once it is to end.
     calls: Option<Sender<Call>>,
     done: Receiver<Done>,
+    opened: Instant,
     state: RefCell<State>,
     thread: Option<JoinHandle<()>>,
 }
@@ -95,7 +96,7 @@ impl CommThread {
         };
         let thread = std::thread::Builder::new().name("remat-comm".into()).spawn(work);
         let thread = thread.map_err(|e| Error::from(e).context("cannot start the thread of collectives"))?;
-        Ok(CommThread { calls: Some(calls), done, state: RefCell::default(), thread: Some(thread) })
+        Ok(CommThread { calls: Some(calls), done, opened, state: RefCell::default(), thread: Some(thread) })
     }
 
     /// Starts a collective, asked for at `site`. Errors: of one that was to make its inputs; the other ranks were told.
@@ -213,14 +214,13 @@ impl CommThread {
         if n == 0 {
             return;
         }
-        let start = Instant::now();
+        let start_ns = self.opened.elapsed().as_nanos() as u64;
         for _ in 0..n {
             let state = &mut *self.state.borrow_mut();
             let Some(flight) = state.in_flight.pop_front() else { break };
             let done = self.done.recv();
-            state.end(&flight, done.unwrap_or_else(|_| Done::lost()));
+            state.end(&flight, done.unwrap_or_else(|_| Done::lost()), start_ns);
         }
-        self.state.borrow_mut().figures.exposed_ns += start.elapsed().as_nanos() as u64;
     }
 
     /// Bytes have moved: from there, to there.
@@ -253,9 +253,11 @@ impl CommThread {
 }
 
 impl State {
-    /// A collective has ended.
-    fn end(&mut self, flight: &InFlight, done: Done) {
-        self.figures.busy_ns += done.span.duration_ns;
+    /// A collective has ended for which the device has waited since then.
+    fn end(&mut self, flight: &InFlight, done: Done, waits_since_ns: u64) {
+        let CommSpan { start_ns, duration_ns, .. } = done.span;
+        self.figures.busy_ns += duration_ns;
+        self.figures.exposed_ns += (start_ns + duration_ns).saturating_sub(start_ns.max(waits_since_ns));
         self.spans.iter_mut().for_each(|spans| spans.push(done.span));
         self.failed.retain(|f| !flight.writes(f.0));
         if let Err(e) = done.result {
@@ -322,3 +324,6 @@ impl Drop for CommThread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use remat_tensor::is_recording;
-use remat_types::{Error, ErrorKind};
+use remat_tensor::{Tensor, custom, is_recording};
+use remat_types::{Error, ErrorKind, Result};
 
 use crate::support::{assert_close, grad_of, leaf, plain, tensor, values};
 
@@ -95,4 +95,54 @@ fn gradients_are_set_only_where_they_fit() {
     assert_eq!(y.set_grad(None).expect_err("no leaf").kind(), ErrorKind::Value);
     assert_eq!(y.on_grad(|_| Ok(())).expect_err("no leaf").kind(), ErrorKind::Value);
     assert!(x.grad().is_none());
+}
+
+/// `x`, whose backward pass writes this down.
+fn noted(x: &Tensor, name: &'static str, log: &Log) -> Result<Tensor> {
+    let log = log.clone();
+    let y = vec![x.detach().mul(1.0)?];
+    let back = move |dy: &[Option<Tensor>]| {
+        log.lock().expect("no panic").push(name);
+        Ok(vec![dy[0].clone()])
+    };
+    Ok(custom("noted", &[x], y, back)?.remove(0))
+}
+
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+#[test]
+fn a_hook_is_called_when_the_pass_has_come_to_the_leafs_last_use() {
+    let d = plain();
+    let log = Log::default();
+    let leaf_noted = |name: &'static str, value: f64| {
+        let x = leaf(&d, &[value]);
+        let log = log.clone();
+        x.on_grad(move |_| {
+            log.lock().expect("no panic").push(name);
+            Ok(())
+        })
+        .expect("a leaf");
+        x
+    };
+    // made in the order of their uses, so that age alone would call the hooks last
+    let (first, both, last) = (leaf_noted("first", 2.0), leaf_noted("both", 3.0), leaf_noted("last", 5.0));
+    let unused_by_the_loss = leaf_noted("unused", 7.0);
+    let run = || -> Result<()> {
+        let h = noted(&first, "layer 0", &log)?.mul(&both)?;
+        let h = noted(&h, "layer 1", &log)?.mul(&both)?;
+        let side = h.mul(&unused_by_the_loss)?;
+        let h = noted(&h, "layer 2", &log)?.mul(&last)?;
+        drop(side);
+        h.backward()
+    };
+    for _ in 0..2 {
+        log.lock().expect("no panic").clear();
+        run().expect("differentiable");
+        assert_eq!(*log.lock().expect("no panic"), ["last", "layer 2", "layer 1", "both", "layer 0", "first"]);
+    }
+    // 2 passes of the gradients of first both both last
+    assert_eq!(grad_of(&first), [2.0 * 45.0]);
+    assert_eq!(grad_of(&both), [2.0 * 60.0]);
+    assert_eq!(grad_of(&last), [2.0 * 18.0]);
+    assert!(unused_by_the_loss.grad().is_none());
 }
