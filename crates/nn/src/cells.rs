@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_runtime::{Device, tracing};
 use remat_tensor::Tensor;
+use remat_tensor::comm::Communicator;
 use remat_types::{CallSite, Result, Scope};
 
 use crate::Rng;
@@ -63,6 +64,30 @@ impl Momentum {
     pub fn set(&self, momentum: f64) {
         tracing::refuse("changing the momentum of running statistics");
         self.0.store(momentum.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// The ranks over whose batches a norm takes its statistics: this rank alone until [`StatisticsGroup::set`] says otherwise.
+#[derive(Debug, Default)]
+pub struct StatisticsGroup(Arc<Mutex<Option<Communicator>>>);
+
+impl StatisticsGroup {
+    /// The ranks, if they are more than this one.
+    pub fn get(&self) -> Option<Communicator> {
+        let read = |own: &Mutex<Option<Communicator>>| own.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let group = read(&self.0);
+        if tracing::is_tracing() {
+            let (own, seen) = (self.0.clone(), group.clone());
+            tracing::guard(move || read(&own) == seen);
+        }
+        group
+    }
+
+    /// Chooses; none for this rank alone.
+    #[track_caller]
+    pub fn set(&self, group: Option<&Communicator>) {
+        tracing::refuse("changing the ranks of a norm's statistics");
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = group.filter(|g| g.size() > 1).cloned();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::{Label, Mode, Momentum, Parameter, RngCell};
+use crate::{Label, Mode, Momentum, Parameter, RngCell, StatisticsGroup};
 
 /// Receives what a traversal meets, each under its dotted name; `block.0.weight`. Every method does nothing by default.
 pub trait Visitor {
@@ -14,6 +14,8 @@ pub trait Visitor {
     fn mode(&mut self, _name: &str, _m: &Mode) {}
     /// The momentum of running statistics.
     fn momentum(&mut self, _name: &str, _m: &Momentum) {}
+    /// The ranks of a norm's statistics.
+    fn statistics_group(&mut self, _name: &str, _g: &StatisticsGroup) {}
     /// A source of random keys.
     fn rng(&mut self, _name: &str, _r: &RngCell) {}
     /// The label of the module called `name`.
@@ -68,6 +70,11 @@ impl Visit for Mode {
 impl Visit for Momentum {
     fn visit(&self, at: &mut Walk<'_>) {
         at.visitor.momentum(&at.path, self);
+    }
+}
+impl Visit for StatisticsGroup {
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visitor.statistics_group(&at.path, self);
     }
 }
 impl Visit for RngCell {

@@ -20,6 +20,7 @@ pages! {
     CommandLine = "../../../docs/src/command-line.md";
     Planning = "../../../docs/src/planning.md";
     Operators = "../../../docs/src/operators.md";
+    Distributed = "../../../docs/src/distributed.md";
     Devices = "../../../docs/src/devices.md";
     Numerics = "../../../docs/src/numerics.md";
     Memory = "../../../docs/src/memory.md";

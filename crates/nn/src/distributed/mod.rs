@@ -5,9 +5,11 @@
 
 mod data_parallel;
 mod sharded;
+mod sync_batch_norm;
 
 pub use data_parallel::{DataParallel, DataParallelOptions};
 #[cfg(feature = "mpi")]
 pub use remat_tensor::comm::mpi;
 pub use remat_tensor::comm::{Call, Communicator, DEFAULT_LIMIT, Reduction, Statistics, launched, threads};
 pub use sharded::Sharded;
+pub use sync_batch_norm::{SyncBatchNorm, synchronise_batch_norms};

@@ -22,6 +22,7 @@ mod recurrent;
 mod reshape;
 mod sequential;
 mod shaped_activation;
+mod sync_norm;
 
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Padding, Result};

@@ -2,7 +2,8 @@ use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
-use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Momentum, Parameter, Visit, Walk, update};
+use super::sync_norm::Normalised;
+use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Momentum, Parameter, StatisticsGroup, Visit, Walk, update};
 
 /// How a [`BatchNorm`] is made. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,8 +43,8 @@ impl Default for BatchNormOptions {
 /// latter two in f32 (f64 for f64). While training, `mean` and `var` (biased) are the batch's, and
 /// `running = (1 - momentum) running + momentum batch`, with the unbiased variance; else they are the running ones. A
 /// batch of one element a channel leaves the running variance as it is. A step that fails after this layer has still
-/// moved the running statistics. [`BatchNormOptions`] has other ways; [`BatchStatistics`](remat_tensor::BatchStatistics) merges those of
-/// several devices.
+/// moved the running statistics. [`BatchNormOptions`] has other ways;
+/// [`SyncBatchNorm`](crate::distributed::SyncBatchNorm) takes the batches of several ranks as one.
 ///
 /// Errors: Axis for another rank, Shape for another number of channels, or an empty batch while training.
 pub struct BatchNorm<const D: usize> {
@@ -60,6 +61,8 @@ pub struct BatchNorm<const D: usize> {
     pub num_batches_tracked: Option<Parameter>,
     mode: Mode,
     momentum: Momentum,
+    /// The ranks whose batches are one for the statistics; begins as this one alone.
+    pub statistics_group: StatisticsGroup,
     options: BatchNormOptions,
 }
 
@@ -77,6 +80,7 @@ impl<const D: usize> Visit for BatchNorm<D> {
         at.field("num_batches_tracked", &self.num_batches_tracked);
         at.field("mode", &self.mode);
         at.field("momentum", &self.momentum);
+        at.field("statistics_group", &self.statistics_group);
     }
 }
 impl<const D: usize> Module for BatchNorm<D> {}
@@ -120,6 +124,7 @@ impl<const D: usize> BatchNorm<D> {
             num_batches_tracked: if counts { Some(cx.buffer([], DType::I64, Init::Zeros)?) } else { None },
             mode: Mode::default(),
             momentum: Momentum::new(options.momentum),
+            statistics_group: StatisticsGroup::default(),
             options,
         })
     }
@@ -156,20 +161,20 @@ impl<const D: usize> Layer for BatchNorm<D> {
         if frozen || (track_running_stats && !self.mode.is_training()) {
             return x.batch_norm_with(&weight, &bias, &self.running_mean.get()?, &self.running_var.get()?, eps);
         }
-        let (y, mean, var) = x.batch_norm(&weight, &bias, eps)?;
+        let batch = match self.statistics_group.get() {
+            Some(group) => Normalised::together(x, &weight, &bias, eps, &group)?,
+            None => Normalised::alone(x, &weight, &bias, eps)?,
+        };
         if !track_running_stats {
-            return Ok(y);
+            return Ok(batch.y);
         }
         let _quiet = no_grad();
-        let share = self.share(mean.dtype())?;
-        self.track(&self.running_mean, mean.detach(), share.as_ref())?;
-        let count = x.elems() / x.dims()[1].max(1);
-        if count > 1 {
-            // two numbers that each follow from the batch, for graphs over symbols
-            let var = var.detach().mul(count as f64)?.div((count - 1) as f64)?;
+        let share = self.share(batch.mean.dtype())?;
+        self.track(&self.running_mean, batch.mean.detach(), share.as_ref())?;
+        if let Some(var) = batch.unbiased()? {
             self.track(&self.running_var, var, share.as_ref())?;
         }
-        Ok(y)
+        Ok(batch.y)
     }
 }
 

@@ -25,6 +25,7 @@ mod saving;
 mod sessions;
 mod sizes;
 mod support;
+mod sync_batch_norm;
 mod torch;
 mod training;
 mod vision;
