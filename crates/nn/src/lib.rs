@@ -11,6 +11,7 @@ mod checkpoint;
 mod data;
 pub mod distributed;
 pub mod distribution;
+mod divided;
 mod init;
 mod layers;
 pub mod loss;

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::divided::Divided;
 use crate::{Label, Mode, Momentum, Parameter, RngCell, StatisticsGroup};
 
 /// Receives what a traversal meets, each under its dotted name; `block.0.weight`. Every method does nothing by default.
 pub trait Visitor {
     /// A parameter or buffer.
     fn parameter(&mut self, _name: &str, _p: &Parameter) {}
+    /// A parameter of which each rank has a part; the part comes as [`Visitor::parameter`] too.
+    fn divided(&mut self, _name: &str, _d: &Divided) {}
     /// A mode cell.
     fn mode(&mut self, _name: &str, _m: &Mode) {}
     /// The momentum of running statistics.
@@ -60,6 +63,12 @@ pub trait Visit {
 impl Visit for Parameter {
     fn visit(&self, at: &mut Walk<'_>) {
         at.visitor.parameter(&at.path, self);
+    }
+}
+impl Visit for Divided {
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visitor.parameter(&at.path, self.part());
+        at.visitor.divided(&at.path, self);
     }
 }
 impl Visit for Mode {

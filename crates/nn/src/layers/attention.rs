@@ -58,8 +58,12 @@ impl MultiHeadAttention {
     #[track_caller]
     pub fn forward_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        let [n, t, d] = extents(x, "attention")?;
-        let y = self.heads_of(self.qkv.forward(x)?, [n, t, d], attend)?;
+        let [_, _, _] = extents(x, "attention")?;
+        let qkv = self.qkv.forward(x)?;
+        let y = {
+            let _scope = self.label.enter();
+            attend_heads(qkv, self.heads, attend)?
+        };
         self.out.forward(&y)
     }
 
@@ -68,14 +72,11 @@ impl MultiHeadAttention {
     #[track_caller]
     pub fn forward_cached(&self, x: &Tensor, cache: &KvCache) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        let [n, t, d] = extents(x, "attention")?;
-        let qkv = self.qkv.forward(x)?.reshape(&[n, t, 3, self.heads, d / self.heads].map(|e| e as isize))?;
-        let part = |i: isize| qkv.select(2, i);
+        let [_, _, _] = extents(x, "attention")?;
+        let qkv = self.qkv.forward(x)?;
         let y = {
             let _scope = self.label.enter();
-            let (k, v) = cache.append(&part(1)?, &part(2)?)?;
-            let attend = Attend { place: QueryPlace::End, ..Attend::CAUSAL };
-            part(0)?.attention(&k, &v, attend)?.reshape(&[n, t, d].map(|e| e as isize))?
+            attend_cached(qkv, self.heads, cache)?
         };
         self.out.forward(&y)
     }
@@ -86,12 +87,36 @@ impl MultiHeadAttention {
         KvCache::new(cx, n, places, self.heads, d / self.heads)
     }
 
-    /// What the heads give, side by side, from `q, k, v` side by side.
-    fn heads_of(&self, qkv: Tensor, [n, t, d]: [usize; 3], attend: Attend<'_>) -> Result<Tensor> {
-        let _scope = self.label.enter();
-        let qkv = qkv.reshape(&[n, t, 3, self.heads, d / self.heads].map(|e| e as isize))?;
-        qkv.self_attention(attend)?.reshape(&[n, t, d].map(|e| e as isize))
+    /// The number of heads.
+    pub fn heads(&self) -> usize {
+        self.heads
     }
+}
+
+/// What `heads` heads give, side by side, from `q, k, v` side by side.
+#[track_caller]
+pub(crate) fn attend_heads(qkv: Tensor, heads: usize, attend: Attend<'_>) -> Result<Tensor> {
+    let (qkv, beside) = by_heads(&qkv, heads)?;
+    qkv.self_attention(attend)?.reshape(&beside)
+}
+
+/// The same of places behind those of a cache, to which their keys and values are added; a place sees itself and what comes before.
+#[track_caller]
+pub(crate) fn attend_cached(qkv: Tensor, heads: usize, cache: &KvCache) -> Result<Tensor> {
+    let (qkv, beside) = by_heads(&qkv, heads)?;
+    let part = |i: isize| qkv.select(2, i);
+    let (k, v) = cache.append(&part(1)?, &part(2)?)?;
+    let attend = Attend { place: QueryPlace::End, ..Attend::CAUSAL };
+    part(0)?.attention(&k, &v, attend)?.reshape(&beside)
+}
+
+/// `[n, t, 3 d]` as `[n, t, 3, heads, d / heads]`, and the extents `[n, t, d]` of what comes of it.
+#[track_caller]
+fn by_heads(qkv: &Tensor, heads: usize) -> Result<(Tensor, [isize; 3])> {
+    let [n, t, all] = extents(qkv, "attention")?;
+    let signed = |e: usize| e as isize;
+    let parts = [n, t, 3, heads, all / (3 * heads).max(1)].map(signed);
+    Ok((qkv.reshape(&parts)?, [n, t, all / 3].map(signed)))
 }
 
 impl Layer for MultiHeadAttention {

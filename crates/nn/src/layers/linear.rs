@@ -60,16 +60,22 @@ impl Layer for Linear {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        axis_of(-1, x.rank())?;
-        let weight = self.weight.get()?.t()?;
-        let y = match x.rank() {
-            1 => x.unsqueeze(0)?.matmul(&weight)?.squeeze(&[0])?,
-            _ => x.matmul(&weight)?,
-        };
+        let y = product(x, &self.weight.get()?)?;
         match &self.bias {
             Some(bias) => plus(y, bias.get()?),
             None => Ok(y),
         }
+    }
+}
+
+/// `x weight^T`. Errors: as [`Linear`].
+#[track_caller]
+pub(crate) fn product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    axis_of(-1, x.rank())?;
+    let weight = weight.t()?;
+    match x.rank() {
+        1 => x.unsqueeze(0)?.matmul(&weight)?.squeeze(&[0]),
+        _ => x.matmul(&weight),
     }
 }
 

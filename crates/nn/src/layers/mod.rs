@@ -32,6 +32,7 @@ pub use activation::{
     Softmax, Softsign, Tanh, Tanhshrink,
 };
 pub use attention::{AttentionOptions, MultiHeadAttention};
+pub(crate) use attention::{attend_cached, attend_heads};
 pub use cache::KvCache;
 pub use conv::{
     Conv, Conv1d, Conv1dOptions, Conv2d, Conv2dOptions, Conv3d, Conv3dOptions, ConvOptions, ConvTranspose,
@@ -43,8 +44,8 @@ pub use deform::{DeformConv2d, LocalConv2d, RegionRestrictedConv2d};
 pub use dropout::{AlphaDropout, ChannelDropout, DropPath, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagOptions, EmbeddingOptions};
 pub use encoder::{BlockOptions, DecoderBlock, EncoderBlock, EncoderDecoder, FeedForwardActivation};
-pub(crate) use linear::plus;
 pub use linear::{Linear, LinearOptions};
+pub(crate) use linear::{plus, product};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, LayerNorm, RmsNorm};
 pub use pad::{ChannelShuffle, Fold, Pad, Pad1d, Pad2d, Pad3d, PixelShuffle, PixelUnshuffle, Unfold};
 pub use pair::{Bilinear, CosineSimilarity, PairwiseDistance};

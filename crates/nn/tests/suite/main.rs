@@ -26,6 +26,7 @@ mod sessions;
 mod sizes;
 mod support;
 mod sync_batch_norm;
+mod tensor_parallel;
 mod torch;
 mod training;
 mod vision;
