@@ -7,6 +7,8 @@ mod conjugate;
 mod data_parallel;
 mod parallel_attention;
 mod parallel_linear;
+mod pipeline;
+mod pipeline_schedule;
 mod sharded;
 mod sync_batch_norm;
 mod whole_state;
@@ -16,6 +18,8 @@ pub use conjugate::{enter_parallel, gather_parts, leave_parallel, take_part};
 pub use data_parallel::{DataParallel, DataParallelOptions};
 pub use parallel_attention::ParallelAttention;
 pub use parallel_linear::{ColumnParallelLinear, ColumnParallelOptions, RowParallelLinear, RowParallelOptions};
+pub use pipeline::Pipeline;
+pub use pipeline_schedule::PipelineSchedule;
 #[cfg(feature = "mpi")]
 pub use remat_tensor::comm::mpi;
 pub use remat_tensor::comm::{Call, Communicator, DEFAULT_LIMIT, Reduction, Statistics, launched, threads};

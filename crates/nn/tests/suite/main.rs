@@ -17,6 +17,7 @@ mod model_table;
 mod models;
 mod optim;
 mod parameters;
+mod pipeline;
 mod places;
 mod published;
 mod recurrent;
