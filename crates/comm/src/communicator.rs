@@ -20,10 +20,10 @@ use crate::{Reduction, Statistics, Transport};
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a reduction moves at a time: its workspace stays small, and its parts in the cache.
-const CHUNK_BYTES: usize = 4 << 20;
+pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
 /// Up to so many bytes of all ranks a reduction gathers all values at once, in one exchange instead of two.
-const GATHERED_BYTES: usize = 32 << 10;
+pub(crate) const GATHERED_BYTES: usize = 32 << 10;
 
 /// The serial form of a group of one rank.
 const ALONE: &str = "alone";

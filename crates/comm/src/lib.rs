@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 mod communicator;
+pub mod cost;
 mod launch;
 #[cfg(feature = "mpi")]
 pub mod mpi;
