@@ -20,8 +20,10 @@ mod plan;
 mod process;
 mod random;
 mod report;
+mod scaling;
 mod sizes;
 mod soak;
+mod step_parts;
 mod svg;
 mod timing;
 mod train;
@@ -89,6 +91,8 @@ enum Command {
     Ops(ops::Options),
     /// Time one piece of work and say what share of the machine's speed it reaches.
     Bench(Box<bench::Options>),
+    /// Predict a step of data parallel training on 2 to 4,096 ranks from the step of one, over a network that is named.
+    Scaling(Box<scaling::Options>),
 }
 
 const COMPLETIONS: &str = "\
@@ -150,6 +154,7 @@ fn main() -> ExitCode {
         }
         Command::Ops(options) => ops::run(&options).map(done),
         Command::Bench(options) => bench::run(&options).map(done),
+        Command::Scaling(options) => scaling::run(&options).map(done),
     };
     match result.and_then(|code| output::finish().map(|()| code)) {
         Ok(_) if interrupt::requested() => ExitCode::from(EXIT_INTERRUPTED),

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use remat::runtime::{CommandStream, Executable};
-use remat::types::Result;
+use remat::runtime::{CommandStream, DeviceOptions, Executable};
+use remat::types::{Error, ErrorKind, Result};
 
 use crate::networks::{Network, TrainTask, Trained};
+use crate::step_parts::StepParts;
 use crate::{chars, digits, train};
 
 /// What the user named.
@@ -76,6 +77,29 @@ impl Workload {
             Workload::Task(TrainTask::Digits) => train::timed::<digits::Options>(batch, threads, runs),
             Workload::Task(TrainTask::Chars) => train::timed::<chars::Options>(batch, threads, runs),
             Workload::Network(network) => network.timed(batch, threads, runs),
+        }
+    }
+
+    /// Its training step, on a device with these options. Errors: Value for `model:NAME`, which does not train, and for a batch that
+    /// the data do not allow; those of the network.
+    pub(crate) fn parts(self, batch: Option<usize>, options: DeviceOptions) -> Result<Box<dyn StepParts>> {
+        match self {
+            Workload::Task(TrainTask::Digits) => train::parts::<digits::Options>(batch, options),
+            Workload::Task(TrainTask::Chars) => train::parts::<chars::Options>(batch, options),
+            Workload::Network(network @ Network::Train(_)) => network.parts(batch, options),
+            Workload::Network(Network::Infer(_)) => {
+                let text = format!("`{self}` does not train: give a step such as `train:resnet18`");
+                Err(Error::new(ErrorKind::Value, text))
+            }
+        }
+    }
+
+    /// Examples of a batch unless said otherwise. Errors: Internal.
+    pub(crate) fn usual_batch(self) -> Result<usize> {
+        match self {
+            Workload::Task(TrainTask::Digits) => train::usual_batch::<digits::Options>(),
+            Workload::Task(TrainTask::Chars) => train::usual_batch::<chars::Options>(),
+            Workload::Network(network) => Ok(network.batch()),
         }
     }
 

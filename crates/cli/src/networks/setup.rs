@@ -1,17 +1,16 @@
 //! Networks on a device, with what they are applied to: a forward pass, or a training step with backward and optimiser.
 
-use std::cell::RefCell;
 use std::fmt;
-use std::rc::Rc;
 
-use remat::nn::distributed::DataParallel;
+use remat::nn::distributed::{Communicator, DataParallel};
 use remat::nn::models::{Gpt, GptConfig, ResNet, ResNetConfig};
-use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Sgd, SgdOptions};
-use remat::runtime::Device;
+use remat::nn::{AdamW, AdamWOptions, InitCx, Layer, Optimizer, Parameter, Sgd, SgdOptions};
+use remat::runtime::{Device, DeviceOptions};
 use remat::tensor::{Tensor, no_grad};
-use remat::types::{DType, HostTensor, Result, Shape};
+use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
 use super::{IMAGE, MLP, Model, Step, mlp};
+use crate::step_parts::StepParts;
 
 /// What is done with a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +50,47 @@ impl fmt::Display for Network {
     }
 }
 
+impl Network {
+    /// The training step in its parts. The network must be one that trains. Errors: Internal if not; those of the network.
+    pub(crate) fn parts(self, batch: Option<usize>, options: DeviceOptions) -> Result<Box<dyn StepParts>> {
+        let Network::Train(step) = self else {
+            return Err(Error::new(ErrorKind::Internal, format!("{self} does not train")));
+        };
+        let device = Device::cpu(options)?;
+        let (step, x) = TrainStep::new(trained(step, &device, batch.unwrap_or(self.batch()))?)?;
+        Ok(Box::new(Parts { device, step, x }))
+    }
+}
+
+/// A step on its device.
+struct Parts {
+    device: Device,
+    step: TrainStep,
+    x: Vec<Tensor>,
+}
+
+impl StepParts for Parts {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn named_parameters(&self) -> Vec<(String, Parameter)> {
+        self.step.net.named_parameters()
+    }
+
+    fn parallel(&self, ranks: &Communicator) -> Result<DataParallel> {
+        DataParallel::new(&self.step.net, ranks, Default::default())
+    }
+
+    fn loss(&mut self) -> Result<Tensor> {
+        self.step.loss(&self.x)
+    }
+
+    fn update(&mut self) -> Result<()> {
+        self.step.optimizer.step()
+    }
+}
+
 const CLASSES: usize = 1000;
 const SMALL_IMAGE: [usize; 3] = [3, 64, 64];
 
@@ -75,13 +115,28 @@ fn integers(device: &Device, below: usize, shape: impl Into<Shape>) -> Result<Te
     Tensor::from_host(device, &HostTensor::from_slice(&v, shape)?)
 }
 
+/// A network, its inputs, and how many classes it tells apart.
+fn trained(step: Step, device: &Device, batch: usize) -> Result<(Box<dyn Layer>, Tensor, usize)> {
+    let cx = &mut InitCx::new(device, 1);
+    let image = |[c, h, w]: [usize; 3]| floats(device, [batch, c, h, w]);
+    Ok(match step {
+        Step::Mlp => (Box::new(mlp(cx)?), floats(device, [batch, MLP[0]])?, MLP[MLP.len() - 1]),
+        Step::ResNet18 => (Box::new(ResNet::new(cx, &ResNetConfig::resnet18())?), image(SMALL_IMAGE)?, CLASSES),
+        Step::ResNet50 => (Box::new(ResNet::new(cx, &ResNetConfig::resnet50())?), image(IMAGE)?, CLASSES),
+        Step::Gpt => {
+            let config = GptConfig::default();
+            let net = Gpt::new(cx, &config)?;
+            let x = integers(device, config.vocabulary, [batch, config.sequence])?;
+            (Box::new(net), x, config.vocabulary)
+        }
+    })
+}
+
 impl Setup {
     pub(super) fn new(network: Network, device: &Device, batch: usize) -> Result<Setup> {
-        let cx = &mut InitCx::new(device, 1);
-        let image = |[c, h, w]: [usize; 3]| floats(device, [batch, c, h, w]);
         match network {
             Network::Infer(model) => {
-                let (net, x) = model.build(cx, batch)?;
+                let (net, x) = model.build(&mut InitCx::new(device, 1), batch)?;
                 let x = match x.dtype() {
                     DType::F32 => floats(device, x.shape().clone())?,
                     _ => x,
@@ -93,29 +148,37 @@ impl Setup {
                 };
                 Ok(Setup { f: Box::new(f), x: vec![x] })
             }
-            Network::Train(Step::Mlp) => {
-                let (x, classes) = (floats(device, [batch, MLP[0]])?, MLP[MLP.len() - 1]);
-                Setup::train(Box::new(mlp(cx)?), x, classes)
-            }
-            Network::Train(Step::ResNet18) => {
-                let net = ResNet::new(cx, &ResNetConfig::resnet18())?;
-                Setup::train(Box::new(net), image(SMALL_IMAGE)?, CLASSES)
-            }
-            Network::Train(Step::ResNet50) => {
-                let net = ResNet::new(cx, &ResNetConfig::resnet50())?;
-                Setup::train(Box::new(net), image(IMAGE)?, CLASSES)
-            }
-            Network::Train(Step::Gpt) => {
-                let config = GptConfig::default();
-                let net = Gpt::new(cx, &config)?;
-                let x = integers(device, config.vocabulary, [batch, config.sequence])?;
-                Setup::train(Box::new(net), x, config.vocabulary)
+            Network::Train(step) => {
+                let (mut step, x) = TrainStep::new(trained(step, device, batch)?)?;
+                // data parallel on a device with ranks
+                let ranks = device.options().ranks.clone().filter(|ranks| ranks.size() > 1);
+                let parallel =
+                    ranks.map(|ranks| DataParallel::new(&step.net, &ranks, Default::default())).transpose()?;
+                let f = move |x: &[Tensor]| {
+                    let loss = step.loss(x)?;
+                    match &parallel {
+                        Some(parallel) => parallel.backward(&loss)?,
+                        None => loss.backward()?,
+                    }
+                    step.optimizer.step()?;
+                    Ok(vec![loss.detach()])
+                };
+                Ok(Setup { f: Box::new(f), x })
             }
         }
     }
+}
 
-    /// Cross entropy, backward, and AdamW for tokens or SGD with momentum for the rest; data parallel on a device with ranks.
-    fn train(net: Box<dyn Layer>, x: Tensor, classes: usize) -> Result<Setup> {
+/// A network that is trained: cross entropy, and AdamW for tokens or SGD with momentum for the rest.
+struct TrainStep {
+    net: Box<dyn Layer>,
+    optimizer: Box<dyn Optimizer>,
+    classes: usize,
+}
+
+impl TrainStep {
+    /// With its input and labels.
+    fn new((net, x, classes): (Box<dyn Layer>, Tensor, usize)) -> Result<(TrainStep, Vec<Tensor>)> {
         let tokens = x.dtype().is_int();
         let parameters = net.named_parameters();
         let optimizer: Box<dyn Optimizer> = if tokens {
@@ -125,19 +188,11 @@ impl Setup {
         };
         let places = if tokens { x.elems() } else { x.dims()[0] };
         let labels = integers(&x.device(), classes, [places])?;
-        let optimizer = Rc::new(RefCell::new(optimizer));
-        let ranks = x.device().options().ranks.clone().filter(|ranks| ranks.size() > 1);
-        let parallel = ranks.map(|ranks| DataParallel::new(&net, &ranks, Default::default())).transpose()?;
-        let f = move |x: &[Tensor]| {
-            let logits = net.forward(&x[0])?.reshape(&[-1, classes as isize])?;
-            let loss = logits.cross_entropy(&x[1])?;
-            match &parallel {
-                Some(parallel) => parallel.backward(&loss)?,
-                None => loss.backward()?,
-            }
-            optimizer.borrow_mut().step()?;
-            Ok(vec![loss.detach()])
-        };
-        Ok(Setup { f: Box::new(f), x: vec![x, labels] })
+        Ok((TrainStep { net, optimizer, classes }, vec![x, labels]))
+    }
+
+    fn loss(&self, x: &[Tensor]) -> Result<Tensor> {
+        let logits = self.net.forward(&x[0])?.reshape(&[-1, self.classes as isize])?;
+        logits.cross_entropy(&x[1])
     }
 }

@@ -2,6 +2,7 @@
 
 mod dry;
 mod log;
+mod parts;
 mod plot;
 mod progress;
 mod ranks;
@@ -26,6 +27,7 @@ use crate::process::{resident_file_bytes, resident_peak_bytes};
 use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use log::Log;
+pub(crate) use parts::{parts, usual_batch};
 use progress::Progress;
 pub(crate) use ranks::Ranks;
 use session::{End, Outcome, Session};

@@ -8,6 +8,7 @@ mod model;
 mod output;
 mod plan;
 mod saving;
+mod scaling;
 mod soak;
 mod train;
 
