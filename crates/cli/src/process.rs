@@ -33,3 +33,16 @@ fn status_bytes(key: &str) -> Option<u64> {
     let line = status.lines().find(|l| l.starts_with(key))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
+
+/// Nanoseconds in which threads of this process were ready to run and had no processor, since their begin; `None` where the system
+/// does not say.
+#[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "only ranks are compared with each other"))]
+pub(crate) fn waited_for_processor_ns() -> Option<u64> {
+    let mut sum = 0u64;
+    for thread in std::fs::read_dir("/proc/self/task").ok()? {
+        // a thread that has just ended waits no more
+        let Ok(figures) = std::fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
+        sum = sum.saturating_add(figures.split_whitespace().nth(1)?.parse().ok()?);
+    }
+    Some(sum)
+}

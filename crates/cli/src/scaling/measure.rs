@@ -17,7 +17,7 @@ use crate::workload::Workload;
 const WARM_UPS: usize = 2;
 /// Fewest and most pairs of steps that count, however long one takes.
 const MIN_TURNS: usize = 5;
-const MAX_TURNS: usize = 200;
+const MAX_TURNS: usize = 500;
 /// The second batch is the first over this.
 const SMALLER_BATCH: usize = 4;
 

@@ -25,10 +25,10 @@ const NAMED: [Named; 3] = [
 ];
 
 /// Between processes of one machine, through shared memory: as `remat scaling --check` finds it where the page was written.
-const WITHIN: Link = Link { latency_s: 1e-6, bytes_per_s: 5e9 };
+const WITHIN: Link = Link { latency_s: 1.5e-6, bytes_per_s: 5e9 };
 
-/// How fast a rank adds up, as found there.
-const REDUCED_BYTES_PER_S: f64 = 5e9;
+/// How fast a rank adds up; what was found there is from this on, and not told well from the bandwidth.
+const REDUCED_BYTES_PER_S: f64 = 20e9;
 
 /// Which network it is.
 #[derive(Args)]
