@@ -105,7 +105,7 @@ impl Buffers {
             Kind::Sum(bytes) => {
                 let call = Call::new("allreduce", "sum", DType::F32, &[bytes / 4].into());
                 let (x, y, work) = (&self.x[..bytes], &mut self.y[..bytes], &mut self.work);
-                ranks.all_reduce(&call, Reduction::Sum, DType::F32, x, y, work)?;
+                ranks.all_reduce(&call, Reduction::Sum, DType::F32, Some(x), y, work)?;
             }
         }
         Ok(start.elapsed().as_secs_f64())
