@@ -1,13 +1,11 @@
 //! The one door from the runtime to a device's memory on the host: offsets become ranges here, and nowhere else.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use remat_kernels::pool::Pool;
 use remat_ops::EvalCx;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::device::{Buffer, Launch, Region};
-use crate::program::operands::{Input, Operands, Output, Range, with_operands};
+use crate::program::operands::{Input, Operands, Output, Range, contained, with_operands};
 
 /// Runs a launch on host memory, by `f`: its op's kernel, or what does the same. Errors: those of `f`, or Internal if ranges overlap
 /// that must not.
@@ -35,17 +33,6 @@ pub(crate) unsafe fn run_launch(
 pub(crate) unsafe fn run_op(region: &Region, pool: &Pool, l: &Launch<'_>) -> Result<()> {
     // SAFETY: the same promise.
     unsafe { run_launch(region, pool, l, |cx| l.op.eval(cx)) }
-}
-
-/// Runs the kernel of `op`. One that panics is a bug, but it must not take the device and every waiter with it. Errors: the
-/// kernel's; Internal if it panicked.
-pub(crate) fn contained<T>(op: &'static str, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
-    let result = catch_unwind(AssertUnwindSafe(kernel)).unwrap_or_else(|payload| {
-        // What it panicked with may panic when it is dropped.
-        std::mem::forget(payload);
-        Err(Error::new(ErrorKind::Internal, "the kernel panicked"))
-    });
-    result.map_err(|e| e.with_op(op))
 }
 
 /// What the kernel of a launch is called on; outputs and workspace overlap nothing else.

@@ -15,7 +15,6 @@ pub(crate) use cpu::Cpu;
 pub(crate) use dry::Dry;
 pub(crate) use emulated::Emulated;
 pub use emulated::{EmulatedOptions, RaceLog};
-pub(crate) use execute::contained;
 pub(crate) use kernel_set::check_supported;
 pub use kernel_set::{HostKernels, KernelSet};
 pub use program::ProgramLaunch;
@@ -27,6 +26,7 @@ use remat_graph::plan::problem::SpillRates;
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Layout, Result, Shape};
 
+pub use crate::program::comm_thread::{CommSpan, Communication};
 use crate::spill::SpillTo;
 
 /// An ordered queue of a device.
@@ -117,28 +117,6 @@ pub struct FileCopy {
     pub bytes: usize,
     /// Offset in the file.
     pub file_at: u64,
-}
-
-/// What collectives took that a device ran beside its kernels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Communication {
-    /// Nanoseconds in which they ran, other ranks waited for.
-    pub busy_ns: u64,
-    /// Nanoseconds of that in which the device waited for them.
-    pub exposed_ns: u64,
-}
-
-/// When a collective ran, by its device's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommSpan {
-    /// The op.
-    pub label: &'static str,
-    /// Its begin.
-    pub start_ns: u64,
-    /// Its length.
-    pub duration_ns: u64,
-    /// Bytes of its outputs.
-    pub bytes: usize,
 }
 
 /// A device. Calls come from one thread, the worker that owns it.

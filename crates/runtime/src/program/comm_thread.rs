@@ -17,11 +17,32 @@ use remat_kernels::pool::Pool;
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
 
-use super::operands::{Input, Operands, Output, Range, call_kernel};
-use crate::device::{CommSpan, Communication, contained};
+use super::operands::{Input, Operands, Output, Range, call_kernel, contained};
 
 /// Addresses of bytes: from, to.
 type Bytes = (usize, usize);
+
+/// What collectives took that a device ran beside its kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Communication {
+    /// Nanoseconds in which they ran, other ranks waited for.
+    pub busy_ns: u64,
+    /// Nanoseconds of that in which the device waited for them.
+    pub exposed_ns: u64,
+}
+
+/// When a collective ran, by its device's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommSpan {
+    /// The op.
+    pub label: &'static str,
+    /// Its begin.
+    pub start_ns: u64,
+    /// Its length.
+    pub duration_ns: u64,
+    /// Bytes of its outputs.
+    pub bytes: usize,
+}
 
 /// See the module's note. It is used by one thread, the device's.
 pub(crate) struct CommThread {

@@ -4,6 +4,8 @@
 //! (`device/execute.rs`), a step of a program those of its places (`cpu.rs`). What overlaps what was checked before, by
 //! each of them once: for a launch when it comes, for a step when its program was made.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Op, Out};
 use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
@@ -105,6 +107,17 @@ pub(crate) trait Operands<'o> {
     fn output(&self, j: usize) -> Result<Output<'o>>;
 
     fn workspace(&self) -> Result<Range>;
+}
+
+/// Runs the kernel of `op`. One that panics is a bug, but it must not take the device and every waiter with it. Errors: the
+/// kernel's; Internal if it panicked.
+pub(crate) fn contained<T>(op: &'static str, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
+    let result = catch_unwind(AssertUnwindSafe(kernel)).unwrap_or_else(|payload| {
+        // What it panicked with may panic when it is dropped.
+        std::mem::forget(payload);
+        Err(Error::new(ErrorKind::Internal, "the kernel panicked"))
+    });
+    result.map_err(|e| e.with_op(op))
 }
 
 /// Calls a kernel. Errors: the kernel's, and those of its operands.

@@ -10,8 +10,9 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 use rustc_hash::FxHashMap;
 
 use super::Call;
-use crate::device::{Event, Launch, contained};
+use crate::device::{Event, Launch};
 use crate::eager::worker::Worker;
+use crate::program::operands::contained;
 
 /// What ran on the host.
 #[derive(Default)]
