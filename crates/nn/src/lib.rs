@@ -12,6 +12,7 @@ mod data;
 pub mod distributed;
 pub mod distribution;
 mod divided;
+mod division;
 mod init;
 mod layers;
 pub mod loss;

@@ -15,6 +15,8 @@ use remat_runtime::{Device, Kind, tracing};
 use remat_tensor::{StateCell, Tensor, capture_state};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
+use crate::division::Division;
+
 /// What a parameter is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -45,6 +47,8 @@ struct Inner {
     slot: Mutex<Option<Tensor>>,
     /// What a reader gets instead, while a parametrisation computes with it.
     stand_in: Mutex<Option<Tensor>>,
+    /// Of a rank's part of what is divided among several.
+    division: Option<Division>,
 }
 
 impl StateCell for Inner {
@@ -76,6 +80,15 @@ impl Parameter {
 
     /// A parameter of any role. Errors as [`Parameter::new`].
     pub fn with_role(value: Tensor, role: Role) -> Result<Parameter> {
+        Parameter::make(value, role, None)
+    }
+
+    /// A parameter of any role whose value is this rank's part of a whole. Errors as [`Parameter::new`].
+    pub(crate) fn divided(part: Tensor, role: Role, division: Division) -> Result<Parameter> {
+        Parameter::make(part, role, Some(division))
+    }
+
+    fn make(value: Tensor, role: Role, division: Option<Division>) -> Result<Parameter> {
         let (device, fact) = (value.device(), Fact::new(value.dtype(), value.shape()));
         let channel = value.channel();
         let value = match role {
@@ -86,7 +99,7 @@ impl Parameter {
         channel.wait(value.handle())?;
         let (frozen, slot) = (AtomicBool::new(false), Mutex::new(Some(value)));
         let stand_in = Mutex::new(None);
-        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot, stand_in })))
+        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot, stand_in, division })))
     }
 
     /// A parameter with the value of a host tensor. Errors as [`Parameter::new`].
@@ -197,6 +210,16 @@ impl Parameter {
     /// Number of elements.
     pub fn elems(&self) -> usize {
         self.0.fact.elems()
+    }
+
+    /// Extents of the whole of which this rank may have a part; else its own.
+    pub fn whole_shape(&self) -> &Shape {
+        self.division().map_or(self.shape(), |d| &d.whole)
+    }
+
+    /// What the value is a part of, if it is one.
+    pub(crate) fn division(&self) -> Option<&Division> {
+        self.0.division.as_ref()
     }
 
     /// The device it lives on.

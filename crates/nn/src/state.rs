@@ -5,9 +5,11 @@ use std::fmt;
 
 use remat_runtime::Device;
 use remat_tensor::Tensor;
+use remat_tensor::comm::{Call, Communicator};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::Parameter;
+use crate::division::Taker;
 
 /// What a loading took, and what one that was not strict left alone. Its text says how many of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl Staged {
 }
 
 /// The entries by name. Errors: Value if two have one name.
-fn by_name(entries: &[(String, Parameter)]) -> Result<BTreeMap<&str, &Parameter>> {
+pub(crate) fn by_name(entries: &[(String, Parameter)]) -> Result<BTreeMap<&str, &Parameter>> {
     let mut all = BTreeMap::new();
     for (name, p) in entries {
         if all.insert(name.as_str(), p).is_some() {
@@ -67,10 +69,54 @@ pub(crate) fn sync(entries: &[(String, Parameter)]) -> Result<()> {
     devices.into_iter().try_for_each(|d| d.channel().sync())
 }
 
-/// The values on the host. Errors: Value if two have one name; what made a value fail.
+/// The ranks among which some of these are divided; none if all are whole. Errors: Value for several groups.
+pub(crate) fn group_of<'p>(entries: impl Iterator<Item = &'p Parameter>) -> Result<Option<Communicator>> {
+    let mut groups = entries.filter_map(|p| p.division()).map(|d| &d.group);
+    let Some(first) = groups.next() else { return Ok(None) };
+    match groups.find(|g| *g != first) {
+        None => Ok(Some(first.clone())),
+        Some(other) => {
+            let text = format!("state that is divided among two groups of ranks: {first:?}, and another {other:?}");
+            Err(Error::new(ErrorKind::Value, text))
+        }
+    }
+}
+
+/// Hands each value to `take` as a whole, in the order of names and one at a time. Of what is divided, all ranks call it, and each
+/// comes to the same end; `ready` is how this rank came here, and what is not divided is read where `take` is called.
+///
+/// Errors: those of `ready` and `take`, and what made a value fail; of these on other ranks Peer; Value for several groups.
+pub(crate) fn each_whole(
+    entries: &BTreeMap<&str, &Parameter>,
+    taker: Taker,
+    ready: Result<()>,
+    mut take: impl FnMut(&str, HostTensor) -> Result<()>,
+) -> Result<()> {
+    let Some(group) = group_of(entries.values().copied())? else {
+        ready?;
+        return entries.iter().try_for_each(|(name, p)| take(name, p.to_host().map_err(|e| e.context(name))?));
+    };
+    // the ranks' calls below are this thread's, so that none of the devices may still make one
+    let mut so_far = ready.and_then(|()| entries.values().try_for_each(|p| p.device().channel().sync()));
+    for (name, p) in entries {
+        let value = |()| p.to_host().map_err(|e| e.context(name));
+        so_far = match p.division() {
+            Some(d) => d.gather(name, so_far.and_then(value), taker)?.map_or(Ok(()), |whole| take(name, whole)),
+            None if taker.is_rank_of(&group) => so_far.and_then(value).and_then(|whole| take(name, whole)),
+            None => so_far,
+        };
+    }
+    group.agree(&Call::named("the end of a state"), so_far)
+}
+
+/// The values on the host, as wholes. Of what is divided all ranks call it. Errors: Value if two have one name; what made a value fail.
 pub(crate) fn read(entries: &[(String, Parameter)]) -> Result<BTreeMap<String, HostTensor>> {
-    let read = |(name, p): (&str, &Parameter)| Ok((name.to_owned(), p.to_host().map_err(|e| e.context(name))?));
-    by_name(entries)?.into_iter().map(read).collect()
+    let mut all = BTreeMap::new();
+    each_whole(&by_name(entries)?, Taker::Every, Ok(()), |name, value| {
+        all.insert(name.to_owned(), value);
+        Ok(())
+    })?;
+    Ok(all)
 }
 
 /// Checks `state` against the entries and brings it to the device. Errors: Value, naming everything that does not fit, also
@@ -88,9 +134,9 @@ pub(crate) fn stage(
     let mut pairs = Vec::new();
     for (&name, p) in &own {
         match state.get(name) {
-            Some(t) if t.dtype() == p.dtype() && t.shape() == p.shape() => pairs.push((*p, t)),
+            Some(t) if t.dtype() == p.dtype() && t.shape() == p.whole_shape() => pairs.push((*p, t)),
             Some(t) => {
-                wrong.push(format!("{name} is {} {}, not {} {}", t.dtype(), t.shape(), p.dtype(), p.shape()));
+                wrong.push(format!("{name} is {} {}, not {} {}", t.dtype(), t.shape(), p.dtype(), p.whole_shape()));
             }
             None => {}
         }
@@ -113,7 +159,9 @@ pub(crate) fn stage(
         return Err(Error::new(ErrorKind::Value, text));
     }
     let put = |(p, t): (&Parameter, &HostTensor)| {
-        Ok((p.clone(), Tensor::from_handle(p.device().channel().put_as(t, p.role().kind())?)))
+        let part = p.division().map(|d| d.part_of_host(t)).transpose()?;
+        let handle = p.device().channel().put_as(part.as_ref().unwrap_or(t), p.role().kind())?;
+        Ok((p.clone(), Tensor::from_handle(handle)))
     };
     let values: Vec<(Parameter, Tensor)> = pairs.into_iter().map(put).collect::<Result<_>>()?;
     for (p, value) in &values {

@@ -68,15 +68,18 @@ impl Checkpoint {
     /// Writes a checkpoint of a run into `dir`, which is made if it is not there, and replaces the one there was. Others may
     /// save there and load at the same time: the last one stays, and each is whole.
     ///
-    /// Errors: Io; what made a tensor fail, and whatever else failed on its device and no call has told yet; Value if two parameters have one name. The old checkpoint then stays.
+    /// If some of it is divided among ranks ([`Sharded`](crate::distributed::Sharded)), all of them call this, each between the same
+    /// two steps, and rank 0 writes: the file has the whole, which it is given one tensor at a time, and is that of any number of ranks.
+    ///
+    /// Errors, after which the old checkpoint stays: Io; what made a tensor fail, and whatever else failed on its device and no call has
+    /// told yet; Value if two parameters have one name, or state is divided among two groups. An error of one rank is one of kind Peer
+    /// on the others.
     pub fn save(
         dir: impl AsRef<Path>,
         model: &dyn Module,
         optimizer: Option<&dyn Optimizer>,
         train: &TrainState,
     ) -> Result<()> {
-        // What failed of which nobody was told may be a step that this state lacks.
-        state::sync(&model.named_state())?;
         write::write(dir.as_ref(), model, optimizer, train)
     }
 
@@ -100,13 +103,13 @@ impl Checkpoint {
     }
 
     /// Puts model and optimiser into the state of the checkpoint. Both must have exactly the names, shapes and dtypes
-    /// that were saved.
+    /// that were saved; of what is divided among ranks each takes its part.
     ///
     /// Errors, after which nothing has changed: Value, naming all that does not fit; Budget if old and new state do not
     /// fit together; Format or Value for options of another optimiser.
-    pub fn restore(&self, model: &dyn Module, optimizer: Option<&mut dyn Optimizer>) -> Result<()> {
+    pub fn restore(&self, model: &dyn Module, mut optimizer: Option<&mut dyn Optimizer>) -> Result<()> {
         let model_state = state::stage(&model.named_state(), &self.model, true).map_err(|e| e.context("model"))?;
-        if let Some(optimizer) = optimizer {
+        if let Some(optimizer) = &mut optimizer {
             let none = OptimizerState { options: serde_json::Value::Null, state: BTreeMap::new() };
             let saved = self.optimizer.as_ref().unwrap_or(&none);
             let before = optimizer.options()?;
@@ -124,6 +127,6 @@ impl Checkpoint {
         }
         model_state.apply()?;
         model.load_rng_states(&self.rngs);
-        Ok(())
+        optimizer.map_or(Ok(()), |o| o.take_parameters())
     }
 }

@@ -1,13 +1,11 @@
-use std::collections::BTreeMap;
-
 use remat_ops::collective::GatherShards;
 use remat_tensor::comm::Communicator;
-use remat_tensor::{Tensor, no_grad};
-use remat_types::{Error, ErrorKind, HostTensor, Result};
+use remat_tensor::no_grad;
+use remat_types::{Error, ErrorKind, Result};
 
+use crate::division::Division;
 use crate::optim::{Grouped, LearningRate, Optimizer, Rule};
-use crate::state::{self, LoadReport};
-use crate::{Arg, Parameter, update};
+use crate::{Arg, Parameter, Role, update};
 
 /// An optimiser whose state is divided among ranks (ZeRO stage 1, Rajbhandari et al., SC 2020): each rank keeps the state of its part
 /// of every parameter, moves that part, and gets the others' parts in place.
@@ -40,20 +38,20 @@ pub struct Sharded<R> {
     parts: Vec<Part>,
 }
 
-/// A parameter, and the part of it that this rank moves: `[ceil(elements / ranks)]`, with zeros behind its end.
+/// A parameter, and the part of it that this rank moves.
 struct Part {
     name: String,
     parameter: Parameter,
     shard: Parameter,
+    division: Division,
 }
 
-/// This rank's elements of a tensor, with zeros behind its end.
-fn part_of(x: &Tensor, group: &Communicator) -> Result<Tensor> {
-    let range = GatherShards::range(x.elems(), group.rank(), group.size());
-    let part = x.reshape(&[-1])?.narrow(0, range.start as isize, range.len())?;
-    match x.elems().div_ceil(group.size()) - range.len() {
-        0 => Ok(part),
-        more => part.pad(&[(0, more)], 0.0),
+impl Part {
+    fn new(name: String, parameter: Parameter, group: &Communicator) -> Result<Part> {
+        let division = Division { group: group.clone(), whole: parameter.shape().clone() };
+        let value = division.part_of(&parameter.get()?.detach())?.contiguous()?;
+        let shard = Parameter::divided(value, Role::Trained, division.clone())?;
+        Ok(Part { name, parameter, shard, division })
     }
 }
 
@@ -68,29 +66,10 @@ impl<R: Rule> Sharded<R> {
             return Err(Error::new(ErrorKind::Value, text));
         }
         let _quiet = no_grad();
-        let mut parts = Vec::new();
-        for (name, parameter) in parameters {
-            let shard = Parameter::new(part_of(&parameter.get()?.detach(), group)?.contiguous()?)?;
-            parts.push(Part { name, parameter, shard });
-        }
+        let parts = parameters.into_iter().map(|(name, p)| Part::new(name, p, group));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
         let shards = parts.iter().map(|p| (p.name.clone(), p.shard.clone())).collect();
         Ok(Sharded { inner: Grouped::new(shards, options)?, group: group.clone(), parts })
-    }
-
-    /// Takes the parts anew from the parameters: after these were loaded.
-    ///
-    /// Errors: Budget.
-    pub fn take_parameters(&self) -> Result<()> {
-        let _quiet = no_grad();
-        for part in &self.parts {
-            part.shard.set(&part_of(&part.parameter.get()?.detach(), &self.group)?.contiguous()?)?;
-        }
-        Ok(())
-    }
-
-    /// The part that a state belongs to, by the state's name.
-    fn part_with(&self, state: &str) -> Option<&Part> {
-        self.parts.iter().find(|p| state.strip_prefix(&p.name).is_some_and(|rest| rest.starts_with('.')))
     }
 }
 
@@ -100,7 +79,7 @@ impl<R: Rule> Optimizer for Sharded<R> {
         let mut moved = Vec::new();
         for part in &self.parts {
             if let Some(g) = part.parameter.take_grad().filter(|_| !part.parameter.is_frozen()) {
-                part.shard.set_grad(Some(part_of(&g, &self.group)?))?;
+                part.shard.set_grad(Some(part.division.part_of(&g)?))?;
                 moved.push(part);
             }
         }
@@ -119,11 +98,8 @@ impl<R: Rule> Optimizer for Sharded<R> {
         self.parts.iter().map(|p| (p.name.clone(), p.parameter.clone())).collect()
     }
 
-    /// This rank's part of the state, under names that say so: `fc.weight.exp_avg@1of2`.
     fn named_state(&self) -> Vec<(String, Parameter)> {
-        let place = format!("@{}of{}", self.group.rank(), self.group.size());
-        let named = |(name, p): (String, Parameter)| (if p.shape().rank() == 0 { name } else { name + &place }, p);
-        self.inner.named_state().into_iter().map(named).collect()
+        self.inner.named_state()
     }
 
     fn lr(&self) -> f64 {
@@ -146,46 +122,14 @@ impl<R: Rule> Optimizer for Sharded<R> {
         self.inner.load_options(options)
     }
 
-    /// The whole state, as the same optimiser on one rank has it, gathered one tensor at a time. All ranks call it.
-    fn state_dict(&self) -> Result<BTreeMap<String, HostTensor>> {
+    fn take_parameters(&self) -> Result<()> {
         let _quiet = no_grad();
-        let mut all = BTreeMap::new();
-        for (name, state) in self.inner.named_state() {
-            let value = state.get()?.detach();
-            let whole = match self.part_with(&name).filter(|_| state.shape().rank() == 1) {
-                Some(part) => {
-                    let dims: Vec<isize> = part.parameter.shape().iter().map(|d| *d as isize).collect();
-                    value.all_gather(0, &self.group)?.narrow(0, 0, part.parameter.elems())?.reshape(&dims)?
-                }
-                None => value,
-            };
-            all.insert(name.clone(), whole.to_host().map_err(|e| e.context(&name))?);
+        for part in &self.parts {
+            let value = part.division.part_of(&part.parameter.get()?.detach())?.contiguous()?;
+            // one after the other, so that memory for the largest is enough
+            value.channel().wait(value.handle()).map_err(|e| e.context(&part.name))?;
+            part.shard.set(&value)?;
         }
-        Ok(all)
+        Ok(())
     }
-
-    /// Takes its part of the whole state, of any number of ranks.
-    fn load_state_dict(&mut self, all: &BTreeMap<String, HostTensor>, strict: bool) -> Result<LoadReport> {
-        let own = self.inner.named_state();
-        let mut mine = BTreeMap::new();
-        for (name, whole) in all {
-            let state = own.iter().find(|(n, _)| n == name).map(|(_, p)| p);
-            let part = self.part_with(name).filter(|p| state.is_some_and(|s| s.shape() == p.shard.shape()));
-            let value = match part.filter(|p| whole.shape() == p.parameter.shape()) {
-                Some(part) => shard_of(whole, &self.group, part.shard.elems())?,
-                None => whole.clone(),
-            };
-            mine.insert(name.clone(), value);
-        }
-        state::stage(&own, &mine, strict)?.apply()
-    }
-}
-
-/// This rank's elements of a tensor, with zeros behind its end.
-fn shard_of(whole: &HostTensor, group: &Communicator, k: usize) -> Result<HostTensor> {
-    let size = whole.dtype().size_bytes();
-    let range = GatherShards::range(whole.shape().elems(), group.rank(), group.size());
-    let mut bytes = whole.bytes()[range.start * size..range.end * size].to_vec();
-    bytes.resize(k * size, 0);
-    HostTensor::from_bytes(whole.dtype(), [k], &bytes)
 }

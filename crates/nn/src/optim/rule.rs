@@ -69,7 +69,11 @@ impl StateSpec {
     pub(super) fn make(&self, parameter: &Parameter) -> Result<Parameter> {
         let value = Scalar::Float(self.value);
         let value = Tensor::full(parameter.device(), self.shape.clone(), self.dtype, value)?;
-        Parameter::with_role(value, Role::Optimizer)
+        // what is kept of each element of a part is a part itself
+        match parameter.division().filter(|_| self.shape == *parameter.shape()) {
+            Some(d) => Parameter::divided(value, Role::Optimizer, d.clone()),
+            None => Parameter::with_role(value, Role::Optimizer),
+        }
     }
 }
 

@@ -4,23 +4,21 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use remat_nn::distributed::{Communicator, DataParallel, DataParallelOptions, Sharded, threads};
-use remat_nn::{
-    Accumulate, AdafactorOptions, AdamW, AdamWOptions, InitCx, LambOptions, Layer, Linear, Module, Optimizer, Parameter,
-};
+use remat_nn::distributed::{Communicator, DataParallel, DataParallelOptions, threads};
+use remat_nn::{Accumulate, AdamW, AdamWOptions, InitCx, Layer, Linear, Module, Optimizer, Parameter};
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{CompileOptions, Tensor, compile_with};
 use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::support::{tensor, wave32};
 
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 const BATCH: usize = 8;
-const WIDTH: usize = 64;
+pub(crate) const WIDTH: usize = 64;
 
 #[derive(Module)]
 #[module(crate = remat_nn)]
-struct Net {
+pub(crate) struct Net {
     first: Linear,
     middle: Vec<Linear>,
     last: Linear,
@@ -29,7 +27,7 @@ struct Net {
 }
 
 impl Net {
-    fn new(device: &Device, seed: u64) -> Result<Net> {
+    pub(crate) fn new(device: &Device, seed: u64) -> Result<Net> {
         let cx = &mut InitCx::new(device, seed);
         let middle = (0..4).map(|_| Linear::new(cx, WIDTH, WIDTH)).collect::<Result<_>>()?;
         Ok(Net {
@@ -40,7 +38,7 @@ impl Net {
         })
     }
 
-    fn loss(&self, x: &Tensor, with_extra: bool) -> Result<Tensor> {
+    pub(crate) fn loss(&self, x: &Tensor, with_extra: bool) -> Result<Tensor> {
         let mut h = self.first.forward(x)?.tanh()?;
         for layer in &self.middle {
             h = layer.forward(&h)?.tanh()?;
@@ -50,28 +48,28 @@ impl Net {
         y.square()?.mean()
     }
 
-    fn bits(&self) -> Result<Vec<HostTensor>> {
+    pub(crate) fn bits(&self) -> Result<Vec<HostTensor>> {
         self.named_parameters().iter().map(|(_, p)| p.to_host()).collect()
     }
 }
 
 /// The batch of rank `rank` in a step.
-fn batch(device: &Device, step: usize, rank: usize) -> Tensor {
+pub(crate) fn batch(device: &Device, step: usize, rank: usize) -> Tensor {
     tensor(device, &wave32(BATCH * 3, (step * 10 + rank) as f64), [BATCH, 3])
 }
 
-fn adam(net: &Net) -> Result<AdamW> {
+pub(crate) fn adam(net: &Net) -> Result<AdamW> {
     AdamW::new(net.named_parameters(), AdamWOptions { lr: 0.01, ..Default::default() })
 }
 
-fn device(ranks: Option<&Communicator>, budget_bytes: Option<usize>) -> Result<Device> {
+pub(crate) fn device(ranks: Option<&Communicator>, budget_bytes: Option<usize>) -> Result<Device> {
     Device::cpu(DeviceOptions { threads: 1, budget_bytes, ranks: ranks.cloned(), ..Default::default() })
 }
 
-const STEPS: usize = 4;
+pub(crate) const STEPS: usize = 4;
 
 /// One process that takes the ranks' batches one after the other.
-fn accumulated(size: usize) -> Result<Vec<HostTensor>> {
+pub(crate) fn accumulated(size: usize) -> Result<Vec<HostTensor>> {
     let d = device(None, None)?;
     let net = Net::new(&d, 0)?;
     let mut optimizer = adam(&net)?;
@@ -318,82 +316,4 @@ fn what_cannot_be_parallel_is_an_error() {
 #[module(crate = remat_nn)]
 struct Odd {
     odd: Parameter,
-}
-
-/// Bytes of optimiser state and of parameters, and the weights, after some steps with state that is divided.
-fn divided(ranks: &Communicator, budget: Option<usize>) -> Result<(usize, Vec<HostTensor>)> {
-    let d = device(Some(ranks), budget)?;
-    let net = Net::new(&d, 0)?;
-    let parallel = DataParallel::new(&net, ranks, Default::default())?;
-    let mut optimizer = Sharded::new(net.named_parameters(), ranks, AdamWOptions { lr: 0.01, ..Default::default() })?;
-    for step in 0..STEPS {
-        parallel.backward(&net.loss(&batch(&d, step, ranks.rank()), true)?)?;
-        optimizer.step()?;
-    }
-    let bits = net.bits()?;
-    let state = optimizer.named_state().iter().map(|(_, p)| p.elems() * p.dtype().size_bytes()).sum();
-    let report = d.channel().report()?;
-    assert!(budget.is_none_or(|b| report.stats.peak_bytes <= b), "{:?}", report.stats);
-    Ok((state, bits))
-}
-
-#[test]
-fn divided_state_has_the_bits_of_whole_state_in_its_share_of_the_bytes() {
-    for size in [1, 2, 3] {
-        let want = accumulated(size).expect("trains");
-        let d = device(None, None).expect("a device");
-        let whole = adam(&Net::new(&d, 0).expect("fits")).expect("valid").named_state();
-        let whole: usize = whole.iter().map(|(_, p)| p.elems() * p.dtype().size_bytes()).sum();
-        let seen = threads::run_within(size, LIMIT, |ranks| divided(&ranks, None)).expect("trains");
-        for (rank, (state, bits)) in seen.into_iter().enumerate() {
-            assert!(bits == want, "rank {rank} of {size}");
-            assert!(state * size <= whole * 102 / 100, "{state} of {whole} bytes on rank {rank} of {size}");
-        }
-    }
-}
-
-#[test]
-fn divided_state_goes_on_with_another_number_of_ranks() {
-    // two steps on four ranks and two more on two, as on one
-    let take = |ranks: &Communicator, steps: std::ops::Range<usize>, from: Option<&Saved>| -> Result<Saved> {
-        let d = device(Some(ranks), None)?;
-        let net = Net::new(&d, 0)?;
-        let parallel = DataParallel::new(&net, ranks, Default::default())?;
-        let options = AdamWOptions { lr: 0.01, ..Default::default() };
-        let mut optimizer = Sharded::new(net.named_parameters(), ranks, options)?;
-        if let Some((model, state)) = from {
-            net.load_state_dict(model, true)?;
-            optimizer.take_parameters()?;
-            optimizer.load_state_dict(state, true)?;
-        }
-        for step in steps {
-            // the same batch on all ranks, so that their number changes nothing
-            parallel.backward(&net.loss(&batch(&d, step, 0), true)?)?;
-            optimizer.step()?;
-        }
-        Ok((net.state_dict()?, optimizer.state_dict()?))
-    };
-    let run = |size: usize, steps: std::ops::Range<usize>, from: Option<&Saved>| {
-        let all = threads::run_within(size, LIMIT, |ranks| take(&ranks, steps.clone(), from)).expect("trains");
-        assert!(all.iter().all(|one| *one == all[0]), "every rank has gathered the same");
-        all.into_iter().next().expect("a rank")
-    };
-    // powers of two, so that the mean of equal gradients is exact
-    let whole = run(1, 0..4, None);
-    let half = run(4, 0..2, None);
-    assert_eq!(half.1.keys().collect::<Vec<_>>(), whole.1.keys().collect::<Vec<_>>(), "the names of one rank");
-    assert!(run(2, 2..4, Some(&half)) == whole);
-}
-
-type Saved = (std::collections::BTreeMap<String, HostTensor>, std::collections::BTreeMap<String, HostTensor>);
-
-#[test]
-fn rules_that_look_at_whole_parameters_are_not_divided() {
-    let d = device(None, None).expect("a device");
-    let net = Net::new(&d, 0).expect("fits");
-    let alone = Communicator::alone();
-    let e = Sharded::new(net.named_parameters(), &alone, LambOptions::default()).err().expect("norms");
-    assert!(e.kind() == ErrorKind::Value && e.message().contains("lamb"), "{e}");
-    let e = Sharded::new(net.named_parameters(), &alone, AdafactorOptions::default()).err().expect("rows and columns");
-    assert_eq!(e.kind(), ErrorKind::Value);
 }

@@ -6,6 +6,7 @@ mod compiled;
 mod derive;
 mod distributed;
 mod distributions;
+mod divided;
 mod failures;
 mod gradients;
 mod init;
