@@ -87,7 +87,7 @@ pub trait Module: Visit + Send + Sync {
 
     /// Drops every accumulated gradient.
     fn zero_grad(&self) {
-        self.parameters().iter().for_each(|p| drop(p.take_grad()));
+        self.parameters().iter().for_each(Parameter::drop_grad);
     }
 
     /// The sources of random keys within, by name.

@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_runtime::{Device, Kind, tracing};
 use remat_tensor::{StateCell, Tensor, capture_state};
@@ -49,6 +49,8 @@ struct Inner {
     stand_in: Mutex<Option<Tensor>>,
     /// Of a rank's part of what is divided among several.
     division: Option<Division>,
+    /// The part of this one that an optimiser moves, while that lives; it has the gradient where gradients are divided.
+    part: Mutex<Weak<Inner>>,
 }
 
 impl StateCell for Inner {
@@ -99,7 +101,7 @@ impl Parameter {
         channel.wait(value.handle())?;
         let (frozen, slot) = (AtomicBool::new(false), Mutex::new(Some(value)));
         let stand_in = Mutex::new(None);
-        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot, stand_in, division })))
+        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot, stand_in, division, part: Mutex::default() })))
     }
 
     /// A parameter with the value of a host tensor. Errors as [`Parameter::new`].
@@ -170,6 +172,18 @@ impl Parameter {
         self.lock().as_ref().ok_or_else(lost)?.set_grad(grad)
     }
 
+    /// Drops the accumulated gradient, and that of this rank's part.
+    pub(crate) fn drop_grad(&self) {
+        drop(self.take_grad());
+        drop(self.part().and_then(|part| part.take_grad()));
+    }
+
+    /// Bytes of the gradient accumulated so far, of which this rank may keep a part.
+    pub fn grad_bytes(&self) -> usize {
+        let own = [self.grad(), self.part().and_then(|part| part.grad())];
+        own.iter().flatten().map(|g| g.elems() * g.dtype().size_bytes()).sum()
+    }
+
     /// Calls `hook` with the gradient whenever a backward pass has completed it; see [`Tensor::on_grad`].
     pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<()> {
         self.lock().as_ref().ok_or_else(lost)?.on_grad(hook)
@@ -215,6 +229,16 @@ impl Parameter {
     /// Extents of the whole of which this rank may have a part; else its own.
     pub fn whole_shape(&self) -> &Shape {
         self.division().map_or(self.shape(), |d| &d.whole)
+    }
+
+    /// This rank's part of it, if it is divided.
+    pub(crate) fn part(&self) -> Option<Parameter> {
+        self.0.part.lock().unwrap_or_else(PoisonError::into_inner).upgrade().map(Parameter)
+    }
+
+    /// Names what is this rank's part of it.
+    pub(crate) fn set_part(&self, part: &Parameter) {
+        *self.0.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&part.0);
     }
 
     /// What the value is a part of, if it is one.

@@ -6,6 +6,7 @@ use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result};
 
+use super::gradients::{self, Gradients};
 use crate::{Module, Parameter};
 
 /// How a [`DataParallel`] works.
@@ -18,11 +19,13 @@ pub struct DataParallelOptions {
     /// A parameter of which no rank has a gradient keeps none, as in one process; the ranks ask each other after each pass, which
     /// waits for the device. Without it such a gradient is zeros. Default: false.
     pub find_unused: bool,
+    /// What each rank keeps of the reduced gradients. Default: all.
+    pub gradients: Gradients,
 }
 
 impl Default for DataParallelOptions {
     fn default() -> Self {
-        DataParallelOptions { bucket_bytes: 10 << 20, find_unused: false }
+        DataParallelOptions { bucket_bytes: 10 << 20, find_unused: false, gradients: Gradients::Whole }
     }
 }
 
@@ -66,6 +69,7 @@ type Bucket = Vec<usize>;
 /// A backward pass, or none.
 struct Pass {
     group: Communicator,
+    gradients: Gradients,
     parameters: Vec<Parameter>,
     /// In the order in which they are reduced.
     buckets: Vec<Bucket>,
@@ -107,6 +111,7 @@ impl DataParallel {
         let n = parameters.len();
         let pass = Arc::new(Mutex::new(Pass {
             group: group.clone(),
+            gradients: options.gradients,
             buckets: buckets(&parameters, options.bucket_bytes),
             parameters,
             is_active: false,
@@ -148,11 +153,15 @@ impl DataParallel {
     /// Accumulates the gradient of the mean of all ranks' losses, and of what other passes have accumulated on each of them, into the
     /// parameters. A pass of this rank alone is [`Tensor::backward`] of its loss over the number of passes and ranks.
     ///
-    /// Errors: those of [`Tensor::backward`]; on the device (Peer) if a rank failed, or does not come.
+    /// Errors: those of [`Tensor::backward`]; Value for [`Gradients::Divided`] without an optimiser that has parts of the parameters; on
+    /// the device (Peer) if a rank failed, or does not come.
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         if self.group.size() == 1 {
             return loss.backward();
+        }
+        if self.options.gradients == Gradients::Divided {
+            gradients::check_parts(&lock(&self.pass).parameters)?;
         }
         lock(&self.pass).begin();
         let passed = loss.div(self.group.size() as f64).and_then(|loss| loss.backward());
@@ -254,6 +263,13 @@ impl Pass {
             members.iter().map(|i| self.ready[*i].take().ok_or_else(missing)).collect::<Result<_>>()?;
         let mut flat: Vec<Tensor> = taken.iter().map(|g| g.reshape(&[-1])).collect::<Result<_>>()?;
         drop(taken);
+        if self.gradients == Gradients::Divided {
+            for (part, i) in gradients::reduce_parts(flat, &self.group)?.into_iter().zip(members) {
+                self.reduced[*i] = Some(part);
+            }
+            self.done += 1;
+            return Ok(());
+        }
         let extents: Vec<usize> = flat.iter().map(Tensor::elems).collect();
         let whole = match flat.len() {
             1 => flat.swap_remove(0),
@@ -297,6 +313,10 @@ impl Pass {
         }
         for (i, p) in self.parameters.iter().enumerate() {
             let g = self.reduced[i].take().filter(|_| used[i]);
+            if self.gradients == Gradients::Divided {
+                gradients::give_part(p, g)?;
+                continue;
+            }
             if let Some(g) = &g {
                 g.tag(Kind::Gradient)?;
             }

@@ -9,6 +9,7 @@ mod parallel_attention;
 mod parallel_linear;
 mod pipeline;
 mod pipeline_schedule;
+mod gradients;
 mod sharded;
 mod sync_batch_norm;
 mod whole_state;
@@ -20,6 +21,7 @@ pub use parallel_attention::ParallelAttention;
 pub use parallel_linear::{ColumnParallelLinear, ColumnParallelOptions, RowParallelLinear, RowParallelOptions};
 pub use pipeline::Pipeline;
 pub use pipeline_schedule::PipelineSchedule;
+pub use gradients::Gradients;
 #[cfg(feature = "mpi")]
 pub use remat_tensor::comm::mpi;
 pub use remat_tensor::comm::{Call, Communicator, DEFAULT_LIMIT, Reduction, Statistics, launched, threads};

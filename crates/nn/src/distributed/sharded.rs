@@ -1,6 +1,6 @@
 use remat_ops::collective::GatherShards;
 use remat_tensor::comm::Communicator;
-use remat_tensor::no_grad;
+use remat_tensor::{Tensor, no_grad};
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::division::Division;
@@ -10,7 +10,8 @@ use crate::{Arg, Parameter, Role, update};
 /// An optimiser whose state is divided among ranks (ZeRO stage 1, Rajbhandari et al., SC 2020): each rank keeps the state of its part
 /// of every parameter, moves that part, and gets the others' parts in place.
 ///
-/// The gradients are those that a [`DataParallel`](super::DataParallel) has reduced, and the parameters' bits are those of the same
+/// The gradients are those that a [`DataParallel`](super::DataParallel) has reduced, each whole or, with
+/// [`Gradients::Divided`](super::Gradients::Divided), this rank's part (ZeRO stage 2), and the parameters' bits are those of the same
 /// optimiser on every rank alone. A rank holds its part of the parameters twice: state of `s` times the parameters' bytes becomes
 /// `(s + 1) / ranks` of them. A step is taken by all ranks or by none.
 ///
@@ -51,7 +52,16 @@ impl Part {
         let division = Division { group: group.clone(), whole: parameter.shape().clone() };
         let value = division.part_of(&parameter.get()?.detach())?.contiguous()?;
         let shard = Parameter::divided(value, Role::Trained, division.clone())?;
+        parameter.set_part(&shard);
         Ok(Part { name, parameter, shard, division })
+    }
+
+    fn add_grad(&self, g: Tensor) -> Result<()> {
+        let sum = match self.shard.take_grad() {
+            Some(before) => before.add(&g)?,
+            None => g,
+        };
+        self.shard.set_grad(Some(sum))
     }
 }
 
@@ -78,8 +88,14 @@ impl<R: Rule> Optimizer for Sharded<R> {
         let quiet = no_grad();
         let mut moved = Vec::new();
         for part in &self.parts {
-            if let Some(g) = part.parameter.take_grad().filter(|_| !part.parameter.is_frozen()) {
-                part.shard.set_grad(Some(part.division.part_of(&g)?))?;
+            if part.parameter.is_frozen() {
+                part.parameter.drop_grad();
+            }
+            // where gradients are divided, the part has its own already
+            if let Some(g) = part.parameter.take_grad() {
+                part.add_grad(part.division.part_of(&g)?)?;
+            }
+            if part.shard.grad().is_some() {
                 moved.push(part);
             }
         }

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_runtime::Kind;
+use remat_tensor::comm::Communicator;
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result};
 
@@ -13,6 +14,10 @@ const NORM_EPS: f64 = 1e-6;
 
 /// Scales all gradients by `min(1, max_norm / (norm + 1e-6))`, where `norm` is that of all of them as one vector, and
 /// gives the norm (rank 0, f32, or f64 if a gradient is). A parameter that is named twice counts once.
+///
+/// Of gradients that are divided among ranks ([`Gradients::Divided`](crate::distributed::Gradients::Divided)) all ranks call it and get the
+/// same norm: that of the whole. Each gives the norms of its parts, which all add up in the order of ranks, so that every run with as
+/// many ranks has the same bits; those of whole gradients, whose sums are taken in another order, may differ in the last ones.
 ///
 /// Norms and factor are never of 16 bits: a large gradient of f16 is scaled to what it should be, not to 0. Nothing waits for the device. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: the norm says
 /// so. Errors: Value for a `max_norm` that is negative or NaN, or without any gradient.
@@ -30,15 +35,12 @@ pub fn clip_grad_norm_with(parameters: &[Parameter], max_norm: f64, p: f64) -> R
         return Err(Error::new(ErrorKind::Value, format!("p is {p}, must be above 0")));
     }
     let _quiet = no_grad();
-    let parameters = each_once(parameters);
-    let grads: Vec<Tensor> = parameters.iter().filter_map(Parameter::grad).collect();
-    if grads.is_empty() {
+    let parameters = with_gradients(parameters);
+    if parameters.is_empty() {
         return Err(Error::new(ErrorKind::Value, "no parameter has a gradient to clip"));
     }
-    let wide = if grads.iter().any(|g| g.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
-    let norms: Vec<Tensor> = grads.iter().map(|g| whole_norm(g, p)?.cast(wide)).collect::<Result<_>>()?;
-    drop(grads);
-    let norm = whole_norm(&Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?, p)?;
+    let is_wide = parameters.iter().any(|p| p.dtype() == DType::F64);
+    let norm = whole_norm(&norms(&parameters, p, if is_wide { DType::F64 } else { DType::F32 })?, p)?;
     let scale = (max_norm / norm.add(NORM_EPS)?)?.minimum(1.0)?;
     replace(&parameters, |g| {
         // a factor of f32 enters unrounded beside 16-bit floats
@@ -46,6 +48,35 @@ pub fn clip_grad_norm_with(parameters: &[Parameter], max_norm: f64, p: f64) -> R
         Tensor::apply_owned(Binary { f: BinaryFn::Mul }, [g, scale])
     })?;
     Ok(norm)
+}
+
+/// The `p`-norms of the gradients, of those that are divided the norms of all ranks' parts: `[norms]`.
+fn norms(parameters: &[Parameter], p: f64, dtype: DType) -> Result<Tensor> {
+    let mut own = Vec::new();
+    let mut divided: Vec<(&Communicator, Vec<Tensor>)> = Vec::new();
+    for parameter in parameters {
+        let Some(g) = parameter.grad() else { continue };
+        let norm = whole_norm(&g, p)?.cast(dtype)?;
+        match parameter.division().map(|d| &d.group) {
+            None => own.push(norm),
+            Some(group) => match divided.iter_mut().find(|(other, _)| *other == group) {
+                Some((_, norms)) => norms.push(norm),
+                None => divided.push((group, vec![norm])),
+            },
+        }
+    }
+    let stack = |norms: &[Tensor]| Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0);
+    let mut all = Vec::new();
+    if !own.is_empty() {
+        all.push(stack(&own)?);
+    }
+    for (group, norms) in divided {
+        all.push(stack(&norms)?.all_gather(0, group)?);
+    }
+    match &all[..] {
+        [one] => Ok(one.clone()),
+        all => Tensor::concat(&all.iter().collect::<Vec<_>>(), 0),
+    }
 }
 
 /// The `p`-norm of all elements, rank 0, of f32 for 16-bit floats.
@@ -70,10 +101,12 @@ fn whole_norm(x: &Tensor, p: f64) -> Result<Tensor> {
     reduced(&size.pow(p)?, ReduceFn::Sum)?.pow(1.0 / p)
 }
 
-/// The parameters without those that are there already.
-fn each_once(parameters: &[Parameter]) -> Vec<Parameter> {
+/// What has the gradients of these parameters, each once: the parameters themselves, or their parts.
+fn with_gradients(parameters: &[Parameter]) -> Vec<Parameter> {
     let mut seen = BTreeSet::new();
-    parameters.iter().filter(|p| seen.insert(p.address())).cloned().collect()
+    let each_once = parameters.iter().filter(|p| seen.insert(p.address()));
+    let and_part = each_once.flat_map(|p| [Some(p.clone()), p.part()]);
+    and_part.flatten().filter(|p| p.grad().is_some()).collect()
 }
 
 /// Limits every element of every gradient to `-limit ..= limit`. Errors: Value for a limit that is negative or NaN.
@@ -82,7 +115,7 @@ pub fn clip_grad_value(parameters: &[Parameter], limit: f64) -> Result<()> {
         return Err(Error::new(ErrorKind::Value, format!("the limit is {limit}, must not be negative")));
     }
     let _quiet = no_grad();
-    replace(&each_once(parameters), |g| {
+    replace(&with_gradients(parameters), |g| {
         Tensor::apply_owned(remat_ops::pointwise::Clamp { lo: (-limit).into(), hi: limit.into() }, [g])
     })
 }

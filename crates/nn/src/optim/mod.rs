@@ -107,7 +107,7 @@ pub trait Optimizer: Send {
 
     /// Drops every accumulated gradient.
     fn zero_grad(&self) {
-        self.named_parameters().iter().for_each(|(_, p)| drop(p.take_grad()));
+        self.named_parameters().iter().for_each(|(_, p)| p.drop_grad());
     }
 
     /// Gives a step up after an error: drops the gradients and ends the step. What else failed in it is not told any more. On a

@@ -21,7 +21,7 @@ pub(crate) const WIDTH: usize = 64;
 pub(crate) struct Net {
     first: Linear,
     middle: Vec<Linear>,
-    last: Linear,
+    pub(crate) last: Linear,
     /// Only some passes use it.
     extra: Linear,
 }

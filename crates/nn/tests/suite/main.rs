@@ -7,6 +7,7 @@ mod derive;
 mod distributed;
 mod distributions;
 mod divided;
+mod divided_gradients;
 mod failures;
 mod gradients;
 mod init;
