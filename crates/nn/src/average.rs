@@ -71,7 +71,11 @@ impl Average {
             return Err(Error::new(ErrorKind::Value, format!("the decay is {d}, must be 0 to 1")).with_op("average"));
         }
         let copy = |(name, own): (String, Parameter)| {
-            let average = Parameter::with_role(own.get()?.detach(), Role::Buffer)?;
+            let value = own.get()?.detach();
+            let average = match own.division() {
+                Some(d) => Parameter::divided(value, Role::Buffer, d.clone())?,
+                None => Parameter::with_role(value, Role::Buffer)?,
+            };
             Ok(Entry { name, own, average })
         };
         let entries: Vec<Entry> = module.named_state().into_iter().map(copy).collect::<Result<_>>()?;

@@ -9,6 +9,7 @@ use remat_tensor::comm::Communicator;
 use remat_types::{CallSite, Result, Scope};
 
 use crate::Rng;
+use crate::keys::{self, Source};
 
 /// Whether a module trains or is evaluated. Begins as training.
 #[derive(Debug)]
@@ -103,9 +104,18 @@ impl RngCell {
 
     /// The next key on `device`: `u64 [2]`; within a loop each step gets one of its own. Errors: Closed.
     pub fn next_key(&self, device: &Device) -> Result<Tensor> {
-        let own = self.0.clone();
+        let (own, source) = (self.0.clone(), keys::next()?);
         let next = move |to: &mut [u8]| {
-            let key = own.lock().unwrap_or_else(PoisonError::into_inner).draw();
+            let draw = || own.lock().unwrap_or_else(PoisonError::into_inner).draw();
+            let key = match &source {
+                Source::Drawn(None) => draw(),
+                Source::Drawn(Some(place)) => {
+                    let key = draw();
+                    *place.lock().unwrap_or_else(PoisonError::into_inner) = key;
+                    key
+                }
+                Source::Noted(place) => *place.lock().unwrap_or_else(PoisonError::into_inner),
+            };
             to.chunks_exact_mut(size_of::<u64>())
                 .zip(key)
                 .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));

@@ -14,6 +14,7 @@ pub mod distribution;
 mod divided;
 mod division;
 mod init;
+mod keys;
 mod layers;
 pub mod loss;
 pub mod models;

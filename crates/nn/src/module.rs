@@ -44,12 +44,12 @@ pub trait Module: Visit + Send + Sync {
         entries(self)
     }
 
-    /// Number of trained numbers.
+    /// Number of trained numbers, of which this rank may have a part.
     fn parameter_count(&self) -> usize {
-        self.parameters().iter().map(Parameter::elems).sum()
+        self.parameters().iter().map(|p| p.whole_shape().elems()).sum()
     }
 
-    /// Parameters and buffers on the host; waits for them. Errors: what made one of them fail; Value if two have one
+    /// Parameters and buffers on the host; waits for them. Of what is divided among ranks the whole, for which all of them call it. Errors: what made one of them fail; Value if two have one
     /// name.
     fn state_dict(&self) -> Result<BTreeMap<String, HostTensor>> {
         state::read(&entries(self))

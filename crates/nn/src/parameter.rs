@@ -117,7 +117,7 @@ impl Parameter {
             return Ok(value);
         }
         let slot = self.lock();
-        let value = slot.as_ref().ok_or_else(lost)?;
+        let value = slot.as_ref().ok_or_else(|| self.absent())?;
         Ok(if self.is_frozen() { value.detach() } else { value.clone() })
     }
 
@@ -239,6 +239,26 @@ impl Parameter {
     /// Names what is this rank's part of it.
     pub(crate) fn set_part(&self, part: &Parameter) {
         *self.0.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&part.0);
+    }
+
+    /// Lets go of the value, of which the ranks keep `part` and others: from now on it is there while it has a stand-in.
+    pub(crate) fn give_up_value(&self, part: &Parameter) {
+        self.set_part(part);
+        drop(self.lock().take());
+    }
+
+    /// Why there is no value.
+    fn absent(&self) -> Error {
+        match self.part() {
+            None => lost(),
+            Some(_) => {
+                let text = format!(
+                    "a parameter of shape {} is divided among ranks: it has a value within the passes of its `FullySharded` alone",
+                    self.shape()
+                );
+                Error::new(ErrorKind::NoValue, text)
+            }
+        }
     }
 
     /// What the value is a part of, if it is one.

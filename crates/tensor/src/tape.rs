@@ -39,6 +39,25 @@ impl Drop for NoGrad {
     }
 }
 
+/// While this value lives, its thread records, though it is within [`no_grad`].
+pub struct Recording {
+    before: u32,
+    _own_thread: std::marker::PhantomData<*const ()>,
+}
+
+/// Records on this thread until the returned value is dropped: for the backward function of a [`custom`](crate::custom) one that makes
+/// part of its forward pass again, and the backward pass of that.
+#[must_use]
+pub fn recording() -> Recording {
+    Recording { before: NO_GRAD.replace(0), _own_thread: std::marker::PhantomData }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        NO_GRAD.set(self.before);
+    }
+}
+
 /// True unless this thread is within [`no_grad`].
 pub fn is_recording() -> bool {
     NO_GRAD.with(|n| n.get() == 0)

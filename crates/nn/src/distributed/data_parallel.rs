@@ -100,7 +100,9 @@ impl DataParallel {
         if options.bucket_bytes == 0 {
             return Err(Error::new(ErrorKind::Value, "bucket_bytes is 0, must be at least 1"));
         }
-        let parameters: Vec<Parameter> = module.named_parameters().into_iter().map(|(_, p)| p).collect();
+        // of what is divided a `FullySharded` makes the same on all ranks, and reduces the gradients
+        let parameters = module.parameters().into_iter().filter(|p| p.division().is_none());
+        let parameters: Vec<Parameter> = parameters.collect();
         let buffers: Vec<Parameter> = module.named_buffers().into_iter().map(|(_, p)| p).collect();
         let has_ranks = |p: &Parameter| p.device().options().ranks.is_some();
         if group.size() > 1 && !parameters.iter().all(has_ranks) {

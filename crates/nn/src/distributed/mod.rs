@@ -9,6 +9,7 @@ mod parallel_attention;
 mod parallel_linear;
 mod pipeline;
 mod pipeline_schedule;
+mod fully_sharded;
 mod gradients;
 mod sharded;
 mod sync_batch_norm;
@@ -21,6 +22,7 @@ pub use parallel_attention::ParallelAttention;
 pub use parallel_linear::{ColumnParallelLinear, ColumnParallelOptions, RowParallelLinear, RowParallelOptions};
 pub use pipeline::Pipeline;
 pub use pipeline_schedule::PipelineSchedule;
+pub use fully_sharded::FullySharded;
 pub use gradients::Gradients;
 #[cfg(feature = "mpi")]
 pub use remat_tensor::comm::mpi;

@@ -73,6 +73,9 @@ impl<R: Rule> Grouped<R> {
             if parameter.role() != Role::Trained {
                 return wrong("is no trained parameter");
             }
+            if parameter.division().is_some() && !options.is_elementwise() {
+                return wrong(&format!("is divided among ranks, and `{}` looks at whole parameters", R::NAME));
+            }
             if self.slots().chain(&slots).any(|s| s.parameter.is_same(&parameter) || s.name == name) {
                 return wrong("is there already");
             }

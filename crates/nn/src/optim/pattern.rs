@@ -28,7 +28,7 @@ pub fn group_by_name(parameters: Named, patterns: &[&str]) -> Vec<Named> {
 /// The parameters that weight decay should act on and those that it should not: vectors and numbers, such as biases and the
 /// scales of normalisation.
 pub fn split_decay(parameters: Named) -> (Named, Named) {
-    parameters.into_iter().partition(|(_, p)| p.shape().rank() > 1)
+    parameters.into_iter().partition(|(_, p)| p.whole_shape().rank() > 1)
 }
 
 /// Whether the whole of `name` is of the pattern.

@@ -22,7 +22,7 @@ pub(super) fn put_together(mut pieces: Vec<Piece>, of: &Parameter) -> Result<Hos
         let theirs: Vec<&str> = pieces.iter().map(|p| p.theirs.as_str()).collect();
         return Err(fault(ErrorKind::Value, format!("{wanted} parts make it, the file has {}", theirs.join(" and "))));
     }
-    let shape = of.shape();
+    let shape = of.whole_shape();
     let mut all = Vec::new();
     for piece in &pieces {
         let own = part_shape(shape, wanted)?;

@@ -9,6 +9,7 @@ mod distributions;
 mod divided;
 mod divided_gradients;
 mod failures;
+mod fully_sharded;
 mod gradients;
 mod init;
 mod layers;

@@ -107,6 +107,10 @@ impl Lbfgs {
             if p.device() != first.device() {
                 return Err(Error::new(ErrorKind::Device, "parameters of two devices").with_op("lbfgs"));
             }
+            if p.division().is_some() {
+                let text = "a parameter that is divided among ranks; it looks at whole ones";
+                return Err(Error::new(ErrorKind::Value, text).with_op("lbfgs"));
+            }
         }
         let pairs = VecDeque::new();
         Ok(Lbfgs { options, parameters, pairs, memory: None, iterations: 0, evaluations: 0 })
