@@ -7,8 +7,12 @@
 
 bits    `train digits` and `train chars` on 2 and 4 ranks, eager and compiled, under half of the peak: two runs have the same weights,
         eager and compiled have the same weights, and no rank's peak is above its budget.
-state   with --shard-state each of two ranks has at most 0.55 of the optimiser's state, and the same weights.
-kills   `kill -9` of one rank at random moments: all processes end within a limit, and the run goes on from its checkpoint.
+state   with --shard-state each of two ranks has at most 0.55 of the optimiser's state, and with --shard-gradients of the gradients,
+        and the same weights; where gradients are limited by their norm, that of parts may change the last bits.
+saving  a run with divided state that stopped goes on from its checkpoint with the same weights as if it had not, on one, two and four
+        ranks, with divided and with whole state.
+kills   `kill -9` of one rank at random moments, every second time with divided state: all processes end within a limit, and the run
+        goes on from its checkpoint.
 sum     `bench allreduce` on two ranks: the bandwidth beside that of MPI_Allreduce.
 
 Needs mpirun. Exits with 1 if a check fails.
@@ -75,20 +79,58 @@ def check_bits(ranks, steps):
             check(len(seen) == 1, f"{task} on {n} ranks: one result of all runs: {[h[:12] for h in seen]}")
 
 
+# the same loss for those who read it, after sums in another order
+LOSS_PART = 1e-3
+
+
 def check_state(ranks, steps):
     for task in ["digits", "chars"]:
-        whole = ranks.train(2, task, "--steps", str(steps[task]))
-        part = ranks.train(2, task, "--steps", str(steps[task]), "--shard-state")
-        compiled = ranks.train(2, task, "--steps", str(steps[task]), "--shard-state", "--compiled")
-        if None in (whole, part, compiled):
+        run = lambda *options: ranks.train(2, task, "--steps", str(steps[task]), *options)
+        whole = run()
+        part, compiled = run("--shard-state"), run("--shard-state", "--compiled")
+        thin = [run("--shard-state", "--shard-gradients", *mode) for mode in [[], [], ["--compiled"]]]
+        if None in (whole, part, compiled, *thin):
             check(False, f"{task} with divided state")
             continue
-        of = whole["ranks"][0]["optimizer_state_bytes"]
-        parts = [r["optimizer_state_bytes"] for r in part["ranks"]]
-        peaks = [whole["ranks"][0]["peak_bytes"], part["ranks"][0]["peak_bytes"]]
-        check(max(parts) <= 0.55 * of, f"{task}: {parts} bytes of state on two ranks, {of} on one; peaks {peaks[1]} of {peaks[0]}")
+        for key, of, runs in [("optimizer_state", whole, [part, *thin]), ("gradient", part, thin)]:
+            all_bytes = of["ranks"][0][f"{key}_bytes"]
+            parts = [r[f"{key}_bytes"] for one in runs for r in one["ranks"]]
+            ok = 0 < max(parts) <= 0.55 * all_bytes
+            check(ok, f"{task}: {max(parts)} bytes of {key.replace('_', ' ')} on each of two ranks, {all_bytes} undivided")
+        peaks = [r["ranks"][0]["peak_bytes"] for r in [whole, part, thin[0]]]
+        check(True, f"{task}: peaks of {peaks} bytes with nothing, state, and state and gradients divided")
         same = whole["weights_sha256"] == part["weights_sha256"] == compiled["weights_sha256"]
         check(same, f"{task}: the same weights with whole and with divided state, eager and compiled")
+        hashes = {r["weights_sha256"] for r in thin}
+        check(len(hashes) == 1, f"{task}: the same weights with divided gradients each time, eager and compiled")
+        if task == "digits":
+            check(hashes == {whole["weights_sha256"]}, f"{task}: the same weights with whole and with divided gradients")
+        else:
+            losses = [r["losses"][-1] for r in [whole, thin[0]]]
+            ok = abs(losses[1] - losses[0]) <= LOSS_PART * losses[0]
+            check(ok, f"{task}: losses of {losses} with whole and with divided gradients, which are limited by their norm")
+
+
+def check_saving(ranks):
+    divided = ["--shard-state", "--shard-gradients"]
+    train = lambda n, steps, *options: ranks.train(n, "digits", "--batch-size", "400", "--steps", str(steps), *options)
+    for options in [divided[:1], divided]:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = pathlib.Path(folder) / "kept"
+            whole, half = train(2, 40, *options), train(2, 20, *options, "--save", str(kept))
+            if None in (whole, half):
+                check(False, f"a run with {' '.join(options)}")
+                continue
+            again = {n: train(n, 40, "--resume", str(kept), *options) for n in [1, 2, 4]}
+            undivided = {n: train(n, 40, "--resume", str(kept)) for n in [1, 2, 4]}
+            if None in [*again.values(), *undivided.values()]:
+                check(False, f"the checkpoint of a run with {' '.join(options)} does not resume")
+                continue
+            same = again[2]["weights_sha256"] == whole["weights_sha256"]
+            check(same, f"{' '.join(options)}: a run that stopped has the weights of one that did not")
+            for n in again:
+                ok = again[n]["weights_sha256"] == undivided[n]["weights_sha256"]
+                check(ok and again[n]["first_step"] == 20, f"{' '.join(options)}: it goes on on {n} ranks, divided and undivided")
 
 
 def pids_of(launcher):
@@ -111,7 +153,8 @@ def check_kills(ranks, kills, seed):
     for i in range(kills):
         with tempfile.TemporaryDirectory() as folder:
             kept = pathlib.Path(folder) / "kept"
-            train = ["train", "digits", "--threads", "1", "--epochs", "2", "--batch-size", "500", "--save", str(kept)]
+            divided = ["--shard-state"] if i % 2 else []
+            train = ["train", "digits", "--threads", "1", "--epochs", "2", "--batch-size", "500", "--save", str(kept), *divided]
             log = open(pathlib.Path(folder) / "log", "w+")
             run = subprocess.Popen(ranks.command(2, *train), stdout=log, stderr=log)
             time.sleep(draw.uniform(0.3, 6.0))
@@ -134,7 +177,7 @@ def check_kills(ranks, kills, seed):
             if status == 0 or left:
                 check(False, f"kill {i}: exit status {status}, left {left}")
             if (kept / "checkpoint.safetensors").exists():
-                again = ranks.train(2, "digits", "--resume", str(kept), "--steps", "60")
+                again = ranks.train(2, "digits", "--resume", str(kept), "--steps", "60", *divided)
                 resumed += 1
                 if again is None:
                     check(False, f"kill {i}: the checkpoint does not resume")
@@ -153,7 +196,7 @@ def check_sum(ranks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--remat", type=pathlib.Path, default=ROOT / "target/release/remat", help="the command, built with --features mpi")
-    parser.add_argument("--only", choices=["bits", "state", "kills", "sum"], action="append", help="these checks alone")
+    parser.add_argument("--only", choices=["bits", "state", "saving", "kills", "sum"], action="append", help="these checks alone")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1, help="of the moments of kills")
     args = parser.parse_args()
@@ -163,6 +206,7 @@ def main():
     for name, run in [
         ("bits", lambda: check_bits(ranks, steps)),
         ("state", lambda: check_state(ranks, steps)),
+        ("saving", lambda: check_saving(ranks)),
         ("sum", lambda: check_sum(ranks)),
         ("kills", lambda: check_kills(ranks, args.kills, args.seed)),
     ]:

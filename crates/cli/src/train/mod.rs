@@ -2,6 +2,7 @@
 
 mod dry;
 mod log;
+mod outcome;
 mod parts;
 mod plot;
 mod progress;
@@ -27,10 +28,12 @@ use crate::process::{resident_file_bytes, resident_peak_bytes};
 use crate::{interrupt, output, report, sizes};
 use dry::Dry;
 use log::Log;
+use outcome::{End, Outcome};
 pub(crate) use parts::{parts, usual_batch};
 use progress::Progress;
+use ranks::Divided;
 pub(crate) use ranks::Ranks;
-use session::{End, Outcome, Session};
+use session::Session;
 pub(crate) use task::{EPOCHS, Settings, Task};
 
 /// Options of every task.
@@ -78,8 +81,11 @@ pub(crate) struct RunOptions {
     #[arg(long, default_value = "300", value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     rank_limit: u64,
     /// Under `mpirun`: each rank keeps the optimiser's state of its part of every parameter
-    #[arg(long, conflicts_with_all = ["save", "resume"])]
+    #[arg(long)]
     shard_state: bool,
+    /// Under `mpirun`: each rank keeps the gradients of these parts alone
+    #[arg(long, requires = "shard_state")]
+    shard_gradients: bool,
 }
 
 /// For the options of tasks.
@@ -101,7 +107,8 @@ pub(crate) trait TaskOptions: Args {
 /// Runs a task with its options' settings, or with those of the checkpoint that it resumes.
 pub(crate) fn run<O: TaskOptions>(o: &O) -> Result<()> {
     let limit = Duration::from_secs(o.run().rank_limit);
-    ranks::with_ranks(limit, o.run().shard_state, |ranks| run_task::<O::Task>(o.run(), o.settings(), ranks))
+    let divided = Divided { state: o.run().shard_state, gradients: o.run().shard_gradients };
+    ranks::with_ranks(limit, divided, |ranks| run_task::<O::Task>(o.run(), o.settings(), ranks))
 }
 
 /// The training step of a task, for another batch size or the usual one, traced without memory, and how many numbers it
@@ -218,7 +225,9 @@ fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &
     let all = ranks.figures(&[
         ("peak_bytes", s.peak_bytes as u64),
         ("budget_bytes", s.budget_bytes.unwrap_or(0) as u64),
-        ("optimizer_state_bytes", outcome.optimizer_state_bytes as u64),
+        ("parameter_bytes", outcome.kept.parameters as u64),
+        ("gradient_bytes", outcome.kept.gradients as u64),
+        ("optimizer_state_bytes", outcome.kept.optimizer_state as u64),
         ("recomputed_ops", s.recomputed_ops + outcome.recomputed_calls),
         ("collectives", c.calls),
         ("communicated_bytes", c.bytes),
@@ -231,8 +240,10 @@ fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &
         let number = |name: &str| f[name].as_u64().unwrap_or(0);
         let ms = |name: &str| number(name) as f64 / 1e6;
         say!(
-            "rank {rank}: peak {}, {} of optimiser state, {} ops again; {} in {} collectives, {:.0} ms waiting and {:.0} ms moving, of which the device waited {:.0} ms",
+            "rank {rank}: peak {}, {} of gradients, {} of optimiser state, {} ops again; {} in {} collectives, {:.0} ms waiting and \
+             {:.0} ms moving, of which the device waited {:.0} ms",
             sizes::show(number("peak_bytes") as usize),
+            sizes::show(number("gradient_bytes") as usize),
             sizes::show(number("optimizer_state_bytes") as usize),
             number("recomputed_ops"),
             sizes::show(number("communicated_bytes") as usize),
@@ -262,8 +273,8 @@ fn train<T: Task>(
         device.channel().start_trace()?;
     }
     let progress = Progress::new(settings.epochs, session.steps_per_epoch(), T::UNIT, device);
-    let first = |path: &'_ Option<PathBuf>| path.clone().filter(|_| ranks.is_first());
-    let (save, plot) = (first(&o.save), first(&o.plot));
+    let save = o.save.clone().filter(|_| ranks.take_part_in_saving());
+    let plot = o.plot.clone().filter(|_| ranks.is_first());
     let end = End { save: save.as_deref(), plot: plot.as_deref(), steps: o.steps };
     let outcome = session.run(&end, &progress, log)?;
     if let Some(path) = o.profile.as_ref().filter(|_| ranks.is_first()) {

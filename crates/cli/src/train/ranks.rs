@@ -1,8 +1,8 @@
 //! The ranks of a training run: one, or those that an MPI launcher started.
 
-use remat::nn::distributed::{Call, Communicator, Sharded};
-use remat::nn::{Grouped, Optimizer, Parameter, Rule};
-use remat::types::{DType, Result};
+use remat::nn::distributed::{Call, Communicator, DataParallel, DataParallelOptions, Gradients, Sharded};
+use remat::nn::{Grouped, Module, Optimizer, Parameter, Rule};
+use remat::types::{DType, Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
 use crate::interrupt;
@@ -14,20 +14,28 @@ pub(crate) struct Ranks {
     pub(super) device: Communicator,
     /// For what the program itself asks, whose order is its own.
     program: Communicator,
-    /// Each keeps a part of the optimiser's state.
-    divides_state: bool,
+    divided: Divided,
+}
+
+/// What each rank keeps a part of.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Divided {
+    /// The optimiser's state.
+    pub(super) state: bool,
+    /// The gradients, too.
+    pub(super) gradients: bool,
 }
 
 impl Ranks {
     pub(super) fn alone() -> Ranks {
-        Ranks { device: Communicator::alone(), program: Communicator::alone(), divides_state: false }
+        Ranks { device: Communicator::alone(), program: Communicator::alone(), divided: Divided::default() }
     }
 
     /// Those of a group. Errors (Peer): a rank does not come.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there is no other rank"))]
-    pub(super) fn of(device: Communicator, divides_state: bool) -> Result<Ranks> {
+    pub(super) fn of(device: Communicator, divided: Divided) -> Result<Ranks> {
         let program = device.duplicate()?;
-        Ok(Ranks { device, program, divides_state })
+        Ok(Ranks { device, program, divided })
     }
 
     /// The optimiser of a task: with all of its state, or this rank's part.
@@ -36,10 +44,17 @@ impl Ranks {
         parameters: Vec<(String, Parameter)>,
         options: R,
     ) -> Result<Box<dyn Optimizer>> {
-        match self.divides_state {
+        match self.divided.state {
             true => Ok(Box::new(Sharded::new(parameters, &self.device, options)?)),
             false => Ok(Box::new(Grouped::new(parameters, options)?)),
         }
+    }
+
+    /// What makes a network's gradients those of all ranks, if there are several.
+    pub(super) fn parallel(&self, net: &impl Module) -> Result<Option<DataParallel>> {
+        let gradients = if self.divided.gradients { Gradients::Divided } else { Gradients::Whole };
+        let options = DataParallelOptions { gradients, ..DataParallelOptions::default() };
+        (self.size() > 1).then(|| DataParallel::new(net, &self.device, options)).transpose()
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -53,6 +68,30 @@ impl Ranks {
     /// True for the rank that prints and saves.
     pub(super) fn is_first(&self) -> bool {
         self.rank() == 0
+    }
+
+    /// Whether this rank has something of what is saved.
+    pub(super) fn take_part_in_saving(&self) -> bool {
+        self.is_first() || self.divided.state
+    }
+
+    /// What a save came to, which the ranks took part in: a disk that fails is the first one's, and is an error of that kind on all, so
+    /// that all of them go on or none does. Errors: those of the save; Peer.
+    pub(super) fn saved(&self, mine: Result<()>) -> Result<()> {
+        let is_of_disk = mine.as_ref().is_err_and(|e| e.kind() == ErrorKind::Io);
+        let on_first = self.as_first(is_of_disk)?;
+        mine.map_err(|e| match on_first && e.kind() == ErrorKind::Peer {
+            true => Error::new(ErrorKind::Io, e.message().to_owned()),
+            false => e,
+        })
+    }
+
+    /// What is true on the first rank, where all take part in saving; else what is true here. Errors: Peer.
+    pub(super) fn as_first(&self, mine: bool) -> Result<bool> {
+        match self.divided.state {
+            true => Ok(self.gather(&[u8::from(mine)])?.first() == Some(&1)),
+            false => Ok(mine),
+        }
     }
 
     /// Whether one of the ranks was asked to end. Errors: Peer.
@@ -98,7 +137,7 @@ impl Ranks {
 #[cfg(feature = "mpi")]
 pub(super) fn with_ranks(
     limit: std::time::Duration,
-    divides_state: bool,
+    divided: Divided,
     f: impl FnOnce(&Ranks) -> Result<()>,
 ) -> Result<()> {
     use remat::nn::distributed::{launched, mpi};
@@ -112,7 +151,7 @@ pub(super) fn with_ranks(
             if rank > 0 {
                 output::silence();
             }
-            mpi::run(limit, |e| i32::from(exit_code(e)), |ranks| f(&Ranks::of(ranks, divides_state)?))
+            mpi::run(limit, |e| i32::from(exit_code(e)), |ranks| f(&Ranks::of(ranks, divided)?))
         }
     }
 }
@@ -121,7 +160,7 @@ pub(super) fn with_ranks(
 #[cfg(not(feature = "mpi"))]
 pub(super) fn with_ranks(
     _limit: std::time::Duration,
-    _divides_state: bool,
+    _divided: Divided,
     f: impl FnOnce(&Ranks) -> Result<()>,
 ) -> Result<()> {
     match remat::nn::distributed::launched() {
@@ -130,7 +169,7 @@ pub(super) fn with_ranks(
                 "an MPI launcher started {size} processes of this command, which was built without MPI and would train {size} \
                  networks; build it with `cargo build --release -p remat-cli --features mpi`"
             );
-            Err(remat::types::Error::new(remat::types::ErrorKind::Value, text))
+            Err(Error::new(ErrorKind::Value, text))
         }
         _ => f(&Ranks::alone()),
     }

@@ -44,6 +44,11 @@ impl Saving {
         Saving { dir: dir.map(Path::to_owned), failure: None }
     }
 
+    /// Whether the run as it is now is not saved.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// Whether a save failed and is due again.
     pub(super) fn is_due_again(&self) -> bool {
         self.failure.as_ref().is_some_and(|(_, since)| since.elapsed() >= RETRY_EVERY)

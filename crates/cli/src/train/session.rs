@@ -1,6 +1,6 @@
 //! A training run: model, optimiser, data, and the loop over them. The dry run uses the very same steps.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use remat::nn::distributed::{DataParallel, Reduction};
 use remat::nn::{
-    Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Module, Optimizer, Schedule, Shard, TrainState,
+    Checkpoint, DataLoader, InitCx, LearningRate, LoaderOptions, Module, Optimizer, Parameter, Schedule, Shard,
+    TrainState,
 };
 use remat::runtime::{Device, Executable, MemoryFigures};
 use remat::tensor::{CompileOptions, Compiled, Tensor, compile_with, no_grad};
@@ -18,6 +19,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::log::Log;
+use super::outcome::{End, Kept, Outcome};
 use super::plot;
 use super::progress::{Progress, Step};
 use super::ranks::Ranks;
@@ -31,42 +33,6 @@ const TEST_BATCH: usize = 250;
 const PREFETCH: usize = 2;
 /// Share of the steps in which the learning rate warms up.
 const WARMUP: f64 = 0.1;
-
-/// When a run ends, and what it leaves behind.
-pub(super) struct End<'a> {
-    /// The folder of its checkpoints.
-    pub(super) save: Option<&'a Path>,
-    /// The picture of its losses.
-    pub(super) plot: Option<&'a Path>,
-    /// Steps, counted from the first of a run that is resumed.
-    pub(super) steps: Option<u64>,
-}
-
-/// What a run gave.
-pub(super) struct Outcome {
-    /// What the last test gave.
-    pub(super) result: f64,
-    pub(super) first_step: u64,
-    pub(super) losses: Vec<f32>,
-    step_ms: Vec<f64>,
-    pub(super) weights_sha256: String,
-    pub(super) seconds: f64,
-    /// What the compiled step takes; `None` if steps ran op by op.
-    pub(super) compiled: Option<MemoryFigures>,
-    /// Calls within compiled steps that ran again.
-    pub(super) recomputed_calls: u64,
-    /// What this rank keeps of it.
-    pub(super) optimizer_state_bytes: usize,
-}
-
-impl Outcome {
-    /// The median time of a step; the first step makes its caches and does not count.
-    pub(super) fn step_ms_median(&self) -> Option<f64> {
-        let mut all = self.step_ms.get(1..).filter(|s| !s.is_empty()).unwrap_or(&self.step_ms).to_vec();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
-    }
-}
 
 /// An error of the budget that a compiled step was given, in the figures of the run's: it has the batches read ahead beside
 /// it.
@@ -90,6 +56,8 @@ pub(super) struct Session<T: Task> {
     /// Of several ranks.
     parallel: Option<Rc<DataParallel>>,
     optimizer: Rc<RefCell<Box<dyn Optimizer>>>,
+    /// What the last step that ran as a program had before the optimiser's.
+    gradient_bytes: Rc<Cell<usize>>,
     learning_rate: LearningRate,
     /// The step as a compiled graph; `None` to run it op by op.
     compiled: Option<Compiled<StepFn>>,
@@ -113,8 +81,7 @@ impl<T: Task> Session<T> {
     ) -> Result<Session<T>> {
         let batch_size = local_batch(settings.batch_size, ranks)?;
         let net = Rc::new(task.net(&mut InitCx::new(device, settings.seed))?);
-        let several = (ranks.size() > 1).then(|| DataParallel::new(&*net, &ranks.device, Default::default()));
-        let parallel = several.transpose()?.map(Rc::new);
+        let parallel = ranks.parallel(&*net)?.map(Rc::new);
         let optimizer = task.optimizer(&net, settings.learning_rate, ranks)?;
         let loader_options = LoaderOptions {
             batch_size,
@@ -132,10 +99,12 @@ impl<T: Task> Session<T> {
         let learning_rate = optimizer.learning_rate();
         let optimizer = Rc::new(RefCell::new(optimizer));
         let staged = PREFETCH * (batch_size * task.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
+        let gradient_bytes = Rc::new(Cell::new(0));
         let compiled = compiled.then(|| {
             let (net, optimizer, parallel) = (net.clone(), optimizer.clone(), parallel.clone());
+            let kept = gradient_bytes.clone();
             let f: StepFn = Box::new(move |batch| {
-                step::<T>(&net, &mut **optimizer.borrow_mut(), parallel.as_deref(), batch.to_vec())
+                step::<T>(&net, &mut **optimizer.borrow_mut(), parallel.as_deref(), batch.to_vec(), &kept)
             });
             let memory_budget = device.options().budget_bytes.map(|b| b.saturating_sub(staged));
             compile_with(device, CompileOptions { memory_budget, ..CompileOptions::default() }, f)
@@ -147,6 +116,7 @@ impl<T: Task> Session<T> {
             net,
             parallel,
             optimizer,
+            gradient_bytes,
             learning_rate,
             compiled,
             staged,
@@ -180,7 +150,7 @@ impl<T: Task> Session<T> {
             loader: Some(self.loader.position()),
             user: serde_json::to_value(&self.settings).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?,
         };
-        Checkpoint::save(dir, &*self.net, Some(&**self.optimizer.borrow()), &train)
+        self.ranks.saved(Checkpoint::save(dir, &*self.net, Some(&**self.optimizer.borrow()), &train))
     }
 
     /// One training step: the loss, and the number of predictions that are right, both still on the device.
@@ -188,7 +158,10 @@ impl<T: Task> Session<T> {
         self.learning_rate.set(self.schedule.at(self.step));
         let y = match &mut self.compiled {
             Some(f) => f.call(&batch.iter().collect::<Vec<_>>()).map_err(|e| beside(e, self.staged))?,
-            None => step::<T>(&self.net, &mut **self.optimizer.borrow_mut(), self.parallel.as_deref(), batch)?,
+            None => {
+                let optimizer = &mut **self.optimizer.borrow_mut();
+                step::<T>(&self.net, optimizer, self.parallel.as_deref(), batch, &self.gradient_bytes)?
+            }
         };
         self.step += 1;
         let [loss, right] = <[Tensor; 2]>::try_from(y)
@@ -231,10 +204,15 @@ impl<T: Task> Session<T> {
             seconds: 0.0,
             compiled: None,
             recomputed_calls: 0,
-            optimizer_state_bytes: self.optimizer_state_bytes(),
+            kept: Kept::default(),
         };
         let mut saving = Saving::new(end.save);
-        let tell = |text: &str| progress.note(text);
+        let is_first = self.ranks.is_first();
+        let tell = |text: &str| {
+            if is_first {
+                progress.note(text)
+            }
+        };
         while self.loader.position().epoch < self.settings.epochs && !self.is_done(end)? {
             let ended = self.epoch(&mut out, progress, end, &mut saving, log)?;
             saving.save(|dir| self.save(dir), &tell)?;
@@ -249,6 +227,7 @@ impl<T: Task> Session<T> {
         saving.finish(|dir| self.save(dir), &tell)?;
         self.plot(end, &out)?;
         out.compiled = self.figures();
+        out.kept = self.kept();
         out.result = self.test()?;
         out.weights_sha256 = self.weights_sha256()?;
         out.seconds = started.elapsed().as_secs_f64();
@@ -262,9 +241,13 @@ impl<T: Task> Session<T> {
         Ok(self.ranks.is_interrupted()? || end.steps.is_some_and(|n| self.step >= n))
     }
 
-    fn optimizer_state_bytes(&self) -> usize {
-        let state = self.optimizer.borrow().named_state();
-        state.iter().map(|(_, p)| p.elems() * p.dtype().size_bytes()).sum()
+    fn kept(&self) -> Kept {
+        let bytes = |all: Vec<(String, Parameter)>| all.iter().map(|(_, p)| p.elems() * p.dtype().size_bytes()).sum();
+        Kept {
+            parameters: bytes(self.net.named_parameters()),
+            gradients: self.gradient_bytes.get(),
+            optimizer_state: bytes(self.optimizer.borrow().named_state()),
+        }
     }
 
     /// Steps until the run ends by itself.
@@ -322,8 +305,13 @@ impl<T: Task> Session<T> {
                 || json!({ "step": self.step, "epoch": epoch, "loss": loss, "accuracy": accuracy, "step_ms": ms }),
             );
             progress.step(&Step { epoch, step_in_epoch: at, loss, accuracy, per_s, left });
-            if saving.is_due_again() {
-                saving.save(|dir| self.save(dir), &|text| progress.note(text))?;
+            if saving.has_failed() && self.ranks.as_first(saving.is_due_again())? {
+                let is_first = self.ranks.is_first();
+                saving.save(|dir| self.save(dir), &|text| {
+                    if is_first {
+                        progress.note(text)
+                    }
+                })?;
             }
             if self.task.shows(self.step) {
                 progress.say(&self.evaluating(|net| self.task.show(net, &self.device, self.step))?);
@@ -390,12 +378,14 @@ fn step<T: Task>(
     optimizer: &mut dyn Optimizer,
     parallel: Option<&DataParallel>,
     batch: Vec<Tensor>,
+    gradient_bytes: &Cell<usize>,
 ) -> Result<Vec<Tensor>> {
     let [loss, right] = T::loss(net, batch)?;
     match parallel {
         Some(parallel) => parallel.backward(&loss)?,
         None => loss.backward()?,
     }
+    gradient_bytes.set(net.parameters().iter().map(Parameter::grad_bytes).sum());
     T::limit(net)?;
     optimizer.step()?;
     let loss = loss.detach();

@@ -5,12 +5,12 @@
 
 mod conjugate;
 mod data_parallel;
+mod fully_sharded;
+mod gradients;
 mod parallel_attention;
 mod parallel_linear;
 mod pipeline;
 mod pipeline_schedule;
-mod fully_sharded;
-mod gradients;
 mod sharded;
 mod sync_batch_norm;
 mod whole_state;
@@ -18,12 +18,12 @@ mod whole_state;
 pub use crate::divided::Divided;
 pub use conjugate::{enter_parallel, gather_parts, leave_parallel, take_part};
 pub use data_parallel::{DataParallel, DataParallelOptions};
+pub use fully_sharded::FullySharded;
+pub use gradients::Gradients;
 pub use parallel_attention::ParallelAttention;
 pub use parallel_linear::{ColumnParallelLinear, ColumnParallelOptions, RowParallelLinear, RowParallelOptions};
 pub use pipeline::Pipeline;
 pub use pipeline_schedule::PipelineSchedule;
-pub use fully_sharded::FullySharded;
-pub use gradients::Gradients;
 #[cfg(feature = "mpi")]
 pub use remat_tensor::comm::mpi;
 pub use remat_tensor::comm::{Call, Communicator, DEFAULT_LIMIT, Reduction, Statistics, launched, threads};
