@@ -54,12 +54,16 @@ pub(crate) struct CommThread {
     thread: Option<JoinHandle<()>>,
 }
 
+/// As [`Input`] and [`Output`], beyond the step that gave them.
+type OwnInput = (DType, Layout, Option<Range>);
+type OwnOutput = (DType, Shape, Range, Option<usize>);
+
 /// A collective with its operands.
 struct Call {
     op: OpRef,
     site: Option<CallSite>,
-    x: SmallVec<[(DType, Layout, Option<Range>); 2]>,
-    y: SmallVec<[(DType, Shape, Range, Option<usize>); 1]>,
+    x: SmallVec<[OwnInput; 2]>,
+    y: SmallVec<[OwnOutput; 1]>,
     workspace: Range,
 }
 
