@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_ops::collective::AllReduce;
-use remat_runtime::Kind;
+use remat_runtime::{Kind, TensorId};
 use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result};
@@ -76,6 +76,10 @@ struct Pass {
     is_active: bool,
     /// What was accumulated before the pass.
     before: Vec<Option<Tensor>>,
+    /// What was there before the pass and is all ranks' together: of an earlier one.
+    whole: Vec<Option<Tensor>>,
+    /// The gradients that the last pass has left.
+    left: Vec<Option<TensorId>>,
     /// Gradients that wait for their bucket.
     ready: Vec<Option<Tensor>>,
     /// Gradients that came in this pass.
@@ -118,6 +122,8 @@ impl DataParallel {
             parameters,
             is_active: false,
             before: vec![None; n],
+            whole: vec![None; n],
+            left: vec![None; n],
             ready: vec![None; n],
             came: vec![false; n],
             reduced: vec![None; n],
@@ -225,12 +231,24 @@ impl Pass {
     fn begin(&mut self) {
         self.clear();
         self.is_active = true;
-        // the sum with what was accumulated is what is reduced
-        self.before = self.parameters.iter().map(Parameter::take_grad).collect();
+        for (i, p) in self.parameters.iter().enumerate() {
+            let before = p.take_grad();
+            match before.as_ref().is_some_and(|g| self.has_left(i, g)) {
+                true => self.whole[i] = before,
+                // the sum with what was accumulated is what is reduced
+                false => self.before[i] = before,
+            }
+        }
+    }
+
+    /// True for the gradient that the last pass has left in parameter `i`, all ranks' together. What a trace has made is not known again.
+    fn has_left(&self, i: usize, g: &Tensor) -> bool {
+        self.left[i] == Some(g.handle().id()) && !g.handle().is_traced()
     }
 
     fn clear(&mut self) {
         self.before.fill(None);
+        self.whole.fill(None);
         self.ready.fill(None);
         self.came.fill(false);
         self.reduced.fill(None);
@@ -240,7 +258,10 @@ impl Pass {
     /// The gradient of parameter `i` is complete.
     fn take(&mut self, i: usize, g: &Tensor) -> Result<()> {
         if !self.is_active {
-            return Ok(());
+            let has_left = self.parameters[i].grad().is_some_and(|have| self.has_left(i, &have));
+            let text = "this pass of one rank alone would add to a gradient that is all ranks' together; make such passes before \
+                        `DataParallel::backward`, or take the step first";
+            return if has_left { Err(Error::new(ErrorKind::Value, text)) } else { Ok(()) };
         }
         let _quiet = no_grad();
         let g = g.detach();
@@ -265,6 +286,9 @@ impl Pass {
             members.iter().map(|i| self.ready[*i].take().ok_or_else(missing)).collect::<Result<_>>()?;
         let mut flat: Vec<Tensor> = taken.iter().map(|g| g.reshape(&[-1])).collect::<Result<_>>()?;
         drop(taken);
+        // what the pass has accumulated of them is of no use; of the gradient that has just come it does so after this
+        let last = self.done.checked_sub(1).map(|last| &self.buckets[last]);
+        last.into_iter().chain([members]).flatten().for_each(|i| drop(self.parameters[*i].take_grad()));
         if self.gradients == Gradients::Divided {
             for (part, i) in gradients::reduce_parts(flat, &self.group)?.into_iter().zip(members) {
                 self.reduced[*i] = Some(part);
@@ -319,11 +343,17 @@ impl Pass {
                 gradients::give_part(p, g)?;
                 continue;
             }
+            let g = match (self.whole[i].take(), g) {
+                (Some(whole), Some(g)) => Some(whole.add(&g)?),
+                (whole, g) => g.or(whole),
+            };
             if let Some(g) = &g {
                 g.tag(Kind::Gradient)?;
             }
+            let g = g.filter(|_| !p.is_frozen());
+            self.left[i] = g.as_ref().filter(|g| !g.handle().is_traced()).map(|g| g.handle().id());
             // what the pass itself accumulated is this rank's alone
-            p.set_grad(g.filter(|_| !p.is_frozen()))?;
+            p.set_grad(g)?;
         }
         Ok(())
     }

@@ -175,6 +175,41 @@ fn passes_of_one_rank_alone_count_in_the_next_of_all() {
     assert!(seen[0] == want);
 }
 
+#[test]
+fn passes_of_all_ranks_add_up_and_one_of_a_rank_alone_does_not_mix_with_them() {
+    let size = 2;
+    // what each pass gives in one process
+    let d = device(None, None).expect("opens");
+    let net = Net::new(&d, 0).expect("fits");
+    let passes: Vec<Vec<Tensor>> = (0..2)
+        .map(|step| {
+            let mut accumulate = Accumulate::new(size as u64)?;
+            for rank in 0..size {
+                accumulate.backward(&net.loss(&batch(&d, step, rank), true)?)?;
+            }
+            Ok(net.named_parameters().iter().map(|(_, p)| p.take_grad().expect("has one")).collect())
+        })
+        .collect::<Result<_>>()
+        .expect("differentiable");
+    let both: Vec<HostTensor> =
+        passes[0].iter().zip(&passes[1]).map(|(a, b)| a.add(b)?.to_host()).collect::<Result<_>>().expect("fits");
+    let seen = threads::run_within(size, LIMIT, |ranks| {
+        let d = device(Some(&ranks), None)?;
+        let net = Net::new(&d, 0)?;
+        let parallel = DataParallel::new(&net, &ranks, DataParallelOptions::default())?;
+        for step in 0..2 {
+            parallel.backward(&net.loss(&batch(&d, step, ranks.rank()), true)?)?;
+        }
+        let g = grads(&net)?;
+        let e = net.loss(&batch(&d, 2, ranks.rank()), true)?.backward().expect_err("it would be lost in the sum");
+        assert!(e.kind() == ErrorKind::Value && e.message().contains("this pass of one rank alone"), "{e}");
+        Ok(g)
+    });
+    for (rank, seen) in seen.unwrap_or_else(|e| panic!("{e}")).iter().enumerate() {
+        assert!(seen == &both, "rank {rank}");
+    }
+}
+
 fn grads(net: &Net) -> Result<Vec<HostTensor>> {
     net.named_parameters().iter().filter_map(|(_, p)| p.grad()).map(|g| g.to_host()).collect()
 }
