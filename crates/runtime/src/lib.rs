@@ -9,6 +9,7 @@ pub mod compile;
 mod device;
 mod eager;
 mod executable;
+pub mod interrupt;
 mod options;
 mod planner;
 mod profile;

@@ -29,7 +29,7 @@ pub use layout::{Layout, LayoutIndices};
 pub use npy::{npz_limit_bytes, read_npy, read_npz, read_npz_within, write_npy, write_npz};
 pub use padding::Padding;
 pub use promote::promote;
-pub use scope::{CallSite, Scope, intern};
+pub use scope::{CallSite, Callback, Scope, intern};
 pub use shape::{Shape, axes_of, axis_of};
 pub use smallvec::{SmallVec, smallvec};
 pub use tensors_file::{TensorsFile, TensorsReader, read_safetensors, safetensors_dtype, write_safetensors};

@@ -63,6 +63,27 @@ impl Scope {
     }
 }
 
+/// Code of the user's that a library call runs, such as a function that is being traced: until this value is dropped, the calls
+/// that it makes say themselves where they were made.
+pub struct Callback {
+    outer: Option<CallSite>,
+    /// It belongs to its thread.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Callback {
+    /// Begins such code.
+    pub fn enter() -> Callback {
+        Callback { outer: SITE.take(), _thread: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        SITE.set(self.outer);
+    }
+}
+
 fn claim(site: CallSite) -> bool {
     let is_first = SITE.get().is_none();
     if is_first {
@@ -108,6 +129,13 @@ mod tests {
             assert_eq!(kept.scope(), Some("conv.pack"), "the deepest scope stays");
         }
         assert_eq!((CallSite::here(), Scope::current()), (outer, None));
+        {
+            let _callback = Callback::enter();
+            assert_eq!(CallSite::here().line(), line!());
+            let _own = Scope::at(inner);
+            assert_eq!(CallSite::here(), inner);
+        }
+        assert_eq!(CallSite::here(), outer, "the library's own part goes on");
         drop(net);
         assert_eq!(CallSite::here().line(), line!());
         assert_ne!(plain, outer);

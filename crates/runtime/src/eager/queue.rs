@@ -14,6 +14,7 @@ use remat_types::{Error, ErrorKind, Result, SmallVec};
 use super::command::{Apply, Command};
 use super::eviction::Use;
 use super::handle::TensorId;
+use crate::interrupt;
 
 /// How long an idle worker, or a waiter for a reply, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -331,7 +332,7 @@ impl<T> Drop for Reply<T> {
 }
 
 impl<T> Answer<T> {
-    /// Waits for the answer.
+    /// Waits for the answer. Errors: the answer's; that of an interrupted wait, see [`interrupt`].
     pub(crate) fn wait(self) -> Result<T> {
         let spin_until = Instant::now() + SPIN;
         while !self.0.ready.load(Ordering::Acquire) && Instant::now() < spin_until {
@@ -339,9 +340,15 @@ impl<T> Answer<T> {
         }
         let mut v = lock(&self.0.value);
         loop {
-            match v.take() {
-                Some(value) => return value,
-                None => v = self.0.changed.wait(v).unwrap_or_else(PoisonError::into_inner),
+            if let Some(value) = v.take() {
+                return value;
+            }
+            let (guard, is_time) = interrupt::wait(&self.0.changed, v);
+            v = guard;
+            if is_time && v.is_none() {
+                drop(v);
+                interrupt::ask()?;
+                v = lock(&self.0.value);
             }
         }
     }

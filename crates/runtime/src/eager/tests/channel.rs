@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::shape::Permute;
-use remat_types::{DType, ErrorKind, HostTensor, Scope, SmallVec, smallvec};
+use remat_types::{DType, Error, ErrorKind, HostTensor, Scope, SmallVec, smallvec};
 
 use super::ops::{Mode, Probe};
 use super::{add, apply1, cpu, exp, host, put, ramp, recording, tanh, value};
+use crate::interrupt;
 use crate::options::{AsyncLevel, DeviceOptions};
 
 #[test]
@@ -64,6 +65,22 @@ fn a_full_queue_holds_its_producer_back_but_never_a_drop() {
     });
     assert!(started.elapsed() >= Duration::from_millis(30));
     assert_eq!(c.stats().expect("open").executed_ops, 50);
+}
+
+#[test]
+fn a_watched_wait_ends_with_the_error_of_its_check_and_leaves_all_as_it_was() {
+    let c = cpu(recording());
+    let x = put(&c, &ramp(4));
+    let hold = c.pause().expect("open");
+    let y = tanh(&c, &x);
+    let stop = || Some(Error::new(ErrorKind::NoValue, "enough"));
+    let e = interrupt::watched(stop, || c.value(&y)).expect_err("the worker sits in Pause");
+    assert_eq!(e.message(), "enough");
+    assert!(interrupt::watched(stop, || c.sync()).is_err(), "other waits too");
+    drop(hold);
+    assert_eq!(interrupt::watched(|| None, || c.value(&y)).expect("is there").elems(), 4);
+    assert_eq!(value(&c, &y).len(), 4, "and nothing is watched any more");
+    c.verify().expect("consistent");
 }
 
 #[test]
