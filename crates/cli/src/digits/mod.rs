@@ -1,6 +1,5 @@
 //! `remat train digits`.
 
-mod data;
 mod model;
 
 use std::ops::{Range, RangeInclusive};
@@ -12,9 +11,9 @@ use remat::nn::{Dataset, InitCx, Layer, Module, Optimizer, SgdOptions};
 use remat::runtime::Device;
 use remat::tensor::Tensor;
 use remat::types::{DType, Error, ErrorKind, Result};
+use remat_digits::Digits;
 
 use crate::train::{self, Ranks, RunOptions, Settings, Task, TaskOptions};
-use data::Digits;
 use model::DigitsNet;
 
 /// Options of the run. A resumed run takes epochs, batch size, seed and learning rate from its checkpoint.
@@ -73,7 +72,7 @@ impl Task for DigitsTask {
     type Net = DigitsNet;
 
     fn new(_model: &()) -> Result<Self> {
-        let (train, test) = data::load()?;
+        let (train, test) = remat_digits::load()?;
         Ok(DigitsTask { train, test })
     }
 

@@ -1,4 +1,7 @@
-//! The digits that ship with the repository; see `crates/cli/data/README.md` for their source and format.
+//! Ten thousand handwritten digits that ship with the repository, as a dataset; `data/README.md` says their source and format.
+//!
+//! The command line and the Python package train on them: one reader, so that both see the same batches bit for bit.
+#![forbid(unsafe_code)]
 
 use std::io::Read;
 use std::ops::Range;
@@ -6,12 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::read::GzDecoder;
-use remat::nn::Dataset;
-use remat::types::{DType, Error, ErrorKind, HostTensor, Result};
+use remat_nn::Dataset;
+use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
-use crate::random::mixed;
-
-static PACKED: &[u8] = include_bytes!("../../data/digits.bin.gz");
+static PACKED: &[u8] = include_bytes!("../data/digits.bin.gz");
 
 const MAGIC: &[u8; 8] = b"RMDIGITS";
 const HEADER_BYTES: usize = 28;
@@ -21,9 +22,18 @@ const STD: f32 = 0.3087;
 /// No data set that this format is meant for is larger; a wrong header asks for no more than this.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// One part of the data: training or test.
+/// One part of the data: training or test. A batch is images `f32 [n, 1, 28, 28]`, normalised to mean 0 and deviation 1, and
+/// labels `i64 [n]`.
+///
+/// ```
+/// use remat_nn::Dataset;
+/// let (train, test) = remat_digits::load()?;
+/// assert_eq!((train.len(), test.len()), (9000, 1000));
+/// assert_eq!(test.batch(&[0, 1])?[0].shape().dims(), [2, 1, 28, 28]);
+/// # Ok::<(), remat_types::Error>(())
+/// ```
 #[derive(Clone)]
-pub(crate) struct Digits {
+pub struct Digits {
     /// The whole unpacked file, shared between the parts.
     file: Arc<Vec<u8>>,
     /// Where this part's labels and pixels lie in it.
@@ -39,7 +49,7 @@ pub(crate) struct Digits {
 const SHIFT_PIXELS: i64 = 2;
 
 /// The training and the test digits. Errors (Format) if the file is not what it claims.
-pub(crate) fn load() -> Result<(Digits, Digits)> {
+pub fn load() -> Result<(Digits, Digits)> {
     parse(PACKED)
 }
 
@@ -80,12 +90,12 @@ fn parse(packed: &[u8]) -> Result<(Digits, Digits)> {
 
 impl Digits {
     /// Bytes of an example in a batch: its pixels and its label.
-    pub(crate) fn example_bytes(&self) -> usize {
+    pub fn example_bytes(&self) -> usize {
         self.rows * self.cols * DType::F32.size_bytes() + DType::I64.size_bytes()
     }
 
     /// The same digits, shifted anew in each epoch; the caller stores the epoch in the value that comes back.
-    pub(crate) fn shifted(&self) -> (Digits, Arc<AtomicU64>) {
+    pub fn shifted(&self) -> (Digits, Arc<AtomicU64>) {
         let epoch = Arc::new(AtomicU64::new(0));
         (Digits { shifts: Some(epoch.clone()), ..self.clone() }, epoch)
     }
@@ -141,6 +151,14 @@ impl Dataset for Digits {
             HostTensor::from_slice(&labels, [indices.len()])?,
         ])
     }
+}
+
+/// A number that is a function of `v`, and looks like chance: the finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
+pub fn mixed(v: u64) -> u64 {
+    let v = v.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let v = (v ^ (v >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let v = (v ^ (v >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    v ^ (v >> 31)
 }
 
 #[cfg(test)]
