@@ -1,0 +1,103 @@
+//! Gradients of functions, functions with a gradient of the caller's, and stretches of a program that record nothing.
+
+use std::sync::Mutex;
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use remat::runtime::tracing;
+use remat::types::intern;
+use remat::{Tensor, tensor};
+
+use crate::call;
+use crate::tensor::{Output, PyTensor, extract_tensor};
+
+/// A stretch of a thread's program that records nothing for gradients.
+#[pyclass(name = "_NoGrad", module = "remat._remat", unsendable)]
+pub(crate) struct NoGrad(Vec<tensor::NoGrad>);
+
+#[pymethods]
+impl NoGrad {
+    #[new]
+    fn new() -> Self {
+        NoGrad(Vec::new())
+    }
+
+    fn begin(&mut self) {
+        self.0.push(remat::no_grad());
+    }
+
+    fn end(&mut self) -> PyResult<()> {
+        self.0.pop().map(drop).ok_or_else(|| PyRuntimeError::new_err("this stretch has not begun"))
+    }
+}
+
+/// False within `remat.no_grad()`.
+#[pyfunction]
+pub(crate) fn is_grad_enabled() -> bool {
+    tensor::is_recording()
+}
+
+fn tensors(x: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
+    let each = |t: PyResult<Bound<'_, PyAny>>| {
+        let t = t?;
+        extract_tensor(&t)?.ok_or_else(|| PyTypeError::new_err("expected tensors"))
+    };
+    x.try_iter()?.map(each).collect()
+}
+
+/// Gradients of the sum of `y` (times `dy`) with respect to the tensors `x`; None where `y` does not depend on one.
+#[pyfunction]
+pub(crate) fn grad(
+    y: &Bound<'_, PyTensor>,
+    x: &Bound<'_, PyAny>,
+    dy: &Bound<'_, PyAny>,
+    create_graph: bool,
+) -> PyResult<Vec<Option<Py<PyAny>>>> {
+    let py = y.py();
+    let (y, x) = (y.get().tensor(py)?, tensors(x)?);
+    let dy = if dy.is_none() { None } else { extract_tensor(dy)? };
+    let found = call::run(py, move || {
+        let x: Vec<&Tensor> = x.iter().collect();
+        tensor::grad_with(&y, dy.as_ref(), &x, create_graph)
+    })?;
+    found.into_iter().map(|g| g.map(|g| g.object(py)).transpose()).collect()
+}
+
+/// Tensors `y` with the gradient that the Python function `backward` gives: from those of `y` (None where there is none), one
+/// of each of `x`, or None.
+#[pyfunction]
+pub(crate) fn custom(
+    name: &str,
+    x: &Bound<'_, PyAny>,
+    y: &Bound<'_, PyAny>,
+    backward: Py<PyAny>,
+) -> PyResult<Vec<Py<PyAny>>> {
+    let py = x.py();
+    let (x, y) = (tensors(x)?, tensors(y)?);
+    let backward = Mutex::new(backward);
+    let rule = move |dy: &[Option<Tensor>]| {
+        let dy = dy.to_vec();
+        call::back(|py| {
+            let f = backward.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_ref(py);
+            let dy = dy.into_iter().map(|g| g.map(|g| g.object(py)).transpose()).collect::<PyResult<Vec<_>>>()?;
+            let given = f.bind(py).call1(PyTuple::new(py, dy)?)?;
+            let given = match given.cast::<PyTuple>() {
+                Ok(all) => all.clone(),
+                Err(_) => PyTuple::new(py, [given])?,
+            };
+            given.iter().map(|g| if g.is_none() { Ok(None) } else { one(&g).map(Some) }).collect::<PyResult<Vec<_>>>()
+        })
+    };
+    let name = intern(name);
+    let made = call::run(py, move || {
+        tracing::refuse("a function with a gradient in Python");
+        let x: Vec<&Tensor> = x.iter().collect();
+        remat::custom(name, &x, y, rule)
+    })?;
+    made.into_iter().map(|t| t.object(py)).collect()
+}
+
+fn one(g: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    extract_tensor(g)?.ok_or_else(|| PyTypeError::new_err("`backward` gives tensors or None"))
+}

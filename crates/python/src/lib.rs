@@ -1,0 +1,60 @@
+//! The compiled part of the Python package `remat`; `python/remat` is the part that its users see.
+//!
+//! What computes is bound, not written again: operators are rows of a generated table over the methods of
+//! [`remat::Tensor`], layers and optimisers are those of [`remat::nn`]. What is Python's habit and costs no time (defaults,
+//! two names of one argument, exceptions, attribute registration) is written in Python.
+//!
+//! Invariants: a call that may wait or compute goes through [`call::run`], which says which Python line asked, and lets go
+//! of the interpreter. No lock is held while Python code runs.
+#![deny(unsafe_code)]
+
+mod autograd;
+mod call;
+mod compile;
+mod convert;
+mod data;
+mod device;
+mod dlpack;
+mod dtype;
+mod error;
+mod nn;
+mod ops;
+mod tensor;
+
+use pyo3::prelude::*;
+
+/// The compiled part of `remat`.
+#[pymodule]
+mod _remat {
+    #[pymodule_export]
+    use crate::autograd::{NoGrad, custom, grad, is_grad_enabled};
+    #[pymodule_export]
+    use crate::call::set_library_folder;
+    #[pymodule_export]
+    use crate::compile::Compiled;
+    #[pymodule_export]
+    use crate::data::{Loader, NativeDataset, digits, tensor_dataset};
+    #[pymodule_export]
+    use crate::device::{PyDevice, exiting};
+    #[pymodule_export]
+    use crate::dlpack::from_dlpack;
+    #[pymodule_export]
+    use crate::dtype::PyDType;
+    #[pymodule_export]
+    use crate::nn::{
+        Generator, NativeLayer, NativeOptimizer, clip_grad_norm, clip_grad_value, initial, load_state, schedule_at,
+    };
+    #[pymodule_export]
+    use crate::tensor::parameter::PyParameter;
+    #[pymodule_export]
+    use crate::tensor::{PyTensor, from_bytes, from_nested, promote_types};
+
+    use pyo3::prelude::*;
+
+    /// Adds what is made when the module is: the table of operators, and the dtypes.
+    #[pymodule_init]
+    fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::ops::add_to(m)?;
+        crate::dtype::add_to(m)
+    }
+}

@@ -1,0 +1,183 @@
+//! Networks: layers and optimisers of `remat::nn` behind Python's classes, so that the same seed gives the same bits.
+//!
+//! A Python class of layers holds the compiled layer and registers its parameters under their names; modules made of others are
+//! Python's. Options come as JSON, as checkpoints have them.
+
+mod layers;
+mod optimizer;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use remat::HostTensor;
+use remat::nn::{self, Module, Parameter, Rng, Schedule, Visit, Walk};
+
+use crate::call;
+use crate::convert;
+use crate::device::PyDevice;
+use crate::tensor::{Output, extract_tensor, parameter};
+
+pub(crate) use layers::NativeLayer;
+pub(crate) use optimizer::NativeOptimizer;
+
+/// A source of keys for random operators: `(seed, 0)`, `(seed, 1)`, and so on. What a key gives depends on the key alone.
+///
+/// >>> import remat
+/// >>> g = remat.Generator(7)
+/// >>> g.key().tolist(), g.key().tolist()
+/// ([7, 0], [7, 1])
+#[pyclass(name = "Generator", module = "remat", frozen)]
+pub(crate) struct Generator(pub(crate) Mutex<Rng>);
+
+impl Generator {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Rng> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `f` of the generator. Whoever holds its lock may wait for the interpreter, so it is taken without.
+    fn with<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&mut Rng) -> T + Send) -> T {
+        py.detach(|| f(&mut self.lock()))
+    }
+}
+
+#[pymethods]
+impl Generator {
+    #[new]
+    fn new(seed: u64) -> Self {
+        Generator(Mutex::new(Rng::new(seed)))
+    }
+
+    /// Begins anew with a seed.
+    fn manual_seed(&self, py: Python<'_>, seed: u64) {
+        self.with(py, |rng| *rng = Rng::new(seed));
+    }
+
+    /// The seed.
+    #[getter]
+    fn seed(&self, py: Python<'_>) -> u64 {
+        self.with(py, |rng| rng.seed())
+    }
+
+    /// How many keys were drawn.
+    #[getter]
+    fn counter(&self, py: Python<'_>) -> u64 {
+        self.with(py, |rng| rng.counter())
+    }
+
+    fn _key(&self, py: Python<'_>, device: &Bound<'_, PyDevice>) -> PyResult<Py<PyAny>> {
+        let device = device.get().0.clone();
+        call::run(py, move || {
+            let key = self.lock().next_host_key()?;
+            remat::Tensor::from_host(&device, &key)
+        })?
+        .object(py)
+    }
+
+    /// A generator of its own, whose seed is mixed from this one's state; this one moves on by one.
+    fn split(&self, py: Python<'_>) -> Generator {
+        Generator(Mutex::new(self.with(py, Rng::split)))
+    }
+
+    /// What it is now, for `set_state`.
+    fn get_state(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |rng| serde_json::to_string(rng)).map_err(json)
+    }
+
+    /// Goes on as another one was. Errors: ValueError for a text that is no state.
+    fn set_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+        let new: Rng = serde_json::from_str(state).map_err(json)?;
+        self.with(py, |rng| *rng = new);
+        Ok(())
+    }
+}
+
+/// JSON that is not what it should be.
+pub(super) fn json(e: serde_json::Error) -> PyErr {
+    PyValueError::new_err(e.to_string())
+}
+
+/// Named parameters as a module.
+struct Named(Vec<(String, Parameter)>);
+
+impl Visit for Named {
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.0.iter().for_each(|(name, p)| at.field(name, p));
+    }
+}
+impl Module for Named {}
+
+/// Parameters with their names, as Python gives them.
+pub(super) fn named(all: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(String, Parameter)>> {
+    all.into_iter().map(|(name, p)| Ok((name, parameter::extract(&p)?))).collect()
+}
+
+/// Names that both sides had, that the loaded state lacked, and that the module lacked.
+type Report = (Vec<String>, Vec<String>, Vec<String>);
+
+/// Replaces the values of named parameters, all or none of them. Errors: ValueError naming all that does not fit.
+#[pyfunction]
+pub(crate) fn load_state(
+    py: Python<'_>,
+    state: Vec<(String, Bound<'_, PyAny>)>,
+    values: Vec<(String, Bound<'_, PyAny>)>,
+    strict: bool,
+) -> PyResult<Report> {
+    let module = Named(named(state)?);
+    let mut given = BTreeMap::new();
+    for (name, v) in values {
+        let host: HostTensor = match extract_tensor(&v)? {
+            Some(t) => call::run(py, move || t.to_host())?,
+            None => convert::from_nested(&v, None)?,
+        };
+        given.insert(name, host);
+    }
+    let report = call::run(py, move || module.load_state_dict(&given, strict))?;
+    Ok((report.matched, report.missing, report.unexpected))
+}
+
+/// The learning rate that a schedule, as JSON, has at a step.
+#[pyfunction]
+pub(crate) fn schedule_at(schedule: &str, step: u64) -> PyResult<f64> {
+    Ok(serde_json::from_str::<Schedule>(schedule).map_err(json)?.at(step))
+}
+
+fn parameters(all: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Parameter>> {
+    all.iter().map(parameter::extract).collect()
+}
+
+/// Scales the gradients so that their norm together is at most `max_norm`; the norm they had.
+#[pyfunction]
+pub(crate) fn clip_grad_norm(py: Python<'_>, of: Vec<Bound<'_, PyAny>>, max_norm: f64, p: f64) -> PyResult<Py<PyAny>> {
+    let all = parameters(of)?;
+    call::run(py, move || nn::clip_grad_norm_with(&all, max_norm, p))?.object(py)
+}
+
+/// Limits every element of every gradient.
+#[pyfunction]
+pub(crate) fn clip_grad_value(py: Python<'_>, of: Vec<Bound<'_, PyAny>>, limit: f64) -> PyResult<()> {
+    let all = parameters(of)?;
+    call::run(py, move || nn::clip_grad_value(&all, limit))
+}
+
+/// A first value by an initialiser, as JSON. Errors: ValueError for one that there is not; those of the initialiser.
+#[pyfunction]
+pub(crate) fn initial(
+    py: Python<'_>,
+    init: &str,
+    shape: Vec<usize>,
+    dtype: &Bound<'_, PyAny>,
+    device: &Bound<'_, PyDevice>,
+    generator: &Bound<'_, Generator>,
+) -> PyResult<Py<PyAny>> {
+    let init: nn::Init = serde_json::from_str(init).map_err(json)?;
+    let (dtype, device) = (crate::dtype::extract(dtype)?, device.get().0.clone());
+    let generator = generator.get();
+    call::run(py, move || init.tensor(&device, shape.as_slice(), dtype, &mut generator.lock()))?.object(py)
+}
+
+/// For arguments of a kind that is not there.
+pub(super) fn no_such(what: &str, kind: &str) -> PyErr {
+    PyTypeError::new_err(format!("there is no {what} `{kind}`"))
+}

@@ -1,0 +1,169 @@
+//! Optimisers by kind.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use remat::Result;
+use remat::nn::{
+    AdadeltaOptions, AdagradOptions, AdamWOptions, AdamaxOptions, Grouped, LambOptions, LionOptions, NAdamOptions,
+    Optimizer, Parameter, RAdamOptions, RmsPropOptions, Rule, SgdOptions,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{json, named, no_such};
+use crate::call;
+use crate::tensor::parameter::PyParameter;
+
+/// What is done with groups, whatever the rule.
+trait Groups: Optimizer {
+    fn add(&mut self, parameters: Vec<(String, Parameter)>, options: &Value) -> Result<()>;
+    fn set(&mut self, group: usize, options: &Value) -> Result<()>;
+    fn get(&self) -> Vec<Value>;
+    fn as_optimizer(&mut self) -> &mut dyn Optimizer;
+}
+
+/// The defaults with what is given. Errors: Value for an option that there is not.
+fn with<R: Serialize + DeserializeOwned>(of: &R, given: &Value) -> Result<R> {
+    let bad = |e: serde_json::Error| remat::Error::new(remat::ErrorKind::Value, e.to_string());
+    let mut all = serde_json::to_value(of).map_err(bad)?;
+    if let (Some(all), Some(given)) = (all.as_object_mut(), given.as_object()) {
+        for (name, v) in given {
+            if !all.contains_key(name) {
+                let names: Vec<&str> = all.keys().map(String::as_str).collect();
+                let text = format!("there is no option `{name}`; there are {}", names.join(", "));
+                return Err(remat::Error::new(remat::ErrorKind::Value, text));
+            }
+            all.insert(name.clone(), v.clone());
+        }
+    }
+    serde_json::from_value(all).map_err(bad)
+}
+
+impl<R: Rule + Default + Serialize + DeserializeOwned + 'static> Groups for Grouped<R> {
+    fn add(&mut self, parameters: Vec<(String, Parameter)>, options: &Value) -> Result<()> {
+        self.add_group(parameters, with(&R::default(), options)?)
+    }
+
+    fn set(&mut self, group: usize, options: &Value) -> Result<()> {
+        let all = self.group_options();
+        let now = all.get(group).copied().unwrap_or_default();
+        self.set_group_options(group, with(&now, options)?)
+    }
+
+    fn get(&self) -> Vec<Value> {
+        self.group_options().iter().map(|o| serde_json::to_value(o).unwrap_or(Value::Object(Map::new()))).collect()
+    }
+
+    fn as_optimizer(&mut self) -> &mut dyn Optimizer {
+        self
+    }
+}
+
+fn begin<R: Rule + Default + Serialize + DeserializeOwned + 'static>(
+    parameters: Vec<(String, Parameter)>,
+    options: &Value,
+) -> Result<Box<dyn Groups>> {
+    Ok(Box::new(Grouped::new(parameters, with(&R::default(), options)?)?))
+}
+
+/// Of parameters and options.
+type Begin = fn(Vec<(String, Parameter)>, &Value) -> Result<Box<dyn Groups>>;
+
+const KINDS: &[(&str, Begin)] = &[
+    ("sgd", begin::<SgdOptions>),
+    ("adamw", begin::<AdamWOptions>),
+    ("adadelta", begin::<AdadeltaOptions>),
+    ("adagrad", begin::<AdagradOptions>),
+    ("adamax", begin::<AdamaxOptions>),
+    ("lamb", begin::<LambOptions>),
+    ("lion", begin::<LionOptions>),
+    ("nadam", begin::<NAdamOptions>),
+    ("radam", begin::<RAdamOptions>),
+    ("rmsprop", begin::<RmsPropOptions>),
+];
+
+/// An optimiser of the library; Python's classes hold one each.
+#[pyclass(name = "_NativeOptimizer", module = "remat._remat", frozen)]
+pub(crate) struct NativeOptimizer(Mutex<Box<dyn Groups>>);
+
+impl NativeOptimizer {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Groups>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn options(text: &str) -> PyResult<Value> {
+    serde_json::from_str(text).map_err(json)
+}
+
+#[pymethods]
+impl NativeOptimizer {
+    #[new]
+    fn new(py: Python<'_>, kind: &str, of: Vec<(String, Bound<'_, PyAny>)>, given: &str) -> PyResult<Self> {
+        let begin = KINDS.iter().find(|(name, _)| *name == kind).ok_or_else(|| no_such("optimiser", kind))?.1;
+        let (of, given) = (named(of)?, options(given)?);
+        call::run(py, move || begin(of, &given)).map(|o| NativeOptimizer(Mutex::new(o)))
+    }
+
+    fn add_group(&self, py: Python<'_>, of: Vec<(String, Bound<'_, PyAny>)>, given: &str) -> PyResult<()> {
+        let (of, given) = (named(of)?, options(given)?);
+        call::run(py, || self.lock().add(of, &given))
+    }
+
+    fn set_group(&self, py: Python<'_>, group: usize, given: &str) -> PyResult<()> {
+        let given = options(given)?;
+        call::run(py, || self.lock().set(group, &given))
+    }
+
+    /// The options of each group, as JSON.
+    fn groups(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.lock().get()).iter().map(Value::to_string).collect()
+    }
+
+    fn step(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.lock().as_optimizer().step())
+    }
+
+    fn zero_grad(&self, py: Python<'_>) {
+        py.detach(|| self.lock().as_optimizer().zero_grad());
+    }
+
+    fn skip_step(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.lock().as_optimizer().skip_step())
+    }
+
+    #[getter]
+    fn get_lr(&self, py: Python<'_>) -> f64 {
+        py.detach(|| self.lock().as_optimizer().lr())
+    }
+
+    #[setter]
+    fn set_lr(&self, py: Python<'_>, lr: f64) -> PyResult<()> {
+        if !lr.is_finite() || lr < 0.0 {
+            return Err(PyValueError::new_err(format!("the learning rate is {lr}, must be a number of at least 0")));
+        }
+        call::run(py, || {
+            self.lock().as_optimizer().learning_rate().set(lr);
+            Ok(())
+        })
+    }
+
+    /// The state on the device with its names.
+    fn state(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyParameter>)>> {
+        let all = py.detach(|| self.lock().as_optimizer().named_state());
+        all.into_iter().map(|(name, p)| Ok((name, PyParameter::of(py, p)?))).collect()
+    }
+
+    /// The options of all groups, as JSON, for `load_options`.
+    fn options(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(call::run(py, || self.lock().as_optimizer().options())?.to_string())
+    }
+
+    fn load_options(&self, py: Python<'_>, given: &str) -> PyResult<()> {
+        let given = options(given)?;
+        call::run(py, || self.lock().as_optimizer().load_options(&given))
+    }
+}

@@ -1,0 +1,129 @@
+//! Methods that take a structure of options: here its fields are arguments.
+
+use pyo3::prelude::*;
+use remat::tensor::{Interpolate, TriangleOptions};
+use remat::{Attend, ConvParams, Divisor, Pooling, QueryPlace, Windows};
+
+use super::Row;
+use super::args::Args;
+use super::choices::{extents, padding};
+
+/// Stride, padding, dilation and groups from argument `i` on.
+fn conv_params<const D: usize>(a: &Args<'_, '_>, i: usize) -> PyResult<ConvParams<D>> {
+    Ok(ConvParams {
+        stride: extents(&a.any(i)?)?,
+        padding: padding(&a.any(i + 1)?)?,
+        dilation: extents(&a.any(i + 2)?)?,
+        groups: a.get(i + 3)?,
+    })
+}
+
+/// Kernel, stride, padding, dilation and `ceil_mode` from argument `i` on.
+fn pooling<const D: usize>(a: &Args<'_, '_>, i: usize) -> PyResult<Pooling<D>> {
+    Ok(Pooling {
+        kernel: extents(&a.any(i)?)?,
+        stride: extents(&a.any(i + 1)?)?,
+        padding: padding(&a.any(i + 2)?)?,
+        dilation: extents(&a.any(i + 3)?)?,
+        ceil_mode: a.get(i + 4)?,
+    })
+}
+
+fn windows(a: &Args<'_, '_>, i: usize) -> PyResult<Windows> {
+    Ok(Windows::sliding(extents(&a.any(i)?)?, extents(&a.any(i + 1)?)?, padding::<2>(&a.any(i + 2)?)?))
+}
+
+fn max_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (x, p) = (a.tensor(0)?, pooling::<D>(a, 1)?);
+    a.run(move || x.max_pool(p))
+}
+
+fn max_pool_with_indices<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (x, p) = (a.tensor(0)?, pooling::<D>(a, 1)?);
+    a.run(move || x.max_pool_with_indices(p))
+}
+
+fn avg_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (x, p) = (a.tensor(0)?, pooling::<D>(a, 1)?);
+    let divisor = if a.get(6)? { Divisor::WithPadding } else { Divisor::WithoutPadding };
+    a.run(move || x.avg_pool(p, divisor))
+}
+
+fn adaptive_avg_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (x, size) = (a.tensor(0)?, extents::<D>(&a.any(1)?)?);
+    a.run(move || x.adaptive_avg_pool(size))
+}
+
+fn adaptive_max_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (x, size) = (a.tensor(0)?, extents::<D>(&a.any(1)?)?);
+    a.run(move || x.adaptive_max_pool(size))
+}
+
+/// `x, weight, stride, padding, dilation, groups`, and for the transposed `output_padding`; the others as named.
+pub(super) const METHODS: &[Row] = &[
+    ("conv1d", |a| {
+        let (x, w, p) = (a.tensor(0)?, a.tensor(1)?, conv_params::<1>(a, 2)?);
+        a.run(move || x.conv1d(&w, p))
+    }),
+    ("conv2d", |a| {
+        let (x, w, p) = (a.tensor(0)?, a.tensor(1)?, conv_params::<2>(a, 2)?);
+        a.run(move || x.conv2d(&w, p))
+    }),
+    ("conv3d", |a| {
+        let (x, w, p) = (a.tensor(0)?, a.tensor(1)?, conv_params::<3>(a, 2)?);
+        a.run(move || x.conv3d(&w, p))
+    }),
+    ("conv_transpose1d", |a| {
+        let (x, w, p, o) = (a.tensor(0)?, a.tensor(1)?, conv_params::<1>(a, 2)?, extents(&a.any(6)?)?);
+        a.run(move || x.conv_transpose1d(&w, p, o))
+    }),
+    ("conv_transpose2d", |a| {
+        let (x, w, p, o) = (a.tensor(0)?, a.tensor(1)?, conv_params::<2>(a, 2)?, extents(&a.any(6)?)?);
+        a.run(move || x.conv_transpose2d(&w, p, o))
+    }),
+    ("conv_transpose3d", |a| {
+        let (x, w, p, o) = (a.tensor(0)?, a.tensor(1)?, conv_params::<3>(a, 2)?, extents(&a.any(6)?)?);
+        a.run(move || x.conv_transpose3d(&w, p, o))
+    }),
+    // `x, kernel, stride, padding`, as the layer computes them
+    ("max_pool2d", |a| {
+        let (x, w) = (a.tensor(0)?, windows(a, 1)?);
+        a.run(move || x.max_pool2d(w))
+    }),
+    ("avg_pool2d", |a| {
+        let (x, w, count) = (a.tensor(0)?, windows(a, 1)?, a.get::<bool>(4)?);
+        a.run(move || x.avg_pool2d(w, count))
+    }),
+    // `x, kernel, stride, padding, dilation, ceil_mode`
+    ("max_pool1d", max_pool::<1>),
+    ("max_pool3d", max_pool::<3>),
+    ("max_pool_with_indices1d", max_pool_with_indices::<1>),
+    ("max_pool_with_indices2d", max_pool_with_indices::<2>),
+    ("max_pool_with_indices3d", max_pool_with_indices::<3>),
+    ("avg_pool1d", avg_pool::<1>),
+    ("avg_pool3d", avg_pool::<3>),
+    ("adaptive_avg_pool1d", adaptive_avg_pool::<1>),
+    ("adaptive_avg_pool2d", adaptive_avg_pool::<2>),
+    ("adaptive_avg_pool3d", adaptive_avg_pool::<3>),
+    ("adaptive_max_pool1d", adaptive_max_pool::<1>),
+    ("adaptive_max_pool2d", adaptive_max_pool::<2>),
+    ("adaptive_max_pool3d", adaptive_max_pool::<3>),
+    // `q, k, v, mask, causal, scale, at_end`
+    ("attention", |a| {
+        let (q, k, v, mask) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.opt_tensor(3)?);
+        let (causal, scale) = (a.get(4)?, a.get(5)?);
+        let place = if a.get(6)? { QueryPlace::End } else { QueryPlace::Start };
+        a.run(move || q.attention(&k, &v, Attend { causal, scale, place, mask: mask.as_ref(), ..Attend::ALL }))
+    }),
+    // `x, b, upper, transpose, unit`
+    ("solve_triangular", |a| {
+        let (x, b) = (a.tensor(0)?, a.tensor(1)?);
+        let how = TriangleOptions { upper: a.get(2)?, transpose: a.get(3)?, unit: a.get(4)? };
+        a.run(move || x.solve_triangular(&b, how))
+    }),
+    // `x, size, mode`
+    ("resize", |a| {
+        let (x, size, mode) = (a.tensor(0)?, extents(&a.any(1)?)?, a.choice::<Interpolate>(2)?);
+        a.run(move || x.resize(size, mode))
+    }),
+];

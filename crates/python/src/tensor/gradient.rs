@@ -1,0 +1,111 @@
+//! Tensors as parts of a graph: leaves, gradients, hooks.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use remat::Tensor;
+use remat::nn::Role;
+
+use super::parameter::Value;
+use super::{Output, PyTensor, extract_tensor};
+use crate::call;
+use crate::error::or_raise;
+
+#[pymethods]
+impl PyTensor {
+    /// True if gradients flow to or through this tensor. Setting it makes the tensor a leaf, or takes it out of the graph.
+    #[getter]
+    fn get_requires_grad(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.tensor(py)?.is_tracked())
+    }
+
+    #[setter]
+    fn set_requires_grad(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+        match &self.value {
+            Value::Plain(_) => {
+                let t = self.tensor(py)?;
+                if on == t.is_leaf() {
+                    return Ok(());
+                }
+                if t.is_tracked() && !t.is_leaf() {
+                    let text = "only a leaf's `requires_grad` can be set; use `detach()` for a result";
+                    return Err(PyValueError::new_err(text));
+                }
+                self.replace(if on { call::run(py, move || t.requires_grad())? } else { t.detach() })
+            }
+            Value::State(p) if p.role() == Role::Trained => {
+                p.set_frozen(!on);
+                Ok(())
+            }
+            Value::State(_) if !on => Ok(()),
+            Value::State(_) => Err(PyValueError::new_err("a buffer is not trained")),
+        }
+    }
+
+    /// True if `backward` accumulates a gradient here.
+    #[getter]
+    fn is_leaf(&self, py: Python<'_>) -> PyResult<bool> {
+        let t = self.tensor(py)?;
+        Ok(t.is_leaf() || !t.is_tracked())
+    }
+
+    /// The gradient accumulated so far, or None.
+    #[getter]
+    fn get_grad(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let g = match &self.value {
+            Value::Plain(_) => self.tensor(py)?.grad(),
+            Value::State(p) => py.detach(|| p.grad()),
+        };
+        g.map(|g| g.object(py)).transpose()
+    }
+
+    #[setter]
+    fn set_grad(&self, py: Python<'_>, grad: &Bound<'_, PyAny>) -> PyResult<()> {
+        let g = if grad.is_none() { None } else { extract_tensor(grad)? };
+        if g.is_none() && !grad.is_none() {
+            return Err(PyTypeError::new_err("a gradient is a tensor or None"));
+        }
+        match &self.value {
+            Value::Plain(_) => {
+                let t = self.tensor(py)?;
+                if g.is_none() && !t.is_leaf() {
+                    return Ok(());
+                }
+                call::run(py, move || t.set_grad(g))
+            }
+            Value::State(p) => {
+                let p = p.clone();
+                call::run(py, move || p.set_grad(g))
+            }
+        }
+    }
+
+    /// The same data without history.
+    fn detach(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        Ok(PyTensor::plain(self.tensor(py)?.detach()))
+    }
+
+    /// Accumulates the gradient of this tensor (times `gradient`, by default ones) into every leaf it depends on.
+    ///
+    /// Errors: NotDifferentiableError if nothing requires a gradient; those of the operators, with the line that called them.
+    #[pyo3(signature = (gradient = None, retain_graph = false))]
+    fn backward(&self, py: Python<'_>, gradient: Option<&Bound<'_, PyAny>>, retain_graph: bool) -> PyResult<()> {
+        let t = self.tensor(py)?;
+        let dy = gradient.map(extract_tensor).transpose()?.flatten();
+        call::run(py, move || t.backward_with(dy.as_ref(), retain_graph))
+    }
+
+    /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it. What the hook raises ends the pass.
+    fn register_hook(&self, py: Python<'_>, hook: Py<PyAny>) -> PyResult<()> {
+        let call = move |g: &Tensor| {
+            let g = g.clone();
+            call::back(|py| hook.call1(py, (g.object(py)?,)).map(drop))
+        };
+        match &self.value {
+            Value::Plain(_) => {
+                let t = self.tensor(py)?;
+                call::run(py, move || t.on_grad(call))
+            }
+            Value::State(p) => or_raise(py, py.detach(|| p.on_grad(call))),
+        }
+    }
+}

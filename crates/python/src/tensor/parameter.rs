@@ -1,0 +1,85 @@
+//! A module's state as Python sees it: a tensor whose value is updated in place.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use remat::Tensor;
+use remat::nn::{Parameter, Role};
+
+use super::{PyTensor, extract_tensor};
+use crate::call;
+
+/// What stands behind a Python tensor.
+pub(crate) enum Value {
+    /// A value of its own, which assignment to a part replaces.
+    Plain(Mutex<Tensor>),
+    /// The present version of a parameter.
+    State(Parameter),
+}
+
+/// State of a module: a tensor that optimisers and `load_state_dict` update in place. `Parameter(data)` is trained;
+/// `Parameter(data, requires_grad=False)` is a buffer.
+///
+/// >>> import remat
+/// >>> p = remat.nn.Parameter(remat.ones(2))
+/// >>> (p * 2).sum().backward()
+/// >>> p.grad.tolist()
+/// [2.0, 2.0]
+#[pyclass(name = "Parameter", module = "remat.nn", extends = PyTensor, frozen, subclass)]
+pub(crate) struct PyParameter;
+
+impl PyParameter {
+    pub(crate) fn of(py: Python<'_>, p: Parameter) -> PyResult<Py<PyParameter>> {
+        Py::new(py, PyClassInitializer::from(PyTensor::state(p)).add_subclass(PyParameter))
+    }
+}
+
+/// The parameter behind a Python tensor. Errors (TypeError) if it is none.
+pub(crate) fn extract(x: &Bound<'_, PyAny>) -> PyResult<Parameter> {
+    let none = || PyTypeError::new_err("expected a remat.nn.Parameter");
+    match &x.cast::<PyTensor>().map_err(|_| none())?.get().value {
+        Value::State(p) => Ok(p.clone()),
+        Value::Plain(_) => Err(none()),
+    }
+}
+
+impl Value {
+    /// The present tensor. Errors (Closed) if the device was closed in the middle of an update.
+    pub(crate) fn get(&self) -> remat::Result<Tensor> {
+        match self {
+            Value::Plain(t) => Ok(t.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Value::State(p) => p.get(),
+        }
+    }
+}
+
+#[pymethods]
+impl PyParameter {
+    #[new]
+    #[pyo3(signature = (data, requires_grad = true))]
+    fn new(py: Python<'_>, data: &Bound<'_, PyAny>, requires_grad: bool) -> PyResult<PyClassInitializer<PyParameter>> {
+        let t = extract_tensor(data)?.ok_or_else(|| PyTypeError::new_err("a parameter begins as a tensor"))?;
+        let role = if requires_grad { Role::Trained } else { Role::Buffer };
+        let p = call::run(py, || Parameter::with_role(t, role))?;
+        Ok(PyClassInitializer::from(PyTensor::state(p)).add_subclass(PyParameter))
+    }
+
+    /// Replaces the value; gradient and hooks stay. Errors: ShapeError for another dtype or shape.
+    fn set_(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let t = extract_tensor(value)?.ok_or_else(|| PyTypeError::new_err("expected a tensor"))?;
+        let p = extract(slf.as_any())?;
+        call::run(slf.py(), || p.set(&t))
+    }
+
+    /// True if this is trained by gradients, false for a buffer.
+    #[getter]
+    fn is_trained(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Ok(extract(slf.as_any())?.role() == Role::Trained)
+    }
+
+    /// True for two names of one piece of state.
+    fn is_same(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(extract(slf.as_any())?.is_same(&extract(other)?))
+    }
+}

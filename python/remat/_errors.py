@@ -1,0 +1,142 @@
+"""What goes wrong, by kind: each class is also the built-in exception that a Python programmer expects there."""
+from typing import Any, Dict, List, Optional, Tuple
+
+
+class Error(Exception):
+    """An error of the library. `str` of it is for people; programs read the attributes.
+
+    Attributes:
+        kind: what went wrong, in a word: `"shape"`.
+        op: the operator or method that failed, or None.
+        message: the text without operator and place.
+        file, line: where in the Python program the failing operation was asked for, or None; also if it failed later, on the
+            device.
+        scope: the part of the network in which it was asked for, or None.
+
+    >>> import remat
+    >>> try:
+    ...     remat.ones(2, 3) @ remat.ones(2, 3)
+    ... except remat.ShapeError as e:
+    ...     print(e.op, isinstance(e, ValueError))
+    matmul True
+    """
+
+    kind: str = "internal"
+    op: Optional[str] = None
+    message: str = ""
+    file: Optional[str] = None
+    line: Optional[int] = None
+    scope: Optional[str] = None
+
+
+class ShapeError(Error, ValueError):
+    """Shapes do not fit each other or the operator."""
+
+
+class DTypeError(Error, TypeError):
+    """A dtype that the operator does not take, or two that must agree and do not."""
+
+
+class AxisError(Error, ValueError, IndexError):
+    """An axis or a rank out of range, or an axis named twice."""
+
+
+class ArgumentError(Error, ValueError):
+    """An argument outside its domain: a negative stride, a probability of 2."""
+
+
+class IndexError_(Error, IndexError):
+    """An index outside the tensor that it indexes."""
+
+
+class DeviceError(Error, RuntimeError):
+    """Tensors of different devices, or a device that cannot do what is asked."""
+
+
+class BudgetError(Error, MemoryError):
+    """A memory budget that cannot be met.
+
+    Attributes:
+        needed_bytes: what the operation needs at once.
+        budget_bytes: the budget in force.
+        least_bytes: no smaller budget can run this operation, in whatever way.
+        smallest_feasible_bytes: the smallest budget that is known to let it run.
+        pinned: who holds bytes that cannot be evicted, largest first: pairs of a name and bytes.
+
+    >>> import remat
+    >>> small = remat.Device(budget="64KiB")
+    >>> try:
+    ...     remat.zeros(1 << 20, device=small).tolist()
+    ... except remat.BudgetError as e:
+    ...     print(e.budget_bytes, e.smallest_feasible_bytes >= 4 << 20)
+    65536 True
+    """
+
+    needed_bytes: int = 0
+    budget_bytes: int = 0
+    least_bytes: int = 0
+    smallest_feasible_bytes: int = 0
+    pinned: List[Tuple[str, int]] = []
+
+
+class PoisonedError(Error, RuntimeError):
+    """A tensor that depends on an operation that failed."""
+
+
+class PeerError(Error, RuntimeError):
+    """Another rank failed, does not come, or makes another call."""
+
+
+class ClosedError(Error, RuntimeError):
+    """A device that was closed, or belongs to the process that this one was forked from."""
+
+
+class IoError(Error, OSError):
+    """The operating system refused a file or memory operation."""
+
+
+class FormatError(Error, ValueError):
+    """A file or text from outside that is not what it claims to be."""
+
+
+class NotDifferentiableError(Error, RuntimeError):
+    """No gradient is defined along this path."""
+
+
+class NoValueError(Error, RuntimeError):
+    """A value that only exists at run time was asked for where none is known, as in a function that is being compiled."""
+
+
+class InternalError(Error, RuntimeError):
+    """A bug of the library."""
+
+
+_KINDS = {
+    "shape": ShapeError,
+    "dtype": DTypeError,
+    "axis": AxisError,
+    "value": ArgumentError,
+    "index": IndexError_,
+    "arity": ArgumentError,
+    "device": DeviceError,
+    "budget": BudgetError,
+    "poisoned": PoisonedError,
+    "peer": PeerError,
+    "closed": ClosedError,
+    "io": IoError,
+    "format": FormatError,
+    "not differentiable": NotDifferentiableError,
+    "no value": NoValueError,
+}
+
+
+def _make(kind: str, text: str, facts: Dict[str, Any]) -> Error:
+    """The exception of a kind; called by the compiled part."""
+    shortfall = facts.pop("shortfall", None)
+    # what depends on an operation that lacked memory is told with the figures
+    of = BudgetError if shortfall is not None else _KINDS.get(kind, InternalError)
+    error = of(text)
+    error.kind = kind
+    for name, value in {**facts, **(shortfall or {})}.items():
+        setattr(error, name, value)
+    return error

@@ -1,0 +1,96 @@
+"""What the parts of the package share: types of arguments, the default device and generator."""
+import atexit
+import os
+import threading
+from typing import Any, Optional, Sequence, Tuple, Union
+
+from . import _remat
+from ._remat import Device, Generator, Tensor, dtype
+
+Number = Union[bool, int, float]
+Operand = Union[Tensor, Number, Any]
+ShapeLike = Union[int, Sequence[int]]
+AxisLike = Union[int, Sequence[int]]
+DTypeLike = Union[dtype, str, type, Any]
+
+REQUIRED: Any = object()
+"""The default of an argument that has none, but stands behind one that has."""
+
+_remat.set_library_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+
+atexit.register(_remat.exiting)
+
+_lock = threading.Lock()
+_default: Optional[Device] = None
+_generator = Generator(0)
+
+
+def required(value: Any, function: str, name: str) -> None:
+    """Errors (TypeError) for an argument that was not given."""
+    if value is REQUIRED:
+        raise TypeError(f"{function}() misses the argument `{name}`")
+
+
+def default_device(device: Optional[Device] = None) -> Device:
+    """`device`, or the default one, which is opened at its first use: the processor, without a budget."""
+    global _default
+    if device is not None:
+        return device
+    with _lock:
+        if _default is None:
+            _default = Device()
+        return _default
+
+
+def get_default_device() -> Device:
+    """The device on which tensors are made that name none.
+
+    >>> import remat
+    >>> remat.get_default_device() == remat.zeros(1).device
+    True
+    """
+    return default_device()
+
+
+def set_default_device(device: Optional[Device]) -> None:
+    """Lets tensors be made on `device` where none is named; None for a new one at the next use.
+
+    >>> import remat
+    >>> before = remat.get_default_device()
+    >>> remat.set_default_device(remat.Device(budget="16MiB"))
+    >>> remat.zeros(2).device.budget
+    16777216
+    >>> remat.set_default_device(before)
+    """
+    global _default
+    with _lock:
+        _default = device
+
+
+def default_generator() -> Generator:
+    """The generator of layers and random functions that are given none."""
+    return _generator
+
+
+def manual_seed(seed: int) -> Generator:
+    """Lets the default generator begin anew.
+
+    >>> import remat
+    >>> _ = remat.manual_seed(3); a = remat.rand(2).tolist()
+    >>> _ = remat.manual_seed(3); a == remat.rand(2).tolist()
+    True
+    """
+    _generator.manual_seed(seed)
+    return _generator
+
+
+def kept(y: Tensor, x: Tensor) -> Tensor:
+    """A result over all elements with an axis of extent 1 for each of `x`."""
+    return y.reshape((1,) * x.ndim)
+
+
+def shape_of(args: Tuple[Any, ...]) -> Tuple[int, ...]:
+    """Extents given one by one or as a sequence."""
+    if len(args) == 1 and not isinstance(args[0], int) and not hasattr(args[0], "__index__"):
+        return tuple(int(n) for n in args[0])
+    return tuple(int(n) for n in args)

@@ -1,0 +1,496 @@
+"""Layers. Those with parameters hold a layer of the compiled library: the same seed gives the same bits as there."""
+import json
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+from .. import _functions as F
+from .. import _remat
+from .. import _tensor_methods as T
+from .._remat import Device, Generator, Tensor
+from .._support import DTypeLike, ShapeLike, default_device, default_generator
+from .module import Module
+
+Extents = Union[int, Sequence[int]]
+
+
+def _each(n: Extents, axes: int) -> List[int]:
+    return [n] * axes if isinstance(n, int) else list(n)
+
+
+def _padding(padding: Any, axes: int) -> List[List[int]]:
+    if isinstance(padding, int):
+        return [[padding, padding]] * axes
+    return [[p, p] if isinstance(p, int) else list(p) for p in padding]
+
+
+class _Native(Module):
+    """A layer of the compiled library; its parameters are registered under their names."""
+
+    def __init__(
+        self,
+        kind: str,
+        options: Dict[str, Any],
+        device: Optional[Device] = None,
+        dtype: DTypeLike = "float32",
+        generator: Optional[Generator] = None,
+    ):
+        super().__init__()
+        generator = default_generator() if generator is None else generator
+        layer = _remat._NativeLayer(kind, json.dumps(options), default_device(device), dtype, generator)
+        object.__setattr__(self, "_layer", layer)
+        object.__setattr__(self, "_options", options)
+        for name, p in layer.state():
+            *path, last = name.split(".")
+            at: Module = self
+            for part in path:
+                if part not in at._modules:
+                    at.add_module(part, Module())
+                at = at._modules[part]
+            setattr(at, last, p)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        held = self.__dict__.get("_layer") is not None and (name in self._parameters or name in self._buffers)
+        if held and value is not getattr(self, name):
+            raise TypeError(f"`{name}` of {type(self).__name__} stays the same parameter: change its value by `set_`")
+        super().__setattr__(name, value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for `x`."""
+        return self._layer.forward(x)
+
+    def _mode_changed(self, training: bool) -> None:
+        self._layer.set_training(training)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} is saved by its `state_dict`, not by pickling")
+
+    def extra_repr(self) -> str:
+        """What is shown between the brackets."""
+        return ", ".join(f"{k}={v}" for k, v in self._options.items())
+
+
+class Linear(_Native):
+    """`y = x W^T + b`: `x: [.., inputs]` to `[.., outputs]`; `weight: [outputs, inputs]`, `bias: [outputs]`, PyTorch's first values.
+
+    >>> import remat
+    >>> remat.nn.Linear(4, 2)(remat.ones(3, 4)).shape
+    (3, 2)
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Optional[Device] = None,
+        dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
+    ):
+        super().__init__("linear", {"inputs": in_features, "outputs": out_features, "bias": bias}, device, dtype, generator)
+
+
+class _Conv(_Native):
+    AXES = 0
+    KIND = "conv"
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
+        dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None,
+        dtype: DTypeLike = "float32", generator: Optional[Generator] = None, output_padding: Extents = 0,
+    ):
+        n = self.AXES
+        options = {
+            "inputs": in_channels, "outputs": out_channels, "kernel": _each(kernel_size, n), "stride": _each(stride, n),
+            "padding": _padding(padding, n), "dilation": _each(dilation, n), "groups": groups, "bias": bias,
+            "output_padding": _each(output_padding, n),
+        }
+        super().__init__(f"{self.KIND}{n}d", options, device, dtype, generator)
+
+
+class Conv1d(_Conv):
+    """Cross-correlation over one axis: `[n, in, l]` to `[n, out, l']`; `weight: [out, in / groups, k]`.
+
+    >>> import remat
+    >>> remat.nn.Conv1d(2, 3, 3, padding=1)(remat.ones(1, 2, 5)).shape
+    (1, 3, 5)
+    """
+
+    AXES = 1
+
+
+class Conv2d(_Conv):
+    """Cross-correlation over two axes: `[n, in, h, w]` to `[n, out, h', w']`; `weight: [out, in / groups, r, s]`.
+
+    Padding is a number, one for each axis, or a pair of begin and end for each. Errors at the call: AxisError, ShapeError.
+
+    >>> import remat
+    >>> remat.nn.Conv2d(1, 4, 3, stride=2)(remat.ones(2, 1, 9, 9)).shape
+    (2, 4, 4, 4)
+    """
+
+    AXES = 2
+
+
+class Conv3d(_Conv):
+    """Cross-correlation over three axes: `[n, in, d, h, w]`.
+
+    >>> import remat
+    >>> remat.nn.Conv3d(1, 2, 2)(remat.ones(1, 1, 3, 3, 3)).shape
+    (1, 2, 2, 2, 2)
+    """
+
+    AXES = 3
+
+
+class ConvTranspose1d(_Conv):
+    """The gradient of a convolution as a layer: `weight: [in, out / groups, k]`.
+
+    >>> import remat
+    >>> remat.nn.ConvTranspose1d(1, 1, 2, stride=2)(remat.ones(1, 1, 3)).shape
+    (1, 1, 6)
+    """
+
+    AXES, KIND = 1, "conv_transpose"
+
+
+class ConvTranspose2d(_Conv):
+    """As `ConvTranspose1d` over two axes.
+
+    >>> import remat
+    >>> remat.nn.ConvTranspose2d(1, 1, 2, stride=2)(remat.ones(1, 1, 3, 3)).shape
+    (1, 1, 6, 6)
+    """
+
+    AXES, KIND = 2, "conv_transpose"
+
+
+class ConvTranspose3d(_Conv):
+    """As `ConvTranspose1d` over three axes.
+
+    >>> import remat
+    >>> remat.nn.ConvTranspose3d(1, 1, 2)(remat.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 3, 3, 3)
+    """
+
+    AXES, KIND = 3, "conv_transpose"
+
+
+class ConvNorm(_Native):
+    """A convolution without bias and its batch normalisation, with He et al.'s first values by fan-out; padding keeps the extents.
+
+    >>> import remat
+    >>> net = remat.nn.ConvNorm(1, 4, 3, stride=2)
+    >>> net(remat.ones(2, 1, 8, 8)).shape, [n for n, _ in net.named_parameters()]
+    ((2, 4, 4, 4), ['conv.weight', 'norm.weight', 'norm.bias'])
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, device: Optional[Device] = None,
+        dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
+    ):
+        options = {"inputs": in_channels, "outputs": out_channels, "kernel": kernel_size, "stride": stride}
+        super().__init__("conv_norm", options, device, dtype, generator)
+
+
+class _BatchNorm(_Native):
+    AXES = 0
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
+    ):
+        options = {
+            "channels": num_features, "eps": eps, "momentum": momentum, "affine": affine,
+            "track_running_stats": track_running_stats,
+        }
+        super().__init__(f"batch_norm{self.AXES}d", options, device, dtype)
+
+
+class BatchNorm1d(_BatchNorm):
+    """`(x - mean) / sqrt(var + eps) weight + bias` for each channel of `[n, c]` or `[n, c, l]`; while training, of the batch.
+
+    >>> import remat
+    >>> remat.nn.BatchNorm1d(3)(remat.rand(8, 3)).shape
+    (8, 3)
+    """
+
+    AXES = 1
+
+
+class BatchNorm2d(_BatchNorm):
+    """As `BatchNorm1d` for `[n, c, h, w]`. Running statistics are buffers, `running_mean` and `running_var`.
+
+    >>> import remat
+    >>> norm = remat.nn.BatchNorm2d(3)
+    >>> norm(remat.rand(8, 3, 4, 4)).shape, [n for n, _ in norm.named_buffers()]
+    ((8, 3, 4, 4), ['running_mean', 'running_var'])
+    """
+
+    AXES = 2
+
+
+class BatchNorm3d(_BatchNorm):
+    """As `BatchNorm1d` for `[n, c, d, h, w]`.
+
+    >>> import remat
+    >>> remat.nn.BatchNorm3d(2)(remat.rand(2, 2, 2, 2, 2)).shape
+    (2, 2, 2, 2, 2)
+    """
+
+    AXES = 3
+
+
+class LayerNorm(_Native):
+    """Normalisation over the last axes, which have the extents `normalized_shape`; `weight` and `bias` have them too.
+
+    >>> import remat
+    >>> remat.nn.LayerNorm(4)(remat.rand(2, 4)).shape
+    (2, 4)
+    """
+
+    def __init__(
+        self, normalized_shape: ShapeLike, eps: float = 1e-5, device: Optional[Device] = None, dtype: DTypeLike = "float32"
+    ):
+        shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
+        super().__init__("layer_norm", {"shape": shape, "eps": eps}, device, dtype)
+
+
+class RMSNorm(_Native):
+    """`x / sqrt(mean(x^2) + eps) weight` over the last axes.
+
+    >>> import remat
+    >>> remat.nn.RMSNorm(4)(remat.rand(2, 4)).shape
+    (2, 4)
+    """
+
+    def __init__(
+        self, normalized_shape: ShapeLike, eps: float = 1e-6, device: Optional[Device] = None, dtype: DTypeLike = "float32"
+    ):
+        shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
+        super().__init__("rms_norm", {"shape": shape, "eps": eps}, device, dtype)
+
+
+class GroupNorm(_Native):
+    """Normalisation of each group of channels of each example. Errors: ArgumentError unless groups divide the channels.
+
+    >>> import remat
+    >>> remat.nn.GroupNorm(2, 4)(remat.rand(2, 4, 3)).shape
+    (2, 4, 3)
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Optional[Device] = None,
+        dtype: DTypeLike = "float32",
+    ):
+        options = {"groups": num_groups, "channels": num_channels, "eps": eps, "affine": affine}
+        super().__init__("group_norm", options, device, dtype)
+
+
+class InstanceNorm(_Native):
+    """Normalisation of each channel of each example, of any number of axes.
+
+    >>> import remat
+    >>> remat.nn.InstanceNorm(4)(remat.rand(2, 4, 3)).shape
+    (2, 4, 3)
+    """
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, affine: bool = False, device: Optional[Device] = None,
+        dtype: DTypeLike = "float32",
+    ):
+        super().__init__("instance_norm", {"channels": num_features, "eps": eps, "affine": affine}, device, dtype)
+
+
+class Embedding(_Native):
+    """Rows of a table: indices of any shape to `[.., embedding_dim]`; the row `padding_idx` gets no gradient.
+
+    >>> import remat
+    >>> remat.nn.Embedding(10, 4)(remat.tensor([[1, 2, 3]])).shape
+    (1, 3, 4)
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: Optional[int] = None, device: Optional[Device] = None,
+        dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
+    ):
+        options = {"count": num_embeddings, "size": embedding_dim, "padding_idx": padding_idx}
+        super().__init__("embedding", options, device, dtype, generator)
+
+
+class Dropout(_Native):
+    """While training, each element is 0 with probability `p`, else divided by `1 - p`. It has a generator of its own.
+
+    >>> import remat
+    >>> remat.nn.Dropout(0.5).eval()(remat.ones(3)).tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, p: float = 0.5, generator: Optional[Generator] = None):
+        super().__init__("dropout", {"p": p}, None, "float32", generator)
+
+
+class AdaptiveAvgPool2d(_Native):
+    """The mean of each of `output_size` windows that cover the last two axes.
+
+    >>> import remat
+    >>> remat.nn.AdaptiveAvgPool2d(1)(remat.ones(2, 3, 5, 7)).shape
+    (2, 3, 1, 1)
+    """
+
+    def __init__(self, output_size: Extents):
+        super().__init__("adaptive_avg_pool2d", {"size": _each(output_size, 2)})
+
+
+class MaxPool2d(Module):
+    """The largest of each window of the last two axes.
+
+    >>> import remat
+    >>> remat.nn.MaxPool2d(2)(remat.ones(1, 1, 4, 4)).shape
+    (1, 1, 2, 2)
+    """
+
+    def __init__(self, kernel_size: Extents, stride: Optional[Extents] = None, padding: Any = 0):
+        super().__init__()
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for `x`."""
+        return T.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+    def extra_repr(self) -> str:
+        """What is shown between the brackets."""
+        return f"{self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(MaxPool2d):
+    """The mean of each window of the last two axes.
+
+    >>> import remat
+    >>> remat.nn.AvgPool2d(2)(remat.ones(1, 1, 4, 4)).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for `x`."""
+        return T.avg_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+
+class Flatten(Module):
+    """Merges the axes from `start_dim` to `end_dim`, both included.
+
+    >>> import remat
+    >>> remat.nn.Flatten()(remat.ones(2, 3, 4)).shape
+    (2, 12)
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for `x`."""
+        return F.flatten(x, self.start_dim, self.end_dim)
+
+
+def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
+    """A module of a function of one tensor."""
+    f = getattr(F, function)
+
+    class Activation(Module):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__()
+            names = [n for n, _ in options]
+            unknown = [k for k in kwargs if k not in names]
+            if len(args) > len(names) or unknown:
+                raise TypeError(f"{name} takes {', '.join(names) or 'no arguments'}")
+            self.options = {**dict(options), **dict(zip(names, args)), **kwargs}
+
+        def forward(self, x: Tensor) -> Tensor:
+            """The output for `x`."""
+            return f(x, *self.options.values())
+
+        def extra_repr(self) -> str:
+            """What is shown between the brackets."""
+            return ", ".join(f"{k}={v}" for k, v in self.options.items())
+
+    Activation.__name__ = Activation.__qualname__ = name
+    Activation.__module__ = "remat.nn"
+    Activation.__doc__ = f"`remat.{function}` as a module. {f.__doc__}"
+    return Activation
+
+
+ReLU = _activation("ReLU", "relu")
+ReLU6 = _activation("ReLU6", "relu6")
+GELU = _activation("GELU", "gelu")
+SiLU = _activation("SiLU", "silu")
+Mish = _activation("Mish", "mish")
+Tanh = _activation("Tanh", "tanh")
+Sigmoid = _activation("Sigmoid", "sigmoid")
+LogSigmoid = _activation("LogSigmoid", "logsigmoid")
+Softplus = _activation("Softplus", "softplus_with", ("beta", 1.0), ("threshold", 20.0))
+Softsign = _activation("Softsign", "softsign")
+Hardsigmoid = _activation("Hardsigmoid", "hardsigmoid")
+Hardswish = _activation("Hardswish", "hardswish")
+Hardtanh = _activation("Hardtanh", "hardtanh", ("min_val", -1.0), ("max_val", 1.0))
+SELU = _activation("SELU", "selu")
+ELU = _activation("ELU", "elu", ("alpha", 1.0))
+CELU = _activation("CELU", "celu", ("alpha", 1.0))
+LeakyReLU = _activation("LeakyReLU", "leaky_relu", ("negative_slope", 0.01))
+Softmax = _activation("Softmax", "softmax", ("dim", -1))
+LogSoftmax = _activation("LogSoftmax", "log_softmax", ("dim", -1))
+
+
+class Identity(Module):
+    """The input.
+
+    >>> import remat
+    >>> remat.nn.Identity()(remat.ones(1)).tolist()
+    [1.0]
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x`."""
+        return x
+
+
+class ModuleList(Module):
+    """Modules in a list, with their numbers as names.
+
+    >>> import remat
+    >>> blocks = remat.nn.ModuleList([remat.nn.ReLU(), remat.nn.Linear(2, 2)])
+    >>> len(blocks), [n for n, _ in blocks.named_parameters()]
+    (2, ['1.weight', '1.bias'])
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()):
+        super().__init__()
+        for m in modules:
+            self.append(m)
+
+    def append(self, module: Module) -> "ModuleList":
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, at: Any) -> Any:
+        all = list(self._modules.values())
+        return type(self)(all[at]) if isinstance(at, slice) else all[at]
+
+
+class Sequential(ModuleList):
+    """Modules one after the other.
+
+    >>> import remat
+    >>> net = remat.nn.Sequential(remat.nn.Linear(4, 8), remat.nn.ReLU(), remat.nn.Linear(8, 2))
+    >>> net(remat.ones(3, 4)).shape
+    (3, 2)
+    """
+
+    def __init__(self, *modules: Any):
+        super().__init__(modules[0] if len(modules) == 1 and not isinstance(modules[0], Module) else modules)
+
+    def forward(self, x: Any) -> Any:
+        """The output of the last for `x`."""
+        for m in self:
+            x = m(x)
+        return x

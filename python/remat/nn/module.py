@@ -1,0 +1,275 @@
+"""Modules: parts of a network with parameters, by attribute."""
+from collections import OrderedDict
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+
+from .. import _remat
+from .._remat import Tensor
+from .._remat import Parameter
+
+
+class RemovableHandle:
+    """What registering a hook gives: `remove()` takes the hook out."""
+
+    def __init__(self, hooks: Dict[int, Any]):
+        self._hooks, self._id = hooks, 0
+
+    def remove(self) -> None:
+        """Takes the hook out; a second time does nothing."""
+        self._hooks.pop(self._id, None)
+
+
+class Module:
+    """A network or a part of one. A subclass makes its parts in `__init__`, and says in `forward` what it computes.
+
+    Attributes that are parameters or modules are found by name: `block.0.weight`, as in PyTorch. A parameter that is reached
+    twice is listed once, under the first name.
+
+    >>> import remat
+    >>> class Net(remat.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.hidden = remat.nn.Linear(4, 8)
+    ...         self.head = remat.nn.Linear(8, 2)
+    ...     def forward(self, x):
+    ...         return self.head(self.hidden(x).relu())
+    >>> net = Net()
+    >>> net(remat.ones(3, 4)).shape, [name for name, _ in net.named_parameters()]
+    ((3, 2), ['hidden.weight', 'hidden.bias', 'head.weight', 'head.bias'])
+    """
+
+    training: bool
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_parameters", OrderedDict())
+        object.__setattr__(self, "_buffers", OrderedDict())
+        object.__setattr__(self, "_modules", OrderedDict())
+        object.__setattr__(self, "_forward_hooks", OrderedDict())
+        object.__setattr__(self, "_forward_pre_hooks", OrderedDict())
+        object.__setattr__(self, "training", True)
+
+    # attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(f"call super().__init__() in {type(self).__name__} before anything is assigned")
+        kind = None
+        if isinstance(value, Parameter):
+            kind = "_parameters" if value.is_trained else "_buffers"
+        elif isinstance(value, Module):
+            kind = "_modules"
+        if kind is not None:
+            self.__forget(name)
+            self.__dict__[kind][name] = value
+            return
+        for store in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__[store]:
+                if value is not None:
+                    what = "a Module" if store == "_modules" else "a Parameter"
+                    raise TypeError(f"`{name}` is {what}: assign another one, or None, or use its `set_`")
+                self.__dict__[store][name] = None
+                return
+        object.__setattr__(self, name, value)
+
+    def __forget(self, name: str) -> None:
+        self.__dict__.pop(name, None)
+        for store in ("_parameters", "_buffers", "_modules"):
+            self.__dict__[store].pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        for store in ("_parameters", "_buffers", "_modules"):
+            found = self.__dict__.get(store, {})
+            if name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute `{name}`")
+
+    def __delattr__(self, name: str) -> None:
+        for store in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__[store]:
+                del self.__dict__[store][name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+
+    def register_parameter(self, name: str, parameter: Optional[Parameter]) -> None:
+        """Adds a parameter under a name, or None for one that is not there."""
+        self._parameters[name] = parameter
+
+    def register_buffer(self, name: str, value: Optional[Tensor]) -> None:
+        """Adds state that is not trained, such as running statistics: a Parameter with `requires_grad=False`, or a tensor.
+
+        >>> import remat
+        >>> m = remat.nn.Module(); m.register_buffer("mean", remat.zeros(2))
+        >>> [name for name, _ in m.named_buffers()]
+        ['mean']
+        """
+        if value is not None and not isinstance(value, Parameter):
+            value = Parameter(value, requires_grad=False)
+        self._buffers[name] = value
+
+    def add_module(self, name: str, module: Optional["Module"]) -> None:
+        """Adds a part under a name."""
+        self._modules[name] = module
+
+    # what there is
+
+    def named_modules(self, prefix: str = "") -> Iterator[Tuple[str, "Module"]]:
+        """This module and all within it, each once, with their names."""
+        seen: set = set()
+        stack: List[Tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            yield name, module
+            inner = [(f"{name}.{n}" if name else n, m) for n, m in module._modules.items() if m is not None]
+            stack.extend(reversed(inner))
+
+    def modules(self) -> Iterator["Module"]:
+        """This module and all within it, each once."""
+        return (m for _, m in self.named_modules())
+
+    def named_children(self) -> Iterator[Tuple[str, "Module"]]:
+        """The parts, with their names."""
+        return ((n, m) for n, m in self._modules.items() if m is not None)
+
+    def children(self) -> Iterator["Module"]:
+        """The parts."""
+        return (m for _, m in self.named_children())
+
+    def _named_state(self, stores: Tuple[str, ...]) -> Iterator[Tuple[str, Parameter]]:
+        seen: set = set()
+        for prefix, module in self.named_modules():
+            for store in stores:
+                for name, p in module.__dict__[store].items():
+                    if p is not None and id(p) not in seen:
+                        seen.add(id(p))
+                        yield (f"{prefix}.{name}" if prefix else name), p
+
+    def named_parameters(self) -> Iterator[Tuple[str, Parameter]]:
+        """Trained parameters with their names."""
+        return self._named_state(("_parameters",))
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Trained parameters."""
+        return (p for _, p in self.named_parameters())
+
+    def named_buffers(self) -> Iterator[Tuple[str, Parameter]]:
+        """State without a gradient, with its names."""
+        return self._named_state(("_buffers",))
+
+    def buffers(self) -> Iterator[Parameter]:
+        """State without a gradient."""
+        return (p for _, p in self.named_buffers())
+
+    # state
+
+    def state_dict(self) -> "OrderedDict[str, Tensor]":
+        """The present values of parameters and buffers by name: a snapshot, which later updates do not change.
+
+        >>> import remat
+        >>> a, b = remat.nn.Linear(2, 2), remat.nn.Linear(2, 2)
+        >>> _ = b.load_state_dict(a.state_dict())
+        >>> bool((a.weight == b.weight).all())
+        True
+        """
+        return OrderedDict((name, p.detach()) for name, p in self._named_state(("_parameters", "_buffers")))
+
+    def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
+        """Replaces parameters and buffers by those of `state`, all of them or none; gradients stay.
+
+        Gives the names that were missing and those that were not expected, which are errors if `strict`. Errors: ArgumentError
+        naming all that does not fit; BudgetError if old and new state do not fit together.
+        """
+        own = list(self._named_state(("_parameters", "_buffers")))
+        from .._creation import asarray
+
+        values = [(name, asarray(v)) for name, v in state.items()]
+        _, missing, unexpected = _remat.load_state(own, values, strict)
+        return missing, unexpected
+
+    def train(self, mode: bool = True) -> "Module":
+        """Lets every part train: dropout drops, normalisation uses the batch's statistics. Gives the module."""
+        for m in self.modules():
+            object.__setattr__(m, "training", mode)
+            m._mode_changed(mode)
+        return self
+
+    def eval(self) -> "Module":
+        """Lets every part evaluate. Gives the module."""
+        return self.train(False)
+
+    def _mode_changed(self, training: bool) -> None:
+        """For layers whose compiled part has a mode of its own."""
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Module":
+        """Freezes (or thaws) every parameter. Gives the module."""
+        for p in self.parameters():
+            p.requires_grad = requires_grad
+        return self
+
+    def zero_grad(self) -> None:
+        """Drops every accumulated gradient."""
+        for p in self.parameters():
+            p.grad = None
+
+    def apply(self, f: Callable[["Module"], Any]) -> "Module":
+        """Calls `f` with every part, innermost first. Gives the module."""
+        for m in self.children():
+            m.apply(f)
+        f(self)
+        return self
+
+    # calls
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; a subclass says."""
+        raise NotImplementedError(f"{type(self).__name__} has no `forward`")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for hook in tuple(self._forward_pre_hooks.values()):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        y = self.forward(*args, **kwargs)
+        for hook in tuple(self._forward_hooks.values()):
+            changed = hook(self, args, y)
+            y = y if changed is None else changed
+        return y
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, args, result)` after `forward`; what it gives, if not None, is the result.
+
+        >>> import remat
+        >>> m = remat.nn.ReLU(); h = m.register_forward_hook(lambda m, x, y: y + 1)
+        >>> m(remat.zeros(1)).tolist()
+        [1.0]
+        >>> h.remove(); m(remat.zeros(1)).tolist()
+        [0.0]
+        """
+        return self._hooked(self._forward_hooks, hook)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, args)` before `forward`; what it gives, if not None, are the arguments."""
+        return self._hooked(self._forward_pre_hooks, hook)
+
+    @staticmethod
+    def _hooked(hooks: Dict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
+        handle = RemovableHandle(hooks)
+        handle._id = max(hooks, default=0) + 1
+        hooks[handle._id] = hook
+        return handle
+
+    def extra_repr(self) -> str:
+        """What a subclass shows of itself between the brackets."""
+        return ""
+
+    def __repr__(self) -> str:
+        inner = [f"({n}): " + repr(m).replace("\n", "\n  ") for n, m in self.named_children()]
+        extra = self.extra_repr()
+        if not inner:
+            return f"{type(self).__name__}({extra})"
+        lines = ([extra] if extra else []) + inner
+        return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"

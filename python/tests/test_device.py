@@ -1,0 +1,213 @@
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from html.parser import HTMLParser
+
+import pytest
+
+import remat
+
+
+def test_budgets_are_numbers_and_texts():
+    for text, want in [("64MiB", 64 << 20), ("0.5 gb", 500_000_000), (1 << 20, 1 << 20), ("123B", 123), (None, None), ("unlimited", None)]:
+        assert remat.Device(budget=text).budget == want
+    for wrong in ["50%", "lots", "64", "-1MiB", "0B", "nanMiB", 1.5]:
+        with pytest.raises(ValueError, match="no budget"):
+            remat.Device(budget=wrong)
+    for wrong in [{"threads": 0}, {"budget": 1 << 60}, {"foresight": "x"}, {"async_level": "x"}]:
+        with pytest.raises(ValueError):
+            remat.Device(**wrong)
+
+
+def test_a_budget_that_is_too_small_is_an_error_with_figures():
+    device = remat.Device(budget="1MiB")
+    with pytest.raises(remat.BudgetError) as e:
+        remat.zeros(1 << 20, device=device).tolist()
+    line = e.traceback[0].lineno + 1
+    e = e.value
+    assert isinstance(e, MemoryError) and e.kind == "budget"
+    assert e.needed_bytes >= 4 << 20 and e.budget_bytes == 1 << 20
+    assert e.smallest_feasible_bytes >= e.least_bytes >= 4 << 20
+    assert (e.file, e.line) == (__file__, line)
+    assert remat.ones(4, device=device).sum().item() == 4.0  # the device goes on
+
+
+def test_what_does_not_fit_is_computed_again_with_the_same_bits():
+    def run(device):
+        x = remat.linspace(0, 1, 1 << 14, device=device)
+        parts = [(x * i).sin() for i in range(64)]
+        return sum(parts[i].sum().item() for i in (0, 63, 1, 62))
+
+    small, large = remat.Device(budget="1MiB", threads=1), remat.Device(threads=1)
+    assert run(small) == run(large)
+    stats = small.report().stats
+    assert stats["evictions"] > 0 and stats["recomputed_ops"] > 0 and small.peak_bytes <= 1 << 20
+
+
+def test_a_budget_can_be_changed(device):
+    x = remat.ones(1 << 20) * 2
+    x.wait()
+    with pytest.raises(remat.BudgetError):
+        device.set_budget("1KiB")
+        remat.ones(1 << 10).tolist()
+        device.sync()
+    device.set_budget("128MiB")
+    assert device.budget == 128 << 20
+
+
+def test_a_dry_device_tells_the_peak(device):
+    dry = device.dry()
+    x = remat.ones(1 << 20, device=dry) * 2
+    dry.sync()
+    assert dry.is_dry and dry.peak_bytes >= 4 << 20 and dry.budget is None
+    with pytest.raises(remat.NoValueError):
+        x.tolist()
+    assert repr(x) == "tensor(..., shape=(1048576,), dtype=float32)"
+
+
+def test_devices_are_values(device):
+    other = remat.Device(threads=1)
+    assert device == remat.zeros(1).device and device != other and len({device, other, remat.zeros(1).device}) == 2
+    with pytest.raises(remat.DeviceError):
+        remat.zeros(1) + remat.zeros(1, device=other)
+    assert remat.arange(3).to(other).device == other
+    other.close()
+    with pytest.raises(remat.ClosedError):
+        remat.zeros(1, device=other)
+
+
+def test_a_report_shows_in_notebooks(device):
+    (remat.ones(1 << 16) + 1).wait()
+    html = device.report()._repr_html_()
+    open_tags = []
+
+    class Check(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            open_tags.append(tag)
+
+        def handle_endtag(self, tag):
+            assert open_tags.pop() == tag
+
+    Check().feed(html)
+    assert not open_tags and "activations" in html and "Budget 64.0 MiB" in html
+    assert str(device.report()).startswith("Memory report")
+
+
+def test_an_error_has_the_line_of_the_call():
+    x = remat.zeros(2, 3)
+    with pytest.raises(remat.ShapeError) as e:
+        x @ x
+    assert (e.value.file, e.value.line) == (__file__, e.traceback[0].lineno + 1)
+    with pytest.raises(remat.AxisError) as e:
+        x.sum(axis=5)  # through a function of the package
+    assert (e.value.file, e.value.line) == (__file__, e.traceback[0].lineno + 1)
+
+
+def test_an_error_that_the_worker_finds_has_the_line_of_the_call():
+    x = remat.arange(4)
+    line = sys._getframe().f_lineno + 1
+    y = x[remat.tensor([0, 9])]
+    z = y + 1
+    with pytest.raises(IndexError) as e:
+        z.tolist()
+    assert (e.value.file, e.value.line) == (__file__, line), e.value
+
+
+def test_threads_share_a_device(device):
+    results = []
+
+    def work(i):
+        x = remat.full((64, 64), float(i))
+        for _ in range(50):
+            x = (x @ remat.eye(64)) + 1
+        results.append((i, x[0, 0].item()))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert sorted(results) == [(i, i + 50.0) for i in range(4)]
+
+
+def run(script, **options):
+    code = textwrap.dedent(script)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, **options)
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_the_device_usable():
+    done = run(
+        """
+        import os, signal, threading, time, remat
+        device = remat.Device(threads=1)
+        x = remat.ones(1500, 1500, device=device)
+        small = remat.ones(3, device=device)
+        small.wait()
+        for _ in range(60):
+            x = (x @ x) * 1e-4
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        begun = time.perf_counter()
+        try:
+            x.wait()
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - begun < 2.0)
+        print(small.device == device, (small + 1).shape)
+        """
+    )
+    assert done.stdout.split("\n")[:2] == ["interrupted True", "True (3,)"], done
+
+
+def test_the_interpreter_runs_while_the_library_waits():
+    device = remat.Device(threads=1)
+    x = remat.ones(1000, 1000, device=device)
+    for _ in range(10):
+        x = (x @ x) * 1e-3
+    ticks = []
+    stop = threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks.append(1)
+            time.sleep(0.001)
+
+    t = threading.Thread(target=tick)
+    t.start()
+    before = len(ticks)
+    x.wait()
+    during = len(ticks) - before
+    stop.set()
+    t.join()
+    assert during >= 5
+
+
+def test_the_interpreter_ends_with_work_queued():
+    done = run(
+        """
+        import remat
+        x = remat.ones(700, 700)
+        for _ in range(40):
+            x = (x @ x) * 1e-3
+        y = x
+        """
+    )
+    assert done.returncode == 0 and done.stderr == "", done
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_is_told_what_to_do():
+    done = run(
+        """
+        import os, remat
+        x = remat.ones(2)
+        if os.fork() == 0:
+            try:
+                (x + 1).tolist()
+            except remat.ClosedError as e:
+                print("open one here" in str(e), flush=True)
+            os._exit(0)
+        os.wait()
+        """
+    )
+    assert done.stdout == "True\n", done

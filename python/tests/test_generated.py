@@ -1,0 +1,43 @@
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import remat
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "make_python_operators.py"
+
+
+@pytest.mark.skipif(not SCRIPT.exists(), reason="not in a clone of the repository")
+def test_operators_are_those_of_the_catalogue():
+    done = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_operator_has_a_row_and_a_text():
+    rows = remat._remat._operators
+    for name in remat.ops.__all__:
+        f = getattr(remat.ops, name)
+        assert f.__doc__, name
+        source = inspect.getsource(f)
+        row = source.split('_t["')[1].split('"]')[0]
+        assert row in rows, name
+    for name in remat.ops.METHODS:
+        assert callable(getattr(remat.Tensor, name)), name
+
+
+def test_everything_public_has_a_text():
+    modules = [remat, remat.nn, remat.optim, remat.data, remat.nn.init, remat.nn.utils]
+    for module in modules:
+        assert module.__doc__
+        for name, thing in vars(module).items():
+            if name.startswith("_") or not (inspect.isclass(thing) or inspect.isroutine(thing)):
+                continue
+            assert thing.__doc__, f"{module.__name__}.{name}"
+            if inspect.isclass(thing) and str(thing.__module__).startswith("remat"):
+                for method in vars(thing):
+                    f = getattr(thing, method)
+                    if not method.startswith("_") and inspect.isroutine(f):
+                        assert inspect.getdoc(f), f"{module.__name__}.{name}.{method}"
