@@ -140,6 +140,8 @@ def test_ctrl_c_ends_a_wait_and_leaves_the_device_usable():
     done = run(
         """
         import os, signal, threading, time, remat
+        # a job in the background is begun with the signal ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         device = remat.Device(threads=1)
         x = remat.ones(1500, 1500, device=device)
         small = remat.ones(3, device=device)

@@ -13,7 +13,9 @@ Checks and chores of the Remat repository.
 const TAIL: &str = "
   cargo xtask test [ARG ...]
       Runs every unit, integration and documentation test: cargo test --workspace --no-fail-fast, with the dev profile
-      (checked arithmetic and debug assertions; kernels and dependencies are optimised). ARGs go to cargo test.
+      (checked arithmetic and debug assertions; kernels and dependencies are optimised). ARGs go to cargo test. Without ARGs
+      pytest runs over python/ before that, in a virtual environment of the target folder, where there is Python 3.10 or
+      newer (REMAT_PYTHON names one); else it says that it skipped them.
 
   cargo xtask plant-faults [FILE] [--only NAME] [--from NAME] [--list] [--jobs N]
                            [--timeout SECONDS]

@@ -16,6 +16,7 @@ mod help;
 mod layers;
 mod manifest;
 mod modules;
+mod python;
 mod rebuild;
 mod repo;
 mod rust_files;
@@ -51,11 +52,21 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
             Ok(true)
         }
         "check" => checks::run(&Repo::here()?, rest),
-        "test" => cargo::test(&Repo::here()?, rest),
+        "test" => test(&Repo::here()?, rest),
         "catalogue" => catalogue::write(&Repo::here()?),
         "rebuild-times" => rebuild::run(&Repo::here()?, rest),
         "plant-faults" => faults::run(&Repo::here()?, rest),
         "draw-faults" => faults::draw::run(&Repo::here()?, rest),
         other => Err(format!("unknown command `{other}`; `cargo xtask help` lists the commands")),
     }
+}
+
+/// Every test: those of the Python package first, where nothing is asked for, so that cargo's closing lines are the last ones.
+fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
+    let python = if rest.is_empty() { python::test(repo)? } else { true };
+    let rust = cargo::test(repo, rest)?;
+    if !python {
+        eprintln!("the tests of the Python package failed, see above");
+    }
+    Ok(python && rust)
 }

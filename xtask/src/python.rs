@@ -1,0 +1,76 @@
+//! The tests of the Python package: a virtual environment in the target folder, the compiled part, pytest.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cargo::cargo;
+use crate::repo::Repo;
+
+/// The oldest Python that the package runs on.
+const OLDEST: &str = "3.10";
+/// What the tests need beside the package.
+const PACKAGES: [&str; 2] = ["pytest>=8", "numpy>=1.23"];
+/// The compiled part, as the package imports it; no part of the repository.
+const COMPILED: &str = "python/remat/_remat.abi3.so";
+
+/// Runs pytest over the package; true without a Python to run it, which is said.
+pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
+    let Some(python) = find() else {
+        println!(
+            "skipped the tests of the Python package: there is no Python {OLDEST} or newer (`REMAT_PYTHON` names one)"
+        );
+        return Ok(true);
+    };
+    let target = target(repo.root())?;
+    let python = environment(&python, &target.join("python"))?;
+    // with the command, which one test compares with; both with the features that the other tests have
+    let built = cargo(repo.root()).args(["build", "-p", "remat-python", "-p", "remat-cli"]).status();
+    if !built.map_err(|e| format!("cannot run cargo: {e}"))?.success() {
+        return Ok(false);
+    }
+    let library = target.join("debug/lib_remat.so");
+    let copied = std::fs::copy(&library, repo.root().join(COMPILED));
+    copied.map_err(|e| format!("cannot copy {}: {e}", library.display()))?;
+    let mut pytest = Command::new(python);
+    pytest.current_dir(repo.root().join("python")).args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    pytest.env("PYTHONPATH", ".").env("REMAT_COMMAND", target.join("debug/remat"));
+    let status = pytest.status().map_err(|e| format!("cannot run pytest: {e}"))?;
+    Ok(status.success())
+}
+
+/// A Python that is new enough.
+fn find() -> Option<PathBuf> {
+    let named = std::env::var_os("REMAT_PYTHON").map(PathBuf::from);
+    let all = named.into_iter().chain(["python3", "python"].map(PathBuf::from));
+    all.into_iter().find(|python| {
+        let (major, minor) = OLDEST.split_once('.').unwrap_or((OLDEST, "0"));
+        let question = format!("import sys, venv; sys.exit(sys.version_info < ({major}, {minor}))");
+        Command::new(python).args(["-c", &question]).output().is_ok_and(|o| o.status.success())
+    })
+}
+
+/// The folder that cargo builds in.
+fn target(root: &Path) -> Result<PathBuf, String> {
+    let output = cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]).output();
+    let output = output.map_err(|e| format!("cannot run cargo: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let found = text.split("\"target_directory\":\"").nth(1).and_then(|t| t.split('"').next());
+    found.map(PathBuf::from).ok_or_else(|| "cargo metadata names no target folder".to_owned())
+}
+
+/// The Python of a virtual environment with what the tests need. Errors if it cannot be made, as without a network at first.
+fn environment(python: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let own = folder.join("bin/python");
+    let ready =
+        |own: &Path| Command::new(own).args(["-c", "import pytest, numpy"]).output().is_ok_and(|o| o.status.success());
+    if ready(&own) {
+        return Ok(own);
+    }
+    let run = |command: &mut Command, what: &str| match command.status() {
+        Ok(s) if s.success() => Ok(()),
+        _ => Err(format!("cannot {what} in {}", folder.display())),
+    };
+    run(Command::new(python).args(["-m", "venv"]).arg(folder), "make a virtual environment")?;
+    run(Command::new(&own).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES), "install pytest and numpy")?;
+    Ok(own)
+}
