@@ -17,7 +17,8 @@ const COMPILED: &str = "python/remat/_remat.abi3.so";
 pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     let Some(python) = find() else {
         println!(
-            "skipped the tests of the Python package: there is no Python {OLDEST} or newer (`REMAT_PYTHON` names one)"
+            "skipped the tests of the Python package: there is no Python {OLDEST} or newer that makes virtual environments \
+             (Debian: apt-get install python3-venv; `REMAT_PYTHON` names another)"
         );
         return Ok(true);
     };
@@ -44,7 +45,8 @@ fn find() -> Option<PathBuf> {
     let all = named.into_iter().chain(["python3", "python"].map(PathBuf::from));
     all.into_iter().find(|python| {
         let (major, minor) = OLDEST.split_once('.').unwrap_or((OLDEST, "0"));
-        let question = format!("import sys, venv; sys.exit(sys.version_info < ({major}, {minor}))");
+        // Debian has Python without what makes a virtual environment
+        let question = format!("import sys, venv, ensurepip; sys.exit(sys.version_info < ({major}, {minor}))");
         Command::new(python).args(["-c", &question]).output().is_ok_and(|o| o.status.success())
     })
 }
