@@ -5,7 +5,8 @@
     python3 scripts/check_ranks.py                        # all checks
     python3 scripts/check_ranks.py --only kills --kills 5
 
-bits    `train digits` and `train chars` on 2 and 4 ranks, eager and compiled, under half of the peak: two runs have the same weights,
+bits    `train digits` and `train chars` on 2 and 4 ranks, eager and compiled, under half of the peak (chars on 4 with divided state and
+        gradients): two runs have the same weights,
         eager and compiled have the same weights, and no rank's peak is above its budget.
 state   with --shard-state each of two ranks has at most 0.55 of the optimiser's state, and with --shard-gradients of the gradients,
         and the same weights; where gradients are limited by their norm, that of parts may change the last bits.
@@ -63,12 +64,15 @@ class Ranks:
 
 
 def check_bits(ranks, steps):
-    for task, most in [("digits", 4), ("chars", 2)]:
-        for n in [n for n in [2, 4] if n <= most]:
+    # on 4 ranks a rank's batch of chars is so small that half of its peak is less than whole weights, gradients and state take
+    thin = ["--shard-state", "--shard-gradients"]
+    for task, few in [("digits", []), ("chars", thin)]:
+        for n in [2, 4]:
+            divided = few if n == 4 else []
             seen = {}
             for mode in [[], ["--compiled"]]:
                 for turn in range(2):
-                    run = ranks.train(n, task, "--memory-budget", "50%", "--steps", str(steps[task]), *mode)
+                    run = ranks.train(n, task, "--memory-budget", "50%", "--steps", str(steps[task]), *divided, *mode)
                     name = f"{task} on {n} ranks, {'compiled' if mode else 'eager'}, turn {turn + 1}"
                     if run is None:
                         check(False, name)
