@@ -49,6 +49,56 @@ impl<'v> Walk<'v> {
     }
 }
 
+/// Hands all state of `part` to the walk's visitor, but for its parameters: of each, what `parameter` visits in its place.
+pub(crate) fn visit_instead(
+    at: &mut Walk<'_>,
+    part: &(impl Visit + ?Sized),
+    parameter: impl FnMut(&mut Walk<'_>, &str, &Parameter),
+) {
+    part.visit(&mut Walk::new(&mut Instead { at, parameter }, ""));
+}
+
+struct Instead<'w, 'v, F> {
+    at: &'w mut Walk<'v>,
+    parameter: F,
+}
+
+impl<F> Instead<'_, '_, F> {
+    /// Calls `f` with the visitor behind this one, and the name there.
+    fn tell(&mut self, name: &str, f: impl FnOnce(&mut dyn Visitor, &str)) {
+        let path = match (self.at.path.is_empty(), name.is_empty()) {
+            (true, _) => name.to_owned(),
+            (_, true) => self.at.path.clone(),
+            _ => format!("{}.{name}", self.at.path),
+        };
+        f(self.at.visitor, &path);
+    }
+}
+
+impl<F: FnMut(&mut Walk<'_>, &str, &Parameter)> Visitor for Instead<'_, '_, F> {
+    fn parameter(&mut self, name: &str, p: &Parameter) {
+        (self.parameter)(self.at, name, p);
+    }
+    fn divided(&mut self, name: &str, d: &Divided) {
+        self.tell(name, |v, name| v.divided(name, d));
+    }
+    fn mode(&mut self, name: &str, m: &Mode) {
+        self.tell(name, |v, name| v.mode(name, m));
+    }
+    fn momentum(&mut self, name: &str, m: &Momentum) {
+        self.tell(name, |v, name| v.momentum(name, m));
+    }
+    fn statistics_group(&mut self, name: &str, g: &StatisticsGroup) {
+        self.tell(name, |v, name| v.statistics_group(name, g));
+    }
+    fn rng(&mut self, name: &str, r: &RngCell) {
+        self.tell(name, |v, name| v.rng(name, r));
+    }
+    fn label(&mut self, name: &str, l: &Label) {
+        self.tell(name, |v, name| v.label(name, l));
+    }
+}
+
 /// Something that a traversal may go through. `#[derive(Module)]` implements it for networks.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be visited for parameters",

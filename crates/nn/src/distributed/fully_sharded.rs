@@ -17,7 +17,8 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use crate::division::Division;
 use crate::keys::{self, Key};
 use crate::parameter::StandIn;
-use crate::{Label, Layer, Mode, Module, Momentum, Parameter, RngCell, Role, Visit, Visitor, Walk};
+use crate::visit::visit_instead;
+use crate::{Layer, Mode, Module, Parameter, Role, Visit, Visitor, Walk};
 
 const NAME: &str = "fully_sharded";
 
@@ -233,8 +234,11 @@ impl<L: Layer> Again<L> {
 
 impl<L: Layer> Visit for FullySharded<L> {
     fn visit(&self, at: &mut Walk<'_>) {
-        let mut divided = Divided { at, parts: &self.0.parts };
-        self.0.layer.visit(&mut Walk::new(&mut divided, ""));
+        // parts in the place of parameters
+        visit_instead(at, &self.0.layer, |at, name, p| {
+            let part = self.0.parts.iter().find(|part| part.whole.is_same(p));
+            at.field(name, part.map_or(p, |part| &part.part));
+        });
     }
 }
 
@@ -245,30 +249,5 @@ impl<L: Layer + 'static> Layer for FullySharded<L> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
         self.pass(x)
-    }
-}
-
-/// Visits what a layer has, with parts in the place of parameters.
-struct Divided<'w, 'v> {
-    at: &'w mut Walk<'v>,
-    parts: &'w [Part],
-}
-
-impl Visitor for Divided<'_, '_> {
-    fn parameter(&mut self, name: &str, p: &Parameter) {
-        let part = self.parts.iter().find(|part| part.whole.is_same(p));
-        self.at.field(name, part.map_or(p, |part| &part.part));
-    }
-    fn mode(&mut self, name: &str, m: &Mode) {
-        self.at.field(name, m);
-    }
-    fn momentum(&mut self, name: &str, m: &Momentum) {
-        self.at.field(name, m);
-    }
-    fn rng(&mut self, name: &str, r: &RngCell) {
-        self.at.field(name, r);
-    }
-    fn label(&mut self, name: &str, l: &Label) {
-        if name.is_empty() { l.visit(self.at) } else { self.at.field(name, l) }
     }
 }

@@ -7,36 +7,11 @@
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
-use crate::{Label, Layer, Mode, Module, Momentum, Parameter, Rng, RngCell, Visit, Visitor, Walk, update};
+use crate::visit::visit_instead;
+use crate::{Layer, Mode, Module, Parameter, Rng, Visit, Walk, update};
 
 /// Kept away from zero: a norm's divisor.
 const NORM_LEAST: f64 = 1e-12;
-
-/// Visits what `inner` has, but for one parameter.
-struct Without<'w, 'v> {
-    at: &'w mut Walk<'v>,
-    hidden: &'w Parameter,
-}
-
-impl Visitor for Without<'_, '_> {
-    fn parameter(&mut self, name: &str, p: &Parameter) {
-        if !p.is_same(self.hidden) {
-            self.at.field(name, p);
-        }
-    }
-    fn mode(&mut self, name: &str, m: &Mode) {
-        self.at.field(name, m);
-    }
-    fn momentum(&mut self, name: &str, m: &Momentum) {
-        self.at.field(name, m);
-    }
-    fn rng(&mut self, name: &str, r: &RngCell) {
-        self.at.field(name, r);
-    }
-    fn label(&mut self, name: &str, l: &Label) {
-        if name.is_empty() { l.visit(self.at) } else { self.at.field(name, l) }
-    }
-}
 
 /// The parameter of this name. Errors: Value for one that is not there, or is a vector.
 fn matrix_of<L: Module>(layer: &L, name: &str) -> Result<Parameter> {
@@ -100,8 +75,11 @@ impl<L: Layer> WeightNorm<L> {
 
 impl<L: Module> Visit for WeightNorm<L> {
     fn visit(&self, at: &mut Walk<'_>) {
-        let mut rest = Without { at, hidden: &self.weight };
-        self.inner.visit(&mut Walk::new(&mut rest, ""));
+        visit_instead(at, &self.inner, |at, name, p| {
+            if !p.is_same(&self.weight) {
+                at.field(name, p);
+            }
+        });
         at.field(&format!("parametrizations.{}.original0", self.name), &self.g);
         at.field(&format!("parametrizations.{}.original1", self.name), &self.v);
     }
@@ -211,8 +189,11 @@ fn unit(v: &Tensor, eps: f64) -> Result<Tensor> {
 
 impl<L: Module> Visit for SpectralNorm<L> {
     fn visit(&self, at: &mut Walk<'_>) {
-        let mut rest = Without { at, hidden: &self.weight };
-        self.inner.visit(&mut Walk::new(&mut rest, ""));
+        visit_instead(at, &self.inner, |at, name, p| {
+            if !p.is_same(&self.weight) {
+                at.field(name, p);
+            }
+        });
         at.field(&format!("parametrizations.{}.original", self.name), &self.weight);
         at.field(&format!("parametrizations.{}.0._u", self.name), &self.u);
         at.field(&format!("parametrizations.{}.0._v", self.name), &self.v);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remat_nn::distributed::{Communicator, SyncBatchNorm, synchronise_batch_norms, threads};
+use remat_nn::distributed::{Communicator, FullySharded, SyncBatchNorm, synchronise_batch_norms, threads};
 use remat_nn::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, ConvNorm, InitCx, Layer, Module};
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, compile, grad};
@@ -333,5 +333,25 @@ fn ranks_that_differ_and_batches_of_nothing_are_errors() {
     for e in seen.unwrap_or_else(|e| panic!("{e}")) {
         assert!(e.kind() == ErrorKind::Peer && e.to_string().contains("f32 [1, 5]"), "{e}");
         assert!(e.to_string().contains("f32 [1, 7]"), "{e}");
+    }
+}
+
+#[test]
+fn a_batch_norm_within_a_wrapper_is_synchronised_too() {
+    let seen = threads::run_within(2, LIMIT, |ranks| {
+        let d = device(Some(&ranks), None)?;
+        let plain = layer(&d, DType::F64, BatchNormOptions::default())?;
+        let wrapped = FullySharded::new(layer(&d, DType::F64, BatchNormOptions::default())?, &ranks)?;
+        let both = SyncBatchNorm::of(plain, &ranks);
+        synchronise_batch_norms(&wrapped, Some(&ranks));
+        let x = wave(4 * CHANNELS, ranks.rank() as f64);
+        let x = Tensor::from_host(&d, &HostTensor::from_f64_slice(&x, DType::F64, [4, CHANNELS])?)?;
+        let (got, want) = (wrapped.forward(&x)?.to_host()?, both.forward(&x)?.to_host()?);
+        let names: Vec<String> = wrapped.named_buffers().into_iter().map(|(name, _)| name).collect();
+        Ok((got == want, names))
+    });
+    for (is_equal, names) in seen.unwrap_or_else(|e| panic!("{e}")) {
+        assert!(is_equal, "its statistics are those of its rank alone");
+        assert_eq!(names, ["running_mean", "running_var"]);
     }
 }
