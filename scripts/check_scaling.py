@@ -14,7 +14,8 @@ train     `remat train digits` and `chars` on 2 ranks, the median of their steps
           for signals, which the model leaves out. The error is printed, and has no bound.
 page      the tables of the page are those that the command prints from the profile in the repository (no MPI needed).
 
---overlap says which prediction the error is of: `off` where the device stops for reductions, `on` where a thread makes them beside it.
+--overlap says which prediction has the bound: `off` where what reductions cost is taken from the pass (ranks that have a processor each share it
+between computing and reducing), `on` where they cost the pass nothing (a further processor, or a network card that adds up).
 `--write` puts the tables between the markers of a page. Exits with 1 if a check fails.
 """
 
@@ -86,7 +87,8 @@ def check_two(command, args, kept):
         of = lambda f: statistics.median(f(r) for r in runs)
         alone, measured, said = of(lambda r: r["alone_ms"]), of(lambda r: r["measured_ms"]), of(lambda r: predicted(r, args.overlap)["step_ms"])
         error = statistics.median(errors)
-        rows.append((work, runs[0]["batch"], alone, said, measured, error, min(errors), max(errors)))
+        both = [statistics.median(predicted(r, o)["error"] for r in runs) for o in ("off", "on")]
+        rows.append((work, runs[0]["batch"], alone, measured, said, *both, min(errors), max(errors)))
         r = runs[-1]
         links = f"latency {r['latency_us']:.2f} us, {r['bandwidth_gb_s']:.2f} GB/s, adding up {r['reduction_gb_s']:.2f} GB/s"
         check(abs(error) <= args.bound, f"{work} on 2 ranks: predicted {said:.2f} ms, measured {measured:.2f} ms, error {100 * error:+.1f} % ({100 * min(errors):+.1f} to {100 * max(errors):+.1f}); {links}")
@@ -180,8 +182,8 @@ def write_measured(args, two, four, train):
     ms = lambda v: f"{v:.2f}"
     percent = lambda v: f"{100 * v:+.1f} %"
     if two:
-        rows = [[f"`{w}`", f"{b:.0f}", ms(a), ms(s), ms(m), percent(e), f"{percent(lo)} to {percent(hi)}"] for w, b, a, s, m, e, lo, hi in two]
-        put(args.write, "two", table(["step", "batch of a rank", "by itself, ms", "predicted, ms", "measured, ms", "error", "range"], rows))
+        rows = [[f"`{w}`", f"{b:.0f}", ms(a), ms(m), ms(s), percent(off), percent(on), f"{percent(lo)} to {percent(hi)}"] for w, b, a, m, s, off, on, lo, hi in two]
+        put(args.write, "two", table(["step", "batch of a rank", "by itself, ms", "measured, ms", f"predicted, {args.overlap}, ms", "error, off", "error, on", f"range, {args.overlap}"], rows))
     if four:
         rows = [[f"`{w}`", f"{b:.0f}", ms(f), percent(f / m - 1), ms(n), percent(n / m - 1), ms(m)] for w, b, f, n, m in four]
         put(args.write, "four", table(["step", "batch of a rank", "from 2 ranks, ms", "error", "from 4 ranks, ms", "error", "measured, ms"], rows))
