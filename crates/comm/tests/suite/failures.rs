@@ -41,7 +41,7 @@ fn a_rank_that_cannot_take_part_tells_the_others_why_and_goes_on() {
 #[test]
 fn of_several_failures_the_first_ranks_is_told() {
     let call = Call::named("step");
-    let seen = errors(4, |c| match c.rank() {
+    let seen = errors(5, |c| match c.rank() {
         r @ (1 | 2) => c.agree(&call, Err(Error::new(ErrorKind::Value, format!("mine is {r}")))),
         _ => c.agree(&call, Ok(())),
     });

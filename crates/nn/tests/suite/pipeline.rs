@@ -96,6 +96,22 @@ fn piped(
     Ok((losses, bits, stats.peak_bytes, stats.recomputed_ops))
 }
 
+/// The part of one of `ranks`, which may be processes, has the bits of one process.
+#[cfg(feature = "mpi")]
+pub(crate) fn check(ranks: &Communicator) -> Result<()> {
+    let (losses, weights) = accumulated(5, STEPS)?;
+    let d = device(None, None)?;
+    let counts: Vec<usize> =
+        (0..ranks.size()).map(|s| Ok(stage(&d, s, ranks.size())?.parameters().len())).collect::<Result<_>>()?;
+    let before = counts[..ranks.rank()].iter().sum::<usize>();
+    for schedule in BOTH {
+        let seen = piped(ranks, schedule, 5, None)?;
+        assert!(seen.1 == weights[before..before + counts[ranks.rank()]], "{schedule:?}: weights");
+        assert!(if ranks.rank() + 1 == ranks.size() { seen.0 == losses } else { seen.0.is_empty() }, "{schedule:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn losses_and_weights_have_the_bits_of_one_process_that_accumulates() {
     for micro_batches in 1..=6 {

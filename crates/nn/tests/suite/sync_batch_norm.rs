@@ -141,6 +141,26 @@ fn compare(sizes: &[usize], dtype: DType, options: BatchNormOptions, centre: f64
     assert_near(&got.state, &whole.state, of_var, &what("running statistics"));
 }
 
+/// The part of one of `ranks`, which may be processes, is that of one process with the whole batch.
+#[cfg(feature = "mpi")]
+pub(crate) fn check(ranks: &Communicator) -> Result<()> {
+    const ROWS: usize = 3;
+    let options = BatchNormOptions::default();
+    let d = device(None, None)?;
+    let whole = steps(&layer(&d, DType::F64, options)?, &d, DType::F64, [0, ROWS * ranks.size()], 0.0)?;
+    let d = device(Some(ranks), None)?;
+    let rows = [ROWS * ranks.rank(), ROWS * (ranks.rank() + 1)];
+    let seen = steps(&SyncBatchNorm::of(layer(&d, DType::F64, options)?, ranks), &d, DType::F64, rows, 0.0)?;
+    let own = |all: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        let row = CHANNELS * PLACES;
+        all.iter().map(|step| step[rows[0] * row..rows[1] * row].to_vec()).collect()
+    };
+    assert_near(&seen.y, &own(&whole.y), F64, "outputs");
+    assert_near(&seen.dx, &own(&whole.dx), F64, "gradients of inputs");
+    assert_near(&seen.state, &whole.state, F64, "running statistics");
+    Ok(())
+}
+
 #[test]
 fn ranks_give_what_one_process_gives_with_the_whole_batch() {
     let cumulative = BatchNormOptions { cumulative: true, momentum: 0.3, ..Default::default() };

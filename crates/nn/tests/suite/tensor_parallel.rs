@@ -189,17 +189,34 @@ fn several(case: Case, size: usize) -> Result<Vec<Seen>> {
 }
 
 fn compare(case: Case, size: usize) {
-    let tolerance = if case.dtype == DType::F64 { F64 } else { F32 };
     let want = one(case).expect("trains");
     let seen = several(case, size).unwrap_or_else(|e| panic!("{case:?} on {size}: {e}"));
-    let what = |part: &str| format!("{part} of {case:?} on {size} ranks");
     for (rank, got) in seen.iter().enumerate() {
-        assert!(*got == seen[0], "{}", what(&format!("rank {rank}, bits")));
-        assert_near(&got.y, &want.y, tolerance, &what("output"));
-        assert_near(&got.dx, &want.dx, tolerance, &what("gradient of the input"));
-        assert_states_near(&got.grads, &want.grads, tolerance, &what("gradients"));
-        assert_states_near(&got.weights, &want.weights, tolerance * 10.0, &what("weights"));
+        assert!(*got == seen[0], "{case:?} on {size} ranks: bits of rank {rank}");
+        assert_trained_near(got, &want, case);
     }
+}
+
+#[track_caller]
+fn assert_trained_near(got: &Seen, want: &Seen, case: Case) {
+    let tolerance = if case.dtype == DType::F64 { F64 } else { F32 };
+    let what = |part: &str| format!("{part} of {case:?}");
+    assert_near(&got.y, &want.y, tolerance, &what("output"));
+    assert_near(&got.dx, &want.dx, tolerance, &what("gradient of the input"));
+    assert_states_near(&got.grads, &want.grads, tolerance, &what("gradients"));
+    assert_states_near(&got.weights, &want.weights, tolerance * 10.0, &what("weights"));
+}
+
+/// A block of a transformer over `ranks`, which may be processes, trains as on one process.
+#[cfg(feature = "mpi")]
+pub(crate) fn check(ranks: &Communicator) -> Result<()> {
+    for compiled in [false, true] {
+        let case = Case { dtype: DType::F64, attends: true, adam: true, compiled };
+        let d = device(Some(ranks))?;
+        let got = train(&d, case, Parallel::parallel(&d, case.dtype, case.attends, ranks)?)?;
+        assert_trained_near(&got, &one(case)?, case);
+    }
+    Ok(())
 }
 
 #[test]
