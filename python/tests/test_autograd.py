@@ -64,7 +64,11 @@ def test_no_grad_is_a_context_and_a_decorator():
 def test_a_hook_sees_the_gradient_and_its_exception_comes_out():
     x = remat.tensor([1.0], requires_grad=True)
     seen = []
-    x.register_hook(lambda g: seen.append(g.tolist()))
+    handle = x.register_hook(lambda g: seen.append(g.tolist()))
+    (x * 3).sum().backward()
+    assert seen == [[3.0]]
+    handle.remove()
+    handle.remove()
     (x * 3).sum().backward()
     assert seen == [[3.0]]
 

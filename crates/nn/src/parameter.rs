@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_runtime::{Device, Kind, tracing};
-use remat_tensor::{StateCell, Tensor, capture_state};
+use remat_tensor::{GradHook, StateCell, Tensor, capture_state};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
 use crate::division::Division;
@@ -185,7 +185,7 @@ impl Parameter {
     }
 
     /// Calls `hook` with the gradient whenever a backward pass has completed it; see [`Tensor::on_grad`].
-    pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<()> {
+    pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<GradHook> {
         self.lock().as_ref().ok_or_else(lost)?.on_grad(hook)
     }
 

@@ -354,7 +354,6 @@ pub struct SaveMask {
 #[derive(Default)]
 pub struct BackwardCache {
     graphs: FxHashMap<BackwardKey, Arc<Backward>>,
-    masks: FxHashMap<BackwardKey, Arc<SaveMask>>,
 }
 
 /// Entries after which the cache is emptied: a bound for programs whose shapes never repeat.
@@ -376,21 +375,13 @@ impl BackwardCache {
 
     /// What the tape keeps for `key`, whose `has_dy` says which outputs may have a cotangent: one rule may read
     /// different values for different cotangents, and which exist is known only in the backward pass.
-    pub fn saves(&mut self, key: &BackwardKey, y: &[Fact]) -> Result<Arc<SaveMask>> {
-        if let Some(m) = self.masks.get(key) {
-            return Ok(m.clone());
-        }
+    pub fn saves(&mut self, key: &BackwardKey, y: &[Fact]) -> Result<SaveMask> {
         let mut mask = SaveMask { x: SmallVec::from_elem(false, key.x.len()), y: SmallVec::from_elem(false, y.len()) };
         for has_dy in subsets(&key.has_dy) {
             let b = self.get(BackwardKey { has_dy, ..key.clone() }, y)?;
             mask.x.iter_mut().zip(&b.saves_x).for_each(|(m, s)| *m |= s);
             mask.y.iter_mut().zip(&b.saves_y).for_each(|(m, s)| *m |= s);
         }
-        let mask = Arc::new(mask);
-        if self.masks.len() >= CACHE_MAX_ENTRIES {
-            self.masks.clear();
-        }
-        self.masks.insert(key.clone(), mask.clone());
         Ok(mask)
     }
 

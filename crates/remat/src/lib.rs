@@ -138,11 +138,11 @@ pub use remat_tensor::tensor;
 #[doc(inline)]
 pub use remat_tensor::{
     Attend, BatchStatistics, Between, Beyond, BoxForm, Collect, Colour, CompileOptions, Compiled, Complex, ConvParams,
-    Correlation, DeformPsRoi, Dim, Divisor, Ellipsis, FftNorm, GradCheckReport, Interpolate, InterpolateOptions,
-    IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis, PadMode, Patches, Pooling, QueryPlace, Reduction, RoiAlign,
-    Rope, RopePairs, ScanOptions, Session, Settle, Sizes, StftOptions, Symbols, Tensor, TriangleOptions, Warp, Window,
-    Windows, by, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with, gradcheck, no_grad, scan,
-    switch, while_loop,
+    Correlation, DeformPsRoi, Dim, Divisor, Ellipsis, FftNorm, GradCheckReport, GradHook, Interpolate,
+    InterpolateOptions, IntoOperand, MatrixNorm, MelOptions, MelScale, NewAxis, PadMode, Patches, Pooling, QueryPlace,
+    Reduction, RoiAlign, Rope, RopePairs, ScanOptions, Session, Settle, Sizes, StftOptions, Symbols, Tensor,
+    TriangleOptions, Warp, Window, Windows, by, call, compile, compile_with, cond, custom, fori_loop, grad, grad_with,
+    gradcheck, no_grad, scan, switch, while_loop,
 };
 #[doc(inline)]
 pub use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Padding, Scope, Shape, bf16, f16};

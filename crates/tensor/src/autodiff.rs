@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
 
 use remat_ops::pointwise::{Binary, BinaryFn};
-use remat_ops::{Apply, BackwardKey, OpRef};
+use remat_ops::{Apply, OpRef};
 use remat_runtime::{Channel, Handle, Kind};
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Scope, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::watched::Watched;
 use crate::Tensor;
 use crate::site::InOp;
-use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Saved, TapeCx, TensorSpec, lock};
+use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock};
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.
 struct Plain(Channel, CallSite);
@@ -90,7 +90,7 @@ impl Sweep {
         }
         // a custom function may return a tensor that it captured, history and all
         let g = if self.create_graph { g } else { g.detach() };
-        let slots = self.cotangents.entry(id).or_insert_with(|| SmallVec::from_elem(None, edge.node.y_facts.len()));
+        let slots = self.cotangents.entry(id).or_insert_with(|| SmallVec::from_elem(None, edge.node.outputs));
         let slot = &mut slots[edge.output];
         *slot = Some(match slot.take() {
             None => g,
@@ -126,7 +126,7 @@ impl Sweep {
                 NodeKind::Custom { backward, x, name } => {
                     self.run_custom(&node, backward, x, &dy).map_err(|e| e.with_op(name).with_call_site(node.site))?
                 }
-                NodeKind::Op { key, saved } => self.run_op(&node, key, saved, dy)?,
+                NodeKind::Op { recorded, saved } => self.run_op(&node, recorded, saved, dy)?,
             };
             if !self.retain_graph {
                 lock(&node.inputs).clear();
@@ -179,7 +179,7 @@ impl Sweep {
     fn run_op(
         &self,
         node: &Arc<Node>,
-        key: &BackwardKey,
+        recorded: &Recorded,
         saved: &Mutex<Option<Saved>>,
         dy: SmallVec<[Option<Tensor>; 2]>,
     ) -> Result<Vec<Option<Tensor>>> {
@@ -189,12 +189,12 @@ impl Sweep {
             _ => slot.take(),
         };
         drop(slot);
-        let saved = saved.ok_or_else(|| self.freed(key.op.label()))?;
-        let mut actual = key.clone();
+        let saved = saved.ok_or_else(|| self.freed(recorded.key.op.label()))?;
+        let mut actual = recorded.key.clone();
         actual.has_dy = dy.iter().map(Option::is_some).collect();
         let channel = dy.iter().flatten().next().map(|t| t.handle.channel());
         let Some(channel) = channel else { return Ok(Vec::new()) };
-        let backward = channel.backward(actual, &node.y_facts)?;
+        let backward = channel.backward(actual, &recorded.y_facts)?;
         let at = node.site;
         if self.create_graph {
             let output = |(output, h): (usize, Option<Handle>)| {
@@ -352,7 +352,7 @@ pub fn custom(
         kind: NodeKind::Custom { backward, x, name },
         seq,
         inputs: Mutex::new(edges),
-        y_facts: y.iter().map(|t| t.handle.fact().clone()).collect(),
+        outputs: y.len(),
         site: CallSite::here(),
         scope: Scope::current(),
     });

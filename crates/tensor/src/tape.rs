@@ -5,17 +5,19 @@
 //! does not retain the graph takes what the nodes kept, and a later one that comes by is an error, not a missing term.
 
 mod frame;
+mod recorded;
 
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use remat_ops::{Apply, BackwardKey, OpRef};
+use remat_ops::{Apply, OpRef};
 use remat_runtime::{Channel, Device, Handle, tracing};
 use remat_types::{
     CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, Scope, Shape, SmallVec, for_dtype,
 };
 
 pub(crate) use frame::Frame;
+pub(crate) use recorded::Recorded;
 
 use crate::Tensor;
 
@@ -70,6 +72,33 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Called with a leaf's gradient when it is complete.
 pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Result<()> + Send + Sync>;
 
+/// A hook that was given to a leaf, by which it can be taken out again; dropping this leaves the hook where it is.
+#[derive(Clone)]
+pub struct GradHook {
+    leaf: Weak<Leaf>,
+    /// Held by the leaf: a hook may own what holds this.
+    hook: Weak<dyn Fn(&Tensor) -> Result<()> + Send + Sync>,
+}
+
+impl GradHook {
+    pub(crate) fn give(leaf: &Arc<Leaf>, hook: Hook) -> GradHook {
+        let given = GradHook { leaf: Arc::downgrade(leaf), hook: Arc::downgrade(&hook) };
+        lock(&leaf.hooks).push(hook);
+        given
+    }
+
+    /// Takes the hook out. A pass under way may still call it. Does nothing a second time.
+    pub fn remove(&self) {
+        let Some(leaf) = self.leaf.upgrade() else { return };
+        let mut hooks = lock(&leaf.hooks);
+        let place = hooks.iter().position(|h| std::ptr::addr_eq(Arc::as_ptr(h), self.hook.as_ptr()));
+        let hook = place.map(|i| hooks.remove(i));
+        // what it owns goes without the lock: that may be anything
+        drop(hooks);
+        drop(hook);
+    }
+}
+
 /// A tensor whose gradient is wanted.
 #[derive(Default)]
 pub(crate) struct Leaf {
@@ -114,7 +143,7 @@ pub(crate) struct Saved {
 pub(crate) enum NodeKind {
     Leaf(Arc<Leaf>),
     Op {
-        key: Box<BackwardKey>,
+        recorded: Arc<Recorded>,
         saved: Mutex<Option<Saved>>,
     },
     Custom {
@@ -134,7 +163,8 @@ pub(crate) struct Node {
     pub(crate) seq: u64,
     /// For each input, the node and output it came from, if it requires a gradient.
     pub(crate) inputs: Mutex<SmallVec<[Option<Edge>; 4]>>,
-    pub(crate) y_facts: SmallVec<[Fact; 2]>,
+    /// How many results it has.
+    pub(crate) outputs: usize,
     pub(crate) site: CallSite,
     /// The part of the program, whose backward pass this is too.
     pub(crate) scope: Option<Arc<str>>,
@@ -209,12 +239,12 @@ impl Node {
         }
     }
 
-    pub(crate) fn leaf(seq: u64, fact: Fact, leaf: Arc<Leaf>) -> Arc<Node> {
+    pub(crate) fn leaf(seq: u64, leaf: Arc<Leaf>) -> Arc<Node> {
         Arc::new(Node {
             kind: NodeKind::Leaf(leaf),
             seq,
             inputs: Mutex::default(),
-            y_facts: std::iter::once(fact).collect(),
+            outputs: 1,
             site: CallSite::here(),
             scope: None,
         })
@@ -225,9 +255,8 @@ impl Node {
 pub(crate) fn compiled(y: &Tensor, x: &[&Tensor], site: CallSite) -> Edge {
     let inputs: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
     let seq = y.handle.id().order().max(after(&inputs));
-    let y_facts = SmallVec::from_iter([y.handle.fact().clone()]);
     let node =
-        Node { kind: NodeKind::Compiled, seq, inputs: Mutex::new(inputs), y_facts, site, scope: Scope::current() };
+        Node { kind: NodeKind::Compiled, seq, inputs: Mutex::new(inputs), outputs: 1, site, scope: Scope::current() };
     Edge { node: Arc::new(node), output: 0 }
 }
 
@@ -297,32 +326,22 @@ pub(crate) fn apply_on(
     let mut handles: SmallVec<[Handle; 4]> = SmallVec::new();
     x.iter().for_each(|t| handles.push(t.handle.clone()));
     let y = channel.apply_at(op.clone(), handles, site)?;
-    let y_facts: SmallVec<[Fact; 2]> = y.iter().map(|h| h.fact().clone()).collect();
-    let differentiable: SmallVec<[bool; 2]> = y_facts.iter().map(|f| f.dtype.is_float()).collect();
-    let plain = |f: &Fact| Fact { value: None, ..f.clone() };
-    let key = BackwardKey {
-        op,
-        x: x.iter().map(|t| plain(t.handle.fact())).collect(),
-        needs: x.iter().map(|t| t.edge.is_some()).collect(),
-        has_dy: differentiable.clone(),
-    };
-    if !differentiable.contains(&true) {
+    let Some(recorded) = Recorded::of(channel, &op, &x, &y).map_err(|e| e.with_call_site(site))? else {
         return Ok(y.into_iter().map(Tensor::from_handle).collect());
-    }
-    let keep = channel.saves(&key, &y_facts).map_err(|e| e.with_call_site(site))?;
-    let edges: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
-    let saved = Saved {
-        x: x.into_iter().zip(&keep.x).map(|(t, save)| save.then_some(t)).collect(),
-        y: y.iter().zip(&keep.y).map(|(h, save)| save.then(|| h.clone())).collect(),
     };
-    let seq = y.first().map_or(0, |h| h.id().order()).max(after(&edges));
-    let kind = NodeKind::Op { key: Box::new(key), saved: Mutex::new(Some(saved)) };
-    let node = Arc::new(Node { kind, seq, inputs: Mutex::new(edges), y_facts, site, scope: Scope::current() });
-    Ok(y.into_iter()
-        .enumerate()
-        .map(|(output, handle)| {
-            let edge = differentiable[output].then(|| Edge { node: node.clone(), output });
-            Tensor { handle, edge }
-        })
-        .collect())
+    let mut inputs: SmallVec<[Option<Edge>; 4]> = SmallVec::new();
+    x.iter().for_each(|t| inputs.push(t.edge.clone()));
+    let mut saved = Saved { x: SmallVec::new(), y: SmallVec::new() };
+    x.into_iter().zip(&recorded.keep.x).for_each(|(t, save)| saved.x.push(save.then_some(t)));
+    y.iter().zip(&recorded.keep.y).for_each(|(h, save)| saved.y.push(save.then(|| h.clone())));
+    let seq = y.first().map_or(0, |h| h.id().order()).max(after(&inputs));
+    let kind = NodeKind::Op { recorded, saved: Mutex::new(Some(saved)) };
+    let (inputs, outputs) = (Mutex::new(inputs), y.len());
+    let node = Arc::new(Node { kind, seq, inputs, outputs, site, scope: Scope::current() });
+    let mut results: SmallVec<[Tensor; 2]> = SmallVec::new();
+    for (output, handle) in y.into_iter().enumerate() {
+        let edge = handle.fact().dtype.is_float().then(|| Edge { node: node.clone(), output });
+        results.push(Tensor { handle, edge });
+    }
+    Ok(results)
 }

@@ -9,7 +9,7 @@ use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result
 
 use crate::literal::{self, Literal, NestedLiteral};
 use crate::site::InOp;
-use crate::tape::{self, Edge, Leaf, Node, NodeKind, TensorSpec, lock};
+use crate::tape::{self, Edge, GradHook, Leaf, Node, NodeKind, TensorSpec, lock};
 
 /// An n-dimensional array on a device. Cloning is cheap and refers to the same data; data never changes under a
 /// tensor, updates make a new version.
@@ -207,7 +207,7 @@ impl Tensor {
             let text = format!("only float tensors can require a gradient, this one is {}", self.dtype());
             return Err(Error::new(ErrorKind::DType, text));
         }
-        let node = Node::leaf(self.handle.id().order(), self.handle.fact().clone(), leaf);
+        let node = Node::leaf(self.handle.id().order(), leaf);
         Ok(Tensor { handle: self.handle.clone(), edge: Some(Edge { node, output: 0 }) })
     }
 
@@ -273,13 +273,12 @@ impl Tensor {
     }
 
     /// Calls `hook` with this leaf's gradient as soon as it is complete in a backward pass, before accumulation.
-    /// Errors: Value if this is no leaf. An error of the hook ends the pass.
+    /// What comes back takes it out again, and may be dropped. Errors: Value if this is no leaf. An error of the hook ends the pass.
     #[track_caller]
-    pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<()> {
+    pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<GradHook> {
         let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"));
         let leaf = leaf.in_op("on_grad")?;
-        lock(&leaf.hooks).push(Arc::new(hook));
-        Ok(())
+        Ok(GradHook::give(leaf, Arc::new(hook)))
     }
 }
 

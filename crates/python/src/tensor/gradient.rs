@@ -2,8 +2,8 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use remat::Tensor;
 use remat::nn::Role;
+use remat::{GradHook, Tensor};
 
 use super::parameter::Value;
 use super::{Output, PyTensor, extract_tensor};
@@ -95,17 +95,38 @@ impl PyTensor {
     }
 
     /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it. What the hook raises ends the pass.
-    fn register_hook(&self, py: Python<'_>, hook: Py<PyAny>) -> PyResult<()> {
+    /// `remove()` of what comes back takes the hook out.
+    ///
+    /// >>> import remat
+    /// >>> x = remat.tensor([1.0], requires_grad=True)
+    /// >>> handle = x.register_hook(lambda g: print(g.tolist()))
+    /// >>> (x * 3).sum().backward()
+    /// [3.0]
+    /// >>> handle.remove()
+    fn register_hook(&self, py: Python<'_>, hook: Py<PyAny>) -> PyResult<PyGradHook> {
         let call = move |g: &Tensor| {
             let g = g.clone();
             call::back(|py| hook.call1(py, (g.object(py)?,)).map(drop))
         };
-        match &self.value {
+        let given = match &self.value {
             Value::Plain(_) => {
                 let t = self.tensor(py)?;
                 call::run(py, move || t.on_grad(call))
             }
             Value::State(p) => or_raise(py, py.detach(|| p.on_grad(call))),
-        }
+        };
+        given.map(PyGradHook)
+    }
+}
+
+/// A hook of a tensor, which `remove()` takes out.
+#[pyclass(name = "_GradHook", module = "remat._remat", frozen)]
+pub(crate) struct PyGradHook(GradHook);
+
+#[pymethods]
+impl PyGradHook {
+    /// Takes the hook out; a second time does nothing.
+    fn remove(&self) {
+        self.0.remove();
     }
 }

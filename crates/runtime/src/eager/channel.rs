@@ -59,7 +59,7 @@ impl Channel {
         Handle::traced(self.new_id(), fact, self.shared.clone())
     }
 
-    fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+    fn ask<T: Send>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         self.send_group(false, false)?;
         let (reply, answer) = Reply::new();
         self.shared.queue.push(command(reply))?;
@@ -303,7 +303,7 @@ impl Channel {
     }
 
     /// The forward values that a tape keeps for `key`; see [`remat_ops::BackwardCache::saves`].
-    pub fn saves(&self, key: &BackwardKey, y: &[Fact]) -> Result<Arc<SaveMask>> {
+    pub fn saves(&self, key: &BackwardKey, y: &[Fact]) -> Result<SaveMask> {
         self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).saves(key, y)
     }
 

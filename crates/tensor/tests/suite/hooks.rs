@@ -36,6 +36,33 @@ fn a_hook_sees_the_complete_gradient_of_its_own_leaf_once_a_pass() {
 }
 
 #[test]
+fn a_hook_that_was_taken_out_is_called_no_more_and_frees_what_it_owns() {
+    let d = plain();
+    let x = leaf(&d, &[1.0]);
+    let count = Arc::new(Mutex::new(0));
+    let give = || {
+        let count = count.clone();
+        x.on_grad(move |_| {
+            *count.lock().expect("no panic") += 1;
+            Ok(())
+        })
+    };
+    let [first, second] = [give().expect("a leaf"), give().expect("a leaf")];
+    let pass = || x.square().and_then(|y| y.backward()).expect("differentiable");
+    pass();
+    assert_eq!(*count.lock().expect("no panic"), 2);
+    first.remove();
+    first.remove();
+    pass();
+    assert_eq!(*count.lock().expect("no panic"), 3);
+    second.remove();
+    assert_eq!(Arc::strong_count(&count), 1);
+    let third = give().expect("a leaf");
+    drop(x);
+    third.remove();
+}
+
+#[test]
 fn hooks_run_before_accumulation_in_the_order_of_their_making() {
     let d = plain();
     let x = leaf(&d, &[1.0]);
