@@ -17,6 +17,7 @@ mod device;
 mod dlpack;
 mod dtype;
 mod error;
+mod frame;
 mod nn;
 mod ops;
 mod tensor;
@@ -29,8 +30,6 @@ mod _remat {
     #[pymodule_export]
     use crate::autograd::{NoGrad, custom, grad, is_grad_enabled};
     #[pymodule_export]
-    use crate::call::set_library_folder;
-    #[pymodule_export]
     use crate::compile::Compiled;
     #[pymodule_export]
     use crate::data::{Loader, NativeDataset, digits, tensor_dataset};
@@ -40,6 +39,8 @@ mod _remat {
     use crate::dlpack::from_dlpack;
     #[pymodule_export]
     use crate::dtype::PyDType;
+    #[pymodule_export]
+    use crate::frame::set_library_folder;
     #[pymodule_export]
     use crate::nn::{
         Generator, NativeLayer, NativeOptimizer, clip_grad_norm, clip_grad_value, initial, load_state, schedule_at,

@@ -76,7 +76,7 @@ impl<'py> Args<'_, 'py> {
     /// The right side of a binary method, whose left side is the argument `like`.
     pub(crate) fn operand(&self, i: usize, like: usize) -> PyResult<Operand> {
         let x = self.any(i)?;
-        operand(&x, Some(&self.tensor(like)?.device()))?.ok_or_else(|| not_a("a tensor or a number", &x))
+        operand(&x, Some(&self.tensor(like)?))?.ok_or_else(|| not_a("a tensor or a number", &x))
     }
 
     /// One of several things, by its name.
@@ -87,7 +87,7 @@ impl<'py> Args<'_, 'py> {
     /// Runs the method; what it gives as Python's.
     pub(crate) fn run<T: Output + Send>(&self, f: impl FnOnce() -> Result<T> + Send) -> PyResult<Py<PyAny>> {
         let py = self.0.py();
-        call::run(py, f)?.object(py)
+        call::queue(py, f)?.object(py)
     }
 }
 

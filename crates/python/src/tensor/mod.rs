@@ -261,7 +261,7 @@ impl PyTensor {
             ));
         }
         let parts = index::parts(at, &t.device())?;
-        let v = match operand(value, Some(&t.device()))? {
+        let v = match operand(value, Some(&t))? {
             Some(Operand::Tensor(v)) => Operand::Tensor(call::run(py, || v.cast(t.dtype()))?),
             Some(v) => v,
             None => {

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use remat::types::Scalar;
-use remat::{DType, Device, IntoOperand, Result, Shape, Tensor};
+use remat::{DType, IntoOperand, Result, Shape, Tensor};
 
 use super::extract_tensor;
 use crate::convert;
@@ -37,14 +37,14 @@ impl IntoOperand for Operand {
 }
 
 /// A tensor or a number, or an array of NumPy's, which is copied to the device of `like`; `None` for anything else.
-pub(crate) fn operand(x: &Bound<'_, PyAny>, like: Option<&Device>) -> PyResult<Option<Operand>> {
+pub(crate) fn operand(x: &Bound<'_, PyAny>, like: Option<&Tensor>) -> PyResult<Option<Operand>> {
     if let Some(t) = extract_tensor(x)? {
         return Ok(Some(Operand::Tensor(t)));
     }
     if let Some(v) = convert::scalar(x)? {
         return Ok(Some(Operand::Number(v)));
     }
-    let Some(device) = like.filter(|_| x.hasattr("__array_interface__").unwrap_or(false)) else { return Ok(None) };
-    let made = x.py().import("remat")?.call_method1("_asarray", (x, PyDevice(device.clone())))?;
+    let Some(like) = like.filter(|_| x.hasattr("__array_interface__").unwrap_or(false)) else { return Ok(None) };
+    let made = x.py().import("remat")?.call_method1("_asarray", (x, PyDevice(like.device())))?;
     Ok(extract_tensor(&made)?.map(Operand::Tensor))
 }

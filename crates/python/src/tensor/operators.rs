@@ -18,12 +18,12 @@ impl PyTensor {
     fn with(
         &self,
         other: &Bound<'_, PyAny>,
-        f: impl FnOnce(&Tensor, Operand) -> Result<Tensor> + Send,
+        f: impl FnOnce(&Tensor, Operand) -> Result<Tensor>,
     ) -> PyResult<Py<PyAny>> {
         let py = other.py();
         let x = self.tensor(py)?;
-        match operand(other, Some(&x.device()))? {
-            Some(b) => call::run(py, move || f(&x, b))?.object(py),
+        match operand(other, Some(&x))? {
+            Some(b) => call::queue(py, move || f(&x, b))?.object(py),
             None => Ok(py.NotImplemented()),
         }
     }
@@ -32,19 +32,19 @@ impl PyTensor {
     fn swapped(
         &self,
         other: &Bound<'_, PyAny>,
-        f: impl FnOnce(&Tensor, Operand) -> Result<Tensor> + Send,
+        f: impl FnOnce(&Tensor, Operand) -> Result<Tensor>,
     ) -> PyResult<Py<PyAny>> {
         let py = other.py();
         let x = self.tensor(py)?;
-        match operand(other, Some(&x.device()))? {
-            Some(b) => call::run(py, move || f(&left(b, &x)?, Operand::Tensor(x.clone())))?.object(py),
+        match operand(other, Some(&x))? {
+            Some(b) => call::queue(py, move || f(&left(b, &x)?, Operand::Tensor(x.clone())))?.object(py),
             None => Ok(py.NotImplemented()),
         }
     }
 
-    fn unary(&self, py: Python<'_>, f: impl FnOnce(&Tensor) -> Result<Tensor> + Send) -> PyResult<Py<PyAny>> {
+    fn unary(&self, py: Python<'_>, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> PyResult<Py<PyAny>> {
         let x = self.tensor(py)?;
-        call::run(py, move || f(&x))?.object(py)
+        call::queue(py, move || f(&x))?.object(py)
     }
 }
 
@@ -206,10 +206,10 @@ impl PyTensor {
     fn product(&self, other: &Bound<'_, PyAny>, is_right: bool) -> Object {
         let py = other.py();
         let x = self.tensor(py)?;
-        match operand(other, Some(&x.device()))? {
+        match operand(other, Some(&x))? {
             Some(Operand::Tensor(b)) => {
                 let (a, b) = if is_right { (b, x) } else { (x, b) };
-                call::run(py, move || a.matmul(&b))?.object(py)
+                call::queue(py, move || a.matmul(&b))?.object(py)
             }
             _ => Ok(py.NotImplemented()),
         }

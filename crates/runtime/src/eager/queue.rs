@@ -201,15 +201,25 @@ impl Queue {
             let has_too_much = bytes > 0 && q.put_bytes > 0 && q.put_bytes.saturating_add(bytes) > self.most_put_bytes;
             q.batch.len() >= self.capacity || has_too_much
         };
-        while is_full(&q) && q.closed.is_none() {
-            q.producers_parked += 1;
-            q = self.for_producers.wait(q).unwrap_or_else(PoisonError::into_inner);
-            q.producers_parked -= 1;
+        let is_to_wait = |q: &Inner| is_full(q) && q.closed.is_none();
+        while is_to_wait(&q) {
+            drop(q);
+            interrupt::aside(|| self.park_producer(is_to_wait));
+            q = lock(&self.inner);
         }
         if let Some(why) = &q.closed {
             return Err(Error::new(ErrorKind::Closed, why.clone()));
         }
         Ok(q)
+    }
+
+    fn park_producer(&self, is_to_wait: impl Fn(&Inner) -> bool) {
+        let mut q = lock(&self.inner);
+        while is_to_wait(&q) {
+            q.producers_parked += 1;
+            q = self.for_producers.wait(q).unwrap_or_else(PoisonError::into_inner);
+            q.producers_parked -= 1;
+        }
     }
 
     /// Appends a delete without waiting for room; ignored after close and in a forked child.
@@ -331,9 +341,13 @@ impl<T> Drop for Reply<T> {
     }
 }
 
-impl<T> Answer<T> {
+impl<T: Send> Answer<T> {
     /// Waits for the answer. Errors: the answer's; that of an interrupted wait, see [`interrupt`].
     pub(crate) fn wait(self) -> Result<T> {
+        if self.0.ready.load(Ordering::Acquire) { self.value() } else { interrupt::aside(|| self.value()) }
+    }
+
+    fn value(self) -> Result<T> {
         let spin_until = Instant::now() + SPIN;
         while !self.0.ready.load(Ordering::Acquire) && Instant::now() < spin_until {
             std::hint::spin_loop();

@@ -59,7 +59,7 @@ impl Simulated {
         result
     }
 
-    fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+    fn ask<T: Send>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let (reply, answer) = Reply::new();
         self.0.step(command(reply));
         answer.wait()
