@@ -31,6 +31,7 @@ from ._remat import (
     Device, Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64, is_grad_enabled,
     promote_types, uint8, uint16, uint32, uint64,
 )
+from ._trace import Trace
 from ._support import get_default_device, manual_seed, set_default_device
 
 _tensor_methods.install()

@@ -4,14 +4,7 @@ import json
 from typing import Any, Dict, List, Tuple
 
 from ._remat import Device
-
-
-def _size(n: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024 or unit == "GiB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return ""
+from ._trace import _size, trace
 
 
 class MemoryReport:
@@ -89,3 +82,4 @@ def report(device: Device) -> MemoryReport:
 def install() -> None:
     """Gives `Device` its methods."""
     Device.report = report
+    Device.trace = trace

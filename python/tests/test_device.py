@@ -1,10 +1,13 @@
+import json
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 
@@ -45,6 +48,33 @@ def test_what_does_not_fit_is_computed_again_with_the_same_bits():
     assert run(small) == run(large)
     stats = small.report().stats
     assert stats["evictions"] > 0 and stats["recomputed_ops"] > 0 and small.peak_bytes <= 1 << 20
+
+
+def test_a_trace_has_what_ran_again_and_shows_as_a_picture():
+    device = remat.Device(budget="1MiB", threads=1)
+    with device.trace() as trace:
+        x = remat.linspace(0, 1, 1 << 14, device=device)
+        parts = [(x * i).sin() for i in range(64)]
+        assert parts[0].sum().item() == 0.0
+    categories = [e["cat"] for e in trace.events if e["ph"] == "X"]
+    assert categories.count("recomputation") == device.report().stats["recomputed_ops"] > 0
+    assert trace.budget_bytes == 1 << 20 and max(b for _, b in trace.memory) == device.peak_bytes
+    picture = trace._repr_html_()
+    texts = ElementTree.fromstring(picture).itertext()
+    assert {"compute", "computed again", "budget 1.0 MiB"} <= set(texts)
+    with device.trace() as empty:
+        pass
+    assert empty._repr_html_() == "<p>nothing ran</p>"
+
+
+def test_a_block_that_fails_says_its_own_error():
+    device = remat.Device()
+    with pytest.raises(ZeroDivisionError):
+        with device.trace():
+            1 / 0
+    with device.trace() as trace:
+        remat.ones(2, device=device).wait()
+    assert len(trace._spans()) == 1
 
 
 def test_a_budget_can_be_changed(device):
@@ -213,3 +243,18 @@ def test_a_forked_process_is_told_what_to_do():
         """
     )
     assert done.stdout == "True\n", done
+
+
+def test_the_notebook_runs():
+    path = pathlib.Path(__file__).parent.parent / "examples/budgets.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    names, before = {}, remat.get_default_device()
+    try:
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                exec(compile("".join(cell["source"]), str(path), "exec"), names)
+    finally:
+        remat.set_default_device(before)
+    assert names["tight"].report().stats["recomputed_ops"] > 0
+    for shown in (names["free"].report(), names["tight"].report(), names["trace"]):
+        HTMLParser().feed(shown._repr_html_())
