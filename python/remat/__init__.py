@@ -14,7 +14,7 @@ and schedules, `remat.data` datasets and loaders. `help()` of any of them has an
 """
 from ._functions import *  # noqa: F403
 from . import _functions as ops
-from . import _autograd, _compile, _creation, _device, _functions, _support, _tensor_methods, data, nn, optim
+from . import _autograd, _compile, _creation, _device, _functions, _inplace, _support, _tensor_methods, data, nn, optim
 from ._autograd import Context, Function, grad, no_grad
 from ._compile import CompiledFunction, compile
 from ._creation import (
@@ -35,6 +35,7 @@ from ._trace import Trace
 from ._support import get_default_device, manual_seed, set_default_device
 
 _tensor_methods.install()
+_inplace.install()
 _device.install()
 _creation.install()
 

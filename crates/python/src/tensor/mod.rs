@@ -2,6 +2,7 @@
 
 mod gradient;
 mod index;
+mod inplace;
 mod operand;
 mod operators;
 mod output;
@@ -98,6 +99,11 @@ pub(crate) fn extract_tensor(x: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
     }
 }
 
+/// A shape as `reshape` takes it.
+fn extents(shape: &[usize]) -> Vec<isize> {
+    shape.iter().map(|d| *d as isize).collect()
+}
+
 /// A tensor of the bytes of elements in row-major order.
 #[pyfunction]
 pub(crate) fn from_bytes(
@@ -125,7 +131,11 @@ pub(crate) fn from_nested(
     call::run(data.py(), move || Tensor::from_host(&device, &host)).map(PyTensor::plain)
 }
 
-/// The dtype of an expression over two dtypes, by the book's rules.
+/// The dtype of an expression over two dtypes, by the book's rules. Errors: ValueError or TypeError for what is no dtype.
+///
+/// >>> import remat
+/// >>> remat.promote_types("int8", "uint8"), remat.promote_types("float16", "bfloat16")
+/// (remat.int16, remat.float32)
 #[pyfunction]
 pub(crate) fn promote_types(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<PyDType> {
     Ok(PyDType(promote(dtype::extract(a)?, dtype::extract(b)?)))
@@ -248,8 +258,7 @@ impl PyTensor {
     }
 
     fn __getitem__(&self, py: Python<'_>, at: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let t = self.tensor(py)?;
-        let parts = index::parts(at, &t.device())?;
+        let (t, parts) = index::fitted(self.tensor(py)?, at)?;
         call::run(py, move || t.i(parts))?.object(py)
     }
 
@@ -260,16 +269,13 @@ impl PyTensor {
                 "a tensor that requires a gradient is not assigned to; assign to `x.detach()`, or to a copy",
             ));
         }
-        let parts = index::parts(at, &t.device())?;
-        let v = match operand(value, Some(&t))? {
-            Some(Operand::Tensor(v)) => Operand::Tensor(call::run(py, || v.cast(t.dtype()))?),
-            Some(v) => v,
-            None => {
-                let host = convert::from_nested(value, Some(t.dtype()))?;
-                Operand::Tensor(call::run(py, || Tensor::from_host(&t.device(), &host))?)
-            }
-        };
-        let new = call::run(py, move || t.at(parts).set(v))?;
+        let shape = t.shape().clone();
+        let (t, parts) = index::fitted(t, at)?;
+        let v = index::value(py, value, &t)?;
+        let new = call::run(py, move || {
+            let new = t.at(parts).set(v)?;
+            if *new.shape() == shape { Ok(new) } else { new.reshape(&extents(&shape)) }
+        })?;
         self.replace(new)
     }
 

@@ -1,0 +1,48 @@
+//! What `x += y` and its kin do once the new value is there: the object takes it.
+//!
+//! Data never change under a tensor: the object has another value afterwards, as after an assignment to a part of it, and what
+//! was made of it before keeps the old one. So the history of a result stays right without a check of versions.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use remat::{Tensor, tensor};
+
+use super::parameter::Value;
+use super::{PyTensor, extract_tensor};
+use crate::call;
+
+#[pymethods]
+impl PyTensor {
+    /// Takes the value of `new`. Errors: ValueError for another shape, and for a leaf or parameter while gradients are recorded;
+    /// TypeError for another dtype.
+    fn _become(&self, py: Python<'_>, new: &Bound<'_, PyAny>) -> PyResult<()> {
+        let new = extract_tensor(new)?.ok_or_else(|| PyTypeError::new_err("expected a tensor"))?;
+        let old = self.tensor(py)?;
+        if new.shape() != old.shape() {
+            let text = format!("the result has shape {}, and stays not in a tensor of {}", new.shape(), old.shape());
+            return Err(PyValueError::new_err(text));
+        }
+        if new.dtype() != old.dtype() {
+            let text = format!("the result is of {}, and stays not in a tensor of {}", new.dtype(), old.dtype());
+            return Err(PyTypeError::new_err(text));
+        }
+        match &self.value {
+            Value::Plain(_) if !old.is_leaf() => self.replace(new),
+            _ if tensor::is_recording() => Err(PyValueError::new_err(
+                "a leaf is not changed in place while gradients are recorded; do it within `remat.no_grad()`",
+            )),
+            Value::Plain(_) => {
+                let leaf = call::run(py, move || {
+                    let leaf = new.detach().requires_grad()?;
+                    leaf.set_grad(old.grad())?;
+                    Ok::<Tensor, remat::Error>(leaf)
+                })?;
+                self.replace(leaf)
+            }
+            Value::State(p) => {
+                let p = p.clone();
+                call::run(py, move || p.set(&new))
+            }
+        }
+    }
+}
