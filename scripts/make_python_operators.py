@@ -7,9 +7,10 @@
 `crates/remat/src/catalogue.json` lists every public method of `Tensor` with its signature and text. A method whose arguments
 are tensors, numbers, extents and names becomes a row of `crates/python/src/ops/table.rs`, which calls it, and a function of
 `python/remat/_functions.py`, which has Python's names and defaults. Methods that take a structure of options are bound by
-hand in `crates/python/src/ops/options.rs`; those that are not bound at all are in `LEFT_OUT`, with the reason. A method that
+hand in the other files of `crates/python/src/ops`; those that are not bound at all are in `LEFT_OUT`, with the reason. A method that
 is in none of these is an error, so that no new one is forgotten. `python/remat/_remat.pyi` has the methods of `Tensor` for type
-checkers: those functions, and those of `python/remat/_tensor_methods.py`.
+checkers: those functions, and those of `python/remat/_tensor_methods.py` and its sisters. The example of each function is that of
+`scripts/python_operator_examples.txt`, which pytest runs with the docstring; a function without one is an error.
 """
 import ast
 import json
@@ -23,6 +24,8 @@ CATALOGUE = ROOT / "crates/remat/src/catalogue.json"
 TABLE = ROOT / "crates/python/src/ops/table.rs"
 FUNCTIONS = ROOT / "python/remat/_functions.py"
 BY_HAND = ROOT / "python/remat/_tensor_methods.py"
+SISTERS = [ROOT / "python/remat/_layers.py", ROOT / "python/remat/_vision.py"]
+EXAMPLES = ROOT / "scripts/python_operator_examples.txt"
 TEMPLATE = ROOT / "python/stubs.pyi.in"
 STUBS = ROOT / "python/remat/_remat.pyi"
 
@@ -104,17 +107,7 @@ LEFT_OUT = {
         "receive_from receive".split(),
         "ranks are not bound yet",
     ),
-    **dict.fromkeys(
-        "rfft rfftn irfft irfftn fft fftn ifft ifftn stft istft spectrogram mel_filters mel_spectrogram fft_of".split(),
-        "complex numbers are pairs, which are not bound yet",
-    ),
     **dict.fromkeys("rnn lstm gru rnn_cell lstm_cell gru_cell".split(), "takes weights in a structure; not bound yet"),
-    **dict.fromkeys(
-        "self_attention embedding_bag rope window max_unpool lp_pool roi_align ps_roi_align interpolate warp_affine "
-        "warp_perspective remap rotate deform_ps_roi_pool unfold sliding_window fold sliding_window_transpose deform_conv2d "
-        "local_conv2d region_restricted_conv correlation".split(),
-        "takes a structure of options; not bound yet",
-    ),
 }
 
 SIMPLE = {
@@ -145,7 +138,7 @@ HINTS = {
 }
 PYTHON_WORDS = {"lambda": "lambda_", "from": "from_", "in": "in_", "is": "is_", "not": "not_", "or": "or_"}
 # the first arguments of what Rust has as plain functions
-HAND = ROOT / "crates/python/src/ops/options.rs"
+HAND = [ROOT / "crates/python/src/ops" / name for name in ("options.rs", "spectral.rs", "vision.rs")]
 
 
 def split_top(text):
@@ -221,11 +214,26 @@ def plain(text):
     return text
 
 
-def docstring(text, names, indent="    "):
+def examples():
+    """Lines of Python with what they print, by function: they are indented, behind a line with its name."""
+    found, name = {}, ""
+    for line in EXAMPLES.read_text().splitlines():
+        if line.startswith("    "):
+            found[name].append(line[4:])
+        elif line and not line.startswith("#"):
+            name = line
+            found[name] = []
+    return found
+
+
+def docstring(text, names, shown, indent="    "):
     also = f" Also called {', '.join(f'`{n}`' for n in names[1:])}." if len(names) > 1 else ""
     lines = textwrap.wrap(plain(text) + also, 116 - len(indent))
+    if names[0] not in shown:
+        sys.exit(f"{EXAMPLES.relative_to(ROOT)} has no example of {names[0]}")
+    lines += ["", ">>> import remat", *shown[names[0]]]
     quoted = '"""' + ("\n" + indent).join(lines).replace("\\", "\\\\")
-    return f'{indent}{quoted}\n{indent}"""' if len(lines) > 1 else f'{indent}{quoted}"""'
+    return f'{indent}{quoted}\n{indent}"""'.replace(f"\n{indent}\n", "\n\n")
 
 
 def default_of(function, name):
@@ -269,7 +277,7 @@ def aliases_of(names):
     return [(given[n], n) for n in names if n in given]
 
 
-def function(method):
+def function(method, shown):
     """The Python function of a method of one form."""
     names = python_names(method.rust)
     name = names[0]
@@ -277,7 +285,7 @@ def function(method):
     params = [n for n, _, _ in found]
     both = aliases_of(params)
     lines = [f"def {name}({signature(found, last, [a for a, _ in both])}) -> {returns(method.result)}:"]
-    lines.append(docstring(method.text, names))
+    lines.append(docstring(method.text, names, shown))
     for alias, own in both:
         lines.append(f"    {own} = {own} if {alias} is None else {alias}")
     for n, _, d in found:
@@ -297,7 +305,7 @@ def returns(result):
     )
 
 
-def reduction(whole, over):
+def reduction(whole, over, shown):
     """The Python function of a method that takes all elements and its sister that takes axes."""
     names = python_names(whole.rust)
     name = names[0]
@@ -310,7 +318,7 @@ def reduction(whole, over):
     found = first + [("axis", hint, "None"), ("keepdims", "bool", "False")] + rest
     pair = over.result == "(Tensor, Tensor)"
     lines = [f"def {name}({signature(found, [], ['dim', 'keepdim'])}) -> Tensor:"]
-    lines.append(docstring(over.text + " Over all elements without an axis.", names))
+    lines.append(docstring(over.text + " Over all elements without an axis.", names, shown))
     lines.append("    axis = axis if dim is None else dim")
     lines.append("    keepdims = keepdims if keepdim is None else keepdim")
     lines.append("    if axis is None:")
@@ -356,11 +364,11 @@ def made():
     methods = {}
     for e in entries:
         methods.setdefault(e["name"], Method(e))
-    by_hand = set(re.findall(r'^\s*\("(\w+)", ', HAND.read_text(), re.M))
+    by_hand = set(re.findall(r'^\s*\("(\w+)", ', "".join(p.read_text() for p in HAND), re.M))
     # a method over any number of axes has a row for each
     by_hand |= {re.sub(r"[123]d$", "", name) for name in by_hand}
     rows, functions, names, missing = [], [], {}, []
-    done = set()
+    done, shown = set(), examples()
     for rust, m in methods.items():
         if rust in ELSEWHERE or rust in LEFT_OUT or rust in by_hand or rust.endswith("_over") and rust[:-5] in methods:
             continue
@@ -373,14 +381,17 @@ def made():
             continue
         if over is not None:
             rows.append(over.row())
-            functions.append(reduction(m, over))
+            functions.append(reduction(m, over, shown))
         else:
-            functions.append(function(m))
+            functions.append(function(m, shown))
         for n in python_names(rust):
             if n in done:
                 sys.exit(f"two functions are called {n}")
             done.add(n)
         names[python_names(rust)[0]] = python_names(rust)[1:]
+    spare = sorted(set(shown) - set(names))
+    if spare:
+        sys.exit(f"{EXAMPLES.relative_to(ROOT)} has examples of what is no function: {', '.join(spare)}")
     aliases = [f"{alias} = {name}" for name, more in names.items() for alias in more]
     exported = sorted(done)
     tail = "\n__all__ = [\n" + "\n".join(f'    "{n}",' for n in exported) + "\n]\n"
@@ -413,10 +424,12 @@ def stubs(python):
     alias = {a.targets[0].id: a.value.id for a in made.body if isinstance(a, ast.Assign) and isinstance(a.value, ast.Name)}
     listed = next(a.value for a in made.body if isinstance(a, ast.Assign) and a.targets[0].id == "METHODS")
     methods = {n.value: functions[alias.get(n.value, n.value)] for n in listed.elts}
-    hand = ast.parse(BY_HAND.read_text())
-    own = {f.name: f for f in hand.body if isinstance(f, ast.FunctionDef)}
-    listed = next(a.value for a in hand.body if isinstance(a, ast.Assign) and getattr(a.targets[0], "id", "") == "FUNCTIONS")
-    methods.update({n.id: own[n.id] for n in listed.elts if n.id in own})
+    own = {}
+    for path in (*SISTERS, BY_HAND):
+        hand = ast.parse(path.read_text())
+        own = {f.name: f for f in hand.body if isinstance(f, ast.FunctionDef)}
+        listed = next(a.value for a in hand.body if isinstance(a, ast.Assign) and getattr(a.targets[0], "id", "") == "FUNCTIONS")
+        methods.update({n.id: own[n.id] for n in listed.elts if n.id in own})
     install = own["install"]
     pairs = next(a.value for a in install.body if isinstance(a, ast.AnnAssign))
     lines = []
@@ -433,6 +446,7 @@ def stubs(python):
     for name in BINARY:
         lines.append(f"    def __{name}__(self, other: Operand) -> Tensor: ...")
         lines.append(f"    def __r{name}__(self, other: Operand) -> Tensor: ...")
+        lines.append(f"    def __i{name}__(self, other: Operand) -> Self: ...  # type: ignore[misc]")
     lines += [f"    def __{name}__(self, other: Operand) -> Tensor: ..." for name in COMPARED]
     return TEMPLATE.read_text().replace("@METHODS@", "\n".join(lines))
 
@@ -440,7 +454,7 @@ def stubs(python):
 def main():
     rust, python, missing = made()
     if missing:
-        sys.exit("bind these in crates/python/src/ops/options.rs, or say in LEFT_OUT why not:\n  " + "\n  ".join(missing))
+        sys.exit("bind these in a file of crates/python/src/ops, or say in LEFT_OUT why not:\n  " + "\n  ".join(missing))
     files = ((TABLE, rust), (FUNCTIONS, python), (STUBS, stubs(python)))
     if "--check" in sys.argv:
         stale = [p for p, text in files if not p.exists() or p.read_text() != text]

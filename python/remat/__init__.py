@@ -14,7 +14,10 @@ and schedules, `remat.data` datasets and loaders. `help()` of any of them has an
 """
 from ._functions import *  # noqa: F403
 from . import _functions as ops
-from . import _autograd, _compile, _creation, _device, _functions, _inplace, _support, _tensor_methods, data, nn, optim
+from . import (
+    _autograd, _compile, _creation, _device, _functions, _inplace, _layers, _support, _tensor_methods, _vision,
+    complex_pairs, data, fft, nn, optim,
+)
 from ._autograd import Context, Function, grad, no_grad
 from ._compile import CompiledFunction, compile
 from ._creation import (
@@ -39,7 +42,7 @@ _inplace.install()
 _device.install()
 _creation.install()
 
-for _f in _tensor_methods.FUNCTIONS:
+for _f in (*_tensor_methods.FUNCTIONS, *_layers.FUNCTIONS, *_vision.FUNCTIONS):
     globals()[_f.__name__] = _f
 permute_dims = _tensor_methods.permute  # type: ignore[assignment]
 clamp = _tensor_methods.clip

@@ -1,7 +1,7 @@
 """Methods of `Tensor` that are Python's habit: several forms of arguments, other libraries' arrays, copies."""
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
-from . import _functions, _remat
+from . import _functions, _layers, _remat, _vision
 from ._creation import _asarray
 from ._remat import Device, Tensor
 from ._support import DTypeLike, Number, default_device, shape_of
@@ -416,7 +416,7 @@ def install() -> None:
     """Gives `Tensor` its methods."""
     for name in _functions.METHODS:
         setattr(Tensor, name, getattr(_functions, name))
-    for f in FUNCTIONS:
+    for f in (*FUNCTIONS, *_layers.FUNCTIONS, *_vision.FUNCTIONS):
         setattr(Tensor, f.__name__, f)
     own: Sequence[Tuple[str, Any]] = (
         ("view", reshape), ("permute_dims", permute), ("clamp", clip), ("to", to), ("to_device", to_device), ("cast", astype),

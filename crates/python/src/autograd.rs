@@ -33,6 +33,11 @@ impl NoGrad {
 }
 
 /// False within `remat.no_grad()`.
+///
+/// >>> import remat
+/// >>> with remat.no_grad():
+/// ...     remat.is_grad_enabled()
+/// False
 #[pyfunction]
 pub(crate) fn is_grad_enabled() -> bool {
     tensor::is_recording()

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use remat::tensor::{Between, Beyond, BoxForm, Colour, FftNorm, Interpolate, MatrixNorm, PadMode};
+use remat::tensor::{BagMode, Between, Beyond, BoxForm, Colour, FftNorm, Interpolate, MatrixNorm, PadMode};
 use remat::{Padding, Reduction};
 
 pub(crate) use remat::ops::compose::{Interpolation, ScatterReduce};
@@ -38,6 +38,7 @@ choices! {
     ScatterReduce { "sum" Sum, "prod" Prod, "mean" Mean, "amax" Amax, "amin" Amin }
     CumulateFn { "sum" Sum, "prod" Prod, "max" Max, "min" Min, "logsumexp" LogSumExp }
     FftNorm { "backward" Backward, "ortho" Ortho, "forward" Forward }
+    BagMode { "sum" Sum, "mean" Mean, "max" Max }
     BoxForm { "xyxy" Corners, "xywh" CornerSize, "cxcywh" CentreSize }
     Colour {
         "rgb_to_gray" RgbToGray, "bgr_to_gray" BgrToGray, "gray_to_rgb" GrayToRgb, "gray_to_bgr" GrayToBgr,

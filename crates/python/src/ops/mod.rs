@@ -1,12 +1,14 @@
 //! The table of operators: a row for each tensor method, by its Rust name, with arguments in Rust's order.
 //!
 //! A row is called from `remat._functions`, which has the names, defaults and texts that Python's users see. Most rows are
-//! made from the catalogue of methods; those that take a structure of options are written here.
+//! made from the catalogue of methods; those that take a structure of options are written beside it.
 
 mod args;
 mod choices;
 mod options;
+mod spectral;
 mod table;
+mod vision;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
@@ -19,7 +21,8 @@ pub(crate) type Row = (&'static str, fn(&Args<'_, '_>) -> PyResult<Py<PyAny>>);
 /// Adds the table as a dictionary of functions.
 pub(crate) fn add_to(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let all = PyDict::new(m.py());
-    for &(name, row) in table::METHODS.iter().chain(options::METHODS) {
+    let by_hand = [options::METHODS, spectral::METHODS, vision::METHODS].into_iter().flatten();
+    for &(name, row) in table::METHODS.iter().chain(by_hand) {
         let call = move |x: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| row(&Args(x));
         all.set_item(name, PyCFunction::new_closure(m.py(), None, None, call)?)?;
     }

@@ -1,7 +1,7 @@
 //! Methods that take a structure of options: here its fields are arguments.
 
 use pyo3::prelude::*;
-use remat::tensor::{Interpolate, TriangleOptions};
+use remat::tensor::{BagMode, Bags, Interpolate, Rope, RopePairs, TriangleOptions};
 use remat::{Attend, ConvParams, Divisor, Pooling, QueryPlace, Windows};
 
 use super::Row;
@@ -57,6 +57,18 @@ fn adaptive_avg_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
 fn adaptive_max_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
     let (x, size) = (a.tensor(0)?, extents::<D>(&a.any(1)?)?);
     a.run(move || x.adaptive_max_pool(size))
+}
+
+/// `x, indices, size`
+fn max_unpool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (x, indices, size) = (a.tensor(0)?, a.tensor(1)?, extents::<D>(&a.any(2)?)?);
+    a.run(move || x.max_unpool(&indices, size))
+}
+
+/// `x, p, kernel, stride, padding, dilation, ceil_mode`
+fn lp_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (x, p, windows) = (a.tensor(0)?, a.get(1)?, pooling::<D>(a, 2)?);
+    a.run(move || x.lp_pool(p, windows))
 }
 
 /// `x, weight, stride, padding, dilation, groups`, and for the transposed `output_padding`; the others as named.
@@ -125,5 +137,33 @@ pub(super) const METHODS: &[Row] = &[
     ("resize", |a| {
         let (x, size, mode) = (a.tensor(0)?, extents(&a.any(1)?)?, a.choice::<Interpolate>(2)?);
         a.run(move || x.resize(size, mode))
+    }),
+    ("max_unpool1d", max_unpool::<1>),
+    ("max_unpool2d", max_unpool::<2>),
+    ("max_unpool3d", max_unpool::<3>),
+    ("lp_pool1d", lp_pool::<1>),
+    ("lp_pool2d", lp_pool::<2>),
+    ("lp_pool3d", lp_pool::<3>),
+    // `qkv, mask, causal, scale`
+    ("self_attention", |a| {
+        let (x, mask, causal, scale) = (a.tensor(0)?, a.opt_tensor(1)?, a.get(2)?, a.get(3)?);
+        a.run(move || x.self_attention(Attend { causal, scale, mask: mask.as_ref(), ..Attend::ALL }))
+    }),
+    // `table, index, mode, offsets, include_last_offset, weights, padding_idx`
+    ("embedding_bag", |a| {
+        let (x, index, mode) = (a.tensor(0)?, a.tensor(1)?, a.choice::<BagMode>(2)?);
+        let (offsets, include_last_offset) = (a.opt_tensor(3)?, a.get(4)?);
+        let (weights, padding_idx) = (a.opt_tensor(5)?, a.get(6)?);
+        a.run(move || {
+            let (offsets, weights) = (offsets.as_ref(), weights.as_ref());
+            x.embedding_bag(&index, Bags { mode, offsets, include_last_offset, weights, padding_idx })
+        })
+    }),
+    // `x, base, width, neighbours, offset, positions, scale`
+    ("rope", |a| {
+        let (x, base, width) = (a.tensor(0)?, a.get(1)?, a.get(2)?);
+        let pairs = if a.get(3)? { RopePairs::Neighbours } else { RopePairs::Halves };
+        let (offset, positions, scale) = (a.get(4)?, a.opt_tensor(5)?, a.get(6)?);
+        a.run(move || x.rope(Rope { base, width, pairs, offset, positions: positions.as_ref(), scale }))
     }),
 ];
