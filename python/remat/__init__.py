@@ -15,7 +15,7 @@ and schedules, `remat.data` datasets and loaders. `help()` of any of them has an
 from ._functions import *  # noqa: F403
 from . import _functions as ops
 from . import (
-    _autograd, _compile, _creation, _device, _functions, _inplace, _layers, _support, _tensor_methods, _vision,
+    _autograd, _compile, _creation, _device, _functions, _inplace, _layers, _support, _tensor_methods, _vision, array_api,
     complex_pairs, data, fft, nn, optim,
 )
 from ._autograd import Context, Function, grad, no_grad

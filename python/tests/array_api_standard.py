@@ -1,0 +1,163 @@
+"""What the Python array API standard, version 2024.12, asks for, name by name, and what `remat.array_api` leaves out of it.
+
+    python python/tests/array_api_standard.py      writes docs/src/array_api.md, which a test compares with this
+"""
+import pathlib
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "src" / "array_api.md"
+
+NAMESPACE = {
+    "Constants": "e inf nan newaxis pi",
+    "Creation": (
+        "arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones ones_like tril triu zeros zeros_like"
+    ),
+    "Data types": (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
+    ),
+    "Functions of data types": "astype can_cast finfo iinfo isdtype result_type",
+    "Functions of each element": (
+        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or bitwise_right_shift "
+        "bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater greater_equal hypot imag "
+        "isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not logical_or logical_xor maximum "
+        "minimum multiply negative nextafter not_equal positive pow real reciprocal remainder round sign signbit sin sinh square sqrt "
+        "subtract tan tanh trunc"
+    ),
+    "Indexing": "take take_along_axis",
+    "Inspection": "__array_api_version__ __array_namespace_info__",
+    "Linear algebra": "matmul matrix_transpose tensordot vecdot",
+    "Shapes": (
+        "broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack tile unstack"
+    ),
+    "Searching": "argmax argmin count_nonzero nonzero searchsorted where",
+    "Sets": "unique_all unique_counts unique_inverse unique_values",
+    "Sorting": "argsort sort",
+    "Statistics": "cumulative_prod cumulative_sum max mean min prod std sum var",
+    "Truth and differences": "all any diff",
+}
+
+LINALG = (
+    "cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer pinv qr slogdet "
+    "solve svd svdvals tensordot trace vecdot vector_norm"
+)
+
+FFT = "fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift"
+
+INFO = "capabilities default_device default_dtypes devices dtypes"
+
+ATTRIBUTES = "dtype device mT ndim shape size T"
+
+METHODS = (
+    "__abs__ __add__ __and__ __array_namespace__ __bool__ __complex__ __dlpack__ __dlpack_device__ __eq__ __float__ __floordiv__ __ge__ "
+    "__getitem__ __gt__ __index__ __int__ __invert__ __le__ __lshift__ __lt__ __matmul__ __mod__ __mul__ __ne__ __neg__ __or__ __pos__ "
+    "__pow__ __rshift__ __setitem__ __sub__ __truediv__ __xor__ to_device"
+)
+
+IN_PLACE = (
+    "__iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __ipow__ __imod__ __imatmul__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__"
+)
+
+REFLECTED = (
+    "__radd__ __rsub__ __rmul__ __rtruediv__ __rfloordiv__ __rpow__ __rmod__ __rmatmul__ __rand__ __ror__ __rxor__ __rlshift__ __rrshift__"
+)
+
+NO_COMPLEX = "the library has no complex dtype"
+LEFT_OUT = {
+    "complex64": NO_COMPLEX + "; `remat.complex_pairs` has complex numbers as pairs of floats",
+    "complex128": NO_COMPLEX + "; `remat.complex_pairs` has complex numbers as pairs of floats",
+    **dict.fromkeys(
+        ("fft." + name for name in FFT.split()),
+        "an extension is whole or absent, and this one needs complex dtypes; `remat.fft` has transforms of pairs of floats, and `hfft` and "
+        "`ihfft` are not there either",
+    ),
+}
+
+# what is met, with something that a reader may not expect
+NOTES = {
+    "asarray": "copies what is no tensor; `copy=False` refuses that",
+    "from_dlpack": "copies; `copy=False` refuses that",
+    "empty": "zeros",
+    "empty_like": "zeros",
+    "can_cast": "false between kinds, which the standard leaves open",
+    "divide": "integers give float32, which the standard leaves open",
+    "result_type": "integers with floats go to the float, which the standard leaves open",
+    "real": "of real numbers themselves",
+    "imag": "of real numbers 0",
+    "conj": "of real numbers themselves",
+    "nextafter": "of float32 and float64",
+    "reshape": "always a view: data never change under a tensor, so that a view and a copy look alike",
+    "sort": "always stable",
+    "argsort": "always stable",
+    "__array_namespace_info__": "`default_dtypes` has no entry for complex numbers",
+    "__dlpack__": "copies",
+    "__complex__": "of a real number",
+    "__setitem__": "gives the object another value; parts that were taken before keep theirs",
+    "__iadd__": "all of these give the object another value, within its shape and kind of dtype",
+}
+
+
+def listed():
+    """Every name of the standard: section, name as the test and the page write it."""
+    for section, names in NAMESPACE.items():
+        yield from ((section, name) for name in names.split())
+    yield from (("Extension `linalg`", "linalg." + name) for name in LINALG.split())
+    yield from (("Extension `fft`", "fft." + name) for name in FFT.split())
+    yield from (("Inspection", "__array_namespace_info__()." + name) for name in INFO.split())
+    for section, names in (
+        ("Attributes of an array", ATTRIBUTES), ("Methods of an array", METHODS), ("Reflected operators", REFLECTED),
+        ("Operators in place", IN_PLACE),
+    ):
+        yield from ((section, name) for name in names.split())
+
+
+HEAD = """# The Python array API standard
+
+<!-- made by python/tests/array_api_standard.py; a test compares it with the package -->
+
+`x.__array_namespace__()` is `remat.array_api`: the [Python array API standard](https://data-apis.org/array-api/2024.12/), version
+2024.12, over the tensors of the package. Programs that are written for the standard run on them, within a budget and with gradients.
+
+```python
+import remat
+
+def standardized(x):
+    xp = x.__array_namespace__()
+    return (x - xp.mean(x, axis=0)) / xp.std(x, axis=0)
+
+print(standardized(remat.tensor([[1.0, 2.0], [3.0, 6.0]])))
+```
+
+The namespace has the standard's names, arguments, defaults and dtypes of results. The package's own functions beside it have NumPy's
+habits and PyTorch's names, so that `remat.sum` of int8 is not `remat.array_api.sum` of it. `python/tests/test_array_api.py` compares
+every function with NumPy's.
+
+Of {total} names, {met} are met. A name without a note is as the standard says.
+"""
+
+
+def page():
+    """The text of the book's page."""
+    names = list(listed())
+    out = sum(name in LEFT_OUT for _, name in names)
+    lines = [HEAD.format(total=len(names), met=len(names) - out)]
+    sections = {}
+    for section, name in names:
+        sections.setdefault(section, []).append(name)
+    for section, of in sections.items():
+        lines.append(f"## {section}\n")
+        plain = [f"`{n}`" for n in of if n not in LEFT_OUT and n not in NOTES]
+        if plain:
+            lines.append(", ".join(plain) + "\n")
+        noted = [(n, NOTES[n]) for n in of if n in NOTES]
+        reasons = {}
+        for n in of:
+            if n in LEFT_OUT:
+                reasons.setdefault(LEFT_OUT[n], []).append(f"`{n}`")
+        noted = [(f"`{n}`", note) for n, note in noted]
+        noted += [(", ".join(all_of), "left out: " + reason) for reason, all_of in reasons.items()]
+        if noted:
+            lines.append("| name | |\n|---|---|\n" + "\n".join(f"| {n} | {note} |" for n, note in noted) + "\n")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
