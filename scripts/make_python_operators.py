@@ -101,6 +101,8 @@ ELSEWHERE = {
 }
 # Methods with a row, whose function is in remat._tensor_methods or remat._creation: it takes several forms of arguments.
 ROW_ALONE = set("transpose reshape cast clamp full arange linspace".split())
+# Functions whose plain name is a more convenient one of the package: `from ._functions import *` does not bring them.
+OVERRIDDEN = {"permute_dims", "randint"}
 LEFT_OUT = {
     **dict.fromkeys(
         "all_reduce all_gather reduce_scatter broadcast_from reduce_to gather_to scatter_from all_to_all send_to "
@@ -393,7 +395,7 @@ def made():
     if spare:
         sys.exit(f"{EXAMPLES.relative_to(ROOT)} has examples of what is no function: {', '.join(spare)}")
     aliases = [f"{alias} = {name}" for name, more in names.items() for alias in more]
-    exported = sorted(done)
+    exported = sorted(done - OVERRIDDEN)
     tail = "\n__all__ = [\n" + "\n".join(f'    "{n}",' for n in exported) + "\n]\n"
     methods_of = sorted(n for rust, m in methods.items() for n in python_names(rust) if n in done and m.has_self)
     tail += "\n# those whose first argument is the tensor\nMETHODS = [\n" + "\n".join(f'    "{n}",' for n in methods_of) + "\n]\n"
@@ -410,7 +412,8 @@ def stub_of(f, name):
     """The line of a function as a method."""
     args = ast.unparse(f.args)
     first = f.args.args[0].arg
-    args = re.sub(rf"^{first}(: Tensor)?", "self", args).replace("_REQUIRED", "...")
+    # a method's own name of what it is called on, as it is without the stub
+    args = re.sub(rf"^{first}(: Tensor)?", first, args).replace("_REQUIRED", "...")
     result = ast.unparse(f.returns) if f.returns else "Any"
     # methods are called as the types are
     args, result = (re.sub(r"(?<=[:\\[ ])(int|float|bool)\b(?!\()", r"_\1", f": {t}")[2:] for t in (args, result))
@@ -441,14 +444,25 @@ def stubs(python):
             methods[name] = own[value.id]
         else:
             methods.pop(name, None)
-            lines.append(f"    def {name}(self) -> {'_int' if name == 'dim' else 'Tensor'}: ...")
+            lines.append(f"    def {name}(x) -> {'_int' if name == 'dim' else 'Tensor'}: ...")
     lines += [stub_of(f, name) for name, f in sorted(methods.items())]
     for name in BINARY:
-        lines.append(f"    def __{name}__(self, other: Operand) -> Tensor: ...")
-        lines.append(f"    def __r{name}__(self, other: Operand) -> Tensor: ...")
-        lines.append(f"    def __i{name}__(self, other: Operand) -> Self: ...  # type: ignore[misc]")
-    lines += [f"    def __{name}__(self, other: Operand) -> Tensor: ..." for name in COMPARED]
-    return TEMPLATE.read_text().replace("@METHODS@", "\n".join(lines))
+        # the compiled operators take their operand by position, and powers a modulus that is none
+        more = ", mod: None = None, /" if name == "pow" else ", /"
+        lines.append(f"    def __{name}__(self, other: Operand{more}) -> Tensor: ...")
+        lines.append(f"    def __r{name}__(self, other: Operand{more}) -> Tensor: ...")
+        told = "  # type: ignore[misc]" if name == "pow" else ""
+        lines.append(f"    def __i{name}__(x, other: Operand) -> Self: ...{told}")
+    lines += [f"    def __{name}__(self, other: Operand, /) -> Tensor: ..." for name in COMPARED]
+    text = TEMPLATE.read_text().replace("@METHODS@", "\n".join(lines))
+    names = []
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            names.append(node.name)
+        elif isinstance(node, ast.AnnAssign) and not node.target.id.startswith("__"):
+            names.append(node.target.id)
+    listed = textwrap.wrap(", ".join(f'"{n}"' for n in names), 120)
+    return text.replace("__all__: List[str]", "__all__ = [\n    " + "\n    ".join(listed) + ",\n]")
 
 
 def main():

@@ -22,9 +22,8 @@ from ._autograd import Context, Function, grad, no_grad
 from ._compile import CompiledFunction, compile
 from ._creation import (
     _asarray, arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, rand,
-    randn, randperm, tensor, zeros, zeros_like,
+    randint, randn, randperm, tensor, zeros, zeros_like,
 )
-from ._creation import randint  # type: ignore[assignment]
 from ._device import MemoryReport
 from ._errors import (
     ArgumentError, AxisError, BudgetError, ClosedError, DeviceError, DTypeError, Error, FormatError, InternalError, IoError,
@@ -35,17 +34,33 @@ from ._remat import (
     promote_types, uint8, uint16, uint32, uint64,
 )
 from ._trace import Trace
+from ._layers import *  # noqa: F403
 from ._support import get_default_device, manual_seed, set_default_device
+from ._tensor_methods import *  # noqa: F403
+from ._vision import *  # noqa: F403
 
 _tensor_methods.install()
 _inplace.install()
 _device.install()
 _creation.install()
 
-for _f in (*_tensor_methods.FUNCTIONS, *_layers.FUNCTIONS, *_vision.FUNCTIONS):
-    globals()[_f.__name__] = _f
-permute_dims = _tensor_methods.permute  # type: ignore[assignment]
+permute_dims = _tensor_methods.permute
 clamp = _tensor_methods.clip
-del _f
 
 __version__ = "0.1.0"
+
+# what type checkers and `from remat import *` see: a test tells a public name that is missing
+__all__ = [
+    "arange", "ArgumentError", "array_api", "asarray", "AxisError", "bfloat16", "bool", "BudgetError", "clamp",
+    "ClosedError", "compile", "CompiledFunction", "complex_pairs", "Context", "data", "Device", "DeviceError", "dtype",
+    "DTypeError", "empty", "empty_like", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
+    "from_dlpack", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "int16", "int32",
+    "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace", "manual_seed", "MemoryReport", "nn",
+    "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "ops", "optim", "PeerError",
+    "permute_dims", "PoisonedError", "promote_types", "rand", "randint", "randn", "randperm", "set_default_device",
+    "ShapeError", "tensor", "Tensor", "uint16", "uint32", "uint64", "uint8", "zeros", "zeros_like",
+]
+__all__ += _functions.__all__
+__all__ += _layers.__all__
+__all__ += _tensor_methods.__all__
+__all__ += _vision.__all__

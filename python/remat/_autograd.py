@@ -56,7 +56,14 @@ def grad(
 
 
 class Context:
-    """What `forward` of a `Function` leaves for its `backward`."""
+    """What `forward` of a `Function` leaves for its `backward`: tensors, and whatever is set as an attribute.
+
+    >>> import remat
+    >>> ctx = remat.Context()
+    >>> ctx.save_for_backward(remat.ones(2))
+    >>> [t.tolist() for t in ctx.saved_tensors]
+    [[1.0, 1.0]]
+    """
 
     def __init__(self) -> None:
         self.saved_tensors: Tuple[Tensor, ...] = ()

@@ -261,4 +261,4 @@ def key(generator: Generator, device: Optional[Device] = None) -> Tensor:
 
 def install() -> None:
     """Gives `Generator` its methods."""
-    Generator.key = key
+    Generator.key = key  # type: ignore[method-assign, assignment]

@@ -81,5 +81,5 @@ def report(device: Device) -> MemoryReport:
 
 def install() -> None:
     """Gives `Device` its methods."""
-    Device.report = report
-    Device.trace = trace
+    Device.report = report  # type: ignore[method-assign, assignment]
+    Device.trace = trace  # type: ignore[method-assign]

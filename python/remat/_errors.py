@@ -30,27 +30,76 @@ class Error(Exception):
 
 
 class ShapeError(Error, ValueError):
-    """Shapes do not fit each other or the operator."""
+    """Shapes do not fit each other or the operator.
+
+    >>> import remat
+    >>> try:
+    ...     remat.ones(2) + remat.ones(3)
+    ... except remat.ShapeError as e:
+    ...     print(type(e).__name__, e.kind)
+    ShapeError shape
+    """
 
 
 class DTypeError(Error, TypeError):
-    """A dtype that the operator does not take, or two that must agree and do not."""
+    """A dtype that the operator does not take, or two that must agree and do not.
+
+    >>> import remat
+    >>> try:
+    ...     remat.ones(2, dtype="int32").exp()
+    ... except remat.DTypeError as e:
+    ...     print(type(e).__name__, e.kind)
+    DTypeError dtype
+    """
 
 
 class AxisError(Error, ValueError, IndexError):
-    """An axis or a rank out of range, or an axis named twice."""
+    """An axis or a rank out of range, or an axis named twice.
+
+    >>> import remat
+    >>> try:
+    ...     remat.ones(2).sum(axis=1)
+    ... except remat.AxisError as e:
+    ...     print(type(e).__name__, e.kind)
+    AxisError axis
+    """
 
 
 class ArgumentError(Error, ValueError):
-    """An argument outside its domain: a negative stride, a probability of 2."""
+    """An argument outside its domain: a negative stride, a probability of 2.
+
+    >>> import remat
+    >>> try:
+    ...     remat.ones(2).clip(2.0, 1.0)
+    ... except remat.ArgumentError as e:
+    ...     print(type(e).__name__, e.kind)
+    ArgumentError value
+    """
 
 
 class IndexError_(Error, IndexError):
-    """An index outside the tensor that it indexes."""
+    """An index outside the tensor that it indexes.
+
+    >>> import remat
+    >>> try:
+    ...     remat.arange(3)[7]
+    ... except IndexError as e:
+    ...     print(type(e).__name__, e.message)
+    IndexError_ index 7 is outside axis 0 of extent 3
+    """
 
 
 class DeviceError(Error, RuntimeError):
-    """Tensors of different devices, or a device that cannot do what is asked."""
+    """Tensors of different devices, or a device that cannot do what is asked.
+
+    >>> import remat
+    >>> a, b = remat.ones(2), remat.ones(2, device=remat.Device())
+    >>> try:
+    ...     a + b
+    ... except remat.DeviceError as e:
+    ...     print(type(e).__name__, e.kind)
+    DeviceError device
+    """
 
 
 class BudgetError(Error, MemoryError):
@@ -80,35 +129,87 @@ class BudgetError(Error, MemoryError):
 
 
 class PoisonedError(Error, RuntimeError):
-    """A tensor that depends on an operation that failed."""
+    """A tensor that depends on an operation that failed.
+
+    >>> import remat
+    >>> issubclass(remat.PoisonedError, RuntimeError), issubclass(remat.PoisonedError, remat.Error)
+    (True, True)
+    """
 
 
 class PeerError(Error, RuntimeError):
-    """Another rank failed, does not come, or makes another call."""
+    """Another rank failed, does not come, or makes another call.
+
+    >>> import remat
+    >>> issubclass(remat.PeerError, RuntimeError), issubclass(remat.PeerError, remat.Error)
+    (True, True)
+    """
 
 
 class ClosedError(Error, RuntimeError):
-    """A device that was closed, or belongs to the process that this one was forked from."""
+    """A device that was closed, or belongs to the process that this one was forked from.
+
+    >>> import remat
+    >>> device = remat.Device(); x = remat.ones(2, device=device)
+    >>> device.close()
+    >>> try:
+    ...     x.tolist()
+    ... except remat.ClosedError as e:
+    ...     print(type(e).__name__, e.kind)
+    ClosedError closed
+    """
 
 
 class IoError(Error, OSError):
-    """The operating system refused a file or memory operation."""
+    """The operating system refused a file or memory operation.
+
+    >>> import remat
+    >>> issubclass(remat.IoError, OSError), issubclass(remat.IoError, remat.Error)
+    (True, True)
+    """
 
 
 class FormatError(Error, ValueError):
-    """A file or text from outside that is not what it claims to be."""
+    """A file or text from outside that is not what it claims to be.
+
+    >>> import remat
+    >>> issubclass(remat.FormatError, ValueError), issubclass(remat.FormatError, remat.Error)
+    (True, True)
+    """
 
 
 class NotDifferentiableError(Error, RuntimeError):
-    """No gradient is defined along this path."""
+    """No gradient is defined along this path.
+
+    >>> import remat
+    >>> try:
+    ...     remat.ones(2).sum().backward()
+    ... except remat.NotDifferentiableError as e:
+    ...     print(type(e).__name__, e.kind)
+    NotDifferentiableError not differentiable
+    """
 
 
 class NoValueError(Error, RuntimeError):
-    """A value that only exists at run time was asked for where none is known, as in a function that is being compiled."""
+    """A value that only exists at run time was asked for where none is known, as in a function that is being compiled.
+
+    >>> import remat
+    >>> x = remat.ones(2, device=remat.Device().dry())
+    >>> try:
+    ...     x.tolist()
+    ... except remat.NoValueError as e:
+    ...     print(type(e).__name__, e.kind)
+    NoValueError no value
+    """
 
 
 class InternalError(Error, RuntimeError):
-    """A bug of the library."""
+    """A bug of the library.
+
+    >>> import remat
+    >>> issubclass(remat.InternalError, RuntimeError), issubclass(remat.InternalError, remat.Error)
+    (True, True)
+    """
 
 
 _KINDS = {

@@ -1,12 +1,11 @@
 """Operators of layers that take many options: pools, attention, embeddings."""
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Tuple
 
 from . import _remat
 from ._remat import Tensor
+from ._support import Extents
 
 _t = _remat._operators
-
-Extents = Union[int, Sequence[int]]
 
 
 def max_pool1d(
@@ -167,6 +166,11 @@ def rope(
     """
     return _t["rope"](x, base, width, neighbours, offset, positions, scale)
 
+
+__all__ = [
+    "max_pool1d", "max_pool3d", "avg_pool1d", "avg_pool3d", "max_pool_with_indices", "max_unpool", "lp_pool",
+    "self_attention", "embedding_bag", "rope",
+]
 
 FUNCTIONS = [
     max_pool1d, max_pool3d, avg_pool1d, avg_pool3d, max_pool_with_indices, max_unpool, lp_pool, self_attention, embedding_bag, rope,

@@ -11,6 +11,7 @@ Number = Union[bool, int, float]
 Operand = Union[Tensor, Number, Any]
 ShapeLike = Union[int, Sequence[int]]
 AxisLike = Union[int, Sequence[int]]
+Extents = Union[int, Sequence[int]]
 DTypeLike = Union[dtype, str, type, Any]
 
 REQUIRED: Any = object()

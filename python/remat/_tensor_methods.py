@@ -302,26 +302,46 @@ def conv3d(
     return y if bias is None else y + bias.reshape(-1, 1, 1, 1)
 
 
-def _transposed(dims: int) -> Any:
-    def conv_transpose(
-        x: Tensor,
-        weight: Tensor,
-        bias: Optional[Tensor] = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Tensor:
-        """The gradient of a convolution as a function: `weight: [in, out / groups, kernel..]`. Errors: ShapeError, AxisError."""
-        y = _t[f"conv_transpose{dims}d"](x, weight, stride, padding, dilation, groups, output_padding)
-        return y if bias is None else y + bias.reshape(-1, *(1,) * dims)
+def conv_transpose1d(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """The gradient of `conv1d` as a function: `weight: [in, out / groups, kernel..]`, `bias: [out]`. Errors: ShapeError, AxisError.
 
-    conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
-    return conv_transpose
+    >>> import remat
+    >>> remat.ones(1, 1, 2).conv_transpose1d(remat.ones(1, 1, 2)).tolist()
+    [[[1.0, 2.0, 1.0]]]
+    """
+    y = _t["conv_transpose1d"](x, weight, stride, padding, dilation, groups, output_padding)
+    return y if bias is None else y + bias.reshape(-1, 1)
 
 
-conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transposed, (1, 2, 3))
+def conv_transpose2d(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """The gradient of `conv2d` as a function: `weight: [in, out / groups, kernel..]`, `bias: [out]`. Errors: ShapeError, AxisError.
+
+    >>> import remat
+    >>> remat.ones(1, 1, 1, 2).conv_transpose2d(remat.ones(1, 1, 1, 2)).tolist()
+    [[[[1.0, 2.0, 1.0]]]]
+    """
+    y = _t["conv_transpose2d"](x, weight, stride, padding, dilation, groups, output_padding)
+    return y if bias is None else y + bias.reshape(-1, 1, 1)
+
+
+def conv_transpose3d(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """The gradient of `conv3d` as a function: `weight: [in, out / groups, kernel..]`, `bias: [out]`. Errors: ShapeError, AxisError.
+
+    >>> import remat
+    >>> remat.ones(1, 1, 1, 1, 2).conv_transpose3d(remat.ones(1, 1, 1, 1, 2)).tolist()
+    [[[[[1.0, 2.0, 1.0]]]]]
+    """
+    y = _t["conv_transpose3d"](x, weight, stride, padding, dilation, groups, output_padding)
+    return y if bias is None else y + bias.reshape(-1, 1, 1, 1)
 
 
 def max_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
@@ -404,6 +424,12 @@ def _as(name: str) -> Any:
     cast.__doc__ = f"The elements as {name}."
     return cast
 
+
+__all__ = [
+    "reshape", "permute", "astype", "clip", "split", "sort", "cummax", "cummin", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "scaled_dot_product_attention",
+    "solve_triangular", "resize", "transpose",
+]
 
 FUNCTIONS = [
     reshape, permute, astype, clip, split, sort, cummax, cummin, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,

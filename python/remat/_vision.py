@@ -3,10 +3,9 @@ from typing import Any, Optional, Sequence, Tuple, Union
 
 from . import _remat
 from ._remat import Tensor
+from ._support import Extents
 
 _t = _remat._operators
-
-Extents = Union[int, Sequence[int]]
 
 
 def interpolate(
@@ -286,6 +285,12 @@ def _kernel(name: str, weight: Tensor, at: int) -> Tuple[int, int]:
         raise ValueError(f"{name}: a weight of shape {weight.shape} has no kernel")
     return weight.shape[at], weight.shape[at + 1]
 
+
+__all__ = [
+    "interpolate", "roi_align", "ps_roi_align", "deform_ps_roi_pool", "warp_affine", "warp_perspective", "remap",
+    "rotate", "unfold", "fold", "sliding_window", "sliding_window_transpose", "deform_conv2d", "local_conv2d",
+    "region_restricted_conv", "correlation",
+]
 
 FUNCTIONS = [
     interpolate, roi_align, ps_roi_align, deform_ps_roi_pool, warp_affine, warp_perspective, remap, rotate, unfold, fold,

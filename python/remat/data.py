@@ -4,7 +4,7 @@ from typing import Any, Iterator, List, Optional, Tuple, Union
 from . import _remat
 from ._creation import asarray
 from ._remat import Device, Tensor
-from ._support import default_device
+from ._support import default_device as _default_device
 
 
 class TensorDataset:
@@ -24,7 +24,7 @@ class TensorDataset:
 
     def batch(self, indices: List[int], device: Optional[Device] = None) -> List[Tensor]:
         """The examples at these indices, put together, on a device."""
-        return self._of.batch(list(indices), default_device(device))
+        return self._of.batch(list(indices), _default_device(device))
 
     def __getitem__(self, i: int) -> Tuple[Tensor, ...]:
         if not -len(self) <= i < len(self):
@@ -65,7 +65,7 @@ class DataLoader:
         seed = None if shuffle is False else int(shuffle is not True and shuffle)
         self.dataset = dataset
         self._of = _remat._Loader(
-            dataset._of, default_device(device), batch_size, seed, drop_last, workers, prefetch if workers else 0
+            dataset._of, _default_device(device), batch_size, seed, drop_last, workers, prefetch if workers else 0
         )
 
     def __len__(self) -> int:

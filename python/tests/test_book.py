@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 
 
-@pytest.mark.parametrize("page", ["docs/src/python.md", "python/README.md"])
+@pytest.mark.parametrize("page", ["docs/src/python.md", "docs/src/array_api.md", "python/README.md"])
 def test_programs_run(page, capsys):
     path = ROOT / page
     if not path.exists():

@@ -36,8 +36,13 @@ __all__ = [
     "e", "inf", "nan", "newaxis", "pi",
     "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "linalg", "matmul", "matrix_transpose", "tensordot", "vecdot",
-    *_creation.__all__, *_dtypes.__all__, *_elementwise.__all__, *_manipulation.__all__, *_search.__all__, *_statistics.__all__,
 ]
+__all__ += _creation.__all__
+__all__ += _dtypes.__all__
+__all__ += _elementwise.__all__
+__all__ += _manipulation.__all__
+__all__ += _search.__all__
+__all__ += _statistics.__all__
 
 
 def __dir__() -> list[str]:

@@ -78,7 +78,7 @@ class CrossEntropyLoss(Module):
         return cross_entropy(logits, labels, *self.options)
 
 
-def _module(name: str, f: Any) -> Any:
+def _module(name: str, f: Any, shown: str) -> Any:
     class Loss(Module):
         def __init__(self, reduction: str = "mean"):
             super().__init__()
@@ -90,10 +90,11 @@ def _module(name: str, f: Any) -> Any:
 
     Loss.__name__ = Loss.__qualname__ = name
     Loss.__module__ = "remat.nn"
-    Loss.__doc__ = f"`{f.__name__}` as a module: {f.__doc__.splitlines()[0]}"
+    call = f">>> remat.nn.{name}()(remat.zeros(2), remat.ones(2)){shown}"
+    Loss.__doc__ = f"`{f.__name__}` as a module: {f.__doc__.splitlines()[0]}\n\n    >>> import remat\n    {call}\n    "
     return Loss
 
 
-MSELoss = _module("MSELoss", mse_loss)
-L1Loss = _module("L1Loss", l1_loss)
-BCEWithLogitsLoss = _module("BCEWithLogitsLoss", binary_cross_entropy_with_logits)
+MSELoss = _module("MSELoss", mse_loss, ".item()\n    1.0")
+L1Loss = _module("L1Loss", l1_loss, ".item()\n    1.0")
+BCEWithLogitsLoss = _module("BCEWithLogitsLoss", binary_cross_entropy_with_logits, ".round_to(3).item() < 0.694\n    True")

@@ -8,7 +8,16 @@ from .._remat import Parameter
 
 
 class RemovableHandle:
-    """What registering a hook gives: `remove()` takes the hook out."""
+    """What registering a hook gives: `remove()` takes the hook out.
+
+    >>> import remat
+    >>> layer = remat.nn.ReLU()
+    >>> handle = layer.register_forward_hook(lambda module, x, y: print(y.tolist()))
+    >>> y = layer(remat.ones(1))
+    [1.0]
+    >>> handle.remove()
+    >>> y = layer(remat.ones(1))
+    """
 
     def __init__(self, hooks: Dict[int, Any]):
         self._hooks, self._id = hooks, 0
