@@ -110,9 +110,9 @@ def _of_axes(name: str, x: Tensor) -> str:
 def self_attention(
     qkv: Tensor, attn_mask: Optional[Tensor] = None, is_causal: bool = False, scale: Optional[float] = None
 ) -> Tensor:
-    """`scaled_dot_product_attention` of the queries, keys and values that lie in `[n, t, 3, heads, d]`, as one linear layer makes them.
+    """Attention of the queries, keys and values that lie in `[n, t, 3, heads, d]`, as one linear layer makes them.
 
-    Gives `[n, t, heads, d]`. Errors: AxisError, ShapeError, DTypeError.
+    Gives `[n, t, heads, d]`; `scaled_dot_product_attention` has the heads before the places. Errors: AxisError, ShapeError, DTypeError.
 
     >>> import remat
     >>> remat.tensor([0.0, 1.0, 4.0, 0.0, 5.0, 8.0]).reshape(1, 2, 3, 1, 1).self_attention(is_causal=True).tolist()

@@ -377,14 +377,18 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None, is_causal: bool = False, scale: Optional[float] = None
 ) -> Tensor:
-    """`softmax(q k^T scale) v` for `[n, heads, t, d]`; a mask is true where a query sees a key.
+    """`softmax(q k^T scale) v` for `[n, heads, t, d]`, as PyTorch's; a mask of bools is true where a query sees a key.
+
+    There may be fewer heads of keys and values than of queries, which divide them. Without a scale it is `1 / sqrt(d)`. Errors:
+    AxisError for another rank; ShapeError; DTypeError.
 
     >>> import remat
     >>> q = remat.rand(1, 2, 3, 4)
     >>> remat.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     (1, 2, 3, 4)
     """
-    return _t["attention"](query, key, value, attn_mask, is_causal, scale, False)
+    q, k, v = (_t["transpose"](x, 1, 2) for x in (query, key, value))
+    return _t["transpose"](_t["attention"](q, k, v, attn_mask, is_causal, scale, False), 1, 2)
 
 
 def solve_triangular(a: Tensor, b: Tensor, upper: bool = False, transpose: bool = False, unit: bool = False) -> Tensor:
