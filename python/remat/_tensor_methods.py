@@ -377,9 +377,10 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None, is_causal: bool = False, scale: Optional[float] = None
 ) -> Tensor:
-    """`softmax(q k^T scale) v` for `[n, heads, t, d]`, as PyTorch's; a mask of bools is true where a query sees a key.
+    """`softmax(q k^T scale) v` for `[n, heads, t, d]`, as PyTorch's.
 
-    There may be fewer heads of keys and values than of queries, which divide them. Without a scale it is `1 / sqrt(d)`. Errors:
+    A mask of bools is true where a query sees a key, one of floats is added to the scores; it broadcasts to `[n, heads, tq, tk]`. There
+    may be fewer heads of keys and values than of queries, which divide them. Without a scale it is `1 / sqrt(d)`. Errors:
     AxisError for another rank; ShapeError; DTypeError.
 
     >>> import remat

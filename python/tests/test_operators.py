@@ -241,9 +241,12 @@ def test_attention_is_the_sum_written_out():
     q, k, v = (remat.asarray(x.astype("float32")) for x in (a, b, c))
     sees = rng.random((5, 6)) < 0.7
     sees[:, 0] = True
-    for mask, causal, scale in ((None, False, None), (sees, False, None), (None, True, 0.3)):
+    added = rng.normal(size=(3, 5, 6)).astype("float32")
+    for mask, causal, scale in ((None, False, None), (sees, False, None), (None, True, 0.3), (added, False, None)):
         scores = a @ b.swapaxes(-1, -2) * (scale or 0.5)
-        scores = np.where(np.tril(np.ones((5, 6), bool)) if causal else True if mask is None else mask, scores, -np.inf)
+        scores = scores + (mask if mask is added else 0)
+        mask_of_bools = None if mask is added else mask
+        scores = np.where(np.tril(np.ones((5, 6), bool)) if causal else True if mask_of_bools is None else mask_of_bools, scores, -np.inf)
         p = np.exp(scores - scores.max(-1, keepdims=True))
         given = None if mask is None else remat.asarray(mask)
         y = remat.scaled_dot_product_attention(q, k, v, given, causal, scale)

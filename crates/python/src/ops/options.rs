@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use remat::tensor::{BagMode, Bags, Interpolate, Rope, RopePairs, TriangleOptions};
-use remat::{Attend, ConvParams, Divisor, Pooling, QueryPlace, Windows};
+use remat::{Attend, ConvParams, Divisor, Pooling, QueryPlace, Tensor, Windows};
 
 use super::Row;
 use super::args::Args;
@@ -57,6 +57,11 @@ fn adaptive_avg_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
 fn adaptive_max_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
     let (x, size) = (a.tensor(0)?, extents::<D>(&a.any(1)?)?);
     a.run(move || x.adaptive_max_pool(size))
+}
+
+/// What is added to the scores, and where they count: a mask of PyTorch's is either.
+fn masks(mask: &Tensor) -> (Option<&Tensor>, Option<&Tensor>) {
+    if mask.dtype().is_float() { (Some(mask), None) } else { (None, Some(mask)) }
 }
 
 /// `x, indices, size`
@@ -120,12 +125,15 @@ pub(super) const METHODS: &[Row] = &[
     ("adaptive_max_pool1d", adaptive_max_pool::<1>),
     ("adaptive_max_pool2d", adaptive_max_pool::<2>),
     ("adaptive_max_pool3d", adaptive_max_pool::<3>),
-    // `q, k, v, mask, causal, scale, at_end`
+    // `q, k, v, mask, causal, scale, at_end`; a mask of floats is added to the scores
     ("attention", |a| {
         let (q, k, v, mask) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.opt_tensor(3)?);
         let (causal, scale) = (a.get(4)?, a.get(5)?);
         let place = if a.get(6)? { QueryPlace::End } else { QueryPlace::Start };
-        a.run(move || q.attention(&k, &v, Attend { causal, scale, place, mask: mask.as_ref(), ..Attend::ALL }))
+        a.run(move || {
+            let (bias, mask) = mask.as_ref().map_or((None, None), masks);
+            q.attention(&k, &v, Attend { causal, scale, place, mask, bias, ..Attend::ALL })
+        })
     }),
     // `x, b, upper, transpose, unit`
     ("solve_triangular", |a| {
@@ -147,7 +155,10 @@ pub(super) const METHODS: &[Row] = &[
     // `qkv, mask, causal, scale`
     ("self_attention", |a| {
         let (x, mask, causal, scale) = (a.tensor(0)?, a.opt_tensor(1)?, a.get(2)?, a.get(3)?);
-        a.run(move || x.self_attention(Attend { causal, scale, mask: mask.as_ref(), ..Attend::ALL }))
+        a.run(move || {
+            let (bias, mask) = mask.as_ref().map_or((None, None), masks);
+            x.self_attention(Attend { causal, scale, mask, bias, ..Attend::ALL })
+        })
     }),
     // `table, index, mode, offsets, include_last_offset, weights, padding_idx`
     ("embedding_bag", |a| {
