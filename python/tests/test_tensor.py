@@ -180,7 +180,8 @@ def test_dlpack_goes_both_ways_in_both_forms():
     x = remat.asarray(a)
     back = np.from_dlpack(x)
     same(x, back)
-    back[0, 0, 0] = 99  # the consumer's own
+    if back.flags.writeable:  # before 2.0 NumPy marks all that it takes as not to be written to
+        back[0, 0, 0] = 99  # the consumer's own
     assert x[0, 0, 0].item() == 0
     assert x.__dlpack_device__() == (1, 0)
     capsule = x.__dlpack__()
@@ -201,8 +202,9 @@ def test_numpy_takes_a_tensor_as_an_array():
     x = remat.arange(4)
     same(x, np.asarray(x))
     assert np.asarray(x, dtype="float32").dtype == np.float32
-    with pytest.raises(ValueError):
-        np.array(x, copy=False)
+    if hasattr(np, "isdtype"):  # before 2.0 it meant a copy where one is needed
+        with pytest.raises(ValueError):
+            np.array(x, copy=False)
     y = x.numpy()
     y[0] = 9
     assert x.tolist() == [0, 1, 2, 3]
