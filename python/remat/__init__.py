@@ -19,6 +19,7 @@ from . import (
     complex_pairs, data, fft, nn, optim,
 )
 from ._autograd import Context, Function, grad, no_grad
+from ._checkpoint import Checkpoint
 from ._compile import CompiledFunction, compile
 from ._creation import (
     _asarray, arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, rand,
@@ -29,6 +30,7 @@ from ._errors import (
     ArgumentError, AxisError, BudgetError, ClosedError, DeviceError, DTypeError, Error, FormatError, InternalError, IoError,
     NotDifferentiableError, NoValueError, PeerError, PoisonedError, ShapeError,
 )
+from ._files import StateDict, load, load_torch, load_weights, published_names, save
 from ._remat import (
     Device, Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64, is_grad_enabled,
     promote_types, uint8, uint16, uint32, uint64,

@@ -108,7 +108,7 @@ class Optimizer:
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> None:
         """Goes on from what `state_dict` gave. Errors: ArgumentError, FormatError."""
-        _remat.load_state(self._of.state(), list(state["state"].items()), strict)
+        _remat._State(self._of.state(), []).load(list(state["state"].items()), strict)
         self._of.load_options(state["options"])
 
 

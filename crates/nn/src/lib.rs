@@ -51,4 +51,6 @@ pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};
 pub use state::LoadReport;
 pub use update::{Arg, update};
 pub use visit::{Visit, Visitor, Walk};
-pub use weights::{NameMap, TorchReader, TorchScalar, load_state, load_weights, load_weights_partly, read_torch};
+pub use weights::{
+    NameMap, TorchReader, TorchScalar, is_torch_file, load_state, load_weights, load_weights_partly, read_torch,
+};

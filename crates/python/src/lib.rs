@@ -17,6 +17,7 @@ mod device;
 mod dlpack;
 mod dtype;
 mod error;
+mod files;
 mod frame;
 mod nn;
 mod ops;
@@ -40,10 +41,13 @@ mod _remat {
     #[pymodule_export]
     use crate::dtype::PyDType;
     #[pymodule_export]
+    use crate::files::{load_tensors, load_weights, published_names, save_tensors};
+    #[pymodule_export]
     use crate::frame::set_library_folder;
     #[pymodule_export]
     use crate::nn::{
-        Generator, NativeLayer, NativeOptimizer, clip_grad_norm, clip_grad_value, initial, load_state, schedule_at,
+        Generator, NativeCheckpoint, NativeLayer, NativeOptimizer, State, checkpoint_is_in, clip_grad_norm,
+        clip_grad_value, initial, prepare_checkpoint, save_checkpoint, schedule_at,
     };
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;

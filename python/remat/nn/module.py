@@ -189,15 +189,29 @@ class Module:
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
         """Replaces parameters and buffers by those of `state`, all of them or none; gradients stay.
 
-        Gives the names that were missing and those that were not expected, which are errors if `strict`. Errors: ArgumentError
-        naming all that does not fit; BudgetError if old and new state do not fit together.
+        Names are PyTorch's for the layers that both have; the `num_batches_tracked` of its batch norms is passed over. Gives the
+        names that were missing and those that were not expected, which are errors if `strict`. Errors: ArgumentError naming all
+        that does not fit; BudgetError if old and new state do not fit together.
         """
-        own = list(self._named_state(("_parameters", "_buffers")))
+        own = self._state()
         from .._creation import asarray
 
-        values = [(name, asarray(v)) for name, v in state.items()]
-        _, missing, unexpected = _remat.load_state(own, values, strict)
+        counts = self._torch_counts()
+        values = [(name, asarray(v)) for name, v in state.items() if name not in counts]
+        _, missing, unexpected = own.load(values, strict)
         return missing, unexpected
+
+    def _state(self) -> Any:
+        """All state, for the compiled part: with the generators and modes of the compiled layers."""
+        layers = [(name, m._layer) for name, m in self.named_modules() if "_layer" in m.__dict__]
+        return _remat._State(list(self._named_state(("_parameters", "_buffers"))), layers)
+
+    def _torch_counts(self) -> List[str]:
+        """Names under which PyTorch's batch norms count batches, for a mode that there is not here: they are no state."""
+        return [
+            f"{name}.num_batches_tracked" if name else "num_batches_tracked"
+            for name, m in self.named_modules() if "running_mean" in m._buffers and "num_batches_tracked" not in m._buffers
+        ]
 
     def train(self, mode: bool = True) -> "Module":
         """Lets every part train: dropout drops, normalisation uses the batch's statistics. Gives the module."""

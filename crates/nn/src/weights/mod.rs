@@ -128,7 +128,7 @@ fn load_from<M: Module + ?Sized>(
 }
 
 fn load_file<M: Module + ?Sized>(module: &M, path: &Path, names: &NameMap, strict: bool) -> Result<LoadReport> {
-    if !is_torch(path)? {
+    if !is_torch_file(path)? {
         return load_state(module, TensorsReader::open(path)?.rest()?.0, names, strict);
     }
     let mut reader = TorchReader::open(path)?;
@@ -138,8 +138,10 @@ fn load_file<M: Module + ?Sized>(module: &M, path: &Path, names: &NameMap, stric
     load_from(module, theirs, read, names, strict)
 }
 
-/// True if PyTorch wrote the file. Errors: as [`open_file`]; Io.
-fn is_torch(path: &Path) -> Result<bool> {
+/// True if PyTorch's `torch.save` wrote the file, of any version, which its first bytes tell: what [`read_torch`] reads or says how to
+/// save anew. Errors: as [`open_file`]; Io.
+pub fn is_torch_file(path: impl AsRef<Path>) -> Result<bool> {
+    let path = path.as_ref();
     let (file, _) = open_file(path)?;
     let mut start = Vec::new();
     file.take(torch::MAGIC_BYTES).read_to_end(&mut start).map_err(|e| Error::from(e).context(path.display()))?;

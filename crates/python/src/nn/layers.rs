@@ -22,6 +22,12 @@ use crate::{call, dtype};
 #[pyclass(name = "_NativeLayer", module = "remat._remat", frozen)]
 pub(crate) struct NativeLayer(Box<dyn Layer>);
 
+impl NativeLayer {
+    pub(crate) fn module(&self) -> &dyn Layer {
+        &*self.0
+    }
+}
+
 /// Linear maps.
 #[derive(Deserialize)]
 struct LinearArgs {

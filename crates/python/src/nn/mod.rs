@@ -3,24 +3,25 @@
 //! A Python class of layers holds the compiled layer and registers its parameters under their names; modules made of others are
 //! Python's. Options come as JSON, as checkpoints have them.
 
+mod checkpoint;
 mod layers;
 mod optimizer;
+mod state;
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use remat::HostTensor;
-use remat::nn::{self, Module, Parameter, Rng, Schedule, Visit, Walk};
+use remat::nn::{self, Parameter, Rng, Schedule};
 
 use crate::call;
-use crate::convert;
 use crate::device::PyDevice;
-use crate::tensor::{Output, extract_tensor, parameter};
+use crate::tensor::{Output, parameter};
 
+pub(crate) use checkpoint::{NativeCheckpoint, checkpoint_is_in, prepare_checkpoint, save_checkpoint};
 pub(crate) use layers::NativeLayer;
 pub(crate) use optimizer::NativeOptimizer;
+pub(crate) use state::{State, named_report};
 
 /// A source of keys for random operators: `(seed, 0)`, `(seed, 1)`, and so on. What a key gives depends on the key alone.
 ///
@@ -94,47 +95,13 @@ impl Generator {
 }
 
 /// JSON that is not what it should be.
-pub(super) fn json(e: serde_json::Error) -> PyErr {
+pub(crate) fn json(e: serde_json::Error) -> PyErr {
     PyValueError::new_err(e.to_string())
 }
-
-/// Named parameters as a module.
-struct Named(Vec<(String, Parameter)>);
-
-impl Visit for Named {
-    fn visit(&self, at: &mut Walk<'_>) {
-        self.0.iter().for_each(|(name, p)| at.field(name, p));
-    }
-}
-impl Module for Named {}
 
 /// Parameters with their names, as Python gives them.
 pub(super) fn named(all: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(String, Parameter)>> {
     all.into_iter().map(|(name, p)| Ok((name, parameter::extract(&p)?))).collect()
-}
-
-/// Names that both sides had, that the loaded state lacked, and that the module lacked.
-type Report = (Vec<String>, Vec<String>, Vec<String>);
-
-/// Replaces the values of named parameters, all or none of them. Errors: ValueError naming all that does not fit.
-#[pyfunction]
-pub(crate) fn load_state(
-    py: Python<'_>,
-    state: Vec<(String, Bound<'_, PyAny>)>,
-    values: Vec<(String, Bound<'_, PyAny>)>,
-    strict: bool,
-) -> PyResult<Report> {
-    let module = Named(named(state)?);
-    let mut given = BTreeMap::new();
-    for (name, v) in values {
-        let host: HostTensor = match extract_tensor(&v)? {
-            Some(t) => call::run(py, move || t.to_host())?,
-            None => convert::from_nested(&v, None)?,
-        };
-        given.insert(name, host);
-    }
-    let report = call::run(py, move || module.load_state_dict(&given, strict))?;
-    Ok((report.matched, report.missing, report.unexpected))
 }
 
 /// The learning rate that a schedule, as JSON, has at a step.

@@ -93,6 +93,11 @@ impl NativeOptimizer {
     fn lock(&self) -> MutexGuard<'_, Box<dyn Groups>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// `f` of the optimiser. Whoever holds its lock may wait for the interpreter, so it is called without.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut dyn Optimizer) -> T) -> T {
+        f(self.lock().as_optimizer())
+    }
 }
 
 fn options(text: &str) -> PyResult<Value> {

@@ -1,0 +1,162 @@
+//! Files of tensors: safetensors, and what PyTorch's `torch.save` wrote.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use remat::nn::{
+    self, NameMap, TorchReader, TorchScalar, is_torch_file, load_weights as load_all, load_weights_partly,
+};
+use remat::types::{TensorsReader, write_safetensors};
+use remat::{Error, HostTensor, Result, Tensor};
+use tempfile::NamedTempFile;
+
+use crate::device::PyDevice;
+use crate::nn::{State, named_report};
+use crate::tensor::{Output, extract_tensor};
+use crate::{call, convert};
+
+/// Writes tensors and text to a file of the safetensors format, which replaces the one there was when all of it is on the disk.
+///
+/// Errors: IoError; what made a tensor fail. The old file stays then.
+#[pyfunction]
+pub(crate) fn save_tensors(
+    py: Python<'_>,
+    tensors: Vec<(String, Bound<'_, PyAny>)>,
+    text: BTreeMap<String, String>,
+    path: PathBuf,
+) -> PyResult<()> {
+    let not = |name: &str| PyTypeError::new_err(format!("`{name}` is no tensor"));
+    let of = |(name, t): &(String, Bound<'_, PyAny>)| Ok((name.clone(), extract_tensor(t)?.ok_or_else(|| not(name))?));
+    let tensors: Vec<(String, Tensor)> = tensors.iter().map(of).collect::<PyResult<_>>()?;
+    call::run(py, move || {
+        let read = |(name, t): &(String, Tensor)| Ok((name.clone(), t.to_host().map_err(|e| e.context(name))?));
+        let all: BTreeMap<String, HostTensor> = tensors.iter().map(read).collect::<Result<_>>()?;
+        replace(&path, &write_safetensors(&all, &text)?)
+            .map_err(|e| Error::from(e).context(format_args!("writing {}", path.display())))
+    })
+}
+
+/// Puts bytes in the place of a file, in one step. The folder has to be there.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    // as any file that a program makes, not for its owner alone; the user's mask still applies
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file: NamedTempFile = builder.prefix(".remat.").tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|e| e.error)?;
+    std::fs::File::open(folder)?.sync_all()
+}
+
+/// What a file says beside its tensors.
+enum Said {
+    Text(String),
+    Scalar(TorchScalar),
+}
+
+impl Said {
+    fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            Said::Text(t) | Said::Scalar(TorchScalar::Text(t)) => t.into_py_any(py),
+            Said::Scalar(TorchScalar::Bool(b)) => b.into_py_any(py),
+            Said::Scalar(TorchScalar::Int(n)) => n.into_py_any(py),
+            Said::Scalar(TorchScalar::Float(x)) => x.into_py_any(py),
+        }
+    }
+}
+
+type Read = (Vec<(String, HostTensor)>, Vec<(String, Said)>);
+
+fn read_safetensors_file(path: &Path) -> Result<Read> {
+    let (tensors, text) = TensorsReader::open(path)?.rest().map_err(|e| e.context(path.display()))?;
+    Ok((tensors.into_iter().collect(), text.into_iter().map(|(k, v)| (k, Said::Text(v))).collect()))
+}
+
+fn read_torch_file(path: &Path) -> Result<Read> {
+    let mut reader = TorchReader::open(path)?;
+    let told = |e: Error| e.context(path.display());
+    let scalars = reader.scalars().map_err(told)?;
+    let tensors = reader.all().map_err(told)?;
+    Ok((tensors.into_iter().collect(), scalars.into_iter().map(|(k, v)| (k, Said::Scalar(v))).collect()))
+}
+
+/// Names with values, as Python has them.
+type Items = Vec<(String, Py<PyAny>)>;
+
+/// The tensors of a file on a device, and what else it says. `kind` is `safetensors`, `torch`, or `auto`, which looks at the file.
+#[pyfunction]
+pub(crate) fn load_tensors(
+    py: Python<'_>,
+    path: PathBuf,
+    kind: &str,
+    device: &Bound<'_, PyDevice>,
+) -> PyResult<(Items, Items)> {
+    let device = device.get().0.clone();
+    let (tensors, said) = call::run(py, || {
+        let is_torch = match kind {
+            "torch" => true,
+            "safetensors" => false,
+            _ => is_torch_file(&path)?,
+        };
+        let (tensors, said) = if is_torch { read_torch_file(&path)? } else { read_safetensors_file(&path)? };
+        let put = |(name, t): (String, HostTensor)| {
+            let t =
+                Tensor::from_host(&device, &t).map_err(|e| e.context(format_args!("{}: `{name}`", path.display())))?;
+            Ok((name, t))
+        };
+        Ok((tensors.into_iter().map(put).collect::<Result<Vec<_>>>()?, said))
+    })?;
+    let tensors = tensors.into_iter().map(|(name, t)| Ok((name, t.object(py)?))).collect::<PyResult<_>>()?;
+    Ok((tensors, said.into_iter().map(|(name, s)| Ok((name, s.object(py)?))).collect::<PyResult<_>>()?))
+}
+
+/// Names stay. The count that PyTorch's batch norms keep for a mode that is not here is not taken.
+const AS_THEY_ARE: &str = "{x*}num_batches_tracked -> -
+{x*} -> {x}";
+
+/// Replaces a module's state by a file's, all of it or nothing, without a second copy of the file on the device. `names` is a
+/// published layout or rules of names; none take names as they are.
+#[pyfunction]
+pub(crate) fn load_weights(
+    py: Python<'_>,
+    module: &Bound<'_, State>,
+    path: PathBuf,
+    names: Option<&str>,
+    within: &str,
+    strict: bool,
+) -> PyResult<(Vec<String>, Vec<String>, Vec<String>)> {
+    let module = module.get();
+    let report = call::run(py, || {
+        let names = match names {
+            None => NameMap::parse(AS_THEY_ARE)?,
+            Some(layout) if nn::models::published_names().any(|n| n == layout) => nn::models::names_of(layout)?,
+            Some(rules) => NameMap::parse(rules)?,
+        };
+        let names = if within.is_empty() { names } else { names.within(within) };
+        if strict { load_all(module, &path, &names) } else { load_weights_partly(module, &path, &names) }
+    })?;
+    Ok(named_report(report))
+}
+
+/// The layouts of published files whose names are known.
+#[pyfunction]
+pub(crate) fn published_names() -> Vec<&'static str> {
+    nn::models::published_names().collect()
+}
+
+/// The tensor of an object, or of nested lists of numbers; for values that come from a state.
+pub(crate) fn host_of(v: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
+    match extract_tensor(v)? {
+        Some(t) => call::run(v.py(), move || t.to_host()),
+        None => convert::from_nested(v, None),
+    }
+}
