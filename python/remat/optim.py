@@ -1,9 +1,13 @@
 """Optimisers, whose step happens as a whole or not at all, and learning rates as functions of the step."""
 import json
-from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 from . import _remat
 from ._remat import Parameter, Tensor
+from ._schedules import (
+    Plateau, Schedule, chained, constant, cosine, cosine_restarts, exponential, inverse_sqrt, linear, multi_step, one_cycle, polynomial,
+    sequential, step,
+)
 from .nn.module import Module
 
 Parameters = Union[Module, Iterable[Any]]
@@ -104,6 +108,7 @@ class Optimizer:
 
     def state_dict(self) -> Dict[str, Any]:
         """Options and state by name, for `load_state_dict`."""
+        return {"options": self._of.options(), "state": dict(self._of.whole_state(self._device))}
         return {"options": self._of.options(), "state": {name: p.detach() for name, p in self._of.state()}}
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> None:
@@ -197,6 +202,7 @@ def _plain(name: str, kind: str, text: str) -> Any:
 
 
 Adadelta = _plain("Adadelta", "adadelta", "Adadelta (Zeiler, 2012).")
+Adafactor = _plain("Adafactor", "adafactor", "Adafactor (Shazeer and Stern, ICML 2018).")
 Adagrad = _plain("Adagrad", "adagrad", "Adagrad (Duchi et al., JMLR 2011).")
 Adamax = _plain("Adamax", "adamax", "Adamax (Kingma and Ba, ICLR 2015).")
 Lamb = _plain("Lamb", "lamb", "LAMB (You et al., ICLR 2020).")
@@ -206,86 +212,174 @@ RAdam = _plain("RAdam", "radam", "RAdam (Liu et al., ICLR 2020).")
 RMSprop = _plain("RMSprop", "rmsprop", "RMSprop (Hinton, 2012).")
 
 
-class Schedule:
-    """A learning rate for each step, counted from 0: a value, without a position of its own.
+class LBFGS:
+    """L-BFGS (Liu and Nocedal, 1989), as `torch.optim.LBFGS`: `step(closure)` calls a function that computes the loss as often as it
+    needs, takes the gradients itself, and waits. It takes the memory of `2 history_size + 2` copies of the parameters.
+
+    Errors: ArgumentError for options outside their domain or no parameter; DTypeError, DeviceError for parameters of two.
 
     >>> import remat
-    >>> s = remat.optim.cosine(lr=0.2, steps=100).after_warmup(10)
-    >>> s.at(0), s.at(10), s.at(110)
-    (0.02, 0.2, 0.0)
+    >>> net, x = remat.nn.Linear(1, 1), remat.tensor([[1.0], [2.0], [3.0]])
+    >>> optimizer = remat.optim.LBFGS(net, line_search_fn="strong_wolfe")
+    >>> _ = optimizer.step(lambda: remat.nn.mse_loss(net(x), 2 * x + 1))
+    >>> abs(net.weight.item() - 2) < 1e-3
+    True
     """
 
-    def __init__(self, of: Dict[str, Any]):
-        self._of = of
-        self.at(0)  # a wrong option is told here
+    def __init__(
+        self, params: Parameters, lr: float = 1.0, max_iter: int = 20, max_eval: Optional[int] = None,
+        tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
+        line_search_fn: Optional[str] = None,
+    ):
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise ValueError(f"line_search_fn is None or `strong_wolfe`, not `{line_search_fn}`")
+        options = {
+            "lr": lr, "max_iter": max_iter, "max_eval": max_eval, "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change, "history": history_size, "line_search": line_search_fn is not None,
+        }
+        self._named = _named(params)
+        self._of = _remat._Lbfgs([p for _, p in self._named], json.dumps(options))
 
-    def at(self, step: int) -> float:
-        """The learning rate of a step."""
-        return _remat.schedule_at(json.dumps(self._of), step)
+    @property
+    def lr(self) -> float:
+        """The length of a step, or the first trial of the line search."""
+        return self._of.lr
 
-    def after_warmup(self, steps: int) -> "Schedule":
-        """This schedule behind so many steps in which the rate grows to its first."""
-        return Schedule({"warmup": {"steps": steps, "then": self._of}})
+    @lr.setter
+    def lr(self, lr: float) -> None:
+        self._of.set_lr(lr)
 
-    def __repr__(self) -> str:
-        return f"Schedule({self._of})"
+    @property
+    def evaluations(self) -> int:
+        """How often the loss was computed."""
+        return self._of.evaluations
+
+    def step(self, closure: Callable[[], Tensor]) -> float:
+        """Moves the parameters by up to `max_iter` iterations; the loss of before. `closure` gives the loss, of rank 0, and calls no
+        `backward`. Errors: those of `closure`; the parameters are where the last iteration left them then."""
+        return self._of.step(closure)
+
+    def state_dict(self) -> Dict[str, Tensor]:
+        """What is remembered, by name, for `load_state_dict`."""
+        return dict(self._of.state(self._named[0][1].device))
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave. Errors, after which nothing has changed: ArgumentError; BudgetError."""
+        self._of.load(list(state.items()))
 
 
-def constant(lr: float) -> Schedule:
-    """One rate.
+class Accumulate:
+    """Gradients of several batches for one step: as of one batch of them all, of losses that are means.
 
     >>> import remat
-    >>> remat.optim.constant(0.5).at(9)
-    0.5
+    >>> net = remat.nn.Linear(1, 1)
+    >>> optimizer, accumulate = remat.optim.SGD(net), remat.optim.Accumulate(2)
+    >>> steps = 0
+    >>> for _ in range(4):
+    ...     if accumulate.backward(net(remat.ones(2, 1)).mean()):
+    ...         optimizer.step(); steps += 1
+    >>> steps
+    2
     """
-    return Schedule({"constant": {"lr": lr}})
+
+    def __init__(self, batches: int):
+        self._of = _remat._Accumulate(batches)
+
+    def backward(self, loss: Tensor) -> bool:
+        """Adds the gradient of the loss over the number of batches to those of the parameters. True if the step is due. Errors: those
+        of `Tensor.backward`, after which the batch does not count."""
+        return self._of.backward(loss)
+
+    def restart(self) -> None:
+        """Begins a step anew, as after `Optimizer.skip_step`."""
+        self._of.restart()
 
 
-def step(lr: float, every: int, gamma: float) -> Schedule:
-    """`lr gamma^floor(step / every)`.
+class Average:
+    """A second copy of a module's state that follows it, as `torch.optim.swa_utils.AveragedModel`. `decay` makes it an exponential
+    moving average (EMA), `a = decay a + (1 - decay) w`; None counts all the same, as stochastic weight averaging (SWA) does. `buffers`
+    averages those of floats as well; else they are taken as they are. It is on the device, under its budget.
 
     >>> import remat
-    >>> [remat.optim.step(1.0, every=2, gamma=0.5).at(i) for i in range(4)]
-    [1.0, 1.0, 0.5, 0.5]
+    >>> net = remat.nn.Linear(2, 1)
+    >>> average = remat.optim.Average(net, decay=0.99)
+    >>> average.update()       # after each step
+    >>> average.swap()         # the averages are evaluated ..
+    >>> average.swap()         # .. and training goes on
+    >>> sorted(average.state_dict())
+    ['bias', 'n_averaged', 'weight']
     """
-    return Schedule({"step": {"lr": lr, "every": every, "gamma": gamma}})
+
+    def __init__(self, module: Module, decay: Optional[float] = None, buffers: bool = False):
+        self._of = _remat._Average(module._state(), decay, buffers)
+
+    def update(self) -> None:
+        """Takes the module's state into the average."""
+        self._of.update()
+
+    def swap(self) -> None:
+        """Lets the module have the averages, and keeps what it had in their place: the second call undoes the first."""
+        self._of.swap()
+
+    def copy_to_module(self) -> None:
+        """Lets the module have the averages. Errors: BudgetError if both do not fit."""
+        self._of.copy_to_module()
+
+    def state_dict(self) -> Dict[str, Tensor]:
+        """The averages under the module's names, and the count of updates as `n_averaged`."""
+        return {name: p.detach() for name, p in self._of.state()}
+
+    def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> None:
+        """Replaces the averages, all or none. Errors: ArgumentError; BudgetError."""
+        _remat._State(self._of.state(), []).load(list(state.items()), strict)
 
 
-def multi_step(lr: float, at: List[int], gamma: float) -> Schedule:
-    """`lr gamma^k`, where `k` of the milestones are at or before the step.
+def update_batch_norm(module: Module, batches: Iterable[Any], forward: Optional[Callable[[Any], Any]] = None) -> int:
+    """Takes the running statistics of a module's batch norms anew, as means over all batches: for weights that were averaged.
+    `forward` is called with each batch, the module itself unless given; modes and momenta are as before when it returns. Gives the
+    number of batches. Errors: those of `batches` and `forward`.
 
     >>> import remat
-    >>> [remat.optim.multi_step(1.0, at=[1, 3], gamma=0.5).at(i) for i in range(4)]
-    [1.0, 0.5, 0.5, 0.25]
+    >>> norm = remat.nn.BatchNorm1d(1)
+    >>> remat.optim.update_batch_norm(norm, [remat.zeros(4, 1), remat.ones(4, 1)]), norm.running_mean.tolist()
+    (2, [0.5])
     """
-    return Schedule({"multi_step": {"lr": lr, "at": at, "gamma": gamma}})
+    modes = [(m, m.training) for m in module.modules()]
+    module.train()
+    try:
+        return _remat.update_batch_norm(module._state(), iter(batches), module if forward is None else forward)
+    finally:
+        for m, training in modes:
+            object.__setattr__(m, "training", training)
+            m._mode_changed(training)
 
 
-def cosine(lr: float, steps: int, min: float = 0.0) -> Schedule:
-    """`min + (lr - min) (1 + cos(pi step / steps)) / 2`, and `min` from `steps` on (Loshchilov and Hutter, ICLR 2017).
+Named = List[Tuple[str, Parameter]]
+
+
+def group_by_name(parameters: Parameters, patterns: Iterable[str]) -> List[Named]:
+    """The parameters whose names match each pattern, and those that match none: one list more than patterns. The first pattern that
+    matches counts; `*` is any text, dots included, and `?` any character.
 
     >>> import remat
-    >>> remat.optim.cosine(1.0, steps=2).at(0), remat.optim.cosine(1.0, steps=2, min=0.25).at(9)
-    (1.0, 0.25)
+    >>> biases, rest = remat.optim.group_by_name(remat.nn.Linear(2, 3), ["*bias"])
+    >>> [name for name, _ in biases], [name for name, _ in rest]
+    (['bias'], ['weight'])
     """
-    return Schedule({"cosine": {"lr": lr, "min": min, "steps": steps}})
+    named = _named(parameters)
+    return [[(n, dict(named)[n]) for n in group] for group in _remat.group_by_name(named, list(patterns))]
 
 
-def linear(lr: float, end: float, steps: int) -> Schedule:
-    """From `lr` to `end` in a straight line.
+def split_decay(parameters: Parameters) -> Tuple[Named, Named]:
+    """The parameters that weight decay should act on, and those that it should not: vectors and numbers, such as biases and scales.
 
     >>> import remat
-    >>> remat.optim.linear(1.0, end=0.0, steps=4).at(1)
-    0.75
+    >>> net = remat.nn.Linear(2, 3)
+    >>> decay, others = remat.optim.split_decay(net)
+    >>> optimizer = remat.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}])
+    >>> [g["weight_decay"] for g in optimizer.groups]
+    [0.1, 0.0]
     """
-    return Schedule({"linear": {"lr": lr, "end": end, "steps": steps}})
-
-
-def exponential(lr: float, gamma: float) -> Schedule:
-    """`lr gamma^step`.
-
-    >>> import remat
-    >>> remat.optim.exponential(1.0, gamma=0.5).at(3)
-    0.125
-    """
-    return Schedule({"exponential": {"lr": lr, "gamma": gamma}})
+    named = _named(parameters)
+    decay, others = _remat.split_decay(named)
+    return [(n, dict(named)[n]) for n in decay], [(n, dict(named)[n]) for n in others]

@@ -46,8 +46,9 @@ mod _remat {
     use crate::frame::set_library_folder;
     #[pymodule_export]
     use crate::nn::{
-        Generator, NativeCheckpoint, NativeLayer, NativeOptimizer, State, checkpoint_is_in, clip_grad_norm,
-        clip_grad_value, initial, prepare_checkpoint, save_checkpoint, schedule_at,
+        Generator, NativeAccumulate, NativeAverage, NativeCache, NativeCheckpoint, NativeLayer, NativeLbfgs,
+        NativeOptimizer, NativePlateau, State, checkpoint_is_in, clip_grad_norm, clip_grad_value, group_by_name,
+        initial, loss, prepare_checkpoint, save_checkpoint, schedule_at, split_decay, update_batch_norm,
     };
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;

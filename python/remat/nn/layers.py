@@ -1,10 +1,8 @@
 """Layers. Those with parameters hold a layer of the compiled library: the same seed gives the same bits as there."""
 import json
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
-from .. import _functions as F
 from .. import _remat
-from .. import _tensor_methods as T
 from .._remat import Device, Generator, Tensor
 from .._support import DTypeLike, ShapeLike, default_device, default_generator
 from .module import Module
@@ -36,6 +34,10 @@ class _Native(Module):
         super().__init__()
         generator = default_generator() if generator is None else generator
         layer = _remat._NativeLayer(kind, json.dumps(options), default_device(device), dtype, generator)
+        self._hold(layer, options)
+
+    def _hold(self, layer: Any, options: Dict[str, Any]) -> None:
+        """Registers what a compiled layer has."""
         object.__setattr__(self, "_layer", layer)
         object.__setattr__(self, "_options", options)
         for name, p in layer.state():
@@ -68,6 +70,13 @@ class _Native(Module):
         return ", ".join(f"{k}={v}" for k, v in self._options.items())
 
 
+class _Several(_Native):
+    """A compiled layer of several tensors, of which some may be left out."""
+
+    def _call(self, *x: Optional[Tensor], **how: Any) -> List[Tensor]:
+        return self._layer.call(list(x), json.dumps({k: v for k, v in how.items() if v is not None}))
+
+
 class Linear(_Native):
     """`y = x W^T + b`: `x: [.., inputs]` to `[.., outputs]`; `weight: [outputs, inputs]`, `bias: [outputs]`, PyTorch's first values.
 
@@ -91,12 +100,13 @@ class _Conv(_Native):
         self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
         dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None,
         dtype: DTypeLike = "float32", generator: Optional[Generator] = None, output_padding: Extents = 0,
+        padding_mode: str = "zeros",
     ):
         n = self.AXES
         options = {
             "inputs": in_channels, "outputs": out_channels, "kernel": _each(kernel_size, n), "stride": _each(stride, n),
-            "padding": _padding(padding, n), "dilation": _each(dilation, n), "groups": groups, "bias": bias,
-            "output_padding": _each(output_padding, n),
+            "padding": _padding(0 if padding == "same" else padding, n), "dilation": _each(dilation, n), "groups": groups,
+            "bias": bias, "output_padding": _each(output_padding, n), "padding_mode": padding_mode, "same": padding == "same",
         }
         super().__init__(f"{self.KIND}{n}d", options, device, dtype, generator)
 
@@ -115,7 +125,8 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     """Cross-correlation over two axes: `[n, in, h, w]` to `[n, out, h', w']`; `weight: [out, in / groups, r, s]`.
 
-    Padding is a number, one for each axis, or a pair of begin and end for each. Errors at the call: AxisError, ShapeError.
+    Padding is a number, one for each axis, a pair of begin and end for each, or `"same"`, which keeps the extents; it is of
+    `padding_mode` `zeros`, `reflect`, `replicate` or `circular`. Errors at the call: AxisError, ShapeError.
 
     >>> import remat
     >>> remat.nn.Conv2d(1, 4, 3, stride=2)(remat.ones(2, 1, 9, 9)).shape
@@ -321,176 +332,3 @@ class Dropout(_Native):
 
     def __init__(self, p: float = 0.5, generator: Optional[Generator] = None):
         super().__init__("dropout", {"p": p}, None, "float32", generator)
-
-
-class AdaptiveAvgPool2d(_Native):
-    """The mean of each of `output_size` windows that cover the last two axes.
-
-    >>> import remat
-    >>> remat.nn.AdaptiveAvgPool2d(1)(remat.ones(2, 3, 5, 7)).shape
-    (2, 3, 1, 1)
-    """
-
-    def __init__(self, output_size: Extents):
-        super().__init__("adaptive_avg_pool2d", {"size": _each(output_size, 2)})
-
-
-class MaxPool2d(Module):
-    """The largest of each window of the last two axes.
-
-    >>> import remat
-    >>> remat.nn.MaxPool2d(2)(remat.ones(1, 1, 4, 4)).shape
-    (1, 1, 2, 2)
-    """
-
-    def __init__(self, kernel_size: Extents, stride: Optional[Extents] = None, padding: Any = 0):
-        super().__init__()
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The output for `x`."""
-        return T.max_pool2d(x, self.kernel_size, self.stride, self.padding)
-
-    def extra_repr(self) -> str:
-        """What is shown between the brackets."""
-        return f"{self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-class AvgPool2d(MaxPool2d):
-    """The mean of each window of the last two axes.
-
-    >>> import remat
-    >>> remat.nn.AvgPool2d(2)(remat.ones(1, 1, 4, 4)).tolist()
-    [[[[1.0, 1.0], [1.0, 1.0]]]]
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The output for `x`."""
-        return T.avg_pool2d(x, self.kernel_size, self.stride, self.padding)
-
-
-class Flatten(Module):
-    """Merges the axes from `start_dim` to `end_dim`, both included.
-
-    >>> import remat
-    >>> remat.nn.Flatten()(remat.ones(2, 3, 4)).shape
-    (2, 12)
-    """
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The output for `x`."""
-        return F.flatten(x, self.start_dim, self.end_dim)
-
-
-def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
-    """A module of a function of one tensor."""
-    f = getattr(F, function)
-
-    class Activation(Module):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__()
-            names = [n for n, _ in options]
-            unknown = [k for k in kwargs if k not in names]
-            if len(args) > len(names) or unknown:
-                raise TypeError(f"{name} takes {', '.join(names) or 'no arguments'}")
-            self.options = {**dict(options), **dict(zip(names, args)), **kwargs}
-
-        def forward(self, x: Tensor) -> Tensor:
-            """The output for `x`."""
-            return f(x, *self.options.values())
-
-        def extra_repr(self) -> str:
-            """What is shown between the brackets."""
-            return ", ".join(f"{k}={v}" for k, v in self.options.items())
-
-    Activation.__name__ = Activation.__qualname__ = name
-    Activation.__module__ = "remat.nn"
-    Activation.__doc__ = f"`remat.{function}` as a module. {f.__doc__}"
-    return Activation
-
-
-ReLU = _activation("ReLU", "relu")
-ReLU6 = _activation("ReLU6", "relu6")
-GELU = _activation("GELU", "gelu")
-SiLU = _activation("SiLU", "silu")
-Mish = _activation("Mish", "mish")
-Tanh = _activation("Tanh", "tanh")
-Sigmoid = _activation("Sigmoid", "sigmoid")
-LogSigmoid = _activation("LogSigmoid", "logsigmoid")
-Softplus = _activation("Softplus", "softplus_with", ("beta", 1.0), ("threshold", 20.0))
-Softsign = _activation("Softsign", "softsign")
-Hardsigmoid = _activation("Hardsigmoid", "hardsigmoid")
-Hardswish = _activation("Hardswish", "hardswish")
-Hardtanh = _activation("Hardtanh", "hardtanh", ("min_val", -1.0), ("max_val", 1.0))
-SELU = _activation("SELU", "selu")
-ELU = _activation("ELU", "elu", ("alpha", 1.0))
-CELU = _activation("CELU", "celu", ("alpha", 1.0))
-LeakyReLU = _activation("LeakyReLU", "leaky_relu", ("negative_slope", 0.01))
-Softmax = _activation("Softmax", "softmax", ("dim", -1))
-LogSoftmax = _activation("LogSoftmax", "log_softmax", ("dim", -1))
-
-
-class Identity(Module):
-    """The input.
-
-    >>> import remat
-    >>> remat.nn.Identity()(remat.ones(1)).tolist()
-    [1.0]
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`x`."""
-        return x
-
-
-class ModuleList(Module):
-    """Modules in a list, with their numbers as names.
-
-    >>> import remat
-    >>> blocks = remat.nn.ModuleList([remat.nn.ReLU(), remat.nn.Linear(2, 2)])
-    >>> len(blocks), [n for n, _ in blocks.named_parameters()]
-    (2, ['1.weight', '1.bias'])
-    """
-
-    def __init__(self, modules: Iterable[Module] = ()):
-        super().__init__()
-        for m in modules:
-            self.append(m)
-
-    def append(self, module: Module) -> "ModuleList":
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
-    def __getitem__(self, at: Any) -> Any:
-        all = list(self._modules.values())
-        return type(self)(all[at]) if isinstance(at, slice) else all[at]
-
-
-class Sequential(ModuleList):
-    """Modules one after the other.
-
-    >>> import remat
-    >>> net = remat.nn.Sequential(remat.nn.Linear(4, 8), remat.nn.ReLU(), remat.nn.Linear(8, 2))
-    >>> net(remat.ones(3, 4)).shape
-    (3, 2)
-    """
-
-    def __init__(self, *modules: Any):
-        super().__init__(modules[0] if len(modules) == 1 and not isinstance(modules[0], Module) else modules)
-
-    def forward(self, x: Any) -> Any:
-        """The output of the last for `x`."""
-        for m in self:
-            x = m(x)
-        return x

@@ -4,9 +4,14 @@
 //! Python's. Options come as JSON, as checkpoints have them.
 
 mod checkpoint;
+mod kinds;
 mod layers;
+mod losses;
 mod optimizer;
+mod several;
 mod state;
+mod training;
+mod windows;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,8 +25,13 @@ use crate::tensor::{Output, parameter};
 
 pub(crate) use checkpoint::{NativeCheckpoint, checkpoint_is_in, prepare_checkpoint, save_checkpoint};
 pub(crate) use layers::NativeLayer;
+pub(crate) use losses::loss;
 pub(crate) use optimizer::NativeOptimizer;
+pub(crate) use several::NativeCache;
 pub(crate) use state::{State, named_report};
+pub(crate) use training::{
+    NativeAccumulate, NativeAverage, NativeLbfgs, NativePlateau, group_by_name, split_decay, update_batch_norm,
+};
 
 /// A source of keys for random operators: `(seed, 0)`, `(seed, 1)`, and so on. What a key gives depends on the key alone.
 ///

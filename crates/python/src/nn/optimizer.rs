@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use remat::Result;
 use remat::nn::{
-    AdadeltaOptions, AdagradOptions, AdamWOptions, AdamaxOptions, Grouped, LambOptions, LionOptions, NAdamOptions,
+    AdadeltaOptions, AdafactorOptions, AdagradOptions, AdamWOptions, AdamaxOptions, Grouped, LambOptions, LionOptions, NAdamOptions,
     Optimizer, Parameter, RAdamOptions, RmsPropOptions, Rule, SgdOptions,
 };
 use serde::Serialize;
@@ -76,6 +76,7 @@ const KINDS: &[(&str, Begin)] = &[
     ("sgd", begin::<SgdOptions>),
     ("adamw", begin::<AdamWOptions>),
     ("adadelta", begin::<AdadeltaOptions>),
+    ("adafactor", begin::<AdafactorOptions>),
     ("adagrad", begin::<AdagradOptions>),
     ("adamax", begin::<AdamaxOptions>),
     ("lamb", begin::<LambOptions>),

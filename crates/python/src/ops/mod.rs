@@ -4,7 +4,7 @@
 //! made from the catalogue of methods; those that take a structure of options are written beside it.
 
 mod args;
-mod choices;
+pub(crate) mod choices;
 mod options;
 mod spectral;
 mod table;
@@ -13,7 +13,7 @@ mod vision;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
-use args::Args;
+pub(crate) use args::Args;
 
 /// A method: its name, and what calls it.
 pub(crate) type Row = (&'static str, fn(&Args<'_, '_>) -> PyResult<Py<PyAny>>);

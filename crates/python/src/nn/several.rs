@@ -1,0 +1,203 @@
+//! Layers of several tensors, some of which may be left out: recurrent layers, attention, pairs.
+
+use pyo3::prelude::*;
+use remat::nn::{
+    Bilinear, CrossAttention, DecoderBlock, DeformConv2d, EmbeddingBag, EncoderBlock, EncoderDecoder, Gru, GruCell,
+    InitCx, KvCache, Lstm, LstmCell, MaxUnpool, Module, MultiHeadAttention, RegionRestrictedConv2d, Rnn, RnnCell,
+};
+use remat::{Attend, Error, ErrorKind, QueryPlace, Result, Tensor};
+use serde::Deserialize;
+
+/// A layer of several tensors.
+pub(crate) trait Several: Module {
+    /// The outputs for the tensors of a call, in the order that the Python class has them.
+    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>>;
+
+    /// As an attention that may keep keys and values, if it is one.
+    fn as_attention(&self) -> Option<&MultiHeadAttention> {
+        None
+    }
+}
+
+/// The tensors of a call.
+pub(crate) struct Inputs(pub(crate) Vec<Option<Tensor>>);
+
+impl Inputs {
+    fn opt(&self, i: usize) -> Option<&Tensor> {
+        self.0.get(i).and_then(Option::as_ref)
+    }
+
+    /// Errors (Value) for one that was left out.
+    fn get(&self, i: usize) -> Result<&Tensor> {
+        let none = || Error::new(ErrorKind::Value, format!("tensor {i} of the layer's call is missing"));
+        self.opt(i).ok_or_else(none)
+    }
+}
+
+/// The options of a call: what attention sees.
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct How {
+    causal: bool,
+    scale: Option<f64>,
+    window: Option<[usize; 2]>,
+    soft_cap: Option<f64>,
+    /// Queries stand at the end of the keys.
+    at_end: bool,
+}
+
+impl How {
+    fn attend<'a>(&self, mask: Option<&'a Tensor>, bias: Option<&'a Tensor>) -> Attend<'a> {
+        Attend {
+            causal: self.causal,
+            mask,
+            bias,
+            scale: self.scale,
+            window: self.window,
+            soft_cap: self.soft_cap,
+            place: if self.at_end { QueryPlace::End } else { QueryPlace::Start },
+            dropout: None,
+        }
+    }
+}
+
+impl Several for Rnn {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        let (y, h) = self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?;
+        Ok(vec![y, h])
+    }
+}
+impl Several for Gru {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        let (y, h) = self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?;
+        Ok(vec![y, h])
+    }
+}
+impl Several for Lstm {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        let (y, [h, c]) = self.forward_with(x.get(0)?, both(x)?, x.opt(3))?;
+        Ok(vec![y, h, c])
+    }
+}
+impl Several for RnnCell {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?, x.opt(1))?])
+    }
+}
+impl Several for GruCell {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?, x.opt(1))?])
+    }
+}
+impl Several for LstmCell {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(self.forward(x.get(0)?, both(x)?)?.into())
+    }
+}
+
+/// The two states of an LSTM, both of which are given or none. Errors: Value for one of them.
+fn both(x: &Inputs) -> Result<Option<[&Tensor; 2]>> {
+    match (x.opt(1), x.opt(2)) {
+        (None, None) => Ok(None),
+        _ => Ok(Some([x.get(1)?, x.get(2)?])),
+    }
+}
+
+impl Several for MultiHeadAttention {
+    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward_with(x.get(0)?, how.attend(x.opt(1), x.opt(2)))?])
+    }
+
+    fn as_attention(&self) -> Option<&MultiHeadAttention> {
+        Some(self)
+    }
+}
+impl Several for CrossAttention {
+    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
+        let attend = how.attend(x.opt(3), x.opt(4));
+        Ok(vec![self.forward_with(x.get(0)?, x.get(1)?, x.get(2)?, attend)?])
+    }
+}
+impl Several for EncoderBlock {
+    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward_with(x.get(0)?, how.attend(x.opt(1), x.opt(2)))?])
+    }
+}
+impl Several for DecoderBlock {
+    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
+        let memory = Attend { mask: x.opt(3), ..Attend::default() };
+        Ok(vec![self.forward_with(x.get(0)?, x.get(1)?, how.attend(x.opt(2), None), memory)?])
+    }
+}
+impl Several for EncoderDecoder {
+    /// Without a source, of what the encoder gave before; without a target, what it gives.
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        let (mask, memory) = (x.opt(2), x.opt(3));
+        Ok(vec![match (x.opt(0), x.opt(1), memory) {
+            (Some(source), Some(target), _) => self.forward_with(source, target, mask)?,
+            (Some(source), None, _) => self.encode(source, mask)?,
+            _ => self.decode(x.get(1)?, x.get(3)?, mask)?,
+        }])
+    }
+}
+impl Several for EmbeddingBag {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?])
+    }
+}
+impl Several for DeformConv2d {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?, x.get(1)?, x.opt(2))?])
+    }
+}
+impl Several for RegionRestrictedConv2d {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?, x.get(1)?, x.get(2)?)?])
+    }
+}
+impl Several for Bilinear {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
+    }
+}
+impl<const D: usize> Several for MaxUnpool<D> {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
+    }
+}
+
+/// The keys and values of one attention; see the Python class.
+#[pyclass(name = "_KvCache", module = "remat._remat", frozen)]
+pub(crate) struct NativeCache(pub(crate) KvCache);
+
+impl NativeCache {
+    /// For an attention. Errors: Value for another layer; Budget.
+    pub(crate) fn of(layer: &dyn Several, cx: &mut InitCx, n: usize, places: usize) -> Result<NativeCache> {
+        attention(layer)?.cache(cx, n, places).map(NativeCache)
+    }
+}
+
+/// Errors (Value) for a layer that is none.
+pub(crate) fn attention(layer: &dyn Several) -> Result<&MultiHeadAttention> {
+    let not = || Error::new(ErrorKind::Value, "only a MultiHeadAttention keeps keys and values");
+    layer.as_attention().ok_or_else(not)
+}
+
+#[pymethods]
+impl NativeCache {
+    /// How many tokens are there.
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How many there is room for.
+    #[getter]
+    fn places(&self) -> usize {
+        self.0.places()
+    }
+
+    /// Forgets all tokens but the first. Errors: ValueError for more than are there.
+    fn truncate(&self, py: Python<'_>, len: usize) -> PyResult<()> {
+        crate::call::run(py, || self.0.truncate(len))
+    }
+}

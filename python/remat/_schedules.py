@@ -1,0 +1,177 @@
+"""Learning rates as functions of the step, and one that follows a measurement."""
+import json
+from typing import Any, Dict, List
+
+from . import _remat
+
+
+class Schedule:
+    """A learning rate for each step, counted from 0: a value, without a position of its own.
+
+    >>> import remat
+    >>> s = remat.optim.cosine(lr=0.2, steps=100).after_warmup(10)
+    >>> s.at(0), s.at(10), s.at(110)
+    (0.02, 0.2, 0.0)
+    """
+
+    def __init__(self, of: Dict[str, Any]):
+        self._of = of
+        self.at(0)  # a wrong option is told here
+
+    def at(self, step: int) -> float:
+        """The learning rate of a step."""
+        return _remat.schedule_at(json.dumps(self._of), step)
+
+    def after_warmup(self, steps: int) -> "Schedule":
+        """This schedule behind so many steps in which the rate grows to its first."""
+        return Schedule({"warmup": {"steps": steps, "then": self._of}})
+
+    def __repr__(self) -> str:
+        return f"Schedule({self._of})"
+
+
+def constant(lr: float) -> Schedule:
+    """One rate."""
+    return Schedule({"constant": {"lr": lr}})
+
+
+def step(lr: float, every: int, gamma: float) -> Schedule:
+    """`lr gamma^floor(step / every)`."""
+    return Schedule({"step": {"lr": lr, "every": every, "gamma": gamma}})
+
+
+def multi_step(lr: float, at: List[int], gamma: float) -> Schedule:
+    """`lr gamma^k`, where `k` of the milestones are at or before the step."""
+    return Schedule({"multi_step": {"lr": lr, "at": at, "gamma": gamma}})
+
+
+def cosine(lr: float, steps: int, min: float = 0.0) -> Schedule:
+    """`min + (lr - min) (1 + cos(pi step / steps)) / 2`, and `min` from `steps` on (Loshchilov and Hutter, ICLR 2017)."""
+    return Schedule({"cosine": {"lr": lr, "min": min, "steps": steps}})
+
+
+def linear(lr: float, end: float, steps: int) -> Schedule:
+    """From `lr` to `end` in a straight line."""
+    return Schedule({"linear": {"lr": lr, "end": end, "steps": steps}})
+
+
+def exponential(lr: float, gamma: float) -> Schedule:
+    """`lr gamma^step`."""
+    return Schedule({"exponential": {"lr": lr, "gamma": gamma}})
+
+
+def polynomial(lr: float, end: float, steps: int, power: float) -> Schedule:
+    """`end + (lr - end) (1 - step / steps)^power`, and `end` from `steps` on.
+
+    >>> import remat
+    >>> [remat.optim.polynomial(lr=5.0, end=1.0, steps=2, power=2.0).at(i) for i in (0, 1, 2)]
+    [5.0, 2.0, 1.0]
+    """
+    return Schedule({"polynomial": {"lr": lr, "end": end, "steps": steps, "power": power}})
+
+
+def cosine_restarts(lr: float, steps: int, factor: int = 1, min: float = 0.0) -> Schedule:
+    """`cosine` over and over, each time over `factor` times as many steps (Loshchilov and Hutter, ICLR 2017, equation 5).
+
+    >>> import remat
+    >>> [remat.optim.cosine_restarts(lr=1.0, steps=2, factor=3).at(i) for i in (0, 2, 8)]
+    [1.0, 1.0, 1.0]
+    """
+    return Schedule({"cosine_restarts": {"lr": lr, "min": min, "steps": steps, "factor": factor}})
+
+
+def one_cycle(
+    max_lr: float, steps: int, pct_start: float = 0.3, div_factor: float = 25.0, final_div_factor: float = 1e4,
+    anneal_strategy: str = "cos", three_phase: bool = False,
+) -> Schedule:
+    """From `max_lr / div_factor` up to `max_lr` and down to the first over `final_div_factor`, in one cycle (Smith and Topin, 2017), as
+    PyTorch's `OneCycleLR`; in half waves of a cosine, or straight lines (`linear`).
+
+    >>> import remat
+    >>> s = remat.optim.one_cycle(max_lr=1.0, steps=10, pct_start=0.5)
+    >>> round(s.at(0), 3), s.at(4)
+    (0.04, 1.0)
+    """
+    if anneal_strategy not in ("cos", "linear"):
+        raise ValueError(f"anneal_strategy is `cos` or `linear`, not `{anneal_strategy}`")
+    cycle = {
+        "max": max_lr, "steps": steps, "rise": pct_start, "div": div_factor, "final_div": final_div_factor,
+        "linear": anneal_strategy == "linear", "three_phase": three_phase,
+    }
+    return Schedule({"one_cycle": cycle})
+
+
+def inverse_sqrt(lr: float, warmup: int) -> Schedule:
+    """`lr min((step + 1) / warmup, sqrt(warmup / (step + 1)))` (Vaswani et al., 2017, equation 3).
+
+    >>> import remat
+    >>> [remat.optim.inverse_sqrt(lr=2.0, warmup=4).at(i) for i in (0, 3, 15)]
+    [0.5, 2.0, 1.0]
+    """
+    return Schedule({"inverse_sqrt": {"lr": lr, "warmup": warmup}})
+
+
+def chained(schedules: List[Schedule]) -> Schedule:
+    """The product of all: give those beyond the first an `lr` of 1.
+
+    >>> import remat
+    >>> remat.optim.chained([remat.optim.constant(0.5), remat.optim.exponential(1.0, 0.5)]).at(1)
+    0.25
+    """
+    return Schedule({"chained": {"of": [s._of for s in schedules]}})
+
+
+def sequential(schedules: List[Schedule], milestones: List[int]) -> Schedule:
+    """One after the other, each from its beginning: the next one begins at the next of the milestones.
+
+    >>> import remat
+    >>> s = remat.optim.sequential([remat.optim.constant(3.0), remat.optim.constant(1.0)], [2])
+    >>> [s.at(i) for i in (1, 2)]
+    [3.0, 1.0]
+    """
+    return Schedule({"sequential": {"of": [s._of for s in schedules], "at": list(milestones)}})
+
+
+class Plateau:
+    """A learning rate that shrinks where a measurement does not improve, as PyTorch's `ReduceLROnPlateau`. Errors: ArgumentError for a
+    factor that is not at least 0 and below 1.
+
+    >>> import remat
+    >>> plateau = remat.optim.Plateau(lr=1.0, factor=0.5, patience=0)
+    >>> [plateau.observe(loss) for loss in (3.0, 2.0, 2.0)], plateau.best
+    ([1.0, 1.0, 0.5], 2.0)
+    """
+
+    def __init__(
+        self, lr: float, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
+        threshold_mode: str = "rel", cooldown: int = 0, min_lr: float = 0.0, eps: float = 1e-8,
+    ):
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"mode is `min` or `max`, threshold_mode `rel` or `abs`; not `{mode}` and `{threshold_mode}`")
+        options = {
+            "maximize": mode == "max", "factor": factor, "patience": patience, "threshold": threshold,
+            "relative": threshold_mode == "rel", "cooldown": cooldown, "min": min_lr, "eps": eps,
+        }
+        self._of = _remat._Plateau(lr, json.dumps(options))
+
+    @property
+    def lr(self) -> float:
+        """The learning rate."""
+        return self._of.lr
+
+    @property
+    def best(self) -> Any:
+        """The best measurement so far, or None."""
+        return self._of.best
+
+    def observe(self, measured: float) -> float:
+        """Takes a measurement and gives the learning rate from now on. A NaN is no better than any."""
+        return self._of.observe(measured)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Options and position, for `load_state_dict`, which may be the `user` of a `Checkpoint`."""
+        return json.loads(self._of.get_state())
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave. Errors: ValueError."""
+        self._of.set_state(json.dumps(state))
