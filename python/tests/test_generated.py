@@ -29,7 +29,9 @@ def test_every_operator_has_a_row_and_a_text():
 
 
 def test_everything_public_has_a_text():
-    modules = [remat, remat.nn, remat.optim, remat.data, remat.nn.init, remat.nn.utils]
+    modules = [
+        remat, remat.nn, remat.optim, remat.data, remat.nn.init, remat.nn.utils, remat.onnx, remat.lite,
+    ]
     for module in modules:
         assert module.__doc__
         for name, thing in vars(module).items():

@@ -13,7 +13,7 @@ use crate::call;
 use crate::device::PyDevice;
 use crate::tensor::{Output, extract_tensor};
 
-type Function = fn(&[Tensor]) -> remat::Result<Vec<Tensor>>;
+pub(crate) type Function = fn(&[Tensor]) -> remat::Result<Vec<Tensor>>;
 
 thread_local! {
     /// The Python functions whose compiled forms this thread calls, the innermost last.
@@ -22,7 +22,7 @@ thread_local! {
 
 /// Traces the Python function that is being called. Compiled forms do not hold it: the collector of cycles could not see it
 /// there, and a module that has its own compiled step would never be freed.
-fn traced(x: &[Tensor]) -> remat::Result<Vec<Tensor>> {
+pub(crate) fn traced(x: &[Tensor]) -> remat::Result<Vec<Tensor>> {
     let x = x.to_vec();
     call::back(|py| {
         let none = || PyRuntimeError::new_err("a compiled function is traced by its call only");
@@ -35,10 +35,10 @@ fn traced(x: &[Tensor]) -> remat::Result<Vec<Tensor>> {
 }
 
 /// Names the function that this thread traces, until it ends.
-struct Running;
+pub(crate) struct Running;
 
 impl Running {
-    fn begin(f: Py<PyAny>) -> Running {
+    pub(crate) fn begin(f: Py<PyAny>) -> Running {
         RUNNING.with_borrow_mut(|all| all.push(f));
         Running
     }

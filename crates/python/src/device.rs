@@ -80,7 +80,7 @@ const UNITS: [(&str, f64); 9] = [
 ];
 
 /// Bytes of a budget: an integer, a text such as `512MiB`, or None. Errors: ValueError, which says what is right.
-fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
     let Some(x) = x else { return Ok(None) };
     let wrong = |text: &str| {
         let forms = "give bytes as an integer, a text such as \"512MiB\" or \"0.5GB\", or None for no limit";

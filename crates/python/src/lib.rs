@@ -19,6 +19,7 @@ mod dtype;
 mod error;
 mod files;
 mod frame;
+mod models;
 mod nn;
 mod ops;
 mod tensor;
@@ -44,6 +45,8 @@ mod _remat {
     use crate::files::{load_tensors, load_weights, published_names, save_tensors};
     #[pymodule_export]
     use crate::frame::set_library_folder;
+    #[pymodule_export]
+    use crate::models::{LiteNetwork, LiteSession, OnnxModel, OnnxNetwork, export_graph_file, export_onnx};
     #[pymodule_export]
     use crate::nn::{
         Generator, NativeAccumulate, NativeAverage, NativeCache, NativeCheckpoint, NativeLayer, NativeLbfgs,

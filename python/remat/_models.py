@@ -1,0 +1,89 @@
+"""What `remat.onnx` and `remat.lite` share: descriptions of inputs and outputs, and how a function becomes a file."""
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _compile, _remat
+from ._creation import asarray
+from ._remat import Device, Tensor, dtype
+from .nn.module import Module
+
+Extent = Union[int, str, None]
+Sizes = Mapping[str, Tuple[int, int]]
+
+
+class Port:
+    """An input or an output of a model.
+
+    Attributes:
+        name: its name.
+        type: what the file says of it, as text: `float32 [batch, 3]`.
+        dtype: its dtype, or None if it is no tensor, or of a dtype that there is not.
+        shape: its extents, each a number, a name or None for one that is open; None if the rank is open, or it is no tensor.
+        has_default: an input with a default may be left out.
+    """
+
+    def __init__(self, name: str, type: str, dtype: Optional[dtype], shape: Optional[List[Extent]], has_default: bool):
+        self.name, self.type, self.dtype, self.has_default = name, type, dtype, has_default
+        self.shape: Optional[Tuple[Extent, ...]] = None if shape is None else tuple(shape)
+
+    def __repr__(self) -> str:
+        return f"Port({self.name}: {self.type})"
+
+
+def ports(all: List[Any]) -> List[Port]:
+    """Descriptions, as the compiled part gives them."""
+    return [Port(*one) for one in all]
+
+
+def as_input(x: Any, device: Device) -> Tensor:
+    """A tensor on the device of the model."""
+    return x if isinstance(x, Tensor) else asarray(x, device=device)
+
+
+class Traced:
+    """A function of tensors as one of lists of tensors, with its example inputs."""
+
+    def __init__(
+        self, f: Callable[..., Any], inputs: Sequence[Any], dynamic: Optional[Mapping[int, Mapping[int, str]]],
+        sizes: Optional[Sizes],
+    ):
+        if not isinstance(inputs, (list, tuple)):
+            raise TypeError("`inputs` is a list or tuple of example tensors, one for each argument")
+        given = [asarray(x) for x in inputs]
+        if not given:
+            raise ValueError("a function without inputs is a constant: there is nothing to write")
+        self.device = given[0].device
+        self.inputs: List[Tuple[Any, List[Union[int, str]]]] = []
+        named = dict(sizes or {})
+        seen = set()
+        for i, x in enumerate(given):
+            extents: List[Union[int, str]] = list(x.shape)
+            for axis, name in dict((dynamic or {}).get(i, {})).items():
+                if not -len(extents) <= axis < len(extents):
+                    raise IndexError(f"input {i} has {len(extents)} axes, and `dynamic` names axis {axis}")
+                if name not in named:
+                    raise ValueError(f"the size `{name}` of input {i} has no bounds in `sizes`")
+                extents[axis] = name
+                seen.add(name)
+            self.inputs.append((x.dtype, extents))
+        unknown = [n for n in [*named] if n not in seen] + [i for i in (dynamic or {}) if i not in range(len(given))]
+        if unknown:
+            raise ValueError(f"no input has {unknown[0]!r} of `sizes` or `dynamic`")
+        self.sizes = [(name, least, most) for name, (least, most) in named.items()]
+        self.parameters = list(f.state_dict().items()) if isinstance(f, Module) else []
+        if isinstance(f, Module) and f.training:
+            raise ValueError("the module trains: call its `eval()` first, since a file is for inference")
+
+        def flat(*tensors: Tensor) -> List[Tensor]:
+            made: List[Tensor] = []
+            _compile._flatten(f(*tensors), made)
+            return made
+
+        self.flat = flat
+
+
+def text_pairs(metadata: Optional[Mapping[str, str]]) -> List[Tuple[str, str]]:
+    """Metadata as pairs. Errors: TypeError for what is no text."""
+    for key, value in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"metadata are texts by key; there is {key!r}: {value!r}")
+    return list((metadata or {}).items())
