@@ -16,7 +16,7 @@ from ._functions import *  # noqa: F403
 from . import _functions as ops
 from . import (
     _autograd, _compile, _creation, _device, _functions, _inplace, _layers, _support, _tensor_methods, _vision, array_api,
-    complex_pairs, data, fft, lite, nn, onnx, optim,
+    complex_pairs, data, distributed, fft, lite, nn, onnx, optim,
 )
 from ._autograd import Context, Function, grad, no_grad
 from ._checkpoint import Checkpoint

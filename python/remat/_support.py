@@ -26,6 +26,22 @@ _default: Optional[Device] = None
 _generator = Generator(0)
 
 
+class _Own(threading.local):
+    """What a thread that is a rank has in the place of what threads share."""
+
+    is_rank = False
+    device: Optional[Device] = None
+    generator: Optional[Generator] = None
+
+
+_own = _Own()
+
+
+def begin_rank() -> None:
+    """Lets this thread be a rank: its default device and generator are its own."""
+    _own.is_rank, _own.device, _own.generator = True, None, Generator(0)
+
+
 def required(value: Any, function: str, name: str) -> None:
     """Errors (TypeError) for an argument that was not given."""
     if value is REQUIRED:
@@ -37,6 +53,9 @@ def default_device(device: Optional[Device] = None) -> Device:
     global _default
     if device is not None:
         return device
+    if _own.is_rank:
+        _own.device = Device() if _own.device is None else _own.device
+        return _own.device
     with _lock:
         if _default is None:
             _default = Device()
@@ -64,13 +83,16 @@ def set_default_device(device: Optional[Device]) -> None:
     >>> remat.set_default_device(before)
     """
     global _default
+    if _own.is_rank:
+        _own.device = device
+        return
     with _lock:
         _default = device
 
 
 def default_generator() -> Generator:
     """The generator of layers and random functions that are given none."""
-    return _generator
+    return _generator if _own.generator is None else _own.generator
 
 
 def manual_seed(seed: int) -> Generator:
@@ -81,8 +103,9 @@ def manual_seed(seed: int) -> Generator:
     >>> _ = remat.manual_seed(3); a == remat.rand(2).tolist()
     True
     """
-    _generator.manual_seed(seed)
-    return _generator
+    generator = default_generator()
+    generator.manual_seed(seed)
+    return generator
 
 
 def kept(y: Tensor, x: Tensor) -> Tensor:

@@ -38,6 +38,16 @@ class Optimizer:
     """
 
     _kind = ""
+    # the ranks among which state is divided, if it is
+    _group: Any = None
+
+    @classmethod
+    def _divided(cls, params: Parameters, group: Any, options: Dict[str, Any]) -> "Optimizer":
+        """An optimiser of this class over one group of parameters, whose state is divided among ranks."""
+        made = cls.__new__(cls)
+        made._group = group
+        cls.__init__(made, params, **options)
+        return made
 
     def __init__(self, params: Parameters, options: Dict[str, Any]):
         groups: List[Tuple[Any, Dict[str, Any]]] = []
@@ -64,8 +74,9 @@ class Optimizer:
     def _add(self, params: Any, options: Dict[str, Any]) -> None:
         named = _named(params, self._count)
         self._count += len(named)
+        self._device = named[0][1].device if named else None
         if self._of is None:
-            self._of = _remat._NativeOptimizer(self._kind, named, json.dumps(options))
+            self._of = _remat._NativeOptimizer(self._kind, named, json.dumps(options), self._group)
         else:
             self._of.add_group(named, json.dumps(options))
 
@@ -107,8 +118,9 @@ class Optimizer:
         self._of.skip_step()
 
     def state_dict(self) -> Dict[str, Any]:
-        """Options and state by name, for `load_state_dict`."""
-        return {"options": self._of.options(), "state": dict(self._of.whole_state(self._device))}
+        """Options and state by name, for `load_state_dict`. Of state that is divided among ranks the whole: all of them call it."""
+        if self._group is not None:
+            return {"options": self._of.options(), "state": dict(self._of.whole_state(self._device))}
         return {"options": self._of.options(), "state": {name: p.detach() for name, p in self._of.state()}}
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> None:

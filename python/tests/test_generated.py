@@ -30,7 +30,7 @@ def test_every_operator_has_a_row_and_a_text():
 
 def test_everything_public_has_a_text():
     modules = [
-        remat, remat.nn, remat.optim, remat.data, remat.nn.init, remat.nn.utils, remat.onnx, remat.lite,
+        remat, remat.nn, remat.optim, remat.data, remat.nn.init, remat.nn.utils, remat.onnx, remat.lite, remat.distributed,
     ]
     for module in modules:
         assert module.__doc__

@@ -9,11 +9,13 @@ use remat::runtime::{Foresight, SpillTo};
 use remat::{AsyncLevel, Device, DeviceOptions};
 
 use crate::call;
+use crate::ranks::PyCommunicator;
 
 /// The processor, with an arena of bytes that never grows past a budget, and threads that compute in it.
 ///
 /// `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
-/// `spill` is a folder in which plans may keep what does not fit. What does not fit is computed again when it is needed; what
+/// `spill` is a folder in which plans may keep what does not fit. `ranks` are those of a distributed program, of which this device is
+/// one's: updates are made on all of them or on none. What does not fit is computed again when it is needed; what
 /// cannot be made to fit is a `BudgetError` with figures. Errors: ValueError for an option outside its domain.
 ///
 /// >>> import remat
@@ -104,7 +106,7 @@ pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
 #[pymethods]
 impl PyDevice {
     #[new]
-    #[pyo3(signature = (budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false))]
+    #[pyo3(signature = (budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None))]
     fn new(
         py: Python<'_>,
         budget: Option<&Bound<'_, PyAny>>,
@@ -113,12 +115,14 @@ impl PyDevice {
         foresight: &str,
         async_level: &str,
         always_record: bool,
+        ranks: Option<&Bound<'_, PyCommunicator>>,
     ) -> PyResult<Self> {
         let mut options = DeviceOptions {
             budget_bytes: self::budget(budget)?,
             foresight: self::foresight(foresight)?,
             async_level: self::async_level(async_level)?,
             always_record,
+            ranks: ranks.map(|r| r.get().0.clone()),
             ..DeviceOptions::default()
         };
         options.threads = threads.unwrap_or(options.threads);

@@ -22,6 +22,7 @@ mod frame;
 mod models;
 mod nn;
 mod ops;
+mod ranks;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -52,6 +53,10 @@ mod _remat {
         Generator, NativeAccumulate, NativeAverage, NativeCache, NativeCheckpoint, NativeLayer, NativeLbfgs,
         NativeOptimizer, NativePlateau, State, checkpoint_is_in, clip_grad_norm, clip_grad_value, group_by_name,
         initial, loss, prepare_checkpoint, save_checkpoint, schedule_at, split_decay, update_batch_norm,
+    };
+    #[pymodule_export]
+    use crate::ranks::{
+        NativeDataParallel, PyCommunicator, collective, has_mpi, launched_ranks, run_mpi, run_threads, set_norm_ranks,
     };
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;

@@ -4,17 +4,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use remat::Result;
+use remat::nn::distributed::{Communicator, Sharded};
 use remat::nn::{
-    AdadeltaOptions, AdafactorOptions, AdagradOptions, AdamWOptions, AdamaxOptions, Grouped, LambOptions, LionOptions, NAdamOptions,
-    Optimizer, Parameter, RAdamOptions, RmsPropOptions, Rule, SgdOptions,
+    AdadeltaOptions, AdafactorOptions, AdagradOptions, AdamWOptions, AdamaxOptions, Grouped, LambOptions, LionOptions,
+    NAdamOptions, Optimizer, Parameter, RAdamOptions, RmsPropOptions, Rule, SgdOptions,
 };
+use remat::{HostTensor, Result, Tensor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{json, named, no_such};
 use crate::call;
+use crate::device::PyDevice;
+use crate::ranks::PyCommunicator;
+use crate::tensor::Output;
 use crate::tensor::parameter::PyParameter;
 
 /// What is done with groups, whatever the rule.
@@ -27,7 +31,6 @@ trait Groups: Optimizer {
 
 /// The defaults with what is given. Errors: Value for an option that there is not.
 fn with<R: Serialize + DeserializeOwned>(of: &R, given: &Value) -> Result<R> {
-    let bad = |e: serde_json::Error| remat::Error::new(remat::ErrorKind::Value, e.to_string());
     let mut all = serde_json::to_value(of).map_err(bad)?;
     if let (Some(all), Some(given)) = (all.as_object_mut(), given.as_object()) {
         for (name, v) in given {
@@ -62,15 +65,51 @@ impl<R: Rule + Default + Serialize + DeserializeOwned + 'static> Groups for Grou
     }
 }
 
+/// One group, whose state is divided among ranks.
+impl<R: Rule + Default + Serialize + DeserializeOwned + 'static> Groups for Sharded<R> {
+    fn add(&mut self, _: Vec<(String, Parameter)>, _: &Value) -> Result<()> {
+        let text = "an optimiser whose state is divided among ranks has one group";
+        Err(remat::Error::new(remat::ErrorKind::Value, text))
+    }
+
+    fn set(&mut self, group: usize, options: &Value) -> Result<()> {
+        let mut all = self.options()?;
+        let now = all.get_mut("groups").and_then(|g| g.get_mut(group));
+        let none = || remat::Error::new(remat::ErrorKind::Value, format!("group {group} of 1"));
+        let now = now.ok_or_else(none)?;
+        let own: R = serde_json::from_value(now.take()).map_err(bad)?;
+        *now = serde_json::to_value(with(&own, options)?).map_err(bad)?;
+        self.load_options(&all)
+    }
+
+    fn get(&self) -> Vec<Value> {
+        let all = self.options().ok().and_then(|mut o| o.get_mut("groups").map(Value::take));
+        all.and_then(|g| g.as_array().cloned()).unwrap_or_default()
+    }
+
+    fn as_optimizer(&mut self) -> &mut dyn Optimizer {
+        self
+    }
+}
+
+fn bad(e: serde_json::Error) -> remat::Error {
+    remat::Error::new(remat::ErrorKind::Value, e.to_string())
+}
+
 fn begin<R: Rule + Default + Serialize + DeserializeOwned + 'static>(
     parameters: Vec<(String, Parameter)>,
     options: &Value,
+    group: Option<&Communicator>,
 ) -> Result<Box<dyn Groups>> {
-    Ok(Box::new(Grouped::new(parameters, with(&R::default(), options)?)?))
+    let options = with(&R::default(), options)?;
+    Ok(match group {
+        None => Box::new(Grouped::new(parameters, options)?),
+        Some(group) => Box::new(Sharded::new(parameters, group, options)?),
+    })
 }
 
-/// Of parameters and options.
-type Begin = fn(Vec<(String, Parameter)>, &Value) -> Result<Box<dyn Groups>>;
+/// Of parameters, options, and the ranks among which state is divided, if it is.
+type Begin = fn(Vec<(String, Parameter)>, &Value, Option<&Communicator>) -> Result<Box<dyn Groups>>;
 
 const KINDS: &[(&str, Begin)] = &[
     ("sgd", begin::<SgdOptions>),
@@ -108,10 +147,18 @@ fn options(text: &str) -> PyResult<Value> {
 #[pymethods]
 impl NativeOptimizer {
     #[new]
-    fn new(py: Python<'_>, kind: &str, of: Vec<(String, Bound<'_, PyAny>)>, given: &str) -> PyResult<Self> {
+    #[pyo3(signature = (kind, of, given, group = None))]
+    fn new(
+        py: Python<'_>,
+        kind: &str,
+        of: Vec<(String, Bound<'_, PyAny>)>,
+        given: &str,
+        group: Option<&Bound<'_, PyCommunicator>>,
+    ) -> PyResult<Self> {
         let begin = KINDS.iter().find(|(name, _)| *name == kind).ok_or_else(|| no_such("optimiser", kind))?.1;
         let (of, given) = (named(of)?, options(given)?);
-        call::run(py, move || begin(of, &given)).map(|o| NativeOptimizer(Mutex::new(o)))
+        let group = group.map(|g| g.get().0.clone());
+        call::run(py, move || begin(of, &given, group.as_ref())).map(|o| NativeOptimizer(Mutex::new(o)))
     }
 
     fn add_group(&self, py: Python<'_>, of: Vec<(String, Bound<'_, PyAny>)>, given: &str) -> PyResult<()> {
@@ -161,6 +208,17 @@ impl NativeOptimizer {
     fn state(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyParameter>)>> {
         let all = py.detach(|| self.lock().as_optimizer().named_state());
         all.into_iter().map(|(name, p)| Ok((name, PyParameter::of(py, p)?))).collect()
+    }
+
+    /// The state as wholes, on a device; of what is divided among ranks, for which all of them call it.
+    fn whole_state(&self, py: Python<'_>, device: &Bound<'_, PyDevice>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+        let device = device.get().0.clone();
+        let put = |(name, t): (String, HostTensor)| Ok((name, Tensor::from_host(&device, &t)?));
+        let all = call::run(py, || {
+            let all = self.with(|o| o.state_dict())?;
+            all.into_iter().map(put).collect::<Result<Vec<_>>>()
+        })?;
+        all.into_iter().map(|(name, t)| Ok((name, t.object(py)?))).collect()
     }
 
     /// The options of all groups, as JSON, for `load_options`.

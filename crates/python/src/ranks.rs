@@ -1,0 +1,299 @@
+//! Ranks: processes that an MPI launcher started, or threads of this process.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use remat::nn::distributed::{
+    Communicator, DataParallel, DataParallelOptions, Gradients, Reduction, launched, synchronise_batch_norms, threads,
+};
+use remat::{Error, ErrorKind};
+
+use crate::call;
+use crate::nn::State;
+use crate::ops::{Args, Row};
+use crate::tensor::extract_tensor;
+
+/// A group of ranks as one of them sees it; `remat.distributed.run` gives one.
+///
+/// >>> import remat
+/// >>> alone = remat.distributed.Communicator()
+/// >>> alone.rank, alone.size
+/// (0, 1)
+#[pyclass(name = "Communicator", module = "remat.distributed", frozen, eq, hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyCommunicator(pub(crate) Communicator);
+
+#[pymethods]
+impl PyCommunicator {
+    /// A group of this process alone.
+    #[new]
+    fn new() -> Self {
+        PyCommunicator(Communicator::alone())
+    }
+
+    /// The number of this rank, from 0.
+    #[getter]
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    /// The number of ranks, at least 1.
+    #[getter]
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    /// How many seconds a rank waits for the others.
+    #[getter]
+    fn limit(&self) -> f64 {
+        self.0.limit().as_secs_f64()
+    }
+
+    /// Waits until all ranks are here. Errors: PeerError if a rank failed, does not come, or makes another call.
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.0.barrier())
+    }
+
+    /// The ranks with the same `color`, in the order of `key` and then of rank; None for a rank that gives no color. All ranks call it.
+    /// Errors: as `barrier`.
+    #[pyo3(signature = (color, key = None))]
+    fn split(&self, py: Python<'_>, color: Option<usize>, key: Option<usize>) -> PyResult<Option<PyCommunicator>> {
+        let key = key.unwrap_or(self.0.rank());
+        Ok(call::run(py, || self.0.split(color, key))?.map(PyCommunicator))
+    }
+
+    /// The same ranks, whose calls have an order of their own. All ranks call it. Errors: as `barrier`.
+    fn duplicate(&self, py: Python<'_>) -> PyResult<PyCommunicator> {
+        call::run(py, || self.0.duplicate()).map(PyCommunicator)
+    }
+
+    /// Waits until all ranks call this: after an error, for which each may have left out another number of calls. Errors: as `barrier`.
+    fn meet_again(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.0.meet_again())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Communicator(rank={}, size={})", self.0.rank(), self.0.size())
+    }
+}
+
+/// The rank of this process and the number of ranks, as an MPI launcher's environment says.
+#[pyfunction]
+pub(crate) fn launched_ranks() -> Option<(usize, usize)> {
+    launched()
+}
+
+/// True if ranks may be processes.
+#[pyfunction]
+pub(crate) fn has_mpi() -> bool {
+    cfg!(feature = "mpi")
+}
+
+fn seconds(limit: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(limit)
+        .map_err(|_| PyValueError::new_err(format!("limit is {limit}, must be seconds of at least 0")))
+}
+
+/// An exception on a rank as the library's error: whose fault it is decides which of several is told.
+fn of_rank(py: Python<'_>, e: &PyErr) -> Error {
+    let value = e.value(py);
+    let is_peer = value.getattr("kind").and_then(|k| k.extract::<String>()).is_ok_and(|k| k == "peer");
+    let text = value.str().map_or_else(|_| e.to_string(), |s| s.to_string());
+    Error::new(if is_peer { ErrorKind::Peer } else { ErrorKind::Value }, text)
+}
+
+/// Calls `f` once for each of `size` ranks, on a thread of its own; what they gave, in order. Errors: that of the first rank that
+/// failed by itself.
+#[pyfunction]
+pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64) -> PyResult<Vec<Py<PyAny>>> {
+    let limit = seconds(limit)?;
+    let raised: Mutex<BTreeMap<(bool, usize), PyErr>> = Mutex::default();
+    let note = |ranks: Communicator| {
+        let rank = ranks.rank();
+        let done = Python::attach(|py| {
+            let failed = |e: PyErr| {
+                let told = of_rank(py, &e);
+                let place = (told.kind() == ErrorKind::Peer, rank);
+                raised.lock().unwrap_or_else(PoisonError::into_inner).insert(place, e);
+                told
+            };
+            let y = f.bind(py).call1((PyCommunicator(ranks),));
+            y.map(Bound::unbind).map_err(failed)
+        });
+        done
+    };
+    let done = call::run(py, || threads::run_within(size, limit, note));
+    let first = raised.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next();
+    match (done, first) {
+        (Err(_), Some(((_, rank), e))) => {
+            // which rank it was; exceptions that take no attributes go without
+            let _ = e.value(py).setattr("rank", rank);
+            Err(e)
+        }
+        (done, _) => done,
+    }
+}
+
+/// Calls `f` with all processes that the launcher started. If it raises, prints that, and ends all processes.
+#[cfg(feature = "mpi")]
+#[pyfunction]
+pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<PyAny>> {
+    use remat::nn::distributed::mpi;
+    let limit = seconds(limit)?;
+    call::run(py, || {
+        mpi::run(
+            limit,
+            |_| 1,
+            |ranks| {
+                Python::attach(|py| {
+                    let y = f.bind(py).call1((PyCommunicator(ranks),));
+                    y.map(Bound::unbind).map_err(|e| {
+                        let told = of_rank(py, &e);
+                        e.print(py);
+                        told
+                    })
+                })
+            },
+        )
+    })
+}
+
+/// Says how to get what this build lacks.
+#[cfg(not(feature = "mpi"))]
+#[pyfunction]
+pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<PyAny>> {
+    let (_, _) = (f, seconds(limit)?);
+    call::run(py, || {
+        let text = "this build of remat has no MPI: build it with `MATURIN_PEP517_ARGS=\"--features mpi\" pip install ./python`, on a \
+                    machine with an MPI library, or give `ranks` threads to `remat.distributed.run_threads`";
+        Err(Error::new(ErrorKind::Device, text))
+    })
+}
+
+/// A group is the second argument of each.
+fn group(a: &Args<'_, '_>) -> PyResult<Communicator> {
+    let x = a.any(1)?;
+    let not = |_| PyTypeError::new_err("the group is a remat.distributed.Communicator");
+    Ok(x.cast::<PyCommunicator>().map_err(not)?.get().0.clone())
+}
+
+fn reduction(a: &Args<'_, '_>, i: usize) -> PyResult<Reduction> {
+    const ALL: [(&str, Reduction); 5] = [
+        ("sum", Reduction::Sum),
+        ("mean", Reduction::Mean),
+        ("max", Reduction::Max),
+        ("min", Reduction::Min),
+        ("prod", Reduction::Product),
+    ];
+    let name: String = a.get(i)?;
+    let names = || ALL.map(|(n, _)| n).join(", ");
+    let found = ALL.iter().find(|(n, _)| *n == name).map(|(_, r)| *r);
+    found.ok_or_else(|| PyValueError::new_err(format!("`{name}` is none of {}", names())))
+}
+
+const COLLECTIVES: &[Row] = &[
+    ("all_reduce", |a| {
+        let (x, group, op) = (a.tensor(0)?, group(a)?, reduction(a, 2)?);
+        a.run(move || x.all_reduce(op, &group))
+    }),
+    ("all_gather", |a| {
+        let (x, group, axis) = (a.tensor(0)?, group(a)?, a.get(2)?);
+        a.run(move || x.all_gather(axis, &group))
+    }),
+    ("reduce_scatter", |a| {
+        let (x, group, op, axis) = (a.tensor(0)?, group(a)?, reduction(a, 2)?, a.get(3)?);
+        a.run(move || x.reduce_scatter(op, axis, &group))
+    }),
+    ("broadcast", |a| {
+        let (x, group, root) = (a.tensor(0)?, group(a)?, a.get(2)?);
+        a.run(move || x.broadcast_from(root, &group))
+    }),
+    ("reduce", |a| {
+        let (x, group, root, op) = (a.tensor(0)?, group(a)?, a.get(2)?, reduction(a, 3)?);
+        a.run(move || x.reduce_to(root, op, &group))
+    }),
+    ("gather", |a| {
+        let (x, group, root, axis) = (a.tensor(0)?, group(a)?, a.get(2)?, a.get(3)?);
+        a.run(move || x.gather_to(root, axis, &group))
+    }),
+    ("scatter", |a| {
+        let (x, group, root) = (a.tensor(0)?, group(a)?, a.get(2)?);
+        let (extent, axis) = (a.get(3)?, a.get(4)?);
+        a.run(move || x.scatter_from(root, extent, axis, &group))
+    }),
+    ("all_to_all", |a| {
+        let (x, group, split, concat) = (a.tensor(0)?, group(a)?, a.get(2)?, a.get(3)?);
+        a.run(move || x.all_to_all(split, concat, &group))
+    }),
+    ("send", |a| {
+        let (x, group, to) = (a.tensor(0)?, group(a)?, a.get(2)?);
+        a.run(move || x.send_to(to, &group))
+    }),
+    ("receive", |a| {
+        let (x, group, from, shape) = (a.tensor(0)?, group(a)?, a.get(2)?, a.shape(3)?);
+        a.run(move || x.receive_from(from, shape, &group))
+    }),
+];
+
+/// The collective of that name: of a tensor, a group, and what else it takes.
+#[pyfunction]
+pub(crate) fn collective(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+    let row = COLLECTIVES.iter().find(|row| row.0 == name);
+    let none = || PyTypeError::new_err(format!("there is no collective `{name}`"));
+    row.ok_or_else(none)?.1(&Args(args))
+}
+
+/// Data parallel training of a module; see the Python class.
+#[pyclass(name = "_DataParallel", module = "remat._remat", frozen)]
+pub(crate) struct NativeDataParallel(DataParallel);
+
+#[pymethods]
+impl NativeDataParallel {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        module: &Bound<'_, State>,
+        group: &Bound<'_, PyCommunicator>,
+        bucket_bytes: Option<usize>,
+        find_unused: bool,
+        divided: bool,
+    ) -> PyResult<Self> {
+        let mut options = DataParallelOptions { find_unused, ..DataParallelOptions::default() };
+        options.bucket_bytes = bucket_bytes.unwrap_or(options.bucket_bytes);
+        if divided {
+            options.gradients = Gradients::Divided;
+        }
+        let (module, group) = (module.get(), group.get());
+        call::run(py, || DataParallel::new(module, &group.0, options)).map(NativeDataParallel)
+    }
+
+    fn backward(&self, loss: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = loss.py();
+        let loss = extract_tensor(loss)?.ok_or_else(|| PyTypeError::new_err("the loss is a tensor"))?;
+        call::run(py, || self.0.backward(&loss))
+    }
+
+    fn broadcast_parameters(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.0.broadcast_parameters())
+    }
+
+    fn broadcast_buffers(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.0.broadcast_buffers())
+    }
+
+    /// How many buckets the gradients make.
+    #[getter]
+    fn buckets(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.0.buckets())
+    }
+}
+
+/// Lets the batch norms of a module take their statistics over all ranks' batches, or over their own again; how many there are.
+#[pyfunction]
+pub(crate) fn set_norm_ranks(module: &Bound<'_, State>, group: Option<&Bound<'_, PyCommunicator>>) -> usize {
+    synchronise_batch_norms(module.get(), group.map(|g| &g.get().0))
+}

@@ -1,0 +1,218 @@
+import hashlib
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import remat
+from remat import distributed, nn, optim
+
+
+def on_device(f):
+    """`f` on ranks that have a device each."""
+
+    def main(ranks, *args):
+        remat.set_default_device(remat.Device(budget="64MiB", threads=1, ranks=ranks))
+        return f(ranks, *args)
+
+    return main
+
+
+def test_ranks_know_each_other_and_split():
+    def main(ranks):
+        ranks.barrier()
+        part = ranks.split(ranks.rank % 2)
+        none = ranks.split(None if ranks.rank else 0)
+        same = ranks.duplicate()
+        return ranks.rank, ranks.size, part.rank, part.size, none is None, same == ranks, repr(ranks), ranks.limit
+
+    seen = distributed.run_threads(main, ranks=3, limit=60)
+    assert [s[:4] for s in seen] == [(0, 3, 0, 2), (1, 3, 0, 1), (2, 3, 1, 2)]
+    assert [s[4] for s in seen] == [False, True, True] and not any(s[5] for s in seen)
+    assert seen[1][6:] == ("Communicator(rank=1, size=3)", 60.0)
+    assert distributed.run(lambda ranks, x: (ranks.size, x), 5) == (1, 5)
+
+
+def test_collectives_reduce_in_the_order_of_ranks():
+    @on_device
+    def main(ranks):
+        x = remat.tensor([1.0, 2.0, 3.0, 4.0]) * (ranks.rank + 1)
+        ops = {op: distributed.all_reduce(x, ranks, op).tolist() for op in ("sum", "mean", "max", "min", "prod")}
+        y = remat.tensor([1.0, 2.0], requires_grad=True)
+        (distributed.all_reduce(y, ranks) * (ranks.rank + 1)).sum().backward()
+        return ops, y.grad.tolist()
+
+    (ops, grad), other = distributed.run_threads(main, ranks=2)
+    assert (ops, grad) == other and grad == [3.0, 3.0]
+    assert ops == {
+        "sum": [3.0, 6.0, 9.0, 12.0], "mean": [1.5, 3.0, 4.5, 6.0], "max": [2.0, 4.0, 6.0, 8.0], "min": [1.0, 2.0, 3.0, 4.0],
+        "prod": [2.0, 8.0, 18.0, 32.0],
+    }
+    alone = distributed.Communicator()
+    with pytest.raises(ValueError, match="median"):
+        distributed.all_reduce(remat.ones(1), alone, "median")
+    with pytest.raises(TypeError):
+        distributed.all_reduce(remat.ones(1), None)
+    with pytest.raises(TypeError):
+        distributed.all_reduce(remat.ones(1, dtype="int32"), alone, "mean")
+    with pytest.raises(ValueError):
+        distributed.broadcast(remat.ones(1), alone, root=1).tolist()
+
+
+def test_the_rank_that_failed_is_the_one_that_is_told():
+    @on_device
+    def raises(ranks):
+        if ranks.rank == 1:
+            raise KeyError("mine")
+        return distributed.all_reduce(remat.ones(2), ranks).tolist()
+
+    began = time.monotonic()
+    with pytest.raises(KeyError, match="mine") as e:
+        distributed.run_threads(raises, ranks=3)
+    assert e.value.rank == 1 and time.monotonic() - began < 30
+
+    @on_device
+    def differs(ranks):
+        x = remat.ones(2 + ranks.rank)
+        return distributed.all_reduce(x, ranks).tolist()
+
+    with pytest.raises(remat.PeerError, match="rank"):
+        distributed.run_threads(differs, ranks=2)
+
+    @on_device
+    def late(ranks):
+        if ranks.rank == 0:
+            ranks.barrier()
+
+    with pytest.raises(remat.PeerError):
+        distributed.run_threads(late, ranks=2, limit=0.5)
+    for wrong in ({"ranks": 0}, {"ranks": 1, "limit": -1.0}):
+        with pytest.raises(ValueError):
+            distributed.run_threads(lambda ranks: None, **wrong)
+
+
+def batches(rank, step):
+    rng = np.random.default_rng(100 * step + rank)
+    return rng.standard_normal((4, 6)).astype("float32"), rng.integers(0, 3, 4)
+
+
+def net_of(seed):
+    remat.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def digest(net):
+    return hashlib.sha256(b"".join(t.tobytes() for t in net.state_dict().values())).hexdigest()
+
+
+def test_data_parallel_training_is_that_of_one_process_to_the_bit():
+    @on_device
+    def main(ranks, sharded, gradients):
+        net = net_of(7 + ranks.rank)
+        parallel = distributed.DataParallel(net, ranks, gradients=gradients)
+        optimizer = distributed.sharded(optim.AdamW, net, ranks, lr=0.05) if sharded else optim.AdamW(net, lr=0.05)
+        for step in range(5):
+            x, labels = batches(ranks.rank, step)
+            parallel.backward(nn.cross_entropy(net(remat.asarray(x)), remat.asarray(labels)))
+            optimizer.step()
+        assert parallel.buckets >= 1 and optimizer.groups[0]["lr"] == 0.05
+        return digest(net), sorted(optimizer.state_dict()["state"])
+
+    def alone():
+        before = remat.get_default_device()
+        remat.set_default_device(remat.Device(budget="64MiB", threads=1))
+        try:
+            net = net_of(7)
+            optimizer, accumulate = optim.AdamW(net, lr=0.05), optim.Accumulate(2)
+            for step in range(5):
+                for rank in range(2):
+                    x, labels = batches(rank, step)
+                    if accumulate.backward(nn.cross_entropy(net(remat.asarray(x)), remat.asarray(labels))):
+                        optimizer.step()
+            return digest(net), sorted(optimizer.state_dict()["state"])
+        finally:
+            remat.set_default_device(before)
+
+    want = alone()
+    for sharded, gradients in ((False, "whole"), (True, "whole"), (True, "divided")):
+        assert distributed.run_threads(main, sharded, gradients, ranks=2) == [want, want], (sharded, gradients)
+
+
+def test_a_divided_optimiser_keeps_its_options_and_goes_on():
+    @on_device
+    def main(ranks, folder):
+        def make():
+            net = net_of(1)
+            return net, distributed.DataParallel(net, ranks), distributed.sharded(optim.SGD, net, ranks, lr=0.1, momentum=0.9)
+
+        def steps(net, parallel, optimizer, n):
+            for step in range(n):
+                x, labels = batches(ranks.rank, step)
+                parallel.backward(nn.cross_entropy(net(remat.asarray(x)), remat.asarray(labels)))
+                optimizer.step()
+            return digest(net)
+
+        a = make()
+        a[2].set_group(0, lr=0.2)
+        steps(*a, 2)
+        remat.Checkpoint.save(folder, a[0], a[2], step=2)
+        b = make()
+        remat.Checkpoint(folder).restore(b[0], b[2])
+        assert b[2].lr == 0.2
+        want = steps(*a, 2)
+        c = make()
+        c[2].load_state_dict(b[2].state_dict())
+        c[0].load_state_dict(b[0].state_dict())
+        for wrong in (
+            lambda: c[2].add_param_group({"params": []}), lambda: c[2].set_group(1, lr=0.1),
+            lambda: distributed.sharded(optim.Lamb, net_of(2), ranks),
+        ):
+            with pytest.raises(ValueError):
+                wrong()
+        return want == steps(*b, 2)
+
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        assert distributed.run_threads(main, folder, ranks=2) == [True, True]
+
+
+def test_batch_norms_see_all_ranks():
+    @on_device
+    def main(ranks):
+        net = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+        assert distributed.synchronise_batch_norms(net, ranks) == 1
+        net[1](remat.full((2, 1), float(ranks.rank)))
+        return net[1].running_mean.tolist()
+
+    assert distributed.run_threads(main, ranks=2) == [[pytest.approx(0.05)]] * 2
+
+
+def test_threads_that_are_ranks_have_what_is_theirs(device):
+    def main(ranks):
+        first = remat.get_default_device()
+        remat.manual_seed(ranks.rank)
+        drawn = remat.rand(1).item()
+        ranks.barrier()
+        return first is remat.get_default_device() and first != device, drawn
+
+    (own, a), (other, b) = distributed.run_threads(main, ranks=2)
+    assert own and other and a != b and remat.get_default_device() is device
+    with pytest.raises(ValueError, match="ranks"):
+        distributed.run_threads(lambda ranks: distributed.DataParallel(nn.Linear(1, 1), ranks), ranks=2)
+
+
+def test_a_build_without_mpi_says_how_to_get_one(tmp_path):
+    if distributed.is_mpi_available():
+        pytest.skip("this build has MPI")
+    program = "import remat; remat.distributed.run(lambda ranks: print('ran'))"
+    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(remat.__file__).parents[1])}
+    ranks = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**env, **ranks})
+    assert done.returncode != 0 and "--features mpi" in done.stderr and "DeviceError" in done.stderr
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
+    assert done.stdout == "ran\n", done.stderr
