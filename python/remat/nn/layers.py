@@ -20,7 +20,7 @@ def _padding(padding: Any, axes: int) -> List[List[int]]:
     return [[p, p] if isinstance(p, int) else list(p) for p in padding]
 
 
-class _Native(Module):
+class _Held(Module):
     """A layer of the compiled library; its parameters are registered under their names."""
 
     def __init__(
@@ -55,10 +55,6 @@ class _Native(Module):
             raise TypeError(f"`{name}` of {type(self).__name__} stays the same parameter: change its value by `set_`")
         super().__setattr__(name, value)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The output for `x`."""
-        return self._layer.forward(x)
-
     def _mode_changed(self, training: bool) -> None:
         self._layer.set_training(training)
 
@@ -70,7 +66,15 @@ class _Native(Module):
         return ", ".join(f"{k}={v}" for k, v in self._options.items())
 
 
-class _Several(_Native):
+class _Native(_Held):
+    """A compiled layer of one tensor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for `x`."""
+        return self._layer.forward(x)
+
+
+class _Several(_Held):
     """A compiled layer of several tensors, of which some may be left out."""
 
     def _call(self, *x: Optional[Tensor], **how: Any) -> List[Tensor]:
