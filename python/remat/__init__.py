@@ -12,11 +12,14 @@ cannot be made to fit is a `BudgetError` that says what would do.
 `Tensor` has NumPy's habits, and PyTorch's names beside them. `remat.nn` has modules, layers and losses, `remat.optim` optimisers
 and schedules, `remat.data` datasets and loaders. `help()` of any of them has an example.
 """
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
+
 from ._functions import *  # noqa: F403
 from . import _functions as ops
 from . import (
-    _autograd, _compile, _creation, _device, _functions, _inplace, _layers, _support, _tensor_methods, _vision, array_api,
-    complex_pairs, data, distributed, fft, lite, nn, onnx, optim,
+    _autograd, _compile, _creation, _device, _functions, _inplace, _layers, _support, _tensor_methods, _vision, complex_pairs, data,
+    fft, nn, optim,
 )
 from ._autograd import Context, Function, grad, no_grad
 from ._checkpoint import Checkpoint
@@ -41,6 +44,19 @@ from ._support import get_default_device, manual_seed, set_default_device
 from ._tensor_methods import *  # noqa: F403
 from ._vision import *  # noqa: F403
 
+if _TYPE_CHECKING:
+    from . import array_api, distributed, lite, onnx
+
+# imported when they are first asked for: most programs use none of them
+_LATE = frozenset(("array_api", "distributed", "lite", "onnx"))
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LATE:
+        return _import_module(f"remat.{name}")
+    raise AttributeError(f"module 'remat' has no attribute '{name}'")
+
+
 _tensor_methods.install()
 _inplace.install()
 _device.install()
@@ -53,14 +69,18 @@ __version__ = "0.1.0"
 
 # what type checkers and `from remat import *` see: a test tells a public name that is missing
 __all__ = [
-    "arange", "ArgumentError", "array_api", "asarray", "AxisError", "bfloat16", "bool", "BudgetError", "clamp",
-    "ClosedError", "compile", "CompiledFunction", "complex_pairs", "Context", "data", "Device", "DeviceError", "dtype",
+    "arange", "ArgumentError", "array_api", "asarray", "AxisError", "bfloat16", "bool", "BudgetError", "Checkpoint", "clamp",
+    "ClosedError", "compile", "CompiledFunction", "complex_pairs", "Context", "data", "Device", "DeviceError", "distributed",
+    "dtype",
     "DTypeError", "empty", "empty_like", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
     "from_dlpack", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "int16", "int32",
-    "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace", "manual_seed", "MemoryReport", "nn",
-    "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "ops", "optim", "PeerError",
-    "permute_dims", "PoisonedError", "promote_types", "rand", "randint", "randn", "randperm", "set_default_device",
-    "ShapeError", "tensor", "Tensor", "uint16", "uint32", "uint64", "uint8", "zeros", "zeros_like",
+    "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace",
+    "lite", "load", "load_torch", "load_weights", "manual_seed", "MemoryReport", "nn",
+    "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "onnx",
+    "ops", "optim", "PeerError",
+    "permute_dims", "PoisonedError", "promote_types", "published_names", "rand", "randint", "randn", "randperm", "save",
+    "set_default_device",
+    "ShapeError", "StateDict", "tensor", "Tensor", "Trace", "uint16", "uint32", "uint64", "uint8", "zeros", "zeros_like",
 ]
 __all__ += _functions.__all__
 __all__ += _layers.__all__
