@@ -68,7 +68,7 @@ pub(crate) fn aside<T: Send>(f: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Waits on `changed` for a while, or without end if nobody watches; true if it is time to ask.
-pub(crate) fn wait<'m, T>(changed: &Condvar, guard: MutexGuard<'m, T>) -> (MutexGuard<'m, T>, bool) {
+pub fn wait<'m, T>(changed: &Condvar, guard: MutexGuard<'m, T>) -> (MutexGuard<'m, T>, bool) {
     if CHECK.get().is_none() {
         return (changed.wait(guard).unwrap_or_else(PoisonError::into_inner), false);
     }
@@ -77,6 +77,6 @@ pub(crate) fn wait<'m, T>(changed: &Condvar, guard: MutexGuard<'m, T>) -> (Mutex
 }
 
 /// Errors: that with which this thread's waits are to end. To be called without a lock.
-pub(crate) fn ask() -> Result<()> {
+pub fn ask() -> Result<()> {
     CHECK.get().and_then(|check| check()).map_or(Ok(()), Err)
 }

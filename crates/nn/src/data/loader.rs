@@ -176,7 +176,13 @@ impl DataLoader {
         }
         let i = self.position.batch;
         let (parts, is_refused) = match &epoch.source {
-            Source::Ahead(p) => p.take(),
+            Source::Ahead(p) => match p.take() {
+                Ok(taken) => taken,
+                Err(e) => {
+                    self.epoch = Some(epoch);
+                    return Err(e);
+                }
+            },
             Source::Direct(order) => {
                 (read(&*self.dataset, &order.batch(i)).map_err(|e| e.context(format_args!("batch {i}"))), false)
             }

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use remat_runtime::{Channel, HostReservation};
+use remat_runtime::{Channel, HostReservation, interrupt};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use super::Dataset;
@@ -137,7 +137,9 @@ impl Prefetch {
     }
 
     /// The next batch, and whether the budget had no room for it ahead; waits for it. Not to be called past the last one.
-    pub(super) fn take(&self) -> (Prepared, bool) {
+    ///
+    /// Errors: that with which this thread's waits are to end; the batch is then still to come.
+    pub(super) fn take(&self) -> Result<(Prepared, bool)> {
         let state = &self.shared.state;
         let mut ring = state.lock();
         loop {
@@ -148,13 +150,19 @@ impl Prefetch {
                 ring.idle.extend(w.held);
                 drop(ring);
                 state.changed.notify_all();
-                return (w.batch, w.is_refused);
+                return Ok((w.batch, w.is_refused));
             }
             if !ring.is_awaited {
                 ring.is_awaited = true;
                 state.changed.notify_all();
             }
-            ring = state.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+            let (guard, is_due) = interrupt::wait(&state.changed, ring);
+            ring = guard;
+            if is_due {
+                drop(ring);
+                interrupt::ask()?;
+                ring = state.lock();
+            }
         }
     }
 }
