@@ -25,8 +25,8 @@ from ._autograd import Context, Function, grad, no_grad
 from ._checkpoint import Checkpoint
 from ._compile import CompiledFunction, compile
 from ._creation import (
-    _asarray, arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, rand,
-    randint, randn, randperm, tensor, zeros, zeros_like,
+    _asarray, arange, asarray, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace, ones, ones_like, rand,
+    rand_like, randint, randn, randn_like, randperm, tensor, zeros, zeros_like,
 )
 from ._device import MemoryReport
 from ._errors import (
@@ -62,6 +62,8 @@ _inplace.install()
 _device.install()
 _creation.install()
 
+inference_mode = no_grad
+half, double, long = float16, float64, int64
 permute_dims = _tensor_methods.permute
 clamp = _tensor_methods.clip
 
@@ -73,12 +75,12 @@ __all__ = [
     "ClosedError", "compile", "CompiledFunction", "complex_pairs", "Context", "data", "Device", "DeviceError", "distributed",
     "dtype",
     "DTypeError", "empty", "empty_like", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
-    "from_dlpack", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "int16", "int32",
+    "from_dlpack", "from_numpy", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "half", "double", "long", "inference_mode", "int16", "int32",
     "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace",
     "lite", "load", "load_torch", "load_weights", "manual_seed", "MemoryReport", "nn",
     "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "onnx",
     "ops", "optim", "PeerError",
-    "permute_dims", "PoisonedError", "promote_types", "published_names", "rand", "randint", "randn", "randperm", "save",
+    "permute_dims", "PoisonedError", "promote_types", "published_names", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "save",
     "set_default_device",
     "ShapeError", "StateDict", "tensor", "Tensor", "Trace", "uint16", "uint32", "uint64", "uint8", "zeros", "zeros_like",
 ]

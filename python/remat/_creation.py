@@ -1,5 +1,5 @@
 """Making tensors: of data, of numbers, of chance."""
-from typing import Any, Optional
+from typing import Any, Optional, Sequence, Union
 
 from . import _functions, _remat
 from ._remat import Device, Generator, Tensor
@@ -221,20 +221,22 @@ def randn(
 
 def randint(
     low: int,
-    high: Optional[int] = None,
+    high: Optional[Union[int, Sequence[int]]] = None,
     size: ShapeLike = (),
     dtype: DTypeLike = "int64",
     device: Optional[Device] = None,
     generator: Optional[Generator] = None,
 ) -> Tensor:
-    """Integers in `low .. high`, the end excluded; from 0 if only one number is given.
+    """Integers in `low .. high`, the end excluded; from 0 if only one number is given. A shape may be the second argument then.
 
     >>> import remat
     >>> x = remat.randint(6, size=100)
     >>> bool((x >= 0).all() & (x < 6).all())
     True
     """
-    if high is None:
+    if isinstance(high, (list, tuple)):
+        low, high, size = 0, low, high
+    elif high is None:
         low, high = 0, low
     return _functions.randint(_key(generator, default_device(device)), size, dtype, low, high)
 
@@ -247,6 +249,42 @@ def randperm(n: int, device: Optional[Device] = None, generator: Optional[Genera
     [0, 1, 2, 3, 4]
     """
     return _functions.permutation(_key(generator, default_device(device)), n)
+
+
+def rand_like(
+    x: Tensor, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None, generator: Optional[Generator] = None
+) -> Tensor:
+    """Uniform numbers in `0 .. 1` in the shape and, if none is given, the dtype and on the device of `x`.
+
+    >>> import remat
+    >>> remat.rand_like(remat.zeros(2, 3)).shape
+    (2, 3)
+    """
+    device = x.device if device is None else device
+    return rand(x.shape, dtype=x.dtype if dtype is None else dtype, device=device, generator=generator)
+
+
+def randn_like(
+    x: Tensor, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None, generator: Optional[Generator] = None
+) -> Tensor:
+    """Normal numbers of mean 0 and deviation 1, as `rand_like`.
+
+    >>> import remat
+    >>> remat.randn_like(remat.zeros(2, 3, dtype="float64")).dtype
+    remat.float64
+    """
+    device = x.device if device is None else device
+    return randn(x.shape, dtype=x.dtype if dtype is None else dtype, device=device, generator=generator)
+
+
+def from_numpy(a: Any) -> Tensor:
+    """A tensor with a copy of an array; what is written to one is not seen in the other.
+
+    >>> import numpy, remat
+    >>> remat.from_numpy(numpy.ones(2)).dtype
+    remat.float64
+    """
+    return _asarray(a)
 
 
 def key(generator: Generator, device: Optional[Device] = None) -> Tensor:

@@ -2,8 +2,8 @@
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from . import _functions, _layers, _remat, _vision
-from ._creation import _asarray
-from ._remat import Device, Tensor
+from ._creation import _asarray, _key
+from ._remat import Device, Generator, Tensor
 from ._support import DTypeLike, Number, default_device, shape_of
 
 _t = _remat._operators
@@ -17,6 +17,41 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     (2, 3)
     """
     return _t["reshape"](x, shape_of(shape))
+
+
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """The elements in the shape of another tensor. A view. Errors: ShapeError.
+
+    >>> import remat
+    >>> remat.arange(6).view_as(remat.zeros(2, 3)).shape
+    (2, 3)
+    """
+    return _t["reshape"](x, other.shape)
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """The tensor: how its elements lie is the device's affair, and `view` takes any.
+
+    >>> import remat
+    >>> remat.zeros(2, 3).T.contiguous().view(6).shape
+    (6,)
+    """
+    return x
+
+
+def expand(x: Tensor, *shape: Any) -> Tensor:
+    """Repeated along axes of extent 1 and new leading axes; -1 keeps an extent. Errors: ShapeError.
+
+    >>> import remat
+    >>> remat.zeros(2, 1).expand(3, -1, 4).shape
+    (3, 2, 4)
+    """
+    to = shape_of(shape)
+    lead = len(to) - x.ndim
+    to = tuple(x.shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(to))
+    if any(n < 0 for n in to):
+        raise ValueError(f"shape {x.shape} is not expanded to {to}: only an axis that is there keeps its extent by -1")
+    return _t["broadcast_to"](x, to)
 
 
 def transpose(x: Tensor, *axes: Any) -> Tensor:
@@ -375,21 +410,44 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None, is_causal: bool = False, scale: Optional[float] = None
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: Optional[float] = None, generator: Optional[Generator] = None,
 ) -> Tensor:
-    """`softmax(q k^T scale) v` for `[n, heads, t, d]`, as PyTorch's.
+    """`softmax(scale q k^T) v` for `q: [n, heads, t, d]`, or without axes in front, with `scale = 1 / sqrt(d)` unless it is given.
 
-    A mask of bools is true where a query sees a key, one of floats is added to the scores; it broadcasts to `[n, heads, tq, tk]`. There
-    may be fewer heads of keys and values than of queries, which divide them. Without a scale it is `1 / sqrt(d)`. Errors:
-    AxisError for another rank; ShapeError; DTypeError.
+    A mask of truth values is true where a query sees a key; one of floats is added to the scores; it broadcasts to
+    `[n, heads, tq, tk]`. There may be fewer heads of keys and values than of queries, which divide them. With `dropout_p`, weights are
+    dropped by a key of `generator` or of the default one. The weights are in memory in tiles only, unless the mask needs a gradient.
+    Errors: DTypeError, AxisError, ShapeError; ArgumentError for a probability outside of `0 .. 1`.
 
     >>> import remat
     >>> q = remat.rand(1, 2, 3, 4)
     >>> remat.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     (1, 2, 3, 4)
     """
+    lead = max(4 - query.ndim, 0)
+    if lead:
+        query, key, value = (_functions.unflatten(x, 0, (1,) * lead + x.shape[:1]) for x in (query, key, value))
+    # the library has the heads behind the time, as projections give them
     q, k, v = (_t["transpose"](x, 1, 2) for x in (query, key, value))
-    return _t["transpose"](_t["attention"](q, k, v, attn_mask, is_causal, scale, False), 1, 2)
+    is_bool = attn_mask is not None and attn_mask.dtype.name == "bool"
+    mask, bias = (attn_mask, None) if is_bool else (None, attn_mask)
+    drawn = _key(generator, query.device) if dropout_p else None
+    y = _t["transpose"](_t["attention"](q, k, v, mask, bias, is_causal, scale, False, dropout_p, drawn), 1, 2)
+    return _t["reshape"](y, y.shape[lead:]) if lead else y
+
+
+def multinomial(x: Tensor, num_samples: int, replacement: bool = False, generator: Optional[Generator] = None) -> Tensor:
+    """`num_samples` draws by the weights of the last axis, which need not add up to 1: int64 `[.., num_samples]`.
+
+    Without `replacement` none is drawn twice. `remat.ops.multinomial` takes a key instead of a generator. Errors: ArgumentError,
+    ShapeError.
+
+    >>> import remat
+    >>> remat.multinomial(remat.tensor([[0.0, 1.0], [1.0, 0.0]]), 1).tolist()
+    [[1], [0]]
+    """
+    return _functions.multinomial(x, _key(generator, x.device), num_samples, replacement)
 
 
 def solve_triangular(a: Tensor, b: Tensor, upper: bool = False, transpose: bool = False, unit: bool = False) -> Tensor:
@@ -433,13 +491,13 @@ def _as(name: str) -> Any:
 __all__ = [
     "reshape", "permute", "astype", "clip", "split", "sort", "cummax", "cummin", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "scaled_dot_product_attention",
-    "solve_triangular", "resize", "transpose",
+    "solve_triangular", "resize", "transpose", "view_as", "contiguous", "expand", "multinomial",
 ]
 
 FUNCTIONS = [
-    reshape, permute, astype, clip, split, sort, cummax, cummin, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
-    conv_transpose3d, max_pool2d, avg_pool2d, adaptive_avg_pool2d, scaled_dot_product_attention, solve_triangular, resize,
-    transpose,
+    reshape, view_as, contiguous, expand, permute, astype, clip, split, sort, cummax, cummin, conv1d, conv2d, conv3d,
+    conv_transpose1d, conv_transpose2d, conv_transpose3d, max_pool2d, avg_pool2d, adaptive_avg_pool2d, scaled_dot_product_attention,
+    multinomial, solve_triangular, resize, transpose,
 ]
 
 

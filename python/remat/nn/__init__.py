@@ -1,6 +1,6 @@
 """Networks: modules, layers, losses, first values."""
 from .._remat import Parameter
-from . import init, utils
+from . import functional, init, utils
 from .attention import CrossAttention, DecoderBlock, EncoderBlock, EncoderDecoder, KvCache, MultiHeadAttention
 from .layers import (
     BatchNorm1d, BatchNorm2d, BatchNorm3d, Conv1d, Conv2d, Conv3d, ConvNorm, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,

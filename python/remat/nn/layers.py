@@ -20,6 +20,11 @@ def _padding(padding: Any, axes: int) -> List[List[int]]:
     return [[p, p] if isinstance(p, int) else list(p) for p in padding]
 
 
+def _kept_dtype(p: Tensor, dtype: Optional[DTypeLike]) -> bool:
+    """True if a conversion to `dtype` leaves `p` as it is."""
+    return dtype is None or not p.dtype.is_floating_point or p.dtype == _remat.dtype(dtype)
+
+
 class _Held(Module):
     """A layer of the compiled library; its parameters are registered under their names."""
 
@@ -34,12 +39,15 @@ class _Held(Module):
         super().__init__()
         generator = default_generator() if generator is None else generator
         layer = _remat._NativeLayer(kind, json.dumps(options), default_device(device), dtype, generator)
+        object.__setattr__(self, "_kind", kind)
         self._hold(layer, options)
 
     def _hold(self, layer: Any, options: Dict[str, Any]) -> None:
         """Registers what a compiled layer has."""
         object.__setattr__(self, "_layer", layer)
         object.__setattr__(self, "_options", options)
+        if options.get("bias") is False:
+            self.register_parameter("bias", None)
         for name, p in layer.state():
             *path, last = name.split(".")
             at: Module = self
@@ -57,6 +65,29 @@ class _Held(Module):
 
     def _mode_changed(self, training: bool) -> None:
         self._layer.set_training(training)
+
+    def _moved(self, device: Device, dtype: Optional[DTypeLike]) -> None:
+        own = list(self._named_state(("_parameters", "_buffers")))
+        if not own or all(p.device == device and _kept_dtype(p, dtype) for _, p in own):
+            return
+        if "_kind" not in self.__dict__:
+            raise TypeError(f"a {type(self).__name__} stays where its layer was made: make it there")
+        of = own[0][1].dtype if dtype is None else dtype
+        layer = _remat._NativeLayer(self._kind, json.dumps(self._options), device, of, Generator(0))
+        layer.load_rng_states(self._layer.rng_states())
+        layer.set_training(self.training)
+        old = dict(own)
+        new = dict(layer.state())
+        for name, p in new.items():
+            p.set_(old[name].detach().to(device=device, dtype=p.dtype))
+            if p.is_trained:
+                p.requires_grad = old[name].requires_grad
+            *path, last = name.split(".")
+            at: Module = self
+            for part in path:
+                at = at._modules[part]
+            at.__dict__["_parameters" if p.is_trained else "_buffers"][last] = p
+        object.__setattr__(self, "_layer", layer)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"a {type(self).__name__} is saved by its `state_dict`, not by pickling")
@@ -329,10 +360,12 @@ class Embedding(_Native):
 class Dropout(_Native):
     """While training, each element is 0 with probability `p`, else divided by `1 - p`. It has a generator of its own.
 
+    `inplace` is taken for PyTorch's sake and changes nothing.
+
     >>> import remat
     >>> remat.nn.Dropout(0.5).eval()(remat.ones(3)).tolist()
     [1.0, 1.0, 1.0]
     """
 
-    def __init__(self, p: float = 0.5, generator: Optional[Generator] = None):
+    def __init__(self, p: float = 0.5, inplace: bool = False, generator: Optional[Generator] = None):
         super().__init__("dropout", {"p": p}, None, "float32", generator)

@@ -3,8 +3,8 @@ from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .. import _remat
-from .._remat import Tensor
-from .._remat import Parameter
+from .._remat import Device, Parameter, Tensor
+from .._support import DTypeLike
 
 
 class RemovableHandle:
@@ -52,6 +52,7 @@ class Module:
         object.__setattr__(self, "_parameters", OrderedDict())
         object.__setattr__(self, "_buffers", OrderedDict())
         object.__setattr__(self, "_modules", OrderedDict())
+        object.__setattr__(self, "_not_saved", set())
         object.__setattr__(self, "_forward_hooks", OrderedDict())
         object.__setattr__(self, "_forward_pre_hooks", OrderedDict())
         object.__setattr__(self, "training", True)
@@ -105,8 +106,10 @@ class Module:
         """Adds a parameter under a name, or None for one that is not there."""
         self._parameters[name] = parameter
 
-    def register_buffer(self, name: str, value: Optional[Tensor]) -> None:
+    def register_buffer(self, name: str, value: Optional[Tensor], persistent: bool = True) -> None:
         """Adds state that is not trained, such as running statistics: a Parameter with `requires_grad=False`, or a tensor.
+
+        If it is not `persistent`, `state_dict` leaves it out.
 
         >>> import remat
         >>> m = remat.nn.Module(); m.register_buffer("mean", remat.zeros(2))
@@ -116,6 +119,7 @@ class Module:
         if value is not None and not isinstance(value, Parameter):
             value = Parameter(value, requires_grad=False)
         self._buffers[name] = value
+        (self._not_saved.discard if persistent else self._not_saved.add)(name)
 
     def add_module(self, name: str, module: Optional["Module"]) -> None:
         """Adds a part under a name."""
@@ -148,11 +152,13 @@ class Module:
         """The parts."""
         return (m for _, m in self.named_children())
 
-    def _named_state(self, stores: Tuple[str, ...]) -> Iterator[Tuple[str, Parameter]]:
+    def _named_state(self, stores: Tuple[str, ...], saved: bool = False) -> Iterator[Tuple[str, Parameter]]:
         seen: set = set()
         for prefix, module in self.named_modules():
             for store in stores:
                 for name, p in module.__dict__[store].items():
+                    if saved and name in module._not_saved:
+                        continue
                     if p is not None and id(p) not in seen:
                         seen.add(id(p))
                         yield (f"{prefix}.{name}" if prefix else name), p
@@ -184,7 +190,7 @@ class Module:
         >>> bool((a.weight == b.weight).all())
         True
         """
-        return OrderedDict((name, p.detach()) for name, p in self._named_state(("_parameters", "_buffers")))
+        return OrderedDict((name, p.detach()) for name, p in self._named_state(("_parameters", "_buffers"), saved=True))
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
         """Replaces parameters and buffers by those of `state`, all of them or none; gradients stay.
@@ -204,7 +210,7 @@ class Module:
     def _state(self) -> Any:
         """All state, for the compiled part: with the generators and modes of the compiled layers."""
         layers = [(name, m._layer) for name, m in self.named_modules() if "_layer" in m.__dict__]
-        return _remat._State(list(self._named_state(("_parameters", "_buffers"))), layers)
+        return _remat._State(list(self._named_state(("_parameters", "_buffers"), saved=True)), layers)
 
     def _torch_counts(self) -> List[str]:
         """Names under which PyTorch's batch norms count batches, for a mode that there is not here: they are no state."""
@@ -233,7 +239,53 @@ class Module:
             p.requires_grad = requires_grad
         return self
 
-    def zero_grad(self) -> None:
+    def to(self, *args: Any, device: Optional[Device] = None, dtype: Optional[DTypeLike] = None) -> "Module":
+        """Moves parameters and buffers to a device, converts floats to a dtype, or both. Gives the module.
+
+        What is there already stays. **What moves is replaced by new parameters**, without gradients, so move before the optimiser
+        is made. Errors: BudgetError if it does not fit there.
+
+        >>> import remat
+        >>> net = remat.nn.Linear(4, 2)
+        >>> net.to(remat.Device(budget="16MiB")).weight.device.budget
+        16777216
+        """
+        for a in args:
+            if isinstance(a, Device):
+                device = a
+            else:
+                dtype = a
+        from .layers import _kept_dtype
+
+        kept: Dict[int, Parameter] = {}
+        for m in list(self.modules()):
+            there = device
+            if there is None:
+                there = next((p.device for _, p in m._named_state(("_parameters", "_buffers"))), None)
+            if there is not None:
+                m._moved(there, dtype)
+            if hasattr(m, "_layer"):
+                continue
+            for store in (m._parameters, m._buffers):
+                for name, p in store.items():
+                    if p is None or (device is None or p.device == device) and _kept_dtype(p, dtype):
+                        continue
+                    if id(p) not in kept:
+                        of = p.dtype if _kept_dtype(p, dtype) else dtype
+                        kept[id(p)] = Parameter(p.detach().to(device=device, dtype=of), requires_grad=p.is_trained)
+                        if p.is_trained:
+                            kept[id(p)].requires_grad = p.requires_grad
+                    store[name] = kept[id(p)]
+        return self
+
+    def cpu(self) -> "Module":
+        """The module itself: it lies on the processor."""
+        return self
+
+    def _moved(self, device: Device, dtype: Optional[DTypeLike]) -> None:
+        """For layers whose compiled part holds the parameters: lets them lie on `device`."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops every accumulated gradient."""
         for p in self.parameters():
             p.grad = None

@@ -25,14 +25,21 @@ class Flatten(Module):
         return F.flatten(x, self.start_dim, self.end_dim)
 
 
+INPLACE = {"ReLU", "ReLU6", "SiLU", "Mish", "Hardsigmoid", "Hardswish", "Hardtanh", "SELU", "ELU", "CELU", "LeakyReLU", "Threshold"}
+"""Those that have an argument `inplace` in PyTorch; here it is taken and changes nothing."""
+
+
 def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
     """A module of a function of one tensor."""
     f = getattr(F, function)
+    has_inplace = name in INPLACE
 
     class Activation(Module):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__()
             names = [n for n, _ in options]
+            if has_inplace:
+                kwargs.pop("inplace", None)
             unknown = [k for k in kwargs if k not in names]
             if len(args) > len(names) or unknown:
                 raise TypeError(f"{name} takes {', '.join(names) or 'no arguments'}")
@@ -54,7 +61,6 @@ def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
 
 ReLU = _activation("ReLU", "relu")
 ReLU6 = _activation("ReLU6", "relu6")
-GELU = _activation("GELU", "gelu")
 SiLU = _activation("SiLU", "silu")
 Mish = _activation("Mish", "mish")
 Tanh = _activation("Tanh", "tanh")
@@ -81,6 +87,29 @@ PixelUnshuffle = _activation("PixelUnshuffle", "pixel_unshuffle", ("downscale_fa
 ChannelShuffle = _activation("ChannelShuffle", "channel_shuffle", ("groups", 1))
 GlobalAvgPool = _activation("GlobalAvgPool", "global_avg_pool")
 GlobalMaxPool = _activation("GlobalMaxPool", "global_max_pool")
+
+
+class GELU(Module):
+    """`x Phi(x)`, or with `approximate="tanh"` its approximation by a tanh. Errors: ValueError for another name.
+
+    >>> import remat
+    >>> remat.nn.GELU()(remat.zeros(1)).tolist()
+    [0.0]
+    """
+
+    def __init__(self, approximate: str = "none"):
+        super().__init__()
+        if approximate not in ("none", "tanh"):
+            raise ValueError(f"approximate is `none` or `tanh`, not `{approximate}`")
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for `x`."""
+        return F.gelu(x) if self.approximate == "none" else F.gelu_tanh(x)
+
+    def extra_repr(self) -> str:
+        """What is shown between the brackets."""
+        return f"approximate={self.approximate!r}"
 
 
 class PReLU(_Native):

@@ -350,7 +350,7 @@ class Fold(_Native):
 
 class Upsample(_Native):
     """Images of another size: `[n, c, size..]` of one to three spatial axes. `size` are extents, `scale_factor` factors, one for all
-    or one for each. `mode` is `nearest`, `nearest_exact`, `linear` (bilinear of images, trilinear of volumes), `cubic` or `area`.
+    or one for each. `mode` is `nearest`, `nearest_exact`, `linear` (also `bilinear`, `trilinear`), `cubic` (`bicubic`) or `area`.
     Errors at the call: AxisError, DTypeError, ShapeError, ArgumentError.
 
     >>> import remat
@@ -360,13 +360,14 @@ class Upsample(_Native):
 
     def __init__(
         self, size: Optional[Extents] = None, scale_factor: Union[float, Sequence[float], None] = None, mode: str = "nearest",
-        align_corners: bool = False, antialias: bool = False, recompute_scale_factor: bool = False,
+        align_corners: Optional[bool] = False, antialias: bool = False, recompute_scale_factor: bool = False,
     ):
         if (size is None) == (scale_factor is None):
             raise ValueError("either `size` or `scale_factor` is given")
+        mode = {"nearest-exact": "nearest_exact", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
         factor = [float(scale_factor)] if isinstance(scale_factor, (int, float)) else scale_factor
         options = {
             "size": [size] if isinstance(size, int) else size, "factor": None if factor is None else list(factor),
-            "mode": mode, "align_corners": align_corners, "antialias": antialias, "recompute_scale": recompute_scale_factor,
+            "mode": mode, "align_corners": bool(align_corners), "antialias": antialias, "recompute_scale": recompute_scale_factor,
         }
         super().__init__("upsample", options)

@@ -125,14 +125,15 @@ pub(super) const METHODS: &[Row] = &[
     ("adaptive_max_pool1d", adaptive_max_pool::<1>),
     ("adaptive_max_pool2d", adaptive_max_pool::<2>),
     ("adaptive_max_pool3d", adaptive_max_pool::<3>),
-    // `q, k, v, mask, causal, scale, at_end`; a mask of floats is added to the scores
+    // `q, k, v` of `[n, t, heads, d]`, `mask, bias, causal, scale, at_end, p, key`
     ("attention", |a| {
-        let (q, k, v, mask) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.opt_tensor(3)?);
-        let (causal, scale) = (a.get(4)?, a.get(5)?);
-        let place = if a.get(6)? { QueryPlace::End } else { QueryPlace::Start };
+        let (q, k, v, mask, bias) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.opt_tensor(3)?, a.opt_tensor(4)?);
+        let (causal, scale, p, key) = (a.get(5)?, a.get(6)?, a.get::<f64>(8)?, a.opt_tensor(9)?);
+        let place = if a.get(7)? { QueryPlace::End } else { QueryPlace::Start };
         a.run(move || {
-            let (bias, mask) = mask.as_ref().map_or((None, None), masks);
-            q.attention(&k, &v, Attend { causal, scale, place, mask, bias, ..Attend::ALL })
+            let dropout = key.as_ref().map(|key| (p, key));
+            let (mask, bias) = (mask.as_ref(), bias.as_ref());
+            q.attention(&k, &v, Attend { causal, scale, place, mask, bias, dropout, ..Attend::ALL })
         })
     }),
     // `x, b, upper, transpose, unit`

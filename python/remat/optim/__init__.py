@@ -2,13 +2,13 @@
 import json
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
-from . import _remat
-from ._remat import Parameter, Tensor
-from ._schedules import (
+from .. import _remat
+from .._remat import Parameter, Tensor
+from .._schedules import (
     Plateau, Schedule, chained, constant, cosine, cosine_restarts, exponential, inverse_sqrt, linear, multi_step, one_cycle, polynomial,
     sequential, step,
 )
-from .nn.module import Module
+from ..nn.module import Module
 
 Parameters = Union[Module, Iterable[Any]]
 
@@ -23,6 +23,29 @@ def _named(parameters: Any, start: int = 0) -> List[Tuple[str, Parameter]]:
     for i, p in enumerate(parameters):
         named.append(tuple(p) if isinstance(p, tuple) else (f"parameter{start + i}", p))
     return named
+
+
+class ParamGroup(Dict[str, Any]):
+    """The options of a group of parameters, and the parameters as `params`. An option that is set is set in the optimiser.
+
+    >>> import remat
+    >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=0.5)
+    >>> optimizer.param_groups[0]["lr"] = 0.25
+    >>> optimizer.lr, len(optimizer.param_groups[0]["params"])
+    (0.25, 1)
+    """
+
+    def __init__(self, of: "Optimizer", index: int, options: Dict[str, Any], params: List[Parameter]):
+        super().__init__(options, params=params)
+        if "beta1" in options:
+            super().__setitem__("betas", (super().pop("beta1"), super().pop("beta2")))
+        self._of, self._index = of, index
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "params":
+            raise TypeError("the parameters of a group stay; `add_param_group` adds others")
+        self._of.set_group(self._index, **{name: value})
+        super().__setitem__(name, value)
 
 
 class Optimizer:
@@ -59,6 +82,7 @@ class Optimizer:
         else:
             groups.append((given, options))
         self._count = 0
+        self._params: List[List[Parameter]] = []
         self._of: Any = None
         for of, own in groups:
             self._add(of, own)
@@ -75,6 +99,7 @@ class Optimizer:
         named = _named(params, self._count)
         self._count += len(named)
         self._device = named[0][1].device if named else None
+        self._params.append([p for _, p in named])
         if self._of is None:
             self._of = _remat._NativeOptimizer(self._kind, named, json.dumps(options), self._group)
         else:
@@ -94,6 +119,11 @@ class Optimizer:
         return [json.loads(g) for g in self._of.groups()]
 
     @property
+    def param_groups(self) -> List[ParamGroup]:
+        """The groups as dictionaries, in PyTorch's manner: `optimizer.param_groups[0]["lr"] = 0.1` changes the rate."""
+        return [ParamGroup(self, i, g, self._params[i]) for i, g in enumerate(self.groups)]
+
+    @property
     def lr(self) -> float:
         """The learning rate of the first group; setting it scales the others', so that groups keep their proportions."""
         return self._of.lr
@@ -109,8 +139,8 @@ class Optimizer:
         """
         self._of.step()
 
-    def zero_grad(self) -> None:
-        """Drops every accumulated gradient; `step` does so too."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops every accumulated gradient; `step` does so too. A gradient is None then, whatever `set_to_none` says."""
         self._of.zero_grad()
 
     def skip_step(self) -> None:
@@ -195,8 +225,9 @@ def _plain(name: str, kind: str, text: str) -> Any:
     class Plain(Optimizer):
         _kind = kind
 
-        def __init__(self, params: Parameters, **options: Any):
-            super().__init__(params, self._options(options))
+        def __init__(self, params: Parameters, lr: Optional[float] = None, **options: Any):
+            given = options if lr is None else {"lr": lr, **options}
+            super().__init__(params, self._options(given))
 
     Plain.__name__ = Plain.__qualname__ = name
     Plain.__module__ = "remat.optim"
@@ -395,3 +426,6 @@ def split_decay(parameters: Parameters) -> Tuple[Named, Named]:
     named = _named(parameters)
     decay, others = _remat.split_decay(named)
     return [(n, dict(named)[n]) for n in decay], [(n, dict(named)[n]) for n in others]
+
+
+from . import lr_scheduler  # noqa: E402  it needs `Optimizer`
