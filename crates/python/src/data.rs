@@ -1,17 +1,23 @@
 //! Datasets and loaders: batches that are prepared beside the steps, within the budget.
+//!
+//! A dataset of Python's is called by the loader's threads, which take the interpreter for that. So nobody waits for these
+//! threads while holding the interpreter: all that may end them runs without it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use remat::HostTensor;
+use pyo3::types::PyBytes;
 use remat::nn::{DataLoader, Dataset, LoaderOptions, LoaderPosition, TensorDataset};
+use remat::runtime::HostReservation;
+use remat::types::Callback;
+use remat::{Error, ErrorKind, HostTensor, Shape};
 use remat_digits::Digits;
 
-use crate::call;
 use crate::device::PyDevice;
+use crate::error::{self, or_raise};
 use crate::tensor::{Output, PyTensor, extract_tensor};
+use crate::{call, convert, dtype};
 
 /// Examples that can be had by index, and the epoch that they are read for, if they depend on it.
 #[pyclass(name = "_Dataset", module = "remat._remat", frozen)]
@@ -23,6 +29,99 @@ pub(crate) struct NativeDataset {
 enum Examples {
     Digits(Digits),
     Tensors(TensorDataset),
+    Called(Called),
+}
+
+/// Examples that Python makes: `of.batch(indices)` gives the parts of a batch, `of.begin(epoch)` is called before an epoch.
+#[derive(Clone)]
+struct Called {
+    of: Arc<Py<PyAny>>,
+    len: usize,
+}
+
+/// A part of a batch: the bytes of elements with shape and dtype, or nested lists of numbers.
+fn part(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
+    match x.extract::<(Bound<'_, PyBytes>, Vec<usize>, String)>() {
+        Ok((bytes, shape, of)) => {
+            let host = HostTensor::from_bytes(dtype::of_name(&of)?, Shape::from(shape.as_slice()), bytes.as_bytes());
+            or_raise(x.py(), host)
+        }
+        Err(_) => convert::from_nested(x, None),
+    }
+}
+
+fn parts(all: &Bound<'_, PyAny>) -> PyResult<Vec<HostTensor>> {
+    all.try_iter()?.map(|p| part(&p?)).collect()
+}
+
+impl Called {
+    fn call<T>(&self, f: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> remat::Result<T> {
+        let _callback = Callback::enter();
+        let done = Python::try_attach(|py| f(self.of.bind(py)).map_err(|e| error::carried(py, e)));
+        done.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the interpreter ends")))
+    }
+
+    fn begin(&self, epoch: u64) -> remat::Result<()> {
+        self.call(|of| of.call_method1("begin", (epoch,)).map(drop))
+    }
+}
+
+impl Dataset for Called {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn batch(&self, indices: &[usize]) -> remat::Result<Vec<HostTensor>> {
+        self.call(|of| parts(&of.call_method1("batch", (indices.to_vec(),))?))
+    }
+}
+
+/// Examples of Python's, as many as `len`.
+#[pyfunction]
+pub(crate) fn called_dataset(of: Py<PyAny>, len: usize) -> NativeDataset {
+    NativeDataset { examples: Examples::Called(Called { of: Arc::new(of), len }), epoch: None }
+}
+
+/// Parts of a batch, each the bytes of elements with shape and dtype or nested lists, on a device.
+#[pyfunction]
+pub(crate) fn batch_on(of: &Bound<'_, PyAny>, device: &Bound<'_, PyDevice>) -> PyResult<Vec<Py<PyAny>>> {
+    let (py, host, device) = (of.py(), parts(of)?, device.get().0.clone());
+    let made = call::run(py, move || {
+        host.iter().map(|h| remat::Tensor::from_host(&device, h)).collect::<remat::Result<Vec<_>>>()
+    })?;
+    made.into_iter().map(|t| t.object(py)).collect()
+}
+
+/// Bytes of the host that count against a device's budget, and give way where the device has no other room.
+#[pyclass(name = "_Charge", module = "remat._remat", frozen)]
+pub(crate) struct Charge {
+    held: Mutex<Option<HostReservation>>,
+    has_ended: Arc<AtomicBool>,
+}
+
+#[pymethods]
+impl Charge {
+    /// Errors: BudgetError if there is no room; ClosedError.
+    #[new]
+    fn new(py: Python<'_>, device: &Bound<'_, PyDevice>, bytes: usize) -> PyResult<Self> {
+        let (channel, has_ended) = (device.get().0.channel(), Arc::new(AtomicBool::new(false)));
+        let end = has_ended.clone();
+        let give_way = Arc::new(move || end.store(true, Ordering::Relaxed));
+        let held = call::run(py, move || channel.charge_giving_way(bytes, "prefetched data", give_way))?;
+        Ok(Charge { held: Mutex::new(Some(held)), has_ended })
+    }
+
+    /// True once the device has taken the room for itself.
+    #[getter]
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Gives the room back; a second time does nothing.
+    fn release(&self, py: Python<'_>) {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(held));
+    }
 }
 
 impl NativeDataset {
@@ -30,18 +129,23 @@ impl NativeDataset {
         match &self.examples {
             Examples::Digits(d) => d,
             Examples::Tensors(t) => t,
+            Examples::Called(c) => c,
         }
     }
 }
 
-/// Rows of tensors with one first extent; copied to the host. Errors: ShapeError for first extents that differ.
+/// Rows of arrays with one first extent, kept on the host: tensors, which are copied, or bytes with shape and dtype. Errors:
+/// ShapeError for first extents that differ.
 #[pyfunction]
 pub(crate) fn tensor_dataset(py: Python<'_>, parts: Vec<Bound<'_, PyAny>>) -> PyResult<NativeDataset> {
-    let not = || PyTypeError::new_err("the parts of a dataset are tensors");
-    let parts = parts.iter().map(|p| extract_tensor(p)?.ok_or_else(not)).collect::<PyResult<Vec<_>>>()?;
-    let data = call::run(py, move || {
-        TensorDataset::new(parts.iter().map(remat::Tensor::to_host).collect::<remat::Result<Vec<HostTensor>>>()?)
-    })?;
+    let mut host = Vec::with_capacity(parts.len());
+    for p in &parts {
+        host.push(match extract_tensor(p)? {
+            Some(t) => call::run(py, move || t.to_host())?,
+            None => part(p)?,
+        });
+    }
+    let data = call::run(py, move || TensorDataset::new(host))?;
     Ok(NativeDataset { examples: Examples::Tensors(data), epoch: None })
 }
 
@@ -82,11 +186,34 @@ impl NativeDataset {
 pub(crate) struct Loader {
     of: Mutex<DataLoader>,
     epoch: Option<Arc<AtomicU64>>,
+    called: Option<Called>,
 }
 
 impl Loader {
     fn lock(&self) -> MutexGuard<'_, DataLoader> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells datasets that depend on it which epoch is read. The loader's threads live for one epoch, and do not run now.
+    fn begin(&self, epoch: u64) -> remat::Result<()> {
+        if let Some(shared) = &self.epoch {
+            shared.store(epoch, Ordering::Relaxed);
+        }
+        self.called.as_ref().map_or(Ok(()), |c| c.begin(epoch))
+    }
+
+    /// Ends the threads; the position stays. Not to be called by who holds the interpreter, which the threads may need.
+    fn end(&self) -> remat::Result<()> {
+        let mut of = self.lock();
+        let at = of.position();
+        of.set_position(at)
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // a position that the loader has is one that it takes; where the interpreter has ended no thread can be waited for
+        let _ = Python::try_attach(|py| py.detach(|| self.end()));
     }
 }
 
@@ -108,8 +235,13 @@ impl Loader {
         let of = call::run(py, || match &data.examples {
             Examples::Digits(d) => DataLoader::new(&device, d.clone(), options),
             Examples::Tensors(t) => DataLoader::new(&device, t.clone(), options),
+            Examples::Called(c) => DataLoader::new(&device, c.clone(), options),
         })?;
-        Ok(Loader { of: Mutex::new(of), epoch: data.epoch.clone() })
+        let called = match &data.examples {
+            Examples::Called(c) => Some(c.clone()),
+            Examples::Digits(_) | Examples::Tensors(_) => None,
+        };
+        Ok(Loader { of: Mutex::new(of), epoch: data.epoch.clone(), called })
     }
 
     /// Batches of an epoch.
@@ -122,9 +254,8 @@ impl Loader {
         let batch = call::run(py, || {
             let mut of = self.lock();
             let at = of.position();
-            if let Some(epoch) = self.epoch.as_ref().filter(|_| at.batch == 0) {
-                // before the first batch: the loader's threads live for one epoch
-                epoch.store(at.epoch, Ordering::Relaxed);
+            if at.batch == 0 {
+                self.begin(at.epoch)?;
             }
             of.next_batch()
         })?;
@@ -139,9 +270,14 @@ impl Loader {
 
     /// Goes on from there. Errors: ValueError for a batch past the end of an epoch.
     fn set_position(&self, py: Python<'_>, epoch: u64, batch: usize) -> PyResult<()> {
-        if let Some(shared) = &self.epoch {
-            shared.store(epoch, Ordering::Relaxed);
-        }
-        call::run(py, || self.lock().set_position(LoaderPosition { epoch, batch }))
+        call::run(py, || {
+            self.lock().set_position(LoaderPosition { epoch, batch })?;
+            self.begin(epoch)
+        })
+    }
+
+    /// Ends the threads that prepare batches, after what they are at; the next batch starts them anew.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.end())
     }
 }

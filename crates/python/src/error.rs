@@ -29,10 +29,19 @@ pub(crate) fn raised(py: Python<'_>, e: PyErr) -> Error {
     Error::new(ErrorKind::Value, text)
 }
 
+/// As [`raised`], of code that a thread of the library calls: the exception travels in the error to whoever gets that.
+pub(crate) fn carried(py: Python<'_>, e: PyErr) -> Error {
+    let text = e.value(py).str().map_or_else(|_| e.to_string(), |s| s.to_string());
+    Error::new(ErrorKind::Value, text).with_source(e)
+}
+
 /// An error as an exception: that of Python code that the library called, if one ended this call.
 pub(crate) fn exception(py: Python<'_>, e: &Error) -> PyErr {
     if let Some(raised) = RAISED.take() {
         return raised;
+    }
+    if let Some(carried) = std::error::Error::source(e).and_then(|s| s.downcast_ref::<PyErr>()) {
+        return carried.clone_ref(py);
     }
     made(py, e).unwrap_or_else(|_| PyRuntimeError::new_err(e.to_string()))
 }

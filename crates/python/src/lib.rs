@@ -35,7 +35,7 @@ mod _remat {
     #[pymodule_export]
     use crate::compile::Compiled;
     #[pymodule_export]
-    use crate::data::{Loader, NativeDataset, digits, tensor_dataset};
+    use crate::data::{Charge, Loader, NativeDataset, batch_on, called_dataset, digits, tensor_dataset};
     #[pymodule_export]
     use crate::device::{PyDevice, exiting};
     #[pymodule_export]
