@@ -10,7 +10,8 @@ A `Device` has an arena of bytes that never grows past its budget. What does not
 cannot be made to fit is a `BudgetError` that says what would do.
 
 `Tensor` has NumPy's habits, and PyTorch's names beside them. `remat.nn` has modules, layers and losses, `remat.optim` optimisers
-and schedules, `remat.data` datasets and loaders. `help()` of any of them has an example.
+and schedules, `remat.data` datasets and loaders, `remat.plan` the planner for graphs of other programs. `help()` of any of them has an
+example.
 """
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
@@ -45,10 +46,10 @@ from ._tensor_methods import *  # noqa: F403
 from ._vision import *  # noqa: F403
 
 if _TYPE_CHECKING:
-    from . import array_api, distributed, lite, onnx
+    from . import array_api, distributed, lite, onnx, plan
 
 # imported when they are first asked for: most programs use none of them
-_LATE = frozenset(("array_api", "distributed", "lite", "onnx"))
+_LATE = frozenset(("array_api", "distributed", "lite", "onnx", "plan"))
 
 
 def __getattr__(name: str) -> _Any:
@@ -80,7 +81,7 @@ __all__ = [
     "lite", "load", "load_torch", "load_weights", "manual_seed", "MemoryReport", "nn",
     "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "onnx",
     "ops", "optim", "PeerError",
-    "permute_dims", "PoisonedError", "promote_types", "published_names", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "save",
+    "permute_dims", "plan", "PoisonedError", "promote_types", "published_names", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "save",
     "set_default_device",
     "ShapeError", "StateDict", "tensor", "Tensor", "Trace", "uint16", "uint32", "uint64", "uint8", "zeros", "zeros_like",
 ]

@@ -103,6 +103,13 @@ pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
     if !bytes.is_finite() || bytes < 1.0 { Err(wrong(&text)) } else { Ok(Some(bytes as usize)) }
 }
 
+/// Bytes of a budget as [`PyDevice`] takes it.
+#[pyfunction]
+#[pyo3(signature = (x))]
+pub(crate) fn budget_bytes(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    budget(x)
+}
+
 #[pymethods]
 impl PyDevice {
     #[new]

@@ -22,6 +22,7 @@ mod frame;
 mod models;
 mod nn;
 mod ops;
+mod plan;
 mod ranks;
 mod tensor;
 
@@ -37,7 +38,7 @@ mod _remat {
     #[pymodule_export]
     use crate::data::{Charge, Loader, NativeDataset, batch_on, called_dataset, digits, tensor_dataset};
     #[pymodule_export]
-    use crate::device::{PyDevice, exiting};
+    use crate::device::{PyDevice, budget_bytes, exiting};
     #[pymodule_export]
     use crate::dlpack::from_dlpack;
     #[pymodule_export]
@@ -58,6 +59,8 @@ mod _remat {
     use crate::ranks::{
         NativeDataParallel, PyCommunicator, collective, has_mpi, launched_ranks, run_mpi, run_threads, set_norm_ranks,
     };
+    #[pymodule_export]
+    use crate::plan::{plan_check, plan_figures, plan_graph};
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;
     #[pymodule_export]
