@@ -352,3 +352,27 @@ def test_a_wait_for_a_batch_ends_with_a_signal(dataset, device):
     finally:
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - begun < 10 and not native_threads() and not data_threads()
+
+
+@pytest.mark.parametrize("kind", ["map", "iteration"])
+def test_a_program_ends_in_the_middle_of_a_loop(kind):
+    import subprocess
+    import sys
+
+    program = f"""
+import time, remat
+class Slow:
+    def __iter__(self):
+        for i in range(1000):
+            time.sleep(0.01); yield i
+class SlowAt:
+    def __len__(self): return 1000
+    def __getitem__(self, i): time.sleep(0.01); return i
+loader = remat.data.DataLoader({"SlowAt()" if kind == "map" else "Slow()"}, 4)
+it = iter(loader)
+print(next(it).tolist())
+class Held: pass
+held = Held(); held.all = held, loader, it  # lives until the interpreter ends
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n", "")

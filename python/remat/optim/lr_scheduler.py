@@ -20,9 +20,8 @@ from . import Optimizer
 
 
 class LRScheduler:
-    """Sets the rate of each group to `rate(its first rate, how often `step` was called)`, at once and at every `step`.
-
-    A subclass says `rate(base, epoch)`.
+    """Sets the rates of an optimiser's groups at once and at every `step`: a subclass says `rate(base, epoch)`, of a group's first
+    rate and the number of steps.
 
     >>> import remat
     >>> class Halved(remat.optim.lr_scheduler.LRScheduler):
