@@ -126,9 +126,9 @@ def standardized(x):
 print(standardized(remat.tensor([[1.0, 2.0], [3.0, 6.0]])))
 ```
 
-The namespace has the standard's names, arguments, defaults and dtypes of results. The package's own functions beside it have NumPy's
-habits and PyTorch's names, so that `remat.sum` of int8 is not `remat.array_api.sum` of it. `python/tests/test_array_api.py` compares
-every function with NumPy's.
+The namespace has the standard's names, arguments, defaults and domains. The package's own functions beside it have NumPy's habits and
+PyTorch's names: `remat.take(x, axis, index)` is `remat.array_api.take(x, index, axis=axis)`, and `remat.mean` takes integers, which the
+standard's does not. `python/tests/test_array_api.py` compares every function with NumPy's.
 
 Of {total} names, {met} are met. A name without a note is as the standard says.
 """
