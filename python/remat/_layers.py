@@ -61,6 +61,37 @@ def avg_pool3d(
     return _t["avg_pool3d"](x, kernel_size, step, padding, 1, ceil_mode, count_include_pad)
 
 
+def adaptive_avg_pool1d(x: Tensor, output_size: Extents) -> Tensor:
+    """The mean of each of `output_size` windows that cover the last axis of `[n, c, l]`. Errors: AxisError, ShapeError, DTypeError.
+
+    >>> import remat
+    >>> remat.tensor([[[1.0, 2.0, 3.0, 4.0]]]).adaptive_avg_pool1d(2).tolist()
+    [[[1.5, 3.5]]]
+    """
+    return _t["adaptive_avg_pool1d"](x, output_size)
+
+
+def adaptive_avg_pool3d(x: Tensor, output_size: Extents) -> Tensor:
+    """As `adaptive_avg_pool1d` of volumes `[n, c, d, h, w]`.
+
+    >>> import remat
+    >>> remat.ones(1, 1, 2, 3, 5).adaptive_avg_pool3d(1).tolist()
+    [[[[[1.0]]]]]
+    """
+    return _t["adaptive_avg_pool3d"](x, output_size)
+
+
+def adaptive_max_pool(x: Tensor, output_size: Extents) -> Tuple[Tensor, Tensor]:
+    """The largest of each of `output_size` windows that cover one to three spatial axes, `[n, c, size..]`, and its place in row-major order
+    within its channel. Errors: AxisError, ShapeError.
+
+    >>> import remat
+    >>> [y.tolist() for y in remat.tensor([[[1.0, 4.0, 3.0, 2.0]]]).adaptive_max_pool(2)]
+    [[[[4.0, 3.0]]], [[[1, 2]]]]
+    """
+    return _t[_of_axes("adaptive_max_pool", x)](x, output_size)
+
+
 def max_pool_with_indices(
     x: Tensor, kernel_size: Extents, stride: Optional[Extents] = None, padding: Any = 0, dilation: Extents = 1, ceil_mode: bool = False
 ) -> Tuple[Tensor, Tensor]:
@@ -168,10 +199,10 @@ def rope(
 
 
 __all__ = [
-    "max_pool1d", "max_pool3d", "avg_pool1d", "avg_pool3d", "max_pool_with_indices", "max_unpool", "lp_pool",
+    "adaptive_avg_pool1d", "adaptive_avg_pool3d", "adaptive_max_pool", "max_pool1d", "max_pool3d", "avg_pool1d", "avg_pool3d", "max_pool_with_indices", "max_unpool", "lp_pool",
     "self_attention", "embedding_bag", "rope",
 ]
 
 FUNCTIONS = [
-    max_pool1d, max_pool3d, avg_pool1d, avg_pool3d, max_pool_with_indices, max_unpool, lp_pool, self_attention, embedding_bag, rope,
+    adaptive_avg_pool1d, adaptive_avg_pool3d, adaptive_max_pool, max_pool1d, max_pool3d, avg_pool1d, avg_pool3d, max_pool_with_indices, max_unpool, lp_pool, self_attention, embedding_bag, rope,
 ]

@@ -379,24 +379,38 @@ def conv_transpose3d(
     return y if bias is None else y + bias.reshape(-1, 1, 1, 1)
 
 
-def max_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
+def max_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Tensor:
     """The largest of each window of the last two axes; windows lie side by side unless a stride is given.
+
+    With `ceil_mode` one more may stand over the end. Errors: AxisError, ShapeError, ArgumentError.
 
     >>> import remat
     >>> remat.arange(4).reshape(1, 1, 2, 2).max_pool2d(2).tolist()
     [[[[3]]]]
     """
-    return _t["max_pool2d"](x, kernel_size, kernel_size if stride is None else stride, padding)
+    step = kernel_size if stride is None else stride
+    if dilation == 1 and not ceil_mode:
+        return _t["max_pool2d"](x, kernel_size, step, padding)
+    return _t["max_pool_with2d"](x, kernel_size, step, padding, dilation, ceil_mode)
 
 
-def avg_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> Tensor:
-    """The mean of each window of the last two axes.
+def avg_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True, ceil_mode: bool = False
+) -> Tensor:
+    """The mean of each window of the last two axes; zeros around the image count unless not `count_include_pad`.
+
+    With `ceil_mode` one more window may stand over the end. Errors: AxisError, ShapeError, DTypeError, ArgumentError.
 
     >>> import remat
     >>> remat.ones(1, 1, 2, 2).avg_pool2d(2).tolist()
     [[[[1.0]]]]
     """
-    return _t["avg_pool2d"](x, kernel_size, kernel_size if stride is None else stride, padding, count_include_pad)
+    step = kernel_size if stride is None else stride
+    if not ceil_mode:
+        return _t["avg_pool2d"](x, kernel_size, step, padding, count_include_pad)
+    return _t["avg_pool_with2d"](x, kernel_size, step, padding, 1, ceil_mode, count_include_pad)
 
 
 def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:

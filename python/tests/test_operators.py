@@ -205,6 +205,15 @@ def test_pools_and_their_indices():
     cube = remat.asarray(rng.normal(size=(1, 2, 4, 4, 4)).astype("float32"))
     near(cube.max_pool3d(2), cube.numpy().reshape(1, 2, 2, 2, 2, 2, 2, 2).max((3, 5, 7)))
     near(cube.avg_pool3d(2), cube.numpy().reshape(1, 2, 2, 2, 2, 2, 2, 2).mean((3, 5, 7)))
+    image = remat.asarray(rng.normal(size=(1, 2, 5, 5)).astype("float32"))
+    assert image.max_pool2d(2, ceil_mode=True).shape == image.avg_pool2d(2, ceil_mode=True).shape == (1, 2, 3, 3)
+    near(image.max_pool2d(2, 1, dilation=3), windows(image.numpy(), (2, 2), (1, 1), (0, 0), (3, 3)).max((-2, -1)))
+    near(image.avg_pool2d(2, ceil_mode=True)[:, :, :2, :2], image.avg_pool2d(2).numpy())
+    y, places = image.adaptive_max_pool(1)
+    near(y.reshape(1, 2), image.numpy().max((2, 3)))
+    assert places.reshape(-1).tolist() == image.numpy().reshape(2, -1).argmax(1).tolist()
+    near(cube.adaptive_avg_pool3d(2), cube.avg_pool3d(2).numpy())
+    near(x.adaptive_avg_pool1d(3), x.avg_pool1d(3).numpy())
     with pytest.raises(ValueError, match="lp_pool"):
         remat.ones(2).lp_pool(2.0, 1)
 
@@ -268,3 +277,18 @@ def test_gradients_flow_through_what_is_bound_by_hand():
         x.grad = None
         f().sum().backward()
         assert x.grad.shape == x.shape and bool(x.grad.isfinite().all())
+
+
+def test_extents_beyond_any_address_are_errors():
+    """Found at random: products of extents that overflowed."""
+    huge = 2**63 - 1
+    boxes, x = remat.zeros(0, 5), remat.ones(1, 5, 5, 5)
+    for wrong in (
+        lambda: remat.ones(1, 2, 1).fold(huge, 1, stride=10**6),
+        lambda: remat.ones(2, 0, 3).fold(huge, 7),
+        lambda: remat.roi_align(x, boxes, (3 * 10**9, 2), sampling_ratio=huge),
+        lambda: remat.ps_roi_align(remat.ones(3, 0, 2, 2), boxes, 2**31),
+        lambda: remat.deform_ps_roi_pool(x, boxes, None, (3 * 10**9, 2), samples=2**32),
+    ):
+        with pytest.raises((remat.Error, ValueError)):
+            wrong().wait()

@@ -113,11 +113,13 @@ pub(super) const METHODS: &[Row] = &[
     }),
     // `x, kernel, stride, padding, dilation, ceil_mode`
     ("max_pool1d", max_pool::<1>),
+    ("max_pool_with2d", max_pool::<2>),
     ("max_pool3d", max_pool::<3>),
     ("max_pool_with_indices1d", max_pool_with_indices::<1>),
     ("max_pool_with_indices2d", max_pool_with_indices::<2>),
     ("max_pool_with_indices3d", max_pool_with_indices::<3>),
     ("avg_pool1d", avg_pool::<1>),
+    ("avg_pool_with2d", avg_pool::<2>),
     ("avg_pool3d", avg_pool::<3>),
     ("adaptive_avg_pool1d", adaptive_avg_pool::<1>),
     ("adaptive_avg_pool2d", adaptive_avg_pool::<2>),

@@ -114,6 +114,7 @@ impl Tensor {
         if parts == 0 || !channels.is_multiple_of(parts) {
             return Err(wrong_shape(format!("{ph} by {pw} parts do not divide {channels} channels"))).in_op(NAME);
         }
+        super::product(&[n, parts]).in_op(NAME)?;
         let c = channels / parts;
         // each part as an image of its own
         let apart =
@@ -144,7 +145,8 @@ impl Tensor {
         if samples == 0 || !scale.is_finite() {
             return Err(wrong_value(format!("{samples} points a side, a scale of {scale}")));
         }
-        super::product(&[k, size[0], size[1], samples, samples])?;
+        // without a box, too: the extents of one are multiplied before anything is computed
+        super::product(&[k.max(1), size[0], size[1], samples, samples])?;
         Ok((boxes.detach().cast(point_dtype(self.dtype()))?, k))
     }
 

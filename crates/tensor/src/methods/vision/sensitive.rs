@@ -135,7 +135,7 @@ impl Tensor {
             return Err(wrong_shape(text)).in_op(NAME);
         }
         let each = channels / groups;
-        product(&[k, classes, ph, pw, s, s, 2]).in_op(NAME)?;
+        product(&[k.max(1), classes, ph, pw, s, s, 2]).in_op(NAME)?;
         let all = [k, classes, ph, pw, s, s];
         let along = |axis: usize, parts: usize, out: &[usize]| {
             self.deformed_along(&boxes, axis, parts, out, offsets, options).called(NAME)

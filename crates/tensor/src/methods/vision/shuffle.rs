@@ -329,7 +329,7 @@ impl Tensor {
     fn folded(&self, size: [usize; 2], patches: Patches, op: &str) -> Result<Tensor> {
         let [n, c, k, l] = self.dims_n()?;
         let (padded, out) = patches.on(size).in_op(op)?;
-        if out[0] * out[1] != l {
+        if out[0].checked_mul(out[1]) != Some(l) {
             let text = format!("{l} windows, but {} by {} fit an image of {size:?}", out[0], out[1]);
             return Err(wrong_shape(text)).in_op(op);
         }
