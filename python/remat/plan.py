@@ -53,6 +53,7 @@ class Step(NamedTuple):
 
     `kind` is compute, recompute, free, spill or fetch; `name` the operator, or the value that is freed or copied; `at` the offset
     of each result in the arena, or of what is fetched. `live_bytes` are resident after the step, `time_ns` the compute time so far.
+    `Schedule` has an example.
     """
 
     kind: str
@@ -68,6 +69,14 @@ class Graph:
     `align` is what offsets and sizes are rounded up to. With both rates of `spill`, in bytes a second for writing and reading,
     results may be copied out and back. Names are unique among values and outputs, and among operators. What is wrong with a graph
     is said when it is planned: FormatError with the place.
+
+    >>> import remat
+    >>> graph = remat.plan.Graph()
+    >>> graph.value("x", 4096)
+    >>> graph.op("double", ["x"], {"y": 4096}, time_ns=1000)
+    >>> graph.output("y")
+    >>> graph, graph.peak_bytes, graph.time_ns
+    (Graph(1 values, 1 operators), 8192, 1000)
     """
 
     def __init__(self, align: int = 64, spill: Optional[Tuple[int, int]] = None):
@@ -211,6 +220,15 @@ class Schedule:
         lower_bound_ns: no schedule within the budget takes less: proven.
         values: the offset of each value that is there before.
         recomputed: triples of an operator, how often it runs again, and the time of that in nanoseconds, longest first.
+
+    >>> import remat
+    >>> graph = remat.plan.Graph()
+    >>> graph.op("a", [], {"a": 4096}); graph.op("b", ["a"], {"b": 64}); graph.output("b")
+    >>> for step in graph.plan(None, time_limit=0.1).steps:
+    ...     print(step.kind, step.name, step.live_bytes)
+    compute a 4096
+    compute b 4160
+    free a 64
     """
 
     def __init__(self, form: Dict[str, Any], graph: Graph):

@@ -66,7 +66,16 @@ class LRScheduler:
 
 
 class LambdaLR(LRScheduler):
-    """`base f(epoch)`, of one function or of one for each group. Errors: ValueError for another number of functions."""
+    """`base f(epoch)`, of one function or of one for each group. Errors: ValueError for another number of functions.
+
+    >>> import remat
+    >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
+    >>> scheduler = remat.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))
+    >>> for _ in range(3):
+    ...     scheduler.step()
+    >>> round(optimizer.lr, 4)
+    0.25
+    """
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Union[Callable[[int], float], Sequence[Callable[[int], float]]]):
         groups = len(optimizer.groups)
@@ -85,7 +94,16 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """`base gamma^floor(epoch / step_size)`."""
+    """`base gamma^floor(epoch / step_size)`.
+
+    >>> import remat
+    >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
+    >>> scheduler = remat.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    >>> for _ in range(4):
+    ...     scheduler.step()
+    >>> round(optimizer.lr, 4)
+    0.25
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
         if step_size < 1:
@@ -99,7 +117,16 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """`base gamma^k`, where `k` of the milestones are at or before the epoch."""
+    """`base gamma^k`, where `k` of the milestones are at or before the epoch.
+
+    >>> import remat
+    >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
+    >>> scheduler = remat.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 3], gamma=0.5)
+    >>> for _ in range(3):
+    ...     scheduler.step()
+    >>> round(optimizer.lr, 4)
+    0.25
+    """
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1):
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -111,7 +138,16 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """`base gamma^epoch`."""
+    """`base gamma^epoch`.
+
+    >>> import remat
+    >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
+    >>> scheduler = remat.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    >>> for _ in range(2):
+    ...     scheduler.step()
+    >>> round(optimizer.lr, 4)
+    0.25
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float):
         self.gamma = gamma
@@ -123,7 +159,16 @@ class ExponentialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """`eta_min + (base - eta_min) (1 + cos(pi epoch / T_max)) / 2` (Loshchilov and Hutter, ICLR 2017)."""
+    """`eta_min + (base - eta_min) (1 + cos(pi epoch / T_max)) / 2` (Loshchilov and Hutter, ICLR 2017).
+
+    >>> import remat
+    >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
+    >>> scheduler = remat.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
+    >>> for _ in range(2):
+    ...     scheduler.step()
+    >>> round(optimizer.lr, 4)
+    0.5
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0):
         if T_max < 1:
