@@ -292,3 +292,7 @@ def test_extents_beyond_any_address_are_errors():
     ):
         with pytest.raises((remat.Error, ValueError)):
             wrong().wait()
+    with pytest.raises(OSError, match="no host memory"):
+        remat.fft.window("hann", 2**50)
+    with pytest.raises(OSError, match="no host memory"):
+        remat.fft.mel_filters(2**40, 2**10)

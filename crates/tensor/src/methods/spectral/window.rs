@@ -1,7 +1,7 @@
 use std::f64::consts::{PI, TAU};
 
 use remat_runtime::Device;
-use remat_types::{DType, Error, ErrorKind, Result};
+use remat_types::{DType, Error, ErrorKind, Result, vec_for};
 
 use crate::Tensor;
 use crate::site::InOp;
@@ -146,7 +146,8 @@ impl Tensor {
         } else {
             (n - 1) as f64
         };
-        let points: Vec<f64> = (0..n).map(|i| if n == 1 { 1.0 } else { window.at(i, last) }).collect();
+        let mut points: Vec<f64> = vec_for(n).in_op("window")?;
+        points.extend((0..n).map(|i| if n == 1 { 1.0 } else { window.at(i, last) }));
         Tensor::from_slice(device, &points, [n])?.cast(dtype)
     }
 
@@ -181,8 +182,10 @@ impl Tensor {
         remat_types::Shape::from([n_bins, n_mels]).checked_elems().in_op("mel_filters")?;
         let (low, high) = (o.scale.to_mel(o.from), o.scale.to_mel(to));
         let edge = |i: usize| o.scale.to_hz(low + (high - low) * i as f64 / (n_mels + 1) as f64);
-        let edges: Vec<f64> = (0..n_mels + 2).map(edge).collect();
-        let mut filters = vec![0.0; n_bins * n_mels];
+        let mut edges: Vec<f64> = vec_for(n_mels.saturating_add(2)).in_op("mel_filters")?;
+        edges.extend((0..n_mels + 2).map(edge));
+        let mut filters: Vec<f64> = vec_for(n_bins * n_mels).in_op("mel_filters")?;
+        filters.resize(n_bins * n_mels, 0.0);
         for (bin, row) in filters.chunks_exact_mut(n_mels).enumerate() {
             let f = o.sample_rate / 2.0 * bin as f64 / (n_bins - 1) as f64;
             for (m, y) in row.iter_mut().enumerate() {
