@@ -125,7 +125,7 @@ fn array(p: &Bound<'_, PyAny>, device: &Device) -> PyResult<Tensor> {
 /// implies, may be more than the part has. Errors: TypeError for what holds no numbers.
 pub(crate) fn value(py: Python<'_>, given: &Bound<'_, PyAny>, t: &Tensor) -> PyResult<Operand> {
     let (device, dtype) = (t.device(), t.dtype());
-    let v = match operand(given, Some(&device))? {
+    let v = match operand(given, Some(t))? {
         Some(Operand::Number(v)) => {
             let is_own = match v {
                 Scalar::Float(_) => dtype.is_float(),
