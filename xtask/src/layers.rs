@@ -28,7 +28,7 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
 }
 
 /// `{types <- kernels, comm; linalg} <- ops <- graph <- runtime <- tensor <- nn <- remat; tensor <- onnx <- lite;
-/// {remat, digits, lite} <- cli; {remat, digits} <- python`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
+/// {remat, digits, lite} <- cli, python`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
 /// operators are exist as methods of tensors, and a second set over graphs would be a second vocabulary.
 pub(crate) const LAYERS: &[Layer] = &[
     library("types", &[]),
@@ -47,7 +47,11 @@ pub(crate) const LAYERS: &[Layer] = &[
     library("onnx", &["tensor"]),
     Layer { unsafe_folder: Some("c"), ..unsafe_library("lite", &["onnx"]) },
     Layer { is_library: false, ..library("cli", &["remat", "lite", "digits"]) },
-    Layer { is_library: false, unsafe_folder: Some("dlpack"), ..unsafe_library("python", &["remat", "digits"]) },
+    Layer {
+        is_library: false,
+        unsafe_folder: Some("dlpack"),
+        ..unsafe_library("python", &["remat", "lite", "digits"])
+    },
 ];
 
 /// The row of a role.
