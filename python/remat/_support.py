@@ -19,7 +19,13 @@ REQUIRED: Any = object()
 
 _remat.set_library_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
-atexit.register(_remat.exiting)
+
+def _end() -> None:
+    _remat.exiting()
+    _remat.end_mpi()
+
+
+atexit.register(_end)
 
 _lock = threading.Lock()
 _default: Optional[Device] = None

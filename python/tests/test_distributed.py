@@ -206,13 +206,60 @@ def test_threads_that_are_ranks_have_what_is_theirs(device):
         distributed.run_threads(lambda ranks: distributed.DataParallel(nn.Linear(1, 1), ranks), ranks=2)
 
 
+EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "ranks.py"
+ENV = {**os.environ, "PYTHONPATH": str(pathlib.Path(remat.__file__).parents[1])}
+
+
+def example(*command):
+    done = subprocess.run([*command], capture_output=True, text=True, env=ENV)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_example_learns_on_ranks():
+    lines = example(sys.executable, str(EXAMPLE), "--threads", "2")
+    assert lines[-1].startswith("2 ranks: ") and int(lines[-1].split()[2]) > 850, lines
+    if distributed.is_mpi_available():
+        launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+        assert example(*launcher, sys.executable, str(EXAMPLE)) == lines
+
+
 def test_a_build_without_mpi_says_how_to_get_one(tmp_path):
     if distributed.is_mpi_available():
         pytest.skip("this build has MPI")
     program = "import remat; remat.distributed.run(lambda ranks: print('ran'))"
-    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(remat.__file__).parents[1])}
     ranks = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**env, **ranks})
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**ENV, **ranks})
     assert done.returncode != 0 and "--features mpi" in done.stderr and "DeviceError" in done.stderr
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENV)
     assert done.stdout == "ran\n", done.stderr
+
+
+HOLDS = """
+import remat
+from remat import distributed, nn, optim
+
+def main(ranks):
+    global net, parallel, optimizer, part
+    remat.set_default_device(remat.Device(ranks=ranks))
+    net = nn.Linear(2, 2)
+    parallel, optimizer = distributed.DataParallel(net, ranks), distributed.sharded(optim.SGD, net, ranks, lr=0.1)
+    part = ranks.split(0)
+    if FAILS and ranks.rank == 1:
+        raise KeyError("mine")
+    parallel.backward(net(remat.ones(1, 2)).sum())
+    optimizer.step()
+    print("ran")
+
+distributed.run(main, limit=30)
+"""
+
+
+@pytest.mark.skipif(not distributed.is_mpi_available(), reason="this build has no MPI")
+@pytest.mark.parametrize("fails", [False, True])
+def test_processes_end_whatever_they_hold(fails):
+    program = HOLDS.replace("FAILS", str(fails))
+    launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-c", program]
+    done = subprocess.run(launcher, capture_output=True, text=True, env=ENV, timeout=120)
+    assert (done.returncode == 0) == (not fails), done.stderr
+    assert ("KeyError: 'mine'" in done.stderr) if fails else done.stdout.split() == ["ran", "ran"], done.stderr

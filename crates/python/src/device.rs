@@ -37,10 +37,11 @@ pub(crate) fn exiting() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Keeps a device for ever if the interpreter ends: its last owner would wait for work whose results nobody can read.
-pub(crate) fn keep_at_exit(device: impl FnOnce() -> Device) {
+/// Keeps a device, or what else ends with care, for ever if the interpreter ends: its last owner would wait for work whose results
+/// nobody can read.
+pub(crate) fn keep_at_exit<T>(what: impl FnOnce() -> T) {
     if EXITING.load(Ordering::Relaxed) {
-        std::mem::forget(device());
+        std::mem::forget(what());
     }
 }
 
@@ -133,11 +134,15 @@ impl PyDevice {
             ..DeviceOptions::default()
         };
         options.threads = threads.unwrap_or(options.threads);
-        call::run(py, move || {
+        let has_ranks = options.ranks.is_some();
+        let device = call::run(py, move || {
             options.spill = spill.map(SpillTo::measure).transpose()?;
             Device::cpu(options)
-        })
-        .map(PyDevice)
+        })?;
+        if has_ranks {
+            crate::ranks::opened(&device);
+        }
+        Ok(PyDevice(device))
     }
 
     /// A device of the same options that computes nothing: a program runs on it over shapes alone, and its `peak_bytes` are what

@@ -57,7 +57,8 @@ mod _remat {
     };
     #[pymodule_export]
     use crate::ranks::{
-        NativeDataParallel, PyCommunicator, collective, has_mpi, launched_ranks, run_mpi, run_threads, set_norm_ranks,
+        NativeDataParallel, PyCommunicator, collective, end_mpi, has_mpi, launched_ranks, run_mpi, run_threads,
+        set_norm_ranks,
     };
     #[pymodule_export]
     use crate::plan::{plan_check, plan_figures, plan_graph};

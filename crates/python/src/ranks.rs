@@ -10,9 +10,10 @@ use pyo3::types::PyTuple;
 use remat::nn::distributed::{
     Communicator, DataParallel, DataParallelOptions, Gradients, Reduction, launched, synchronise_batch_norms, threads,
 };
-use remat::{Error, ErrorKind};
+use remat::{Device, Error, ErrorKind};
 
 use crate::call;
+use crate::device::keep_at_exit;
 use crate::nn::State;
 use crate::ops::{Args, Row};
 use crate::tensor::extract_tensor;
@@ -26,6 +27,20 @@ use crate::tensor::extract_tensor;
 #[pyclass(name = "Communicator", module = "remat.distributed", frozen, eq, hash)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyCommunicator(pub(crate) Communicator);
+
+impl Drop for PyCommunicator {
+    fn drop(&mut self) {
+        // MPI has ended by then
+        keep_at_exit(|| self.0.clone());
+    }
+}
+
+/// Ends MPI, if it runs: the interpreter ends, and what modules still hold is kept.
+#[pyfunction]
+pub(crate) fn end_mpi() {
+    #[cfg(feature = "mpi")]
+    remat::nn::distributed::mpi::end();
+}
 
 #[pymethods]
 impl PyCommunicator {
@@ -138,28 +153,46 @@ pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64)
     }
 }
 
+/// The devices that were opened with ranks while MPI runs, whose work is waited for at its end; none are noted otherwise. They stay until
+/// then: a rank has one, as a rule.
+#[cfg(feature = "mpi")]
+static DEVICES: Mutex<Option<Vec<Device>>> = Mutex::new(None);
+
+/// Notes a device that was opened with ranks.
+pub(crate) fn opened(device: &Device) {
+    #[cfg(feature = "mpi")]
+    if let Some(all) = DEVICES.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        all.push(device.clone());
+    }
+    #[cfg(not(feature = "mpi"))]
+    let _ = device;
+}
+
 /// Calls `f` with all processes that the launcher started. If it raises, prints that, and ends all processes.
 #[cfg(feature = "mpi")]
 #[pyfunction]
 pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<PyAny>> {
     use remat::nn::distributed::mpi;
     let limit = seconds(limit)?;
-    call::run(py, || {
-        mpi::run(
-            limit,
-            |_| 1,
-            |ranks| {
-                Python::attach(|py| {
-                    let y = f.bind(py).call1((PyCommunicator(ranks),));
-                    y.map(Bound::unbind).map_err(|e| {
-                        let told = of_rank(py, &e);
-                        e.print(py);
-                        told
-                    })
-                })
-            },
-        )
-    })
+    let main = |ranks: Communicator| {
+        // what outlives MPI's end at the interpreter's would end it a second time; see `end_mpi`
+        std::mem::forget(ranks.clone());
+        DEVICES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+        let y = Python::attach(|py| {
+            let y = f.bind(py).call1((PyCommunicator(ranks),));
+            y.map(Bound::unbind).map_err(|e| {
+                let told = of_rank(py, &e);
+                e.print(py);
+                told
+            })
+        })?;
+        // what is queued calls MPI, which may end after this; a device that was closed has nothing queued
+        for device in DEVICES.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default() {
+            device.channel().sync().or_else(|e| if e.kind() == ErrorKind::Closed { Ok(()) } else { Err(e) })?;
+        }
+        Ok(y)
+    };
+    call::run(py, || mpi::run(limit, |_| 1, main))
 }
 
 /// Says how to get what this build lacks.
@@ -250,6 +283,12 @@ pub(crate) fn collective(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Py<P
 /// Data parallel training of a module; see the Python class.
 #[pyclass(name = "_DataParallel", module = "remat._remat", frozen)]
 pub(crate) struct NativeDataParallel(DataParallel);
+
+impl Drop for NativeDataParallel {
+    fn drop(&mut self) {
+        keep_at_exit(|| self.0.group().clone());
+    }
+}
 
 #[pymethods]
 impl NativeDataParallel {

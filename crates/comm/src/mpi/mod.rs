@@ -8,7 +8,7 @@
 
 mod transport;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Co
     }
     let world = universe.world();
     let of_peers = status(&Error::new(ErrorKind::Peer, "a rank does not come"));
-    let process = Arc::new(Process { status: of_peers, _universe: universe });
+    let process = Arc::new(Process { status: of_peers, universe: Mutex::new(Some(universe)) });
+    *lock(&RUNNING) = Arc::downgrade(&process);
     let guard = EndsAll { world: world.duplicate(), status: of_peers, is_armed: true };
     let transport = Mpi::new(world.duplicate(), process.clone());
     match f(Communicator::new(Box::new(transport), limit)) {
@@ -67,11 +68,26 @@ pub fn sum_of_mpi(x: &[f32], y: &mut [f32]) {
     SimpleCommunicator::world().all_reduce_into(x, y, SystemOperation::sum());
 }
 
-/// MPI runs as long as one of these is there.
+/// MPI runs as long as one of these is there, unless [`end`] ends it.
 struct Process {
     /// The exit status of all processes where one ends them.
     status: i32,
-    _universe: Universe,
+    universe: Mutex<Option<Universe>>,
+}
+
+/// This process's part of MPI, if it runs.
+static RUNNING: Mutex<Weak<Process>> = Mutex::new(Weak::new());
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends MPI now, if it runs: for the end of a program that leaves communicators alive, as an interpreter does with what modules hold. A
+/// launcher takes a process that ends without it for one that failed. Nothing may use or drop a communicator afterwards: MPI ends all
+/// processes that try. The thread that called [`run`] calls it.
+pub fn end() {
+    let process = lock(&RUNNING).upgrade();
+    drop(process.and_then(|p| lock(&p.universe).take()));
 }
 
 /// Ends all processes if this one unwinds, since MPI's end waits for all.
