@@ -18,7 +18,7 @@ class Checkpoint:
 
     It has parameters, buffers and the generators of layers such as dropout, the optimiser's options and state, the run's generator,
     the place in the data, and the numbers below: a run that is restored in a new process goes on bit for bit. It is one file,
-    `checkpoint.safetensors`, whose every byte is under a checksum. The library's own command `remat` and its Rust programs read it.
+    `checkpoint.safetensors`, whose every byte is under a checksum, and is what the library's Rust programs write and read.
 
     Attributes:
         step: steps done.
@@ -86,7 +86,7 @@ class Checkpoint:
             "user": json.loads(user_text),
         })
         _remat.save_checkpoint(
-            os.fspath(folder), module._state(), None if optimizer is None else optimizer._of,
+            os.fspath(folder), module._library_state(), None if optimizer is None else optimizer._of,
             default_generator() if generator is None else generator, train,
         )
 
@@ -127,7 +127,7 @@ class Checkpoint:
             loader.position = self.position
         try:
             self._of.restore(
-                module._state(), None if optimizer is None else optimizer._of,
+                module._library_state(), None if optimizer is None else optimizer._of,
                 default_generator() if generator is None else generator,
             )
         except BaseException:

@@ -122,7 +122,7 @@ def load_weights(
     >>> bool((ours.weight == theirs.weight).all())
     True
     """
-    _, missing, unexpected = _remat.load_weights(module._state(), os.fspath(path), names, within, strict)
+    _, missing, unexpected = _remat.load_weights(module._library_state(), os.fspath(path), names, within, strict)
     return missing, unexpected
 
 

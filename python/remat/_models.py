@@ -39,6 +39,41 @@ def as_input(x: Any, device: Device) -> Tensor:
     return x if isinstance(x, Tensor) else asarray(x, device=device)
 
 
+def is_text(x: Any) -> bool:
+    """True for strings, and NumPy's arrays of them."""
+    return isinstance(x, str) or getattr(getattr(x, "dtype", None), "kind", None) in ("U", "O")
+
+
+def as_text(x: Any) -> Tuple[List[int], List[str]]:
+    """Strings with their shape: of a string, nested lists of them, or an array of NumPy's."""
+    if isinstance(x, str):
+        return [], [x]
+    if hasattr(x, "tolist"):
+        return as_text(x.tolist())
+    if not isinstance(x, (list, tuple)):
+        raise TypeError(f"expected strings, or lists of them, got {type(x).__name__}")
+    parts = [as_text(part) for part in x]
+    shape = parts[0][0] if parts else []
+    if any(s != shape for s, _ in parts):
+        raise ValueError("the nested lists of strings are of unequal length")
+    return [len(parts), *shape], [t for _, all in parts for t in all]
+
+
+def _nested(shape: Sequence[int], data: List[str]) -> Any:
+    """Strings as nested lists; one of no axes as itself."""
+    if not shape:
+        return data[0]
+    n = len(data) // max(shape[0], 1)
+    return [_nested(shape[1:], data[i * n:(i + 1) * n]) for i in range(shape[0])]
+
+
+def as_output(y: Any) -> Any:
+    """What the compiled part gives, with strings as nested lists."""
+    if isinstance(y, tuple):
+        return _nested(*y)
+    return [as_output(part) for part in y] if isinstance(y, list) else y
+
+
 class Traced:
     """A function of tensors as one of lists of tensors, with its example inputs."""
 

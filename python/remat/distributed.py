@@ -247,7 +247,7 @@ class DataParallel:
         if gradients not in ("whole", "divided"):
             raise ValueError(f"gradients are `whole` or `divided`, not `{gradients}`")
         self.module, self.group = module, group
-        self._of = _remat._DataParallel(module._state(), group, bucket_bytes, find_unused, gradients == "divided")
+        self._of = _remat._DataParallel(module._library_state(), group, bucket_bytes, find_unused, gradients == "divided")
 
     def backward(self, loss: Tensor) -> None:
         """Accumulates the gradient of the mean of all ranks' losses into the parameters. Errors: those of `Tensor.backward`; PeerError if
@@ -302,4 +302,4 @@ def synchronise_batch_norms(module: Module, group: Optional[Communicator]) -> in
     >>> remat.distributed.synchronise_batch_norms(remat.nn.BatchNorm1d(2), remat.distributed.Communicator())
     1
     """
-    return _remat.set_norm_ranks(module._state(), group)
+    return _remat.set_norm_ranks(module._library_state(), group)

@@ -18,7 +18,7 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _remat
-from ._models import Port, Sizes, Traced, as_input, ports, text_pairs
+from ._models import Port, Sizes, Traced, as_input, as_output, as_text, is_text, ports, text_pairs
 from ._remat import Device, Tensor
 from ._support import DTypeLike, ShapeLike, default_device
 
@@ -129,9 +129,10 @@ class Session:
         """Dtype and shape of each input by name, None for one that is no tensor."""
         return {name: None if fact is None else (fact[0], tuple(fact[1])) for name, fact in self._of.inputs()}
 
-    def run(self, *given: Any, device: Optional[Device] = None, **by_name: Any) -> Dict[str, Tensor]:
-        """Runs the network; outputs by name, as tensors on `device`. Inputs are tensors, arrays of NumPy's or numbers, in order or by
-        name; a mapping of names is taken, too. One that is left out keeps what it was, zeros at first.
+    def run(self, *given: Any, device: Optional[Device] = None, **by_name: Any) -> Dict[str, Any]:
+        """Runs the network; outputs by name, as tensors on `device`, or nested lists of strings. Inputs are tensors, arrays of NumPy's,
+        numbers or strings, in order or by name; a mapping of names is taken, too. One that is left out keeps what it was, zeros at
+        first.
 
         Errors: ArgumentError for names that are not there, and other dtypes and shapes; those of the operators, with node and operator;
         BudgetError.
@@ -146,15 +147,18 @@ class Session:
         all = [*zip(names, given), *by_name.items()]
         facts = self.inputs
 
-        def one(name: str, x: Any) -> Tensor:
+        def one(name: str, x: Any) -> Any:
             if isinstance(x, Tensor):
                 return x
+            if is_text(x) or (name in facts and facts[name] is None):
+                return as_text(x)
             fact = facts.get(name)
             t = as_input(x, device)
             # numbers of Python's have no dtype of their own
             return t if fact is None or hasattr(x, "dtype") else t.cast(fact[0])
 
-        return dict(self._of.run([(name, one(name, x)) for name, x in all], device))
+        outputs = self._of.run([(name, one(name, x)) for name, x in all], device)
+        return {name: as_output(y) for name, y in outputs}
 
     def memory(self) -> Memory:
         """What it holds."""

@@ -14,7 +14,7 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _remat
-from ._models import Port, Sizes, Traced, as_input, ports, text_pairs
+from ._models import Port, Sizes, Traced, as_input, as_output, as_text, is_text, ports, text_pairs
 from ._remat import Device, Tensor
 from ._support import default_device
 
@@ -88,28 +88,6 @@ class Model:
         return f"Model({self.name}: {', '.join(map(repr, self.inputs))} -> {', '.join(map(repr, self.outputs))})"
 
 
-def _text(x: Any) -> Tuple[List[int], List[str]]:
-    """Strings with their shape: of a string, nested lists of them, or an array of NumPy's."""
-    if isinstance(x, str):
-        return [], [x]
-    if hasattr(x, "tolist"):
-        x = x.tolist()
-        return _text(x)
-    parts = [_text(part) for part in x]
-    shape = parts[0][0] if parts else []
-    if any(s != shape for s, _ in parts):
-        raise ValueError("the nested lists of strings are of unequal length")
-    return [len(parts), *shape], [t for _, all in parts for t in all]
-
-
-def _nested(shape: Sequence[int], data: List[str]) -> Any:
-    """Strings as nested lists; one of no axes as itself."""
-    if not shape:
-        return data[0]
-    n = len(data) // max(shape[0], 1)
-    return [_nested(shape[1:], data[i * n:(i + 1) * n]) for i in range(shape[0])]
-
-
 class Network:
     """A model with its constants on a device: a function of tensors, with gradients, that runs within the device's budget.
     `remat.onnx.load` makes one.
@@ -138,19 +116,12 @@ class Network:
     def _input(self, port: Port, x: Any) -> Any:
         if port.type.startswith("a sequence") or (x is None and port.dtype is None):
             return None if x is None else [self._input(Port(port.name, "", None, None, False), part) for part in x]
-        is_text = isinstance(x, str) or (hasattr(x, "dtype") and getattr(x.dtype, "kind", None) in ("U", "O")) or port.type == "strings"
-        if is_text:
-            return _text(x)
+        if port.type == "strings" or is_text(x):
+            return as_text(x)
         try:
             return as_input(x, self.device)
         except (TypeError, ValueError) as e:
             raise type(e)(f"input `{port.name}`: {e}") from None
-
-    @staticmethod
-    def _output(y: Any) -> Any:
-        if isinstance(y, tuple):
-            return _nested(*y)
-        return [Network._output(part) for part in y] if isinstance(y, list) else y
 
     def _run(self, given: Sequence[Any]) -> List[Any]:
         needed = [p for p in self.inputs if not p.has_default]
@@ -158,7 +129,7 @@ class Network:
         if len(given) != len(these):
             names = ", ".join(p.name for p in needed)
             raise TypeError(f"{len(given)} inputs, where the model takes {len(needed)}: {names}")
-        return [self._output(y) for y in self._of.run([self._input(p, x) for p, x in zip(these, given)])]
+        return [as_output(y) for y in self._of.run([self._input(p, x) for p, x in zip(these, given)])]
 
     def __call__(self, *inputs: Any) -> Any:
         y = self._run(inputs)

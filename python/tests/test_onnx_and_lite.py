@@ -1,3 +1,4 @@
+import gzip
 import pathlib
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 import remat
 from remat import lite, nn, onnx
 
-CASES = pathlib.Path(__file__).parents[2] / "crates" / "lite" / "tests" / "data"
+LITE = pathlib.Path(__file__).parents[2] / "crates" / "lite" / "tests"
 
 
 def network():
@@ -199,3 +200,29 @@ def test_outputs_and_fixed_inputs(device, tmp_path):
     model = lite.Network(path, outputs=["b"], fixed={"n": np.float32([3.0, 4.0])})
     assert [p.name for p in model.inputs] == ["x"] and [p.name for p in model.outputs] == ["b"]
     assert model.session().run(np.float32([5.0, 5.0]))["b"].tolist() == [2.0, 1.0]
+
+
+@pytest.mark.skipif(not LITE.exists(), reason="not in a clone of the repository")
+def test_models_that_other_programs_wrote(device):
+    voted = gzip.decompress((LITE / "data" / "real" / "sklearn-voted.onnx.gz").read_bytes())
+    x = np.random.default_rng(0).standard_normal((32, 5)).astype("float32")
+    labels, probabilities = onnx.load(voted)(x)
+    # classes are in the order of their names
+    want = [["high", "low", "middle"][i] for i in probabilities.argmax(axis=1).tolist()]
+    assert labels == want and len(set(labels)) > 1
+    model = lite.Network(voted)
+    assert [p.type for p in model.outputs] == ["strings", "f32[?, 3]"] and model.outputs[0].dtype is None
+    y = model.session({"x": x.shape}).run(x)
+    assert y["label"] == labels
+    np.testing.assert_allclose(y["probabilities"].numpy(), probabilities.numpy(), rtol=1e-5)
+    foreign = onnx.Model(LITE / "models" / "foreign" / "model.onnx")
+    for on in (foreign.on, lambda: lite.Network(LITE / "models" / "foreign" / "model.onnx").session()):
+        with pytest.raises(ValueError, match="node `second`: com.example.Flashier"):
+            on()
+    outside = LITE / "models" / "external" / "model.onnx"
+    given = onnx.Model(outside)
+    ones = [np.ones([n if isinstance(n, int) else 2 for n in p.shape], p.dtype.name) for p in given.inputs]
+    a, b = given.on()(*ones), lite.Network(outside, level=2).session({p.name: v.shape for p, v in zip(given.inputs, ones)}).run(*ones)
+    assert a.tolist() == b[given.outputs[0].name].tolist()
+    with pytest.raises(remat.FormatError, match="weights.bin"):
+        onnx.Model(outside.read_bytes())

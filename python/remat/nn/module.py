@@ -199,7 +199,7 @@ class Module:
         names that were missing and those that were not expected, which are errors if `strict`. Errors: ArgumentError naming all
         that does not fit; BudgetError if old and new state do not fit together.
         """
-        own = self._state()
+        own = self._library_state()
         from .._creation import asarray
 
         counts = self._torch_counts()
@@ -207,7 +207,7 @@ class Module:
         _, missing, unexpected = own.load(values, strict)
         return missing, unexpected
 
-    def _state(self) -> Any:
+    def _library_state(self) -> Any:
         """All state, for the compiled part: with the generators and modes of the compiled layers."""
         layers = [(name, m._layer) for name, m in self.named_modules() if "_layer" in m.__dict__]
         return _remat._State(list(self._named_state(("_parameters", "_buffers"), saved=True)), layers)

@@ -354,7 +354,7 @@ class Average:
     """
 
     def __init__(self, module: Module, decay: Optional[float] = None, buffers: bool = False):
-        self._of = _remat._Average(module._state(), decay, buffers)
+        self._of = _remat._Average(module._library_state(), decay, buffers)
 
     def update(self) -> None:
         """Takes the module's state into the average."""
@@ -390,7 +390,7 @@ def update_batch_norm(module: Module, batches: Iterable[Any], forward: Optional[
     modes = [(m, m.training) for m in module.modules()]
     module.train()
     try:
-        return _remat.update_batch_norm(module._state(), iter(batches), module if forward is None else forward)
+        return _remat.update_batch_norm(module._library_state(), iter(batches), module if forward is None else forward)
     finally:
         for m, training in modes:
             object.__setattr__(m, "training", training)

@@ -7,11 +7,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use remat::{HostTensor, Result, Tensor};
-use remat_lite::{Dim, Key, Network, Options, Session, Shapes};
+use remat_lite::{Dim, Key, Network, Options, Port, Session, Shapes, ValueType};
+use remat_onnx::Value;
 
+use super::onnx::{object, value};
 use super::{Described, described};
 use crate::device::PyDevice;
-use crate::tensor::{Output, extract_tensor};
+use crate::tensor::extract_tensor;
 use crate::{call, device, dtype, files};
 
 /// A model that was read, with the options that its sessions have.
@@ -20,12 +22,29 @@ pub(crate) struct LiteNetwork(Network);
 
 /// A network for one set of shapes.
 #[pyclass(name = "_LiteSession", module = "remat._remat", frozen)]
-pub(crate) struct LiteSession(Mutex<Session>);
+pub(crate) struct LiteSession {
+    of: Mutex<Session>,
+    /// The outputs that are strings.
+    texts: Vec<String>,
+}
 
 impl LiteSession {
     fn lock(&self) -> MutexGuard<'_, Session> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What an input is set to.
+enum Given {
+    Tensor(Tensor),
+    Value(Value),
+}
+
+fn given(x: &Bound<'_, PyAny>) -> PyResult<Given> {
+    Ok(match extract_tensor(x)? {
+        Some(t) => Given::Tensor(t),
+        None => Given::Value(value(x)?),
+    })
 }
 
 /// Tensors with their names, on the host.
@@ -118,7 +137,9 @@ impl LiteNetwork {
         extents: Vec<(String, usize)>,
     ) -> PyResult<LiteSession> {
         let shapes = shapes(&inputs, &extents);
-        call::run(py, || self.0.session(&shapes)).map(|s| LiteSession(Mutex::new(s)))
+        let is_text = |p: &&Port| matches!(p.ty, ValueType::Text);
+        let texts = self.0.outputs().iter().filter(is_text).map(|p| p.name.clone()).collect();
+        call::run(py, || self.0.session(&shapes)).map(|s| LiteSession { of: Mutex::new(s), texts })
     }
 
     /// Writes the network as a `.remat` file, with open extents between bounds.
@@ -154,21 +175,30 @@ impl LiteSession {
         inputs: Vec<(String, Bound<'_, PyAny>)>,
         device: &Bound<'_, PyDevice>,
     ) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        let inputs = hosts(py, inputs)?;
+        let inputs = inputs.iter().map(|(name, x)| Ok((name, given(x)?))).collect::<PyResult<Vec<_>>>()?;
         let device = device.get().0.clone();
         let outputs = call::run(py, || {
             let mut session = self.lock();
-            inputs.iter().try_for_each(|(name, x)| session.set_input(name, x))?;
+            for (name, x) in inputs {
+                match x {
+                    Given::Tensor(t) => session.set_input(name, &t.to_host()?)?,
+                    Given::Value(v) => session.set_value(name, v)?,
+                }
+            }
             session.run()?;
             let names = session.outputs().to_vec();
             let read = |name: String| {
+                if self.texts.contains(&name) {
+                    let text = session.output_value(&name)?;
+                    return Ok((name, text));
+                }
                 let y = session.output(&name)?;
                 let host = HostTensor::from_bytes(y.dtype, y.shape.clone(), y.bytes)?;
-                Ok((name, Tensor::from_host(&device, &host)?))
+                Ok((name, Value::Tensor(Tensor::from_host(&device, &host)?)))
             };
             names.into_iter().map(read).collect::<Result<Vec<_>>>()
         })?;
-        outputs.into_iter().map(|(name, t)| Ok((name, t.object(py)?))).collect()
+        outputs.into_iter().map(|(name, v)| Ok((name, object(py, v)?))).collect()
     }
 
     /// The inputs with dtype and shape.

@@ -81,7 +81,7 @@ impl OnnxModel {
 pub(crate) struct OnnxNetwork(Network);
 
 /// A value as Python gives it: a tensor, a pair of shape and strings, a list of values, or None.
-fn value(x: &Bound<'_, PyAny>) -> PyResult<Value> {
+pub(super) fn value(x: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Some(t) = extract_tensor(x)? {
         return Ok(Value::Tensor(t));
     }
@@ -97,7 +97,7 @@ fn value(x: &Bound<'_, PyAny>) -> PyResult<Value> {
 }
 
 /// What a model gives, as [`value`] takes it.
-fn object(py: Python<'_>, v: Value) -> PyResult<Py<PyAny>> {
+pub(super) fn object(py: Python<'_>, v: Value) -> PyResult<Py<PyAny>> {
     match v {
         Value::Tensor(t) | Value::Constant(t, _) => t.object(py),
         Value::Text(t) => (PyTuple::new(py, t.shape.iter())?, (*t.data).clone()).into_py_any(py),
