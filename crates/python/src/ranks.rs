@@ -129,7 +129,7 @@ pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64)
     let raised: Mutex<BTreeMap<(bool, usize), PyErr>> = Mutex::default();
     let note = |ranks: Communicator| {
         let rank = ranks.rank();
-        let done = Python::attach(|py| {
+        Python::attach(|py| {
             let failed = |e: PyErr| {
                 let told = of_rank(py, &e);
                 let place = (told.kind() == ErrorKind::Peer, rank);
@@ -138,8 +138,7 @@ pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64)
             };
             let y = f.bind(py).call1((PyCommunicator(ranks),));
             y.map(Bound::unbind).map_err(failed)
-        });
-        done
+        })
     };
     let done = call::run(py, || threads::run_within(size, limit, note));
     let first = raised.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next();

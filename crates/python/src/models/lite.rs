@@ -34,6 +34,12 @@ impl LiteSession {
     }
 }
 
+/// Shapes of inputs, and extents, by their names.
+type GivenShapes = (Vec<(String, Vec<usize>)>, Vec<(String, usize)>);
+
+/// Dtype and shape.
+type GivenFact = (dtype::PyDType, Vec<usize>);
+
 /// What an input is set to.
 enum Given {
     Tensor(Tensor),
@@ -147,7 +153,7 @@ impl LiteNetwork {
         &self,
         py: Python<'_>,
         path: PathBuf,
-        at: (Vec<(String, Vec<usize>)>, Vec<(String, usize)>),
+        at: GivenShapes,
         sizes: Vec<(String, usize, usize)>,
         of_key: Option<&Bound<'_, PyBytes>>,
     ) -> PyResult<()> {
@@ -202,7 +208,7 @@ impl LiteSession {
     }
 
     /// The inputs with dtype and shape.
-    fn inputs(&self, py: Python<'_>) -> Vec<(String, Option<(dtype::PyDType, Vec<usize>)>)> {
+    fn inputs(&self, py: Python<'_>) -> Vec<(String, Option<GivenFact>)> {
         py.detach(|| {
             let session = self.lock();
             let of = |i: usize| session.fact(i).map(|f| (dtype::PyDType(f.dtype), f.shape.to_vec()));
