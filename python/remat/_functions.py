@@ -2132,7 +2132,7 @@ def multinomial(x: Tensor, key: Tensor, n: int, replacement: bool = False) -> Te
     others mean nothing.
 
     >>> import remat
-    >>> remat.tensor([0.0, 1.0]).multinomial(remat.Generator(0).key(), 1)
+    >>> remat.ops.multinomial(remat.tensor([0.0, 1.0]), remat.Generator(0).key(), 1)
     tensor([1], shape=(1,), dtype=int64)
     """
     return _t["multinomial"](x, key, n, replacement)

@@ -31,32 +31,62 @@ class Schedule:
 
 
 def constant(lr: float) -> Schedule:
-    """One rate."""
+    """One rate.
+
+    >>> import remat
+    >>> remat.optim.constant(0.5).at(9)
+    0.5
+    """
     return Schedule({"constant": {"lr": lr}})
 
 
 def step(lr: float, every: int, gamma: float) -> Schedule:
-    """`lr gamma^floor(step / every)`."""
+    """`lr gamma^floor(step / every)`.
+
+    >>> import remat
+    >>> [remat.optim.step(1.0, every=2, gamma=0.5).at(i) for i in range(4)]
+    [1.0, 1.0, 0.5, 0.5]
+    """
     return Schedule({"step": {"lr": lr, "every": every, "gamma": gamma}})
 
 
 def multi_step(lr: float, at: List[int], gamma: float) -> Schedule:
-    """`lr gamma^k`, where `k` of the milestones are at or before the step."""
+    """`lr gamma^k`, where `k` of the milestones are at or before the step.
+
+    >>> import remat
+    >>> [remat.optim.multi_step(1.0, at=[1, 3], gamma=0.5).at(i) for i in range(4)]
+    [1.0, 0.5, 0.5, 0.25]
+    """
     return Schedule({"multi_step": {"lr": lr, "at": at, "gamma": gamma}})
 
 
 def cosine(lr: float, steps: int, min: float = 0.0) -> Schedule:
-    """`min + (lr - min) (1 + cos(pi step / steps)) / 2`, and `min` from `steps` on (Loshchilov and Hutter, ICLR 2017)."""
+    """`min + (lr - min) (1 + cos(pi step / steps)) / 2`, and `min` from `steps` on (Loshchilov and Hutter, ICLR 2017).
+
+    >>> import remat
+    >>> remat.optim.cosine(1.0, steps=2).at(0), remat.optim.cosine(1.0, steps=2, min=0.25).at(9)
+    (1.0, 0.25)
+    """
     return Schedule({"cosine": {"lr": lr, "min": min, "steps": steps}})
 
 
 def linear(lr: float, end: float, steps: int) -> Schedule:
-    """From `lr` to `end` in a straight line."""
+    """From `lr` to `end` in a straight line.
+
+    >>> import remat
+    >>> remat.optim.linear(1.0, end=0.0, steps=4).at(1)
+    0.75
+    """
     return Schedule({"linear": {"lr": lr, "end": end, "steps": steps}})
 
 
 def exponential(lr: float, gamma: float) -> Schedule:
-    """`lr gamma^step`."""
+    """`lr gamma^step`.
+
+    >>> import remat
+    >>> remat.optim.exponential(1.0, gamma=0.5).at(3)
+    0.125
+    """
     return Schedule({"exponential": {"lr": lr, "gamma": gamma}})
 
 

@@ -157,6 +157,6 @@ def trace(device: Device) -> Trace:
     >>> with device.trace() as trace:
     ...     remat.ones(4, device=device).wait()
     >>> trace
-    Trace(1 operations, 0 of them again, peak 16 B)
+    Trace(1 operations, 0 of them again, peak 64 B)
     """
     return Trace(device)

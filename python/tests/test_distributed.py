@@ -263,3 +263,18 @@ def test_processes_end_whatever_they_hold(fails):
     done = subprocess.run(launcher, capture_output=True, text=True, env=ENV, timeout=120)
     assert (done.returncode == 0) == (not fails), done.stderr
     assert ("KeyError: 'mine'" in done.stderr) if fails else done.stdout.split() == ["ran", "ran"], done.stderr
+
+
+def test_the_last_owner_of_a_device_waits_without_the_interpreters_lock():
+    def main(ranks):
+        device = remat.Device(ranks=ranks)
+        y = distributed.all_reduce(remat.ones(2, device=device), ranks)
+        del device, y  # rank 0 comes here while its reduction waits for rank 1, which needs the lock to get to its own
+        return ranks.rank
+
+    def late(ranks):
+        if ranks.rank == 1:
+            time.sleep(0.3)
+        return main(ranks)
+
+    assert distributed.run_threads(late, ranks=2, limit=20.0) == [0, 1]

@@ -258,7 +258,7 @@ def test_attention_is_the_sum_written_out():
         scores = np.where(np.tril(np.ones((5, 6), bool)) if causal else True if mask_of_bools is None else mask_of_bools, scores, -np.inf)
         p = np.exp(scores - scores.max(-1, keepdims=True))
         given = None if mask is None else remat.asarray(mask)
-        y = remat.scaled_dot_product_attention(q, k, v, given, causal, scale)
+        y = remat.scaled_dot_product_attention(q, k, v, given, is_causal=causal, scale=scale)
         near(y, p / p.sum(-1, keepdims=True) @ c)
     qkv = remat.asarray(rng.normal(size=(2, 5, 3, 4, 8)).astype("float32"))
     q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))

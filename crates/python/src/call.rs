@@ -14,7 +14,7 @@ pub(crate) fn run<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T> + Send)
     let site = frame::site(py);
     let done = py.detach(|| {
         let _asked = site.map(Scope::at);
-        interrupt::watched(signalled, f)
+        interrupt::without_lock(|| interrupt::watched(signalled, f))
     });
     done.map_err(|e| error::exception(py, &e))
 }
@@ -24,20 +24,31 @@ pub(crate) fn run<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T> + Send)
 pub(crate) fn queue<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T>) -> PyResult<T> {
     error::begin();
     let _asked = frame::site(py).map(Scope::at);
-    interrupt::watched_held(signalled, aside, f).map_err(|e| error::exception(py, &e))
+    meets();
+    interrupt::watched(signalled, f).map_err(|e| error::exception(py, &e))
+}
+
+/// Lets waits of this thread let go of the interpreter's lock, those of the last owner of a device included.
+pub(crate) fn meets() {
+    interrupt::holds_lock(aside);
 }
 
 fn aside(f: &mut (dyn FnMut() + Send)) {
     Python::attach(|py| py.detach(f));
 }
 
+/// Takes the interpreter's lock for `f`, which may run Python code.
+pub(crate) fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
+    Python::attach(|py| interrupt::with_lock(aside, || f(py)))
+}
+
 /// Why a wait of this thread is to end: what a signal's handler raised.
 fn signalled() -> Option<remat::Error> {
-    Python::attach(|py| py.check_signals().err().map(|e| error::raised(py, e)))
+    attached(|py| py.check_signals().err().map(|e| error::raised(py, e)))
 }
 
 /// Runs Python code that the library calls; its lines are its own.
 pub(crate) fn back<T>(f: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
     let _callback = Callback::enter();
-    Python::attach(|py| f(py).map_err(|e| error::raised(py, e)))
+    attached(|py| f(py).map_err(|e| error::raised(py, e)))
 }

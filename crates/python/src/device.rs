@@ -37,9 +37,10 @@ pub(crate) fn exiting() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Keeps a device, or what else ends with care, for ever if the interpreter ends: its last owner would wait for work whose results
+/// For what is about to be dropped by the interpreter. Keeps a device, or what else ends with care, for ever if the interpreter ends: its last owner would wait for work whose results
 /// nobody can read.
 pub(crate) fn keep_at_exit<T>(what: impl FnOnce() -> T) {
+    call::meets();
     if EXITING.load(Ordering::Relaxed) {
         std::mem::forget(what());
     }

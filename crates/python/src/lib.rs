@@ -56,12 +56,12 @@ mod _remat {
         initial, loss, prepare_checkpoint, save_checkpoint, schedule_at, split_decay, update_batch_norm,
     };
     #[pymodule_export]
+    use crate::plan::{plan_check, plan_figures, plan_graph};
+    #[pymodule_export]
     use crate::ranks::{
         NativeDataParallel, PyCommunicator, collective, end_mpi, has_mpi, launched_ranks, run_mpi, run_threads,
         set_norm_ranks,
     };
-    #[pymodule_export]
-    use crate::plan::{plan_check, plan_figures, plan_graph};
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;
     #[pymodule_export]

@@ -129,7 +129,7 @@ pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64)
     let raised: Mutex<BTreeMap<(bool, usize), PyErr>> = Mutex::default();
     let note = |ranks: Communicator| {
         let rank = ranks.rank();
-        Python::attach(|py| {
+        call::attached(|py| {
             let failed = |e: PyErr| {
                 let told = of_rank(py, &e);
                 let place = (told.kind() == ErrorKind::Peer, rank);
@@ -177,7 +177,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
         // what outlives MPI's end at the interpreter's would end it a second time; see `end_mpi`
         std::mem::forget(ranks.clone());
         DEVICES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
-        let y = Python::attach(|py| {
+        let y = call::attached(|py| {
             let y = f.bind(py).call1((PyCommunicator(ranks),));
             y.map(Bound::unbind).map_err(|e| {
                 let told = of_rank(py, &e);

@@ -21,7 +21,16 @@ pub type Aside = fn(&mut (dyn FnMut() + Send));
 
 thread_local! {
     static CHECK: Cell<Option<Check>> = const { Cell::new(None) };
-    static ASIDE: Cell<Option<Aside>> = const { Cell::new(None) };
+    static LOCK: Cell<Lock> = const { Cell::new(Lock::Unknown) };
+}
+
+/// Where a thread stands with the host language's lock.
+#[derive(Clone, Copy)]
+enum Lock {
+    /// It never met the host, or this is no host's process.
+    Unknown,
+    Held(Aside),
+    Free,
 }
 
 /// Puts back what was there before, also when the function panics.
@@ -40,27 +49,41 @@ pub fn watched<T>(check: Check, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// As [`watched`], for a thread that holds the host language's lock: what only queues work keeps it, which is cheaper than to let
-/// go of it, and `aside` lets go of it for each wait. Whoever may hold a lock of the library's must not wait for the host's.
-pub fn watched_held<T>(check: Check, aside: Aside, f: impl FnOnce() -> T) -> T {
-    let _held = Held(ASIDE.replace(Some(aside)));
-    watched(check, f)
+/// Says that this thread holds the host language's lock whenever it comes here, but within [`without_lock`]; `aside` lets go of it for a
+/// wait. What only queues work keeps it, which is cheaper than to let go of it. That holds for what the host's collector drops as
+/// well: the last owner of a device waits for its work.
+pub fn holds_lock(aside: Aside) {
+    if matches!(LOCK.get(), Lock::Unknown) {
+        LOCK.set(Lock::Held(aside));
+    }
+}
+
+/// Runs `f`, for which the caller has let go of the host's lock.
+pub fn without_lock<T>(f: impl FnOnce() -> T) -> T {
+    let _restore = RestoreLock(LOCK.replace(Lock::Free));
+    f()
+}
+
+/// Runs `f`, for which the caller has taken the host's lock again.
+pub fn with_lock<T>(aside: Aside, f: impl FnOnce() -> T) -> T {
+    let _restore = RestoreLock(LOCK.replace(Lock::Held(aside)));
+    f()
 }
 
 /// Puts back what was there before.
-struct Held(Option<Aside>);
+struct RestoreLock(Lock);
 
-impl Drop for Held {
+impl Drop for RestoreLock {
     fn drop(&mut self) {
-        ASIDE.set(self.0);
+        LOCK.set(self.0);
     }
 }
 
 /// Runs what waits, without the host language's lock. To be called without a lock of the library's, and `f` returns without one:
 /// who takes the host's lock with one in hand waits for a thread that waits for that one.
-pub(crate) fn aside<T: Send>(f: impl FnOnce() -> T + Send) -> T {
-    let Some(aside) = ASIDE.take() else { return f() };
-    let _held = Held(Some(aside));
+pub fn aside<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    let Lock::Held(aside) = LOCK.get() else { return f() };
+    let _restore = RestoreLock(LOCK.replace(Lock::Free));
     let (mut f, mut y) = (Some(f), None);
     aside(&mut || y = f.take().map(|f| f()));
     let Some(y) = y else { unreachable!("an `Aside` calls the function") };

@@ -27,6 +27,11 @@ class ImageFolder(Dataset):
         classes: names of the classes.
         class_to_idx: their numbers.
         samples: pairs of a path and a class's number, in order.
+
+    >>> import remat
+    >>> def load(root):
+    ...     images = remat.data.ImageFolder(root, size=(224, 224))
+    ...     return remat.data.DataLoader(images, batch_size=32, shuffle=True, workers=2)
     """
 
     def __init__(

@@ -171,10 +171,9 @@ impl Drop for Prefetch {
     fn drop(&mut self) {
         self.shared.state.lock().stop = true;
         self.shared.state.changed.notify_all();
-        for t in self.threads.drain(..) {
-            // a worker catches what its dataset panics with, so there is nothing to learn here
-            let _ = t.join();
-        }
+        let threads = &mut self.threads;
+        // a worker catches what its dataset panics with, so there is nothing to learn here
+        interrupt::aside(|| threads.drain(..).for_each(|t| drop(t.join())));
     }
 }
 

@@ -13,6 +13,7 @@ use super::failure::{Caller, Failures};
 use super::queue::{Answer, Queue, Reply};
 use super::worker;
 use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, KernelSet, StreamId};
+use crate::interrupt;
 use crate::options::DeviceOptions;
 
 /// The parts of a device that its channels share.
@@ -40,6 +41,10 @@ impl Shared {
     /// Drains the queue, ends the worker and waits for it. The second call does nothing.
     pub(super) fn close(&self) -> Result<()> {
         let Some(thread) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        interrupt::aside(|| self.end(thread))
+    }
+
+    fn end(&self, thread: JoinHandle<()>) -> Result<()> {
         let (reply, answer) = Reply::new();
         let result = match self.queue.push(Command::Close { reply }) {
             Ok(()) => answer.wait(),
