@@ -1,7 +1,6 @@
 //! Devices: an arena of bytes within a budget, and the threads that compute in it.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,7 +8,8 @@ use remat::runtime::{Foresight, SpillTo};
 use remat::{AsyncLevel, Device, DeviceOptions};
 
 use crate::call;
-use crate::ranks::PyCommunicator;
+use crate::communicator::{self, PyCommunicator};
+use crate::exit::keep_at_exit;
 
 /// The processor, with an arena of bytes that never grows past a budget, and threads that compute in it.
 ///
@@ -27,24 +27,6 @@ use crate::ranks::PyCommunicator;
 #[pyclass(name = "Device", module = "remat", frozen, eq, weakref)]
 #[derive(Clone, PartialEq)]
 pub(crate) struct PyDevice(pub(crate) Device);
-
-/// Set when the interpreter ends.
-static EXITING: AtomicBool = AtomicBool::new(false);
-
-/// Says that the interpreter ends: what is queued then is waited for no more.
-#[pyfunction]
-pub(crate) fn exiting() {
-    EXITING.store(true, Ordering::Relaxed);
-}
-
-/// For what is about to be dropped by the interpreter. Keeps a device, or what else ends with care, for ever if the interpreter ends: its last owner would wait for work whose results
-/// nobody can read.
-pub(crate) fn keep_at_exit<T>(what: impl FnOnce() -> T) {
-    call::meets();
-    if EXITING.load(Ordering::Relaxed) {
-        std::mem::forget(what());
-    }
-}
 
 impl Drop for PyDevice {
     fn drop(&mut self) {
@@ -141,7 +123,7 @@ impl PyDevice {
             Device::cpu(options)
         })?;
         if has_ranks {
-            crate::ranks::opened(&device);
+            communicator::opened(&device);
         }
         Ok(PyDevice(device))
     }

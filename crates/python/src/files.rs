@@ -14,10 +14,10 @@ use remat::types::{TensorsReader, write_safetensors};
 use remat::{Error, HostTensor, Result, Tensor};
 use tempfile::NamedTempFile;
 
+use crate::call;
 use crate::device::PyDevice;
 use crate::nn::{State, named_report};
 use crate::tensor::{Output, extract_tensor};
-use crate::{call, convert};
 
 /// Writes tensors and text to a file of the safetensors format, which replaces the one there was when all of it is on the disk.
 ///
@@ -151,12 +151,4 @@ pub(crate) fn load_weights(
 #[pyfunction]
 pub(crate) fn published_names() -> Vec<&'static str> {
     nn::models::published_names().collect()
-}
-
-/// The tensor of an object, or of nested lists of numbers; for values that come from a state.
-pub(crate) fn host_of(v: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
-    match extract_tensor(v)? {
-        Some(t) => call::run(v.py(), move || t.to_host()),
-        None => convert::from_nested(v, None),
-    }
 }

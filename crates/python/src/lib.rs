@@ -10,6 +10,7 @@
 
 mod autograd;
 mod call;
+mod communicator;
 mod compile;
 mod convert;
 mod data;
@@ -17,6 +18,7 @@ mod device;
 mod dlpack;
 mod dtype;
 mod error;
+mod exit;
 mod files;
 mod frame;
 mod models;
@@ -34,15 +36,19 @@ mod _remat {
     #[pymodule_export]
     use crate::autograd::{NoGrad, custom, grad, is_grad_enabled};
     #[pymodule_export]
+    use crate::communicator::PyCommunicator;
+    #[pymodule_export]
     use crate::compile::Compiled;
     #[pymodule_export]
     use crate::data::{Charge, Loader, NativeDataset, batch_on, called_dataset, digits, tensor_dataset};
     #[pymodule_export]
-    use crate::device::{PyDevice, budget_bytes, exiting};
+    use crate::device::{PyDevice, budget_bytes};
     #[pymodule_export]
     use crate::dlpack::from_dlpack;
     #[pymodule_export]
     use crate::dtype::PyDType;
+    #[pymodule_export]
+    use crate::exit::exiting;
     #[pymodule_export]
     use crate::files::{load_tensors, load_weights, published_names, save_tensors};
     #[pymodule_export]
@@ -59,8 +65,7 @@ mod _remat {
     use crate::plan::{plan_check, plan_figures, plan_graph};
     #[pymodule_export]
     use crate::ranks::{
-        NativeDataParallel, PyCommunicator, collective, end_mpi, has_mpi, launched_ranks, run_mpi, run_threads,
-        set_norm_ranks,
+        NativeDataParallel, collective, end_mpi, has_mpi, launched_ranks, run_mpi, run_threads, set_norm_ranks,
     };
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;

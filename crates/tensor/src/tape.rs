@@ -70,14 +70,15 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Called with a leaf's gradient when it is complete.
-pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Result<()> + Send + Sync>;
+pub(crate) type Hook = Arc<HookFn>;
+type HookFn = dyn Fn(&Tensor) -> Result<()> + Send + Sync;
 
 /// A hook that was given to a leaf, by which it can be taken out again; dropping this leaves the hook where it is.
 #[derive(Clone)]
 pub struct GradHook {
     leaf: Weak<Leaf>,
     /// Held by the leaf: a hook may own what holds this.
-    hook: Weak<dyn Fn(&Tensor) -> Result<()> + Send + Sync>,
+    hook: Weak<HookFn>,
 }
 
 impl GradHook {

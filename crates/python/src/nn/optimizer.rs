@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 
 use super::{json, named, no_such};
 use crate::call;
+use crate::communicator::PyCommunicator;
 use crate::device::PyDevice;
-use crate::ranks::PyCommunicator;
 use crate::tensor::Output;
 use crate::tensor::parameter::PyParameter;
 

@@ -8,7 +8,7 @@ use remat::nn::{LoadReport, Module, Parameter, Visit, Walk};
 
 use super::{NativeLayer, named};
 use crate::call;
-use crate::files::host_of;
+use crate::tensor::host_of;
 
 /// Parameters and buffers by name, and the compiled layers that they lie in, which have sources of random keys and modes of their own.
 #[pyclass(name = "_State", module = "remat._remat", frozen)]

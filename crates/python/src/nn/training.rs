@@ -12,9 +12,8 @@ use remat::{Error, ErrorKind, HostTensor, Result, Tensor};
 use super::{State, json, named};
 use crate::call;
 use crate::device::PyDevice;
-use crate::files::host_of;
 use crate::tensor::parameter::PyParameter;
-use crate::tensor::{Output, extract_tensor, parameter};
+use crate::tensor::{Output, extract_tensor, host_of, parameter};
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)

@@ -18,9 +18,10 @@ use remat::nn::Parameter;
 use remat::types::promote;
 use remat::{Error, ErrorKind, HostTensor, Shape, Tensor};
 
-use crate::device::{PyDevice, keep_at_exit};
+use crate::device::PyDevice;
 use crate::dtype::PyDType;
 use crate::error::or_raise;
+use crate::exit::keep_at_exit;
 use crate::{call, convert, dtype};
 use parameter::Value;
 
@@ -102,6 +103,14 @@ pub(crate) fn extract_tensor(x: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
 /// A shape as `reshape` takes it.
 fn extents(shape: &[usize]) -> Vec<isize> {
     shape.iter().map(|d| *d as isize).collect()
+}
+
+/// The tensor of an object, or of nested lists of numbers; for values that come from a state.
+pub(crate) fn host_of(v: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
+    match extract_tensor(v)? {
+        Some(t) => call::run(v.py(), move || t.to_host()),
+        None => convert::from_nested(v, None),
+    }
 }
 
 /// A tensor of the bytes of elements in row-major order.
