@@ -74,7 +74,7 @@ pub(crate) type Hook = Arc<HookFn>;
 type HookFn = dyn Fn(&Tensor) -> Result<()> + Send + Sync;
 
 /// A hook that was given to a leaf, by which it can be taken out again; dropping this leaves the hook where it is.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct GradHook {
     leaf: Weak<Leaf>,
     /// Held by the leaf: a hook may own what holds this.
