@@ -97,7 +97,6 @@ fn piped(
 }
 
 /// The part of one of `ranks`, which may be processes, has the bits of one process.
-#[cfg(feature = "mpi")]
 pub(crate) fn check(ranks: &Communicator) -> Result<()> {
     let (losses, weights) = accumulated(5, STEPS)?;
     let d = device(None, None)?;
@@ -354,4 +353,11 @@ fn other_shapes_may_come_in_another_step() {
         Ok(())
     })
     .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn each_rank_finds_its_own_part_right() {
+    for size in [1, 2, 3] {
+        threads::run_within(size, LIMIT, |ranks| check(&ranks)).unwrap_or_else(|e| panic!("{size} ranks: {e}"));
+    }
 }

@@ -142,7 +142,6 @@ fn compare(sizes: &[usize], dtype: DType, options: BatchNormOptions, centre: f64
 }
 
 /// The part of one of `ranks`, which may be processes, is that of one process with the whole batch.
-#[cfg(feature = "mpi")]
 pub(crate) fn check(ranks: &Communicator) -> Result<()> {
     const ROWS: usize = 3;
     let options = BatchNormOptions::default();
@@ -373,5 +372,12 @@ fn a_batch_norm_within_a_wrapper_is_synchronised_too() {
     for (is_equal, names) in seen.unwrap_or_else(|e| panic!("{e}")) {
         assert!(is_equal, "its statistics are those of its rank alone");
         assert_eq!(names, ["running_mean", "running_var"]);
+    }
+}
+
+#[test]
+fn each_rank_finds_its_own_part_right() {
+    for size in [1, 2, 3] {
+        threads::run_within(size, LIMIT, |ranks| check(&ranks)).unwrap_or_else(|e| panic!("{size} ranks: {e}"));
     }
 }

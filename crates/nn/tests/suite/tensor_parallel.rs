@@ -208,7 +208,6 @@ fn assert_trained_near(got: &Seen, want: &Seen, case: Case) {
 }
 
 /// A block of a transformer over `ranks`, which may be processes, trains as on one process.
-#[cfg(feature = "mpi")]
 pub(crate) fn check(ranks: &Communicator) -> Result<()> {
     for compiled in [false, true] {
         let case = Case { dtype: DType::F64, attends: true, adam: true, compiled };
@@ -434,4 +433,11 @@ fn what_ranks_do_not_divide_is_an_error_with_figures() {
         Ok(())
     })
     .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn each_rank_finds_its_own_part_right() {
+    for size in [1, 2, 4] {
+        threads::run_within(size, LIMIT, |ranks| check(&ranks)).unwrap_or_else(|e| panic!("{size} ranks: {e}"));
+    }
 }
