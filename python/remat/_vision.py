@@ -8,6 +8,10 @@ from ._support import Extents
 _t = _remat._operators
 
 
+_OWN_MODES = {"nearest-exact": "nearest_exact", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
+"""The library's names of PyTorch's modes."""
+
+
 def interpolate(
     x: Tensor,
     size: Optional[Extents] = None,
@@ -33,8 +37,7 @@ def interpolate(
     """
     if (size is None) == (scale_factor is None):
         raise ValueError("interpolate takes either a size or a scale factor")
-    own = {"nearest-exact": "nearest_exact", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return _t["interpolate"](x, size, scale_factor, own, align_corners, antialias, recompute_scale_factor)
+    return _t["interpolate"](x, size, scale_factor, _OWN_MODES.get(mode, mode), align_corners, antialias, recompute_scale_factor)
 
 
 def roi_align(

@@ -1,6 +1,7 @@
 """Layers of windows: pools, padding, patches, other sizes of images."""
 from typing import Any, Optional, Sequence, Union
 
+from .._vision import _OWN_MODES
 from .. import _tensor_methods as T
 from .._remat import Tensor
 from .layers import Extents, _each, _Native, _padding, _Several
@@ -364,7 +365,7 @@ class Upsample(_Native):
     ):
         if (size is None) == (scale_factor is None):
             raise ValueError("either `size` or `scale_factor` is given")
-        mode = {"nearest-exact": "nearest_exact", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+        mode = _OWN_MODES.get(mode, mode)
         factor = [float(scale_factor)] if isinstance(scale_factor, (int, float)) else scale_factor
         options = {
             "size": [size] if isinstance(size, int) else size, "factor": None if factor is None else list(factor),
