@@ -78,6 +78,8 @@ def check_bits(ranks, steps):
                         check(False, name)
                         continue
                     peaks = [r["peak_bytes"] for r in run["ranks"]]
+                    budgets = {r["budget_bytes"] for r in run["ranks"]}
+                    check(budgets == {run["budget_bytes"]}, f"{name}: one budget of all ranks: {budgets}")
                     check(max(peaks) <= run["budget_bytes"], f"{name}: peaks {peaks} within {run['budget_bytes']}")
                     seen.setdefault(run["weights_sha256"], []).append(name)
             check(len(seen) == 1, f"{task} on {n} ranks: one result of all runs: {[h[:12] for h in seen]}")

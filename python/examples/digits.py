@@ -103,7 +103,10 @@ class Training:
     def rehearse(self):
         """Two steps and a test batch, without reading a value: what a dry device needs to tell the peak."""
         for _ in range(2):
-            self.step(*self.loader.next_batch())
+            batch = self.loader.next_batch()
+            # a step over facts may end before a batch is read, and that of a run begins with all of them
+            self.loader.wait_for_prefetch()
+            self.step(*batch)
         self.device.sync()
         self.test_batch(0)
         self.device.sync()

@@ -24,7 +24,7 @@ from . import (
 )
 from ._autograd import Context, Function, grad, no_grad
 from ._checkpoint import Checkpoint
-from ._compile import CompiledFunction, compile
+from ._compile import CompiledFunction, CompiledPlan, compile
 from ._creation import (
     _asarray, arange, asarray, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace, ones, ones_like, rand,
     rand_like, randint, randn, randn_like, randperm, tensor, zeros, zeros_like,
@@ -73,7 +73,7 @@ __version__ = "0.1.0"
 # what type checkers and `from remat import *` see: a test tells a public name that is missing
 __all__ = [
     "arange", "ArgumentError", "array_api", "asarray", "AxisError", "bfloat16", "bool", "BudgetError", "Checkpoint", "clamp",
-    "ClosedError", "compile", "CompiledFunction", "complex_pairs", "Context", "data", "Device", "DeviceError", "distributed",
+    "ClosedError", "compile", "CompiledFunction", "CompiledPlan", "complex_pairs", "Context", "data", "Device", "DeviceError", "distributed",
     "dtype",
     "DTypeError", "empty", "empty_like", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
     "from_dlpack", "from_numpy", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "half", "double", "long", "inference_mode", "int16", "int32",

@@ -4,7 +4,8 @@ import json
 from typing import Any, Dict, List, Tuple
 
 from ._remat import Device
-from ._trace import _size, trace
+from ._support import size_text
+from ._trace import trace
 
 
 class MemoryReport:
@@ -47,7 +48,7 @@ class MemoryReport:
                 f'<div style="background:#4a7fb5;height:0.8em;width:{max(share, 0.5):.1f}%"></div>'
             )
             rows.append(
-                f'<tr><td style="text-align:left">{html.escape(name)}</td><td style="text-align:right">{_size(size)}</td>'
+                f'<tr><td style="text-align:left">{html.escape(name)}</td><td style="text-align:right">{size_text(size)}</td>'
                 f'<td style="text-align:right">{share:.1f} %</td><td style="width:16em">{bar}</td></tr>'
             )
         return f"<h4>{title}</h4><table>{''.join(rows)}</table>"
@@ -55,12 +56,12 @@ class MemoryReport:
     def _repr_html_(self) -> str:
         """For notebooks: budget and peak, who held the bytes there, and what was evicted and computed again."""
         s = self.stats
-        budget = "unlimited" if s["budget_bytes"] is None else _size(s["budget_bytes"])
-        head = f"<b>Budget {budget}, peak {_size(s['peak_bytes'])}</b>"
+        budget = "unlimited" if s["budget_bytes"] is None else size_text(s["budget_bytes"])
+        head = f"<b>Budget {budget}, peak {size_text(s['peak_bytes'])}</b>"
         total = s["executed_ns"] + s["recomputed_ns"]
         share = 100 * s["recomputed_ns"] / total if total else 0.0
         tail = (
-            f"<p>{s['evictions']} evictions ({_size(s['evicted_bytes'])}); {s['recomputed_ops']} operations ran again of "
+            f"<p>{s['evictions']} evictions ({size_text(s['evicted_bytes'])}); {s['recomputed_ops']} operations ran again of "
             f"{s['executed_ops']}, {share:.1f} % of the compute time</p>"
         )
         bars = self._bars("At the peak, by kind", self.peak_by_kind) + self._bars("At the peak, by operator", self.peak_by_op)

@@ -48,6 +48,15 @@ def begin_rank() -> None:
     _own.is_rank, _own.device, _own.generator = True, None, Generator(0)
 
 
+def size_text(n: float) -> str:
+    """Bytes in the largest unit that leaves a number of at least 1."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return ""
+
+
 def required(value: Any, function: str, name: str) -> None:
     """Errors (TypeError) for an argument that was not given."""
     if value is REQUIRED:

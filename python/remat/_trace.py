@@ -5,6 +5,7 @@ import os
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from ._remat import Device
+from ._support import size_text
 
 # what the lanes of a recording are called in the picture, and their colours
 _LANES = [
@@ -14,15 +15,6 @@ _LANES = [
     ("communication", "communication", "#5a9367"),
 ]
 _WIDTH, _LABELS, _HEIGHT, _LANE = 720, 110, 120, 18
-
-
-def _size(n: float) -> str:
-    """Bytes in the largest unit that leaves a number of at least 1."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024 or unit == "GiB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return ""
 
 
 class Trace:
@@ -84,7 +76,7 @@ class Trace:
         spans = self._spans()
         again = sum(e["cat"] == "recomputation" for e in spans)
         peak = max((b for _, b in self.memory), default=0)
-        return f"Trace({len(spans)} operations, {again} of them again, peak {_size(peak)})"
+        return f"Trace({len(spans)} operations, {again} of them again, peak {size_text(peak)})"
 
     def _repr_html_(self) -> str:
         """A picture: the bytes in use over time with the budget, and below when what ran."""
@@ -122,12 +114,12 @@ class Trace:
             in_use, last = now, x
         points += [f"{_WIDTH},{y(in_use):.1f}", f"{_WIDTH},{_HEIGHT}"]
         curve = f'<polygon points="{" ".join(points)}" fill="#c9d9e8" stroke="#4a7fb5" stroke-width="0.5"/>'
-        labels = f'<text x="0" y="{y(peak) + 4:.1f}">peak {_size(peak)}</text>'
+        labels = f'<text x="0" y="{y(peak) + 4:.1f}">peak {size_text(peak)}</text>'
         if self.budget_bytes is not None:
             at = y(self.budget_bytes)
             labels += (
                 f'<line x1="{_LABELS}" x2="{_WIDTH}" y1="{at:.1f}" y2="{at:.1f}" stroke="#b0413e" stroke-dasharray="4 3"/>'
-                f'<text x="{_WIDTH}" y="{at - 3:.1f}" text-anchor="end">budget {_size(self.budget_bytes)}</text>'
+                f'<text x="{_WIDTH}" y="{at - 3:.1f}" text-anchor="end">budget {size_text(self.budget_bytes)}</text>'
             )
         return curve + labels
 

@@ -23,7 +23,7 @@ import os
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _remat
-from ._device import _size
+from ._support import size_text
 from ._errors import BudgetError
 
 UNLIMITED = 1 << 60
@@ -328,8 +328,8 @@ class Schedule:
         """The schedule as text: figures, what is computed again, and the first `steps` steps, or all of them for None."""
         peak = self.graph.peak_bytes
         lines = [
-            f"{len(self.graph)} operators, {self.base_time_ns / 1e6:.3f} ms and {_size(peak)} without a budget",
-            f"budget {_size(self.budget_bytes)} ({100 * self.budget_bytes / max(peak, 1):.1f} %), arena {_size(self.arena_bytes)}; "
+            f"{len(self.graph)} operators, {self.base_time_ns / 1e6:.3f} ms and {size_text(peak)} without a budget",
+            f"budget {size_text(self.budget_bytes)} ({100 * self.budget_bytes / max(peak, 1):.1f} %), arena {size_text(self.arena_bytes)}; "
             f"time {self.time_ns / 1e6:.3f} ms ({100 * self.overhead:+.2f} %)",
         ]
         if self.recomputed:
@@ -339,7 +339,7 @@ class Schedule:
         rows = [("step", "", "name", "offset", "resident", "ms")]
         for i, s in enumerate(self.steps[:steps]):
             offsets = ", ".join(map(str, s.at.values()))
-            rows.append((str(i), s.kind, s.name, offsets, _size(s.live_bytes), f"{s.time_ns / 1e6:.3f}"))
+            rows.append((str(i), s.kind, s.name, offsets, size_text(s.live_bytes), f"{s.time_ns / 1e6:.3f}"))
         widths = [max(len(r[c]) for r in rows) for c in range(6)]
         for r in rows:
             left = f"{r[0]:>{widths[0]}}  {r[1]:<{widths[1]}}  {r[2]:<{widths[2]}}"

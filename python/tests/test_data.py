@@ -238,6 +238,32 @@ def test_a_dropped_loader_of_an_iteration_ends_its_thread(device):
     assert not data_threads()
 
 
+@pytest.mark.parametrize("kind", ["map", "iteration"])
+def test_what_is_prefetched_can_be_waited_for(kind):
+    class Slow:
+        def __getitem__(self, i):
+            time.sleep(0.005)
+            return np.zeros(10_000, dtype=np.float32)
+
+        def __len__(self):
+            return 5
+
+    def examples():
+        yield from (Slow()[i] for i in range(5))
+
+    class Iterated:
+        def __iter__(self):
+            return examples()
+
+    device = remat.Device(budget="10MB", threads=1)
+    loader = DataLoader(Slow() if kind == "map" else Iterated(), 1, prefetch=3, device=device)
+    loader.wait_for_prefetch()
+    for _ in range(2):
+        loader.next_batch()
+        loader.wait_for_prefetch()
+        assert 3 * 40_000 <= device.report().stats["in_use_bytes"] <= 3 * 41_000 + 40_960
+
+
 def test_what_an_iteration_reads_ahead_gives_way():
     device = remat.Device(budget="1MiB", threads=1)
     loader = DataLoader(Count(40, row=16 * 1024), 1, prefetch=8, device=device)

@@ -172,7 +172,8 @@ pub fn tanh(x: f32) -> f32 {
             -0.000_800_366_679_059_371_7,
         ],
     );
-    let near = (x * z).mul_add(p, x);
+    // of -0 the sum of a zero of either sign is 0
+    let near = (x * z).mul_add(p, x).copysign(x);
     let a = x.abs();
     let a = if a > FLAT { FLAT } else { a };
     let far = (1.0 - 2.0 / (exp(2.0 * a) + 1.0)).copysign(x);

@@ -39,6 +39,20 @@ fn functions_are_within_two_ulp_where_forms_change_and_results_vanish() {
     }
 }
 
+/// As IEEE 754 has it: an odd function of -0 is -0.
+#[test]
+fn zeros_have_their_sign() {
+    let x = [0.0f32, -0.0].repeat(33);
+    let mut y = vec![f32::NAN; x.len()];
+    for f in &ALL {
+        (f.f)(&x, &mut y);
+        for (x, y) in x.iter().zip(&y) {
+            let want = (f.exact)(f64::from(*x)) as f32;
+            assert!(want != 0.0 || y.to_bits() == want.to_bits(), "{}({x:?}) is {y:?}, not {want:?}", f.name);
+        }
+    }
+}
+
 #[test]
 fn the_slope_of_gelu_is_within_its_stated_error() {
     let exact = |x: f64| {

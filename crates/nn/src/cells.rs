@@ -124,14 +124,19 @@ impl RngCell {
         Ok(Tensor::from_handle(tracing::random_key(&device.channel(), Arc::new(next))?))
     }
 
+    /// `f` of the generator, which no other thread draws from meanwhile.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Rng) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The generator as it is now.
     pub fn get(&self) -> Rng {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.with(|rng| rng.clone())
     }
 
     /// Replaces the generator.
     pub fn set(&self, rng: Rng) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = rng;
+        self.with(|own| *own = rng);
     }
 }
 

@@ -3,15 +3,17 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use remat::{CompileOptions, Tensor, compile_with, tensor};
+use remat::graph::passes::PassOptions;
+use remat::{CompileOptions, DType, Tensor, compile_with, tensor};
 
-use crate::call;
 use crate::device::PyDevice;
+use crate::nn::json;
 use crate::tensor::{Output, extract_tensor};
+use crate::{call, dtype};
 
 pub(crate) type Function = fn(&[Tensor]) -> remat::Result<Vec<Tensor>>;
 
@@ -60,10 +62,31 @@ pub(crate) struct Compiled {
 #[pymethods]
 impl Compiled {
     #[new]
-    fn new(device: &Bound<'_, PyDevice>, f: Py<PyAny>, memory_budget: Option<usize>) -> Self {
-        let options = CompileOptions { memory_budget, ..CompileOptions::default() };
+    fn new(
+        device: &Bound<'_, PyDevice>,
+        f: Py<PyAny>,
+        memory_budget: Option<&Bound<'_, PyAny>>,
+        level: u8,
+        freeze: bool,
+        half: Option<&Bound<'_, PyAny>>,
+        forms: usize,
+    ) -> PyResult<Self> {
+        const LEVELS: u8 = 3;
+        if level > LEVELS {
+            return Err(PyValueError::new_err(format!("level {level} is none of 0 to {LEVELS}")));
+        }
+        if forms == 0 {
+            return Err(PyValueError::new_err("forms=0 keeps nothing that could be called; it is at least 1"));
+        }
+        let half = half.map(dtype::extract).transpose()?;
+        if let Some(other) = half.filter(|h| !matches!(h, DType::F16 | DType::BF16)) {
+            return Err(PyValueError::new_err(format!("half={other} is neither float16 nor bfloat16")));
+        }
+        let passes = PassOptions { level, half, ..PassOptions::default() };
+        let memory_budget = crate::device::budget(memory_budget)?;
+        let options = CompileOptions { passes, memory_budget, freeze, forms, ..CompileOptions::default() };
         let forms = compile_with(&device.get().0, options, traced as Function);
-        Compiled { f: Mutex::new(Some(f)), forms: Mutex::new(Some(forms)) }
+        Ok(Compiled { f: Mutex::new(Some(f)), forms: Mutex::new(Some(forms)) })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -91,6 +114,21 @@ impl Compiled {
         drop(running);
         *self.forms.lock().unwrap_or_else(PoisonError::into_inner) = Some(forms);
         done?.into_iter().map(|t| t.object(py)).collect()
+    }
+
+    /// JSON: what memory each compiled form takes in a run, with what the planner says of its time, if a limit binds it. Errors:
+    /// RuntimeError while the function runs.
+    fn plans(&self) -> PyResult<String> {
+        let forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        let forms = forms.as_ref().ok_or_else(|| PyRuntimeError::new_err("the compiled function is running"))?;
+        let plans: Vec<_> = forms.figures().into_iter().zip(forms.all_plan_times()).collect();
+        serde_json::to_string(&plans).map_err(json)
+    }
+
+    /// True once every compiled form has its last plan.
+    #[getter]
+    fn is_settled(&self) -> bool {
+        self.forms.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(tensor::Compiled::is_settled)
     }
 
     /// How often the function was traced.

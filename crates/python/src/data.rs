@@ -262,6 +262,11 @@ impl Loader {
         batch.map(|b| b.into_iter().map(|t| Py::new(py, PyTensor::plain(t))).collect()).transpose()
     }
 
+    /// Waits until all that may be prepared ahead of the next batch of this epoch is there.
+    fn wait_for_prefetch(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || self.lock().wait_for_prefetch())
+    }
+
     /// Epoch and batch that come next.
     fn position(&self, py: Python<'_>) -> (u64, usize) {
         let at = py.detach(|| self.lock().position());

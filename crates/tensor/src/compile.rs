@@ -232,6 +232,11 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.forms.last().ok().and_then(|e| e.compiled().plan_times())
     }
 
+    /// [`Compiled::plan_times`] of every form, in the order of [`Compiled::figures`].
+    pub fn all_plan_times(&self) -> Vec<Option<PlanTimes>> {
+        self.forms.all().iter().map(|e| e.compiled().plan_times()).collect()
+    }
+
     /// Nanoseconds that the calls of the last run took.
     pub fn ops_ns(&self) -> u64 {
         self.forms.last().map_or(0, |e| e.executable().node_times().iter().map(|t| t.1).sum())

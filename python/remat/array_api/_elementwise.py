@@ -115,17 +115,6 @@ def _sign(x: Tensor) -> Tensor:
     return _t["sign"](x) + 0
 
 
-def _tanh(x: Tensor) -> Tensor:
-    # of -0 the operator gives 0
-    return _t["copysign"](_t["tanh"](x), x)
-
-
-def _remainder(a: Tensor, b: Tensor) -> Tensor:
-    y = a % b
-    # 0 too has the divisor's sign
-    return _t["copysign"](y, _t["cast"](b, y.dtype)) if y.dtype.is_floating_point else y
-
-
 def _next_up(x: Tensor) -> Tensor:
     """The least number above `x`, if that is finite: Rump, Zimmermann, Boldo, Melquiond, BIT 49 (2009), algorithm 2."""
     limits = finfo(x.dtype)
@@ -194,7 +183,7 @@ sinh = _unary("sinh", "The hyperbolic sine.", "floats", "[0.0]", "[0.0]")
 sqrt = _unary("sqrt", "The square root.", "floats", "[4.0]", "[2.0]")
 square = _unary("square", "`x x`.", "numbers", "[-3]", "[9]")
 tan = _unary("tan", "The tangent of radians.", "floats", "[0.0]", "[0.0]")
-tanh = _unary("tanh", "The hyperbolic tangent.", "floats", "[0.0]", "[0.0]", _tanh)
+tanh = _unary("tanh", "The hyperbolic tangent.", "floats", "[0.0]", "[0.0]")
 trunc = _unary("trunc", "The integer before the point.", "numbers", "[1.5, -1.5]", "[1.0, -1.0]", _for_floats("trunc"))
 
 add = _binary("add", "`x1 + x2`.", "numbers", "[1, 2]; 1", "[2, 3]", operator.add)
@@ -223,7 +212,7 @@ multiply = _binary("multiply", "`x1 x2`.", "numbers", "[2]; 3", "[6]", operator.
 nextafter = _binary("nextafter", "The next number that the dtype has from `x1` on towards `x2`.", "floats", "[0.0]; [1.0]", "[1.401298464324817e-45]", _nextafter)
 not_equal = _binary("not_equal", "True where not equal.", "all", "[1, 2]; 2", "[True, False]", operator.ne)
 pow = _binary("pow", "`x1^x2`.", "numbers", "[2.0]; 3", "[8.0]", operator.pow)
-remainder = _binary("remainder", "What `floor_divide` leaves, with the sign of `x2`.", "numbers", "[-7]; 2", "[1]", _remainder)
+remainder = _binary("remainder", "What `floor_divide` leaves, with the sign of `x2`.", "numbers", "[-7]; 2", "[1]", operator.mod)
 subtract = _binary("subtract", "`x1 - x2`.", "numbers", "[3]; 1", "[2]", operator.sub)
 
 

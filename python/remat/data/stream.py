@@ -85,6 +85,12 @@ class _Ahead:
             raise value
         return value
 
+    def fill(self) -> None:
+        """Waits until all that is read ahead is there."""
+        with self._changed:
+            while self._thread.is_alive() and len(self._ready) < self._depth:
+                self._changed.wait(ASK_SECONDS)
+
     def stop(self) -> None:
         """Ends the thread, after the example that it is at."""
         with self._changed:
@@ -184,6 +190,11 @@ class Stream:
         self._at = (self._at[0], self._at[1] + 1)
         structure, parts = made
         return assembled(structure, _remat.batch_on(parts, self._device))
+
+    def wait_for_prefetch(self) -> None:
+        """Waits until all that is read ahead is there."""
+        if self._ahead is not None:
+            self._ahead.fill()
 
     def stop(self) -> None:
         """Ends thread and iteration."""

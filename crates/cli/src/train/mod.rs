@@ -181,7 +181,8 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
     }
     let task = Rc::new(T::new(&settings.model)?);
     let dry = Dry { task: &task, settings: &settings, threads: options.threads, compiled: o.compiled, ranks };
-    let unbudgeted = dry.peak()?;
+    // one budget for all ranks, also where one of them has more to do
+    let unbudgeted = ranks.largest(dry.peak()?)?;
     options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;
     // without a budget nothing is spilled, and the folder need not be measured
     let spill_to = o.spill_to.as_ref().filter(|_| options.budget_bytes.is_some());

@@ -112,6 +112,13 @@ impl Ranks {
         Ok(all.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap_or_default())).sum())
     }
 
+    /// The largest that a rank gives. Errors: Peer.
+    pub(super) fn largest(&self, mine: usize) -> Result<usize> {
+        let all = self.gather(&(mine as u64).to_le_bytes())?;
+        let numbers = all.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()) as usize);
+        Ok(numbers.max().unwrap_or(mine))
+    }
+
     /// The same bytes of each rank, one behind the other.
     pub(super) fn gather(&self, mine: &[u8]) -> Result<Vec<u8>> {
         let mut all = vec![0; mine.len() * self.size()];

@@ -184,6 +184,8 @@ impl<T: Task> Session<T> {
     pub(super) fn rehearse(&mut self, steps: usize) -> Result<()> {
         for _ in 0..steps {
             if let Some(batch) = self.loader.next_batch()? {
+                // a step over facts may end before a batch is read, and that of a run begins with all of them
+                self.loader.wait_for_prefetch()?;
                 self.train_step(batch)?;
             }
         }

@@ -16,9 +16,10 @@ fn near(a: f32, b: f32) -> (f32, bool) {
     ((r as f32).copysign(a), q.abs() < LARGEST && b.is_finite())
 }
 
-/// `r + b` where the remainder `r` of a division by `b` has the other sign.
+/// `r + b` where the remainder `r` of a division by `b` has the other sign; 0 with the sign of `b`.
 #[inline(always)]
 fn floored(r: f32, b: f32) -> f32 {
+    let r = if r == 0.0 { 0f32.copysign(b) } else { r };
     if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
 }
 
@@ -53,7 +54,7 @@ pub fn fmod(a: &[f32], b: &[f32], y: &mut [f32]) {
     );
 }
 
-/// `y[i] = a[i] - b[i] floor(a[i] / b[i])`: [`fmod`], with the sign of `b[i]`.
+/// `y[i] = a[i] - b[i] floor(a[i] / b[i])`: [`fmod`], with the sign of `b[i]`, 0 too.
 pub fn floor_rem(a: &[f32], b: &[f32], y: &mut [f32]) {
     remainders(a, b, y, floored);
 }
@@ -92,6 +93,13 @@ mod tests {
             let same = |got: f32, want: f32| got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
             assert!(same(y[i], want), "{:e} % {:e} is {:e}, not {want:e}", a[i], b[i], y[i]);
             assert!(same(z[i], floored(want, b[i])), "{:e} mod {:e} is {:e}", a[i], b[i], z[i]);
+            assert!(
+                z[i].is_nan() || z[i].is_sign_negative() == b[i].is_sign_negative(),
+                "{:e} mod {:e} is {:e}",
+                a[i],
+                b[i],
+                z[i]
+            );
         }
     }
 

@@ -159,6 +159,17 @@ impl DataLoader {
         Ok(Some(tensors))
     }
 
+    /// Waits until all that may be prepared ahead of the next batch of this epoch is there, so that what it takes of the budget does
+    /// not depend on how the threads run: for a rehearsal, whose peak is to be that of every run. Begins no epoch.
+    ///
+    /// Errors: those with which this thread's waits are to end.
+    pub fn wait_for_prefetch(&self) -> Result<()> {
+        match self.epoch.as_ref().map(|e| &e.source) {
+            Some(Source::Ahead(p)) => p.fill(),
+            Some(Source::Direct(_)) | None => Ok(()),
+        }
+    }
+
     /// As [`DataLoader::next_batch`], on the host.
     pub fn next_host_batch(&mut self) -> Result<Option<Vec<HostTensor>>> {
         Ok(self.next_parts()?.map(|(parts, _)| parts))

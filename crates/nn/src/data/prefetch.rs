@@ -65,6 +65,11 @@ struct Ring {
 }
 
 impl Ring {
+    /// True once every batch that may be begun before the consumer waits for it is there.
+    fn is_full(&self, batches: usize) -> bool {
+        (self.taken..batches.min(self.taken.saturating_add(self.ahead))).all(|i| self.ready.contains_key(&i))
+    }
+
     /// The next batch that may be begun.
     fn begin(&mut self, batches: usize) -> Option<usize> {
         let i = self.again.first().copied().unwrap_or(self.next);
@@ -106,6 +111,17 @@ struct State {
 impl State {
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change. Errors: that with which this thread's waits are to end.
+    fn wait<'s>(&'s self, ring: MutexGuard<'s, Ring>) -> Result<MutexGuard<'s, Ring>> {
+        let (ring, is_due) = interrupt::wait(&self.changed, ring);
+        if !is_due {
+            return Ok(ring);
+        }
+        drop(ring);
+        interrupt::ask()?;
+        Ok(self.lock())
     }
 }
 
@@ -156,14 +172,18 @@ impl Prefetch {
                 ring.is_awaited = true;
                 state.changed.notify_all();
             }
-            let (guard, is_due) = interrupt::wait(&state.changed, ring);
-            ring = guard;
-            if is_due {
-                drop(ring);
-                interrupt::ask()?;
-                ring = state.lock();
-            }
+            ring = state.wait(ring)?;
         }
+    }
+
+    /// Waits until every batch that may be prepared ahead is there. Errors: as of [`Prefetch::take`].
+    pub(super) fn fill(&self) -> Result<()> {
+        let (state, batches) = (&self.shared.state, self.shared.job.order.batches());
+        let mut ring = state.lock();
+        while !ring.is_full(batches) {
+            ring = state.wait(ring)?;
+        }
+        Ok(())
     }
 }
 

@@ -202,6 +202,28 @@ fn batches_ahead_take_no_more_than_a_share_and_every_batch_comes() {
 }
 
 #[test]
+fn what_is_prefetched_can_be_waited_for() {
+    let d = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(10_000_000) }).expect("a CPU");
+    let o = LoaderOptions { batch_size: 1, prefetch: 3, workers: 1, ..LoaderOptions::default() };
+    let data = Slow { inner: rows_of_40_kb(5), _alive: Arc::new(()) };
+    let mut l = DataLoader::new(&d, data, o).expect("valid");
+    l.wait_for_prefetch().expect("there is no epoch");
+    for left in [3, 3, 2, 1, 0] {
+        l.next_host_batch().expect("good").expect("more");
+        l.wait_for_prefetch().expect("good");
+        let bytes = d.channel().stats().expect("open").in_use_bytes;
+        assert!((3 * 40_000..=3 * 41_000).contains(&bytes), "{bytes} bytes with {left} batches to come");
+    }
+    assert!(l.next_host_batch().expect("good").is_none());
+    // where there is no room for what is ahead nothing is waited for
+    let d = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(100_000) }).expect("a CPU");
+    let mut l = DataLoader::new(&d, rows_of_40_kb(5), o).expect("valid");
+    while l.next_host_batch().expect("good").is_some() {
+        l.wait_for_prefetch().expect("good");
+    }
+}
+
+#[test]
 fn prefetching_gives_way_where_the_device_needs_the_memory() {
     for was_short in [false, true] {
         prefetching_gives_way(was_short);

@@ -82,7 +82,7 @@ pub(crate) trait Real: Copy {
     fn bce(self, y: Self) -> Self;
     /// The derivative of that of a logit: `sigmoid(self) - y`.
     fn bce_slope(self, y: Self) -> Self;
-    /// `a - b * floor(a / b)`, exactly: the remainder with the sign of `b`; NaN for `b = 0`.
+    /// `a - b * floor(a / b)`, exactly: the remainder with the sign of `b`, which 0 has too; NaN for `b = 0`.
     fn floor_rem(self, b: Self) -> Self;
     /// `ln(exp(a) + exp(b))` without overflow; equal infinities give that infinity.
     fn log_add_exp(self, b: Self) -> Self;
@@ -164,7 +164,8 @@ macro_rules! real {
             #[inline]
             fn floor_rem(self, b: Self) -> Self {
                 let r = self % b;
-                if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+                if r == 0.0 { return (0.0 as $t).copysign(b); }
+                if (r < 0.0) != (b < 0.0) { r + b } else { r }
             }
             #[inline]
             fn floor_div(self, b: Self) -> Self {

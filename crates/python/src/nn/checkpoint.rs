@@ -41,7 +41,7 @@ pub(crate) fn save_checkpoint(
     let Train { step, epoch, schedule, loader, user } = serde_json::from_str(train).map_err(json)?;
     let (module, optimizer, generator) = (module.get(), optimizer.map(Bound::get), generator.get());
     call::run(py, || {
-        let rng = Some(generator.lock().clone());
+        let rng = Some(generator.0.get());
         let train = TrainState { step, epoch, schedule, rng, loader, user };
         match optimizer {
             None => Checkpoint::save(&folder, module, None, &train),
@@ -109,7 +109,7 @@ impl NativeCheckpoint {
                 Some(o) => o.with(|o| self.0.restore(module, Some(o)))?,
             }
             if let (Some(g), Some(rng)) = (generator, &self.0.train.rng) {
-                *g.lock() = rng.clone();
+                g.0.set(rng.clone());
             }
             Ok(())
         })

@@ -291,11 +291,12 @@ impl NativeLayer {
         let (device, dtype): (Device, DType) = (device.get().0.clone(), dtype::extract(of)?);
         let generator = generator.get();
         call::run(py, move || {
-            let mut rng = generator.lock();
-            let mut cx = InitCx { device, dtype, rng: rng.clone() };
-            let layer = make(&mut cx);
-            *rng = cx.rng;
-            layer
+            generator.0.with(|rng| {
+                let mut cx = InitCx { device, dtype, rng: rng.clone() };
+                let layer = make(&mut cx);
+                *rng = cx.rng;
+                layer
+            })
         })
         .map(NativeLayer)
     }
@@ -318,8 +319,8 @@ impl NativeLayer {
         generator: &Bound<'_, Generator>,
     ) -> PyResult<Self> {
         let (inner, generator) = (of.get().one()?.clone(), generator.get());
-        let made = call::run(py, || SpectralNorm::with(inner, name, iterations, eps, &mut generator.lock()));
-        made.map(|l| NativeLayer(Held::one(l)))
+        let made = || generator.0.with(|rng| SpectralNorm::with(inner, name, iterations, eps, rng));
+        call::run(py, made).map(|l| NativeLayer(Held::one(l)))
     }
 
     fn forward(&self, x: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {

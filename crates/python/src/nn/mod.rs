@@ -13,11 +13,9 @@ mod state;
 mod training;
 mod windows;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use remat::nn::{self, Parameter, Rng, Schedule};
+use remat::nn::{self, Parameter, Rng, RngCell, Schedule};
 
 use crate::call;
 use crate::device::PyDevice;
@@ -40,16 +38,12 @@ pub(crate) use training::{
 /// >>> g.key().tolist(), g.key().tolist()
 /// ([7, 0], [7, 1])
 #[pyclass(name = "Generator", module = "remat", frozen)]
-pub(crate) struct Generator(pub(crate) Mutex<Rng>);
+pub(crate) struct Generator(pub(crate) RngCell);
 
 impl Generator {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Rng> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// `f` of the generator. Whoever holds its lock may wait for the interpreter, so it is taken without.
     fn with<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&mut Rng) -> T + Send) -> T {
-        py.detach(|| f(&mut self.lock()))
+        py.detach(|| self.0.with(f))
     }
 }
 
@@ -57,7 +51,7 @@ impl Generator {
 impl Generator {
     #[new]
     fn new(seed: u64) -> Self {
-        Generator(Mutex::new(Rng::new(seed)))
+        Generator(RngCell::new(Rng::new(seed)))
     }
 
     /// Begins anew with a seed.
@@ -79,16 +73,12 @@ impl Generator {
 
     fn _key(&self, py: Python<'_>, device: &Bound<'_, PyDevice>) -> PyResult<Py<PyAny>> {
         let device = device.get().0.clone();
-        call::run(py, move || {
-            let key = self.lock().next_host_key()?;
-            remat::Tensor::from_host(&device, &key)
-        })?
-        .object(py)
+        call::run(py, move || self.0.next_key(&device))?.object(py)
     }
 
     /// A generator of its own, whose seed is mixed from this one's state; this one moves on by one.
     fn split(&self, py: Python<'_>) -> Generator {
-        Generator(Mutex::new(self.with(py, Rng::split)))
+        Generator(RngCell::new(self.with(py, Rng::split)))
     }
 
     /// What it is now, for `set_state`.
@@ -151,7 +141,7 @@ pub(crate) fn initial(
     let init: nn::Init = serde_json::from_str(init).map_err(json)?;
     let (dtype, device) = (crate::dtype::extract(dtype)?, device.get().0.clone());
     let generator = generator.get();
-    call::run(py, move || init.tensor(&device, shape.as_slice(), dtype, &mut generator.lock()))?.object(py)
+    call::run(py, move || generator.0.with(|rng| init.tensor(&device, shape.as_slice(), dtype, rng)))?.object(py)
 }
 
 /// For arguments of a kind that is not there.
