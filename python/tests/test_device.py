@@ -166,6 +166,25 @@ def run(script, **options):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, **options)
 
 
+def test_threads_that_fill_the_queue_together_end():
+    done = run("""
+        import threading, remat
+        remat.set_default_device(remat.Device(budget="64MiB", threads=2))
+
+        def work(i):
+            x = remat.full((4,), float(i))
+            for k in range(20_000):
+                x = x * 1.0 + k % 7
+            assert x.tolist() == [i + sum(k % 7 for k in range(20_000))] * 4
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        print("ended")
+    """)
+    assert done.stdout.strip() == "ended" and not done.stderr, done.stderr
+
+
 def test_ctrl_c_ends_a_wait_and_leaves_the_device_usable():
     done = run(
         """

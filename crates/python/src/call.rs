@@ -20,12 +20,14 @@ pub(crate) fn run<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T> + Send)
 }
 
 /// As [`run`], for what queues work and returns: the interpreter's lock is let go of only where that waits, since to let go of it
-/// and take it again costs as much as queueing.
+/// and take it again costs as much as queueing. A queue that is full is waited for in the end, when no lock of the library's is held.
 pub(crate) fn queue<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T>) -> PyResult<T> {
     error::begin();
     let _asked = frame::site(py).map(Scope::at);
     meets();
-    interrupt::watched(signalled, f).map_err(|e| error::exception(py, &e))
+    let done = interrupt::watched(signalled, f);
+    interrupt::settle();
+    done.map_err(|e| error::exception(py, &e))
 }
 
 /// Lets waits of this thread let go of the interpreter's lock, those of the last owner of a device included.

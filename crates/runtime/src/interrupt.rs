@@ -19,9 +19,13 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Calls a function once, with the host language's lock let go of meanwhile.
 pub type Aside = fn(&mut (dyn FnMut() + Send));
 
+/// A wait that is put off.
+type Wait = Box<dyn FnOnce() + Send>;
+
 thread_local! {
     static CHECK: Cell<Option<Check>> = const { Cell::new(None) };
     static LOCK: Cell<Lock> = const { Cell::new(Lock::Unknown) };
+    static LATER: Cell<Option<Wait>> = const { Cell::new(None) };
 }
 
 /// Where a thread stands with the host language's lock.
@@ -50,7 +54,7 @@ pub fn watched<T>(check: Check, f: impl FnOnce() -> T) -> T {
 }
 
 /// Says that this thread holds the host language's lock whenever it comes here, but within [`without_lock`]; `aside` lets go of it for a
-/// wait. What only queues work keeps it, which is cheaper than to let go of it. That holds for what the host's collector drops as
+/// wait. What only queues work keeps it, which is cheaper than to let go of it, and calls [`settle`] behind. That holds for what the host's collector drops as
 /// well: the last owner of a device waits for its work.
 pub fn holds_lock(aside: Aside) {
     if matches!(LOCK.get(), Lock::Unknown) {
@@ -90,6 +94,24 @@ pub fn aside<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     y
 }
 
+/// Keeps a wait for [`settle`] if this thread holds the host language's lock: true. Such a thread may hold a lock of the library's as
+/// well, where it asks for room in the queue, and who lets go of the host's lock must hold none. So it waits behind the call, not
+/// within it. A wait that was kept before is replaced: it is for the same room, or for that of a device that is not used now.
+pub fn put_off(wait: impl FnOnce() + Send + 'static) -> bool {
+    let holds = matches!(LOCK.get(), Lock::Held(_));
+    if holds {
+        LATER.set(Some(Box::new(wait)));
+    }
+    holds
+}
+
+/// Waits for what was put off, aside. To be called without a lock of the library's.
+pub fn settle() {
+    if let Some(wait) = LATER.take() {
+        aside(wait);
+    }
+}
+
 /// Waits on `changed` for a while, or without end if nobody watches; true if it is time to ask.
 pub fn wait<'m, T>(changed: &Condvar, guard: MutexGuard<'m, T>) -> (MutexGuard<'m, T>, bool) {
     if CHECK.get().is_none() {
@@ -102,4 +124,39 @@ pub fn wait<'m, T>(changed: &Condvar, guard: MutexGuard<'m, T>) -> (MutexGuard<'
 /// Errors: that with which this thread's waits are to end. To be called without a lock.
 pub fn ask() -> Result<()> {
     CHECK.get().and_then(|check| check()).map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    static LET_GO: AtomicUsize = AtomicUsize::new(0);
+
+    fn let_go(f: &mut (dyn FnMut() + Send)) {
+        LET_GO.fetch_add(1, Ordering::Relaxed);
+        f();
+    }
+
+    #[test]
+    fn who_holds_the_hosts_lock_waits_behind_the_call() {
+        assert!(!put_off(|| panic!("there is no host")), "another thread waits where it is");
+        let (to, waits) = channel();
+        std::thread::spawn(move || {
+            holds_lock(let_go);
+            let (first, second) = (to.clone(), to.clone());
+            assert!(put_off(move || first.send("first").expect("heard")));
+            assert!(put_off(move || second.send("second").expect("heard")));
+            to.send("put off").expect("heard");
+            settle();
+            settle();
+            without_lock(|| assert!(!put_off(|| panic!("the lock is let go of"))));
+        })
+        .join()
+        .expect("no panic");
+        assert_eq!(waits.iter().collect::<Vec<_>>(), ["put off", "second"]);
+        assert_eq!(LET_GO.load(Ordering::Relaxed), 1);
+    }
 }

@@ -88,12 +88,15 @@ impl Channel {
         if data.bytes().len() > CONSTANT_MAX_BYTES || trace::is_tracing() {
             return self.put_as(data, Kind::Data);
         }
-        let mut constants = self.shared.constants.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(h) = constants.0.get(data).and_then(Weak::upgrade) {
+        let constants = || self.shared.constants.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = constants().0.get(data).and_then(Weak::upgrade);
+        if let Some(h) = known {
             self.shared.queue.check_open()?;
             return Ok(Handle(h));
         }
+        // without the lock: this may wait for room
         let h = self.put_as(data, Kind::Data)?;
+        let mut constants = constants();
         if constants.0.len() >= CONSTANTS_SWEEP {
             constants.0.retain(|_, h| h.strong_count() > 0);
         }

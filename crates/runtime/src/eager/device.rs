@@ -101,7 +101,7 @@ impl Device {
     /// A device with a backend of the caller's.
     pub fn with_backend(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Device> {
         options.check()?;
-        let queue = Arc::new(Queue::new(options.queue_capacity, most_put_bytes(options.budget_bytes)));
+        let queue = Queue::new(options.queue_capacity, most_put_bytes(options.budget_bytes));
         let (name, streams, is_dry) = (backend.name().to_owned(), backend.streams(), backend.is_dry());
         let kernels = backend.kernels();
         let failures = Arc::new(Failures::default());

@@ -3,10 +3,10 @@
 //! Producers append to one batch under a mutex; the worker takes the whole batch at once and leaves its own, empty one,
 //! so the two sides meet once a batch, not once a command, and commands cost no allocation. An idle worker spins shortly
 //! before it parks: waking a parked thread costs the caller tens of microseconds. Deletes never wait for room, so that
-//! dropping a handle cannot block.
+//! dropping a handle cannot block. A producer that holds a host language's lock appends at once and waits for room behind its call.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use remat_types::{Error, ErrorKind, Result, SmallVec};
@@ -129,11 +129,14 @@ pub(crate) struct Queue {
     for_worker: Condvar,
     for_producers: Condvar,
     fork_generation: usize,
+    /// For a wait that is put off.
+    own: Weak<Queue>,
 }
 
 impl Queue {
-    pub(crate) fn new(capacity: usize, most_put_bytes: usize) -> Self {
-        Queue {
+    pub(crate) fn new(capacity: usize, most_put_bytes: usize) -> Arc<Self> {
+        Arc::new_cyclic(|own| Queue {
+            own: own.clone(),
             most_put_bytes,
             inner: Mutex::new(Inner {
                 batch: Batch::default(),
@@ -147,7 +150,7 @@ impl Queue {
             for_worker: Condvar::new(),
             for_producers: Condvar::new(),
             fork_generation: fork::generation(),
-        }
+        })
     }
 
     /// Appends a command; waits while the queue is full. Errors: Closed after close, or in a forked child.
@@ -197,15 +200,17 @@ impl Queue {
             return Err(forked());
         }
         let mut q = lock(&self.inner);
-        let is_full = |q: &Inner| {
-            let has_too_much = bytes > 0 && q.put_bytes > 0 && q.put_bytes.saturating_add(bytes) > self.most_put_bytes;
-            q.batch.len() >= self.capacity || has_too_much
-        };
-        let is_to_wait = |q: &Inner| is_full(q) && q.closed.is_none();
-        while is_to_wait(&q) {
-            drop(q);
-            interrupt::aside(|| self.park_producer(is_to_wait));
-            q = lock(&self.inner);
+        if self.is_full(&q, bytes) {
+            let own = self.own.clone();
+            let for_room = move || {
+                if let Some(queue) = own.upgrade() {
+                    let has_too_much = |q: &Inner| queue.is_full(q, 0) || q.put_bytes > queue.most_put_bytes;
+                    drop(queue.park_producer(lock(&queue.inner), has_too_much));
+                }
+            };
+            if !interrupt::put_off(for_room) {
+                q = self.park_producer(q, |q| self.is_full(q, bytes));
+            }
         }
         if let Some(why) = &q.closed {
             return Err(Error::new(ErrorKind::Closed, why.clone()));
@@ -213,13 +218,23 @@ impl Queue {
         Ok(q)
     }
 
-    fn park_producer(&self, is_to_wait: impl Fn(&Inner) -> bool) {
-        let mut q = lock(&self.inner);
-        while is_to_wait(&q) {
+    /// True if a command with so many bytes of data is to wait.
+    fn is_full(&self, q: &Inner, bytes: usize) -> bool {
+        let has_too_much = bytes > 0 && q.put_bytes > 0 && q.put_bytes.saturating_add(bytes) > self.most_put_bytes;
+        q.batch.len() >= self.capacity || has_too_much
+    }
+
+    fn park_producer<'q>(
+        &self,
+        mut q: MutexGuard<'q, Inner>,
+        is_full: impl Fn(&Inner) -> bool,
+    ) -> MutexGuard<'q, Inner> {
+        while is_full(&q) && q.closed.is_none() {
             q.producers_parked += 1;
             q = self.for_producers.wait(q).unwrap_or_else(PoisonError::into_inner);
             q.producers_parked -= 1;
         }
+        q
     }
 
     /// Appends a delete without waiting for room; ignored after close and in a forked child.
