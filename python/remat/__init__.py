@@ -46,10 +46,10 @@ from ._tensor_methods import *  # noqa: F403
 from ._vision import *  # noqa: F403
 
 if _TYPE_CHECKING:
-    from . import array_api, distributed, lite, onnx, plan
+    from . import array_api, distributed, lite, models, onnx, plan
 
 # imported when they are first asked for: most programs use none of them
-_LATE = frozenset(("array_api", "distributed", "lite", "onnx", "plan"))
+_LATE = frozenset(("array_api", "distributed", "lite", "models", "onnx", "plan"))
 
 
 def __getattr__(name: str) -> _Any:
@@ -78,7 +78,7 @@ __all__ = [
     "DTypeError", "empty", "empty_like", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
     "from_dlpack", "from_numpy", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "half", "double", "long", "inference_mode", "int16", "int32",
     "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace",
-    "lite", "load", "load_torch", "load_weights", "manual_seed", "MemoryReport", "nn",
+    "lite", "load", "load_torch", "load_weights", "manual_seed", "MemoryReport", "models", "nn",
     "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "onnx",
     "ops", "optim", "PeerError",
     "permute_dims", "plan", "PoisonedError", "promote_types", "published_names", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "save",

@@ -14,13 +14,14 @@ __all__ = [
     "dtype", "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64", "bool", "Device", "Generator", "_GradHook", "Tensor", "Parameter", "Communicator", "promote_types",
     "is_grad_enabled", "_operators", "set_library_folder", "exiting", "from_bytes", "from_nested", "from_dlpack", "grad",
-    "custom", "load_state", "schedule_at", "clip_grad_norm", "clip_grad_value", "initial", "tensor_dataset", "digits",
-    "_NoGrad", "_Compiled", "_Dataset", "_Loader", "_NativeLayer", "_NativeOptimizer", "_Charge", "batch_on",
-    "called_dataset", "budget_bytes", "load_tensors", "load_weights", "published_names", "save_tensors", "_LiteNetwork",
-    "_LiteSession", "_OnnxModel", "_OnnxNetwork", "export_graph_file", "export_onnx", "_Accumulate", "_Average", "_KvCache",
-    "_Checkpoint", "_Lbfgs", "_Plateau", "_State", "checkpoint_is_in", "group_by_name", "loss", "prepare_checkpoint",
-    "save_checkpoint", "split_decay", "update_batch_norm", "_DataParallel", "collective", "end_mpi", "has_mpi",
-    "launched_ranks", "run_mpi", "run_threads", "set_norm_ranks", "plan_check", "plan_figures", "plan_graph",
+    "custom", "load_state", "network_configs", "schedule_at", "clip_grad_norm", "clip_grad_value", "initial",
+    "tensor_dataset", "digits", "_NoGrad", "_Compiled", "_Dataset", "_Loader", "_NativeLayer", "_NativeOptimizer",
+    "_Charge", "batch_on", "called_dataset", "budget_bytes", "load_tensors", "load_weights", "published_names",
+    "save_tensors", "_LiteNetwork", "_LiteSession", "_OnnxModel", "_OnnxNetwork", "export_graph_file", "export_onnx",
+    "_Accumulate", "_Average", "_KvCache", "_Checkpoint", "_Lbfgs", "_Plateau", "_State", "checkpoint_is_in",
+    "group_by_name", "loss", "prepare_checkpoint", "save_checkpoint", "split_decay", "update_batch_norm", "_DataParallel",
+    "collective", "end_mpi", "has_mpi", "launched_ranks", "run_mpi", "run_threads", "set_norm_ranks", "plan_check",
+    "plan_figures", "plan_graph",
 ]
 
 @final
@@ -661,6 +662,7 @@ def custom(name: str, x: Any, y: Any, backward: Callable[..., Any]) -> List[Tens
 def load_state(
     state: Sequence[Tuple[str, Tensor]], values: Sequence[Tuple[str, Any]], strict: _bool
 ) -> Tuple[List[str], List[str], List[str]]: ...
+def network_configs(kind: str) -> str: ...
 def schedule_at(schedule: str, step: int) -> float: ...
 def clip_grad_norm(of: Sequence[Tensor], max_norm: float, p: float) -> Tensor: ...
 def clip_grad_value(of: Sequence[Tensor], limit: float) -> None: ...
@@ -723,7 +725,7 @@ class _NativeLayer:
     @staticmethod
     def spectral_norm(of: Any, name: Any, iterations: Any, eps: Any, generator: Any) -> Any: ...
     def call(self, x: Any, how: Any) -> Any: ...
-    def cache(self, n: Any, places: Any, device: Any, of: Any) -> Any: ...
+    def cache(self, n: int, places: int) -> _KvCache: ...
     def forward_cached(self, x: Any, cache: Any) -> Any: ...
 
 @final

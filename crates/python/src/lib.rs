@@ -59,7 +59,8 @@ mod _remat {
     use crate::nn::{
         Generator, NativeAccumulate, NativeAverage, NativeCache, NativeCheckpoint, NativeLayer, NativeLbfgs,
         NativeOptimizer, NativePlateau, State, checkpoint_is_in, clip_grad_norm, clip_grad_value, group_by_name,
-        initial, loss, prepare_checkpoint, save_checkpoint, schedule_at, split_decay, update_batch_norm,
+        initial, loss, network_configs, prepare_checkpoint, save_checkpoint, schedule_at, split_decay,
+        update_batch_norm,
     };
     #[pymodule_export]
     use crate::plan::{plan_check, plan_figures, plan_graph};

@@ -2,15 +2,16 @@
 from typing import Optional, Tuple
 
 from .._remat import Device, Generator, Tensor
-from .._support import DTypeLike, default_device
+from .._support import DTypeLike
 from .layers import _Several
 
 Window = Optional[Tuple[int, int]]
 
 
 class KvCache:
-    """Keys and values of one attention, of texts that grow: room for `places` tokens, which is on the device from the beginning.
-    `MultiHeadAttention.cache` makes one. `len` of it is how many tokens are there.
+    """Keys and values of one attention, or of all of a network, of texts that grow: room for `places` tokens, which is on the device
+    from the beginning. `MultiHeadAttention.cache` makes one, and so does `remat.models.Gpt.cache`. `len` of it is how many tokens are
+    there.
 
     >>> import remat
     >>> attention = remat.nn.MultiHeadAttention(8, 2)
@@ -58,7 +59,6 @@ class MultiHeadAttention(_Several):
         generator: Optional[Generator] = None,
     ):
         super().__init__("multi_head_attention", {"d": d, "heads": heads, "bias": bias}, device, dtype, generator)
-        object.__setattr__(self, "_cache_of", (default_device(device), dtype))
 
     def forward(
         self, x: Tensor, mask: Optional[Tensor] = None, bias: Optional[Tensor] = None, *, causal: bool = False,
@@ -76,7 +76,7 @@ class MultiHeadAttention(_Several):
 
     def cache(self, batch: int, places: int) -> KvCache:
         """Room for the keys and values of `batch` texts of at most `places` tokens. Errors: BudgetError."""
-        return KvCache(self._layer.cache(batch, places, *self._cache_of))
+        return KvCache(self._layer.cache(batch, places))
 
 
 class CrossAttention(_Several):

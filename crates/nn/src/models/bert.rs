@@ -1,5 +1,6 @@
 use remat_tensor::{Attend, Tensor};
 use remat_types::{CallSite, DType, Error, ErrorKind, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::transformer::{STD, drop_some, dropout};
 use crate::layers::{extents, plus};
@@ -9,7 +10,8 @@ use crate::{
 };
 
 /// Which [`Bert`]. The default is BERT base, uncased: 109,482,240 parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BertConfig {
     /// Blocks.
     pub layers: usize,

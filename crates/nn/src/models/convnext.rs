@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Padding, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::mb_conv::{drop_path, skipped};
 use super::{pooled, run};
@@ -9,7 +10,8 @@ use crate::{
 };
 
 /// Which [`ConvNeXt`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConvNeXtConfig {
     /// Channels and blocks of each stage; every stage after the first begins by halving the extents.
     pub stages: Vec<(usize, usize)>,

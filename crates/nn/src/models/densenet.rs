@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::pooled;
 use crate::{
@@ -7,7 +8,8 @@ use crate::{
 };
 
 /// Which [`DenseNet`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DenseNetConfig {
     /// Layers of each block.
     pub blocks: Vec<usize>,

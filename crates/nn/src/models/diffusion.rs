@@ -1,12 +1,14 @@
 use remat_tensor::{Attend, Tensor};
 use remat_types::{CallSite, DType, Error, ErrorKind, Padding, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::transformer::{drop_some, dropout};
 use crate::layers::{extents, plus};
 use crate::{Conv2d, Conv2dOptions, Dropout, Extents, GroupNorm, InitCx, Layer, Linear, Module};
 
 /// Which [`DiffusionUNet`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DiffusionConfig {
     /// Channels of the first level, and numbers of a time's embedding; even.
     pub width: usize,

@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::mb_conv::{BlockActivation, MbConv, MbConvOptions, rounded};
 use super::{pooled, run};
@@ -8,7 +9,8 @@ use crate::{
 };
 
 /// Which [`EfficientNet`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EfficientNetConfig {
     /// Factor of the channels.
     pub width: f64,

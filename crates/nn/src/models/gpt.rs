@@ -1,12 +1,14 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::transformer::{STD, Transformer, TransformerConfig, drop_some, dropout};
 use crate::layers::{extents, plus};
 use crate::{Dropout, Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, Parameter};
 
 /// Which [`Gpt`]. The default reads and writes bytes: 6 layers of 384 numbers and 6 heads over 256 places.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GptConfig {
     /// Blocks.
     pub layers: usize,

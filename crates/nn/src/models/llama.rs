@@ -1,12 +1,14 @@
 use remat_tensor::{Attend, QueryPlace, Rope, Tensor};
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::transformer::STD;
 use crate::layers::{extents, plus};
 use crate::{Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, RmsNorm};
 
 /// Which [`Llama`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LlamaConfig {
     /// Blocks.
     pub layers: usize,

@@ -1,12 +1,14 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::transformer::{drop_some, dropout};
 use crate::layers::extents;
 use crate::{Dropout, Embedding, Init, InitCx, Layer, Linear, LinearOptions, Lstm, LstmOptions, Module};
 
 /// Which [`LstmLm`]. The default is the small network of the paper.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LstmLmConfig {
     /// Recurrent layers.
     pub layers: usize,

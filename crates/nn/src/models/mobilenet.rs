@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use crate::layers::plus;
 use crate::{
@@ -47,7 +48,8 @@ impl Layer for InvertedResidual {
 }
 
 /// Which [`MobileNetV2`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MobileNetV2Config {
     /// Channels of the input. Default: 3.
     pub channels: usize,

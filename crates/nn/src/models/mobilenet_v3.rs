@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::mb_conv::{BlockActivation, MbConv, MbConvOptions, rounded};
 use super::pooled;
@@ -8,7 +9,8 @@ use crate::{
 };
 
 /// A block of a [`MobileNetV3`]: a row of table 1 or 2 of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MobileNetV3Block {
     /// Taps of the filter.
     pub kernel: usize,
@@ -25,7 +27,8 @@ pub struct MobileNetV3Block {
 }
 
 /// Which [`MobileNetV3`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MobileNetV3Config {
     /// The blocks.
     pub blocks: Vec<MobileNetV3Block>,

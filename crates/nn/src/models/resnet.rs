@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use crate::layers::plus;
 use crate::{AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Extents, InitCx, Layer, Linear, MaxPool2d, Module};
@@ -99,7 +100,8 @@ fn add_skip(y: Tensor, x: &Tensor, skip: Option<&ConvNorm>) -> Result<Tensor> {
 }
 
 /// Which [`ResNet`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ResNetConfig {
     /// Blocks of each stage; every stage after the first halves the extents and doubles the channels.
     pub blocks: Vec<usize>,

@@ -1,11 +1,13 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::{pooled, run};
 use crate::{Conv2dOptions, ConvNorm, Extents, InitCx, Layer, Linear, MaxPool2d, Module};
 
 /// Which [`ShuffleNetV2`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ShuffleNetV2Config {
     /// Channels of the three stages.
     pub stages: [usize; 3],

@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use crate::layers::{extents, plus};
 use crate::{
@@ -8,7 +9,8 @@ use crate::{
 };
 
 /// Which [`Transformer`]. The default is a small encoder, the body of a BERT: 6 layers of 384 numbers and 6 heads.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TransformerConfig {
     /// Blocks.
     pub layers: usize,

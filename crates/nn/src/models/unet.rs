@@ -1,11 +1,13 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use crate::layers::extents;
 use crate::{Conv2d, Conv2dOptions, ConvNorm, ConvTranspose2d, Extents, InitCx, Layer, MaxPool2d, Module};
 
 /// Which [`UNet`]. The default has the paper's widths, for images of three channels and two classes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UNetConfig {
     /// Channels of each level, that of full extents first; each further level halves the extents.
     pub widths: Vec<usize>,

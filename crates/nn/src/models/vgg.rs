@@ -1,5 +1,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Padding, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Conv2dOptions, Dropout, Fan, Gain, Init, InitCx, Layer, Linear,
@@ -7,7 +8,8 @@ use crate::{
 };
 
 /// Which [`Vgg`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct VggConfig {
     /// Channels of each convolution, by stage; a stage ends by halving the extents.
     pub stages: Vec<Vec<usize>>,

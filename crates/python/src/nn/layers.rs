@@ -14,9 +14,9 @@ use remat::{DType, Device, Padding, Result, Shape, Tensor};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::several::{How, Inputs, NativeCache, Several, attention};
+use super::several::{How, Inputs, NativeCache, Several, cached};
 use super::windows::pad_mode;
-use super::{Generator, json, kinds, no_such, windows};
+use super::{Generator, json, kinds, networks, no_such, windows};
 use crate::device::PyDevice;
 use crate::tensor::parameter::PyParameter;
 use crate::tensor::{Output, extract_tensor};
@@ -226,7 +226,7 @@ fn linear(text: &str) -> PyResult<Make> {
 
 /// What makes a layer of this kind. Errors: TypeError for a kind that there is not, ValueError for options that do not fit.
 fn make(kind: &str, text: &str) -> PyResult<Make> {
-    for of in [windows::make, kinds::make] {
+    for of in [windows::make, kinds::make, networks::make] {
         if let Some(make) = of(kind, text)? {
             return Ok(make);
         }
@@ -340,25 +340,17 @@ impl NativeLayer {
         call::run(py, || layer.call(&x, &how))?.into_iter().map(|y| y.object(py)).collect()
     }
 
-    /// Room for keys and values of an attention.
-    fn cache(
-        &self,
-        py: Python<'_>,
-        n: usize,
-        places: usize,
-        device: &Bound<'_, PyDevice>,
-        of: &Bound<'_, PyAny>,
-    ) -> PyResult<NativeCache> {
+    /// Room for keys and values.
+    fn cache(&self, py: Python<'_>, n: usize, places: usize) -> PyResult<NativeCache> {
         let layer = self.several()?;
-        let (device, dtype): (Device, DType) = (device.get().0.clone(), dtype::extract(of)?);
-        call::run(py, || NativeCache::of(layer, &mut InitCx::new(&device, 0).with_dtype(dtype), n, places))
+        call::run(py, || cached(layer)?.caches(n, places)).map(NativeCache)
     }
 
-    /// The output of an attention for places behind those of a cache, which are added to it.
+    /// The output for places behind those of a cache, which are added to it.
     fn forward_cached(&self, x: &Bound<'_, PyAny>, cache: &Bound<'_, NativeCache>) -> PyResult<Py<PyAny>> {
         let (py, layer, cache) = (x.py(), self.several()?, cache.get());
         let x = extract_tensor(x)?.ok_or_else(|| PyTypeError::new_err("a layer takes a tensor"))?;
-        call::run(py, || attention(layer)?.forward_cached(&x, &cache.0))?.object(py)
+        call::run(py, || cached(layer)?.forward_cached(&x, &cache.0))?.object(py)
     }
 
     /// Parameters and buffers with their names.

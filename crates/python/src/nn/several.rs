@@ -13,22 +13,31 @@ pub(crate) trait Several: Module {
     /// The outputs for the tensors of a call, in the order that the Python class has them.
     fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>>;
 
-    /// As an attention that may keep keys and values, if it is one.
-    fn as_attention(&self) -> Option<&MultiHeadAttention> {
+    /// As what may keep keys and values, if it is that.
+    fn as_cached(&self) -> Option<&dyn Cached> {
         None
     }
+}
+
+/// What keeps the keys and values of places that it has seen.
+pub(crate) trait Cached {
+    /// Room for `n` texts of at most `places`, one cache an attention.
+    fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>>;
+
+    /// The output for places behind those of the caches, to which they are added.
+    fn forward_cached(&self, x: &Tensor, caches: &[KvCache]) -> Result<Tensor>;
 }
 
 /// The tensors of a call.
 pub(crate) struct Inputs(pub(crate) Vec<Option<Tensor>>);
 
 impl Inputs {
-    fn opt(&self, i: usize) -> Option<&Tensor> {
+    pub(super) fn opt(&self, i: usize) -> Option<&Tensor> {
         self.0.get(i).and_then(Option::as_ref)
     }
 
     /// Errors (Value) for one that was left out.
-    fn get(&self, i: usize) -> Result<&Tensor> {
+    pub(super) fn get(&self, i: usize) -> Result<&Tensor> {
         let none = || Error::new(ErrorKind::Value, format!("tensor {i} of the layer's call is missing"));
         self.opt(i).ok_or_else(none)
     }
@@ -108,8 +117,23 @@ impl Several for MultiHeadAttention {
         Ok(vec![self.forward_with(x.get(0)?, how.attend(x.opt(1), x.opt(2)))?])
     }
 
-    fn as_attention(&self) -> Option<&MultiHeadAttention> {
+    fn as_cached(&self) -> Option<&dyn Cached> {
         Some(self)
+    }
+}
+impl Cached for MultiHeadAttention {
+    fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>> {
+        let none = || Error::new(ErrorKind::Internal, "an attention without parameters");
+        let weight = self.parameters().into_iter().next().ok_or_else(none)?;
+        let cx = &mut InitCx::new(weight.device(), 0).with_dtype(weight.dtype());
+        Ok(vec![self.cache(cx, n, places)?])
+    }
+
+    fn forward_cached(&self, x: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
+        match caches {
+            [one] => self.forward_cached(x, one),
+            _ => Err(Error::new(ErrorKind::Arity, format!("{} caches for an attention", caches.len()))),
+        }
     }
 }
 impl Several for CrossAttention {
@@ -166,38 +190,31 @@ impl<const D: usize> Several for MaxUnpool<D> {
     }
 }
 
-/// The keys and values of one attention; see the Python class.
+/// The keys and values of one attention, or of all of a network; see the Python class.
 #[pyclass(name = "_KvCache", module = "remat._remat", frozen)]
-pub(crate) struct NativeCache(pub(crate) KvCache);
+pub(crate) struct NativeCache(pub(crate) Vec<KvCache>);
 
-impl NativeCache {
-    /// For an attention. Errors: Value for another layer; Budget.
-    pub(crate) fn of(layer: &dyn Several, cx: &mut InitCx, n: usize, places: usize) -> Result<NativeCache> {
-        attention(layer)?.cache(cx, n, places).map(NativeCache)
-    }
-}
-
-/// Errors (Value) for a layer that is none.
-pub(crate) fn attention(layer: &dyn Several) -> Result<&MultiHeadAttention> {
-    let not = || Error::new(ErrorKind::Value, "only a MultiHeadAttention keeps keys and values");
-    layer.as_attention().ok_or_else(not)
+/// Errors (Value) for a layer that keeps none.
+pub(crate) fn cached(layer: &dyn Several) -> Result<&dyn Cached> {
+    let not = || Error::new(ErrorKind::Value, "this layer keeps no keys and values");
+    layer.as_cached().ok_or_else(not)
 }
 
 #[pymethods]
 impl NativeCache {
     /// How many tokens are there.
     fn __len__(&self) -> usize {
-        self.0.len()
+        self.0.first().map_or(0, KvCache::len)
     }
 
     /// How many there is room for.
     #[getter]
     fn places(&self) -> usize {
-        self.0.places()
+        self.0.first().map_or(0, KvCache::places)
     }
 
     /// Forgets all tokens but the first. Errors: ValueError for more than are there.
     fn truncate(&self, py: Python<'_>, len: usize) -> PyResult<()> {
-        crate::call::run(py, || self.0.truncate(len))
+        crate::call::run(py, || self.0.iter().try_for_each(|c| c.truncate(len)))
     }
 }

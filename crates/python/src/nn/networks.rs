@@ -1,0 +1,196 @@
+//! Ready-made networks by kind: a config of the library, whose fields Python may have changed.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use remat::nn::models::{
+    Bert, BertConfig, BertInput, ConvNeXt, ConvNeXtConfig, DenseNet, DenseNetConfig, DiffusionConfig, DiffusionUNet,
+    EfficientNet, EfficientNetConfig, Gpt, GptConfig, Llama, LlamaConfig, LstmLm, LstmLmConfig, MobileNetV2,
+    MobileNetV2Config, MobileNetV3, MobileNetV3Config, ResNet, ResNetConfig, ShuffleNetV2, ShuffleNetV2Config,
+    Transformer, TransformerConfig, UNet, UNetConfig, Vae, VaeConfig, Vgg, VggConfig, Vit, VitConfig,
+};
+use remat::nn::{InitCx, KvCache, Layer};
+use remat::{Result, Tensor};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::json;
+use super::layers::{Held, Make, read};
+use super::several::{Cached, How, Inputs, Several};
+
+/// A network that there is.
+struct Kind {
+    name: &'static str,
+    configs: fn() -> PyResult<Map<String, Value>>,
+    make: fn(&str) -> PyResult<Make>,
+}
+
+/// A kind of the name, the config and what makes it, with the published configs by name.
+macro_rules! kind {
+    ($name:literal, $config:ty, $make:expr, $($of:literal: $value:expr),+) => {
+        Kind {
+            name: $name,
+            configs: || Ok(Map::from_iter([$(named::<$config>($of, $value)?),+])),
+            make: |text| made::<$config>(text, $make),
+        }
+    };
+}
+
+static KINDS: [Kind; 17] = [
+    kind!("resnet", ResNetConfig, |cx, c| one(ResNet::new(cx, c)),
+        "resnet18": ResNetConfig::resnet18(), "resnet34": ResNetConfig::resnet34(), "resnet50": ResNetConfig::resnet50(),
+        "resnet101": ResNetConfig::resnet101(), "resnet152": ResNetConfig::resnet152(),
+        "resnext50_32x4d": ResNetConfig::resnext50_32x4d(), "resnext101_32x8d": ResNetConfig::resnext101_32x8d(),
+        "wide_resnet50_2": ResNetConfig::wide_resnet50_2(), "wide_resnet101_2": ResNetConfig::wide_resnet101_2()),
+    kind!("vgg", VggConfig, |cx, c| one(Vgg::new(cx, c)),
+        "vgg11": VggConfig::vgg11(), "vgg13": VggConfig::vgg13(), "vgg16": VggConfig::vgg16(), "vgg19": VggConfig::vgg19()),
+    kind!("mobilenet_v2", MobileNetV2Config, |cx, c| one(MobileNetV2::new(cx, c)),
+        "mobilenet_v2": MobileNetV2Config::default()),
+    kind!("mobilenet_v3", MobileNetV3Config, |cx, c| one(MobileNetV3::new(cx, c)),
+        "mobilenet_v3_small": MobileNetV3Config::small(), "mobilenet_v3_large": MobileNetV3Config::large()),
+    kind!("efficientnet", EfficientNetConfig, |cx, c| one(EfficientNet::new(cx, c)),
+        "efficientnet_b0": EfficientNetConfig::b0(), "efficientnet_b1": efficientnet(1)?, "efficientnet_b2": efficientnet(2)?,
+        "efficientnet_b3": efficientnet(3)?, "efficientnet_b4": efficientnet(4)?, "efficientnet_b5": efficientnet(5)?,
+        "efficientnet_b6": efficientnet(6)?, "efficientnet_b7": efficientnet(7)?),
+    kind!("convnext", ConvNeXtConfig, |cx, c| one(ConvNeXt::new(cx, c)),
+        "convnext_tiny": ConvNeXtConfig::tiny(), "convnext_small": ConvNeXtConfig::small(),
+        "convnext_base": ConvNeXtConfig::base(), "convnext_large": ConvNeXtConfig::large()),
+    kind!("densenet", DenseNetConfig, |cx, c| one(DenseNet::new(cx, c)),
+        "densenet121": DenseNetConfig::densenet121(), "densenet161": DenseNetConfig::densenet161(),
+        "densenet169": DenseNetConfig::densenet169(), "densenet201": DenseNetConfig::densenet201()),
+    kind!("shufflenet_v2", ShuffleNetV2Config, |cx, c| one(ShuffleNetV2::new(cx, c)),
+        "shufflenet_v2_x0_5": ShuffleNetV2Config::x0_5(), "shufflenet_v2_x1_0": ShuffleNetV2Config::x1_0(),
+        "shufflenet_v2_x1_5": ShuffleNetV2Config::x1_5(), "shufflenet_v2_x2_0": ShuffleNetV2Config::x2_0()),
+    kind!("vit", VitConfig, |cx, c| one(Vit::new(cx, c)),
+        "vit_tiny_16": VitConfig::tiny16(), "vit_small_16": VitConfig::small16(), "vit_b_16": VitConfig::base16(),
+        "vit_b_32": VitConfig::base32(), "vit_l_16": VitConfig::large16()),
+    kind!("unet", UNetConfig, |cx, c| one(UNet::new(cx, c)), "unet": UNetConfig::default()),
+    kind!("transformer", TransformerConfig, |cx, c| one(Transformer::new(cx, c)),
+        "transformer": TransformerConfig::default()),
+    kind!("vae", VaeConfig, |cx, c| several(Vae::new(cx, c)), "vae": VaeConfig::default()),
+    kind!("diffusion", DiffusionConfig, |cx, c| several(DiffusionUNet::new(cx, c)),
+        "ddpm_small": DiffusionConfig::small(), "ddpm_cifar10": DiffusionConfig::cifar10()),
+    kind!("lstm_lm", LstmLmConfig, |cx, c| several(LstmLm::new(cx, c)),
+        "lstm_small": LstmLmConfig::small(), "lstm_medium": LstmLmConfig::medium(), "lstm_large": LstmLmConfig::large()),
+    kind!("bert", BertConfig, |cx, c| several(Bert::new(cx, c)),
+        "bert_base": BertConfig::base(), "bert_large": BertConfig::large()),
+    kind!("gpt", GptConfig, |cx, c| several(Gpt::new(cx, c)), "gpt": GptConfig::default()),
+    kind!("llama", LlamaConfig, |cx, c| several(Llama::new(cx, c)),
+        "llama_tiny_1b": LlamaConfig::tiny_1b(), "llama2_7b": LlamaConfig::llama2_7b(), "llama3_8b": LlamaConfig::llama3_8b()),
+];
+
+/// Errors: ValueError for a size that there is not.
+fn efficientnet(size: usize) -> PyResult<EfficientNetConfig> {
+    EfficientNetConfig::b(size).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+fn named<C: Serialize>(name: &str, config: C) -> PyResult<(String, Value)> {
+    Ok((name.to_owned(), serde_json::to_value(config).map_err(json)?))
+}
+
+fn made<C: DeserializeOwned + Send + 'static>(
+    text: &str,
+    make: impl FnOnce(&mut InitCx, &C) -> Result<Held> + Send + 'static,
+) -> PyResult<Make> {
+    let config: C = read(text)?;
+    Ok(Box::new(move |cx| make(cx, &config)))
+}
+
+fn one(net: Result<impl Layer + 'static>) -> Result<Held> {
+    net.map(Held::one)
+}
+
+fn several(net: Result<impl Several + 'static>) -> Result<Held> {
+    net.map(Held::several)
+}
+
+/// What makes a network of a config, as JSON; none for a kind that is no network's. Errors: ValueError for another config.
+pub(super) fn make(kind: &str, text: &str) -> PyResult<Option<Make>> {
+    KINDS.iter().find(|k| k.name == kind).map(|k| (k.make)(text)).transpose()
+}
+
+/// The published configs of a kind of networks, as JSON by name. Errors: TypeError for a kind that there is not.
+#[pyfunction]
+pub(crate) fn network_configs(kind: &str) -> PyResult<String> {
+    let kind = KINDS.iter().find(|k| k.name == kind).ok_or_else(|| super::no_such("network", kind))?;
+    serde_json::to_string(&(kind.configs)()?).map_err(json)
+}
+
+impl Several for Vae {
+    /// The loss of examples; or mean and logarithm of the variance of their codes; or the logits for codes.
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        match (x.opt(0), x.opt(1)) {
+            (Some(x), _) => Ok(vec![self.loss(x)?]),
+            (None, Some(x)) => Ok(self.encode(x)?.into()),
+            (None, None) => Ok(vec![self.decode(x.get(2)?)?]),
+        }
+    }
+}
+
+impl Several for DiffusionUNet {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
+    }
+}
+
+impl Several for LstmLm {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        let state = match (x.opt(1), x.opt(2)) {
+            (None, None) => None,
+            _ => Some([x.get(1)?.clone(), x.get(2)?.clone()]),
+        };
+        let (y, [h, c]) = self.forward_with(x.get(0)?, state.as_ref())?;
+        Ok(vec![y, h, c])
+    }
+}
+
+impl Several for Bert {
+    /// The output for tokens, with kinds and padding; or what stands for a whole text of an output.
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        match x.opt(3) {
+            Some(y) => Ok(vec![self.pooled(y)?]),
+            None => Ok(vec![self.forward_with(x.get(0)?, BertInput { kinds: x.opt(1), mask: x.opt(2) })?]),
+        }
+    }
+}
+
+impl Several for Gpt {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?)?])
+    }
+
+    fn as_cached(&self) -> Option<&dyn Cached> {
+        Some(self)
+    }
+}
+
+impl Cached for Gpt {
+    /// A position has a parameter of its own, so there is room for as many as there are.
+    fn caches(&self, n: usize, _: usize) -> Result<Vec<KvCache>> {
+        self.caches(n)
+    }
+
+    fn forward_cached(&self, tokens: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
+        self.forward_cached(tokens, caches)
+    }
+}
+
+impl Several for Llama {
+    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward(x.get(0)?)?])
+    }
+
+    fn as_cached(&self) -> Option<&dyn Cached> {
+        Some(self)
+    }
+}
+
+impl Cached for Llama {
+    fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>> {
+        self.caches(n, places)
+    }
+
+    fn forward_cached(&self, tokens: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
+        self.forward_cached(tokens, caches)
+    }
+}
