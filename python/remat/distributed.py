@@ -65,7 +65,8 @@ def run_threads(main: Callable[..., Any], *args: Any, ranks: int, limit: float =
     tests, and to have the behaviour of several processes without them. Each thread has a default device and a default generator of
     its own.
 
-    Errors: what the first rank raised that failed by itself; the exception's `rank` says which.
+    Errors: what the first rank raised that failed by itself; the exception's `rank` says which. Ctrl-C ends the ranks at their next
+    collective, or in the one that they wait in.
 
     >>> import remat
     >>> def main(ranks):

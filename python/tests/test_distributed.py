@@ -3,6 +3,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 import time
 
 import numpy as np
@@ -278,3 +279,26 @@ def test_the_last_owner_of_a_device_waits_without_the_interpreters_lock():
         return main(ranks)
 
     assert distributed.run_threads(late, ranks=2, limit=20.0) == [0, 1]
+
+
+def test_ctrl_c_ends_ranks_at_their_next_collective():
+    script = textwrap.dedent("""
+        import os, signal, threading, time, remat
+        from remat import distributed
+        # a job in the background is begun with the signal ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        def main(ranks):
+            device = remat.Device(threads=1, ranks=ranks)
+            while True:
+                distributed.all_reduce(remat.ones(4, device=device), ranks).tolist()
+
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        begun = time.perf_counter()
+        try:
+            distributed.run_threads(main, ranks=2)
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - begun < 10)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "interrupted True", done

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,21 +30,52 @@ pub fn run_within<T: Send>(
     limit: Duration,
     f: impl Fn(Communicator) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
+    run_watched(size, limit, || Ok(()), f)
+}
+
+/// The caller of [`run_watched`] asks so often; a person takes no notice of it.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// As [`run_within`], while `ask` tells twenty times a second whether the ranks are to end, and with which error: they do so at their
+/// next collective, or in the one that they wait in.
+///
+/// Errors: also that of `ask`, whatever the ranks came to.
+pub fn run_watched<T: Send>(
+    size: usize,
+    limit: Duration,
+    mut ask: impl FnMut() -> Result<()>,
+    f: impl Fn(Communicator) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     if size == 0 {
         return Err(Error::new(ErrorKind::Value, "there must be at least one rank"));
     }
     let hub = Arc::new(Hub::new(size));
+    let mut asked = Ok(());
     let results: Vec<Result<T>> = std::thread::scope(|scope| {
+        let (to, ended) = channel::<()>();
         let start = |rank| {
-            let (hub, f) = (hub.clone(), &f);
-            scope.spawn(move || run_rank(&hub, rank, limit, f))
+            let (hub, f, to) = (hub.clone(), &f, to.clone());
+            scope.spawn(move || {
+                // dropped in the end, also of a panic
+                let _to = to;
+                run_rank(&hub, rank, limit, f)
+            })
         };
         let ranks: Vec<_> = (0..size).map(start).collect();
+        drop(to);
+        // nobody sends: the channel ends with the last rank
+        while asked.is_ok() && ended.recv_timeout(ASK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            asked = ask();
+            if let Err(e) = &asked {
+                hub.end(&format!("the ranks were asked to end: {e}"));
+            }
+        }
         let join = |(rank, t): (usize, std::thread::ScopedJoinHandle<'_, Result<T>>)| {
             t.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, format!("rank {rank} panicked"))))
         };
         ranks.into_iter().enumerate().map(join).collect()
     });
+    asked?;
     let failed = |own: bool| {
         let of = |r: &Result<T>| r.as_ref().err().filter(|e| (e.kind() != ErrorKind::Peer) == own).cloned();
         results.iter().enumerate().find_map(|(rank, r)| of(r).map(|e| e.context(format!("rank {rank}"))))
@@ -109,6 +141,16 @@ impl Hub {
     fn lock(&self) -> MutexGuard<'_, State> {
         // no panic happens while it is held
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No rank of this group, and of those that were split off, waits for others from now on.
+    fn end(&self, why: &str) {
+        let mut state = self.lock();
+        for (_, hub) in &state.children {
+            hub.end(why);
+        }
+        state.broken.get_or_insert_with(|| why.to_owned());
+        self.changed.notify_all();
     }
 
     /// Rank `rank` of this group makes no call any more.
@@ -309,4 +351,38 @@ impl Transport for Threads {
 
 fn short() -> Error {
     Error::new(ErrorKind::Internal, "a rank gave fewer bytes than it agreed to")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_are_asked_to_end_do_so_in_their_collective() {
+        let begun = Instant::now();
+        let mut asked = 0;
+        let ask = || {
+            asked += 1;
+            if asked < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Value, "enough")) }
+        };
+        let e = run_watched(3, DEFAULT_LIMIT, ask, |ranks| -> Result<()> {
+            // rank 2 is alone, and the others wait for each other in a group of their own
+            let part = ranks.split(Some(usize::from(ranks.rank() == 2)), 0)?.expect("a color was given");
+            loop {
+                part.barrier()?;
+                if part.size() == 1 {
+                    ranks.barrier()?;
+                }
+            }
+        });
+        let e = e.expect_err("they were asked");
+        assert!(e.kind() == ErrorKind::Value && e.message() == "enough", "{e}");
+        assert!(asked == 2 && begun.elapsed() < DEFAULT_LIMIT / 2);
+    }
+
+    #[test]
+    fn ranks_that_end_are_not_waited_for() {
+        let ranks = run_watched(2, DEFAULT_LIMIT, || panic!("nobody waits so long"), |ranks| Ok(ranks.rank()));
+        assert_eq!(ranks.expect("both"), [0, 1]);
+    }
 }

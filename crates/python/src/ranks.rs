@@ -10,6 +10,7 @@ use pyo3::types::PyTuple;
 use remat::nn::distributed::{
     Communicator, DataParallel, DataParallelOptions, Gradients, Reduction, launched, synchronise_batch_norms, threads,
 };
+use remat::runtime::interrupt;
 use remat::{Error, ErrorKind};
 
 use crate::call;
@@ -72,7 +73,12 @@ pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64)
             y.map(Bound::unbind).map_err(failed)
         })
     };
-    let done = call::run(py, || threads::run_within(size, limit, note));
+    let mut is_to_end = false;
+    let ask = || interrupt::ask().inspect_err(|_| is_to_end = true);
+    let done = call::run(py, || threads::run_watched(size, limit, ask, note));
+    if is_to_end {
+        return done;
+    }
     let first = raised.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next();
     match (done, first) {
         (Err(_), Some(((_, rank), e))) => {
