@@ -22,7 +22,7 @@ pub(crate) struct Recorded {
 }
 
 thread_local! {
-    /// By a hash of op, facts and needs. A list has those of one hash, in nearly all cases one.
+    /// By a hash of op and facts. A list has those of one hash: one for each choice of inputs that have a gradient.
     static RECORDED: RefCell<FxHashMap<u64, SmallVec<[Arc<Recorded>; 1]>>> = RefCell::default();
 }
 
@@ -84,7 +84,6 @@ fn hash(op: &OpRef, x: &[Tensor]) -> u64 {
         let f = t.handle.fact();
         f.dtype.hash(&mut hasher);
         f.shape.hash(&mut hasher);
-        t.edge.is_some().hash(&mut hasher);
     }
     hasher.finish()
 }
