@@ -67,11 +67,11 @@ class _Network:
         return dict(self._options)  # type: ignore[attr-defined]
 
 
-class _Images(_Network, _Native):
+class _OneTensor(_Network, _Native):
     """A network of one tensor."""
 
 
-class ResNet(_Images):
+class ResNet(_OneTensor):
     """A residual network for images (He et al., CVPR 2016), also ResNeXt and wide ones: `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `resnet18`, `resnet34`, `resnet50`, `resnet101`, `resnet152`, `resnext50_32x4d`, `resnext101_32x8d`, `wide_resnet50_2`,
@@ -85,7 +85,7 @@ class ResNet(_Images):
     KIND, DEFAULT = "resnet", "resnet18"
 
 
-class Vgg(_Images):
+class Vgg(_OneTensor):
     """Convolutions of 3x3 in stages (Simonyan and Zisserman, ICLR 2015): `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `vgg11`, `vgg13`, `vgg16`, `vgg19`; with `batch_norm=True` those with norms. Weights: `torchvision/vgg`.
@@ -98,7 +98,7 @@ class Vgg(_Images):
     KIND, DEFAULT = "vgg", "vgg11"
 
 
-class MobileNetV2(_Images):
+class MobileNetV2(_OneTensor):
     """Inverted residuals (Sandler et al., CVPR 2018): `[n, channels, h, w]` to `[n, classes]`. Weights: `torchvision/mobilenet_v2`.
 
     >>> import remat
@@ -109,7 +109,7 @@ class MobileNetV2(_Images):
     KIND, DEFAULT = "mobilenet_v2", "mobilenet_v2"
 
 
-class MobileNetV3(_Images):
+class MobileNetV3(_OneTensor):
     """Inverted residuals with gates of channels (Howard et al., ICCV 2019): `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `mobilenet_v3_small`, `mobilenet_v3_large`. Weights: `torchvision/mobilenet_v3`.
@@ -122,7 +122,7 @@ class MobileNetV3(_Images):
     KIND, DEFAULT = "mobilenet_v3", "mobilenet_v3_small"
 
 
-class EfficientNet(_Images):
+class EfficientNet(_OneTensor):
     """Networks that were scaled in width, depth and resolution (Tan and Le, ICML 2019): `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `efficientnet_b0` to `efficientnet_b7`. Weights: `torchvision/efficientnet`.
@@ -135,7 +135,7 @@ class EfficientNet(_Images):
     KIND, DEFAULT = "efficientnet", "efficientnet_b0"
 
 
-class ConvNeXt(_Images):
+class ConvNeXt(_OneTensor):
     """Depthwise convolutions of 7x7 and layers as in transformers (Liu et al., CVPR 2022): `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `convnext_tiny`, `convnext_small`, `convnext_base`, `convnext_large`. Weights: `torchvision/convnext`.
@@ -148,7 +148,7 @@ class ConvNeXt(_Images):
     KIND, DEFAULT = "convnext", "convnext_tiny"
 
 
-class DenseNet(_Images):
+class DenseNet(_OneTensor):
     """Layers that see all before them (Huang et al., CVPR 2017): `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `densenet121`, `densenet161`, `densenet169`, `densenet201`. Weights: `torchvision/densenet`.
@@ -161,7 +161,7 @@ class DenseNet(_Images):
     KIND, DEFAULT = "densenet", "densenet121"
 
 
-class ShuffleNetV2(_Images):
+class ShuffleNetV2(_OneTensor):
     """Halves of the channels that are shuffled (Ma et al., ECCV 2018): `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `shufflenet_v2_x0_5`, `shufflenet_v2_x1_0`, `shufflenet_v2_x1_5`, `shufflenet_v2_x2_0`. Weights:
@@ -175,7 +175,7 @@ class ShuffleNetV2(_Images):
     KIND, DEFAULT = "shufflenet_v2", "shufflenet_v2_x0_5"
 
 
-class Vit(_Images):
+class Vit(_OneTensor):
     """A transformer of patches (Dosovitskiy et al., ICLR 2021): images `[n, channels, image, image]` to `[n, classes]`.
 
     Sizes: `vit_tiny_16`, `vit_small_16`, `vit_b_16`, `vit_b_32`, `vit_l_16`. Weights: `torchvision/vit`, `timm/vit`.
@@ -188,7 +188,7 @@ class Vit(_Images):
     KIND, DEFAULT = "vit", "vit_tiny_16"
 
 
-class UNet(_Images):
+class UNet(_OneTensor):
     """An encoder and a decoder with skips between them (Ronneberger et al., MICCAI 2015): `[n, channels, h, w]` to logits `[n, classes, h, w]`.
 
     >>> import remat
@@ -199,7 +199,7 @@ class UNet(_Images):
     KIND, DEFAULT = "unet", "unet"
 
 
-class Transformer(_Images):
+class Transformer(_OneTensor):
     """Blocks of attention and layers, with norms before them (Vaswani et al., 2017; Xiong et al., ICML 2020): `[n, t, width]` to the same.
 
     >>> import remat
@@ -308,7 +308,8 @@ class _Texts(_Network, _Several):
         return self._call(tokens)[0] if cache is None else self._layer.forward_cached(tokens, cache._of)
 
     def cache(self, batch: int, places: int) -> KvCache:
-        """Room for the keys and values of `batch` texts of `places` tokens. Errors: BudgetError."""
+        """Room for the keys and values of `batch` texts of `places` tokens; of a `Gpt` of as many as it has positions. Errors:
+        BudgetError."""
         return KvCache(self._layer.cache(batch, places))
 
     def generate(

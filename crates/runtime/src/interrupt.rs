@@ -54,8 +54,8 @@ pub fn watched<T>(check: Check, f: impl FnOnce() -> T) -> T {
 }
 
 /// Says that this thread holds the host language's lock whenever it comes here, but within [`without_lock`]; `aside` lets go of it for a
-/// wait. What only queues work keeps it, which is cheaper than to let go of it, and calls [`settle`] behind. That holds for what the host's collector drops as
-/// well: the last owner of a device waits for its work.
+/// wait. What only queues work keeps it, which is cheaper than to let go of it, and calls [`settle`] behind. That holds for what the
+/// host's collector drops as well: the last owner of a device waits for its work.
 pub fn holds_lock(aside: Aside) {
     if matches!(LOCK.get(), Lock::Unknown) {
         LOCK.set(Lock::Held(aside));
@@ -96,7 +96,7 @@ pub fn aside<T: Send>(f: impl FnOnce() -> T + Send) -> T {
 
 /// Keeps a wait for [`settle`] if this thread holds the host language's lock: true. Such a thread may hold a lock of the library's as
 /// well, where it asks for room in the queue, and who lets go of the host's lock must hold none. So it waits behind the call, not
-/// within it. A wait that was kept before is replaced: it is for the same room, or for that of a device that is not used now.
+/// within it. A wait that was kept before is replaced: of a call the last one counts, which for one device is for the same room.
 pub fn put_off(wait: impl FnOnce() + Send + 'static) -> bool {
     let holds = matches!(LOCK.get(), Lock::Held(_));
     if holds {

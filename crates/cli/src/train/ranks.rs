@@ -108,15 +108,17 @@ impl Ranks {
 
     /// The sum over all ranks, in their order.
     pub(super) fn sum(&self, mine: f64) -> Result<f64> {
-        let all = self.gather(&mine.to_le_bytes())?;
-        Ok(all.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap_or_default())).sum())
+        Ok(self.numbers(mine.to_bits())?.into_iter().map(f64::from_bits).sum())
     }
 
     /// The largest that a rank gives. Errors: Peer.
     pub(super) fn largest(&self, mine: usize) -> Result<usize> {
-        let all = self.gather(&(mine as u64).to_le_bytes())?;
-        let numbers = all.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()) as usize);
-        Ok(numbers.max().unwrap_or(mine))
+        Ok(self.numbers(mine as u64)?.into_iter().max().map_or(mine, |n| n as usize))
+    }
+
+    /// A number of each rank.
+    fn numbers(&self, mine: u64) -> Result<Vec<u64>> {
+        Ok(words(&self.gather(&mine.to_le_bytes())?).collect())
     }
 
     /// The same bytes of each rank, one behind the other.
@@ -131,12 +133,14 @@ impl Ranks {
     pub(super) fn figures(&self, mine: &[(&str, u64)]) -> Result<Value> {
         let bytes: Vec<u8> = mine.iter().flat_map(|(_, v)| v.to_le_bytes()).collect();
         let all = self.gather(&bytes)?;
-        let of = |rank: &[u8]| {
-            let numbers = rank.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()));
-            mine.iter().zip(numbers).map(|((name, _), v)| ((*name).to_owned(), json!(v))).collect()
-        };
+        let of =
+            |rank: &[u8]| mine.iter().zip(words(rank)).map(|((name, _), v)| ((*name).to_owned(), json!(v))).collect();
         Ok(all.chunks_exact(bytes.len().max(1)).map(|rank| Value::Object(of(rank))).collect())
     }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(size_of::<u64>()).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()))
 }
 
 /// Runs `f` with the ranks that an MPI launcher started, or alone. Errors: those of `f`, of one rank; of several they end all

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::json;
 use super::layers::{Held, Make, read};
-use super::several::{Cached, How, Inputs, Several};
+use super::several::{Cached, How, Inputs, Several, both};
 
 /// A network that there is.
 struct Kind {
@@ -135,10 +135,7 @@ impl Several for DiffusionUNet {
 
 impl Several for LstmLm {
     fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
-        let state = match (x.opt(1), x.opt(2)) {
-            (None, None) => None,
-            _ => Some([x.get(1)?.clone(), x.get(2)?.clone()]),
-        };
+        let state = both(x)?.map(|state| state.map(Tensor::clone));
         let (y, [h, c]) = self.forward_with(x.get(0)?, state.as_ref())?;
         Ok(vec![y, h, c])
     }

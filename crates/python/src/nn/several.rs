@@ -105,7 +105,7 @@ impl Several for LstmCell {
 }
 
 /// The two states of an LSTM, both of which are given or none. Errors: Value for one of them.
-fn both(x: &Inputs) -> Result<Option<[&Tensor; 2]>> {
+pub(super) fn both(x: &Inputs) -> Result<Option<[&Tensor; 2]>> {
     match (x.opt(1), x.opt(2)) {
         (None, None) => Ok(None),
         _ => Ok(Some([x.get(1)?, x.get(2)?])),
