@@ -1,6 +1,7 @@
 //! The crate as its users see it; one binary, so that it links once.
 
 mod averages;
+mod bounded;
 mod checkpoint;
 mod compiled;
 mod derive;

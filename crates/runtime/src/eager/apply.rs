@@ -11,7 +11,8 @@ use super::failure::{Failure, HeldBack, OpFailure};
 use super::launcher::Call;
 use super::launcher::op_costs::{Found, facts};
 use super::memory::Label;
-use super::memory::table::{Input, Recipe, Slot, StorageId, StorageView};
+use super::memory::table::{Input, Recipe, Slot, Storage, StorageId, StorageView};
+use super::schedule::CommandNeeds;
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::device::Event;
@@ -24,6 +25,7 @@ impl Worker {
     pub(super) fn apply(&mut self, a: &mut Apply) {
         let done = a.done.take();
         self.steps.begin_command(a.caller);
+        self.work.ask();
         if self.launcher.is_asynchronous() {
             self.learn_times();
         }
@@ -79,25 +81,42 @@ impl Worker {
         let made: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
         let growth = if a.op.repeatable() { 0 } else { made };
         self.before_growth(growth)?;
-        if self.does_canonical_decide() && self.must_cut(a) {
-            self.check_canonical(|_| usize::MAX, |w| w.try_apply(a))?;
+        if self.does_schedule_decide() && self.must_cut(a) {
+            self.end_schedule();
+            self.check_canonical(|w| w.try_apply(a))?;
             return self.run_canonically(|w| w.try_apply(a));
         }
+        self.running = a.op.label();
         let a = RefCell::new(a);
-        self.if_canonical(|_| growth, |w| w.bytes_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
+        self.if_scheduled(|_| growth, |w| w.needs_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
-    /// Bytes beside leaves in which a command surely runs. Of one that fails for another reason, or is a view, 0.
-    fn bytes_of_command(&self, a: &Apply) -> usize {
-        let Ok(x) = self.inputs_of(a) else { return 0 };
-        match &x[..] {
-            [s] if a.op.view(&s.layout).is_some() => 0,
-            x => self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes),
+    /// What a command takes; `None` for one that fails for another reason, or is a view.
+    fn needs_of_command(&self, a: &Apply) -> Option<CommandNeeds> {
+        let x = self.inputs_of(a).ok()?;
+        if let [s] = &x[..]
+            && a.op.view(&s.layout).is_some()
+        {
+            return None;
         }
+        let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
+        let mut taken: SmallVec<[(usize, usize); 2]> = SmallVec::new();
+        for &(i, j) in a.op.overwrite() {
+            let is_free = i < x.len() && j < a.facts.len() && taken.iter().all(|t| t.0 != i && t.1 != j);
+            let is_dying = is_free && a.x[i].1 && self.table[x[i].storage].handles == 1;
+            // Whether an update of what others are made of goes in place is decided when it runs.
+            let is_given = |s: &Storage| s.recipe.is_some() || s.readers.is_empty();
+            if is_dying && is_given(&self.table[x[i].storage]) && self.is_whole(&x, i, &a.facts[j]) {
+                taken.push((i, j));
+            }
+        }
+        let taken: usize = taken.iter().map(|t| padded(a.facts[t.1].bytes())).sum();
+        let beside = outputs - taken + self.scratch_bytes(&a.op, &x, a.workspace_bytes);
+        Some((x, beside))
     }
 
     /// A budget error with the figures of the whole command.
-    fn with_figures(&self, stop: OpFailure, a: &Apply) -> OpFailure {
+    fn with_figures(&mut self, stop: OpFailure, a: &Apply) -> OpFailure {
         let Some(x) = self.inputs_of(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
         let bytes = |j: usize| a.facts.get(j).map_or(0, |f| padded(f.bytes()));
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();
@@ -110,17 +129,19 @@ impl Worker {
     pub(super) fn bind_failed(&mut self, a: &Apply, failure: &Arc<Failure>) {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensor(&a.x[i as usize].0));
-            let exists = |s: &&Slot| match s {
-                Slot::Ready(s) => {
-                    let s = &self.table[s.storage];
-                    s.is_resident() || s.recipe.is_some()
-                }
-                Slot::Failed(_) => true,
+            let exists = |s: &Input| {
+                let s = &self.table[s.storage];
+                s.is_resident() || s.recipe.is_some()
             };
-            let slot = old.filter(exists).cloned().unwrap_or_else(|| Slot::Failed(failure.clone()));
-            if matches!(slot, Slot::Ready(_)) {
-                self.steps.note_stale(y, failure.clone());
-            }
+            let slot = match old {
+                // The first failure that nobody was told of is told first.
+                Some(slot @ (Slot::Stale { .. } | Slot::Failed(_))) if slot.read().is_err() => slot.clone(),
+                Some(slot) => match slot.kept().filter(|s| exists(s)) {
+                    Some(old) => Slot::Stale { old: old.clone(), failure: failure.clone() },
+                    None => Slot::Failed(failure.clone()),
+                },
+                None => Slot::Failed(failure.clone()),
+            };
             self.bind(y, slot);
         }
     }
@@ -128,9 +149,9 @@ impl Worker {
     pub(super) fn inputs_of(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, OpFailure> {
         let mut x = SmallVec::new();
         for (id, _) in &a.x {
-            match self.table.tensor(id) {
-                Some(Slot::Ready(s)) => x.push(s.clone()),
-                Some(Slot::Failed(f)) => return Err(OpFailure::Inherited(f.clone())),
+            match self.table.read(id) {
+                Some(Ok(s)) => x.push(s.clone()),
+                Some(Err(f)) => return Err(OpFailure::Inherited(f.clone())),
                 None => return Err(Error::new(ErrorKind::Internal, "an input was deleted before its use").into()),
             }
         }
@@ -264,6 +285,7 @@ impl Worker {
         self.place_outputs(&call, cost_ns)?;
         for (&y, hold) in y.iter().zip(donated_from) {
             if let Some(i) = *hold {
+                self.schedule.remove(x[i].storage);
                 self.hand_over(x[i].storage, y);
             }
         }
@@ -334,6 +356,7 @@ impl Worker {
         // Of one that makes nothing there is nothing to make again.
         if !y.is_empty() {
             let recipe = self.table.attach(recipe, y);
+            self.add_to_schedule(y);
             if self.launcher.is_asynchronous() {
                 self.launcher.is_cost_of(cost, Some(recipe));
             }

@@ -131,7 +131,7 @@ impl Channel {
         let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
         let (reply, value) = Reply::new();
         from.channel().send_group(false, false)?;
-        from.0.shared.queue.push(Command::Fetch { id: from.id(), reply })?;
+        from.0.shared.queue.push(Command::CopyOut { id: from.id(), reply })?;
         let put = PutFrom { id, value, fact: fact.clone(), stream, site, caller: Caller::current() };
         self.shared.queue.push_put(Command::PutFrom(Box::new(put)), fact.bytes())?;
         Ok(self.handle(id, fact))

@@ -6,7 +6,7 @@ use remat_ops::OpRef;
 use remat_types::{CallSite, Fact, Facts, HostTensor, SmallVec};
 
 use super::device::GiveWay;
-use super::failure::Caller;
+use super::failure::{Caller, Failure};
 use super::group::CommandGroup;
 use super::handle::TensorId;
 use super::queue::{Answer, Reply};
@@ -51,11 +51,14 @@ pub(crate) struct Put {
     pub(crate) caller: Caller,
 }
 
+/// A value for another device, or the failure that it depends on: whoever reads the copy is told of that itself.
+pub(crate) type Copied = std::result::Result<HostTensor, Arc<Failure>>;
+
 /// A copy of another device's tensor, whose value was asked for before this command was queued: so two devices that
 /// copy from each other never wait in a circle.
 pub(crate) struct PutFrom {
     pub(crate) id: TensorId,
-    pub(crate) value: Answer<HostTensor>,
+    pub(crate) value: Answer<Copied>,
     pub(crate) fact: Fact,
     pub(crate) stream: StreamId,
     pub(crate) site: CallSite,
@@ -88,6 +91,11 @@ pub(crate) enum Command {
     Fetch {
         id: TensorId,
         reply: Reply<HostTensor>,
+    },
+    /// As `Fetch`, for a copy on another device.
+    CopyOut {
+        id: TensorId,
+        reply: Reply<Copied>,
     },
     /// Wait until the tensor's bytes exist, without reading them.
     Await {
@@ -162,6 +170,7 @@ impl Command {
         }
         match self {
             Command::Fetch { reply, .. } => no(reply, e),
+            Command::CopyOut { reply, .. } => no(reply, e),
             Command::Await { reply, .. }
             | Command::Sync { reply }
             | Command::MeetAgain { reply }

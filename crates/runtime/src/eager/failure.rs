@@ -111,8 +111,8 @@ impl Failure {
         if state.is_reported {
             return false;
         }
-        if !matches!((state.held_back, what), (Some(HeldBack::Step(_) | HeldBack::PartOfStep(_)), HeldBack::Update(_)))
-        {
+        // The first step that it kept from being taken is the one to tell of; later ones depend on that.
+        if !matches!(state.held_back, Some(HeldBack::Step(_) | HeldBack::PartOfStep(_))) {
             state.held_back = Some(what);
         }
         true

@@ -19,13 +19,16 @@ mod memory;
 mod queue;
 mod record;
 mod replay;
+mod schedule;
 mod simulation;
 mod spill;
 mod step_planner;
 mod steps;
+mod sweep;
 pub(crate) mod trace;
 mod update;
 mod values;
+mod work;
 mod worker;
 
 pub use channel::Channel;

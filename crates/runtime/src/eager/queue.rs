@@ -6,7 +6,7 @@
 //! dropping a handle cannot block. A producer that holds a host language's lock appends at once and waits for room behind its call.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use remat_types::{Error, ErrorKind, Result, SmallVec};
@@ -18,6 +18,30 @@ use crate::interrupt;
 
 /// How long an idle worker, or a waiter for a reply, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// Turns of a spin between two offers of the core to whoever waits for it.
+const TURNS: u32 = 64;
+
+/// Spins until something holds, for [`SPIN`] at the most. On a core that others wait for, the one that would make it hold may be
+/// among them: so the core is offered again and again, at once where there is no other.
+fn spin_until(holds: impl Fn() -> bool) {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let turns = if cores > 1 { TURNS } else { 1 };
+    let end = Instant::now() + SPIN;
+    loop {
+        for _ in 0..turns {
+            if holds() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        if Instant::now() >= end {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every critical section leaves its data consistent at each point where it could unwind.
@@ -95,7 +119,9 @@ impl Batch {
                     let of = |dies| if dies { Use::Last } else { Use::Read };
                     tell(&x.map(|&(id, dies)| (id, of(dies))).collect::<SmallVec<[(TensorId, Use); 4]>>());
                 }
-                Some(Command::Fetch { id, .. } | Command::Await { id, .. }) => tell(&[(*id, Use::Read)]),
+                Some(Command::Fetch { id, .. } | Command::CopyOut { id, .. } | Command::Await { id, .. }) => {
+                    tell(&[(*id, Use::Read)])
+                }
                 Some(Command::Delete { id }) => tell(&[(*id, Use::End)]),
                 Some(Command::Group(group)) => tell(&group.uses()),
                 Some(_) => tell(&[]),
@@ -260,10 +286,7 @@ impl Queue {
 
     /// Takes all commands, waiting for at least one; `batch` must be empty. After close the rest is handed out once.
     pub(crate) fn take(&self, batch: &mut Batch) {
-        let spin_until = Instant::now() + SPIN;
-        while self.len.load(Ordering::Acquire) == 0 && Instant::now() < spin_until {
-            std::hint::spin_loop();
-        }
+        spin_until(|| self.len.load(Ordering::Acquire) > 0);
         let mut q = lock(&self.inner);
         while q.batch.is_empty() {
             q.worker_parked = true;
@@ -363,10 +386,7 @@ impl<T: Send> Answer<T> {
     }
 
     fn value(self) -> Result<T> {
-        let spin_until = Instant::now() + SPIN;
-        while !self.0.ready.load(Ordering::Acquire) && Instant::now() < spin_until {
-            std::hint::spin_loop();
-        }
+        spin_until(|| self.0.ready.load(Ordering::Acquire));
         let mut v = lock(&self.0.value);
         loop {
             if let Some(value) = v.take() {

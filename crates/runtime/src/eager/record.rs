@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::command::{Apply, Command};
 use super::handle::TensorId;
-use super::memory::table::{Slot, StorageId};
+use super::memory::table::StorageId;
 use super::simulation::{CommandStream, StreamCommand};
 use super::worker::Worker;
 
@@ -17,7 +17,7 @@ impl Worker {
         let mut first: FxHashMap<StorageId, u64> = FxHashMap::default();
         let mut stream = CommandStream::default();
         for id in ids {
-            let Some(Slot::Ready(s)) = self.table.tensor(&id) else { continue };
+            let Some(s) = self.table.kept(&id) else { continue };
             let storage = &self.table[s.storage];
             stream.commands.push(match first.get(&s.storage) {
                 Some(&x) => StreamCommand::View { x: (x, false), y: id.0 },
@@ -31,19 +31,19 @@ impl Worker {
     pub(super) fn record_command(&mut self, c: &Command) {
         let Some(stream) = &mut self.recording else { return };
         stream.commands.push(match c {
-            Command::Delete { id } if matches!(self.table.tensor(id), Some(Slot::Ready(_))) => {
-                StreamCommand::Delete { id: id.0 }
-            }
+            Command::Delete { id } if self.table.kept(id).is_some() => StreamCommand::Delete { id: id.0 },
             Command::DropValue { id } => StreamCommand::DropValue { id: id.0 },
             Command::Commit { id, kind, .. } => StreamCommand::Commit { id: id.0, kind: *kind },
-            Command::Fetch { id, .. } | Command::Await { id, .. } => StreamCommand::Fetch { id: id.0 },
+            Command::Fetch { id, .. } | Command::CopyOut { id, .. } | Command::Await { id, .. } => {
+                StreamCommand::Fetch { id: id.0 }
+            }
             Command::StepMark { .. } => StreamCommand::StepMark,
             _ => return,
         });
     }
 
     pub(super) fn record_put(&mut self, id: TensorId) {
-        let (Some(stream), Some(Slot::Ready(s))) = (&mut self.recording, self.table.tensor(&id)) else { return };
+        let (Some(stream), Some(s)) = (&mut self.recording, self.table.kept(&id)) else { return };
         let storage = &self.table[s.storage];
         stream.commands.push(StreamCommand::Put { id: id.0, bytes: storage.bytes, kind: storage.kind });
     }
@@ -54,10 +54,7 @@ impl Worker {
             return;
         }
         let Ok(x) = self.inputs_of(a) else { return };
-        let of = |id: &TensorId| match self.table.tensor(id) {
-            Some(Slot::Ready(s)) => Some(s.storage),
-            _ => None,
-        };
+        let of = |id: &TensorId| self.table.kept(id).map(|s| s.storage);
         let command = if let ([s], [y]) = (&x[..], &a.y[..])
             && of(y) == Some(s.storage)
         {

@@ -1,10 +1,5 @@
-//! Bringing evicted storages back: producers run again, on an explicit stack, through the same `run` as the first
-//! time.
-//!
-//! What the running command needs is pinned, and so is what a frame of the stack had made for itself: so no two inputs
-//! can keep evicting each other. What a frame will need and found there is only *wanted*: a policy counts it as used
-//! next of all, but may take it where everything else is dearer, and the frame then has it made again. So depth costs
-//! stack entries, not budget.
+//! Bringing evicted storages back: producers run again through the same `run` as the first time. `sweep.rs` says in which
+//! order.
 
 use remat_ops::OpRef;
 use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
@@ -18,8 +13,8 @@ use super::worker::Worker;
 use crate::arena::padded;
 use crate::report::Kind;
 
-/// What is made of a storage is looked for among so many storages that are gone.
-const LED_TO_MAX: usize = 32;
+/// Whether a storage's bytes are worth keeping is looked for among so many storages that are made of it.
+const LED_TO_MAX: usize = 64;
 
 /// How a recipe runs again.
 #[derive(Default)]
@@ -43,13 +38,6 @@ struct Targets {
     placing: SmallVec<[(StorageId, usize); 2]>,
 }
 
-/// A recipe that waits for its inputs.
-struct Frame {
-    recipe: RecipeId,
-    /// Inputs that were made for it; in the canonical way all, in the order in which their turn came.
-    held: SmallVec<[StorageId; 4]>,
-}
-
 impl Worker {
     /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
     pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
@@ -58,40 +46,40 @@ impl Worker {
         }
         self.pin(x);
         self.wait_arrivals(x);
-        let missing = |w: &Worker| {
-            let missing = x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s));
-            missing.max_by_key(|s| w.table.depth_of(*s))
+        let missing = |w: &Worker| -> SmallVec<[StorageId; 4]> {
+            x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s)).collect()
         };
-        while let Some(id) = missing(self) {
-            if let Err(e) = self.recompute(id) {
+        // Pins keep what was made, so a second round is needed only for what an error elsewhere took.
+        loop {
+            let missing = missing(self);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if let Err(e) = self.sweep(&missing) {
                 self.unpin(x);
                 return Err(e);
             }
         }
-        Ok(())
     }
 
     /// As [`Worker::pin_inputs`], one after the other: while one is made, those that come later may go, though it be made of
     /// them. So no more bytes are held than [`Worker::bytes_from_nothing`] counts.
     fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
-        let mut order: SmallVec<[StorageId; 4]> = self.turns(x, self.first_of(x));
+        let mut order = self.turns(x, self.first_of(x));
+        let held = self.hold_in_turn(&order);
+        if held.is_err() {
+            order.into_iter().for_each(|id| self.free_if_unused(id));
+            return held;
+        }
         // As often as they are named, and with them what cannot be made again.
         x.iter().for_each(|s| {
             let named = order.iter().filter(|id| **id == s.storage).count();
             let wanted = x.iter().filter(|o| o.storage == s.storage).count();
-            order.extend((named..wanted).map(|_| s.storage));
+            (named..wanted).for_each(|_| {
+                order.push(s.storage);
+                self.table[s.storage].pins += 1;
+            });
         });
-        for (i, &id) in order.iter().enumerate() {
-            self.table[id].pins += 1;
-            let made = if self.table.is_resident(id) { Ok(()) } else { self.recompute(id) };
-            if let Err(stop) = made {
-                for &id in &order[..=i] {
-                    self.table[id].pins -= 1;
-                }
-                order.into_iter().for_each(|id| self.free_if_unused(id));
-                return Err(stop);
-            }
-        }
         self.eviction.begin_reading(x.iter().map(|s| s.storage));
         Ok(())
     }
@@ -130,8 +118,12 @@ impl Worker {
         }
         if s.readers.is_empty() {
             self.destroy(id);
-        } else if s.recipe.is_some() && s.is_resident() && !s.pinned_by_plan && !self.leads_to_evicted(id) {
-            self.unplace(id);
+        } else if s.recipe.is_some() {
+            self.release_in_schedule(id);
+            let s = &self.table[id];
+            if s.is_resident() && !s.pinned_by_plan && !self.leads_to_evicted(id) {
+                self.unplace(id);
+            }
         }
     }
 
@@ -142,6 +134,11 @@ impl Worker {
         if !self.eviction.has_evicted() || self.step_planner.is_following() {
             return false;
         }
+        self.leads_to(id, |y| !self.table.is_resident(y))
+    }
+
+    /// True if something that is named and `is_missing` is made of this storage, by what is missing too.
+    pub(super) fn leads_to(&self, id: StorageId, is_missing: impl Fn(StorageId) -> bool) -> bool {
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
         seen.push(id);
         let mut at = 0;
@@ -150,115 +147,30 @@ impl Worker {
             let readers = &self.table[id].readers;
             for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
                 let s = &self.table[y];
-                if s.is_resident() || seen.contains(&y) {
+                if !is_missing(y) || seen.contains(&y) {
                     continue;
                 }
                 if s.handles > 0 {
                     return true;
                 }
-                if seen.len() < LED_TO_MAX {
-                    seen.push(y);
+                if seen.len() == LED_TO_MAX {
+                    // Too many to look through: bytes that may be worth nothing are the first to go anyway.
+                    return true;
                 }
+                seen.push(y);
             }
         }
         false
     }
 
-    /// Makes one evicted storage resident. It is pinned by the caller.
-    fn recompute(&mut self, root: StorageId) -> std::result::Result<(), OpFailure> {
-        let mut stack: Vec<Frame> = Vec::new();
-        let mut result = self.bring(&mut stack, root);
-        while let (Ok(()), Some(frame)) = (&result, stack.last_mut()) {
-            if self.has_in_flight() {
-                let x = self.table[frame.recipe].x.clone();
-                self.wait_arrivals(&x);
-            }
-            let next = match self.eviction.is_canonical() {
-                true => self.hold_residents(frame),
-                false => {
-                    let x = &self.table[frame.recipe].x;
-                    // The deepest first: while it is made, the others need not be held.
-                    let missing = x.iter().map(|s| s.storage).filter(|s| !self.table.is_resident(*s));
-                    missing.max_by_key(|s| self.table.depth_of(*s))
-                }
-            };
-            // What a frame made is held: every input is made at most once a frame, so this ends.
-            result = match next {
-                Some(missing) => {
-                    frame.held.push(missing);
-                    self.table[missing].pins += 1;
-                    self.bring(&mut stack, missing)
-                }
-                None => {
-                    let recipe = frame.recipe;
-                    let done = self.rerun(recipe);
-                    self.ascend(&mut stack);
-                    done
-                }
-            };
-        }
-        while !stack.is_empty() {
-            self.ascend(&mut stack);
-        }
-        result
-    }
-
-    /// Holds the inputs of a frame that are there, up to the first in turn that is not, which it gives: in the canonical way one
-    /// may go until its turn has come, so that no more is held than [`Worker::bytes_from_nothing`] counts.
-    fn hold_residents(&mut self, frame: &mut Frame) -> Option<StorageId> {
-        let r = &self.table[frame.recipe];
-        let order = self.turns(&r.x, r.first);
-        for id in order {
-            if !self.table.is_resident(id) {
-                return Some(id);
-            }
-            if !frame.held.contains(&id) {
-                frame.held.push(id);
-                self.table[id].pins += 1;
-            }
-        }
-        None
-    }
-
-    /// Reads a missing storage from the spill file, or pushes its producer.
-    fn bring(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), OpFailure> {
-        match self.restore(missing) {
-            Ok(true) => Ok(()),
-            Ok(false) => self.descend(stack, missing),
-            Err(stop) => Err(stop),
-        }
-    }
-
-    /// Pushes the producer of a missing storage.
-    fn descend(&mut self, stack: &mut Vec<Frame>, missing: StorageId) -> std::result::Result<(), OpFailure> {
-        let s = &self.table[missing];
-        let Some((recipe, _)) = s.recipe else {
-            let text = format!("a storage made by {} has neither bytes nor a recipe", s.label.text);
-            return Err(Error::new(ErrorKind::Internal, text).into());
-        };
-        if let Some(f) = &self.table[recipe].failed {
-            return Err(OpFailure::Inherited(f.clone()));
-        }
-        stack.push(Frame { recipe, held: SmallVec::new() });
-        self.want(recipe, 1);
-        Ok(())
-    }
-
-    /// Pops a frame that has run or failed.
-    fn ascend(&mut self, stack: &mut Vec<Frame>) {
-        if let Some(frame) = stack.pop() {
-            for &s in &frame.held {
-                self.table[s].pins -= 1;
-            }
-            // Settles what was held, too: it is among the inputs.
-            self.want(frame.recipe, -1);
-        }
-    }
-
     /// A budget error of a command on `x`, with `extra` bytes beside them of which an output may take `in_place` from an input,
     /// told what depends on the program alone: what the command needs at once, and what suffices where nothing is there but
     /// what cannot be made again.
-    pub(super) fn with_bounds(&self, stop: OpFailure, x: &[Input], extra: usize, in_place: usize) -> OpFailure {
+    pub(super) fn with_bounds(&mut self, stop: OpFailure, x: &[Input], extra: usize, in_place: usize) -> OpFailure {
+        if self.work.take_exceeded() {
+            // It is not the bytes that do not suffice.
+            return stop;
+        }
         let OpFailure::Own(e) = stop else { return stop };
         let Some(s) = e.shortfall() else { return e.into() };
         let fixed = self.table.fixed_bytes();
@@ -287,7 +199,7 @@ impl Worker {
     }
 
     /// Marks the inputs of a recipe as wanted, or takes the mark back.
-    fn want(&mut self, recipe: RecipeId, by: i32) {
+    pub(super) fn want(&mut self, recipe: RecipeId, by: i32) {
         let x: SmallVec<[StorageId; 4]> = self.table[recipe].x.iter().map(|s| s.storage).collect();
         match by > 0 {
             true => self.eviction.begin_reading(x.iter().copied()),
@@ -302,7 +214,7 @@ impl Worker {
         }
     }
 
-    fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), OpFailure> {
+    pub(super) fn rerun(&mut self, id: RecipeId) -> std::result::Result<(), OpFailure> {
         self.rerun_as(id, &ReplayOptions::default())
     }
 

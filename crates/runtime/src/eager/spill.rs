@@ -124,7 +124,7 @@ impl Worker {
         self.spills.failure.is_some() && !std::mem::replace(&mut self.spills.has_given_up, true)
     }
 
-    fn has_copy(&self, id: StorageId) -> bool {
+    pub(super) fn has_copy(&self, id: StorageId) -> bool {
         self.spills.failure.is_none() && self.table[id].copied.is_some()
     }
 

@@ -6,7 +6,6 @@ use remat_types::Error;
 use rustc_hash::FxHashMap;
 
 use super::failure::{Caller, Failure, Failures, HeldBack};
-use super::handle::TensorId;
 use super::worker::Worker;
 
 /// See the module's note.
@@ -16,13 +15,11 @@ pub(super) struct Steps {
     caller: Caller,
     /// Steps that each caller has ended.
     ended: FxHashMap<Caller, u64>,
-    /// Old versions that stand for the result of an update that failed, until somebody is told.
-    stale: FxHashMap<TensorId, Arc<Failure>>,
 }
 
 impl Steps {
     pub(super) fn new(failures: Arc<Failures>) -> Self {
-        Steps { failures, caller: Caller::current(), ended: FxHashMap::default(), stale: FxHashMap::default() }
+        Steps { failures, caller: Caller::current(), ended: FxHashMap::default() }
     }
 
     pub(super) fn failures(&self) -> &Failures {
@@ -42,19 +39,6 @@ impl Steps {
     /// The number of the caller's present step, from 1.
     pub(super) fn number(&self) -> u64 {
         1 + self.ended.get(&self.caller).copied().unwrap_or(0)
-    }
-
-    /// A name stands for an old version, since its update failed.
-    pub(super) fn note_stale(&mut self, id: TensorId, failure: Arc<Failure>) {
-        self.stale.insert(id, failure);
-    }
-
-    /// What [`Steps::note_stale`] was told, once.
-    pub(super) fn take_stale(&mut self, id: TensorId) -> Option<Arc<Failure>> {
-        if self.stale.is_empty() {
-            return None;
-        }
-        self.stale.remove(&id)
     }
 }
 
@@ -103,6 +87,8 @@ impl Worker {
         *self.steps.ended.entry(caller).or_default() += 1;
         self.launcher.mark_step();
         self.end_comm_scratch();
+        self.end_schedule();
+        self.work.end_step();
         self.end_of_step();
     }
 }

@@ -67,7 +67,7 @@ impl Worker {
             return Ok(true);
         }
         // A group was found to fit in the way in which it runs.
-        match (self.is_in_group, self.eviction.is_canonical() || self.does_canonical_decide()) {
+        match (self.is_in_group, self.eviction.is_canonical() || self.does_schedule_decide()) {
             (true, true) => Ok(self.cut_readers(src.storage)),
             (false, true) => match self.old_version(a, x, src.storage) {
                 OldVersion::Ends => self.retire_version(src.storage),
@@ -208,7 +208,7 @@ impl Worker {
     fn retire_version(&mut self, old: StorageId) -> std::result::Result<bool, OpFailure> {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let is_all_there = results.iter().all(|s| self.table.is_resident(s.storage));
-        let is_decided = self.eviction.is_canonical() || self.does_canonical_decide();
+        let is_decided = self.eviction.is_canonical() || self.does_schedule_decide();
         if !is_all_there && !is_decided && self.memory.largest_free() >= self.table[old].bytes {
             // A copy costs one pass over the bytes; anything evicted costs at least its own kernel.
             return Ok(false);

@@ -1,13 +1,15 @@
 //! What comes from the host and goes back: data put on the device, values read, handles that end.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
 
 use super::device::GiveWay;
-use super::failure::OpFailure;
+use super::failure::{Failure, OpFailure};
 use super::handle::TensorId;
 use super::memory::table::{Input, Slot, StorageId, StorageView};
+use super::schedule::CommandNeeds;
 use super::worker::Worker;
 use crate::arena::{End, padded};
 use crate::device::{Buffer, Event, StreamId};
@@ -26,7 +28,9 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
-        let id = (self.if_canonical(|_| padded(bytes), |_| padded(bytes), |w| w.place_put(bytes, kind)))
+        let needs = |_: &Worker| Some((SmallVec::new(), padded(bytes)));
+        self.running = "put";
+        let id = (self.if_scheduled(|_| padded(bytes), needs, |w| w.place_put(bytes, kind)))
             .map_err(|stop| stop.report(self.steps.failures()))?;
         if self.launcher.is_asynchronous() {
             self.wait_for_range(id, stream);
@@ -79,8 +83,11 @@ impl Worker {
 
     /// Gives a tensor its storage, or its failure.
     pub(super) fn bind(&mut self, id: TensorId, slot: Slot) {
-        if let Slot::Ready(s) = &slot {
+        if let Some(s) = slot.kept() {
             let storage = &mut self.table[s.storage];
+            if storage.handles == 0 {
+                self.work.name(padded(storage.bytes));
+            }
             storage.handles += 1;
             storage.tensors.push(id);
         }
@@ -92,15 +99,15 @@ impl Worker {
     }
 
     pub(super) fn delete(&mut self, id: TensorId) {
-        if let Some(Slot::Ready(s)) = self.table.unbind(&id) {
+        if let Some(s) = self.table.unbind(&id).as_ref().and_then(Slot::kept) {
             let storage = &mut self.table[s.storage];
             storage.handles -= 1;
             if let Some(at) = storage.tensors.iter().position(|t| *t == id) {
                 storage.tensors.swap_remove(at);
             }
             self.eviction.forget_uses(id);
-            self.steps.take_stale(id);
             if storage.handles == 0 {
+                self.work.unname(padded(storage.bytes));
                 if !storage.is_resident() {
                     // Nobody waits for it any more.
                     self.invalidate_neighbours(s.storage);
@@ -118,6 +125,7 @@ impl Worker {
                 continue;
             }
             self.drop_copy(id);
+            self.schedule.remove(id);
             // What is gone already leaves its neighbours, too.
             match self.table.is_resident(id) {
                 true => self.unplace(id),
@@ -132,6 +140,7 @@ impl Worker {
     /// Makes a resident storage a leaf.
     pub(super) fn drop_recipe(&mut self, id: StorageId) {
         self.step_planner.lose_recipe(self.table[id].local);
+        self.schedule.remove(id);
         let orphans = self.table.detach(id);
         orphans.into_iter().for_each(|o| self.destroy(o));
     }
@@ -144,7 +153,7 @@ impl Worker {
     }
 
     pub(super) fn drop_value(&mut self, id: TensorId) {
-        if let Some(Slot::Ready(s)) = self.table.tensor(&id)
+        if let Some(s) = self.table.kept(&id)
             && self.table[s.storage].is_evictable()
         {
             let storage = s.storage;
@@ -156,18 +165,22 @@ impl Worker {
     }
 
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
+        self.running = "commit";
         // A failure that was inherited is told by whoever recorded it.
         if let Err(OpFailure::Own(e)) =
-            self.if_canonical(|w| w.growth_of_commit(id), |w| w.bytes_to_read(id), |w| w.try_commit(id, kind))
+            self.if_scheduled(|w| w.growth_of_commit(id), |w| w.needs_to_read(id), |w| w.try_commit(id, kind))
         {
             self.record_failure(e);
         }
     }
 
-    /// Makes a tensor state. A tensor that failed stays as it is. Errors: why it cannot be made again.
+    /// Makes a tensor state. A tensor that failed stays as it is. Errors: why it cannot be made again, or what it depends on.
     pub(super) fn try_commit(&mut self, id: TensorId, kind: Kind) -> std::result::Result<(), OpFailure> {
-        let Some(Slot::Ready(s)) = self.table.tensor(&id) else { return Ok(()) };
-        let s = [s.clone()];
+        let s = match self.table.read(&id) {
+            Some(Ok(s)) => [s.clone()],
+            Some(Err(f)) => return Err(OpFailure::Inherited(f.clone())),
+            None => return Ok(()),
+        };
         self.running = "commit";
         let pinned = self.pin_alone(&s);
         if pinned.is_ok() {
@@ -180,28 +193,32 @@ impl Worker {
 
     /// Bytes by which leaves grow when a tensor becomes state.
     pub(super) fn growth_of_commit(&self, id: TensorId) -> usize {
-        let Some(Slot::Ready(s)) = self.table.tensor(&id) else { return 0 };
+        let Some(s) = self.table.kept(&id) else { return 0 };
         let s = &self.table[s.storage];
         s.recipe.map_or(0, |_| padded(s.bytes))
     }
 
-    /// Bytes beside leaves in which a tensor can surely be made.
-    fn bytes_to_read(&self, id: TensorId) -> usize {
-        match self.table.tensor(&id) {
-            Some(Slot::Ready(s)) => self.bytes_from_nothing(std::slice::from_ref(s), 0),
-            _ => 0,
+    /// What a command takes that reads a tensor.
+    fn needs_to_read(&self, id: TensorId) -> Option<CommandNeeds> {
+        let s = self.table.read(&id)?.ok()?;
+        Some((SmallVec::from_iter([s.clone()]), 0))
+    }
+
+    fn ready(&mut self, id: TensorId) -> std::result::Result<Input, OpFailure> {
+        match self.table.read(&id) {
+            Some(Ok(s)) => Ok(s.clone()),
+            Some(Err(f)) => Err(OpFailure::Inherited(f.clone())),
+            None => Err(Error::new(ErrorKind::Internal, "the tensor was deleted before it was read").into()),
         }
     }
 
-    fn ready(&mut self, id: TensorId) -> Result<Input> {
-        if let Some(f) = self.steps.take_stale(id).filter(|f| !f.is_reported()) {
-            return Err(self.steps.failures().report(&f));
-        }
-        match self.table.tensor(&id) {
-            Some(Slot::Ready(s)) => Ok(s.clone()),
-            Some(Slot::Failed(f)) => Err(self.steps.failures().report(f)),
-            None => Err(Error::new(ErrorKind::Internal, "the tensor was deleted before it was read")),
-        }
+    /// The copy of a tensor of another device that a failure left without a value.
+    pub(super) fn bind_copy_of_failed(&mut self, id: TensorId, failure: Arc<Failure>) {
+        self.abandon();
+        self.steps.failures().record(self.steps.caller(), &failure);
+        self.bind(id, Slot::Failed(failure));
+        self.after_put(id);
+        self.record_put(id);
     }
 
     /// Pins what a command reads that computes nothing.
@@ -211,31 +228,37 @@ impl Worker {
     }
 
     pub(super) fn fetch(&mut self, id: TensorId) -> Result<HostTensor> {
+        self.read(id).map_err(|stop| stop.report(self.steps.failures()))
+    }
+
+    /// A tensor's value. Errors: why it could not be read, of which nobody counts as told.
+    pub(super) fn read(&mut self, id: TensorId) -> std::result::Result<HostTensor, OpFailure> {
         let s = [self.ready(id)?];
-        let bytes = |w: &Worker| w.bytes_from_nothing(&s, 0);
-        self.if_canonical(
+        self.running = "fetch";
+        self.work.ask();
+        self.if_scheduled(
             |_| 0,
-            bytes,
+            |w| w.needs_to_read(id),
             |w| {
                 w.running = "fetch";
                 w.pin_alone(&s)
             },
-        )
-        .map_err(|stop| stop.report(self.steps.failures()))?;
+        )?;
         let storage = &self.table[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
         let buffer = Buffer { dtype: s[0].dtype, layout: &s[0].layout, at, bytes };
         let value = self.launcher.device().download(&buffer, storage.written);
         self.unpin(&s);
-        value
+        Ok(value?)
     }
 
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
-        let s = [self.ready(id)?];
-        let bytes = |w: &Worker| w.bytes_from_nothing(&s, 0);
-        self.if_canonical(
+        let s = [self.ready(id).map_err(|stop| stop.report(self.steps.failures()))?];
+        self.running = "wait";
+        self.work.ask();
+        self.if_scheduled(
             |_| 0,
-            bytes,
+            |w| w.needs_to_read(id),
             |w| {
                 w.running = "wait";
                 w.pin_alone(&s)
@@ -275,7 +298,10 @@ impl Worker {
         // What gives way is worth no recomputation.
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(OpFailure::from),
-            false => self.if_canonical(|_| 0, |_| padded(bytes), |w| Ok(w.place(id, End::High)?)),
+            false => {
+                let needs = |_: &Worker| Some((SmallVec::new(), padded(bytes)));
+                self.if_scheduled(|_| 0, needs, |w| Ok(w.place(id, End::High)?))
+            }
         };
         match placed {
             Ok(()) => {

@@ -7,17 +7,19 @@ use rustc_hash::FxHashMap;
 
 use super::command::Command;
 use super::eviction::Eviction;
-use super::failure::Failures;
+use super::failure::{Failures, OpFailure};
 use super::feasibility::Feasibility;
 use super::launcher::Launcher;
 use super::launcher::op_costs::OpCosts;
 use super::memory::Memory;
-use super::memory::table::{Slot, StorageId, Table};
+use super::memory::table::{StorageId, Table};
 use super::queue::{Batch, Next, Queue, Reply};
+use super::schedule::Schedule;
 use super::simulation::CommandStream;
 use super::spill::Spills;
 use super::step_planner::{CommandKind, StepPlanner};
 use super::steps::Steps;
+use super::work::Work;
 use crate::device::{Backend, Communication};
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
@@ -57,6 +59,8 @@ pub(super) struct Worker {
     /// None when commands are stepped by hand.
     queue: Option<Arc<Queue>>,
     pub(super) steps: Steps,
+    pub(super) work: Work,
+    pub(super) schedule: Schedule,
     /// This is a copy that finds out what would fit.
     pub(super) is_rehearsal: bool,
     /// The commands of a group run, which was found to fit as a whole.
@@ -99,6 +103,8 @@ impl Worker {
             ahead: Batch::default(),
             queue: None,
             steps: Steps::new(failures),
+            work: Work::default(),
+            schedule: Schedule::default(),
             is_rehearsal: false,
             is_in_group: false,
             is_launched: false,
@@ -191,9 +197,14 @@ impl Worker {
             Command::PutFrom(p) => {
                 self.steps.begin_command(p.caller);
                 self.before_put(&p.fact);
-                let value = p.value.wait().map_err(|e| e.context("copy from another device"));
-                let result = value.and_then(|v| self.put(&v, Kind::Data, p.stream));
-                self.bind_put(p.id, result, &p.fact, p.site);
+                match p.value.wait().map_err(|e| e.context("copy from another device")) {
+                    Ok(Err(failure)) => self.bind_copy_of_failed(p.id, failure),
+                    Ok(Ok(v)) => {
+                        let result = self.put(&v, Kind::Data, p.stream);
+                        self.bind_put(p.id, result, &p.fact, p.site);
+                    }
+                    Err(e) => self.bind_put(p.id, Err(e), &p.fact, p.site),
+                }
                 self.end_put(p.fact.bytes());
             }
             Command::Delete { id } => self.delete(id),
@@ -204,13 +215,21 @@ impl Worker {
                 self.commit(id, kind);
             }
             Command::Tag { id, kind } => {
-                if let Some(Slot::Ready(s)) = self.table.tensor(&id) {
+                if let Some(s) = self.table.kept(&id) {
                     self.set_kind(s.storage, kind);
                 }
             }
             Command::Fetch { id, reply } => {
                 self.before_use(CommandKind::Fetch, id);
                 reply.send(self.fetch(id));
+            }
+            Command::CopyOut { id, reply } => {
+                self.before_use(CommandKind::Fetch, id);
+                reply.send(match self.read(id) {
+                    Ok(value) => Ok(Ok(value)),
+                    Err(OpFailure::Inherited(f)) => Ok(Err(f)),
+                    Err(OpFailure::Own(e)) => Err(e),
+                });
             }
             Command::Await { id, reply } => {
                 self.before_use(CommandKind::Fetch, id);

@@ -1,41 +1,32 @@
 //! The way of evicting that depends on nothing but the commands.
 //!
-//! What a policy evicts follows measured times and how far the caller was ahead, so near the least budget a command may find
-//! what it needs in one run and not in another. The canonical way lets everything go that can be made again, moves blocks
-//! together, and runs the command, making again what it needs deepest first and evicting what was used longest ago. Whether
-//! that suffices is a property of the program and the budget, and it decides: a command runs where memory was never short, or
-//! where the canonical way suffices. Then it runs as the policy has it, and in the canonical way where that fails. Where the
-//! canonical way does not suffice the command is refused, though this time it might have been lucky.
+//! The canonical way lets everything go that can be made again, moves blocks together, and runs commands, making again what
+//! they need and evicting what was used longest ago. Whether it suffices is a property of the program and the budget. It
+//! decides on the updates of an optimiser, all of which are rehearsed in that way before the first (`group/rehearse.rs`), and on
+//! an update in place that ends what others are made of (`update.rs`); on every other command the schedule decides
+//! (`schedule/mod.rs`), in which nothing has to be copied.
 //!
-//! So what can be made of what must not depend on luck either. Where memory is short, a recipe is given up for good only by a
+//! What can be made of what must not depend on luck either. Where memory is short, a recipe is given up for good only by a
 //! rule that looks at commands and sizes, and not at what is evicted: when leaves grow (`feasibility`), when a leaf has smaller
 //! results, and when a leaf is updated in place (`update.rs`).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use remat_types::Result;
 
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Storage, StorageId};
 use crate::eager::worker::Worker;
+use crate::slab::Key;
 
 impl Worker {
     /// Errors: why the canonical way would not suffice for a command. Before that leaves go whose results are smaller.
-    /// `from_nothing` bytes beside leaves surely suffice.
     pub(in crate::eager) fn check_canonical<T>(
         &mut self,
-        from_nothing: impl Fn(&Worker) -> usize,
         command: impl FnOnce(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
-        let is_enough = |w: &Worker| {
-            let bytes = w.table.fixed_bytes().saturating_add(from_nothing(w));
-            bytes <= w.memory.arena().capacity() || bytes - w.staging_bytes() <= w.memory.arena().capacity()
-        };
-        if is_enough(self) {
-            return Ok(());
-        }
         self.surely(Worker::release_leaves)?;
-        if is_enough(self) {
-            return Ok(());
-        }
         match command(&mut self.copy_canonical(None)?) {
             Err(stop) if stop.is_shortfall() => Err(stop),
             // Of other failures the command itself tells.
@@ -54,47 +45,6 @@ impl Worker {
         }
     }
 
-    /// Runs a command if the canonical way would suffice for it, where that decides; in that way where the policy's does not
-    /// suffice. `from_nothing` bytes beside leaves surely do, and `growth` bytes of them come with it.
-    pub(in crate::eager) fn if_canonical<T>(
-        &mut self,
-        growth: impl Fn(&Worker) -> usize,
-        from_nothing: impl Fn(&Worker) -> usize,
-        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
-    ) -> std::result::Result<T, OpFailure> {
-        self.before_growth(growth(self))?;
-        if self.does_canonical_decide() {
-            return self.run_checked(from_nothing, command);
-        }
-        match command(self) {
-            // Memory is short for the first time, or a plan was given up.
-            Err(stop) if stop.is_shortfall() && self.does_canonical_decide() => {
-                self.before_growth(growth(self))?;
-                self.run_checked(from_nothing, command)
-            }
-            Err(stop) => self.again_canonically(stop, command),
-            done => done,
-        }
-    }
-
-    fn run_checked<T>(
-        &mut self,
-        from_nothing: impl Fn(&Worker) -> usize,
-        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
-    ) -> std::result::Result<T, OpFailure> {
-        self.check_canonical(from_nothing, &mut command)?;
-        match command(self) {
-            Err(stop) => self.again_canonically(stop, command),
-            done => done,
-        }
-    }
-
-    /// True where a budget binds, and neither a plan nor a rehearsal of a whole group has settled what fits.
-    pub(in crate::eager) fn does_canonical_decide(&self) -> bool {
-        let is_settled = self.eviction.is_canonical() || self.is_in_group || self.step_planner.is_following();
-        self.budget.is_some() && self.eviction.is_short() && !is_settled
-    }
-
     /// A copy over a device that computes nothing, in which everything is gone that can go.
     ///
     /// With a budget, under that one.
@@ -109,6 +59,7 @@ impl Worker {
             w.unplace(*id);
         }
         w.begin_canonical()?;
+        w.work.begin_rehearsed(w.options.recompute_limit);
         Ok(w)
     }
 
@@ -130,7 +81,9 @@ impl Worker {
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<T, OpFailure> {
         self.begin_canonical()?;
+        self.work.begin_rehearsed(self.options.recompute_limit);
         let result = command(self);
+        self.work.end_rehearsed();
         self.eviction.end_canonical_rule();
         result
     }
@@ -153,14 +106,13 @@ impl Worker {
         let free = |w: &Worker| w.memory.arena().capacity() - w.memory.arena().in_use();
         if free(self) < need {
             let evictable = self.table.storages().filter(|(_, s)| s.is_evictable());
-            let order = |(id, s): (StorageId, &Storage)| ((s.wanted > 0, s.last_use_ns, s.number), id);
-            let mut oldest: Vec<_> = evictable.map(order).collect();
-            oldest.sort_unstable_by_key(|o| o.0);
-            for (_, id) in oldest {
-                if free(self) >= need {
-                    break;
-                }
-                self.evict(id);
+            let order = |(id, s): (StorageId, &Storage)| (s.wanted > 0, s.last_use_ns, s.number, id.raw());
+            // Few go of many.
+            let mut oldest: BinaryHeap<_> = evictable.map(|s| Reverse(order(s))).collect();
+            while free(self) < need
+                && let Some(Reverse((.., id))) = oldest.pop()
+            {
+                self.evict(Key::from_raw(id));
             }
         }
         if free(self) < need {

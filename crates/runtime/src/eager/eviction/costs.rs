@@ -14,7 +14,7 @@ use remat_types::SmallVec;
 use super::future::Use;
 use super::policy::Candidate;
 use crate::eager::handle::TensorId;
-use crate::eager::memory::table::{RecipeId, Slot, StorageId, Table};
+use crate::eager::memory::table::{RecipeId, StorageId, Table};
 use crate::eager::worker::Worker;
 
 /// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
@@ -160,7 +160,7 @@ impl Worker {
             return;
         }
         for (id, _) in x.iter().filter(|x| x.1 != Use::End) {
-            if let Some(Slot::Ready(s)) = self.table.tensor(id) {
+            if let Some(s) = self.table.kept(id) {
                 self.eviction.costs.forget(s.storage);
             }
         }
@@ -373,7 +373,7 @@ mod tests {
         w.0.eviction.costs.keep = 1000;
         let mut all = Vec::new();
         for t in (1..5).chain(11..15) {
-            let Some(Slot::Ready(s)) = w.0.table.tensor(&TensorId(t)) else { continue };
+            let Some(s) = w.0.table.kept(&TensorId(t)) else { continue };
             let id = s.storage;
             if w.0.table.is_resident(id) {
                 let c = w.0.candidate(id, 0).expect("it has a recipe");
@@ -412,10 +412,7 @@ mod tests {
             w.foresee(&StreamCommand::Fetch { id });
         }
         w.advance(|w| w.wait(1)).expect("there");
-        let s = match w.0.table.tensor(&TensorId(3)) {
-            Some(Slot::Ready(s)) => s.storage,
-            _ => unreachable!("it was made"),
-        };
+        let s = w.0.table.kept(&TensorId(3)).expect("it was made").storage;
         w.0.begin_decision();
         w.0.eviction.costs.keep = 1000;
         w.0.candidate(s, 0).expect("it has a recipe");

@@ -177,9 +177,13 @@ impl Worker {
 
     /// The contract's error: what `id` needed, and who holds the rest.
     pub(in crate::eager) fn shortfall(&self, id: StorageId) -> Error {
-        let wanted = &self.table[id];
+        self.shortfall_of(padded(self.table[id].bytes))
+    }
+
+    /// The same for so many bytes.
+    pub(in crate::eager) fn shortfall_of(&self, bytes: usize) -> Error {
         let mut by: FxHashMap<String, usize> = FxHashMap::default();
-        let (mut fixed, mut needed) = (0, padded(wanted.bytes));
+        let (mut fixed, mut needed) = (0, bytes);
         for (_, s) in self.table.storages() {
             let Some(block) = &s.block else { continue };
             let is_output = s.recipe.is_none() && s.handles == 0 && s.readers.is_empty() && s.kind != Kind::Staging;

@@ -6,7 +6,6 @@ use rustc_hash::FxHashMap;
 use super::{CommandGroup, Item};
 use crate::eager::command::Command;
 use crate::eager::handle::TensorId;
-use crate::eager::memory::table::Slot;
 use crate::eager::worker::Worker;
 
 /// Commands that belong together: those of one parameter.
@@ -64,10 +63,7 @@ impl Worker {
     }
 
     fn depth_of_inputs(&self, x: impl Iterator<Item = TensorId>) -> u32 {
-        let storage = |id: TensorId| match self.table.tensor(&id) {
-            Some(Slot::Ready(s)) => Some(s.storage),
-            _ => None,
-        };
+        let storage = |id: TensorId| self.table.kept(&id).map(|s| s.storage);
         x.filter_map(storage).map(|s| self.table.depth_of(s)).max().unwrap_or(0)
     }
 }

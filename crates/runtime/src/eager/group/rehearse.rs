@@ -96,6 +96,7 @@ impl Worker {
         w.eviction = self.eviction.duplicate();
         w.feasibility = self.feasibility.duplicate();
         w.is_rehearsal = true;
+        w.work = self.work.clone();
         w.steps.begin_command(self.steps.caller());
         Ok(w)
     }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use remat_ops::collective::Call;
 use remat_types::{Error, ErrorKind, SmallVec};
+use rustc_hash::FxHashSet;
 
 use super::rehearse::Way;
 use super::{CommandGroup, Item};
 use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
 use crate::eager::failure::{Failure, HeldBack, OpFailure};
-use crate::eager::memory::table::{Input, Slot, StorageId};
+use crate::eager::handle::TensorId;
+use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::step_planner::CommandKind;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
@@ -29,6 +31,7 @@ impl Worker {
             Err(stop) => Err(self.skip(g, stop)),
         };
         self.eviction.end_canonical_rule();
+        self.work.end_rehearsed();
         if let Some((reply, until)) = done {
             let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
             reply.send(result.map_err(|f| self.steps.failures().report(&f)).and(finished));
@@ -77,9 +80,9 @@ impl Worker {
         let used = used.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
         let mut storages: SmallVec<[StorageId; 16]> = SmallVec::new();
         for id in used {
-            match self.table.tensor(&id) {
-                Some(Slot::Failed(f)) => return Err(OpFailure::Inherited(f.clone())),
-                Some(Slot::Ready(x)) => storages.push(x.storage),
+            match self.table.read(&id) {
+                Some(Err(f)) => return Err(OpFailure::Inherited(f.clone())),
+                Some(Ok(x)) => storages.push(x.storage),
                 None => {}
             }
         }
@@ -104,8 +107,9 @@ impl Worker {
         if !is_followed {
             self.abandon_plan();
         }
+        self.end_schedule();
         let mut way = None;
-        if self.does_canonical_decide() {
+        if self.does_schedule_decide() {
             self.surely(Worker::release_leaves)?;
             way = Some(self.canonical_way(g)?);
         }
@@ -128,6 +132,7 @@ impl Worker {
         }
         let way = way.map_or_else(|| self.canonical_way(g), Ok)?;
         self.begin_canonical()?;
+        self.work.begin_rehearsed(self.options.recompute_limit);
         self.begin_way(way, g)?;
         self.rehearse(g)
     }
@@ -151,13 +156,14 @@ impl Worker {
     /// Makes state of what the caller holds beside what the group needs, such as a loss: the updates end what it was made of, so
     /// otherwise they would have to bring it back first. What does not fit stays as it is. True if all of it fitted.
     fn keep_results(&mut self, g: &CommandGroup) -> bool {
-        let needs: Vec<StorageId> = (g.needs.iter())
-            .filter_map(|(id, _)| match self.table.tensor(id) {
-                Some(Slot::Ready(s)) => Some(s.storage),
-                _ => None,
-            })
-            .collect();
-        let named = self.table.storages().filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id));
+        let needs: Vec<StorageId> =
+            (g.needs.iter()).filter_map(|(id, _)| self.table.kept(id).map(|s| s.storage)).collect();
+        // A graph that the updates leave as it is can be made again after them, too.
+        let ended = self.made_of_updated(g);
+        let named = self
+            .table
+            .storages()
+            .filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id) && ended.contains(id));
         let mut named: Vec<_> = named.map(|(id, s)| ((s.bytes, s.number), id)).collect();
         named.sort_unstable_by_key(|n| n.0);
         let mut do_fit = true;
@@ -172,6 +178,27 @@ impl Worker {
             }
         }
         do_fit
+    }
+
+    /// What is made of something that the group updates, or reads and lets go.
+    fn made_of_updated(&self, g: &CommandGroup) -> FxHashSet<StorageId> {
+        let mut made: FxHashSet<StorageId> = FxHashSet::default();
+        let mut stack: Vec<StorageId> = Vec::new();
+        for item in &g.items {
+            if let Item::Apply(a) = item {
+                let dying = a.x.iter().filter(|x| x.1);
+                stack.extend(dying.filter_map(|x| self.table.kept(&x.0)).map(|s| s.storage));
+            }
+        }
+        while let Some(id) = stack.pop() {
+            let readers = self.table[id].readers.iter();
+            for y in readers.flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+                if made.insert(y) {
+                    stack.push(y);
+                }
+            }
+        }
+        made
     }
 
     /// Makes state of what the group needs and of other results, where the worker stands. Errors: why the updates would not
@@ -217,17 +244,14 @@ impl Worker {
         self.abandon_plan();
         self.drop_copies();
         self.eviction.begin_canonical_rule();
+        self.work.begin_rehearsed(self.options.recompute_limit);
     }
 
     /// Makes all that the group needs resident at once, and state. Errors: why that cannot be; what is not state by then can
     /// still be made again.
     fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         if self.budget.is_some() && !self.step_planner.is_following() {
-            let ready = |id| match self.table.tensor(id) {
-                Some(Slot::Ready(s)) => Some(s.clone()),
-                _ => None,
-            };
-            let x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| ready(id)).collect();
+            let x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| self.table.kept(id).cloned()).collect();
             self.running = "step";
             self.still_needed = 0;
             if self.table.fixed_bytes() + self.evictable_bytes(&x) > self.memory.arena().capacity() {
@@ -274,10 +298,7 @@ impl Worker {
     fn bytes_beside(&self, a: &Apply) -> (usize, usize) {
         let mut x: SmallVec<[Option<Input>; 4]> = SmallVec::new();
         for (id, _) in &a.x {
-            x.push(match self.table.tensor(id) {
-                Some(Slot::Ready(s)) => Some(s.clone()),
-                _ => None,
-            });
+            x.push(self.table.kept(id).cloned());
         }
         let known: SmallVec<[Input; 4]> = x.iter().flatten().cloned().collect();
         let is_in_place = |j: usize| {
@@ -299,14 +320,17 @@ impl Worker {
 
     /// Runs what was made sure of.
     fn run_prepared(&mut self, g: CommandGroup) -> std::result::Result<(), Arc<Failure>> {
+        let outputs = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
+        let made: Vec<TensorId> = outputs.flat_map(|a| a.y.iter().copied()).collect();
         self.is_in_group = true;
         self.run_items(g.items);
         self.is_in_group = false;
-        match self.failure_of_step() {
-            // A kernel or a device that fails now could not be foreseen.
-            Some(f) => Err(self.hold_back(f, HeldBack::PartOfStep(self.steps.number()))),
-            None => Ok(()),
-        }
+        // A kernel or a device that fails now could not be foreseen.
+        let Some(f) = self.failure_of_step() else { return Ok(()) };
+        let failure = self.hold_back(f, HeldBack::PartOfStep(self.steps.number()));
+        // What was updated before belongs to the step that failed.
+        made.into_iter().for_each(|id| self.table.set_stale(id, &failure));
+        Err(failure)
     }
 
     pub(super) fn run_items(&mut self, items: Vec<Item>) {

@@ -41,10 +41,36 @@ pub(in crate::eager) struct StorageView {
 /// A view that a tensor, commands and recipes share.
 pub(in crate::eager) type Input = Rc<StorageView>;
 
+/// What a tensor's name stands for.
 #[derive(Clone)]
 pub(in crate::eager) enum Slot {
     Ready(Input),
+    /// An update that failed should have made it, and it stands for the old version. Until somebody was told of the failure,
+    /// whatever reads it depends on that; from then on it is its old version, and the program goes on with it.
+    Stale {
+        old: Input,
+        failure: Arc<Failure>,
+    },
     Failed(Arc<Failure>),
+}
+
+impl Slot {
+    /// What is read under the name. Errors: the failure that it depends on.
+    pub(in crate::eager) fn read(&self) -> Result<&Input, &Arc<Failure>> {
+        match self {
+            Slot::Ready(s) => Ok(s),
+            Slot::Stale { old, failure } if failure.is_reported() => Ok(old),
+            Slot::Stale { failure, .. } | Slot::Failed(failure) => Err(failure),
+        }
+    }
+
+    /// The bytes that the name keeps, whoever may read them.
+    pub(in crate::eager) fn kept(&self) -> Option<&Input> {
+        match self {
+            Slot::Ready(s) | Slot::Stale { old: s, .. } => Some(s),
+            Slot::Failed(_) => None,
+        }
+    }
 }
 
 pub(in crate::eager) struct Storage {
@@ -233,6 +259,11 @@ impl Table {
     }
 
     /// A recipe, if it is there.
+    pub(in crate::eager) fn recipe(&self, id: RecipeId) -> Option<&Recipe> {
+        self.recipes.get(id)
+    }
+
+    /// A recipe, if it is there, to change.
     pub(in crate::eager) fn recipe_mut(&mut self, id: RecipeId) -> Option<&mut Recipe> {
         self.recipes.get_mut(id)
     }
@@ -253,6 +284,25 @@ impl Table {
     /// What a tensor's name stands for.
     pub(in crate::eager) fn tensor(&self, id: &TensorId) -> Option<&Slot> {
         self.tensors.get(id)
+    }
+
+    /// The bytes that a tensor's name keeps.
+    pub(in crate::eager) fn kept(&self, id: &TensorId) -> Option<&Input> {
+        self.tensors.get(id)?.kept()
+    }
+
+    /// What is read under a tensor's name, if there is such a tensor. Errors: the failure that it depends on.
+    pub(in crate::eager) fn read(&self, id: &TensorId) -> Option<Result<&Input, &Arc<Failure>>> {
+        self.tensors.get(id).map(Slot::read)
+    }
+
+    /// What a name stands for is an old version from now on, or the result of updates of which a later one failed.
+    pub(in crate::eager) fn set_stale(&mut self, id: TensorId, failure: &Arc<Failure>) {
+        if let Some(slot) = self.tensors.get_mut(&id)
+            && let Ok(old) = slot.read()
+        {
+            *slot = Slot::Stale { old: old.clone(), failure: failure.clone() };
+        }
     }
 
     pub(in crate::eager) fn tensors(&self) -> impl Iterator<Item = &TensorId> {

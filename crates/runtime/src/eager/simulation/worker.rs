@@ -11,7 +11,7 @@ use crate::eager::command::{Apply, Command, Until};
 use crate::eager::eviction::Use;
 use crate::eager::failure::Caller;
 use crate::eager::handle::TensorId;
-use crate::eager::memory::table::{Slot, StorageView};
+use crate::eager::memory::table::StorageView;
 use crate::eager::queue::Reply;
 use crate::eager::worker::Worker;
 use crate::options::DeviceOptions;
@@ -26,9 +26,9 @@ impl Simulated {
     }
 
     fn source(&self, id: u64) -> Result<&StorageView> {
-        match self.0.table.tensor(&TensorId(id)) {
-            Some(Slot::Ready(s)) => Ok(s),
-            Some(Slot::Failed(f)) => Err(self.0.steps.failures().report(f)),
+        match self.0.table.read(&TensorId(id)) {
+            Some(Ok(s)) => Ok(s),
+            Some(Err(f)) => Err(self.0.steps.failures().report(f)),
             None => Err(Error::new(ErrorKind::Format, format!("tensor {id} does not exist"))),
         }
     }

@@ -36,7 +36,7 @@ use rustc_hash::FxHashMap;
 use crate::arena::padded;
 use crate::eager::command::Apply;
 use crate::eager::handle::TensorId;
-use crate::eager::memory::table::{Input, Slot, StorageId};
+use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::worker::Worker;
 use crate::options::Foresight as Planning;
 
@@ -149,6 +149,11 @@ impl StepPlanner {
         }
     }
 
+    /// Bytes of staging buffers.
+    pub(in crate::eager) fn staging_bytes(&self) -> usize {
+        self.staging
+    }
+
     /// Staging buffers of so many bytes more, or less.
     pub(in crate::eager) fn stage(&mut self, bytes: isize) {
         self.staging = self.staging.saturating_add_signed(bytes);
@@ -197,7 +202,7 @@ impl Worker {
     fn event(&mut self, what: CommandKind, x: &[TensorId]) -> Option<Event> {
         let mut event = Event { what, x: SmallVec::new(), types: SmallVec::new(), done: Outcome::default() };
         for id in x {
-            let Some(Slot::Ready(s)) = self.table.tensor(id) else { return None };
+            let Some(Ok(s)) = self.table.read(id) else { return None };
             let (storage, next) = (s.storage, self.step_planner.next_name);
             let name = *self.step_planner.names.entry(*id).or_insert(next);
             if name == next {
@@ -356,7 +361,7 @@ impl Worker {
         let name = self.step_planner.next_name;
         self.step_planner.next_name += 1;
         self.step_planner.names.insert(id, name);
-        let Some(Slot::Ready(s)) = self.table.tensor(&id) else { return NO_LOCAL };
+        let Some(s) = self.table.kept(&id) else { return NO_LOCAL };
         let storage = s.storage;
         let local = self.local(storage, false);
         if matches!(self.step_planner.mode, Mode::Following(_)) && !self.step_planner.about[local as usize].is_carried {

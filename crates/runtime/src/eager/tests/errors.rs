@@ -282,6 +282,7 @@ fn what_nobody_read_is_told_by_check_by_the_next_mark_by_a_new_budget_or_by_clos
 fn a_step_that_was_not_taken_is_told_with_its_number_at_the_next_mark() {
     let c = cpu(budget(1 << 16));
     let mut w = put(&c, &ramp(64));
+    let mut taken = 2.0;
     for step in 1..=4u64 {
         if step == 3 {
             drop(apply1(&c, Probe(Mode::Fail), [w.clone()]));
@@ -291,7 +292,8 @@ fn a_step_that_was_not_taken_is_told_with_its_number_at_the_next_mark() {
         let told = c.step_mark();
         match step {
             3 if told.is_ok() => continue,
-            3 => {}
+            // Step 4 begins with the old version; before anybody was told, it would build on a failure.
+            3 => taken = 3.0,
             4 if told.is_ok() => continue,
             4 => {}
             _ => {
@@ -303,7 +305,7 @@ fn a_step_that_was_not_taken_is_told_with_its_number_at_the_next_mark() {
         assert!(e.message().contains("step 3 was not taken"), "{e}");
     }
     c.sync().expect("it was told by then");
-    assert_eq!(value(&c, &w)[0], value(&c, &put(&c, &ramp(64)))[0] + 3.0, "three of four steps were taken");
+    assert_eq!(value(&c, &w)[0], value(&c, &put(&c, &ramp(64)))[0] + taken);
 }
 
 #[test]

@@ -365,7 +365,8 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
             }
         }
     }
-    assert!(copied * 2 > bound, "{copied} of {bound} programs under pressure copied");
+    // What the canonical schedule has to see through copies nothing.
+    assert!(copied * 3 > bound, "{copied} of {bound} programs under pressure copied");
     assert!(followed > 0 && followed * 2 > bound, "{followed} of {bound} programs under pressure were followed");
 }
 

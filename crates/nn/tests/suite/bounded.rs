@@ -1,0 +1,179 @@
+//! The work of a step under a budget grows as the step does, whatever its graph shares: gates, cells in loops, one layer many
+//! times, Runge-Kutta steps, chains. Counted in operators that ran again, never timed.
+
+use remat_nn::*;
+use remat_runtime::{Device, DeviceOptions, Foresight};
+use remat_tensor::Tensor;
+use remat_types::{ErrorKind, Result};
+
+use crate::support::wave32;
+
+const WIDTH: usize = 16;
+const BATCH: usize = 24;
+
+/// A program's step of a size, up to its loss.
+type Forward = fn(&Layers, &Tensor, usize) -> Result<Tensor>;
+
+/// What the programs are made of.
+struct Layers {
+    linear: Vec<Linear>,
+    cells: [LstmCell; 2],
+    gru: GruCell,
+}
+
+impl Layers {
+    fn new(d: &Device, n: usize) -> Result<Layers> {
+        let mut cx = InitCx::new(d, 3);
+        Ok(Layers {
+            linear: (0..n).map(|_| Linear::new(&mut cx, WIDTH, WIDTH)).collect::<Result<_>>()?,
+            cells: [LstmCell::new(&mut cx, WIDTH, WIDTH)?, LstmCell::new(&mut cx, WIDTH, WIDTH)?],
+            gru: GruCell::new(&mut cx, WIDTH, WIDTH)?,
+        })
+    }
+
+    fn parameters(&self) -> Vec<(String, Parameter)> {
+        let mut all: Vec<(String, Parameter)> = Vec::new();
+        for (i, l) in self.linear.iter().enumerate() {
+            all.extend(l.named_parameters().into_iter().map(|(n, p)| (format!("{i}.{n}"), p)));
+        }
+        for (i, c) in self.cells.iter().enumerate() {
+            all.extend(c.named_parameters().into_iter().map(|(n, p)| (format!("cell{i}.{n}"), p)));
+        }
+        all.extend(self.gru.named_parameters().into_iter().map(|(n, p)| (format!("gru.{n}"), p)));
+        all
+    }
+}
+
+/// `g f(x) + (1 - g) x` with a gate `g` of `x`.
+fn gated(l: &Linear, x: &Tensor) -> Result<Tensor> {
+    let g = x.sigmoid()?;
+    let kept = ((1.0 - &g)? * x)?;
+    (g * l.forward(x)?.tanh()?)? + kept
+}
+
+fn highway(l: &Layers, x: &Tensor, n: usize) -> Result<Tensor> {
+    (0..n).try_fold(x.clone(), |x, i| gated(&l.linear[i], &x))
+}
+
+fn shared_highway(l: &Layers, x: &Tensor, n: usize) -> Result<Tensor> {
+    (0..n).try_fold(x.clone(), |x, _| gated(&l.linear[0], &x))
+}
+
+fn two_cells(l: &Layers, x: &Tensor, n: usize) -> Result<Tensor> {
+    let mut states: [Option<[Tensor; 2]>; 2] = [None, None];
+    let mut loss: Option<Tensor> = None;
+    for _ in 0..n {
+        let mut h = x.clone();
+        for (cell, state) in l.cells.iter().zip(&mut states) {
+            let next = cell.forward(&h, state.as_ref().map(|[h, c]| [h, c]))?;
+            h = next[0].clone();
+            *state = Some(next);
+        }
+        let part = h.square()?.mean()?;
+        loss = Some(match loss {
+            Some(l) => (l + part)?,
+            None => part,
+        });
+    }
+    Ok(loss.expect("n > 0"))
+}
+
+fn gru(l: &Layers, x: &Tensor, n: usize) -> Result<Tensor> {
+    let mut h = x.clone();
+    for _ in 0..n {
+        h = l.gru.forward(x, Some(&h))?;
+    }
+    Ok(h)
+}
+
+fn runge_kutta(l: &Layers, x: &Tensor, n: usize) -> Result<Tensor> {
+    let f = |x: &Tensor| l.linear[0].forward(x)?.tanh();
+    (0..n).try_fold(x.clone(), |x, _| {
+        let a = f(&x)?;
+        let b = f(&(&x + (&a * 0.05)?)?)?;
+        let c = f(&(&x + (&b * 0.05)?)?)?;
+        let e = f(&(&x + (&c * 0.1)?)?)?;
+        let sum = ((a + ((b + c)? * 2.0)?)? + e)?;
+        x + (sum * (0.1 / 6.0))?
+    })
+}
+
+fn shared_chain(l: &Layers, x: &Tensor, n: usize) -> Result<Tensor> {
+    (0..n).try_fold(x.clone(), |x, _| (&x + (l.linear[0].forward(&x)?.tanh()? * 0.01)?)? * 0.999)
+}
+
+/// What some steps took.
+struct Taken {
+    peak_bytes: usize,
+    executed: u64,
+    again: u64,
+    weights: Vec<Vec<f32>>,
+}
+
+/// Errors: Budget where a step is refused.
+fn train(d: &Device, forward: Forward, n: usize) -> Result<Taken> {
+    let layers = Layers::new(d, n)?;
+    let mut sgd = Sgd::new(layers.parameters(), SgdOptions { lr: 0.01, momentum: 0.9, ..SgdOptions::default() })?;
+    for step in 0..2 {
+        let x = Tensor::new(d, &wave32(BATCH * WIDTH, f64::from(step)), [BATCH, WIDTH])?;
+        forward(&layers, &x, n)?.square()?.mean()?.backward()?;
+        sgd.step()?;
+    }
+    d.channel().sync()?;
+    let stats = d.channel().stats()?;
+    let weights = layers.parameters().iter().map(|(_, p)| p.to_host()?.to_vec::<f32>()).collect::<Result<_>>()?;
+    Ok(Taken { peak_bytes: stats.peak_bytes, executed: stats.executed_ops, again: stats.recomputed_ops, weights })
+}
+
+fn options() -> DeviceOptions {
+    DeviceOptions { threads: 1, foresight: Foresight::Off, ..DeviceOptions::default() }
+}
+
+const PROGRAMS: [(&str, Forward, usize); 6] = [
+    ("highway", highway, 10),
+    ("highway of one layer", shared_highway, 12),
+    ("two cells", two_cells, 8),
+    ("gru", gru, 10),
+    ("Runge-Kutta", runge_kutta, 6),
+    ("chain of one layer", shared_chain, 40),
+];
+
+#[test]
+fn what_runs_again_grows_as_the_step_does_and_not_as_its_paths() {
+    for (name, forward, n) in PROGRAMS {
+        let free = [n, 2 * n].map(|n| train(&Device::cpu(options()).expect("a CPU"), forward, n).expect("no budget"));
+        for percent in [100, 90, 75, 50] {
+            let again = [0, 1].map(|i| {
+                let budget_bytes = Some(free[i].peak_bytes * percent / 100);
+                let d = Device::cpu(DeviceOptions { budget_bytes, ..options() }).expect("a CPU");
+                match train(&d, forward, n << i) {
+                    Ok(t) => {
+                        assert!(t.weights == free[i].weights, "{name} of {}, {percent} %: other bits", n << i);
+                        assert!(t.peak_bytes <= free[i].peak_bytes * percent / 100, "{name}, {percent} %");
+                        Some(t.again)
+                    }
+                    Err(e) => {
+                        assert!(matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned), "{name}: {e:?}");
+                        let _ = d.channel().close();
+                        None
+                    }
+                }
+            });
+            let executed = free.each_ref().map(|t| t.executed);
+            println!("{name}, {percent} %: {again:?} of {executed:?} operators ran again");
+            if percent == 100 {
+                assert_eq!(again, [Some(0), Some(0)], "{name}: its own peak takes no recomputation");
+            }
+            if percent >= 75 {
+                assert!(again.iter().all(Option::is_some), "{name}, {percent} %: refused");
+            }
+            for (again, executed) in again.iter().zip(executed) {
+                assert!(again.is_none_or(|a| a <= 3 * executed), "{name}, {percent} %: {again:?} of {executed}");
+            }
+            if let [Some(once), Some(twice)] = again {
+                // A step of twice the operators, with a tail that small ones have.
+                assert!(twice <= 3 * once + executed[1] / 4, "{name}, {percent} %: {once} and then {twice}");
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Doing as the schedule does.
+
+use remat_types::SmallVec;
+
+use super::Action;
+use super::simulate::Needs;
+use crate::eager::failure::OpFailure;
+use crate::eager::memory::table::{Input, RecipeId, StorageId};
+use crate::eager::worker::Worker;
+
+/// The inputs of a command, and the bytes that it takes beside them.
+pub(in crate::eager) type CommandNeeds = (SmallVec<[Input; 4]>, usize);
+
+impl Worker {
+    /// Runs a command if the schedule performs it, where that decides. `growth` bytes of what it makes are leaves; `needs` is
+    /// `None` for what takes no memory or cannot run. Errors: Budget if the schedule does not perform it, and the command's.
+    pub(in crate::eager) fn if_scheduled<T>(
+        &mut self,
+        growth: impl Fn(&Worker) -> usize,
+        needs: impl Fn(&Worker) -> Option<CommandNeeds>,
+        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
+    ) -> std::result::Result<T, OpFailure> {
+        self.before_growth(growth(self))?;
+        if !self.does_schedule_decide() {
+            match command(self) {
+                Err(stop) if stop.is_shortfall() => {
+                    // Memory is short for the first time, or the plan that was followed does not suffice.
+                    if self.step_planner.is_following() {
+                        self.abandon();
+                    }
+                    if !self.does_schedule_decide() {
+                        return Err(stop);
+                    }
+                    self.before_growth(growth(self))?;
+                }
+                done => return done,
+            }
+        }
+        let Some((x, beside)) = needs(self) else { return command(self) };
+        let needs = Needs { x: &x, beside };
+        let acted = self.schedule.position();
+        if let Err(stop) = self.extend_schedule(&needs) {
+            if !stop.is_shortfall() {
+                return Err(stop);
+            }
+            // Leaves may go whose results are smaller.
+            self.surely(Worker::release_leaves)?;
+            self.extend_schedule(&needs)?;
+        }
+        match self.schedule.is_followed() {
+            true => self.act(self.schedule.since(acted))?,
+            false => match command(self) {
+                Err(stop) if stop.is_shortfall() => self.catch_up()?,
+                done => return done,
+            },
+        }
+        match command(self) {
+            // What lies where is not the schedule's: moved together, it fits.
+            Err(stop) if stop.is_shortfall() => {
+                self.end_schedule();
+                self.run_canonically(command)
+            }
+            done => done,
+        }
+    }
+
+    /// True where a budget binds, and nothing else has settled what fits: a plan, or a rehearsal of a whole group.
+    pub(in crate::eager) fn does_schedule_decide(&self) -> bool {
+        let is_rehearsed = self.eviction.is_canonical() && !self.schedule.is_followed();
+        let is_settled = is_rehearsed || self.is_in_group || self.step_planner.is_following();
+        self.budget.is_some() && self.eviction.is_short() && !is_settled
+    }
+
+    /// From wherever the worker stands, does what the schedule has done, and from here on as it does.
+    fn catch_up(&mut self) -> std::result::Result<(), OpFailure> {
+        self.begin_canonical()?;
+        self.schedule.is_followed = true;
+        self.act(0)
+    }
+
+    /// Acts out the log from a place on.
+    fn act(&mut self, from: usize) -> std::result::Result<(), OpFailure> {
+        let actions: Vec<Action> = self.schedule.log[from.min(self.schedule.log.len())..].to_vec();
+        let runs: Vec<Option<RecipeId>> = actions.iter().map(|a| self.recipe_to_run(a)).collect();
+        // The first to run lies on top.
+        runs.iter().rev().flatten().for_each(|r| self.want(*r, 1));
+        let mut result = Ok(());
+        for (action, run) in actions.iter().zip(&runs) {
+            match (action, run) {
+                (_, Some(recipe)) if result.is_ok() => result = self.run_in_sweep(*recipe),
+                (_, Some(recipe)) => self.want(*recipe, -1),
+                (Action::Evict { storage, number }, None) if result.is_ok() => self.evict_as(*storage, *number),
+                _ => {}
+            }
+        }
+        result
+    }
+
+    /// The recipe that an action runs, if there still is what it makes.
+    fn recipe_to_run(&self, action: &Action) -> Option<RecipeId> {
+        let Action::Run { recipe, number } = *action else { return None };
+        let r = self.table.recipe(recipe)?;
+        r.y.iter().flatten().any(|y| self.table[*y].number == number).then_some(recipe)
+    }
+
+    fn evict_as(&mut self, id: StorageId, number: u64) {
+        if self.table.storage(id).is_some_and(|s| s.number == number && s.is_evictable() && s.wanted == 0) {
+            self.evict(id);
+        }
+    }
+
+    /// A step ends, or something else decides from here on.
+    pub(in crate::eager) fn end_schedule(&mut self) {
+        if self.schedule.is_followed() {
+            self.eviction.end_canonical_rule();
+        }
+        self.schedule.end();
+    }
+}

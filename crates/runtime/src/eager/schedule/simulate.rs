@@ -1,0 +1,304 @@
+//! Extending the schedule by a command: the sweeps of `sweep.rs` over sizes.
+
+use remat_types::{Error, PinnedBytes, SmallVec};
+
+use super::{Action, COST_MAX, SPARE_PART};
+use crate::arena::padded;
+use crate::eager::failure::OpFailure;
+use crate::eager::memory::table::{HeldBy, Input, RecipeId, StorageId};
+use crate::eager::sweep::NESTED_MAX;
+use crate::eager::worker::Worker;
+
+/// A log so long is begun anew: a program that marks no steps would have one without end.
+const LOG_MAX: usize = 1 << 20;
+
+/// Where a storage comes or goes, the costs of what so many recipes make of it are settled.
+const READERS_MAX: usize = 16;
+
+/// Why the schedule does not perform a command.
+enum Stop {
+    /// The bytes do not fit beside what must stay.
+    Memory,
+    Work,
+    Other(OpFailure),
+}
+
+/// What a command needs at once.
+pub(in crate::eager) struct Needs<'a> {
+    pub(in crate::eager) x: &'a [Input],
+    /// Bytes of outputs and scratch memory.
+    pub(in crate::eager) beside: usize,
+}
+
+impl Worker {
+    /// Extends the schedule by a command. Errors: Budget where it does not perform it; the schedule then is as if it had just
+    /// begun.
+    pub(in crate::eager) fn extend_schedule(&mut self, needs: &Needs<'_>) -> std::result::Result<(), OpFailure> {
+        if !std::mem::replace(&mut self.schedule.is_active, true) || self.schedule.log.len() > LOG_MAX {
+            self.schedule.restart();
+        }
+        let mut stop = match self.room_in_schedule() {
+            Some(room) if self.schedule.highest_bytes <= room => match self.extend(needs) {
+                Ok(()) => return Ok(()),
+                Err(stop) => stop,
+            },
+            _ => {
+                self.schedule.has_restarted = true;
+                Stop::Memory
+            }
+        };
+        // What is there may be in the way of an order that needs less.
+        if matches!(stop, Stop::Memory) {
+            self.schedule.restart();
+            match self.extend(needs) {
+                Ok(()) => return Ok(()),
+                Err(e) => stop = e,
+            }
+        }
+        self.schedule.restart();
+        Err(match stop {
+            Stop::Memory => {
+                let e = self.schedule_shortfall(needs);
+                self.with_bounds(e.into(), needs.x, needs.beside, 0)
+            }
+            Stop::Work => self.too_much_work(),
+            Stop::Other(e) => e,
+        })
+    }
+
+    /// The error of a command that does not fit: it depends on commands and sizes alone.
+    fn schedule_shortfall(&self, needs: &Needs<'_>) -> Error {
+        let e = self.shortfall_of(needs.beside);
+        let (Some(s), inputs) = (e.shortfall(), self.evictable_bytes(needs.x)) else { return e };
+        let mut s = s.clone();
+        if inputs > 0 {
+            s.pinned.push(PinnedBytes { by: format!("inputs and outputs of {}", self.running), bytes: inputs });
+            s.pinned.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.by.cmp(&b.by)));
+        }
+        Error::budget(s)
+    }
+
+    /// Bytes beside leaves, of which staging gives way.
+    fn room_in_schedule(&self) -> Option<usize> {
+        let fixed = self.table.fixed_bytes() - self.feasibility.passing_bytes(&self.table);
+        let fixed = fixed.saturating_sub(self.step_planner.staging_bytes());
+        self.memory.arena().capacity().checked_sub(fixed)
+    }
+
+    fn extend(&mut self, needs: &Needs<'_>) -> std::result::Result<(), Stop> {
+        let order = self.turns(needs.x, self.first_of(needs.x));
+        order.iter().for_each(|id| self.schedule.want(*id, 1));
+        let mut done = self.hold_in_schedule(&order);
+        if done.is_ok() {
+            done = self.make_room_in_schedule(needs.beside);
+            for &id in &order {
+                self.schedule.touch(id);
+                self.schedule.change(id, |r| r.pins -= 1);
+            }
+        }
+        order.iter().for_each(|id| self.schedule.want(*id, -1));
+        done
+    }
+
+    /// As `hold_in_turn` of a worker.
+    fn hold_in_schedule(&mut self, order: &[StorageId]) -> std::result::Result<(), Stop> {
+        let missing: SmallVec<[StorageId; 4]> =
+            order.iter().copied().filter(|id| !self.schedule.is_resident(*id)).collect();
+        let mut result = if missing.len() > 1 { self.sweep_in_schedule(&missing) } else { Ok(()) };
+        let mut held = 0;
+        while let (Ok(()), Some(&id)) = (&result, order.get(held)) {
+            if !self.schedule.is_resident(id) {
+                result = self.sweep_in_schedule(&[id]);
+                if result.is_err() {
+                    break;
+                }
+            }
+            self.schedule.change(id, |r| r.pins += 1);
+            held += 1;
+        }
+        if result.is_err() {
+            order[..held].iter().for_each(|id| self.schedule.change(*id, |r| r.pins -= 1));
+        }
+        result
+    }
+
+    fn sweep_in_schedule(&mut self, roots: &[StorageId]) -> std::result::Result<(), Stop> {
+        if self.schedule.nested == NESTED_MAX {
+            return Err(Stop::Work);
+        }
+        let order = self.ancestors_in_schedule(roots)?;
+        let inputs =
+            |w: &Worker, r: RecipeId| -> SmallVec<[StorageId; 4]> { w.table[r].x.iter().map(|s| s.storage).collect() };
+        for &r in &order {
+            inputs(self, r).into_iter().for_each(|id| self.schedule.want(id, 1));
+        }
+        self.schedule.nested += 1;
+        let mut result = Ok(());
+        for &r in &order {
+            if result.is_ok() {
+                result = self.run_in_schedule(r);
+            }
+            inputs(self, r).into_iter().for_each(|id| self.schedule.want(id, -1));
+        }
+        self.schedule.nested -= 1;
+        result
+    }
+
+    fn ancestors_in_schedule(&mut self, roots: &[StorageId]) -> std::result::Result<Vec<RecipeId>, Stop> {
+        let mut order: Vec<(u64, RecipeId)> = Vec::new();
+        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::from(roots);
+        self.schedule.seen.clear();
+        while let Some(id) = stack.pop() {
+            if self.schedule.is_resident(id) {
+                continue;
+            }
+            // A leaf is there.
+            let Some((recipe, _)) = self.table[id].recipe else { continue };
+            if !self.schedule.seen.insert(recipe) {
+                continue;
+            }
+            let r = &self.table[recipe];
+            if let Some(f) = &r.failed {
+                return Err(Stop::Other(OpFailure::Inherited(f.clone())));
+            }
+            order.push((self.number_of(recipe), recipe));
+            stack.extend(r.x.iter().map(|x| x.storage));
+        }
+        order.sort_unstable_by_key(|o| o.0);
+        Ok(order.into_iter().map(|o| o.1).collect())
+    }
+
+    fn run_in_schedule(&mut self, recipe: RecipeId) -> std::result::Result<(), Stop> {
+        let r = &self.table[recipe];
+        let missing: SmallVec<[StorageId; 2]> =
+            r.y.iter().flatten().copied().filter(|y| !self.schedule.is_resident(*y)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let order = self.turns(&r.x, r.first);
+        let limit = self.work.limit(self.options.recompute_limit);
+        self.hold_in_schedule(&order)?;
+        let r = &self.table[recipe];
+        let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
+        let taken = self.taken_in_schedule(recipe);
+        let scratch = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
+        let taken_bytes = taken.map_or(0, |id| padded(self.table[id].bytes));
+        let mut result = self.make_room_in_schedule(outputs + scratch - taken_bytes);
+        if self.schedule.launches >= limit {
+            result = Err(Stop::Work);
+        }
+        for &id in &order {
+            self.schedule.touch(id);
+            self.schedule.change(id, |r| r.pins -= 1);
+        }
+        result?;
+        self.schedule.launches += 1;
+        let number = self.number_of(recipe);
+        self.schedule.log.push(Action::Run { recipe, number });
+        taken.into_iter().for_each(|id| self.lose_in_schedule(id));
+        missing.into_iter().for_each(|y| self.make_in_schedule(y));
+        Ok(())
+    }
+
+    /// The input whose bytes the one output of a recipe that runs again takes: nothing names it, and nothing else is to read it.
+    fn taken_in_schedule(&self, recipe: RecipeId) -> Option<StorageId> {
+        let r = &self.table[recipe];
+        let [Some(y)] = r.y[..] else { return None };
+        if self.schedule.is_resident(y) {
+            return None;
+        }
+        let is_free = |id: StorageId| {
+            let s = &self.table[id];
+            let is_alone = self.schedule.residents.get(&id).is_some_and(|r| r.pins == 1 && r.wanted == 1);
+            is_alone && s.held_by() == HeldBy::Nobody && s.recipe.is_some()
+        };
+        let pairs = r.op.overwrite().iter().filter(|p| p.1 == 0 && p.0 < r.x.len());
+        let mut free = pairs.filter(|p| self.is_whole(&r.x, p.0, &r.facts[0])).map(|p| r.x[p.0].storage);
+        free.find(|id| is_free(*id))
+    }
+
+    /// Evicts until so many bytes fit beside what is there.
+    fn make_room_in_schedule(&mut self, bytes: usize) -> std::result::Result<(), Stop> {
+        let Some(room) = self.room_in_schedule() else { return Err(Stop::Memory) };
+        let spare = if self.schedule.has_restarted { room / SPARE_PART } else { 0 };
+        while self.schedule.bytes + bytes > room - spare {
+            let Some(id) = self.schedule.next_to_go() else { break };
+            self.schedule.level = self.schedule.level.max(self.schedule.worth(id));
+            self.evict_in_schedule(id);
+        }
+        let most = self.schedule.bytes + bytes;
+        if most > room {
+            return Err(Stop::Memory);
+        }
+        self.schedule.highest_bytes = self.schedule.highest_bytes.max(most);
+        Ok(())
+    }
+
+    /// What a command made that can be made again is there from now on.
+    pub(in crate::eager) fn add_to_schedule(&mut self, y: &[StorageId]) {
+        if !self.schedule.is_active {
+            return;
+        }
+        for &id in y {
+            if let Some((recipe, _)) = self.table[id].recipe {
+                self.make_in_schedule(id);
+                // Acting the log out makes it, too.
+                let made = Action::Run { recipe, number: self.number_of(recipe) };
+                if self.schedule.log.last() != Some(&made) {
+                    self.schedule.log.push(made);
+                }
+            }
+        }
+    }
+
+    /// Nothing names or reads a storage any more for now: it stays if something that would not be there is made of it.
+    pub(in crate::eager) fn release_in_schedule(&mut self, id: StorageId) {
+        if !self.schedule.is_active || !self.schedule.is_resident(id) {
+            return;
+        }
+        let leads = self.leads_to(id, |y| !self.schedule.is_resident(y));
+        if !leads {
+            self.evict_in_schedule(id);
+        }
+    }
+
+    fn evict_in_schedule(&mut self, id: StorageId) {
+        let number = self.table[id].number;
+        self.schedule.log.push(Action::Evict { storage: id, number });
+        self.lose_in_schedule(id);
+    }
+
+    /// A storage is not there any more: what is made of it costs more.
+    fn lose_in_schedule(&mut self, id: StorageId) {
+        self.schedule.remove(id);
+        self.settle_costs_above(id);
+    }
+
+    /// A storage is there: what is made of it costs less.
+    fn make_in_schedule(&mut self, id: StorageId) {
+        let cost = self.cost_in_schedule(id);
+        let s = &self.table[id];
+        self.schedule.insert(id, padded(s.bytes), s.number, cost);
+        self.settle_costs_above(id);
+    }
+
+    fn settle_costs_above(&mut self, id: StorageId) {
+        let readers = self.table[id].readers.iter().take(READERS_MAX);
+        let made: SmallVec<[StorageId; 8]> = readers.flat_map(|r| self.table[*r].y.iter().flatten().copied()).collect();
+        for y in made {
+            if self.schedule.is_resident(y) {
+                let cost = self.cost_in_schedule(y);
+                self.schedule.change(y, |r| r.cost = cost);
+            }
+        }
+    }
+
+    /// Operators that would run to make a storage again; what is shared counts as often as it is read.
+    fn cost_in_schedule(&self, id: StorageId) -> f64 {
+        let Some((recipe, _)) = self.table[id].recipe else { return 0.0 };
+        let x = self.table[recipe].x.iter().map(|s| s.storage);
+        let missing = x.filter(|x| self.table[*x].recipe.is_some() && !self.schedule.is_resident(*x));
+        let before: f64 = missing.map(|x| self.schedule.costs.get(&x).copied().unwrap_or(1.0)).sum();
+        (1.0 + before).min(COST_MAX)
+    }
+}

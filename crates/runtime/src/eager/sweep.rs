@@ -1,0 +1,124 @@
+//! In which order evicted storages are made again: a sweep.
+//!
+//! To make some storages, their evicted ancestors are collected once, as a set, and run in the order in which the program
+//! first ran them: what two of them share is made once. What a sweep has yet to read is *wanted*, and goes last. What was
+//! given up all the same is made by a sweep of its own over *its* evicted ancestors, while the inputs that come before it
+//! in turn are pinned. So a step of n operators that share what they read takes about n launches, where walking down from
+//! each input anew takes a number that grows exponentially with the depth of the sharing.
+//!
+//! Launches are counted and limited (`work.rs`): in too little memory a sweep makes the same storages over and over.
+
+use remat_types::{Error, ErrorKind, SmallVec};
+use rustc_hash::FxHashSet;
+
+use super::failure::OpFailure;
+use super::memory::table::{RecipeId, StorageId};
+use super::worker::Worker;
+
+/// Sweeps within sweeps; more are too much work in any case, and each takes the thread's stack.
+pub(super) const NESTED_MAX: u32 = 128;
+
+impl Worker {
+    /// Makes evicted storages resident; the caller pins what must stay. Errors: Budget if memory, or the limit of the work,
+    /// does not suffice; whatever keeps a producer from running.
+    pub(super) fn sweep(&mut self, roots: &[StorageId]) -> std::result::Result<(), OpFailure> {
+        if self.work.nested == NESTED_MAX {
+            return Err(self.too_much_work());
+        }
+        for &id in roots {
+            self.restore(id)?;
+        }
+        let order = self.evicted_ancestors(roots)?;
+        // The first to run lies on top.
+        order.iter().rev().for_each(|r| self.want(*r, 1));
+        self.work.nested += 1;
+        let mut result = Ok(());
+        for (at, recipe) in order.iter().enumerate() {
+            result = self.run_in_sweep(*recipe);
+            if result.is_err() {
+                order[at + 1..].iter().for_each(|r| self.want(*r, -1));
+                break;
+            }
+        }
+        self.work.nested -= 1;
+        result
+    }
+
+    /// Runs one recipe of a sweep, unless its outputs are there, and takes the marks from its inputs.
+    pub(super) fn run_in_sweep(&mut self, recipe: RecipeId) -> std::result::Result<(), OpFailure> {
+        let r = &self.table[recipe];
+        if r.y.iter().flatten().all(|y| self.table.is_resident(*y)) {
+            self.want(recipe, -1);
+            return Ok(());
+        }
+        if self.has_in_flight() {
+            let x = self.table[recipe].x.clone();
+            self.wait_arrivals(&x);
+        }
+        let r = &self.table[recipe];
+        let order = self.turns(&r.x, r.first);
+        let mut result = self.hold_in_turn(&order);
+        if result.is_ok() {
+            result = self.begin_replay().and_then(|()| self.rerun(recipe));
+            order.iter().for_each(|id| self.table[*id].pins -= 1);
+        }
+        // Settles what was held, too: it is among the inputs.
+        self.want(recipe, -1);
+        result
+    }
+
+    /// The number of the first storage that a recipe makes and that there still is.
+    pub(super) fn number_of(&self, recipe: RecipeId) -> u64 {
+        self.table[recipe].y.iter().flatten().map(|y| self.table[*y].number).min().unwrap_or(0)
+    }
+
+    /// Makes storages resident and pins them, one after the other. Errors leave none pinned.
+    pub(super) fn hold_in_turn(&mut self, order: &[StorageId]) -> std::result::Result<(), OpFailure> {
+        let missing: SmallVec<[StorageId; 4]> =
+            order.iter().copied().filter(|id| !self.table.is_resident(*id)).collect();
+        // Together at first: what they share is made once.
+        let mut result = if missing.len() > 1 { self.sweep(&missing) } else { Ok(()) };
+        let mut held = 0;
+        while let (Ok(()), Some(&id)) = (&result, order.get(held)) {
+            self.table[id].pins += 1;
+            held += 1;
+            if !self.table.is_resident(id) {
+                result = self.sweep(&[id]);
+            }
+        }
+        if result.is_err() {
+            order[..held].iter().for_each(|id| self.table[*id].pins -= 1);
+        }
+        result
+    }
+
+    /// The recipes by which evicted storages are made of what is there, each once, in the order in which they first ran.
+    /// Errors: that of a recipe which cannot run.
+    fn evicted_ancestors(&self, roots: &[StorageId]) -> std::result::Result<Vec<RecipeId>, OpFailure> {
+        let mut seen: FxHashSet<RecipeId> = FxHashSet::default();
+        let mut order: Vec<(u64, RecipeId)> = Vec::new();
+        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::from(roots);
+        while let Some(id) = stack.pop() {
+            let s = &self.table[id];
+            if s.is_resident() || self.has_copy(id) {
+                continue;
+            }
+            let Some((recipe, _)) = s.recipe else {
+                let text = format!("a storage made by {} has neither bytes nor a recipe", s.label.text);
+                return Err(Error::new(ErrorKind::Internal, text).into());
+            };
+            if !seen.insert(recipe) {
+                continue;
+            }
+            let r = &self.table[recipe];
+            if let Some(f) = &r.failed {
+                return Err(OpFailure::Inherited(f.clone()));
+            }
+            // Outputs are numbered as commands make them, after what they are made of.
+            order.push((self.number_of(recipe), recipe));
+            stack.extend(r.x.iter().map(|x| x.storage));
+        }
+        order.sort_unstable_by_key(|o| o.0);
+        Ok(order.into_iter().map(|o| o.1).collect())
+    }
+}

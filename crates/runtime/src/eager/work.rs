@@ -1,0 +1,115 @@
+//! How much a step may recompute: a multiple of what it asks for, counted and never timed.
+//!
+//! Without a limit, whether a program fits a budget is a question of black pebbling, whose schedules can be exponentially
+//! long (Gilbert, Lengauer and Tarjan 1980). So a command is refused where its step would run operators again more than
+//! `recompute_limit` times as often as the program asked for something. The program asks by an operator or a read; the step
+//! before counts, too, since a step may begin with reads of its results.
+
+use remat_types::{BudgetShortfall, Error};
+
+use super::failure::OpFailure;
+use super::worker::Worker;
+use crate::arena::ALIGN_BYTES;
+
+/// Where nothing else is known, a budget larger by this part may do.
+const MORE_PART: usize = 16;
+
+/// See the module's note.
+#[derive(Clone, Default)]
+pub(super) struct Work {
+    /// What was asked for in this step, and in the one before.
+    asked: u64,
+    asked_before: u64,
+    /// Operators that the policy had run again in this step.
+    replayed: u64,
+    /// Operators that may still run again in a rehearsal and in what was rehearsed.
+    left: Option<u64>,
+    /// The limit was reached since somebody last asked.
+    is_exceeded: bool,
+    /// Bytes that a run without a budget would hold now, and the most that it held.
+    named_bytes: usize,
+    named_most: usize,
+    /// Sweeps that are under way, each within the one before.
+    pub(super) nested: u32,
+}
+
+impl Work {
+    /// The program asks for something.
+    pub(super) fn ask(&mut self) {
+        self.asked += 1;
+    }
+
+    /// A storage has a name from now on.
+    pub(super) fn name(&mut self, bytes: usize) {
+        self.named_bytes += bytes;
+        self.named_most = self.named_most.max(self.named_bytes);
+    }
+
+    /// It has none any more.
+    pub(super) fn unname(&mut self, bytes: usize) {
+        self.named_bytes -= bytes;
+    }
+
+    /// A step ends.
+    pub(super) fn end_step(&mut self) {
+        self.asked_before = std::mem::take(&mut self.asked);
+        self.replayed = 0;
+    }
+
+    /// Operators that a step may run again by now.
+    pub(super) fn limit(&self, times: u32) -> u64 {
+        u64::from(times).saturating_mul(self.asked + self.asked_before)
+    }
+
+    /// A rehearsal begins, or what was rehearsed: a step's limit is its own.
+    pub(super) fn begin_rehearsed(&mut self, times: u32) {
+        self.left = Some(self.limit(times));
+    }
+
+    /// It ends.
+    pub(super) fn end_rehearsed(&mut self) {
+        self.left = None;
+    }
+
+    /// True if the limit was reached since this was last asked.
+    pub(super) fn take_exceeded(&mut self) -> bool {
+        std::mem::take(&mut self.is_exceeded)
+    }
+}
+
+impl Worker {
+    /// An operator is about to run again. Errors: Budget if that were one too many.
+    pub(super) fn begin_replay(&mut self) -> std::result::Result<(), OpFailure> {
+        if let Some(left) = &mut self.work.left {
+            if *left == 0 {
+                return Err(self.too_much_work());
+            }
+            *left -= 1;
+            return Ok(());
+        }
+        // What the schedule has run again is within its own limit.
+        if self.eviction.is_canonical() || self.budget.is_none() {
+            return Ok(());
+        }
+        self.work.replayed += 1;
+        match self.work.replayed > self.work.limit(self.options.recompute_limit) {
+            true => Err(self.too_much_work()),
+            false => Ok(()),
+        }
+    }
+
+    /// Why a command is refused that would take too much work.
+    pub(super) fn too_much_work(&mut self) -> OpFailure {
+        self.work.is_exceeded = true;
+        let text = format!(
+            "would take more than {} times the work of the step in recomputation",
+            self.options.recompute_limit
+        );
+        let e = self.shortfall_of(0);
+        let Some(s) = e.shortfall() else { return e.into() };
+        // With all that the program names nothing would run again; how much less would do is not known.
+        let more = s.budget_bytes.saturating_add(s.budget_bytes / MORE_PART).next_multiple_of(ALIGN_BYTES);
+        let enough = self.work.named_most.max(more);
+        Error::budget(BudgetShortfall { smallest_feasible_bytes: enough, ..s.clone() }).context(text).into()
+    }
+}
