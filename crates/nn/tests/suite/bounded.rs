@@ -9,7 +9,7 @@ use remat_types::{ErrorKind, Result};
 use crate::support::wave32;
 
 const WIDTH: usize = 16;
-const BATCH: usize = 24;
+const BATCH: usize = 96;
 
 /// A program's step of a size, up to its loss.
 type Forward = fn(&Layers, &Tensor, usize) -> Result<Tensor>;
@@ -141,7 +141,10 @@ const PROGRAMS: [(&str, Forward, usize); 6] = [
 #[test]
 fn what_runs_again_grows_as_the_step_does_and_not_as_its_paths() {
     for (name, forward, n) in PROGRAMS {
-        let free = [n, 2 * n].map(|n| train(&Device::cpu(options()).expect("a CPU"), forward, n).expect("no budget"));
+        // What recipes may read again counts, as under a budget.
+        let recorded = DeviceOptions { always_record: true, ..options() };
+        let free =
+            [n, 2 * n].map(|n| train(&Device::cpu(recorded.clone()).expect("a CPU"), forward, n).expect("no budget"));
         for percent in [100, 90, 75, 50] {
             let again = [0, 1].map(|i| {
                 let budget_bytes = Some(free[i].peak_bytes * percent / 100);

@@ -8,6 +8,7 @@ use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
 
 use super::command::{Apply, Until};
 use super::failure::{Failure, HeldBack, OpFailure};
+use super::feasibility::FromNothing;
 use super::launcher::Call;
 use super::launcher::op_costs::{Found, facts};
 use super::memory::Label;
@@ -192,12 +193,15 @@ impl Worker {
     /// Runs an op for the first time. Inputs are resident and pinned.
     fn compute(&mut self, a: &mut Apply, label: Label, x: &SmallVec<[Input; 4]>) -> std::result::Result<(), OpFailure> {
         let recording = self.budget.is_some() || self.options.always_record;
-        let found = recording.then(|| self.op_costs.find(&a.op, x));
-        if recording && !self.is_in_group {
-            let bytes = self.table.fixed_bytes() + self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
+        let found = recording.then(|| {
+            let from_nothing = self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
+            (self.op_costs.find(&a.op, x), from_nothing)
+        });
+        if let Some((_, from_nothing)) = found.as_ref().filter(|_| !self.is_in_group) {
+            let bytes = self.table.fixed_bytes() + from_nothing.bytes;
             self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
         }
-        let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(f, a, x));
+        let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(&f.0, a, x));
         let mut donated_from = self.donations(a, x)?;
         self.keep_apart(&mut donated_from, x, &a.facts);
         let (y, from_leaf) = self.new_outputs(a, label, x, &donated_from);
@@ -319,7 +323,7 @@ impl Worker {
         a: &mut Apply,
         x: &SmallVec<[Input; 4]>,
         y: &[StorageId],
-        found: &Found,
+        (found, from_nothing): &(Found, FromNothing),
         ns: u64,
         from_leaf: bool,
     ) {
@@ -343,8 +347,8 @@ impl Worker {
             cost,
             cost_ns,
             depth,
-            from_nothing_bytes: 0,
-            first: self.first_of(x),
+            from_nothing_bytes: from_nothing.bytes,
+            first: from_nothing.first,
             most_bytes: 0,
             stream: a.stream,
             scope: a.scope.clone(),
@@ -352,7 +356,6 @@ impl Worker {
             failed: None,
         };
         self.note_most_bytes(&mut recipe);
-        recipe.from_nothing_bytes = self.command_from_nothing(&recipe.op, x, &recipe.facts, recipe.workspace_bytes);
         // Of one that makes nothing there is nothing to make again.
         if !y.is_empty() {
             let recipe = self.table.attach(recipe, y);

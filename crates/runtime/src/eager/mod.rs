@@ -28,6 +28,7 @@ mod sweep;
 pub(crate) mod trace;
 mod update;
 mod values;
+mod walk;
 mod work;
 mod worker;
 

@@ -10,11 +10,14 @@ use super::memory::Label;
 use super::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use super::step_planner::RunningPlaces;
 use super::worker::Worker;
-use crate::arena::padded;
+use crate::arena::{Block, padded};
 use crate::report::Kind;
 
 /// Whether a storage's bytes are worth keeping is looked for among so many storages that are made of it.
 const LED_TO_MAX: usize = 64;
+
+/// An input of a recipe that runs again is pinned by the sweep, and by the run.
+const REPLAY_PINS: u32 = 2;
 
 /// How a recipe runs again.
 #[derive(Default)]
@@ -66,7 +69,10 @@ impl Worker {
     /// them. So no more bytes are held than [`Worker::bytes_from_nothing`] counts.
     fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
         let mut order = self.turns(x, self.first_of(x));
-        let held = self.hold_in_turn(&order);
+        let walks = self.work.walks;
+        order.iter().for_each(|id| self.table[*id].wanted += u32::from(!walks));
+        let held = if walks { self.walk_in_turn(&order) } else { self.hold_in_turn(&order) };
+        order.iter().for_each(|id| self.table[*id].wanted -= u32::from(!walks));
         if held.is_err() {
             order.into_iter().for_each(|id| self.free_if_unused(id));
             return held;
@@ -191,7 +197,7 @@ impl Worker {
 
     /// Bytes of the distinct storages among `x` that can be made again.
     pub(super) fn evictable_bytes(&self, x: &[Input]) -> usize {
-        let mut all: Vec<StorageId> = x.iter().map(|s| s.storage).collect();
+        let mut all: SmallVec<[StorageId; 8]> = x.iter().map(|s| s.storage).collect();
         all.sort_unstable_by_key(|id| id.raw());
         all.dedup();
         let recipes = all.iter().map(|id| &self.table[*id]).filter(|s| s.recipe.is_some());
@@ -255,18 +261,28 @@ impl Worker {
         }
         for &(i, j) in op.overwrite() {
             let is_free = i < x.len() && j < y.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
-            if is_free && !scratch.contains(&y[j]) && self.is_made_for_this(x, i, &facts[j]) {
+            if !is_free || scratch.contains(&y[j]) || !self.is_whole(x, i, &facts[j]) {
+                continue;
+            }
+            let s = &self.table[x[i].storage];
+            let may_go = s.recipe.is_some() && !s.pinned_by_plan && s.handles == 0 && s.pins == REPLAY_PINS;
+            // What is to be read again is made again where there is no other room.
+            if may_go && (s.wanted == 1 || !self.has_room_beside_pinned(&facts[j])) {
                 donated_from[j] = Some(i);
             }
         }
         donated_from
     }
 
-    /// True if nothing but the recipe that runs again holds an input, and the output has its form.
-    fn is_made_for_this(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
-        let s = &self.table[x[i].storage];
-        let is_alone = s.held_by() == HeldBy::ReplayFrame && !s.pinned_by_plan && s.recipe.is_some();
-        is_alone && self.is_whole(x, i, fact)
+    /// True if a result fits beside all that must stay while a recipe runs again.
+    fn has_room_beside_pinned(&self, y: &Fact) -> bool {
+        let (capacity, need) = (self.memory.arena().capacity(), padded(y.bytes()));
+        if self.memory.arena().in_use() + need <= capacity {
+            return true;
+        }
+        let evictable = self.table.storages().filter(|(_, s)| s.is_evictable());
+        let evictable: usize = evictable.filter_map(|(_, s)| s.block.as_ref()).map(Block::bytes).sum();
+        self.memory.arena().in_use() - evictable + need <= capacity
     }
 
     /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.

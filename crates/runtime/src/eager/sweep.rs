@@ -9,7 +9,7 @@
 //! Launches are counted and limited (`work.rs`): in too little memory a sweep makes the same storages over and over.
 
 use remat_types::{Error, ErrorKind, SmallVec};
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use super::failure::OpFailure;
 use super::memory::table::{RecipeId, StorageId};
@@ -17,6 +17,12 @@ use super::worker::Worker;
 
 /// Sweeps within sweeps; more are too much work in any case, and each takes the thread's stack.
 pub(super) const NESTED_MAX: u32 = 128;
+
+/// A recipe of a sweep, with the evicted outputs for which it runs.
+pub(super) struct Run {
+    pub(super) recipe: RecipeId,
+    pub(super) needed: SmallVec<[StorageId; 2]>,
+}
 
 impl Worker {
     /// Makes evicted storages resident; the caller pins what must stay. Errors: Budget if memory, or the limit of the work,
@@ -30,13 +36,13 @@ impl Worker {
         }
         let order = self.evicted_ancestors(roots)?;
         // The first to run lies on top.
-        order.iter().rev().for_each(|r| self.want(*r, 1));
+        order.iter().rev().for_each(|r| self.want(r.recipe, 1));
         self.work.nested += 1;
         let mut result = Ok(());
-        for (at, recipe) in order.iter().enumerate() {
-            result = self.run_in_sweep(*recipe);
+        for (at, run) in order.iter().enumerate() {
+            result = self.run_in_sweep(run.recipe, &run.needed);
             if result.is_err() {
-                order[at + 1..].iter().for_each(|r| self.want(*r, -1));
+                order[at + 1..].iter().for_each(|r| self.want(r.recipe, -1));
                 break;
             }
         }
@@ -44,10 +50,13 @@ impl Worker {
         result
     }
 
-    /// Runs one recipe of a sweep, unless its outputs are there, and takes the marks from its inputs.
-    pub(super) fn run_in_sweep(&mut self, recipe: RecipeId) -> std::result::Result<(), OpFailure> {
-        let r = &self.table[recipe];
-        if r.y.iter().flatten().all(|y| self.table.is_resident(*y)) {
+    /// Runs one recipe of a sweep, unless what is needed of its outputs is there, and takes the marks from its inputs.
+    pub(super) fn run_in_sweep(
+        &mut self,
+        recipe: RecipeId,
+        needed: &[StorageId],
+    ) -> std::result::Result<(), OpFailure> {
+        if needed.iter().all(|y| self.table.is_resident(*y)) {
             self.want(recipe, -1);
             return Ok(());
         }
@@ -94,9 +103,8 @@ impl Worker {
 
     /// The recipes by which evicted storages are made of what is there, each once, in the order in which they first ran.
     /// Errors: that of a recipe which cannot run.
-    fn evicted_ancestors(&self, roots: &[StorageId]) -> std::result::Result<Vec<RecipeId>, OpFailure> {
-        let mut seen: FxHashSet<RecipeId> = FxHashSet::default();
-        let mut order: Vec<(u64, RecipeId)> = Vec::new();
+    fn evicted_ancestors(&self, roots: &[StorageId]) -> std::result::Result<Vec<Run>, OpFailure> {
+        let mut runs: FxHashMap<RecipeId, SmallVec<[StorageId; 2]>> = FxHashMap::default();
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::from(roots);
         while let Some(id) = stack.pop() {
             let s = &self.table[id];
@@ -107,18 +115,21 @@ impl Worker {
                 let text = format!("a storage made by {} has neither bytes nor a recipe", s.label.text);
                 return Err(Error::new(ErrorKind::Internal, text).into());
             };
-            if !seen.insert(recipe) {
-                continue;
-            }
             let r = &self.table[recipe];
             if let Some(f) = &r.failed {
                 return Err(OpFailure::Inherited(f.clone()));
             }
-            // Outputs are numbered as commands make them, after what they are made of.
-            order.push((self.number_of(recipe), recipe));
-            stack.extend(r.x.iter().map(|x| x.storage));
+            let needed = runs.entry(recipe).or_default();
+            if needed.is_empty() {
+                stack.extend(r.x.iter().map(|x| x.storage));
+            }
+            if !needed.contains(&id) {
+                needed.push(id);
+            }
         }
-        order.sort_unstable_by_key(|o| o.0);
-        Ok(order.into_iter().map(|o| o.1).collect())
+        let mut order: Vec<Run> = runs.into_iter().map(|(recipe, needed)| Run { recipe, needed }).collect();
+        // Outputs are numbered as commands make them, after what they are made of.
+        order.sort_unstable_by_key(|r| self.number_of(r.recipe));
+        Ok(order)
     }
 }

@@ -136,11 +136,16 @@ impl Worker {
             let Some(y) = direct.max_by_key(|y| (self.table.depth_of(*y), self.table[*y].number)) else {
                 return true;
             };
-            if self.table.is_resident(y) {
+            let is_needed = self.leads_to_needed(y);
+            if self.table.is_resident(y) && (is_needed || !self.table[y].is_evictable()) {
                 self.drop_recipe(y);
                 continue;
             }
-            if !self.leads_to_needed(y) {
+            if self.table.is_resident(y) {
+                // Its bytes would stay for nothing.
+                self.evict(y);
+            }
+            if !is_needed {
                 let below = self.resident_below(y);
                 if below.is_empty() {
                     return false;

@@ -7,6 +7,8 @@
 
 mod turns;
 
+pub(in crate::eager) use self::turns::FromNothing;
+
 use remat_types::SmallVec;
 
 use crate::arena::{Block, padded};

@@ -15,6 +15,14 @@ use crate::eager::worker::Worker;
 /// What is made of an input that is held is looked for among so many recipes.
 const NEAR_MAX: usize = 48;
 
+/// How a command is run where nothing is there but leaves.
+pub(in crate::eager) struct FromNothing {
+    /// Bytes beside leaves that suffice.
+    pub(in crate::eager) bytes: usize,
+    /// The input that is made first, if it is not the deepest.
+    pub(in crate::eager) first: Option<StorageId>,
+}
+
 /// Storages that are there while something is made.
 type Held = SmallVec<[StorageId; 4]>;
 
@@ -58,16 +66,18 @@ impl Worker {
         (self.evictable_bytes(x) + extra).max(self.making_bytes(x, self.first_of(x)))
     }
 
-    /// The same for a command that makes outputs of these facts.
+    /// The same for a command that makes outputs of these facts, and the input that is made first.
     pub(in crate::eager) fn command_from_nothing(
         &self,
         op: &OpRef,
         x: &[Input],
         y: &[Fact],
         workspace_bytes: usize,
-    ) -> usize {
+    ) -> FromNothing {
         let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
-        self.bytes_from_nothing(x, outputs + self.scratch_bytes(op, x, workspace_bytes))
+        let extra = outputs + self.scratch_bytes(op, x, workspace_bytes);
+        let first = self.first_of(x);
+        FromNothing { bytes: (self.evictable_bytes(x) + extra).max(self.making_bytes(x, first)), first }
     }
 
     fn making_bytes(&self, x: &[Input], first: Option<StorageId>) -> usize {

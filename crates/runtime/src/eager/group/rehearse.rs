@@ -19,11 +19,11 @@ const SHARE: usize = 256;
 
 /// How a group is run in the canonical way.
 #[derive(Clone, Copy)]
-pub(super) enum Way {
-    /// With all that it needs there at once.
-    AtOnce,
-    /// Each update as soon as its gradient was made.
-    InTurn,
+pub(super) struct Way {
+    /// Each update goes as soon as its gradient was made; else all that the group needs is there at once.
+    pub(super) is_in_turn: bool,
+    /// By walks, which need less memory than sweeps.
+    pub(super) walks: bool,
 }
 
 impl Worker {
@@ -53,7 +53,12 @@ impl Worker {
             w.begin_way(way, &mut copy)?;
             w.rehearse(&copy).map(|()| way)
         };
-        run(Way::AtOnce).or_else(|_| run(Way::InTurn))
+        // Sweeps first: where they suffice they take less work.
+        let mut found = run(Way { is_in_turn: false, walks: false });
+        for (is_in_turn, walks) in [(true, false), (false, true), (true, true)] {
+            found = found.or_else(|_| run(Way { is_in_turn, walks }));
+        }
+        found
     }
 
     /// A budget error with the smallest budget that rehearsals find to suffice.

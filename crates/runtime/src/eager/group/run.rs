@@ -13,6 +13,7 @@ use crate::eager::command::{Apply, Command, Until};
 use crate::eager::failure::{Failure, HeldBack, OpFailure};
 use crate::eager::handle::TensorId;
 use crate::eager::memory::table::{Input, StorageId};
+use crate::eager::schedule::Needs;
 use crate::eager::step_planner::CommandKind;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
@@ -31,6 +32,7 @@ impl Worker {
             Err(stop) => Err(self.skip(g, stop)),
         };
         self.eviction.end_canonical_rule();
+        self.end_schedule();
         self.work.end_rehearsed();
         if let Some((reply, until)) = done {
             let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
@@ -107,10 +109,15 @@ impl Worker {
         if !is_followed {
             self.abandon_plan();
         }
+        if self.does_schedule_decide() {
+            self.surely(Worker::release_leaves)?;
+            if self.prepare_in_schedule(g)? {
+                return Ok(());
+            }
+        }
         self.end_schedule();
         let mut way = None;
         if self.does_schedule_decide() {
-            self.surely(Worker::release_leaves)?;
             way = Some(self.canonical_way(g)?);
         }
         // Needs that are state cannot be made in turn any more: they become it only where the updates then surely run.
@@ -137,15 +144,45 @@ impl Worker {
         self.rehearse(g)
     }
 
+    /// Makes state of what the group needs and of what its updates end, where the schedule has all of that at once, with room
+    /// for the updates. False if it has not: nothing was done then.
+    fn prepare_in_schedule(&mut self, g: &CommandGroup) -> std::result::Result<bool, OpFailure> {
+        self.running = "step";
+        let mut x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| self.table.kept(id).cloned()).collect();
+        x.extend(self.ended_results(g).into_iter().map(whole));
+        let beside = self.bytes_beside_all(g);
+        let acted = self.schedule.position();
+        match self.extend_schedule(&Needs { x: &x, beside }) {
+            Ok(()) => {}
+            Err(stop) if stop.is_shortfall() => {
+                self.work.take_exceeded();
+                return Ok(false);
+            }
+            Err(stop) => return Err(stop),
+        }
+        let is_there = x.iter().all(|s| self.table.is_resident(s.storage));
+        match self.schedule.is_followed() {
+            true => self.act(self.schedule.since(acted))?,
+            false if !is_there => self.catch_up()?,
+            false => {}
+        }
+        self.commit_needs(g)?;
+        match self.keep_results(g) {
+            true => Ok(true),
+            false => Err(Error::new(ErrorKind::Internal, "what the schedule has at once did not fit").into()),
+        }
+    }
+
     /// What goes before the updates, in the canonical way.
     pub(super) fn begin_way(&mut self, way: Way, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
-        match way {
-            Way::AtOnce => {
+        self.work.walks = way.walks;
+        match way.is_in_turn {
+            false => {
                 self.commit_needs(g)?;
                 self.keep_results(g);
                 Ok(())
             }
-            Way::InTurn => {
+            true => {
                 self.keep_results(g);
                 self.order_for_memory(g);
                 Ok(())
@@ -156,18 +193,8 @@ impl Worker {
     /// Makes state of what the caller holds beside what the group needs, such as a loss: the updates end what it was made of, so
     /// otherwise they would have to bring it back first. What does not fit stays as it is. True if all of it fitted.
     fn keep_results(&mut self, g: &CommandGroup) -> bool {
-        let needs: Vec<StorageId> =
-            (g.needs.iter()).filter_map(|(id, _)| self.table.kept(id).map(|s| s.storage)).collect();
-        // A graph that the updates leave as it is can be made again after them, too.
-        let ended = self.made_of_updated(g);
-        let named = self
-            .table
-            .storages()
-            .filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id) && ended.contains(id));
-        let mut named: Vec<_> = named.map(|(id, s)| ((s.bytes, s.number), id)).collect();
-        named.sort_unstable_by_key(|n| n.0);
         let mut do_fit = true;
-        for (_, storage) in named {
+        for storage in self.ended_results(g) {
             let whole = [whole(storage)];
             match self.pin_inputs(&whole) {
                 Ok(()) => {
@@ -178,6 +205,20 @@ impl Worker {
             }
         }
         do_fit
+    }
+
+    /// What the caller holds beside what the group needs, and could not be made again after the updates; the smallest first.
+    fn ended_results(&self, g: &CommandGroup) -> Vec<StorageId> {
+        let needs: Vec<StorageId> = g.needs.iter().filter_map(|(id, _)| Some(self.table.kept(id)?.storage)).collect();
+        // A graph that the updates leave as it is can be made again after them, too.
+        let ended = self.made_of_updated(g);
+        let named = self
+            .table
+            .storages()
+            .filter(|(id, s)| s.handles > 0 && s.recipe.is_some() && !needs.contains(id) && ended.contains(id));
+        let mut named: Vec<_> = named.map(|(id, s)| ((s.bytes, s.number), id)).collect();
+        named.sort_unstable_by_key(|n| n.0);
+        named.into_iter().map(|n| n.1).collect()
     }
 
     /// What is made of something that the group updates, or reads and lets go.
@@ -275,7 +316,8 @@ impl Worker {
     /// True if every command fits whatever goes in which order: inputs are there, and what is not updated in place has room.
     fn is_sure_to_fit(&self, g: &CommandGroup) -> bool {
         // What an update would have to bring back first.
-        if self.table.storages().any(|(_, s)| s.handles > 0 && !s.is_resident()) {
+        let ended = self.made_of_updated(g);
+        if ended.iter().any(|id| self.table[*id].handles > 0 && !self.table.is_resident(*id)) {
             return false;
         }
         self.bytes_beside_all(g) <= self.memory.arena().capacity() - self.memory.arena().in_use()

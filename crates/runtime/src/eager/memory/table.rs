@@ -155,8 +155,6 @@ impl Storage {
     pub(in crate::eager) fn held_by(&self) -> HeldBy {
         match (self.handles, self.pins, self.wanted) {
             (0, 0, 0) => HeldBy::Nobody,
-            // the frame pins and wants it, and the run that the frame is for pins it once more
-            (0, 2, 1) => HeldBy::ReplayFrame,
             _ => HeldBy::Others,
         }
     }
@@ -171,8 +169,6 @@ impl Storage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::eager) enum HeldBy {
     Nobody,
-    /// The recipe that runs again, for which it was made, and nobody else.
-    ReplayFrame,
     Others,
 }
 

@@ -72,14 +72,14 @@ impl Worker {
     }
 
     /// From wherever the worker stands, does what the schedule has done, and from here on as it does.
-    fn catch_up(&mut self) -> std::result::Result<(), OpFailure> {
+    pub(in crate::eager) fn catch_up(&mut self) -> std::result::Result<(), OpFailure> {
         self.begin_canonical()?;
         self.schedule.is_followed = true;
         self.act(0)
     }
 
     /// Acts out the log from a place on.
-    fn act(&mut self, from: usize) -> std::result::Result<(), OpFailure> {
+    pub(in crate::eager) fn act(&mut self, from: usize) -> std::result::Result<(), OpFailure> {
         let actions: Vec<Action> = self.schedule.log[from.min(self.schedule.log.len())..].to_vec();
         let runs: Vec<Option<RecipeId>> = actions.iter().map(|a| self.recipe_to_run(a)).collect();
         // The first to run lies on top.
@@ -87,7 +87,10 @@ impl Worker {
         let mut result = Ok(());
         for (action, run) in actions.iter().zip(&runs) {
             match (action, run) {
-                (_, Some(recipe)) if result.is_ok() => result = self.run_in_sweep(*recipe),
+                (_, Some(recipe)) if result.is_ok() => {
+                    let needed: SmallVec<[StorageId; 2]> = self.table[*recipe].y.iter().flatten().copied().collect();
+                    result = self.run_in_sweep(*recipe, &needed);
+                }
                 (_, Some(recipe)) => self.want(*recipe, -1),
                 (Action::Evict { storage, number }, None) if result.is_ok() => self.evict_as(*storage, *number),
                 _ => {}

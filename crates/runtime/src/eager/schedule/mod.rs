@@ -9,7 +9,8 @@
 //! the budget and within the limit of the step's work (`work.rs`), and refused otherwise, though this time the policy might
 //! have been lucky.
 //!
-//! The schedule begins with each step from nothing but leaves, and keeps a log of what it did. So it can be caught up with
+//! The schedule begins with each step from nothing but leaves (the first time, with all that the program made until then, for
+//! nothing was evicted by then), and keeps a log of what it did. So it can be caught up with
 //! from wherever the worker stands: everything is evicted, and the log is acted out. The worker does that where its policy
 //! falls short or has recomputed as much as the step may, and follows the schedule until the step ends. What recomputation
 //! costs is bounded so by a small multiple of the limit.
@@ -23,10 +24,11 @@ mod follow;
 mod simulate;
 
 pub(super) use self::follow::CommandNeeds;
+pub(super) use self::simulate::Needs;
 
 use std::collections::BTreeSet;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::memory::table::{RecipeId, StorageId};
 use crate::slab::Key;
@@ -107,22 +109,21 @@ pub(super) struct Schedule {
     nested: u32,
     /// Leaves outgrew it in this step.
     has_restarted: bool,
-    seen: FxHashSet<RecipeId>,
 }
 
 impl Schedule {
     /// The worker does as the schedule does.
-    fn is_followed(&self) -> bool {
+    pub(super) fn is_followed(&self) -> bool {
         self.is_followed
     }
 
     /// Where the log ends, for [`Schedule::since`].
-    fn position(&self) -> (u64, usize) {
+    pub(super) fn position(&self) -> (u64, usize) {
         (self.begun, self.log.len())
     }
 
     /// The place of what was done since a position: all, if the schedule has begun anew.
-    fn since(&self, (begun, at): (u64, usize)) -> usize {
+    pub(super) fn since(&self, (begun, at): (u64, usize)) -> usize {
         if begun == self.begun { at } else { 0 }
     }
 

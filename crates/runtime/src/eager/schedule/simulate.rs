@@ -1,12 +1,13 @@
 //! Extending the schedule by a command: the sweeps of `sweep.rs` over sizes.
 
 use remat_types::{Error, PinnedBytes, SmallVec};
+use rustc_hash::FxHashMap;
 
 use super::{Action, COST_MAX, SPARE_PART};
 use crate::arena::padded;
 use crate::eager::failure::OpFailure;
-use crate::eager::memory::table::{HeldBy, Input, RecipeId, StorageId};
-use crate::eager::sweep::NESTED_MAX;
+use crate::eager::memory::table::{Input, RecipeId, StorageId};
+use crate::eager::sweep::{NESTED_MAX, Run};
 use crate::eager::worker::Worker;
 
 /// A log so long is begun anew: a program that marks no steps would have one without end.
@@ -35,7 +36,7 @@ impl Worker {
     /// begun.
     pub(in crate::eager) fn extend_schedule(&mut self, needs: &Needs<'_>) -> std::result::Result<(), OpFailure> {
         if !std::mem::replace(&mut self.schedule.is_active, true) || self.schedule.log.len() > LOG_MAX {
-            self.schedule.restart();
+            self.begin_schedule();
         }
         let mut stop = match self.room_in_schedule() {
             Some(room) if self.schedule.highest_bytes <= room => match self.extend(needs) {
@@ -64,6 +65,23 @@ impl Worker {
             Stop::Work => self.too_much_work(),
             Stop::Other(e) => e,
         })
+    }
+
+    /// Begins from nothing; where nothing was ever evicted, with what is there, made in the order in which the program made it.
+    fn begin_schedule(&mut self) {
+        self.schedule.restart();
+        if self.eviction.has_evicted() {
+            return;
+        }
+        let there = self.table.storages().filter(|(_, s)| s.handles > 0 && s.is_resident() && s.recipe.is_some());
+        let mut there: Vec<(u64, StorageId)> = there.map(|(id, s)| (s.number, id)).collect();
+        there.sort_unstable_by_key(|t| t.0);
+        let launches = self.schedule.launches;
+        if there.into_iter().any(|(_, id)| self.sweep_in_schedule(&[id]).is_err()) {
+            self.schedule.restart();
+        }
+        // The program's own runs are no recomputation.
+        self.schedule.launches = launches;
     }
 
     /// The error of a command that does not fit: it depends on commands and sizes alone.
@@ -129,61 +147,69 @@ impl Worker {
         let order = self.ancestors_in_schedule(roots)?;
         let inputs =
             |w: &Worker, r: RecipeId| -> SmallVec<[StorageId; 4]> { w.table[r].x.iter().map(|s| s.storage).collect() };
-        for &r in &order {
-            inputs(self, r).into_iter().for_each(|id| self.schedule.want(id, 1));
+        for r in &order {
+            inputs(self, r.recipe).into_iter().for_each(|id| self.schedule.want(id, 1));
         }
         self.schedule.nested += 1;
         let mut result = Ok(());
-        for &r in &order {
+        for r in &order {
             if result.is_ok() {
                 result = self.run_in_schedule(r);
             }
-            inputs(self, r).into_iter().for_each(|id| self.schedule.want(id, -1));
+            inputs(self, r.recipe).into_iter().for_each(|id| self.schedule.want(id, -1));
         }
         self.schedule.nested -= 1;
         result
     }
 
-    fn ancestors_in_schedule(&mut self, roots: &[StorageId]) -> std::result::Result<Vec<RecipeId>, Stop> {
-        let mut order: Vec<(u64, RecipeId)> = Vec::new();
+    fn ancestors_in_schedule(&mut self, roots: &[StorageId]) -> std::result::Result<Vec<Run>, Stop> {
+        let mut runs: FxHashMap<RecipeId, SmallVec<[StorageId; 2]>> = FxHashMap::default();
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::from(roots);
-        self.schedule.seen.clear();
         while let Some(id) = stack.pop() {
             if self.schedule.is_resident(id) {
                 continue;
             }
             // A leaf is there.
             let Some((recipe, _)) = self.table[id].recipe else { continue };
-            if !self.schedule.seen.insert(recipe) {
-                continue;
-            }
             let r = &self.table[recipe];
             if let Some(f) = &r.failed {
                 return Err(Stop::Other(OpFailure::Inherited(f.clone())));
             }
-            order.push((self.number_of(recipe), recipe));
-            stack.extend(r.x.iter().map(|x| x.storage));
+            let needed = runs.entry(recipe).or_default();
+            if needed.is_empty() {
+                stack.extend(r.x.iter().map(|x| x.storage));
+            }
+            if !needed.contains(&id) {
+                needed.push(id);
+            }
         }
-        order.sort_unstable_by_key(|o| o.0);
-        Ok(order.into_iter().map(|o| o.1).collect())
+        let mut order: Vec<Run> = runs.into_iter().map(|(recipe, needed)| Run { recipe, needed }).collect();
+        order.sort_unstable_by_key(|r| self.number_of(r.recipe));
+        Ok(order)
     }
 
-    fn run_in_schedule(&mut self, recipe: RecipeId) -> std::result::Result<(), Stop> {
+    fn run_in_schedule(&mut self, run: &Run) -> std::result::Result<(), Stop> {
+        if run.needed.iter().all(|y| self.schedule.is_resident(*y)) {
+            return Ok(());
+        }
+        let recipe = run.recipe;
         let r = &self.table[recipe];
         let missing: SmallVec<[StorageId; 2]> =
             r.y.iter().flatten().copied().filter(|y| !self.schedule.is_resident(*y)).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
         let order = self.turns(&r.x, r.first);
         let limit = self.work.limit(self.options.recompute_limit);
         self.hold_in_schedule(&order)?;
         let r = &self.table[recipe];
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
-        let taken = self.taken_in_schedule(recipe);
         let scratch = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
-        let taken_bytes = taken.map_or(0, |id| padded(self.table[id].bytes));
-        let mut result = self.make_room_in_schedule(outputs + scratch - taken_bytes);
+        let bytes_of = |w: &Worker, id: Option<StorageId>| id.map_or(0, |id| padded(w.table[id].bytes));
+        let mut taken = self.taken_in_schedule(recipe, 1);
+        let mut result = self.make_room_in_schedule(outputs + scratch - bytes_of(self, taken));
+        if result.is_err() && taken.is_none() {
+            // What is to be read again is made again where there is no other room.
+            taken = self.taken_in_schedule(recipe, u32::MAX);
+            result = self.make_room_in_schedule(outputs + scratch - bytes_of(self, taken));
+        }
         if self.schedule.launches >= limit {
             result = Err(Stop::Work);
         }
@@ -196,12 +222,19 @@ impl Worker {
         let number = self.number_of(recipe);
         self.schedule.log.push(Action::Run { recipe, number });
         taken.into_iter().for_each(|id| self.lose_in_schedule(id));
-        missing.into_iter().for_each(|y| self.make_in_schedule(y));
+        missing.iter().for_each(|y| self.make_in_schedule(*y));
+        // A sibling that came back as well stays only if something may read it.
+        for y in missing {
+            if !run.needed.contains(&y) && self.table[y].handles == 0 && !self.schedule.wanted.contains_key(&y) {
+                self.release_in_schedule(y);
+            }
+        }
         Ok(())
     }
 
-    /// The input whose bytes the one output of a recipe that runs again takes: nothing names it, and nothing else is to read it.
-    fn taken_in_schedule(&self, recipe: RecipeId) -> Option<StorageId> {
+    /// The input whose bytes the one output of a recipe that runs again takes: nothing names it, and it is to be read no more
+    /// than so many times, now included.
+    fn taken_in_schedule(&self, recipe: RecipeId, reads: u32) -> Option<StorageId> {
         let r = &self.table[recipe];
         let [Some(y)] = r.y[..] else { return None };
         if self.schedule.is_resident(y) {
@@ -209,8 +242,8 @@ impl Worker {
         }
         let is_free = |id: StorageId| {
             let s = &self.table[id];
-            let is_alone = self.schedule.residents.get(&id).is_some_and(|r| r.pins == 1 && r.wanted == 1);
-            is_alone && s.held_by() == HeldBy::Nobody && s.recipe.is_some()
+            let is_alone = self.schedule.residents.get(&id).is_some_and(|r| r.pins == 1 && r.wanted <= reads);
+            is_alone && s.handles == 0 && s.recipe.is_some()
         };
         let pairs = r.op.overwrite().iter().filter(|p| p.1 == 0 && p.0 < r.x.len());
         let mut free = pairs.filter(|p| self.is_whole(&r.x, p.0, &r.facts[0])).map(|p| r.x[p.0].storage);

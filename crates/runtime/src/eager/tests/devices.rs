@@ -52,8 +52,23 @@ fn a_copy_of_a_failed_tensor_fails() {
     let bad = apply1(&a, Probe(Mode::Fail), [put(&a, &ramp(8))]);
     let copy = b.copy_from(&bad).expect("queued");
     let e = b.value(&copy).expect_err("the source failed");
-    assert_eq!(e.kind(), ErrorKind::Index);
-    assert!(e.message().contains("another device"), "{e}");
+    assert_eq!((e.kind(), e.op()), (ErrorKind::Index, Some("probe")), "what failed, as what it is: {e}");
+    a.sync().expect("it was told");
+    b.sync().expect("and once for both devices");
+    assert_eq!(a.value(&bad).expect_err("still failed").kind(), ErrorKind::Poisoned);
+}
+
+#[test]
+fn a_copy_of_what_failed_for_want_of_memory_is_told_with_its_figures() {
+    let (a, b) = (cpu(budget(1 << 12)), cpu(recording()));
+    let x = put(&a, &ramp(512));
+    let large = apply1(&a, Probe(Mode::Workspace), [x]);
+    let copy = b.copy_from(&large).expect("queued");
+    let below = exp(&b, &copy);
+    let e = b.sync().expect_err("its copy has no value");
+    assert!(e.shortfall().is_some(), "{e}");
+    assert_eq!(b.value(&below).expect_err("it depends on that").kind(), ErrorKind::Poisoned);
+    a.sync().expect("told once");
 }
 
 /// Work that hops between streams, reuses freed ranges and donates storages.

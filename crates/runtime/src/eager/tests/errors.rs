@@ -4,7 +4,7 @@ use remat_types::{ErrorKind, SmallVec, smallvec};
 
 use super::ops::{Mode, Probe, fail_from_now_on};
 use super::{add, apply1, budget, cpu, exp, put, ramp, recording, tanh, value};
-use crate::eager::{Channel, Device};
+use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
 use crate::{AsyncLevel, DeviceOptions, EmulatedOptions};
 
@@ -358,5 +358,52 @@ fn a_group_happens_as_a_whole_or_not_at_all() {
         c.sync().expect("nothing else is told");
         drop((v, bad));
         c.verify().expect("consistent");
+    }
+}
+
+#[test]
+fn what_reads_the_result_of_a_failed_step_is_told_before_the_program_goes_on_with_the_old_version() {
+    for c in devices() {
+        let (w, bad) = (put(&c, &ramp(64)), put(&c, &ramp(16)));
+        let old = value(&c, &w);
+        let bad = apply1(&c, Probe(Mode::Fail), [bad]);
+        let step = |w: Handle| -> Handle {
+            let update = || Ok(c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)])?.remove(0));
+            c.group(&[(bad.id(), Kind::Gradient)], update).expect("queued")
+        };
+        let w = step(w);
+        // An op, a view of its result, and a second group, all before anybody was told.
+        let computed = exp(&c, &w);
+        let seen = apply1(&c, remat_ops::shape::Reshape { shape: [8, 8].into() }, [w.clone()]);
+        let w = step(w);
+        let e = c.value(&computed).expect_err("the step before failed");
+        assert_eq!(e.kind(), ErrorKind::Index, "{c:?}: {e}");
+        assert!(e.message().contains("step 1 was not taken"), "{e}");
+        assert_eq!(c.value(&seen).expect_err("made of what is not there").kind(), ErrorKind::Poisoned);
+        assert_eq!(value(&c, &w), old, "{c:?}: the program goes on with the old version");
+        assert_eq!(value(&c, &exp(&c, &w)).len(), 64);
+        c.sync().expect("it was told once");
+        drop((w, bad, computed, seen));
+        c.verify().expect("consistent");
+        assert_eq!(c.stats().expect("open").storages, 0);
+    }
+}
+
+#[test]
+fn what_a_step_updated_before_it_failed_late_is_told_as_part_of_it() {
+    for c in devices() {
+        let (u, v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
+        let made = c.group(&[], || {
+            let u = c.update(Probe(Mode::Increment), smallvec![u], &[Some(0)])?.remove(0);
+            let v = c.update(Probe(Mode::FailInPlace), smallvec![v], &[Some(0)])?.remove(0);
+            Ok((u, v))
+        });
+        let (u, v) = made.expect("queued");
+        let computed = exp(&c, &u);
+        let e = c.value(&computed).expect_err("the step failed in part");
+        assert_eq!(e.kind(), ErrorKind::Index, "{c:?}: {e}");
+        assert!(e.message().contains("in part"), "{e}");
+        assert_eq!((value(&c, &u).len(), value(&c, &v).len()), (64, 32), "{c:?}: and after that it can be read");
+        c.sync().expect("it was told once");
     }
 }
