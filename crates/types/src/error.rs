@@ -97,6 +97,8 @@ pub struct BudgetShortfall {
     pub least_bytes: usize,
     /// The smallest budget that is known to let this operation run. Other operations of the program may need more.
     pub smallest_feasible_bytes: usize,
+    /// The bytes would do, but not within so many times the work of the step: the option of that name of the device.
+    pub recompute_limit: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -131,11 +133,21 @@ impl Error {
 
     /// The contract's error: `shortfall` says what was needed, what is pinned and what would suffice.
     pub fn budget(shortfall: BudgetShortfall) -> Self {
-        let mut message = format!(
-            "needs {} bytes at once, which do not fit the budget of {} bytes; {} bytes suffice for this operation, and no \
-             fewer than {} can",
-            shortfall.needed_bytes, shortfall.budget_bytes, shortfall.smallest_feasible_bytes, shortfall.least_bytes
-        );
+        let mut message = match shortfall.recompute_limit {
+            None => format!(
+                "needs {} bytes at once, which do not fit the budget of {} bytes; {} bytes suffice for this operation, and no \
+                 fewer than {} can",
+                shortfall.needed_bytes,
+                shortfall.budget_bytes,
+                shortfall.smallest_feasible_bytes,
+                shortfall.least_bytes
+            ),
+            Some(times) => format!(
+                "cannot be met within {times} times the work of the step: in the budget of {} bytes more would run again than \
+                 that; what the program holds would stay in {} bytes, and the device's option recompute_limit allows more",
+                shortfall.budget_bytes, shortfall.smallest_feasible_bytes
+            ),
+        };
         for (i, p) in shortfall.pinned.iter().enumerate() {
             message.push_str(if i == 0 { "; pinned: " } else { ", " });
             message.push_str(&format!("{} bytes by {}", p.bytes, p.by));
@@ -309,10 +321,13 @@ mod tests {
             pinned: vec![PinnedBytes { by: "parameters".into(), bytes: 4 }],
             least_bytes: 12,
             smallest_feasible_bytes: 14,
+            recompute_limit: None,
         };
         let e = Error::budget(s.clone());
         assert_eq!(e.kind(), ErrorKind::Budget);
         assert_eq!(e.shortfall(), Some(&s));
         assert!(e.to_string().contains("4 bytes by parameters"), "{e}");
+        let e = Error::budget(BudgetShortfall { recompute_limit: Some(8), ..s });
+        assert!(e.to_string().contains("within 8 times the work") && e.to_string().contains("14 bytes"), "{e}");
     }
 }

@@ -180,3 +180,28 @@ fn what_runs_again_grows_as_the_step_does_and_not_as_its_paths() {
         }
     }
 }
+
+#[test]
+fn the_step_of_one_optimiser_leaves_the_graph_of_another_network_evictable() {
+    let run = |does_step: bool| {
+        let d = Device::cpu(DeviceOptions { budget_bytes: Some(256 << 10), ..options() }).expect("a CPU");
+        let mut cx = InitCx::new(&d, 5);
+        let generator: Vec<Linear> = (0..6).map(|_| Linear::new(&mut cx, WIDTH, WIDTH)).collect::<Result<_>>()?;
+        let critic = Linear::new(&mut cx, WIDTH, 1)?;
+        let mut sgd = Sgd::new(critic.named_parameters(), SgdOptions { lr: 0.1, ..SgdOptions::default() })?;
+        let x = Tensor::new(&d, &wave32(192 * WIDTH, 0.0), [192, WIDTH])?;
+        let fake = generator.iter().try_fold(x, |x, l| l.forward(&x)?.tanh())?;
+        critic.forward(&fake.detach())?.mean()?.backward()?;
+        if does_step {
+            sgd.step()?;
+        }
+        d.channel().evict_all()?;
+        let left = d.channel().stats()?.in_use_bytes;
+        critic.forward(&fake)?.mean()?.backward()?;
+        d.channel().sync()?;
+        Result::Ok(left)
+    };
+    let (without, with) = (run(false).expect("it fits"), run(true).expect("with a step, too"));
+    // The critic's gradients and momenta, and no activation of the generator.
+    assert!(with <= without + 4096, "{with} bytes stay, {without} without a step");
+}

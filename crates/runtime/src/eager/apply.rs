@@ -117,7 +117,7 @@ impl Worker {
     }
 
     /// A budget error with the figures of the whole command.
-    fn with_figures(&mut self, stop: OpFailure, a: &Apply) -> OpFailure {
+    fn with_figures(&self, stop: OpFailure, a: &Apply) -> OpFailure {
         let Some(x) = self.inputs_of(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
         let bytes = |j: usize| a.facts.get(j).map_or(0, |f| padded(f.bytes()));
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();

@@ -172,13 +172,10 @@ impl Worker {
     /// A budget error of a command on `x`, with `extra` bytes beside them of which an output may take `in_place` from an input,
     /// told what depends on the program alone: what the command needs at once, and what suffices where nothing is there but
     /// what cannot be made again.
-    pub(super) fn with_bounds(&mut self, stop: OpFailure, x: &[Input], extra: usize, in_place: usize) -> OpFailure {
-        if self.work.take_exceeded() {
-            // It is not the bytes that do not suffice.
-            return stop;
-        }
+    pub(super) fn with_bounds(&self, stop: OpFailure, x: &[Input], extra: usize, in_place: usize) -> OpFailure {
         let OpFailure::Own(e) = stop else { return stop };
-        let Some(s) = e.shortfall() else { return e.into() };
+        // Where the work was too much, it is not the bytes that do not suffice.
+        let Some(s) = e.shortfall().filter(|s| s.recompute_limit.is_none()) else { return e.into() };
         let fixed = self.table.fixed_bytes();
         let at_once = self.evictable_bytes(x) + extra - in_place;
         let told = Error::budget(BudgetShortfall {

@@ -24,8 +24,6 @@ pub(super) struct Work {
     replayed: u64,
     /// Operators that may still run again in a rehearsal and in what was rehearsed.
     left: Option<u64>,
-    /// The limit was reached since somebody last asked.
-    is_exceeded: bool,
     /// Bytes that a run without a budget would hold now, and the most that it held.
     named_bytes: usize,
     named_most: usize,
@@ -73,11 +71,6 @@ impl Work {
         self.left = None;
         self.walks = false;
     }
-
-    /// True if the limit was reached since this was last asked.
-    pub(super) fn take_exceeded(&mut self) -> bool {
-        std::mem::take(&mut self.is_exceeded)
-    }
 }
 
 impl Worker {
@@ -102,17 +95,13 @@ impl Worker {
     }
 
     /// Why a command is refused that would take too much work.
-    pub(super) fn too_much_work(&mut self) -> OpFailure {
-        self.work.is_exceeded = true;
-        let text = format!(
-            "would take more than {} times the work of the step in recomputation",
-            self.options.recompute_limit
-        );
+    pub(super) fn too_much_work(&self) -> OpFailure {
         let e = self.shortfall_of(0);
         let Some(s) = e.shortfall() else { return e.into() };
-        // With all that the program names nothing would run again; how much less would do is not known.
+        // All that the program names would stay in so many; how much less would do is not known.
         let more = s.budget_bytes.saturating_add(s.budget_bytes / MORE_PART).next_multiple_of(ALIGN_BYTES);
         let enough = self.work.named_most.max(more);
-        Error::budget(BudgetShortfall { smallest_feasible_bytes: enough, ..s.clone() }).context(text).into()
+        let recompute_limit = Some(self.options.recompute_limit);
+        Error::budget(BudgetShortfall { smallest_feasible_bytes: enough, recompute_limit, ..s.clone() }).into()
     }
 }

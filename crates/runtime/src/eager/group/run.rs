@@ -154,10 +154,7 @@ impl Worker {
         let acted = self.schedule.position();
         match self.extend_schedule(&Needs { x: &x, beside }) {
             Ok(()) => {}
-            Err(stop) if stop.is_shortfall() => {
-                self.work.take_exceeded();
-                return Ok(false);
-            }
+            Err(stop) if stop.is_shortfall() => return Ok(false),
             Err(stop) => return Err(stop),
         }
         let is_there = x.iter().all(|s| self.table.is_resident(s.storage));

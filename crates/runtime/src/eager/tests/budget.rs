@@ -384,3 +384,27 @@ fn what_gets_out_of_reach_is_made_again_before_leaves_grow() {
         c.verify().expect("consistent");
     }
 }
+
+#[test]
+fn a_command_that_would_take_too_much_work_is_refused_by_count_and_says_so() {
+    // A read of the first results again and again, in room for three of them.
+    let run = |recompute_limit: u32| {
+        let c = cpu(DeviceOptions { recompute_limit, ..budget(3 * UNIT) });
+        let all = chain(&c, 40);
+        let read: remat_types::Result<Vec<HostTensor>> = all.iter().rev().map(|h| c.value(h)).collect();
+        (read.map(|v| v.len()), c.stats().expect("open"))
+    };
+    let (read, stats) = run(1000);
+    assert_eq!(read.expect("as much as it takes"), 41);
+    let (asked, again) = (40 + 41, stats.recomputed_ops);
+    assert!(again > 4 * asked, "{again} of {asked}");
+    let (read, stats) = run(2);
+    let e = read.expect_err("too much work");
+    let s = e.shortfall().expect("a budget error");
+    assert_eq!((e.kind(), s.recompute_limit), (ErrorKind::Budget, Some(2)), "{e}");
+    assert!(s.smallest_feasible_bytes > 3 * UNIT, "{e}");
+    // The policy's, the log's and the schedule's own.
+    assert!(stats.recomputed_ops <= 3 * 2 * asked + asked, "{stats:?}");
+    let again = run(2);
+    assert_eq!(again.0.expect_err("in every run").to_string(), e.to_string());
+}
