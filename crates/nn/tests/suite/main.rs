@@ -3,6 +3,7 @@
 mod averages;
 mod checkpoint;
 mod compiled;
+mod compiled_state;
 mod derive;
 mod distributed;
 mod distributions;
