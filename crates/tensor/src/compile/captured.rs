@@ -12,8 +12,8 @@ use crate::Tensor;
 use crate::tape::{Leaf, lock};
 
 /// A cell that the running trace has seen, and the version it had.
-pub(crate) struct CapturedState {
-    pub(super) cell: Arc<dyn StateCell>,
+struct CapturedState {
+    cell: Arc<dyn StateCell>,
     before: Tensor,
     /// What stands for that version in the trace.
     own: Handle,
@@ -137,17 +137,16 @@ impl Restores {
             found.cells.push((s.own.id(), s.cell));
         }
         for s in GRADIENTS.take() {
-            let now = std::mem::replace(&mut *lock(&s.leaf.grad), s.before);
-            let before = s.own.map(|h| h.id());
-            match now.map(|g| g.handle.id()) {
-                None if before.is_some() => {
-                    let leaf = s.leaf.clone();
-                    found.after.push(Box::new(move || drop(lock(&leaf.grad).take())));
-                }
-                now if now == before => {}
-                _ => found.gradient_left = true,
+            let own = s.own.map(|h| h.id());
+            let before = own.or(s.before.as_ref().map(|g| g.handle.id()));
+            let now = std::mem::replace(&mut *lock(&s.leaf.grad), s.before).map(|g| g.handle.id());
+            if now.is_none() && own.is_some() {
+                let leaf = s.leaf.clone();
+                found.after.push(Box::new(move || drop(lock(&leaf.grad).take())));
+            } else if now != before {
+                found.gradient_left = true;
             }
-            found.cells.extend(before.map(|id| (id, s.leaf as Arc<dyn StateCell>)));
+            found.cells.extend(own.map(|id| (id, s.leaf as Arc<dyn StateCell>)));
         }
         found
     }
