@@ -75,6 +75,20 @@ def _is_library(module: Optional[str]) -> bool:
     return path is not None and _is_library_file(path)
 
 
+# parts of the standard library that ask functions and classes alone for attributes by name
+_QUIET = frozenset(("contextlib", "functools", "abc", "enum", "threading", "weakref", "_weakrefset", "typing", "warnings", "json", "collections"))
+
+
+def _is_quiet(path: str) -> bool:
+    """True for library code that reads no attribute of a program's objects by a name that it was given."""
+    if not _is_library_file(path):
+        return False
+    name = os.path.splitext(os.path.basename(path))[0]
+    folder = os.path.basename(os.path.dirname(path))
+    is_own = path.startswith(_OWN) or f"{os.sep}numpy{os.sep}" in path or path.startswith("<frozen")
+    return is_own or name in _QUIET or folder in _QUIET
+
+
 class _Names(NamedTuple):
     globals: FrozenSet[str]
     attributes: FrozenSet[str]
@@ -89,7 +103,7 @@ def _names(code: types.CodeType) -> _Names:
     attributes = {n for n in code.co_names}
     if by_text:
         attributes.update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())
-    return _Names(frozenset(of_globals), frozenset(attributes), by_text and not _is_library_file(code.co_filename))
+    return _Names(frozenset(of_globals), frozenset(attributes), by_text and not _is_quiet(code.co_filename))
 
 
 class Watch:

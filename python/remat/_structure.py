@@ -97,10 +97,12 @@ class Described:
             return (kind, frozenset(map(self.key, x)))
         if _is_record(x):
             return (kind, tuple((name, self.key(v)) for name, v in _fields(x)))
-        if hasattr(x, "__array_interface__") and hasattr(kind, "__len__"):
-            raise TypeError("an array is no argument of a compiled function, which would compare all of it: give `remat.tensor(array)`")
         found = constant(x)
-        return self._object(x) if found is None else found
+        if found is not None:
+            return found
+        if hasattr(kind, "__array_interface__"):
+            raise TypeError("an array is no argument of a compiled function, which would compare all of it: give `remat.tensor(array)`")
+        return self._object(x)
 
     def _object(self, x: Any) -> Any:
         self.objects.append(x)

@@ -28,6 +28,11 @@ class Batch:
     rest: dict
 
 
+@dataclasses.dataclass
+class Settings:
+    depth: int
+
+
 class Colour(enum.Enum):
     RED = 1
     BLUE = 2
@@ -207,6 +212,14 @@ def test_arrays_and_attributes_by_text_are_seen(device):
     eagerly(f, compiled, x)
     config.n = 2
     eagerly(f, compiled, x)
+    settings = Settings(3)
+    g = lambda x: x * sum(dataclasses.asdict(settings).values())  # noqa: E731
+    compiled = remat.compile(g)
+    eagerly(g, compiled, x)
+    settings.depth = 5
+    eagerly(g, compiled, x)
+    with pytest.raises(TypeError, match="an array is no argument"):
+        compiled(mean)
     large = np.zeros(1 << 20)
     with pytest.raises(ValueError, match="the array `large`"):
         remat.compile(lambda x: x + float(large[0]))(x)
