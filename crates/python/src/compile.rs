@@ -177,7 +177,11 @@ impl Compiled {
 
     /// Which of the calls of the Python function traced the forms that are kept.
     fn kept(&self) -> Vec<usize> {
-        self.forms.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(Vec::new(), tensor::Compiled::kept_traces)
+        self.forms
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map_or(Vec::new(), tensor::Compiled::kept_traces)
     }
 
     /// JSON: what memory each compiled form takes in a run, with what the planner says of its time, if a limit binds it. Errors:

@@ -13,8 +13,8 @@ use remat_runtime::{Device, Executable, Handle, Kind, MemoryFigures, Observer, P
 use remat_types::{CallSite, Error, ErrorKind, Result, SmallVec};
 
 use crate::Tensor;
-pub use captured::{capture_state, captured_version};
 pub(crate) use captured::{Restores, capture_gradient};
+pub use captured::{capture_state, captured_version};
 use closure::{CellRef, Closure, with_edges};
 pub use remat_runtime::compile::{CompileOptions, Symbols};
 pub use session::Session;

@@ -89,7 +89,8 @@ impl<C: VersionedCell> FunctionTrace<C> {
             let outputs = g.outputs().iter().map(|o| Some(o.value));
             outputs.chain(g.states().iter().map(|s| s.next)).collect::<Vec<_>>()
         };
-        let alike = self.takes_the_same(again) && self.needs_gradient == again.needs_gradient && results(a) == results(b);
+        let alike =
+            self.takes_the_same(again) && self.needs_gradient == again.needs_gradient && results(a) == results(b);
         let found = b.begins_with(a).and_then(|()| a.begins_with(b)).and_then(|()| match alike {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::Value, "it takes other tensors from outside, or gives others")),
