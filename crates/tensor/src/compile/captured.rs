@@ -53,9 +53,10 @@ fn own_version(cell: &Arc<dyn StateCell>, now: &Tensor, is_written: bool) -> Ten
             cells.seen.len() - 1
         });
         let s = &mut cells.seen[at];
-        if std::mem::replace(&mut s.is_written, s.is_written || is_written) {
+        if s.is_written {
             return now.clone();
         }
+        s.is_written = is_written;
         Tensor { handle: s.own.clone(), edge: s.before.edge.clone() }
     })
 }
