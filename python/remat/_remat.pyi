@@ -15,13 +15,13 @@ __all__ = [
     "uint64", "bool", "Device", "Generator", "_GradHook", "Tensor", "Parameter", "Communicator", "promote_types",
     "is_grad_enabled", "_operators", "set_library_folder", "exiting", "from_bytes", "from_nested", "from_dlpack", "grad",
     "custom", "load_state", "network_configs", "schedule_at", "clip_grad_norm", "clip_grad_value", "initial",
-    "tensor_dataset", "digits", "_NoGrad", "_Compiled", "_Dataset", "_Loader", "_NativeLayer", "_NativeOptimizer",
-    "_Charge", "batch_on", "called_dataset", "budget_bytes", "load_tensors", "load_weights", "published_names",
-    "save_tensors", "_LiteNetwork", "_LiteSession", "_OnnxModel", "_OnnxNetwork", "export_graph_file", "export_onnx",
-    "_Accumulate", "_Average", "_KvCache", "_Checkpoint", "_Lbfgs", "_Plateau", "_State", "checkpoint_is_in",
-    "group_by_name", "loss", "prepare_checkpoint", "save_checkpoint", "split_decay", "update_batch_norm", "_DataParallel",
-    "collective", "end_mpi", "has_mpi", "launched_ranks", "run_mpi", "run_threads", "set_norm_ranks", "plan_check",
-    "plan_figures", "plan_graph",
+    "tensor_dataset", "digits", "_NoGrad", "is_tracing", "is_traced", "as_result", "signatures", "_Compiled", "_Dataset",
+    "_Loader", "_NativeLayer", "_NativeOptimizer", "_Charge", "batch_on", "called_dataset", "budget_bytes", "load_tensors",
+    "load_weights", "published_names", "save_tensors", "_LiteNetwork", "_LiteSession", "_OnnxModel", "_OnnxNetwork",
+    "export_graph_file", "export_onnx", "_Accumulate", "_Average", "_KvCache", "_Checkpoint", "_Lbfgs", "_Plateau",
+    "_State", "checkpoint_is_in", "group_by_name", "loss", "prepare_checkpoint", "save_checkpoint", "split_decay",
+    "update_batch_norm", "_DataParallel", "collective", "end_mpi", "has_mpi", "launched_ranks", "run_mpi", "run_threads",
+    "set_norm_ranks", "plan_check", "plan_figures", "plan_graph",
 ]
 
 @final
@@ -678,13 +678,19 @@ class _NoGrad:
     def begin(self) -> None: ...
     def end(self) -> None: ...
 
+def is_tracing() -> bool: ...
+def is_traced(x: Tensor) -> bool: ...
+def as_result(x: Tensor) -> Tuple[Tensor, Tensor]: ...
+def signatures(x: Sequence[Tensor]) -> Tuple[Tuple[Any, ...], bytes]: ...
+
 @final
 class _Compiled:
     def __new__(
         cls, device: Device, f: Callable[..., Any], memory_budget: Union[int, str, None], level: int, freeze: bool,
         half: Optional[DTypeLike], forms: int,
     ) -> _Compiled: ...
-    def call(self, x: Sequence[Tensor]) -> List[Tensor]: ...
+    def call(self, x: Sequence[Tensor]) -> Tuple[List[Tensor], int]: ...
+    def kept(self) -> List[int]: ...
     def plans(self) -> str: ...
     @property
     def is_settled(self) -> bool: ...

@@ -1,7 +1,7 @@
 //! Small state that is no tensor, with interior mutability: a forward pass borrows its module.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_runtime::{Device, tracing};
 use remat_tensor::Tensor;
@@ -94,19 +94,26 @@ impl StatisticsGroup {
 
 /// A module's own source of random keys; checkpoints keep it.
 #[derive(Debug)]
-pub struct RngCell(Arc<Mutex<Rng>>);
+pub struct RngCell {
+    own: Arc<Mutex<Rng>>,
+    /// Made while its thread traced: by every call anew, with the same keys.
+    is_of_trace: bool,
+}
 
 impl RngCell {
     /// A cell that continues `rng`.
     pub fn new(rng: Rng) -> Self {
-        RngCell(Arc::new(Mutex::new(rng)))
+        RngCell { own: Arc::new(Mutex::new(rng)), is_of_trace: tracing::is_tracing() }
     }
 
-    /// The next key on `device`: `u64 [2]`; within a loop each step gets one of its own. Errors: Closed.
+    /// The next key on `device`: `u64 [2]`; within a loop each step gets one of its own. A cell that a compiled function makes
+    /// itself gives every run the same keys, as it gives them to every eager call. Errors: Closed.
     pub fn next_key(&self, device: &Device) -> Result<Tensor> {
-        let (own, source) = (self.0.clone(), keys::next()?);
+        let (own, source) = (self.own.clone(), keys::next()?);
+        let is_drawn = matches!(source, Source::Drawn(_));
+        let known = (self.is_of_trace && is_drawn).then(|| self.lock().draw());
         let next = move |to: &mut [u8]| {
-            let draw = || own.lock().unwrap_or_else(PoisonError::into_inner).draw();
+            let draw = || known.unwrap_or_else(|| own.lock().unwrap_or_else(PoisonError::into_inner).draw());
             let key = match &source {
                 Source::Drawn(None) => draw(),
                 Source::Drawn(Some(place)) => {
@@ -124,17 +131,28 @@ impl RngCell {
         Ok(Tensor::from_handle(tracing::random_key(&device.channel(), Arc::new(next))?))
     }
 
-    /// `f` of the generator, which no other thread draws from meanwhile.
+    fn lock(&self) -> MutexGuard<'_, Rng> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `f` of the generator, which no other thread draws from meanwhile. A compiled function can do so with those alone that it
+    /// makes itself.
+    #[track_caller]
     pub fn with<T>(&self, f: impl FnOnce(&mut Rng) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        if !self.is_of_trace {
+            tracing::refuse("reading the state of a generator, or seeding or splitting it,");
+        }
+        f(&mut self.lock())
     }
 
     /// The generator as it is now.
+    #[track_caller]
     pub fn get(&self) -> Rng {
         self.with(|rng| rng.clone())
     }
 
     /// Replaces the generator.
+    #[track_caller]
     pub fn set(&self, rng: Rng) {
         self.with(|own| *own = rng);
     }

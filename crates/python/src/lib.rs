@@ -38,7 +38,7 @@ mod _remat {
     #[pymodule_export]
     use crate::communicator::PyCommunicator;
     #[pymodule_export]
-    use crate::compile::Compiled;
+    use crate::compile::{Compiled, as_result, is_traced, is_tracing, signatures};
     #[pymodule_export]
     use crate::data::{Charge, Loader, NativeDataset, batch_on, called_dataset, digits, tensor_dataset};
     #[pymodule_export]

@@ -32,8 +32,8 @@ pub mod tracing {
     pub type Cut = GraphBreak;
 
     pub use crate::eager::trace::{
-        GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing,
-        random_key, refuse, size, size_of, trace, trace_body,
+        GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, has_ended, host_input, host_value, is_tracing,
+        random_key, refuse, size, size_of, state, trace, trace_body,
     };
 }
 

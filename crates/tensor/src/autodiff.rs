@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex};
 
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::{Apply, OpRef};
-use remat_runtime::{Channel, Handle, Kind};
+use remat_runtime::{Channel, Handle, Kind, tracing};
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Scope, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::watched::Watched;
 use crate::Tensor;
+use crate::compile::capture_gradient;
 use crate::site::InOp;
-use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock};
+use crate::tape::{self, CustomBackward, Edge, Hook, Leaf, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock};
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.
 struct Plain(Channel, CallSite);
@@ -283,7 +284,9 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
         let (NodeKind::Leaf(leaf), Some(g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
         // a copy: a hook may add another, or make a pass of its own
         let hooks = lock(&leaf.hooks).clone();
+        guard_hooks(leaf, &hooks);
         hooks.iter().try_for_each(|hook| hook(&g))?;
+        capture_gradient(leaf);
         let mut slot = lock(&leaf.grad);
         let grad = match slot.take() {
             Some(have) => sum(have, g, site)?,
@@ -293,6 +296,20 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
         *slot = Some(grad);
         Ok(())
     })
+}
+
+/// While tracing: which hooks a leaf from outside has is a part of what is compiled.
+fn guard_hooks(leaf: &Arc<Leaf>, hooks: &[Hook]) {
+    if !tracing::is_tracing() || leaf.is_of_trace {
+        return;
+    }
+    // by address, which no other hook gets as long as these live
+    let seen: Vec<_> = hooks.iter().map(Arc::downgrade).collect();
+    let of = leaf.clone();
+    tracing::guard(move || {
+        let now = lock(&of.hooks);
+        now.len() == seen.len() && now.iter().zip(&seen).all(|(a, b)| std::ptr::addr_eq(Arc::as_ptr(a), b.as_ptr()))
+    });
 }
 
 /// Gradients of the sum of `y` with respect to `x`, without touching any leaf's accumulated gradient. With

@@ -15,9 +15,9 @@ mod tape;
 mod tensor;
 
 pub use autodiff::{custom, grad, grad_with};
-#[expect(deprecated, reason = "the name of before")]
-pub use compile::see_cell;
-pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, capture_state, compile, compile_with};
+pub use compile::{
+    CompileOptions, Compiled, Session, StateCell, Symbols, capture_state, captured_version, compile, compile_with,
+};
 pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};

@@ -101,10 +101,17 @@ impl GradHook {
 }
 
 /// A tensor whose gradient is wanted.
-#[derive(Default)]
 pub(crate) struct Leaf {
     pub(crate) grad: Mutex<Option<Tensor>>,
     pub(crate) hooks: Mutex<Vec<Hook>>,
+    /// Made while its thread traced, so that no later run knows it.
+    pub(crate) is_of_trace: bool,
+}
+
+impl Default for Leaf {
+    fn default() -> Self {
+        Leaf { grad: Mutex::default(), hooks: Mutex::default(), is_of_trace: tracing::is_tracing() }
+    }
 }
 
 /// Gives the gradients of a custom function's inputs from those of its outputs.

@@ -4,6 +4,7 @@ mod averages;
 mod bounded;
 mod checkpoint;
 mod compiled;
+mod compiled_state;
 mod derive;
 mod distributed;
 mod distributions;
