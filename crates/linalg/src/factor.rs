@@ -454,7 +454,8 @@ fn eigh_of<T: Scaled>(
         };
         let (mut vectors, stack) = temp_mat_zeroed::<T, _, _>(n, n, stack);
         let mut vectors = vectors.as_mat_mut();
-        found = self_adjoint_evd(own, values, Some(vectors.rb_mut()), Par::Seq, stack, Default::default()).map_err(failed);
+        found =
+            self_adjoint_evd(own, values, Some(vectors.rb_mut()), Par::Seq, stack, Default::default()).map_err(failed);
         unscale(w, by);
         MatMut::from_row_major_slice_mut(v, n, n).copy_from(vectors.as_ref());
     });

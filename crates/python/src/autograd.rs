@@ -6,8 +6,8 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use remat::runtime::tracing;
-use remat::types::intern;
 use remat::tensor::Kept;
+use remat::types::intern;
 use remat::{Tensor, tensor};
 
 use crate::call;

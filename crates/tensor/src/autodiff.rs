@@ -429,7 +429,9 @@ pub fn custom_with_kept(
     kept: &[Kept],
     backward: impl Fn(&[Option<Tensor>], &[Tensor]) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
 ) -> Result<Vec<Tensor>> {
-    if let Some(j) = kept.iter().find_map(|k| if let Kept::Output(j) = k { Some(*j).filter(|j| *j >= y.len()) } else { None }) {
+    if let Some(j) =
+        kept.iter().find_map(|k| if let Kept::Output(j) = k { Some(*j).filter(|j| *j >= y.len()) } else { None })
+    {
         let text = format!("output {j} is to be kept of {}", y.len());
         return Err(Error::new(ErrorKind::Arity, text).with_op(name));
     }

@@ -384,8 +384,11 @@ impl Scalar {
             return true;
         }
         let bits = 8 * dtype.size_bytes() as u32;
-        let (low, high) =
-            if dtype.is_signed_int() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
+        let (low, high) = if dtype.is_signed_int() {
+            (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
+        } else {
+            (0, (1i128 << bits) - 1)
+        };
         match self {
             // a cast of what is far outside gives the ends of i128, which are outside too
             Scalar::Float(v) => !v.is_nan() && (low..=high).contains(&(v as i128)),

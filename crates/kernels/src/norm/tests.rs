@@ -92,7 +92,15 @@ fn rows_of_any_scale_are_normalised() {
             rms_norm(&pool, s, 0.0, &x, &scale, &mut z);
             rms_norm_grad(&pool, s, 0.0, &x, &scale, &dy, &mut dz, &mut dgain, &mut workspace);
             let plain = |v: Vec<T>, by: f64| v.into_iter().map(|v| v.to_f64() * by).collect::<Vec<f64>>();
-            [plain(y, 1.0), plain(dx, by), plain(dscale, 1.0), plain(dbias, 1.0), plain(z, 1.0), plain(dz, by), plain(dgain, 1.0)]
+            [
+                plain(y, 1.0),
+                plain(dx, by),
+                plain(dscale, 1.0),
+                plain(dbias, 1.0),
+                plain(z, 1.0),
+                plain(dz, by),
+                plain(dgain, 1.0),
+            ]
         };
         for (what, (got, want)) in run(2f64.powi(by)).into_iter().zip(run(1.0)).enumerate() {
             let far = got.iter().zip(&want).find(|(g, w)| (**g - **w).abs() > near * (1.0 + w.abs()));

@@ -146,7 +146,8 @@ macro_rules! any_scale {
             let (m, n) = (6, 4);
             let a: Vec<f64> = (0..m * n).map(|i| ((i * i * 7 + 3 * i) % 11) as f64 - 4.3).collect();
             let square: Vec<f64> = (0..n * n).map(|i| a[i / n * n + i % n] + a[i % n * n + i / n]).collect();
-            let mut workspace = vec![0u8; <$t>::svd_bytes(m, n, true) + <$t>::pinv_bytes(m, n) + <$t>::eigh_bytes(n, true)];
+            let mut workspace =
+                vec![0u8; <$t>::svd_bytes(m, n, true) + <$t>::pinv_bytes(m, n) + <$t>::eigh_bytes(n, true)];
             let mut run = |scale: f64| {
                 let of = |x: &[f64]| x.iter().map(|v| (v * scale) as $t).collect::<Vec<$t>>();
                 let (x, symmetric) = (of(&a), of(&square));

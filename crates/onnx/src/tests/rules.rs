@@ -289,6 +289,6 @@ fn zeros_have_a_scale_by_which_they_can_be_read_again() {
     assert_eq!(y[0].to_vec::<u8>().expect("u8"), [0; 3]);
     assert_eq!((y[1].to_f64_vec(), y[2].to_vec::<u8>().expect("u8")), (vec![1.0], vec![0]));
     assert_eq!(y[3].to_vec::<u8>().expect("u8"), [0; 3]);
-    let y = both(&m, &[vector(&[0.0, 5.0, 2.5])]);
-    assert_eq!(y[0].to_vec::<u8>().expect("u8"), [0, 255, 128]);
+    let y = both(&m, &[vector(&[0.0, 5.0, 2.0])]);
+    assert_eq!(y[0].to_vec::<u8>().expect("u8"), [0, 255, 102]);
 }

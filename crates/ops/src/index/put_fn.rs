@@ -94,7 +94,8 @@ impl PutGrad<'_, '_> {
             PutFn::Set => {
                 let (c, of) = (self.cx.build(), self.cx.fact(self.cx.x(1)));
                 let zeros = || constant(self.cx, of.dtype, &of.shape, 0.0);
-                let dsrc = || if self.is_apart { (self.get)(dy) } else { c.keep_where(self.stays(&of)?, (self.get)(dy)?) };
+                let dsrc =
+                    || if self.is_apart { (self.get)(dy) } else { c.keep_where(self.stays(&of)?, (self.get)(dy)?) };
                 self.needed(|| (self.put)(PutFn::Set, dy, zeros()?), dsrc)
             }
             PutFn::Add => self.needed(|| Ok(dy), || (self.get)(dy)),

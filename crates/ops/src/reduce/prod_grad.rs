@@ -38,11 +38,8 @@ pub(super) fn grad_prod(cx: &GradCx<'_>, x: Var, dy: Var, axes: &SmallVec<[usize
             }
             let halves = [part(product, axis, 0, half)?, part(product, axis, half, half)?];
             let both = c.mul(halves[0], halves[1])?;
-            product = if is_odd {
-                cx.apply(Concat { axis }, &[both, part(product, axis, 2 * half, 1)?])?
-            } else {
-                both
-            };
+            product =
+                if is_odd { cx.apply(Concat { axis }, &[both, part(product, axis, 2 * half, 1)?])? } else { both };
             levels.push(Level { axis, halves, is_odd });
         }
     }

@@ -246,11 +246,16 @@ impl OpDef for Reduce {
             // zeros are factors like others, to all orders
             Sample::new(op(Prod, &[1], false), vec![t(&[2.0f32, 0., 3., 0., 0., 1.5, -2., 0.5, 0., 3.], [2, 5])])
                 .gives(vec![t(&[0.0f32, 0.], [2])]),
-            Sample::new(op(Prod, &[2, 0], true), vec![t(&[2.0f32, 0., 3., 0., -1., 1.5, 0., 0.5, 0., 3., 4., 2.], [2, 2, 3])])
-                .gives(vec![t(&[0.0f32, 0.], [1, 2, 1])]),
+            Sample::new(
+                op(Prod, &[2, 0], true),
+                vec![t(&[2.0f32, 0., 3., 0., -1., 1.5, 0., 0.5, 0., 3., 4., 2.], [2, 2, 3])],
+            )
+            .gives(vec![t(&[0.0f32, 0.], [1, 2, 1])]),
             Sample::new(op(Prod, &[0], false), vec![t(&[300.0f32, 300., 0.001].map(f16::from_f32), [3])])
                 .gives(vec![t(&[90.0f32].map(f16::from_f32), [])]),
-            Sample::new(op(Prod, &[0], false), vec![t::<f32>(&[], [0, 2])]).gives(vec![t(&[1.0f32, 1.], [2])]).no_grad("empty"),
+            Sample::new(op(Prod, &[0], false), vec![t::<f32>(&[], [0, 2])])
+                .gives(vec![t(&[1.0f32, 1.], [2])])
+                .no_grad("empty"),
             Sample::new(op(Prod, &[0], false), vec![t::<i32>(&[], [0])]).gives(vec![t(&[1i32], [])]),
             Sample::new(op(Prod, &[1], true), vec![t(&[16i8, 16, 2, -3], [2, 2])]).gives(vec![t(&[0i8, -6], [2, 1])]),
             Sample::new(op(Max, &[1], false), vec![x()]).gives(vec![t(&[3.0f32, 6.5], [2])]),

@@ -183,7 +183,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn dirichlet_sample(&self, key: &Tensor) -> Result<Tensor> {
-        self.log_gamma_sample(key).called("dirichlet_sample")?.softmax(-1).called("dirichlet_sample")?.cast(self.dtype())
+        self.log_gamma_sample(key)
+            .called("dirichlet_sample")?
+            .softmax(-1)
+            .called("dirichlet_sample")?
+            .cast(self.dtype())
     }
 
     /// Poisson numbers of this tensor's means, whole numbers in its dtype; NaN for a negative mean. No gradient. Errors: DType for other
