@@ -100,7 +100,7 @@ ELSEWHERE = {
     "flatten_from": "`flatten(start)`",
 }
 # Methods with a row, whose function is in remat._tensor_methods or remat._creation: it takes several forms of arguments.
-ROW_ALONE = set("transpose reshape cast clamp full arange linspace".split())
+ROW_ALONE = set("transpose reshape cast clamp full arange linspace norm tensordot".split())
 # Functions whose plain name is a more convenient one of the package: `from ._functions import *` does not bring them.
 OVERRIDDEN = {"permute_dims", "randint"}
 LEFT_OUT = {
@@ -379,10 +379,11 @@ def made():
             continue
         over = methods.get(rust + "_over")
         rows.append(m.row())
+        if over is not None:
+            rows.append(over.row())
         if rust in ROW_ALONE:
             continue
         if over is not None:
-            rows.append(over.row())
             functions.append(reduction(m, over, shown))
         else:
             functions.append(function(m, shown))

@@ -69,8 +69,13 @@ class Context:
         self.saved_tensors: Tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor) -> None:
-        """Keeps tensors until the graph is freed, without their history: a result that kept itself would never be freed."""
-        self.saved_tensors = tuple(t.detach() for t in tensors)
+        """Keeps tensors until the graph is freed. Where gradients are differentiated again, arguments and results have their history.
+
+        What `forward` made on the way to its results has none, and a gradient of a gradient that has to pass it is a
+        NotDifferentiableError: save arguments and compute it again in `backward`, or return it as a result. Attributes of the
+        context are for what counts as constant.
+        """
+        self.saved_tensors = tensors
 
 
 class Function:
@@ -107,18 +112,34 @@ class Function:
     def apply(cls, *args: Any) -> Any:
         """Calls the function."""
         ctx = Context()
+        at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        tensors = [args[i] for i in at]
+        begun = _remat.custom_begins(tensors)
         with no_grad():
             y = cls.forward(ctx, *args)
         results = y if isinstance(y, tuple) else (y,)
-        at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         backward: Callable[..., Any] = cls.backward
+        # the graph keeps them: the context, which the rule holds, must not keep a result that leads back to it
+        saved = [_place(t, tensors, results) for t in ctx.saved_tensors]
+        ctx.saved_tensors = ()
 
-        def rule(*dy: Any) -> Tuple[Any, ...]:
-            g = backward(ctx, *dy)
+        def rule(dy: List[Any], kept: List[Tensor]) -> Tuple[Any, ...]:
+            ctx.saved_tensors = tuple(kept)
+            try:
+                g = backward(ctx, *dy)
+            finally:
+                ctx.saved_tensors = ()
             g = g if isinstance(g, tuple) else (g,)
             if len(g) != len(args):
                 raise ValueError(f"{cls.__name__}.backward gives {len(g)} gradients for {len(args)} arguments")
             return tuple(g[i] for i in at)
 
-        made = _remat.custom(cls.__name__, [args[i] for i in at], list(results), rule)
+        made = _remat.custom(cls.__name__, tensors, list(results), saved, begun, rule)
         return tuple(made) if isinstance(y, tuple) else made[0]
+
+
+def _place(saved: Tensor, tensors: Sequence[Tensor], results: Sequence[Any]) -> Union[int, Tensor]:
+    """The number of the result that was saved, or the tensor itself."""
+    if any(saved is t for t in tensors):
+        return saved
+    return next((j for j, r in enumerate(results) if saved is r), saved)

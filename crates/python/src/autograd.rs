@@ -4,8 +4,9 @@ use std::sync::Mutex;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyList, PyTuple};
 use remat::runtime::tracing;
+use remat::tensor::Kept;
 use remat::types::intern;
 use remat::{Tensor, tensor};
 
@@ -69,24 +70,43 @@ pub(crate) fn grad(
     found.into_iter().map(|g| g.map(|g| g.object(py)).transpose()).collect()
 }
 
-/// Tensors `y` with the gradient that the Python function `backward` gives: from those of `y` (None where there is none), one
-/// of each of `x`, or None.
+/// How old the next tensor of a tensor's device will be; 0 without a tensor.
+#[pyfunction]
+pub(crate) fn custom_begins(x: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(tensors(x)?.first().map_or(0, |t| t.device().channel().next_order()))
+}
+
+/// How `backward` finds a saved value again: the number of a result, or a tensor, which is of no known history if the function
+/// itself made it, that is after `begun`.
+fn kept(saved: &Bound<'_, PyAny>, begun: u64) -> PyResult<Kept> {
+    // a tensor first: one of a single integer would pass for a number
+    let Some(t) = extract_tensor(saved)? else { return saved.extract().map(Kept::Output) };
+    let made_within = !t.is_tracked() && t.handle().id().order() >= begun;
+    Ok(if made_within { Kept::Intermediate(t) } else { Kept::Value(t) })
+}
+
+/// Tensors `y` with the gradient that the Python function `backward` gives: from the list of those of `y` (None where there is
+/// none) and the list of what was `saved`, one of each of `x`, or None.
 #[pyfunction]
 pub(crate) fn custom(
     name: &str,
     x: &Bound<'_, PyAny>,
     y: &Bound<'_, PyAny>,
+    saved: &Bound<'_, PyAny>,
+    begun: u64,
     backward: Py<PyAny>,
 ) -> PyResult<Vec<Py<PyAny>>> {
     let py = x.py();
     let (x, y) = (tensors(x)?, tensors(y)?);
+    let kept = saved.try_iter()?.map(|s| kept(&s?, begun)).collect::<PyResult<Vec<Kept>>>()?;
     let backward = Mutex::new(backward);
-    let rule = move |dy: &[Option<Tensor>]| {
-        let dy = dy.to_vec();
+    let rule = move |dy: &[Option<Tensor>], kept: &[Tensor]| {
+        let (dy, kept) = (dy.to_vec(), kept.to_vec());
         call::back(|py| {
             let f = backward.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_ref(py);
             let dy = dy.into_iter().map(|g| g.map(|g| g.object(py)).transpose()).collect::<PyResult<Vec<_>>>()?;
-            let given = f.bind(py).call1(PyTuple::new(py, dy)?)?;
+            let kept = kept.into_iter().map(|t| t.object(py)).collect::<PyResult<Vec<_>>>()?;
+            let given = f.bind(py).call1((PyList::new(py, dy)?, PyList::new(py, kept)?))?;
             let given = match given.cast::<PyTuple>() {
                 Ok(all) => all.clone(),
                 Err(_) => PyTuple::new(py, [given])?,
@@ -98,7 +118,7 @@ pub(crate) fn custom(
     let made = call::run(py, move || {
         tracing::refuse("a function with a gradient in Python");
         let x: Vec<&Tensor> = x.iter().collect();
-        remat::custom(name, &x, y, rule)
+        tensor::custom_with_kept(name, &x, y, &kept, rule)
     })?;
     made.into_iter().map(|t| t.object(py)).collect()
 }

@@ -34,7 +34,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _remat {
     #[pymodule_export]
-    use crate::autograd::{NoGrad, custom, grad, is_grad_enabled};
+    use crate::autograd::{NoGrad, custom, custom_begins, grad, is_grad_enabled};
     #[pymodule_export]
     use crate::communicator::PyCommunicator;
     #[pymodule_export]

@@ -50,6 +50,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "fused",
     "fused_matmul",
     "fused_reduce",
+    "gamma_log_slope",
     "gamma_slope",
     "gather_shards",
     "gelu_grad",

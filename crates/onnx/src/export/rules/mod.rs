@@ -201,6 +201,7 @@ pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
     without::<random::PoissonSample>(DRAW),
     without::<random::RandomPermutation>(DRAW),
     without::<random::Uniform>(DRAW),
+    without::<random::Weights>(DRAW),
     without::<recurrent_ops::RecurrentGrad>(GRADIENT),
     without::<vision_ops::RoiPoolIndices>("the standard's pooling of regions gives no places"),
     without::<vision_ops::SamplePointsGrad>(GRADIENT),
