@@ -138,6 +138,8 @@ HINTS = {
     "impl Into<Scalar>": "Number", "impl Into<Shape>": "ShapeLike", "&str": "str", "impl IntoOperand": "Operand",
     "&[f64]": "Sequence[float]", "&Device": "Optional[Device]", "&remat_runtime::Device": "Optional[Device]",
 }
+# PyTorch's names of arguments, which are taken beside NumPy's
+ALIASES = {"axis": "dim", "axes": "dim", "keepdims": "keepdim"}
 PYTHON_WORDS = {"lambda": "lambda_", "from": "from_", "in": "in_", "is": "is_", "not": "not_", "or": "or_"}
 # the first arguments of what Rust has as plain functions
 HAND = [ROOT / "crates/python/src/ops" / name for name in ("options.rs", "spectral.rs", "vision.rs")]
@@ -254,7 +256,9 @@ def arguments(function, params, has_self):
         if "Device" in ty:
             last.append((name, hint, "None"))
         else:
-            found.append((name, hint, default_of(function, name)))
+            default = default_of(function, name)
+            # what has another name as well may be given by that one alone
+            found.append((name, hint, "_REQUIRED" if default is None and name in ALIASES else default))
     # a default may not stand before an argument without one
     seen = False
     for i, (name, hint, default) in enumerate(found):
@@ -275,8 +279,7 @@ def signature(found, last, aliases):
 
 
 def aliases_of(names):
-    given = {"axis": "dim", "axes": "dim", "keepdims": "keepdim"}
-    return [(given[n], n) for n in names if n in given]
+    return [(ALIASES[n], n) for n in names if n in ALIASES]
 
 
 def function(method, shown):

@@ -48,6 +48,7 @@ class _Network:
 
     KIND = ""
     DEFAULT = ""
+    _has_config = True
 
     def __init__(
         self, config: Optional[str] = None, *, device: Optional[Device] = None, dtype: DTypeLike = "float32",

@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import weakref
 
@@ -314,3 +315,84 @@ def test_what_is_overwritten_has_no_gradient():
     y[remat.tensor([2, 2, 0])] = v
     y.sum().backward()
     assert v.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("stretch, records", [(remat.no_grad, False), (remat.enable_grad, True)])
+def test_a_decorated_generator_has_its_own_mode_and_its_caller_too(stretch, records):
+    @stretch()
+    def numbers(n):
+        """Of the generator."""
+        got = []
+        try:
+            for _ in range(n):
+                got.append((yield remat.is_grad_enabled()))
+        except KeyError:
+            yield ("caught", remat.is_grad_enabled())
+        finally:
+            ends.append(remat.is_grad_enabled())
+        return got
+
+    ends = []
+    outer = remat.no_grad if records else remat.enable_grad
+    with outer():
+        g = numbers(2)
+        assert next(g) == records and remat.is_grad_enabled() != records
+        assert g.send("sent") == records
+        with pytest.raises(StopIteration) as end:
+            next(g)
+        assert end.value.value == ["sent", None] and ends == [records]
+        g = numbers(2)
+        next(g)
+        assert g.throw(KeyError()) == ("caught", records) and remat.is_grad_enabled() != records
+        g.close()
+        assert ends == [records] * 2 and remat.is_grad_enabled() != records
+    assert numbers.__doc__ == "Of the generator."
+
+
+def test_a_decorated_coroutine_has_its_own_mode_while_others_run():
+    @remat.no_grad()
+    async def quiet(seen):
+        seen.append(remat.is_grad_enabled())
+        await asyncio.sleep(0)
+        seen.append(remat.is_grad_enabled())
+        return "done"
+
+    @remat.no_grad()
+    async def several():
+        for _ in range(2):
+            await asyncio.sleep(0)
+            yield remat.is_grad_enabled()
+
+    async def loud(seen):
+        for _ in range(4):
+            seen.append(remat.is_grad_enabled())
+            await asyncio.sleep(0)
+
+    async def both():
+        own, others = [], []
+        done, _ = await asyncio.gather(quiet(own), loud(others))
+        return done, own, others, [x async for x in several()], remat.is_grad_enabled()
+
+    assert asyncio.run(both()) == ("done", [False] * 2, [True] * 4, [False] * 2, True)
+
+
+def test_a_backward_that_computes_again_takes_gradients_of_that():
+    class Cube(remat.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            y = x.detach().requires_grad_()
+            if is_told:
+                with remat.enable_grad():
+                    return remat.grad(y * y * y, y, g)
+            return remat.grad(y * y * y, y, g)
+
+    for is_told in (True, False):
+        x = remat.tensor(2.0, requires_grad=True)
+        Cube.apply(x).backward()
+        assert x.grad.item() == 12.0 and not x.grad.requires_grad

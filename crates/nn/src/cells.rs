@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use remat_runtime::{Device, tracing};
 use remat_tensor::Tensor;
 use remat_tensor::comm::Communicator;
-use remat_types::{CallSite, Result, Scope};
+use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use crate::Rng;
 use crate::keys::{self, Source};
@@ -158,24 +158,63 @@ impl RngCell {
     }
 }
 
-/// The name under which reports and traces show a module.
-#[derive(Debug)]
-pub struct Label(Mutex<Arc<str>>);
+/// What stands around a layer that is within another module: it may change what the layer reads and what it gives, or compute in its
+/// place. See [`Label::set_tap`].
+pub trait Tap: Send + Sync {
+    /// Called with what the layer is to read.
+    fn before(&self, x: &Tensor) -> Result<Tapped>;
+    /// Called with what the layer read and what it made of it; gives the result.
+    fn after(&self, x: &Tensor, y: Tensor) -> Result<Tensor>;
+}
+
+/// What a [`Tap`] makes of a layer's input.
+pub enum Tapped {
+    /// The layer computes, of this.
+    Input(Tensor),
+    /// This is the result; the layer does not compute.
+    Output(Tensor),
+}
+
+/// The tap of a layer, and how often it was changed.
+#[derive(Default)]
+struct Taps {
+    changes: AtomicU64,
+    /// False where the lock need not be taken.
+    is_set: AtomicBool,
+    tap: Mutex<Option<Arc<dyn Tap>>>,
+}
+
+/// The name under which reports and traces show a module, and the [`Tap`] of a layer of one tensor.
+pub struct Label {
+    name: Mutex<Arc<str>>,
+    taps: Option<Arc<Taps>>,
+}
+
+impl std::fmt::Debug for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Label").field(&self.get()).finish()
+    }
+}
 
 impl Label {
     /// A label that says what the module is, until [`Module::name_scopes`](crate::Module::name_scopes) says which.
     pub fn new(name: &str) -> Self {
-        Label(Mutex::new(name.into()))
+        Label { name: Mutex::new(name.into()), taps: None }
+    }
+
+    /// The label of a layer whose `forward` is within [`Label::around`], so that it may have a [`Tap`].
+    pub fn of_layer(name: &str) -> Self {
+        Label { taps: Some(Arc::default()), ..Label::new(name) }
     }
 
     /// The name.
     pub fn get(&self) -> Arc<str> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Renames.
     pub fn set(&self, name: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+        *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
     }
 
     /// Enters a scope of this name. In a `#[track_caller]` function, errors name the line that called it.
@@ -183,5 +222,43 @@ impl Label {
     #[track_caller]
     pub fn enter(&self) -> Scope {
         Scope::called(&self.get(), CallSite::here())
+    }
+
+    /// True if the module may have a [`Tap`].
+    pub fn takes_tap(&self) -> bool {
+        self.taps.is_some()
+    }
+
+    /// Puts a tap around the layer, in the place of the one there was; none takes it out. Errors: Value for a module that takes none.
+    #[track_caller]
+    pub fn set_tap(&self, tap: Option<Arc<dyn Tap>>) -> Result<()> {
+        tracing::refuse("changing what stands around a layer");
+        let Some(taps) = &self.taps else {
+            return Err(Error::new(ErrorKind::Value, format!("`{}` is no layer of one tensor", self.get())));
+        };
+        let mut own = taps.tap.lock().unwrap_or_else(PoisonError::into_inner);
+        taps.is_set.store(tap.is_some(), Ordering::Relaxed);
+        *own = tap;
+        taps.changes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What a layer gives for `x`, where it computes `own`: that, or what its tap makes of it.
+    pub fn around(&self, x: &Tensor, own: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let Some(taps) = &self.taps else { return own(x) };
+        if tracing::is_tracing() {
+            let (taps, seen) = (taps.clone(), taps.changes.load(Ordering::Relaxed));
+            tracing::guard(move || taps.changes.load(Ordering::Relaxed) == seen);
+        }
+        if !taps.is_set.load(Ordering::Relaxed) {
+            return own(x);
+        }
+        // a copy, so that no lock is held while the tap runs
+        let tap = taps.tap.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(tap) = tap else { return own(x) };
+        match tap.before(x)? {
+            Tapped::Output(y) => Ok(y),
+            Tapped::Input(x) => tap.after(&x, own(&x)?),
+        }
     }
 }

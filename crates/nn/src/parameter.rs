@@ -282,7 +282,7 @@ impl Parameter {
     }
 
     /// Equal for handles on the same piece of state, and for no others that are alive.
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 

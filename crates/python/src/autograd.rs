@@ -1,5 +1,6 @@
 //! Gradients of functions, functions with a gradient of the caller's, and stretches of a program that record nothing.
 
+use std::any::Any;
 use std::sync::Mutex;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -13,23 +14,27 @@ use remat::{Tensor, tensor};
 use crate::call;
 use crate::tensor::{Output, PyTensor, extract_tensor};
 
-/// A stretch of a thread's program that records nothing for gradients.
-#[pyclass(name = "_NoGrad", module = "remat._remat", unsendable)]
-pub(crate) struct NoGrad(Vec<tensor::NoGrad>);
+/// A stretch of a thread's program that records for gradients, or nothing.
+#[pyclass(name = "_GradMode", module = "remat._remat", unsendable)]
+pub(crate) struct GradMode {
+    records: bool,
+    /// Each ends when it is dropped.
+    begun: Vec<Box<dyn Any>>,
+}
 
 #[pymethods]
-impl NoGrad {
+impl GradMode {
     #[new]
-    fn new() -> Self {
-        NoGrad(Vec::new())
+    fn new(records: bool) -> Self {
+        GradMode { records, begun: Vec::new() }
     }
 
     fn begin(&mut self) {
-        self.0.push(remat::no_grad());
+        self.begun.push(if self.records { Box::new(tensor::recording()) } else { Box::new(remat::no_grad()) });
     }
 
     fn end(&mut self) -> PyResult<()> {
-        self.0.pop().map(drop).ok_or_else(|| PyRuntimeError::new_err("this stretch has not begun"))
+        self.begun.pop().map(drop).ok_or_else(|| PyRuntimeError::new_err("this stretch has not begun"))
     }
 }
 

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 use remat::runtime::{Foresight, SpillTo};
 use remat::{AsyncLevel, Device, DeviceOptions};
 
 use crate::call;
 use crate::communicator::{self, PyCommunicator};
-use crate::exit::keep_at_exit;
+use crate::exit::{self, keep_at_exit};
 
 /// The processor, with an arena of bytes that never grows past a budget, and threads that compute in it.
 ///
@@ -72,8 +73,12 @@ pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let forms = "give bytes as an integer, a text such as \"512MiB\" or \"0.5GB\", or None for no limit";
         PyValueError::new_err(format!("{text} is no budget: {forms}"))
     };
+    // a bool is an integer in Python, and no size
+    if x.is_instance_of::<PyBool>() {
+        return Err(wrong(&x.to_string()));
+    }
     if let Ok(bytes) = x.extract::<usize>() {
-        return Ok(Some(bytes));
+        return if bytes == 0 { Err(wrong("0 bytes")) } else { Ok(Some(bytes)) };
     }
     let text: String = x.extract().map_err(|_| wrong(&x.to_string()))?;
     let lower = text.trim().to_ascii_lowercase();
@@ -122,6 +127,7 @@ impl PyDevice {
             options.spill = spill.map(SpillTo::measure).transpose()?;
             Device::cpu(options)
         })?;
+        exit::opened(&device);
         if has_ranks {
             communicator::opened(&device);
         }

@@ -32,6 +32,7 @@ mod sessions;
 mod sizes;
 mod support;
 mod sync_batch_norm;
+mod taps;
 mod tensor_parallel;
 mod torch;
 mod training;

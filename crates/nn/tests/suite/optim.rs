@@ -44,7 +44,8 @@ fn sgd_on_host(o: SgdOptions) -> Vec<f64> {
     for i in 0..STEPS {
         for (k, g) in gradient(i).into_iter().enumerate() {
             let g = g + o.weight_decay * p[k];
-            b[k] = o.momentum * b[k] + (1.0 - o.dampening) * g;
+            // the first step takes the whole gradient
+            b[k] = if i == 0 { g } else { o.momentum * b[k] + (1.0 - o.dampening) * g };
             let by = match (o.momentum == 0.0, o.nesterov) {
                 (true, _) => g,
                 (_, true) => g + o.momentum * b[k],

@@ -127,6 +127,12 @@ impl PyParameter {
         Ok(extract(slf.as_any())?.role() == Role::Trained)
     }
 
+    /// One number for all names of one piece of state, and for no other that is alive.
+    #[getter]
+    fn _address(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Ok(extract(slf.as_any())?.address())
+    }
+
     /// True for two names of one piece of state.
     fn is_same(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(extract(slf.as_any())?.is_same(&extract(other)?))
