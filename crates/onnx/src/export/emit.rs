@@ -95,6 +95,11 @@ impl Emit {
         self.names.unique(wished)
     }
 
+    /// Takes the name of a node that was written elsewhere.
+    pub(super) fn take_node_name(&mut self, name: &str) {
+        self.node_names.unique(name);
+    }
+
     /// True if the operator is in the standard's set of the version that is written.
     pub(super) fn has(&self, since: i64) -> bool {
         self.opset >= since

@@ -154,6 +154,12 @@ fn norms_of_groups_follow_an_open_batch() {
     let net = |x: &[Tensor]| Ok(vec![x[0].group_norm(3, Some(&w), Some(&b), 1e-5)?]);
     let graph = |sizes: &[usize]| Ok(traced(&device, &[&wave(&device, &[sizes[0], 6, 4, 5])], net));
     let model = export_symbolic(&[Dim::new("batch", 1, 16)], graph, &ExportOptions::default()).expect("it is exported");
+    let mut names = Vec::new();
+    node_names(&model.graph, &mut names);
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "{names:?}");
     let network = Model::from_bytes(model.to_bytes().expect("bytes")).and_then(|m| m.on(&device)).expect("a model");
     for n in [1, 3, 16] {
         let x = wave(&device, &[n, 6, 4, 5]);
