@@ -116,6 +116,19 @@ fn blocks_of_space_become_channels_in_either_order() {
     assert!(fails(&mode("RCD"), &[x]).message().contains("`RCD`"));
 }
 
+#[test]
+fn shifts_by_negative_amounts_leave_the_sign_alone() {
+    let of = |direction: &'static str| {
+        let n = node("BitShift", &["x", "n"], &["y"]);
+        let n = n.with("direction", AttributeType::String, |a| a.s = Some(direction.as_bytes().into()));
+        let host = |v: &[i32]| HostTensor::from_slice(v, [v.len()]).expect("a vector");
+        let given = [host(&[-8, -8, 8, 8]), host(&[1, -1, -1, 40])];
+        both(&at(28, graph(&["x", "n"], vec![n], &["y"])), &given)[0].to_vec::<i32>().expect("integers")
+    };
+    assert_eq!(of("RIGHT"), [-4, -1, 0, 0]);
+    assert_eq!(of("LEFT"), [-16, 0, 0, 0]);
+}
+
 /// Attention of one head over values that tell which keys were seen: all scores are equal, so it is their mean.
 fn attend(
     opset: i64,
