@@ -78,6 +78,7 @@ const LEFT_OUT_FORMS: &[(&str, &[&str])] = &[
     ),
     ("derivatives of an image", &["sample_points"]),
     ("dropout; call `eval`", &["attention"]),
+    ("statistics of a batch; call `eval`", &["batch_norm"]),
     ("gates that a gradient reads", &["recurrent"]),
 ];
 
