@@ -17,9 +17,8 @@ IMPORTS = {name: f"from differential.on_{name} import *" for name in ("torch", "
 # what a run may take beside the arena of its device: the interpreter, NumPy, PyTorch
 RESIDENT_BYTES = 3 << 30
 POLL_SECONDS = 0.02
-# a limit is one of processor time, which other programs of the machine do not use up; a run that waits forever uses none, and is
-# ended after so many times the limit by the clock
-WALL = 6.0
+# what a worker may take until it runs a program, on a machine that does much else
+START_SECONDS = 600.0
 
 
 def source_for(source: str, framework: str) -> str:
@@ -86,7 +85,8 @@ class Runner:
         return None
 
     def run(self, source: str, form: Dict[str, Any], limit_s: float) -> Outcome:
-        """Runs a program in a form; it is ended after `limit_s` seconds of processor time, or `WALL` times as many by the clock."""
+        """Runs a program in a form; it hangs, and is ended, after `limit_s` seconds of processor time, or as many in which
+        none of its threads could run: what other programs of the machine use up does not count."""
         form = {**form, "framework": self.framework}
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             paths = {name: os.path.join(place, name) for name in ("program", "result", "log")}
@@ -94,7 +94,7 @@ class Runner:
             worker = self._started()
             assert worker.stdin is not None
             worker.stdin.write(json.dumps({**paths, "form": form}) + "\n")
-            first = self._answer(worker, time.monotonic() + 120)
+            first = self._answer(worker, time.monotonic() + START_SECONDS)
             if first is None:
                 self.close()
                 return Outcome(form, None, "lost", 0.0, "")
@@ -114,11 +114,13 @@ class Runner:
         """Waits for a run, and ends it beyond its limits. How it ended."""
         assert worker.stdout is not None
         ended = ""
-        until = time.monotonic() + WALL * limit_s
+        busy_at = time.monotonic()
         while not ended:
             if select.select([worker.stdout], [], [], POLL_SECONDS)[0]:
                 break
-            if time.monotonic() > until or _processor_seconds(pid) > limit_s:
+            if _can_run(pid):
+                busy_at = time.monotonic()
+            if _processor_seconds(pid) > limit_s or time.monotonic() - busy_at > limit_s:
                 ended = "hang"
             elif _resident_bytes(pid) > RESIDENT_BYTES:
                 ended = "memory"
@@ -159,6 +161,18 @@ def _processor_seconds(pid: int) -> float:
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
+
+
+def _can_run(pid: int) -> bool:
+    """True if a thread of a process runs or could: it waits for a processor or for a disk, not for another thread."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "RD":
+                    return True
+    except (OSError, IndexError):
+        return True
+    return False
 
 
 def frameworks() -> List[str]:
