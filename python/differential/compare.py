@@ -28,8 +28,8 @@ class Failure:
     """A disagreement: its kind, the form in which it shows, and what was seen.
 
     Kinds: `torch` (another value than PyTorch's), `bits` (other bits than the plain form's), `silent` (other bits, and a refusal that
-    came later), `mixed` (parameters of no version), `told again` (a failure that was told is told once more), `poisoned` (a failure
-    that is told first without figures), `verdict` (a budget that suffices in one form and not in another), `peak`, `hang`, `memory`,
+    came later), `mixed` (parameters of no version), `told again` (a failure that was told is
+    told once more), `poisoned` (a failure that is told first without figures), `verdict` (a budget that suffices in one form and not in another), `peak`, `hang`, `memory`,
     `crash`, `panic`, `error` (any other error).
     """
 
@@ -64,6 +64,12 @@ def first_difference(want: Notes, got: Notes) -> Optional[str]:
 
 def _shown(x: np.ndarray) -> str:
     return np.array2string(x.reshape(-1)[:3], precision=17) + (" .." if x.size > 3 else "")
+
+
+def _failed(error: Dict[str, Any]) -> Tuple[str, Any, Any]:
+    """What tells one failure from another: the operator, what it needs, and where it was asked for."""
+    text = error["text"]
+    return text[text.find("[") : text.find("]") + 1] + text[text.rfind("(at ") :], error.get("needed_bytes"), error.get("least_bytes")
 
 
 def _end(outcome: Outcome) -> Optional[Tuple[str, str]]:
@@ -106,9 +112,12 @@ def compare_forms(plain: Outcome, other: Outcome, form: Form, versions: Optional
     budget = other.form.get("budget")
     if budget is not None and told["peak_bytes"] > budget:
         failures.append(Failure("peak", form, f"{told['peak_bytes']} of {budget} bytes"))
-    again = [e for after in told.get("after", []) for e in after["errors"]] + told.get("closing", [])
-    if again:
-        failures.append(Failure("told again", form, f"{len(again)} times more, first {again[0]['type']}: {again[0]['text'][:200]}"))
+    told_before = {_failed(told["error"])} if told["error"] is not None else set()
+    for later in [e for after in told.get("after", []) for e in after["errors"]] + told.get("closing", []):
+        # operations behind the failed one may have failed for reasons of their own, each of which is told once as well
+        if _failed(later) in told_before:
+            failures.append(Failure("told again", form, f"{later['type']}: {later['text'][:200]}"))
+        told_before.add(_failed(later))
     for after in told.get("after", []) if versions is not None else []:
         mine = {digest for i, digest in versions or () if i == after["optimizer"]}
         if after["value"] is not None and mine and after["value"] not in mine:

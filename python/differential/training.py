@@ -3,7 +3,7 @@
 A kind says what a step is in the main: one loss, an adversary, gradients of gradients. What is done beside that (a schedule, averages
 of weights, values kept from step to step, an exception in the middle) is drawn for each program, whatever its kind.
 """
-from typing import Any, Dict, List, Tuple
+from typing import Dict, List, Tuple
 
 from .networks import FUNCTIONS, WIDTHS, Network, Shape
 from .text import Draw, Lines
@@ -270,8 +270,6 @@ class Training:
         self.chunk(f"loss = {self.loss(self.draw.of(('policy * value.detach()', 'policy', 'policy - value')), self.n)}")
         self.chunk("first.backward(retain_graph=True)")
         self.backward("loss", opts, [base, one, two])
-        if "zero_grad" in "".join(self.chunks[-5] + self.chunks[-4]):
-            self.draw.trait("first gradients dropped")
 
     def teacher(self) -> None:
         student, teacher = self.net(self.takes, self.n, copies=2)
@@ -487,4 +485,3 @@ BESIDE: Dict[str, float] = {
     "schedule": 0.3, "average": 0.25, "history": 0.3, "evaluate": 0.25, "rollback": 0.12, "rate_set": 0.12, "freeze": 0.12,
     "new_optimizer": 0.1, "kept_values": 0.2, "interrupted": 0.15,
 }
-Options = Dict[str, Any]

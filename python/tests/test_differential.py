@@ -122,7 +122,9 @@ def test_ends_other_than_a_refusal_are_failures():
     refused = outcome([], error={"type": "BudgetError", "text": "told"}, after=[{"optimizer": 0, "errors": [], "value": "x"}])
     assert not compare_forms(outcome([]), refused, {}, [(0, "x")])
     assert [f.kind for f in compare_forms(outcome([]), refused, {}, [(0, "y")])] == ["mixed"]
-    refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "again"}]
+    refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "[mul] another operation failed (at a.py:7)"}]
+    assert not compare_forms(outcome([]), refused, {}, [(0, "x")])
+    refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "told"}]
     assert [f.kind for f in compare_forms(outcome([]), refused, {}, [(0, "x")])] == ["told again"]
     refused.form.clear()
     assert [f.kind for f in compare_forms(outcome([]), refused, {})][0] == "error"
