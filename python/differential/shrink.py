@@ -129,7 +129,13 @@ def _operands(tree: ast.Module) -> Iterator[Callable[[], None]]:
                     yield lambda node=node, name=name, i=i, operand=operand: _put(node, name, i, operand)
 
 
+# what gives both frameworks the same numbers: without it any two programs differ
+SEEDED = ("fill", "parameter", "normal", "integers")
+
+
 def _parts(v: ast.expr) -> List[ast.expr]:
+    if isinstance(v, ast.Call) and isinstance(v.func, ast.Name) and v.func.id in SEEDED:
+        return []
     if isinstance(v, ast.BinOp):
         return [v.left, v.right]
     if isinstance(v, ast.UnaryOp):

@@ -150,6 +150,9 @@ def test_a_failing_program_loses_what_it_fails_without():
     small = shrink_while(program, lambda p: "bad(" in p.source, 20.0)
     assert small.source.splitlines()[2:] == ["bad(y)"]
     assert shrink_while(program, lambda p: False, 1.0).source == program.source
+    filled = Program(f"# differential: {{}}\n{IMPORTS['torch']}\nnet = fill(torch.abs(Net()), 3)\nbad(net)\n", 1, "supervised")
+    small = shrink_while(filled, lambda p: "bad(net" in p.source and "net = " in p.source, 20.0)
+    assert small.source.splitlines()[2:] == ["net = fill(Net(), 1)", "bad(net)"]
 
 
 def test_the_command_keeps_what_fails(tmp_path, monkeypatch, capsys):
