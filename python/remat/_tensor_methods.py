@@ -247,7 +247,8 @@ def clone(x: Tensor) -> Tensor:
     >>> x.tolist(), y.tolist()
     ([0.0, 0.0], [1.0, 0.0])
     """
-    return +x
+    # another object of a leaf would be a leaf, to which nothing can be assigned
+    return x.reshape(x.shape) if x.is_leaf and x.requires_grad else +x
 
 
 def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:

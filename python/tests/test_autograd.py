@@ -21,6 +21,18 @@ def test_gradients_accumulate_in_leaves():
     assert x.is_leaf and not (x * 2).is_leaf and (x * 2).requires_grad and not x.detach().requires_grad
 
 
+def test_a_copy_of_a_leaf_is_no_leaf_and_is_assigned_to():
+    x = remat.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x.clone()
+    assert not y.is_leaf and y.requires_grad
+    y[0] = 9.0
+    y[1:] *= 2
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [0.0, 16.0, 24.0] and x.tolist() == [1.0, 2.0, 3.0]
+    with remat.no_grad():
+        assert not x.clone().requires_grad
+
+
 def test_a_cotangent_and_a_graph_that_stays():
     x = remat.tensor([1.0, 2.0], requires_grad=True)
     y = x * x
