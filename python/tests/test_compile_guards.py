@@ -609,3 +609,20 @@ def test_sizes_that_follow_from_values(device):
             got, want = compiled(remat.tensor(v)), f(remat.tensor(v))
             assert got["sum"].item() == want["sum"].item() and got["n"] == want["n"]
             assert got["at"].tolist() == want["at"].tolist()
+
+
+def test_statistics_that_are_updated_before_a_size_are_updated_once(device):
+    def run(compiled):
+        remat.manual_seed(1)
+        norm = nn.BatchNorm1d(2)
+
+        def f(x):
+            y = norm(x)
+            return norm(y.masked_select(y > 0).reshape(-1, 1) * remat.ones(1, 2))
+
+        g = remat.compile(f) if compiled else f
+        x = remat.arange(8, dtype="float32").reshape(4, 2).sin()
+        values = [g(x * k).tolist() for k in (1.0, 2.0, 1.0)]
+        return values, {k: v.tolist() for k, v in norm.state_dict().items()}
+
+    assert run(True) == run(False)

@@ -98,6 +98,8 @@ pub(crate) fn is_traced(x: &Bound<'_, PyTensor>) -> bool {
 pub(crate) fn as_result(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
     let x = extract_tensor(x)?.ok_or_else(|| PyTypeError::new_err("expected a tensor"))?;
     let (y, leaf) = call::run(py, move || {
+        // it has its history within `no_grad` too
+        let _recording = tensor::recording();
         let leaf = x.requires_grad()?;
         let y = remat::custom("argument", &[&leaf], vec![x], |dy| Ok(dy.to_vec()))?;
         Ok((y, leaf))

@@ -75,8 +75,11 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Closure<F> {
             let outputs = f(&x);
             found = restores.restore();
             let updates = std::mem::take(&mut found.updates);
-            // of a trace that ends at a size the cells are wanted too
+            // of a trace that ends at a size the cells are wanted too, but nothing is updated
             let outputs = outputs?;
+            if tracing::has_ended() {
+                return Ok(TraceResults { outputs: Vec::new(), updates: Vec::new() });
+            }
             needs_gradient = outputs.iter().map(|t| t.edge.as_ref().is_some_and(|e| !e.node.is_freed())).collect();
             let outputs: Vec<Handle> = outputs.into_iter().map(|t| t.handle).collect();
             if found.gradient_left {
