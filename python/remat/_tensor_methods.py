@@ -102,7 +102,7 @@ def clip(x: Tensor, min: Optional[Number] = None, max: Optional[Number] = None) 
     """
     if min is None and max is None:
         return +x
-    if not x.dtype.is_floating_point() and any(_is_float(v) for v in (min, max)):
+    if not x.dtype.is_floating_point and any(_is_float(v) for v in (min, max)):
         x = _t["cast"](x, "float32")
     if isinstance(min, Tensor) or isinstance(max, Tensor) or min is None or max is None:
         x = x if min is None else _t["clamp_min"](x, min)
@@ -111,7 +111,7 @@ def clip(x: Tensor, min: Optional[Number] = None, max: Optional[Number] = None) 
 
 
 def _is_float(v: Any) -> bool:
-    return isinstance(v, float) or isinstance(v, Tensor) and v.dtype.is_floating_point()
+    return isinstance(v, float) or isinstance(v, Tensor) and v.dtype.is_floating_point
 
 
 def norm(
