@@ -35,15 +35,41 @@ def test_options_of_layers_that_are_written_act_or_are_refused(device):
     slope.negative_slope = 0.5
     assert slope(remat.tensor([-1.0])).tolist() == [-0.5] and slope.negative_slope == 0.5
     for layer, name, value in (
-        (nn.Conv2d(1, 1, 3), "stride", 2), (nn.Conv2d(1, 1, 3), "padding", (5, 5)), (nn.LayerNorm(4), "eps", 10.0),
-        (nn.MultiHeadAttention(8, 2), "heads", 4), (nn.LSTM(2, 2), "dropout", 0.5), (nn.BatchNorm1d(1), "affine", False),
-        (nn.BatchNorm1d(1), "momentum", None), (remat.models.Vae(inputs=8, hidden=6, code=2), "code", 3),
+        (nn.Conv2d(1, 1, 3), "out_channels", 2), (nn.LayerNorm(4), "normalized_shape", 5), (nn.Linear(2, 2), "bias", False),
+        (nn.LSTM(2, 2), "hidden_size", 3), (nn.BatchNorm1d(1), "affine", False), (nn.PReLU(), "init", 0.5), (nn.BatchNorm1d(1), "momentum", None),
+        (remat.models.Vae(inputs=8, hidden=6, code=2), "code", 3),
     ):
-        with pytest.raises(TypeError, match=f"`{name}` of {type(layer).__name__} is fixed"):
+        with pytest.raises(TypeError, match=f"`{name}` of {type(layer).__name__} is fixed|same parameter"):
             setattr(layer, name, value)
     assert nn.Conv2d(1, 1, 3, stride=2).stride == 2
     same = nn.LayerNorm(4)
     same.eps = same.eps
+
+
+def test_options_of_layers_with_parameters_act_on_the_same_parameters(device):
+    x, image = remat.rand(3, 4), remat.rand(1, 1, 8, 8)
+    for old, name, value, new, of in (
+        (nn.Conv2d(1, 1, 3), "stride", 2, lambda: nn.Conv2d(1, 1, 3, stride=2), image),
+        (nn.Conv2d(1, 1, 3), "padding", (5, 5), lambda: nn.Conv2d(1, 1, 3, padding=5), image),
+        (nn.LayerNorm(4), "eps", 10.0, lambda: nn.LayerNorm(4, eps=10.0), x),
+        (nn.BatchNorm1d(4), "eps", 10.0, lambda: nn.BatchNorm1d(4, eps=10.0), x),
+        (nn.GroupNorm(2, 4), "num_groups", 1, lambda: nn.GroupNorm(1, 4), x),
+        (nn.MultiHeadAttention(4, 2), "heads", 4, lambda: nn.MultiHeadAttention(4, 4), remat.rand(1, 3, 4)),
+        (nn.LSTM(4, 2), "batch_first", True, lambda: nn.LSTM(4, 2, batch_first=True), remat.rand(2, 3, 4)),
+    ):
+        before = dict(old.named_parameters())
+        want = new()
+        want.load_state_dict(old.state_dict())
+        setattr(old, name, value)
+        got, other = old(of), want(of)
+        got, other = (got[0], other[0]) if isinstance(got, tuple) else (got, other)
+        assert got.tolist() == other.tolist(), (old, name)
+        assert all(p is before[n] for n, p in old.named_parameters()), "the same parameters"
+    optimizer = optim.SGD(old, lr=0.5)
+    before = old.weight_ih_l0.tolist()
+    old(remat.rand(2, 3, 4))[0].sum().backward()
+    optimizer.step()
+    assert old.weight_ih_l0.tolist() != before
 
 
 def test_a_layer_keeps_modes_and_random_numbers_where_an_option_changes(device):
@@ -84,8 +110,10 @@ def test_attributes_of_ones_own_subclasses_are_their_own(device):
 
 def test_what_would_not_be_used_is_refused(device):
     net = remat.models.ResNet("resnet18", **SMALL)
-    with pytest.raises(TypeError, match="never use `fc`.*stem, blocks, head"):
-        net.fc = nn.Linear(64, 7)
+    with pytest.raises(TypeError, match="never use `last`.*stem, blocks, head"):
+        net.last = nn.Linear(64, 7)
+    net.fc = nn.Linear(64, 7)
+    assert net.head is net.fc and net(remat.rand(1, 3, 16, 16)).shape == (1, 7), "torchvision's name"
     with pytest.raises(TypeError, match="never use `more`"):
         nn.Linear(1, 1).more = nn.ReLU()
     with pytest.raises(TypeError, match="Identity"):

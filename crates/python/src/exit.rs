@@ -16,6 +16,14 @@ static EXITING: AtomicBool = AtomicBool::new(false);
 /// Devices that Python opened, each with the process that did: a fork has none of their threads.
 static OPEN: Mutex<Vec<(u32, WeakDevice)>> = Mutex::new(Vec::new());
 
+/// Set when a wait was ended by a signal's handler: whoever asked for that waits for nothing that is queued.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a signal's handler ended a wait.
+pub(crate) fn interrupted() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
 /// Notes a device that is closed when the interpreter ends.
 pub(crate) fn opened(device: &Device) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,19 +32,22 @@ pub(crate) fn opened(device: &Device) {
 }
 
 /// Closes the devices that are open, those of ranks only if `with_ranks`, and waits for their work. What failed on each and nobody
-/// read, as text; a wait that a signal ends closes no more.
+/// read, as text. If a signal ended a wait, this one or one before, no more are closed.
 #[pyfunction]
 pub(crate) fn close_devices(py: Python<'_>, with_ranks: bool) -> Vec<String> {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     let mut failures = Vec::new();
     for (_, device) in open.into_iter().filter(|(of, _)| *of == process::id()) {
         let Some(device) = device.upgrade() else { continue };
+        if INTERRUPTED.load(Ordering::Relaxed) {
+            break;
+        }
         if device.options().ranks.is_some() && !with_ranks {
             continue;
         }
         let name = device.name().to_owned();
         if let Err(e) = call::run(py, || device.channel().close()) {
-            if py.check_signals().is_err() || e.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
+            if INTERRUPTED.load(Ordering::Relaxed) {
                 break;
             }
             failures.push(format!("remat: the process ended with a failure on device {name} that nobody read: {e}"));

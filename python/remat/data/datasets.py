@@ -59,8 +59,11 @@ class TensorDataset(Dataset):
     (3, [[[4, 5], [0, 1]], [2, 0]])
     """
 
+    device: Optional[Device] = None
+    """Where the tensors lay that it was made of; None without any."""
+
     def __init__(self, *parts: Any):
-        self.device: Optional[Device] = device_of(parts)
+        self.device = device_of(parts)
         # arrays go to the dataset without a stop on the device, whose budget they are no part of
         self._of = _remat.tensor_dataset([_array(p) if hasattr(p, "__array_interface__") else asarray(p) for p in parts])
 

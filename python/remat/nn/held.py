@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import _remat
+from .._errors import ArgumentError
 from .._remat import Device, Generator, Parameter, Tensor
 from .._support import DTypeLike, default_device, default_generator, options_json
 from .module import Module, RemovableHandle
@@ -72,6 +73,23 @@ class Core:
         _give(dict(native.state()), before)
         self._take(native)
         return {p._address: (p, self.parameters[name]) for name, p in before.items()}
+
+    def change(self, twin: "Core") -> bool:
+        """Lets the layer have the options of another one and the same parameters. False where these are others."""
+        own = list(self.parameters.items())
+        if [(n, p.shape) for n, p in own] != [(n, p.shape) for n, p in twin.parameters.items()]:
+            return False
+        try:
+            native = _remat._NativeLayer.with_parameters(twin.kind, options_json(twin.options), *self.place, own)
+        except ArgumentError:
+            return False
+        if [(n, p._address) for n, p in native.state()] != [(n, p._address) for n, p in own]:
+            return False
+        native.load_rng_states(self.native.rng_states())
+        native.load_modes(self.native.modes())
+        self.native.retire()
+        self.native, self.options = native, twin.options
+        return True
 
     def tap(self, path: str, module: Optional[Module], is_replaced: bool) -> None:
         """Lets a module's hooks, or the module itself, act in the place of a part; None for nothing."""
@@ -330,8 +348,10 @@ class Part(_Inside):
 class Held(_Inside):
     """A layer of the compiled library; its parameters are registered under their names."""
 
-    # are the fields of the config options, too
+    # true where the options are the fields of a config
     _has_config = False
+    # other names of parts, as other libraries have them
+    _also: Dict[str, str] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Lets the layers of this package note what they were made with."""
@@ -395,9 +415,10 @@ class Held(_Inside):
         given = self.__dict__.get("_given", {})
         if name in given and name not in self.__dict__["_parameters"]:
             return given[name]
-        return super().__getattr__(name)
+        return super().__getattr__(type(self)._also.get(name, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
+        name = type(self)._also.get(name, name)
         if "_core" in self.__dict__:
             if self._takes(name, value):
                 return
@@ -414,19 +435,27 @@ class Held(_Inside):
         if name == "momentum" and "momentum" in core.options and value is not None and core.options["momentum"] is not None:
             core.native.set_momentum(value)
             core.options = {**core.options, "momentum": float(value)}
-        elif core.parameters or name not in given:
-            made = f"{type(self).__name__}(.., {name}={value!r})"
-            raise TypeError(
-                f"`{name}` of {type(self).__name__} is fixed when it is made: make another one, {made}, and load this one's "
-                "`state_dict` into it"
-            )
-        else:
+        elif name in given and not self._has_config and core.kind not in ("weight_norm", "spectral_norm") and name != "init":
             made_by = next(of for of in type(self).__mro__ if _is_ours(of))
-            core.options = made_by(**{**given, name: value})._options
-            native = core.remade(*core.place)
-            core.native.retire()
-            core._take(native)
+            takes = inspect.signature(made_by).parameters
+            # dry, since only the options of the twin are wanted, and the shapes: its parameters cost nothing
+            places: Dict[str, Any] = {"device": Device(threads=1).dry()} if "device" in takes else {}
+            if "generator" in takes:
+                places["generator"] = Generator(0)
+            twin = made_by(**{**given, name: value}, **places).__dict__["_core"]
+            if not core.change(twin):
+                raise self._fixed(name, value)
+            self._tap_all()
+        else:
+            raise self._fixed(name, value)
         self.__dict__["_given"] = {**given, name: value}
+
+    def _fixed(self, name: str, value: Any) -> TypeError:
+        made = f"{type(self).__name__}(.., {name}={value!r})"
+        return TypeError(
+            f"`{name}` of {type(self).__name__} is fixed when it is made: make another one, {made}, and load this one's `state_dict` "
+            "into it where it fits"
+        )
 
     def _mode_changed(self, training: bool) -> None:
         self._layer.set_training(training)

@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 from .. import _remat
 from .._remat import Parameter, Tensor
-from .._support import options_json
+from .._support import options_json as _options_json
 from .._schedules import (
     Plateau, Schedule, chained, constant, cosine, cosine_restarts, exponential, inverse_sqrt, linear, multi_step, one_cycle, polynomial,
     sequential, step,
@@ -105,9 +105,9 @@ class Optimizer:
         self._params.append([p for _, p in named])
         self._names.append([n for n, _ in named])
         if self._of is None:
-            self._of = _remat._NativeOptimizer(self._kind, named, options_json(options), self._group)
+            self._of = _remat._NativeOptimizer(self._kind, named, _options_json(options), self._group)
         else:
-            self._of.add_group(named, options_json(options))
+            self._of.add_group(named, _options_json(options))
 
     def __getstate__(self) -> Dict[str, Any]:
         if self._group is not None:
@@ -136,7 +136,7 @@ class Optimizer:
 
     def set_group(self, index: int, **options: Any) -> None:
         """Changes options of a group. Errors: ArgumentError for one that is not there, or outside its domain; nothing has changed."""
-        self._of.set_group(index, options_json(self._options(options)))
+        self._of.set_group(index, _options_json(self._options(options)))
 
     @property
     def groups(self) -> List[Dict[str, Any]]:
@@ -316,7 +316,7 @@ class LBFGS:
 
     def _begin(self, named: List[Tuple[str, Parameter]], options: Dict[str, Any]) -> None:
         self._named, self._given = named, options
-        self._of = _remat._Lbfgs([p for _, p in named], options_json(options))
+        self._of = _remat._Lbfgs([p for _, p in named], _options_json(options))
 
     @property
     def lr(self) -> float:

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use remat::nn::{
     BatchNorm, BatchNormOptions, Conv, ConvNorm, ConvOptions, ConvTranspose, Dropout, Embedding, EmbeddingOptions,
     Extents, GroupNorm, InitCx, InstanceNorm, Label, Layer, LayerNorm, Linear, LinearOptions, Mode, Module, Momentum,
-    PadMode, RmsNorm, SpectralNorm, Tap, Tapped, Visit, Visitor, Walk, WeightNorm,
+    PadMode, RmsNorm, Rng, SpectralNorm, Tap, Tapped, Visit, Visitor, Walk, WeightNorm, adopting,
 };
 use remat::runtime::tracing;
 use remat::{DType, Device, Error, ErrorKind, Padding, Result, Shape, Tensor};
@@ -421,6 +421,26 @@ impl NativeLayer {
                 *rng = cx.rng;
                 layer
             })
+        })
+        .map(NativeLayer::of)
+    }
+
+    /// A layer of a kind with these parameters, which it takes in its order. Errors: ValueError where they do not fit.
+    #[staticmethod]
+    fn with_parameters(
+        py: Python<'_>,
+        kind: &str,
+        options: &str,
+        device: &Bound<'_, PyDevice>,
+        of: &Bound<'_, PyAny>,
+        parameters: Vec<(String, Bound<'_, PyAny>)>,
+    ) -> PyResult<Self> {
+        let make = make(kind, options)?;
+        let (device, dtype): (Device, DType) = (device.get().0.clone(), dtype::extract(of)?);
+        let parameters = super::named(parameters)?.into_iter().map(|(_, p)| p).collect();
+        call::run(py, move || {
+            let mut cx = InitCx { device, dtype, rng: Rng::new(0) };
+            adopting(parameters, || make(&mut cx))
         })
         .map(NativeLayer::of)
     }
