@@ -27,10 +27,10 @@ Notes = Sequence[Tuple[str, np.ndarray]]
 class Failure:
     """A disagreement: its kind, the form in which it shows, and what was seen.
 
-    Kinds: `torch` (another value than PyTorch's), `bits` (other bits than the plain form's), `silent` (other bits, and a refusal that
-    came later), `mixed` (parameters of no version), `told again` (a failure that was told is
-    told once more), `poisoned` (a failure that is told first without figures), `verdict` (a budget that suffices in one form and not in another), `peak`, `hang`, `memory`,
-    `crash`, `panic`, `error` (any other error).
+    Kinds: `torch` (another value than PyTorch's), `bits` (other bits than the plain form's), `silent` (other bits, and a refusal
+    that came later), `mixed` (parameters of no version), `told again` (a failure that was told is told once more), `poisoned` (a
+    failure that is told first without figures), `verdict` (a budget that suffices in one form and not in another), `peak`, `hang`,
+    `memory`, `crash`, `panic`, `error` (any other error).
     """
 
     kind: str

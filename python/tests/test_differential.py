@@ -178,5 +178,14 @@ def test_a_case_fails_no_more(path: pathlib.Path):
 
 
 def test_programs_agree_in_all_forms(capsys):
-    failed = command.main(["--ci"])
+    failed = command.main(["--ci", "--no-torch"])
     assert not failed, capsys.readouterr().out
+
+
+def test_programs_agree_with_pytorch(capsys):
+    pytest.importorskip("torch")
+    # whose updates are written out, so that a rate is a number of the program
+    failed = command.main(["--torch-only", "--only", "by_hand", "--count", "6"])
+    said = capsys.readouterr().out
+    assert not failed, said
+    assert int(said.split("with PyTorch: ")[1].split()[0]) > 50, said
