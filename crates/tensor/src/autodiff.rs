@@ -167,7 +167,7 @@ impl Sweep {
         drop(slot);
         let NodeKind::Custom { name, .. } = &node.kind else { return Ok(Vec::new()) };
         let rule = f.ok_or_else(|| self.freed(name))?;
-        let kept = if self.create_graph { with_history(node, *name, &rule)? } else { without_history(&rule)? };
+        let kept = if self.create_graph { with_history(node, name, &rule)? } else { without_history(&rule)? };
         let g = (rule.f)(dy, &kept)?;
         if g.len() != x.len() {
             let text = format!("backward gives {} gradients for {} inputs", g.len(), x.len());

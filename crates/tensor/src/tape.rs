@@ -177,7 +177,7 @@ pub(crate) enum NodeKind {
     },
     Custom {
         backward: Mutex<Option<CustomBackward>>,
-        x: SmallVec<[TensorSpec; 4]>,
+        x: Vec<TensorSpec>,
         name: &'static str,
     },
     /// A compiled function: what it was made of is not known, so no gradient can pass.

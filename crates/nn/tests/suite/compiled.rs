@@ -10,7 +10,7 @@ use remat_tensor::{
 };
 use remat_types::{ErrorKind, HostTensor, Result, Scope};
 
-use crate::support::{cpu, host, tensor, wave32};
+use crate::support::{cpu, host, tensor, values, wave32};
 
 /// Names and bytes of tensors.
 pub(crate) type Bits = Vec<(String, Vec<u8>)>;

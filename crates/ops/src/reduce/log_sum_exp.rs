@@ -72,7 +72,7 @@ impl OpDef for LogSumExp {
                 .gives(vec![t(&[3.407_605_964_444_38f64, 1.098_612_288_668_11], [2])]),
             // beside a largest of 0 the others are all of the result
             Sample::new(op(&[1], false), vec![t(&[0.0f64, -40., -1., 0., -700., 0.], [2, 3])])
-                .gives(vec![t(&[0.313_261_687_518_222_83f64, std::f64::consts::LN_2], [2])]),
+                .gives(vec![t(&[0.313_261_687_518_222_8_f64, std::f64::consts::LN_2], [2])]),
             Sample::new(op(&[1], false), vec![t(&[0.0f64, -40., -40., 0.], [2, 2])])
                 .gives(vec![t(&[4.248_354_255_291_589e-18f64; 2], [2])])
                 .within(Tolerance::Ulp(4))

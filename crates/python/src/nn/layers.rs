@@ -318,10 +318,13 @@ fn each(layer: &NativeLayer, visitor: &mut dyn Visitor) {
     layer.module().visit(&mut Walk::new(visitor, ""));
 }
 
+/// The mode that a name is to have, if it is to change.
+type NewMode<'f> = &'f dyn Fn(&str) -> Option<bool>;
+
 /// Sets and reads modes by name, of those that lie somewhere.
 struct Modes<'f> {
     lies: &'f dyn Fn(&str) -> bool,
-    set: Option<&'f dyn Fn(&str) -> Option<bool>>,
+    set: Option<NewMode<'f>>,
     found: BTreeMap<String, bool>,
 }
 
