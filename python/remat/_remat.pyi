@@ -65,6 +65,7 @@ class Device:
         async_level: str = "full",
         always_record: _bool = False,
         ranks: Optional[Communicator] = None,
+        recompute_limit: _int = 8,
     ) -> Device: ...
     @property
     def name(self) -> str: ...

@@ -16,7 +16,8 @@ use crate::exit::{self, keep_at_exit};
 ///
 /// `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
 /// `spill` is a folder in which plans may keep what does not fit. `ranks` are those of a distributed program, of which this device is
-/// one's: updates are made on all of them or on none. What does not fit is computed again when it is needed; what
+/// one's: updates are made on all of them or on none. A step runs operators again no more than `recompute_limit` times as often as
+/// it asks for one; what would take more is refused. What does not fit is computed again when it is needed; what
 /// cannot be made to fit is a `BudgetError` with figures. Errors: ValueError for an option outside its domain.
 ///
 /// >>> import remat
@@ -102,7 +103,7 @@ pub(crate) fn budget_bytes(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usiz
 #[pymethods]
 impl PyDevice {
     #[new]
-    #[pyo3(signature = (budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None))]
+    #[pyo3(signature = (budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8))]
     fn new(
         py: Python<'_>,
         budget: Option<&Bound<'_, PyAny>>,
@@ -112,12 +113,14 @@ impl PyDevice {
         async_level: &str,
         always_record: bool,
         ranks: Option<&Bound<'_, PyCommunicator>>,
+        recompute_limit: u32,
     ) -> PyResult<Self> {
         let mut options = DeviceOptions {
             budget_bytes: self::budget(budget)?,
             foresight: self::foresight(foresight)?,
             async_level: self::async_level(async_level)?,
             always_record,
+            recompute_limit,
             ranks: ranks.map(|r| r.get().0.clone()),
             ..DeviceOptions::default()
         };
