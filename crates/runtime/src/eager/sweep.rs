@@ -86,7 +86,13 @@ impl Worker {
         let missing: SmallVec<[StorageId; 4]> =
             order.iter().copied().filter(|id| !self.table.is_resident(*id)).collect();
         // Together at first: what they share is made once.
-        let mut result = if missing.len() > 1 { self.sweep(&missing) } else { Ok(()) };
+        let is_too_little =
+            |e: &OpFailure| e.is_shortfall() && e.error().shortfall().is_some_and(|s| s.recompute_limit.is_none());
+        let mut result = match missing.len() {
+            0 | 1 => Ok(()),
+            // One after the other may need less.
+            _ => self.sweep(&missing).or_else(|e| if is_too_little(&e) { Ok(()) } else { Err(e) }),
+        };
         let mut held = 0;
         while let (Ok(()), Some(&id)) = (&result, order.get(held)) {
             self.table[id].pins += 1;

@@ -122,7 +122,11 @@ impl Worker {
     fn hold_in_schedule(&mut self, order: &[StorageId]) -> std::result::Result<(), Stop> {
         let missing: SmallVec<[StorageId; 4]> =
             order.iter().copied().filter(|id| !self.schedule.is_resident(*id)).collect();
-        let mut result = if missing.len() > 1 { self.sweep_in_schedule(&missing) } else { Ok(()) };
+        let mut result = match missing.len() {
+            0 | 1 => Ok(()),
+            // One after the other may need less.
+            _ => self.sweep_in_schedule(&missing).or_else(|e| if matches!(e, Stop::Memory) { Ok(()) } else { Err(e) }),
+        };
         let mut held = 0;
         while let (Ok(()), Some(&id)) = (&result, order.get(held)) {
             if !self.schedule.is_resident(id) {
