@@ -180,7 +180,8 @@ impl Worker {
         let at_once = self.evictable_bytes(x) + extra - in_place;
         let told = Error::budget(BudgetShortfall {
             least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
-            smallest_feasible_bytes: fixed + self.bytes_from_nothing(x, extra),
+            // A budget that was refused does not suffice, whatever the bound says.
+            smallest_feasible_bytes: (fixed + self.bytes_from_nothing(x, extra)).max(s.budget_bytes.saturating_add(64)),
             ..s.clone()
         });
         OpFailure::Own(told.located_as(&e))
