@@ -45,19 +45,7 @@ impl Worker {
             }
             // Leaves may go whose results are smaller.
             self.surely(Worker::release_leaves)?;
-            if let Err(stop) = self.extend_schedule(&needs) {
-                if !stop.is_shortfall() {
-                    return Err(stop);
-                }
-                // Walks from nothing may need less; they decide in the same way in every run.
-                self.end_schedule();
-                let mut by_walks = |w: &mut Worker| {
-                    w.work.walks = true;
-                    command(w)
-                };
-                self.check_canonical(&mut by_walks)?;
-                return self.run_canonically(by_walks);
-            }
+            self.extend_schedule(&needs)?;
         }
         match self.schedule.is_followed() {
             true => self.act(self.schedule.since(acted))?,
