@@ -14,7 +14,7 @@ const BATCH: usize = 96;
 /// A program's step of a size, up to its loss.
 type Forward = fn(&Layers, &Tensor, usize) -> Result<Tensor>;
 
-/// What the programs are made of.
+/// The layers that the programs share.
 struct Layers {
     linear: Vec<Linear>,
     cells: [LstmCell; 2],
@@ -102,7 +102,7 @@ fn shared_chain(l: &Layers, x: &Tensor, n: usize) -> Result<Tensor> {
     (0..n).try_fold(x.clone(), |x, _| (&x + (l.linear[0].forward(&x)?.tanh()? * 0.01)?)? * 0.999)
 }
 
-/// What some steps took.
+/// Figures and weights after two training steps.
 struct Taken {
     peak_bytes: usize,
     executed: u64,
@@ -141,7 +141,7 @@ const PROGRAMS: [(&str, Forward, usize); 6] = [
 #[test]
 fn what_runs_again_grows_as_the_step_does_and_not_as_its_paths() {
     for (name, forward, n) in PROGRAMS {
-        // What recipes may read again counts, as under a budget.
+        // The device keeps recipes and their inputs, as it does under a budget.
         let recorded = DeviceOptions { always_record: true, ..options() };
         let free =
             [n, 2 * n].map(|n| train(&Device::cpu(recorded.clone()).expect("a CPU"), forward, n).expect("no budget"));

@@ -114,7 +114,7 @@ fn a_step_of_each_network_changes_the_same_bits_compiled_and_under_budgets() {
         let (peak, least) = (stats.peak_bytes, stats.least_budget_bytes);
         let mut budget = least + (peak - least) / 2;
         let (tight, own) = step(name, Some(budget), false).unwrap_or_else(|e| {
-            // What an error says to suffice does.
+            // The smallest feasible budget of the error suffices.
             budget = e.shortfall().map_or(0, |s| s.smallest_feasible_bytes);
             assert!(budget <= peak, "{name}: {budget} of {peak}: {e}");
             step(name, Some(budget), false).unwrap_or_else(|e| panic!("{name}: {budget} of {peak}: {e}"))

@@ -92,7 +92,7 @@ impl Worker {
         self.if_scheduled(|_| growth, |w| w.needs_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
-    /// What a command takes; `None` for one that fails for another reason, or is a view.
+    /// The inputs of a command and the bytes of its outputs and workspace. `None` for a view, and for a command with a failed input.
     fn needs_of_command(&self, a: &Apply) -> Option<CommandNeeds> {
         let x = self.inputs_of(a).ok()?;
         if let [s] = &x[..]

@@ -10,7 +10,7 @@ use super::memory::Label;
 use super::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use super::step_planner::RunningPlaces;
 use super::worker::Worker;
-use crate::arena::{Block, padded};
+use crate::arena::{ALIGN_BYTES, Block, padded};
 use crate::report::Kind;
 
 /// Whether a storage's bytes are worth keeping is looked for among so many storages that are made of it.
@@ -181,7 +181,8 @@ impl Worker {
         let told = Error::budget(BudgetShortfall {
             least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
             // A budget that was refused does not suffice, whatever the bound says.
-            smallest_feasible_bytes: (fixed + self.bytes_from_nothing(x, extra)).max(s.budget_bytes.saturating_add(64)),
+            smallest_feasible_bytes: (fixed + self.bytes_from_nothing(x, extra))
+                .max(s.budget_bytes.saturating_add(ALIGN_BYTES)),
             ..s.clone()
         });
         OpFailure::Own(told.located_as(&e))

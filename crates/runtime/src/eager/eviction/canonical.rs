@@ -2,11 +2,11 @@
 //!
 //! The canonical way lets everything go that can be made again, moves blocks together, and runs commands, making again what
 //! they need and evicting what was used longest ago. Whether it suffices is a property of the program and the budget. It
-//! decides on the updates of an optimiser, all of which are rehearsed in that way before the first (`group/rehearse.rs`), and on
-//! an update in place that ends what others are made of (`update.rs`); on every other command the schedule decides
-//! (`schedule/mod.rs`), in which nothing has to be copied.
+//! decides whether a group of updates runs that the schedule (`schedule/mod.rs`) cannot perform: the worker rehearses the whole
+//! group before its first update (`group/rehearse.rs`). It also decides an update in place that overwrites a leaf with readers
+//! (`update.rs`). The schedule decides every other command.
 //!
-//! What can be made of what must not depend on luck either. Where memory is short, a recipe is given up for good only by a
+//! Which storages can be recomputed must not depend on the measured times either. Where memory is short, a recipe is given up for good only by a
 //! rule that looks at commands and sizes, and not at what is evicted: when leaves grow (`feasibility`), when a leaf has smaller
 //! results, and when a leaf is updated in place (`update.rs`).
 

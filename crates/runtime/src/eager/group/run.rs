@@ -204,7 +204,8 @@ impl Worker {
         do_fit
     }
 
-    /// What the caller holds beside what the group needs, and could not be made again after the updates; the smallest first.
+    /// Storages that the program names and that the updates make impossible to recompute, without the group's gradients; the
+    /// smallest first.
     fn ended_results(&self, g: &CommandGroup) -> Vec<StorageId> {
         let needs: Vec<StorageId> = g.needs.iter().filter_map(|(id, _)| Some(self.table.kept(id)?.storage)).collect();
         // A graph that the updates leave as it is can be made again after them, too.
