@@ -13,7 +13,7 @@ use super::launcher::Call;
 use super::launcher::op_costs::{Found, facts};
 use super::memory::Label;
 use super::memory::table::{Input, Recipe, Slot, Storage, StorageId, StorageView};
-use super::schedule::CommandNeeds;
+use super::schedule::Needs;
 use super::worker::Worker;
 use crate::arena::padded;
 use crate::device::Event;
@@ -87,13 +87,15 @@ impl Worker {
             self.check_canonical(|w| w.try_apply(a))?;
             return self.run_canonically(|w| w.try_apply(a));
         }
-        self.running = a.op.label();
+        if self.does_schedule_decide() {
+            self.running = a.op.label();
+        }
         let a = RefCell::new(a);
         self.if_scheduled(|_| growth, |w| w.needs_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
     /// The inputs of a command and the bytes of its outputs and workspace. `None` for a view, and for a command with a failed input.
-    fn needs_of_command(&self, a: &Apply) -> Option<CommandNeeds> {
+    fn needs_of_command(&self, a: &Apply) -> Option<Needs> {
         let x = self.inputs_of(a).ok()?;
         if let [s] = &x[..]
             && a.op.view(&s.layout).is_some()
@@ -113,7 +115,7 @@ impl Worker {
         }
         let taken: usize = taken.iter().map(|t| padded(a.facts[t.1].bytes())).sum();
         let beside = outputs - taken + self.scratch_bytes(&a.op, &x, a.workspace_bytes);
-        Some((x, beside))
+        Some(Needs { x, beside })
     }
 
     /// A budget error with the figures of the whole command.

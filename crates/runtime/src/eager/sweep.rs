@@ -34,7 +34,8 @@ impl Worker {
         for &id in roots {
             self.restore(id)?;
         }
-        let order = self.evicted_ancestors(roots)?;
+        let is_there = |id: StorageId| self.table.is_resident(id) || self.has_copy(id);
+        let order = self.missing_ancestors(roots, is_there)?;
         // The first to run lies on top.
         order.iter().rev().for_each(|r| self.want(r.recipe, 1));
         self.work.nested += 1;
@@ -107,14 +108,18 @@ impl Worker {
         result
     }
 
-    /// The recipes by which evicted storages are made of what is there, each once, in the order in which they first ran.
-    /// Errors: that of a recipe which cannot run.
-    fn evicted_ancestors(&self, roots: &[StorageId]) -> std::result::Result<Vec<Run>, OpFailure> {
+    /// The recipes by which missing storages are made of those that are there, each once, in the order in which the program
+    /// first ran them. Errors: that of a recipe which cannot run.
+    pub(super) fn missing_ancestors(
+        &self,
+        roots: &[StorageId],
+        is_there: impl Fn(StorageId) -> bool,
+    ) -> std::result::Result<Vec<Run>, OpFailure> {
         let mut runs: FxHashMap<RecipeId, SmallVec<[StorageId; 2]>> = FxHashMap::default();
         let mut stack: SmallVec<[StorageId; 16]> = SmallVec::from(roots);
         while let Some(id) = stack.pop() {
             let s = &self.table[id];
-            if s.is_resident() || self.has_copy(id) {
+            if is_there(id) {
                 continue;
             }
             let Some((recipe, _)) = s.recipe else {

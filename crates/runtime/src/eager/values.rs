@@ -9,7 +9,7 @@ use super::device::GiveWay;
 use super::failure::{Failure, OpFailure};
 use super::handle::TensorId;
 use super::memory::table::{Input, Slot, StorageId, StorageView};
-use super::schedule::CommandNeeds;
+use super::schedule::Needs;
 use super::worker::Worker;
 use crate::arena::{End, padded};
 use crate::device::{Buffer, Event, StreamId};
@@ -28,7 +28,7 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
-        let needs = |_: &Worker| Some((SmallVec::new(), padded(bytes)));
+        let needs = |_: &Worker| Some(Needs { x: SmallVec::new(), beside: padded(bytes) });
         self.running = "put";
         let id = (self.if_scheduled(|_| padded(bytes), needs, |w| w.place_put(bytes, kind)))
             .map_err(|stop| stop.report(self.steps.failures()))?;
@@ -199,9 +199,9 @@ impl Worker {
     }
 
     /// What a command takes that reads a tensor.
-    fn needs_to_read(&self, id: TensorId) -> Option<CommandNeeds> {
+    fn needs_to_read(&self, id: TensorId) -> Option<Needs> {
         let s = self.table.read(&id)?.ok()?;
-        Some((SmallVec::from_iter([s.clone()]), 0))
+        Some(Needs { x: SmallVec::from_iter([s.clone()]), beside: 0 })
     }
 
     fn ready(&mut self, id: TensorId) -> std::result::Result<Input, OpFailure> {
@@ -299,7 +299,7 @@ impl Worker {
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(OpFailure::from),
             false => {
-                let needs = |_: &Worker| Some((SmallVec::new(), padded(bytes)));
+                let needs = |_: &Worker| Some(Needs { x: SmallVec::new(), beside: padded(bytes) });
                 self.if_scheduled(|_| 0, needs, |w| Ok(w.place(id, End::High)?))
             }
         };

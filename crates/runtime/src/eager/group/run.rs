@@ -148,16 +148,17 @@ impl Worker {
     /// for the updates. False if it has not: nothing was done then.
     fn prepare_in_schedule(&mut self, g: &CommandGroup) -> std::result::Result<bool, OpFailure> {
         self.running = "step";
-        let mut x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| self.table.kept(id).cloned()).collect();
+        let mut x: SmallVec<[Input; 4]> = g.needs.iter().filter_map(|(id, _)| self.table.kept(id).cloned()).collect();
         x.extend(self.ended_results(g).into_iter().map(whole));
         let beside = self.bytes_beside_all(g);
         let acted = self.schedule.position();
-        match self.extend_schedule(&Needs { x: &x, beside }) {
+        let needs = Needs { x, beside };
+        match self.extend_schedule(&needs) {
             Ok(()) => {}
             Err(stop) if stop.is_shortfall() => return Ok(false),
             Err(stop) => return Err(stop),
         }
-        let is_there = x.iter().all(|s| self.table.is_resident(s.storage));
+        let is_there = needs.x.iter().all(|s| self.table.is_resident(s.storage));
         match self.schedule.is_followed() {
             true => self.act(self.schedule.since(acted))?,
             false if !is_there => self.catch_up()?,

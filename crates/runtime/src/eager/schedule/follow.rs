@@ -5,11 +5,8 @@ use remat_types::SmallVec;
 use super::Action;
 use super::simulate::Needs;
 use crate::eager::failure::OpFailure;
-use crate::eager::memory::table::{Input, RecipeId, StorageId};
+use crate::eager::memory::table::{RecipeId, StorageId};
 use crate::eager::worker::Worker;
-
-/// The inputs of a command, and the bytes that it takes beside them.
-pub(in crate::eager) type CommandNeeds = (SmallVec<[Input; 4]>, usize);
 
 impl Worker {
     /// Runs a command if the schedule performs it, where that decides. `growth` bytes of what it makes are leaves; `needs` is
@@ -17,7 +14,7 @@ impl Worker {
     pub(in crate::eager) fn if_scheduled<T>(
         &mut self,
         growth: impl Fn(&Worker) -> usize,
-        needs: impl Fn(&Worker) -> Option<CommandNeeds>,
+        needs: impl Fn(&Worker) -> Option<Needs>,
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<T, OpFailure> {
         self.before_growth(growth(self))?;
@@ -36,8 +33,7 @@ impl Worker {
                 done => return done,
             }
         }
-        let Some((x, beside)) = needs(self) else { return command(self) };
-        let needs = Needs { x: &x, beside };
+        let Some(needs) = needs(self) else { return command(self) };
         let acted = self.schedule.position();
         if let Err(stop) = self.extend_schedule(&needs) {
             if !stop.is_shortfall() {

@@ -23,7 +23,6 @@
 mod follow;
 mod simulate;
 
-pub(super) use self::follow::CommandNeeds;
 pub(super) use self::simulate::Needs;
 
 use std::collections::BTreeSet;

@@ -1,7 +1,6 @@
 //! Extending the schedule by a command: the sweeps of `sweep.rs` over sizes.
 
 use remat_types::{Error, PinnedBytes, SmallVec};
-use rustc_hash::FxHashMap;
 
 use super::{Action, COST_MAX, SPARE_PART};
 use crate::arena::padded;
@@ -25,16 +24,22 @@ enum Stop {
 }
 
 /// What a command needs at once.
-pub(in crate::eager) struct Needs<'a> {
-    pub(in crate::eager) x: &'a [Input],
+pub(in crate::eager) struct Needs {
+    pub(in crate::eager) x: SmallVec<[Input; 4]>,
     /// Bytes of outputs and scratch memory.
     pub(in crate::eager) beside: usize,
+}
+
+impl From<OpFailure> for Stop {
+    fn from(e: OpFailure) -> Self {
+        Stop::Other(e)
+    }
 }
 
 impl Worker {
     /// Extends the schedule by a command. Errors: Budget where it does not perform it; the schedule then is as if it had just
     /// begun.
-    pub(in crate::eager) fn extend_schedule(&mut self, needs: &Needs<'_>) -> std::result::Result<(), OpFailure> {
+    pub(in crate::eager) fn extend_schedule(&mut self, needs: &Needs) -> std::result::Result<(), OpFailure> {
         if !std::mem::replace(&mut self.schedule.is_active, true) || self.schedule.log.len() > LOG_MAX {
             self.begin_schedule();
         }
@@ -60,7 +65,7 @@ impl Worker {
         Err(match stop {
             Stop::Memory => {
                 let e = self.schedule_shortfall(needs);
-                self.with_bounds(e.into(), needs.x, needs.beside, 0)
+                self.with_bounds(e.into(), &needs.x, needs.beside, 0)
             }
             Stop::Work => self.too_much_work(),
             Stop::Other(e) => e,
@@ -85,9 +90,9 @@ impl Worker {
     }
 
     /// The error of a command that does not fit: it depends on commands and sizes alone.
-    fn schedule_shortfall(&self, needs: &Needs<'_>) -> Error {
+    fn schedule_shortfall(&self, needs: &Needs) -> Error {
         let e = self.shortfall_of(needs.beside);
-        let (Some(s), inputs) = (e.shortfall(), self.evictable_bytes(needs.x)) else { return e };
+        let (Some(s), inputs) = (e.shortfall(), self.evictable_bytes(&needs.x)) else { return e };
         let mut s = s.clone();
         if inputs > 0 {
             s.pinned.push(PinnedBytes { by: format!("inputs and outputs of {}", self.running), bytes: inputs });
@@ -103,8 +108,8 @@ impl Worker {
         self.memory.arena().capacity().checked_sub(fixed)
     }
 
-    fn extend(&mut self, needs: &Needs<'_>) -> std::result::Result<(), Stop> {
-        let order = self.turns(needs.x, self.first_of(needs.x));
+    fn extend(&mut self, needs: &Needs) -> std::result::Result<(), Stop> {
+        let order = self.turns(&needs.x, self.first_of(&needs.x));
         order.iter().for_each(|id| self.schedule.want(*id, 1));
         let mut done = self.hold_in_schedule(&order);
         if done.is_ok() {
@@ -148,7 +153,9 @@ impl Worker {
         if self.schedule.nested == NESTED_MAX {
             return Err(Stop::Work);
         }
-        let order = self.ancestors_in_schedule(roots)?;
+        // A leaf is there.
+        let is_there = |id: StorageId| self.schedule.is_resident(id) || self.table[id].recipe.is_none();
+        let order = self.missing_ancestors(roots, is_there)?;
         let inputs =
             |w: &Worker, r: RecipeId| -> SmallVec<[StorageId; 4]> { w.table[r].x.iter().map(|s| s.storage).collect() };
         for r in &order {
@@ -164,32 +171,6 @@ impl Worker {
         }
         self.schedule.nested -= 1;
         result
-    }
-
-    fn ancestors_in_schedule(&mut self, roots: &[StorageId]) -> std::result::Result<Vec<Run>, Stop> {
-        let mut runs: FxHashMap<RecipeId, SmallVec<[StorageId; 2]>> = FxHashMap::default();
-        let mut stack: SmallVec<[StorageId; 16]> = SmallVec::from(roots);
-        while let Some(id) = stack.pop() {
-            if self.schedule.is_resident(id) {
-                continue;
-            }
-            // A leaf is there.
-            let Some((recipe, _)) = self.table[id].recipe else { continue };
-            let r = &self.table[recipe];
-            if let Some(f) = &r.failed {
-                return Err(Stop::Other(OpFailure::Inherited(f.clone())));
-            }
-            let needed = runs.entry(recipe).or_default();
-            if needed.is_empty() {
-                stack.extend(r.x.iter().map(|x| x.storage));
-            }
-            if !needed.contains(&id) {
-                needed.push(id);
-            }
-        }
-        let mut order: Vec<Run> = runs.into_iter().map(|(recipe, needed)| Run { recipe, needed }).collect();
-        order.sort_unstable_by_key(|r| self.number_of(r.recipe));
-        Ok(order)
     }
 
     fn run_in_schedule(&mut self, run: &Run) -> std::result::Result<(), Stop> {
