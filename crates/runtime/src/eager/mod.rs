@@ -28,7 +28,6 @@ mod sweep;
 pub(crate) mod trace;
 mod update;
 mod values;
-mod walk;
 mod work;
 mod worker;
 

@@ -69,10 +69,9 @@ impl Worker {
     /// them. So no more bytes are held than [`Worker::bytes_from_nothing`] counts.
     fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
         let mut order = self.turns(x, self.first_of(x));
-        let walks = self.work.walks;
-        order.iter().for_each(|id| self.table[*id].wanted += u32::from(!walks));
-        let held = if walks { self.walk_in_turn(&order) } else { self.hold_in_turn(&order) };
-        order.iter().for_each(|id| self.table[*id].wanted -= u32::from(!walks));
+        order.iter().for_each(|id| self.table[*id].wanted += 1);
+        let held = self.hold_in_turn(&order);
+        order.iter().for_each(|id| self.table[*id].wanted -= 1);
         if held.is_err() {
             order.into_iter().for_each(|id| self.free_if_unused(id));
             return held;

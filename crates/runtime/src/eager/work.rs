@@ -27,8 +27,6 @@ pub(super) struct Work {
     /// Bytes that a run without a budget would hold now, and the most that it held.
     named_bytes: usize,
     named_most: usize,
-    /// What is rehearsed, or was, walks instead of sweeping (`walk.rs`).
-    pub(super) walks: bool,
     /// Sweeps that are under way, each within the one before.
     pub(super) nested: u32,
 }
@@ -69,7 +67,6 @@ impl Work {
     /// It ends.
     pub(super) fn end_rehearsed(&mut self) {
         self.left = None;
-        self.walks = false;
     }
 }
 

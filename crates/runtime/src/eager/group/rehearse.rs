@@ -22,8 +22,6 @@ const SHARE: usize = 256;
 pub(super) struct Way {
     /// Each update goes as soon as its gradient was made; else all that the group needs is there at once.
     pub(super) is_in_turn: bool,
-    /// By walks, which need less memory than sweeps.
-    pub(super) walks: bool,
 }
 
 impl Worker {
@@ -53,12 +51,8 @@ impl Worker {
             w.begin_way(way, &mut copy)?;
             w.rehearse(&copy).map(|()| way)
         };
-        // Sweeps first: where they suffice they take less work.
-        let mut found = run(Way { is_in_turn: false, walks: false });
-        for (is_in_turn, walks) in [(true, false), (false, true), (true, true)] {
-            found = found.or_else(|_| run(Way { is_in_turn, walks }));
-        }
-        found
+        // At once first: where that suffices it takes less work.
+        run(Way { is_in_turn: false }).or_else(|_| run(Way { is_in_turn: true }))
     }
 
     /// A budget error with the smallest budget that rehearsals find to suffice.

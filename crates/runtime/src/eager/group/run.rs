@@ -173,7 +173,6 @@ impl Worker {
 
     /// What goes before the updates, in the canonical way.
     pub(super) fn begin_way(&mut self, way: Way, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
-        self.work.walks = way.walks;
         match way.is_in_turn {
             false => {
                 self.commit_needs(g)?;
